@@ -275,11 +275,12 @@ def test_programs(session: nox.Session) -> None:
 
 @session("lint")
 def lint(session: nox.Session) -> None:
-    """ruff, mypy, typos, and clang-format over the C++ that git knows."""
+    """Run ruff, mypy, import-linter, typos, and clang-format over the C++ in git."""
     refuse_options(session)
     run(session, "ruff", "check", ".")
     run(session, "ruff", "format", "--check", ".")
     run(session, "mypy")
+    session.run(program(session, "lint-imports"), "--no-cache")
     session.run(program(session, "typos"))
     patterns = ["*.cpp", "*.h", "*.hpp", "*.hip"]
     sources = session.run("git", "ls-files", *patterns, external=True, silent=True, log=False).split()

@@ -1,6 +1,6 @@
 """Which registered kernels serve a problem, in which order they are asked, and why the others don't.
 
-A kernel serves by its signature (ckpm.matrix.problems: what dtype, head dims, masks and lengths ask for); the order among
+A kernel serves by its signature (matrix.problems: what dtype, head dims, masks and lengths ask for); the order among
 those that serve is an algorithm's affair. An order that has no opinion leaves the choice to the library's own dispatch.
 """
 

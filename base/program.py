@@ -13,8 +13,8 @@ _VARIABLE = "CKPM_PROGRAM"  # set by ckpm/__main__.py
 _SPELLINGS = tuple(
     (re.compile(pattern), spelled)
     for pattern, spelled in (
-        (r"python -m tests\.gpu\b", "ckpm test"),
-        (r"python -m (matrix|kernels|reports|dispatcher|emulator)\b", r"ckpm \1"),
+        (r"python -m suites\b", "ckpm test"),
+        (r"python -m (matrix|kernels|reports|attention|ckpm_emulator)\b", r"ckpm \1"),
         (r"nox -s build-(\w+) test-([\w-]+)", r"ckpm kernels build --arch \1, then ckpm test --suite \2"),
         (r"nox -s build-(\w+)(?: --(?= ))?", r"ckpm kernels build --arch \1"),
         (r"nox -s test-fwd(?: --(?= ))?", "ckpm test --suite kernels"),

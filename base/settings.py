@@ -8,6 +8,10 @@ from pathlib import Path
 
 from .errors import UsageError
 
+# The folder that `ckpm` is imported from: a clone, where ckpm/base is a link, or site-packages. Child processes get it
+# as PYTHONPATH, since they may run in any folder.
+IMPORTS = Path(__file__).absolute().parents[2]
+
 
 def cache_folder() -> Path:
     """Upstream trees, the compiler's own cache, the shared SCons cache: CKPM_CACHE, else the user's cache folder.

@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 
-from ckpm.kernels.library.request import PROJECT
+from ckpm.base.settings import IMPORTS
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Does not return."""
-    path = os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (str(IMPORTS), os.environ.get("PYTHONPATH"))))
     sys.stdout.flush()
     os.execve(  # noqa: S606 - no shell
         sys.executable,

@@ -1,1 +1,1 @@
-"""Builds and suites over many machines: Dask distributed, by itself or on Slurm; and what that would take, on paper."""
+"""Run builds and suites on many machines: the workers of a Dask scheduler, or jobs of Slurm."""

@@ -1,8 +1,8 @@
-"""A compile step on a worker: the same step as on the client, with this machine's compiler and headers.
+"""Compile a unit on a worker, with the worker's compiler and headers.
 
-A worker gets a source's text and gives back an object; it shares no folder with the client. It compares who it is with
-who the client is, plans the step itself, with the function that planned it there, and compares the signatures: flags,
-toolchain, upstream and our headers are all in them, so that no object of anything else can come back.
+A worker receives the text of a source and returns an object. It shares no folder with the client. It compares its
+identity with the client's, plans the step with the same function, and compares the signatures. Flags, toolchain,
+upstream and our headers are part of a signature, so a worker can't return a foreign object.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _GUARD = Path(__file__).resolve().parent / "guard.py"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What all compile steps of a build share, and who the client is."""
+    """The common part of a build's compile steps, and the identity of the client."""
 
     sources: Sources
     archs: tuple[str, ...]
@@ -42,7 +42,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One step: ``source`` is its path below the work folder, ``text`` its bytes."""
+    """One step. ``source`` is a path below the work folder, ``text`` the bytes of the source."""
 
     session: str
     recipe: Recipe
@@ -54,7 +54,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What a compiler left: its exit code and words, the object if it succeeded, and the worker's name."""
+    """Result of a compiler: exit code, output, the object if it succeeded, and the worker's name."""
 
     code: int
     output: str
@@ -63,10 +63,10 @@ class Compiled:
 
 
 def compile_job(job: Job) -> Compiled:
-    """Run on a worker.
+    """Compile one step; workers run this function.
 
     Raises:
-        ForeignWorkerError: this worker would compile something else.
+        ForeignWorkerError: this worker differs from the client.
         WorkerFailedError: this worker can't compile.
     """
     session = session_here(job.session)
@@ -86,10 +86,7 @@ def compile_job(job: Job) -> Compiled:
 
 
 def _request(recipe: Recipe) -> tuple[Request, tuple[str, ...]]:
-    """The client's request as far as compiling goes, with this machine's toolchain and tree; what decides about it.
-
-    Raises ForeignWorkerError, and the errors of toolchains and upstreams.
-    """
+    """The client's request with this machine's toolchain and tree, and the identity of the request."""
     cache = settings.cache_folder()
     if differences := recipe.identity.differences(recipe.sources.identity(cache)):
         raise ForeignWorkerError("; ".join(differences))
@@ -104,7 +101,7 @@ def _request(recipe: Recipe) -> tuple[Request, tuple[str, ...]]:
 
 
 def _own_step(job: Job, request: Request, identity: tuple[str, ...], folder: Path) -> Step:
-    """The job's step with this machine's paths; its source is in place. Raises ForeignWorkerError."""
+    """Write the job's source, and plan its step with this machine's paths."""
     source = folder / job.source
     source.parent.mkdir(parents=True)
     source.write_bytes(job.text)
@@ -116,7 +113,7 @@ def _own_step(job: Job, request: Request, identity: tuple[str, ...], folder: Pat
 
 
 def _run(session: Session, key: str, step: Step, folder: Path, environment: dict[str, str]) -> tuple[int, str]:
-    """Run a step's command so that it ends with its task, and with this process."""
+    """Run a step's command. It ends with its task and with this process."""
     theirs, ours = os.pipe()
     os.set_inheritable(theirs, True)
     with os.fdopen(ours, "wb") as owner, contextlib.ExitStack() as stack:

@@ -1,6 +1,9 @@
-"""A client's connection to a Dask scheduler: workers, who they are, and what became of a task.
+"""Connect a client to a Dask scheduler: credentials, workers and their identities, and results of tasks.
 
-What Dask says of a task that went wrong becomes a failure of ours in one place, for builds and suites alike.
+Dask's failures of tasks are translated into ours here, for builds and suites.
+
+Whoever reaches a Dask scheduler can run programs as its user. The scheduler of `--cluster slurm` listens on the
+network, so it only answers clients with the certificate of the run, which only this user can read.
 """
 
 from __future__ import annotations
@@ -13,14 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distributed import Client, Future, KilledWorker
+from distributed import Client, Future, KilledWorker, Security
 from distributed import TimeoutError as DaskTimeoutError
 from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 
 from ckpm.base.console import number
 from ckpm.base.errors import CkPrefillError
-from ckpm.cluster.credentials import of
+from ckpm.base.files import make_folder, write_atomically
 from ckpm.cluster.errors import (
     ForeignWorkerError,
     NoWorkersError,
@@ -31,17 +34,18 @@ from ckpm.cluster.errors import (
 from ckpm.cluster.identity import Identity
 from ckpm.cluster.session import Session
 
-GPU = "GPU"  # the resource that workers with a GPU have: dask worker --resources GPU=1
-PATIENCE_SECONDS = 60.0  # with a scheduler that has no worker, and with one that does not answer
+GPU = "GPU"  # the resource of workers with a GPU: dask worker --resources GPU=1
+PATIENCE_SECONDS = 60.0  # of waiting for a worker, or for an answer of the scheduler
 _POLL_SECONDS = 5.0
-_RESULT_POLL_SECONDS = 20.0  # a thousand threads may ask
+_RESULT_POLL_SECONDS = 20.0  # long, because up to a thousand threads wait
+_CERTIFICATE, _KEY = "certificate.pem", "key.pem"
 _RESTART = "start its workers from the client's commit, with the same requirements"
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A client of the scheduler at ``address``, and the session that it has on every worker."""
+    """A client of the scheduler at ``address``, with its session on every worker."""
 
     client: Any
     address: str
@@ -50,31 +54,31 @@ class Connection:
 
     @property
     def workers(self) -> Mapping[str, Mapping[str, Any]]:
-        """Workers by address, as the scheduler describes them."""
+        """Descriptions of the workers by address."""
         workers: Mapping[str, Mapping[str, Any]] = self.client.scheduler_info(n_workers=-1)["workers"]
         return workers
 
     @property
     def threads(self) -> int:
-        """Tasks that run at once."""
+        """Number of tasks that run at once."""
         return sum(worker["nthreads"] for worker in self.workers.values())
 
     @property
     def gpus(self) -> int:
         return int(sum(worker["resources"].get(GPU, 0) for worker in self.workers.values()))
 
-    def words(self) -> str:
-        """How much there is."""
+    def describe(self) -> str:
+        """Numbers of workers and threads, for people."""
         return f"{number(len(self.workers), 'worker')} with {number(self.threads, 'thread')}"
 
-    def demand_same(self, client: Identity, ask: Callable[[], Identity]) -> None:
-        """Let every worker say who it is, with ``ask``; all must be as the client is.
+    def demand_same(self, client: Identity, identify: Callable[[], Identity]) -> None:
+        """Compare the identity of every worker with the client's. Workers run ``identify``.
 
         Raises:
-            ForeignWorkerError: some are not; the message names each with both identities.
-            WorkerFailedError: a worker can't say, for instance because it lacks the upstream.
+            ForeignWorkerError: some differ; the message names each with both identities.
+            WorkerFailedError: a worker has no identity, for instance because it lacks the upstream.
         """
-        answers = self.client.run(ask, on_error="return")
+        answers = self.client.run(identify, on_error="return")
         names = {address: worker["id"] for address, worker in self.workers.items()}
         foreign, failed = [], []
         for address, answer in answers.items():
@@ -84,34 +88,52 @@ class Connection:
                 foreign += [f"{name}: {differing}"] if differing else []
             elif isinstance(answer, CkPrefillError):
                 failed.append(f"{name}: {answer}")
-            else:  # it has no such function, or one of another commit, which pickles something else
-                foreign.append(f"{name}: it can't say who it is ({type(answer).__name__}: {answer})")
+            else:  # it lacks the function, or has the function of another commit
+                foreign.append(f"{name}: it has no identity ({type(answer).__name__}: {answer})")
         if foreign:
-            raise ForeignWorkerError("\n".join([f"workers are not as this client is: {_RESTART}.", *foreign]))
+            raise ForeignWorkerError("\n".join([f"workers differ from this client: {_RESTART}.", *foreign]))
         if failed:
-            raise WorkerFailedError("\n".join(["workers can't do their part:", *failed]))
+            raise WorkerFailedError("\n".join(["workers failed:", *failed]))
 
 
 def connect(address: str, credentials: str = "") -> Any:
-    """A Dask client. ``credentials`` is a folder of credentials.py; '' leaves them to Dask's configuration.
+    """A Dask client. ``credentials`` is a folder of :func:`make_credentials`; '' leaves them to Dask's configuration.
 
-    Raises SchedulerError: nobody answers there.
+    Raises SchedulerError if no scheduler answers.
     """
-    security = {"security": of(Path(credentials))} if credentials else {}
+    security = {"security": read_credentials(Path(credentials))} if credentials else {}
     try:
         return Client(address, timeout=PATIENCE_SECONDS / 4, set_as_default=False, **security)
-    except (OSError, DaskTimeoutError, ValueError, TypeError) as error:  # the last: tls:// without credentials
+    except (OSError, DaskTimeoutError, ValueError, TypeError) as error:  # TypeError: tls:// without credentials
         raise SchedulerError(
             f"no Dask scheduler answers at {address} ({error}). Start one with `dask scheduler`, and workers with "
             "`dask worker ADDRESS` in a clone of this commit, or use --cluster slurm."
         ) from error
 
 
-@contextlib.contextmanager
-def opened(address: str, credentials: str, hopeless: Callable[[], str], say: Say) -> Iterator[Connection]:
-    """A connection with at least one worker; at the end everything of it on the workers ends, whatever ended it.
+def make_credentials(folder: Path) -> Security:
+    """Write new credentials to a folder that all machines share, readable by this user alone."""
+    made = Security.temporary()
+    make_folder(folder)
+    folder.chmod(0o700)
+    write_atomically(folder / _CERTIFICATE, made.tls_ca_file.encode())
+    write_atomically(folder / _KEY, made.tls_client_key.encode())
+    (folder / _KEY).chmod(0o600)
+    return read_credentials(folder)
 
-    ``hopeless`` is asked now and then while there is no worker: why there will be none, or ''.
+
+def read_credentials(folder: Path) -> Security:
+    """The credentials in a folder, for client, scheduler and workers."""
+    files = {"cert": str(folder / _CERTIFICATE), "key": str(folder / _KEY)}
+    roles = {f"tls_{role}_{part}": file for role in ("client", "scheduler", "worker") for part, file in files.items()}
+    return Security(tls_ca_file=files["cert"], require_encryption=True, **roles)
+
+
+@contextlib.contextmanager
+def connection_to(address: str, credentials: str, hopeless: Callable[[], str], say: Say) -> Iterator[Connection]:
+    """Connect, and wait for at least one worker. At the end, every process of this connection on the workers ends.
+
+    ``hopeless`` is called while workers are missing. It returns '' or the reason why none will come.
 
     Raises:
         SchedulerError, NoWorkersError.
@@ -123,27 +145,25 @@ def opened(address: str, credentials: str, hopeless: Callable[[], str], say: Say
         try:
             yield connection
         finally:
-            with contextlib.suppress(
-                CommClosedError, DaskTimeoutError, OSError
-            ):  # the scheduler has gone: so have they
+            with contextlib.suppress(CommClosedError, DaskTimeoutError, OSError):  # no scheduler: the processes ended
                 client.unregister_worker_plugin(connection.session)
 
 
 def _wait_for_workers(connection: Connection, hopeless: Callable[[], str], say: Say) -> None:
-    said = False
+    told = False
     while True:
         with contextlib.suppress(DaskTimeoutError):
             connection.client.wait_for_workers(1, timeout=_POLL_SECONDS)
             return
         if why := hopeless():
             raise NoWorkersError(why)
-        if not said:
+        if not told:
             say("waiting for workers")
-            said = True
+            told = True
 
 
 def patience(address: str) -> Callable[[], str]:
-    """For :func:`opened`: give up a scheduler without workers after a while."""
+    """A function for :func:`connection_to` that gives up after PATIENCE_SECONDS without a worker."""
     end = time.monotonic() + PATIENCE_SECONDS
 
     def hopeless() -> str:
@@ -158,13 +178,13 @@ def patience(address: str) -> Callable[[], str]:
 
 
 def result(future: Future, client: Any, label: str) -> Any:
-    """What a task returned. ``label`` names its work for people.
+    """The result of a task. ``label`` names the task for people.
 
     Raises:
-        ForeignWorkerError, WorkerFailedError: the worker said so.
-        WorkersKilledError: its workers died one after the other.
-        NoWorkersError: all workers have been gone for a while.
-        SchedulerError: the scheduler has gone, or the task was cancelled.
+        ForeignWorkerError, WorkerFailedError: raised by the worker.
+        WorkersKilledError: several workers died in the task.
+        NoWorkersError: all workers were gone for PATIENCE_SECONDS.
+        SchedulerError: the scheduler has ended, or the task was cancelled.
     """
     deserted = 0.0
     while True:
@@ -175,7 +195,7 @@ def result(future: Future, client: Any, label: str) -> Any:
             if deserted >= PATIENCE_SECONDS:
                 raise NoWorkersError(
                     f"{label}: all workers have gone and none has come back. Start some and run the same command "
-                    "again: what was finished is kept."
+                    "again; finished results are kept."
                 ) from None
         except CkPrefillError:
             raise
@@ -184,7 +204,7 @@ def result(future: Future, client: Any, label: str) -> Any:
 
 
 def failure_of(error: BaseException, label: str) -> BaseException:
-    """Our failure for what Dask says of a task."""
+    """Our failure for Dask's failure of a task."""
     if isinstance(error, KilledWorker):
         return WorkersKilledError(
             f"{label}: {error.allowed_failures + 1} workers died while they had it, the last one "
@@ -195,4 +215,4 @@ def failure_of(error: BaseException, label: str) -> BaseException:
         return error
     if isinstance(error, CommClosedError | FutureCancelledError | OSError):
         return SchedulerError(f"{label}: the connection to the scheduler ended ({type(error).__name__}: {error}).")
-    return WorkerFailedError(f"{label}: a worker could not do it: {type(error).__name__}: {error}")
+    return WorkerFailedError(f"{label}: a worker failed: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Failures of many machines. Exit codes 110-119, one for each class. None but ``ForeignWorkerError`` is about kernels.
+"""Failures of many machines. Exit codes 110 to 119, one for each class.
 
 A unit that a worker's compiler refuses is CompileError (21), as on one machine.
 """
@@ -9,45 +9,45 @@ from ckpm.base.errors import CkPrefillError
 
 
 class PackagesMissingError(CkPrefillError):
-    """Dask or dask-jobqueue is not installed here. The message holds the command that installs them."""
+    """Dask or dask-jobqueue is not installed. The message has the command that installs them."""
 
     exit_code = 110
 
 
 class SchedulerError(CkPrefillError):
-    """No Dask scheduler answers at an address, or it went away in the middle."""
+    """No Dask scheduler answers at an address, or the scheduler ended during the command."""
 
     exit_code = 111
     infrastructure = True
 
 
 class NoWorkersError(CkPrefillError):
-    """A scheduler without a worker that can do what is asked for, or whose workers have all gone."""
+    """A scheduler has no suitable worker, or all its workers have gone."""
 
     exit_code = 112
     infrastructure = True
 
 
 class ForeignWorkerError(CkPrefillError):
-    """A worker of another commit, toolchain or upstream than the client, or that sees another library."""
+    """A worker has another commit, toolchain, upstream or library than the client."""
 
     exit_code = 113
 
 
 class WorkersKilledError(CkPrefillError):
-    """A unit or case whose workers died one after the other: it is not tried on yet another one."""
+    """Several workers died during one unit or case, which is not tried again."""
 
     exit_code = 114
 
 
 class SlurmError(CkPrefillError):
-    """Slurm is not there or takes no job. The message holds what sbatch said."""
+    """Slurm is missing or refuses a job. The message has the output of sbatch."""
 
     exit_code = 115
     infrastructure = True
 
 
 class WorkerFailedError(CkPrefillError):
-    """A worker could not do its part: its disk is full, it lacks the upstream, or this program is mistaken there."""
+    """A worker failed: its disk is full, it lacks the upstream, or this program has a defect."""
 
     exit_code = 116

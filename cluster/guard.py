@@ -1,7 +1,7 @@
-"""A command that ends with its owner, run as a script: ``guard.py PIPE COMMAND...``, with Python's own modules alone.
+"""Run a command that ends with its owner: ``guard.py PIPE COMMAND...``. Standard library only.
 
-The owner holds the other end of the pipe. When that closes, because the owner says so or because it is gone, however it
-ended, the command's whole process group is killed. The command's exit code, or its signal, becomes the guard's.
+The owner has the other end of the pipe. When the owner closes it or ends, the command's process group is killed. The
+guard ends with the command's exit code or signal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-_NOT_STARTED = 127  # as a shell says it
+_NOT_STARTED = 127  # the exit code of a shell
 
 
 def main(words: Sequence[str]) -> int:

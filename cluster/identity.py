@@ -1,7 +1,7 @@
-"""Who a machine is, as far as its results depend on it: this project's text, the toolchain, the upstream.
+"""Identity of a machine, as far as its results depend on it: this project's text, the toolchain, the upstream.
 
-A client says who it is, and every worker compares before it works: results of two commits are never mixed. Of the
-project the text of its rooms counts, also where that differs from the commit, and the commit where git knows it.
+Every worker compares its identity with the client's before it works, so results of two commits are never mixed. The
+identity has the digest of the rooms' text, including uncommitted changes, and the commit if git is available.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TEXTS = frozenset((".py", ".yaml", ".j2", ".h", ".hpp", ".cpp", ".map"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """``text`` is the digest of the rooms' text, ``commit`` '' where git is missing. What isn't needed is ''."""
+    """``text`` is the digest of the rooms' text. ``commit`` is '' without git, a part that isn't needed '', too."""
 
     text: str
     commit: str
@@ -31,9 +31,9 @@ class Identity:
     upstream: str = ""
 
     def differences(self, worker: Identity) -> list[str]:
-        """A few words for each part in which a worker is another than this client.
+        """One line for each part in which a worker differs from this client.
 
-        A commit that is not known on both sides counts as the same: the text decides.
+        Commits are only compared if both are known, because the text decides.
         """
         lines = []
         for name in (field.name for field in dataclasses.fields(self)):
@@ -45,7 +45,7 @@ class Identity:
 
 @functools.cache
 def project(root: Path = PROJECT) -> Identity:
-    """Digest and commit of this project as it was when this process first asked."""
+    """Digest and commit of this project at the first call in this process."""
     total = hashlib.sha256()
     for file in sorted(file for room in ROOMS for file in (root / room).rglob("*") if file.suffix in _TEXTS):
         total.update(file.relative_to(root).as_posix().encode() + b"\0")
@@ -64,17 +64,17 @@ def _commit(root: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where a build's compiler and headers come from, in words that hold on every machine (``ck_root`` a path)."""
+    """Names of a build's toolchain and upstream, valid on every machine. ``ck_root`` is a path or ''."""
 
     toolchain: str
     upstream: str
     ck_root: str = ""
 
     def tree(self, cache: Path) -> Tree:
-        """Raises what :func:`ckpm.kernels.upstream.trees.locate` raises."""
+        """The tree of the upstream on this machine."""
         return locate(self.upstream, cache=cache, ck_root=Path(self.ck_root) if self.ck_root else None)
 
     def identity(self, cache: Path) -> Identity:
-        """Of this machine. Raises the errors of toolchains and upstreams."""
+        """The identity of this machine."""
         toolchain = detect(self.toolchain, cache=cache)
         return dataclasses.replace(project(), toolchain=toolchain.identity, upstream=self.tree(cache).identity)

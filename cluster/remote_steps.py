@@ -1,7 +1,7 @@
-"""Compile steps of a plan on the workers of a scheduler, for SConstruct; linking and the manifest stay here.
+"""Run the compile steps of a plan on the workers of a scheduler, for SConstruct. Linking and the manifest stay here.
 
-SCons asks for each step from a thread of its own and finds the object in its place, as if it had been compiled here:
-graph, order, object cache, events and failure records are those of a build on one machine.
+SCons runs each step in a thread, which writes the worker's object to its path. Graph, order, object cache, events and
+failure records are those of a build on one machine.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ckpm.kernels.library.plan import Step
 from ckpm.kernels.library.run_step import Ran, execute_here, refuse_steps
 
 NAME = "cluster.json"  # beside plan.json
-_HOPELESS = (ForeignWorkerError, NoWorkersError, SchedulerError)  # the other steps would meet the same
+_HOPELESS = (ForeignWorkerError, NoWorkersError, SchedulerError)  # the other steps would fail in the same way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where the compilers of a build run, and what they are given: the file that SConstruct is called with."""
+class RemoteBuild:
+    """The scheduler and the recipe of a build, in a file for SConstruct."""
 
     scheduler: str
     credentials: str
@@ -38,14 +38,14 @@ class Place:
     recipe: Recipe
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+        """Replace ``file`` in one step."""
         write_atomically(file, as_text(dataclasses.asdict(self)))
 
     @classmethod
-    def read(cls, file: Path) -> Place:
-        """Raises RecordError."""
+    def read(cls, file: Path) -> RemoteBuild:
+        """Read what :meth:`write` wrote."""
         remedy = "'python -m kernels build --scheduler ADDRESS' writes it."
-        document = Source(place=file, what="the place of a build's compilers", remedy=remedy, error=RecordError).read()
+        document = Source(place=file, what="the scheduler of a build", remedy=remedy, error=RecordError).read()
         recipe = document.get("recipe")
         return cls(
             scheduler=document.get("scheduler").word(),
@@ -53,29 +53,29 @@ class Place:
             session=document.get("session").word(),
             recipe=Recipe(
                 sources=Sources(**recipe.get("sources").texts()),
-                archs=tuple(one.word() for one in recipe.get("archs").items()),
-                families=tuple(one.word() for one in recipe.get("families").items()),
+                archs=tuple(arch.word() for arch in recipe.get("archs").items()),
+                families=tuple(family.word() for family in recipe.get("families").items()),
                 identity=Identity(**recipe.get("identity").texts()),
             ),
         )
 
 
 class RemoteSteps:
-    """The steps of one SCons run. Everything here is called from several threads."""
+    """The steps of one SCons run. Several threads call every method."""
 
-    def __init__(self, client: Any, place: Place) -> None:
-        self._client, self._place = client, place
+    def __init__(self, client: Any, build: RemoteBuild) -> None:
+        self._client, self._build = client, build
         self._lock = threading.Lock()
         self._futures: set[Any] = set()
 
     @classmethod
-    def of(cls, file: Path) -> RemoteSteps:
-        """Connect as a file says. The connection lasts as long as the process. Raises RecordError, SchedulerError."""
-        place = Place.read(file)
-        return cls(connect(place.scheduler, place.credentials), place)
+    def connect(cls, file: Path) -> RemoteSteps:
+        """Connect to the scheduler in a file, for as long as the process lasts. Raises RecordError, SchedulerError."""
+        build = RemoteBuild.read(file)
+        return cls(connect(build.scheduler, build.credentials), build)
 
     def execute(self, step: Step, environment: Mapping[str, str]) -> Ran:
-        """A step on a worker, or here if it is no compile step. See :data:`ckpm.kernels.library.run_step.Execute`."""
+        """Run a compile step on a worker, and any other step here (:data:`ckpm.kernels.library.run_step.Execute`)."""
         if step.kind not in ("unit", "host"):
             return execute_here(step, environment)
         try:
@@ -86,21 +86,21 @@ class RemoteSteps:
             return Ran(1, str(error), refused=error.exit_code)
         if compiled.code == 0:
             try:
-                Path(step.target).write_bytes(compiled.data)  # what is left of it after a failure, run_step deletes
+                Path(step.target).write_bytes(compiled.data)  # run_step deletes a partial file
             except OSError as error:
                 return Ran(1, f"{step.target} can't be written: {error}", compiled.worker)
         return Ran(compiled.code, compiled.output, compiled.worker)
 
     def _compile(self, step: Step) -> Compiled:
         job = Job(
-            session=self._place.session,
-            recipe=self._place.recipe,
+            session=self._build.session,
+            recipe=self._build.recipe,
             source=step.sources[0],
             text=Path(step.sources[0]).read_bytes(),
             kernels=step.kernels,
             signature=step.signature,
         )
-        key = f"{step.label}-{self._place.session}"
+        key = f"{step.label}-{self._build.session}"
         future = self._client.submit(compile_job, job, key=key, pure=False)
         with self._lock:
             self._futures.add(future)
@@ -112,9 +112,9 @@ class RemoteSteps:
         return compiled
 
     def stop(self) -> None:
-        """No step starts any more, and those that run on workers end."""
+        """End the steps on workers, and start no more."""
         refuse_steps()
         with self._lock:
             futures = list(self._futures)
-        with contextlib.suppress(Exception):  # whatever is the matter with the connection: this process is to end
+        with contextlib.suppress(Exception):  # this process ends anyway
             self._client.cancel(futures, force=True)

@@ -1,8 +1,8 @@
-"""What a client of ours leaves on every worker while it runs: which processes belong to which task, to end them.
+"""Sessions of a client on its workers, which end the processes of its tasks.
 
-Dask doesn't stop a task that has begun. A task of ours therefore runs its work in a process of its own, registered
-here; when the task is cancelled, or its client is gone, the scheduler releases it, the worker says so, and the process
-ends. When the client takes its leave, everything of it ends.
+Dask doesn't stop a running task. Our tasks therefore run their work in processes that are registered here. When a task
+is cancelled or its client is gone, the scheduler releases the task, and its process ends. When the client closes the
+session, all its processes end.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _RUNNING = ("executing", "long-running")
 
 
 class Session(WorkerPlugin):  # type: ignore[misc]
-    """One client on one worker. Made by the client, pickled, and set up by each worker, also by later ones."""
+    """A client on a worker. The client makes it, and each worker, also a later one, gets a pickled copy."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def setup(self, worker: Any) -> None:
-        """Called by the worker."""
+        """Prepare the session; the worker calls this."""
         self._worker = worker
         self._lock = threading.RLock()
         self._ends: dict[str, Callable[[], None]] = {}
         self._released: set[str] = set()
         self._at_end: list[Callable[[], None]] = []
-        self._facts: dict[Any, Any] = {}
+        self._values: dict[Any, Any] = {}
         self._closed = False
 
     def transition(self, key: str, start: str, finish: str, **more: Any) -> None:
-        """Called by the worker for every change of a task's state."""
+        """End the process of a released task; the worker calls this for every change of a task's state."""
         with self._lock:
             if finish in _RUNNING:
                 self._released.discard(key)
@@ -46,13 +46,13 @@ class Session(WorkerPlugin):  # type: ignore[misc]
                 if end := self._ends.get(key):
                     end()
             if finish == "forgotten" and not any(self.name in str(task) for task in self._worker.state.tasks):
-                # the client has all that it wanted from here, or was killed: then nobody will take its leave
+                # the client has all its results, or was killed and will not close the session
                 for end in self._at_end:
                     end()
                 self._at_end.clear()
 
     def teardown(self, worker: Any) -> None:
-        """Called by the worker when the client takes its leave, or when the worker itself ends."""
+        """End all processes; the worker calls this when the client closes the session or the worker ends."""
         with self._lock:
             self._closed = True
             for end in (*self._ends.values(), *self._at_end):
@@ -60,7 +60,7 @@ class Session(WorkerPlugin):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def ended_by(self, key: str, end: Callable[[], None]) -> Iterator[None]:
-        """While the body runs, ``end`` is called if the task ``key`` is not wanted any more; perhaps at once."""
+        """Call ``end`` if the task ``key`` is released while the body runs, or was before."""
         with self._lock:
             self._ends[key] = end
             if self._closed or key in self._released:
@@ -72,28 +72,28 @@ class Session(WorkerPlugin):  # type: ignore[misc]
                 del self._ends[key]
 
     def is_wanted(self, key: str) -> bool:
-        """Whether somebody waits for a task that runs here."""
+        """True if a client waits for a task that runs here."""
         with self._lock:
             return not self._closed and key not in self._released
 
     def at_end(self, end: Callable[[], None]) -> None:
-        """``end`` is called when the client takes its leave; at once if it has."""
+        """Call ``end`` when the client closes the session; at once if it is closed."""
         with self._lock:
             self._at_end.append(end)
             if self._closed:
                 end()
 
     def once(self, what: object, make: Callable[[], T]) -> T:
-        """A fact of this worker that all tasks of the session share, made when it is first asked for."""
+        """A value that all tasks of the session on this worker share, made at the first call."""
         with self._lock:
-            if what not in self._facts:
-                self._facts[what] = make()
-            fact: T = self._facts[what]
-            return fact
+            if what not in self._values:
+                self._values[what] = make()
+            value: T = self._values[what]
+            return value
 
 
 def session_here(name: str) -> Session:
-    """The session of the task that runs in this thread. Raises WorkerFailedError: the client is gone."""
+    """The session of the task in this thread. Raises WorkerFailedError if the client is gone."""
     session = get_worker().plugins.get(name)
     if not isinstance(session, Session):
         raise WorkerFailedError(f"the client's session {name} has ended. Run its command again.")
@@ -101,6 +101,6 @@ def session_here(name: str) -> Session:
 
 
 def task_here() -> tuple[str, str]:
-    """The key of the task that runs in this thread, and a name of the worker."""
+    """The key of the task in this thread, and the name of the worker."""
     worker = get_worker()
     return str(worker.get_current_task()), str(worker.name)

@@ -1,4 +1,4 @@
-"""What a job of Slurm asks for at a site: slurm.yaml, a site's own file, options."""
+"""Read the resources of a job of Slurm: slurm.yaml, a site's own file, options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULTS = Path(__file__).resolve().parent / "slurm.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A job: see slurm.yaml."""
+    """A job of Slurm; slurm.yaml describes the fields."""
 
     cores: int
     memory: str
@@ -28,7 +28,7 @@ class Site:
 
 
 def read_site(file: Path | None, partition: str | None, walltime: str | None) -> Site:
-    """The defaults, then a site's file, then options. Raises TableError."""
+    """The defaults, replaced by a site's file, replaced by options. Raises TableError."""
     table = overlay(load(DEFAULTS), load(file)) if file else load(DEFAULTS)
     fields = {field.name: field for field in dataclasses.fields(Site)}
     table.allow(fields)

@@ -1,4 +1,4 @@
-"""Workers as jobs of Slurm, by dask-jobqueue, for as long as one command runs."""
+"""Start workers as jobs of Slurm with dask-jobqueue, for the time of one command."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from typing import Any
 
 from ckpm.base.console import number
 from ckpm.base.jobs import UNIT_BYTES
-from ckpm.cluster.connection import GPU, Say
-from ckpm.cluster.credentials import forget, make
+from ckpm.base.settings import IMPORTS
+from ckpm.cluster.connection import GPU, Say, make_credentials
 from ckpm.cluster.errors import SlurmError
-from ckpm.cluster.identity import PROJECT
 from ckpm.cluster.site import Site
 
 _LOG_LINES = 15  # of a job that ended at once
@@ -25,25 +24,25 @@ _PASSED_ON = ("CKPM_CACHE", "XDG_CACHE_HOME", "CK_ROOT")
 
 @contextlib.contextmanager
 def slurm(site: Site, workers: int, logs: Path, say: Say) -> Iterator[tuple[str, str, Callable[[], str]]]:
-    """A scheduler in this process and ``workers`` jobs; at the end the jobs are cancelled.
+    """Start a scheduler in this process and ``workers`` jobs. At the end, the jobs are cancelled.
 
-    Yields the scheduler's address, the folder of the credentials that it asks for, and a function that says why no
-    worker will come, '' while one may.
+    Yields the scheduler's address, the folder of its credentials, and a function that returns the reason why no worker
+    will come, or ''.
 
     Raises:
-        SlurmError: Slurm is not there, or refuses the jobs.
+        SlurmError: Slurm is missing, or refuses the jobs.
     """
     if shutil.which("sbatch") is None:
-        raise SlurmError("--cluster slurm: there is no sbatch on this machine. Run this where jobs are submitted.")
+        raise SlurmError("--cluster slurm: this machine has no sbatch. Run this where jobs are submitted.")
     from dask_jobqueue import SLURMCluster
 
     secret = logs / "tls"
     try:
-        cluster = SLURMCluster(**_options(site, logs), security=make(secret), protocol="tls://")
+        cluster = SLURMCluster(**_options(site, logs), security=make_credentials(secret), protocol="tls://")
     except (OSError, RuntimeError, ValueError) as error:
         raise SlurmError(f"no scheduler can be started here for --cluster slurm: {error}.") from error
     with contextlib.ExitStack() as stack:
-        stack.callback(forget, secret)
+        stack.callback(shutil.rmtree, secret, ignore_errors=True)
         stack.enter_context(cluster)
         jobs = _submit(cluster, workers)
         say(f"Slurm: {number(len(jobs), 'job')} submitted ({', '.join(jobs)}), scheduler {cluster.scheduler_address}")
@@ -51,10 +50,10 @@ def slurm(site: Site, workers: int, logs: Path, say: Say) -> Iterator[tuple[str,
 
 
 def _options(site: Site, logs: Path) -> dict[str, Any]:
-    """Arguments of SLURMCluster. A job runs as many compilers at once as its processors and its memory allow."""
+    """Arguments of SLURMCluster. Processors and memory of a job limit its number of compilers."""
     from dask.utils import parse_bytes
 
-    paths = {"PYTHONPATH": str(PROJECT), **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}}
+    paths = {"PYTHONPATH": str(IMPORTS), **{name: os.environ[name] for name in _PASSED_ON if name in os.environ}}
     exports = [f"export {name}={shlex.quote(value)}" for name, value in paths.items()]
     memory = parse_bytes(site.memory)
     return {
@@ -78,30 +77,30 @@ def _options(site: Site, logs: Path) -> dict[str, Any]:
 
 
 def _submit(cluster: Any, workers: int) -> tuple[str, ...]:
-    """Submit the jobs; their ids. Raises SlurmError."""
+    """Submit the jobs and return their ids. Raises SlurmError."""
 
-    async def submitted() -> None:
+    async def submit() -> None:
         await cluster
 
     _demand_acceptable(cluster.job_script())
     cluster.scale(jobs=workers)
     try:
-        cluster.sync(submitted)
-    except (RuntimeError, AssertionError) as error:  # the latter is what a job that was not submitted ends in
-        raise SlurmError(f"Slurm did not take {workers} jobs, but would take one: {error}") from error
+        cluster.sync(submit)
+    except (RuntimeError, AssertionError) as error:  # AssertionError: a job was not submitted
+        raise SlurmError(f"Slurm refused {workers} jobs, but accepts one: {error}") from error
     return tuple(str(job.job_id) for job in cluster.workers.values())
 
 
 def _demand_acceptable(script: str) -> None:
-    """Raises SlurmError: Slurm would not take such a job."""
+    """Test a job with sbatch. Raises SlurmError."""
     command = ["sbatch", "--test-only"]
     run = subprocess.run(command, input=script, capture_output=True, text=True, errors="replace", check=False)
     if run.returncode != 0:
-        raise SlurmError(f"Slurm takes no such job: {' '.join(run.stderr.split())}. See --cluster-file.")
+        raise SlurmError(f"Slurm refuses the job: {' '.join(run.stderr.split())}. See --cluster-file.")
 
 
 def _hopeless(jobs: tuple[str, ...], logs: Path) -> str:
-    """Why none of the jobs will become a worker: all have ended. '' while one waits, runs, or nobody knows."""
+    """The reason why no worker will come: all jobs have ended. '' if a job waits or runs, or its state is unknown."""
     command = ["squeue", "--noheader", "--format=%i", f"--jobs={','.join(jobs)}"]
     run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if run.returncode == 0 and run.stdout.strip():
@@ -110,4 +109,4 @@ def _hopeless(jobs: tuple[str, ...], logs: Path) -> str:
         return ""  # the controller is busy
     written = sorted(logs.glob("ckpm-*.err"), key=lambda file: file.stat().st_mtime)
     words = written[-1].read_text(errors="replace").splitlines()[-_LOG_LINES:] if written else []
-    return "\n".join([f"all jobs have ended, and no worker came of them. Logs: {logs}", *words])
+    return "\n".join([f"all jobs have ended before a worker started. Logs: {logs}", *words])

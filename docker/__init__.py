@@ -1,1 +1,1 @@
-"""Container images: what is in them (docker/images.yaml), how engines build them, and sessions run inside."""
+"""Build the container images of docker/images.yaml, and run sessions inside."""

@@ -1,4 +1,4 @@
-"""``python -m kernels images``: list, render, lint and build what docker/images.yaml describes."""
+"""List, render, lint and build the images of docker/images.yaml: ``python -m kernels images``."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", action="append", default=[], metavar="NAME", help="default: all; build: all local")
     parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder of the results (default: %(default)s)")
     parser.add_argument("--engine", choices=CHOICES, default="auto", help="default: the first that works")
-    parser.add_argument("--ck-root", type=Path, default=None, help="clone with the commit of CK that an image pins")
-    parser.add_argument("--once", action="store_true", help="build: no second build that proves the image id")
+    parser.add_argument("--once", action="store_true", help="build: skip the second build that compares the image id")
     packages = parser.add_mutually_exclusive_group()
-    packages.add_argument("--locked", action="store_true", help="build: packages must be those of docker/locks")
+    packages.add_argument("--locked", action="store_true", help="build: fail if packages differ from docker/locks")
     packages.add_argument("--update-locks", action="store_true", help="build: record the packages in docker/locks")
 
 
 def run(args: argparse.Namespace) -> int:
-    """One action. Raises what building raises, and UsageError."""
+    """Run one action and return its exit code."""
     chosen = [image(name) for name in args.image] or list(images().values())
     if args.action == "list":
         _list(chosen)
@@ -59,16 +58,16 @@ def _list(chosen: Sequence[Image]) -> None:
     for one in chosen:
         base = one.base.pinned if one.base.reference else f"Debian {one.base.suite}"
         rocm = one.base.rocm if one.purpose.name != "emulator" else ""
-        state = "yes" if one.tested else "no, digest unverified" if not one.base.verified else "no"
-        table.add_row(one.name, one.purpose.name, base, rocm, " ".join(one.archs), one.ck[:12], state)
+        state = "yes" if one.tested else "no"
+        table.add_row(one.name, one.purpose.name, base, rocm, " ".join(one.archs), one.ck, state)
     console().print(table)
 
 
 def _build(chosen: Sequence[Image], args: argparse.Namespace) -> None:
     if args.update_locks and INSTALLED:
-        raise UsageError("--update-locks writes into docker/locks of a clone: call it there.")
+        raise UsageError("--update-locks writes into docker/locks of a clone: run it in a clone.")
     engine = detect(args.engine)
-    sources = Sources(settings.cache_folder(), settings.ck_root(args.ck_root), labels())
+    sources = Sources(settings.cache_folder(), labels())
     finished = []
     for one in chosen:
         with building.folder_of(one, args.work):
@@ -94,5 +93,4 @@ def _build_one(engine: Engine, one: Image, sources: Sources, args: argparse.Name
         start = time.monotonic()
         building.prove(engine, one, built, args.work, sources)
         show(f"{one.name}: the same image id again from nothing, {time.monotonic() - start:.0f} s", flush=True)
-    building.write_record(built, args.work, proven=not args.once)
     return built

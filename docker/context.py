@@ -1,4 +1,4 @@
-"""What an engine builds an image from: a folder with the Dockerfile, the root file system and CK; and its identity."""
+"""Fill the folder that an engine builds an image from: the Dockerfile, the root file system and CK's package."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.errors import NotACkTreeError
 from ckpm.base.files import make_folder, write_atomically, writing
 from ckpm.docker import dockerfile, rootfs
 from ckpm.docker.dockerfile import UNLABELLED, Labels
@@ -18,18 +16,14 @@ from ckpm.docker.images import FOLDER, Image
 from ckpm.kernels.upstream.trees import Say, fetch_archive
 from ckpm.matrix.dialects import check_upstream
 
-_PACKAGES = "packages"  # what docker/templates/Dockerfile.j2 copies
-_CK = "ck"
-_CK_PARTS = ("include", "example/ck_tile/01_fmha", "LICENSE")
-_CK_PLACES = ("projects/composablekernel/", "")  # in rocm-libraries; in a repository of CK alone
+_PACKAGES = "packages"  # copied by docker/templates/Dockerfile.j2
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where things come from: the cache folder, the clone that has an image's pinned commit of CK, this repository."""
+    """The cache folder, and the labels of this repository."""
 
     cache: Path
-    ck_root: Path | None = None
     labels: Labels = UNLABELLED
 
     @property
@@ -38,18 +32,17 @@ class Sources:
 
 
 def tag(image: Image) -> str:
-    """The name of an image at the engine: it changes with everything that the repository says about the image."""
-    ck = check_upstream(image.ck_package).sha256 if image.ck_package else image.ck
+    """The name of an image at the engine. It changes with the Dockerfile and with CK's package."""
+    ck = check_upstream(image.ck).sha256 if image.ck else ""
     text = f"{dockerfile.render(image)}\n{ck}\n"
     return f"localhost/ckpm/{image.name}:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False, say: Say = print) -> None:
-    """Put everything that an image is built from into an empty ``folder``; ``again``: nothing from earlier builds.
+    """Empty ``folder`` and put every input of an image there. ``again`` uses nothing of earlier builds.
 
     Raises:
-        RootFilesystemError, DownloadError, ChecksumError: a part can't be had.
-        NotACkTreeError: no clone was given, or it lacks the commit.
+        RootFilesystemError, DownloadError, ChecksumError: an input is missing.
         DiskFullError, OutputError.
     """
     with writing(folder):
@@ -58,8 +51,8 @@ def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False, s
     write_atomically(folder / "Dockerfile", dockerfile.render(image, sources.labels).encode())
     if image.is_local:
         _root_filesystem(image, folder / "rootfs.tar", sources, again=again)
-    if image.ck_package:
-        package = check_upstream(image.ck_package)
+    if image.ck:
+        package = check_upstream(image.ck)
         kept = sources.containers / _PACKAGES / package.file
         make_folder(kept.parent)
         if not kept.is_file():
@@ -69,8 +62,6 @@ def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False, s
                 beside.replace(kept)
         make_folder(folder / _PACKAGES)
         _link(kept, folder / _PACKAGES / package.file)
-    if image.ck_commit:
-        _export(image.ck_commit, sources.ck_root, folder / _CK)
 
 
 def _root_filesystem(image: Image, target: Path, sources: Sources, *, again: bool) -> None:
@@ -81,7 +72,7 @@ def _root_filesystem(image: Image, target: Path, sources: Sources, *, again: boo
 
 
 def _link(source: Path, target: Path) -> None:
-    """A hard link, or a copy where the cache is on another disk."""
+    """Make a hard link, or a copy if the cache is on another disk."""
     with writing(target):
         try:
             os.link(source, target)
@@ -89,35 +80,8 @@ def _link(source: Path, target: Path) -> None:
             shutil.copy(source, target)
 
 
-def _export(commit: str, clone: Path | None, target: Path) -> None:
-    """CK's part of a commit that a clone has, whatever is checked out there."""
-    if clone is None:
-        raise NotACkTreeError(
-            f"this image holds CK of commit {commit}: name a clone of rocm-libraries with that commit by --ck-root or "
-            "CK_ROOT."
-        )
-    for place in _CK_PLACES:
-        parts = [f"{place}{part}" for part in _CK_PARTS]
-        listed = _git(clone, "ls-tree", "--name-only", commit, f"{place}include/")
-        if listed is not None and listed.strip():
-            break
-    else:
-        raise NotACkTreeError(
-            f"{clone}: has no commit {commit} with a CK tree. `git -C {clone} fetch origin {commit}` gets it."
-        )
-    known = (_git(clone, "ls-tree", "--name-only", commit, *parts) or "").split()
-    make_folder(target)
-    command = ["git", "-C", str(clone), "archive", commit, *known]
-    with writing(target), subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        with tarfile.open(fileobj=process.stdout, mode="r|") as archive:
-            for member in archive:
-                member.name = member.name.removeprefix(place)
-                archive.extract(member, target, filter="data")
-
-
 def _git(clone: Path, *words: str) -> str | None:
-    """What git says; None if it fails or is not installed."""
+    """Output of git; None if it fails or is not installed."""
     command = ["git", "-C", str(clone), *words]
     try:
         run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
@@ -127,10 +91,7 @@ def _git(clone: Path, *words: str) -> str | None:
 
 
 def labels(repository: Path = FOLDER.parent) -> Labels:
-    """Source and revision of this repository, for the labels: its origin without credentials, and its commit.
-
-    Neither for an installed ckpm: a repository around it is somebody else's.
-    """
+    """The origin of this repository without credentials, and its commit. Unknown for an installed ckpm."""
     if not (repository / ".git").exists():
         return UNLABELLED
     origin = (_git(repository, "remote", "get-url", "origin") or "").strip()

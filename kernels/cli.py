@@ -114,13 +114,6 @@ def _in_container(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=sessions.run)
 
 
-def _cluster_plan(parser: argparse.ArgumentParser) -> None:
-    from ckpm.cluster import plan_command
-
-    plan_command.add_options(parser)
-    parser.set_defaults(run=plan_command.run)
-
-
 def _benchmark(parser: argparse.ArgumentParser) -> None:
     from ckpm.bench import elsewhere
 
@@ -151,7 +144,6 @@ COMMANDS: Commands = {
     "decode": ("counts of the decode kernels' two forms on the emulated device", _decode),
     "images": ("container images: list, render, lint, build", _images),
     "in-container": ("run nox sessions in a container", _in_container),
-    "cluster-plan": ("what a build takes on many machines, on paper", _cluster_plan),
     "doctor": ("what a build finds on this machine", _doctor),
 }
 

@@ -145,7 +145,7 @@ def _machines(
     args: argparse.Namespace, arch: str, out: Console
 ) -> contextlib.AbstractContextManager[Connection | None]:
     """The workers of other machines, None for this one alone. Raises UsageError."""
-    if not cluster.is_asked_for(args):
+    if not cluster.is_remote(args):
         return contextlib.nullcontext()
     if args.jobs is not None or args.reproduce:
         raise UsageError("--jobs and --reproduce are for this machine: leave --scheduler and --cluster out.")
@@ -177,7 +177,7 @@ def _pool(
         remote = RemotePool(
             connection=there, setup=setup, library=library.library, library_sha256=sha256_of(library.library)
         )
-        return remote, there.words()
+        return remote, there.describe()
     size = min(args.jobs or default_workers(kind), count)
     setup = _setup(args, kind, arch, library, family, threads=0 if size == 1 else 1)
     pool = Pool(command=worker_command(setup), size=size, environment=ENVIRONMENT, say=functools.partial(say, out))
@@ -199,7 +199,7 @@ def _write(
     family_word = "" if tables else family
     rows = [suites.recorded(one, args.suite, arch, upstream, commands[one.case.name], family_word) for one in judged]
     results = suites.results(rows, library, kind, args.tier if tables else "every kernel", datetime.date.today())
-    here = args.device == "auto" and not cluster.is_asked_for(args)
+    here = args.device == "auto" and not cluster.is_remote(args)
     if here and kind == "emulator" and (why := unused_gpu(arch)):
         results = dataclasses.replace(results, facts={**results.facts, "GPU not used": why})
     results.write(output)

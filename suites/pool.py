@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ckpm.base.settings import IMPORTS
 from ckpm.suites.checks import RESULTS
 from ckpm.suites.errors import RefusedError, WorkerStartError
 from ckpm.suites.suites import Case
@@ -36,7 +37,7 @@ _FAULTS = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGIL
 _GPU_FAULT = re.compile(r"[Mm]emory access fault.*", re.DOTALL)
 _LOST = ("HSA_STATUS_ERROR_OUT_OF_RESOURCES", "device lost", "GPU reset", "No space left", "Cannot allocate memory")
 _PROJECT = Path(__file__).resolve().parents[1]
-ENVIRONMENT = {"PYTHONPATH": str(_PROJECT), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {"PYTHONPATH": str(IMPORTS), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 Reply = dict[str, Any]
 
 

@@ -194,7 +194,7 @@ def with_signatures(chosen: Sequence[Case], ledger: Ledger, upstream: str, arch:
 
 
 def unwaited_loads(library: LocatedLibrary, arch: str) -> frozenset[str]:
-    """The kernels, by name, that use a register before the load into it is waited for (emulator/ckpm_emulator/inspection/waits.py).
+    """The kernels, by name, that use a register before the load into it is waited for (inspection/waits.py).
 
     Raises:
         CodeObjectError: the library's code can't be read.

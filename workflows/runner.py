@@ -209,7 +209,8 @@ def _shell(run: Run, step: Mapping[str, Any], folder: Path, values: dict[str, st
     environment |= {name: fill(str(text), values) for name, text in step.get("env", {}).items()}
     environment["PATH"] = f"{folder / 'python' / 'bin'}:{environment.get('PATH', '/usr/bin:/bin')}"
     with (folder / "log.txt").open("a") as log:
-        print(f"--- {step.get('name', '')}", file=log, flush=True)
+        log.write(f"--- {step.get('name', '')}\n")
+        log.flush()
         code = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", fill(step["run"], values)],
             cwd=folder / "clone",

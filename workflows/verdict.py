@@ -1,4 +1,4 @@
-"""Fail unless every job succeeded or was not planned: ``python -m ckpm.workflows.verdict NEEDS``. Standard library only.
+"""Fail if a planned job had no success: ``python -m ckpm.workflows.verdict NEEDS``. Standard library only.
 
 NEEDS is GitHub's ``toJSON(needs)``. The job `plan` must have succeeded: its outputs list the jobs that may be skipped.
 """

@@ -37,7 +37,7 @@ def gradients(
     slopes: Floats | None = None,
     random_values: Sequence[NDArray[np.uint8]] | None = None,
 ) -> Gradients:
-    """One array of each sequence: ``do`` [query, nhead_q, hdim_v], the others as :func:`ckpm.attention.reference.attention`
+    """One array of each sequence: ``do`` [query, nhead_q, hdim_v], the others as :func:`attention.reference.attention`
     has them. Neither soft cap nor sinks, which no backward kernel has.
     """
     p, found = problem, []

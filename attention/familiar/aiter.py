@@ -23,7 +23,7 @@ def mha_batch_prefill_func(
     """O, or (O, LSE), or (O, LSE, random bytes): LSE is natural, [head, query token].
 
     K and V are [token, head, dim] (pages of one token), [page, token, head, dim], or vectorized as
-    ckpm.attention.arrays.posing says. The mask's corner is the bottom right. ``deterministic`` is read and changes nothing:
+    attention.arrays.posing says. The mask's corner is the bottom right. ``deterministic`` is read and changes nothing:
     the forward pass is. ``ours`` are ``dispatcher``, and ``dtype`` for arrays that don't say theirs.
 
     Raises:

@@ -119,7 +119,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
 
         Raises:
             InvalidProblemError: nothing was planned. ShapeError: arrays are not as planned.
-            WrongDeviceError: LSE of raw addresses, which can't be turned here; else as :func:`ckpm.attention.call.fmha`.
+            WrongDeviceError: LSE of raw addresses, which can't be turned here; else as :func:`attention.call.fmha`.
         """
         if self._planned is None:
             raise InvalidProblemError("run comes after plan.")

@@ -33,7 +33,6 @@ from ckpm.base.processes import group
 from ckpm.base.records import Source
 from ckpm.base.store import draft_folder
 from ckpm.kernels.code.toolchains import Toolchain, detect
-from ckpm.kernels.library.request import PROJECT
 from ckpm.kernels.upstream.trees import Tree, locate
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_UPSTREAM
@@ -262,7 +261,7 @@ def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, running: _R
         raise StoppedError
     order, failures = draft / "order.json", draft / "failures"
     job.order.write(order)
-    search = {"PYTHONPATH": str(PROJECT), FAILURES: str(failures)}
+    search = {"PYTHONPATH": str(settings.IMPORTS), FAILURES: str(failures)}
     command = [sys.executable, "-P", "-m", "ckpm.attention.jit.worker", str(order), str(jobs)]
     with group(command, cwd=draft, environment={**os.environ, **search}) as worker, running.among(worker):
         assert worker.stdout is not None

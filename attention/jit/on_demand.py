@@ -16,7 +16,7 @@ from ckpm.kernels.library.request import LIBRARY
 def on_demand(**options: Any) -> Compile:
     """``Dispatcher(..., compile=on_demand())``; ``options`` are those of compile_keys besides keys, arch and upstream.
 
-    What the library is compiled with besides the kernel that was chosen is for ckpm.attention.jit.orders to say. Raises, at
+    What the library is compiled with besides the kernel that was chosen is for attention.jit.orders to say. Raises, at
     the call: as :func:`ckpm.attention.jit.compiling.compile_keys`.
     """
 

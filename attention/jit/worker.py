@@ -25,7 +25,7 @@ TALLY = "tally.json"  # written at the end, beside the order
 
 
 def compile_order(file: Path, jobs: int) -> int:
-    """Build the order's library below the folder of its file. Exit code 0, or raises as ckpm.kernels.library.command.run."""
+    """Build the order's library below the folder of its file. Exit code 0, or raises as kernels.library.command.run."""
     order = Order.read(file)
     cache, place = settings.cache_folder(), order.place
     tree = locate(

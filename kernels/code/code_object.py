@@ -1,6 +1,6 @@
 """GPU code inside a built file: which code objects there are, and what each kernel needs of the hardware.
 
-Files are read by the emulator (emulator/ckpm_emulator/code_object.py, emulator/ckpm_emulator/inspection): this is the one module of kernels/code/
+Files are read by the emulator (ckpm_emulator): this is the one module of kernels/code/
 that knows it. The figures are those of the code object's metadata, described in LLVM's "User Guide for AMDGPU Backend",
 section Code Object V5 Metadata.
 """

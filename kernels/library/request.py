@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ckpm.base.errors import EmptySelectionError, UsageError
 from ckpm.base.files import write_if_changed
+from ckpm.base.settings import IMPORTS
 from ckpm.kernels.code.toolchains import Toolchain, compile_command, describe, link_command
 from ckpm.kernels.families.libraries import host, is_default, library_of
 from ckpm.kernels.families.render import render
@@ -138,7 +139,7 @@ def _plan(
     return Plan(
         folder=folder,
         steps=(*compiled, linked, manifest),
-        environment={**toolchain.environment, "PYTHONPATH": str(PROJECT)},
+        environment={**toolchain.environment, "PYTHONPATH": str(IMPORTS)},
         facts=_facts(request, unbuilt),
     )
 

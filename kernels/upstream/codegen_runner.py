@@ -44,7 +44,7 @@ def knows_targets(tree: Tree) -> bool:
 def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> list[str]:
     """Kernel names in upstream's order of emission; repetitions and all, without the dispatch file.
 
-    ``api`` is upstream's word (ckpm.matrix.dialects.APIS), ``mask`` is ``simplified`` or ``generic``. Raises CodegenError.
+    ``api`` is upstream's word (matrix.dialects.APIS), ``mask`` is ``simplified`` or ``generic``. Raises CodegenError.
     """
     with tempfile.TemporaryDirectory(prefix="ckpm-list-") as folder:
         _generate(tree, arch, api, receipt, mask, ("--list_blobs", "blobs.txt"), Path(folder))

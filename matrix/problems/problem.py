@@ -1,6 +1,6 @@
 """A problem: one attention launch as data, from shapes to the byte where its KV pool begins.
 
-Problems come from ``matrix/tables/problems`` (ckpm.matrix.problems.tables). This module says what a problem is, which kernel
+Problems come from ``matrix/tables/problems`` (matrix.problems.tables). This module says what a problem is, which kernel
 serves it (:func:`needed`), what it costs on an emulator (:func:`wave_instructions`), and which other problem must give
 the same bits (:func:`counterpart`). Buffers are made of it by attention/launch/buffers.py.
 """

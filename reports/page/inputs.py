@@ -67,7 +67,7 @@ class Tested:
 class Inputs:
     """Everything that was found. ``gates`` are by file; ``today`` decides which ledger entries have expired.
 
-    ``history`` holds the lines of the libraries' histories (ckpm.reports.gates.baseline.accept) by arch/toolchain/upstream.
+    ``history`` holds the lines of the libraries' histories (reports.gates.baseline.accept) by arch/toolchain/upstream.
     """
 
     folder: Path

@@ -1,4 +1,4 @@
-"""What the tests of many machines share. They need requirements-cluster.txt: `nox -s test-cluster`."""
+"""Fixtures for tests of many machines, which need requirements-cluster.txt: `nox -s test-cluster`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tests.cluster.machines import Compiler, Machines, machines
 Build = Callable[..., int]
 
 
-@pytest.fixture(scope="module")  # the modules with real kernels must not find the stub
+@pytest.fixture(scope="module")  # not for the modules with real kernels
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with the stub compiler (``rocm``) and a cache that holds the default upstream, for all processes."""
+    """A folder with the stub compiler (``rocm``) and a cache with the default upstream, for all processes."""
     folder = tmp_path_factory.mktemp("environment")
     cache = folder / "cache"
     (cache / "upstream").mkdir(parents=True)
     cache.chmod(0o700)
     kept = settings.cache_folder() / "upstream"
-    for tree in kept.glob("aiter-*"):  # else the first build downloads it
+    for tree in kept.glob("aiter-*"):  # without this the first build downloads it
         copy = shutil.copytree if tree.is_dir() else shutil.copy2
         copy(tree, cache / "upstream" / tree.name)
     Compiler.make(folder / "rocm")
@@ -32,7 +32,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("ROCM_PATH", str(folder / "rocm"))
         patch.delenv("CK_ROOT", raising=False)
         patch.setattr(
-            "ckpm.kernels.library.request.manifest_command",  # there are no kernels in the stub's objects
+            "ckpm.kernels.library.request.manifest_command",  # the stub's objects have no kernels
             lambda folder: ("cp", f"{folder}/plan.json", f"{folder}/manifest.json"),
         )
         yield folder
@@ -40,14 +40,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def running(environment: Path) -> Iterator[Machines]:
-    # a unit may lose two workers, so that the bound is reached sooner than with Dask's default of four
+    # a unit fails after two lost workers; Dask's default is four
     with machines(environment / "local", {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1"}) as there:
         yield there
 
 
 @pytest.fixture
 def there(running: Machines) -> Machines:
-    """A scheduler with two workers, w1 and w2, which last from test to test unless they are lost."""
+    """A scheduler with two workers, w1 and w2. Tests share them, and a lost worker is started again."""
     for name in ("w1", "w2"):
         if name not in running.workers or running.workers[name].poll() is not None:
             running.start(name, "--no-nanny")
@@ -56,7 +56,7 @@ def there(running: Machines) -> Machines:
 
 @pytest.fixture
 def compiler(environment: Path) -> Iterator[Compiler]:
-    """The stub compiler, which has compiled nothing yet."""
+    """The stub compiler with an empty log."""
     stub = Compiler(environment / "rocm")
     yield stub
     stub.forget()
@@ -64,7 +64,7 @@ def compiler(environment: Path) -> Iterator[Compiler]:
 
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
-    """``build("name", "--scheduler", ADDRESS)``: four kernels, each a unit; the exit code."""
+    """``build("name", "--scheduler", ADDRESS)`` builds four kernels in four units and returns the exit code."""
 
     def run(work: str, *options: str) -> int:
         where = "key.bias == 'no' and key.tile.bm0 == 64 and key.dtype == 'bf16'"

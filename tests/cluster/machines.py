@@ -1,4 +1,4 @@
-"""A scheduler and workers as processes on this machine, and a compiler that a test can hold in the middle of a unit."""
+"""A scheduler and workers as processes on this machine, and a compiler that a test can hold during a unit."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parents[2]
 _ADDRESS = re.compile(r"Scheduler at:\s+(tcp://\S+)")
 _REGISTERED = re.compile(r"Registered to:")
 
-# A hipcc. It copies the source to the object, or all objects to the library, and logs the worker that it ran for.
-# The compile that takes away the file `hold` says so through the pipe `begun` and then waits for a pipe that nobody
-# opens; a source that the file `deadly` names kills its worker, the parent of its guard; one in `broken` has an error.
+# A hipcc. It copies the source to the object, or all objects to the library, and logs its worker. The compile that
+# removes the file `hold` writes into the pipe `begun` and waits for ever. A source named in the file `deadly` kills its
+# worker, the parent of the guard. A source named in `broken` has an error.
 COMPILER = """#!/bin/sh
 case $1 in --version) echo "HIP version: 9.9"; echo "clang version 9.9.9"; exit 0;; esac
 here=$(dirname "$0")/..
@@ -56,21 +56,21 @@ class Compiler:
         return cls(folder)
 
     def hold_one(self) -> None:
-        """The next compile that begins will not end."""
+        """Hold the next compile."""
         (self.folder / "hold").touch()
 
-    def held(self) -> tuple[str, int]:
-        """Wait until it has begun: its worker's name and its process."""
+    def wait_for_held(self) -> tuple[str, int]:
+        """Wait until the held compile has begun; return its worker's name and its process."""
         worker, process = (self.folder / "begun").read_text().split()
         return worker, int(process)
 
     def forget(self) -> None:
-        """Nothing is logged, held or deadly any more."""
+        """Clear the log, and hold, kill or break no more compiles."""
         for name in ("log", "hold", "deadly", "broken"):
             (self.folder / name).unlink(missing_ok=True)
 
-    def compiled(self) -> list[tuple[str, str]]:
-        """Worker and source of every compile that began."""
+    def compiles(self) -> list[tuple[str, str]]:
+        """Worker and source of every compile that has begun."""
         file = self.folder / "log"
         return [(line.split()[0], line.split()[1]) for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -85,7 +85,7 @@ class Machines:
     workers: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
     def start(self, name: str, *options: str, root: Path = ROOT, **environment: str) -> None:
-        """A worker with one thread that has registered when this returns."""
+        """Start a worker with one thread, and wait until it has registered."""
         command = ["distributed.cli.dask_worker", self.address, "--name", name, "--nthreads", "1", "--no-dashboard"]
         command += ["--local-directory", str(self.folder), *options]
         more = {**self.environment, **environment, "PYTHONPATH": str(root), "CKPM_TEST_WORKER": name}
@@ -93,12 +93,12 @@ class Machines:
         _await(self.workers[name], _REGISTERED)
 
     def kill(self, name: str) -> None:
-        """As a machine that loses its power."""
+        """Kill a worker without warning."""
         self.workers[name].send_signal(signal.SIGKILL)
         self.workers[name].wait()
 
     def tasks(self) -> int:
-        """What the scheduler has not finished or forgotten."""
+        """Number of tasks that the scheduler still processes."""
         with Client(self.address, set_as_default=False) as client:
             return sum(len(keys) for keys in client.processing().values())
 
@@ -110,7 +110,7 @@ class Machines:
 
 @contextlib.contextmanager
 def machines(folder: Path, environment: Mapping[str, str]) -> Iterator[Machines]:
-    """A scheduler without workers."""
+    """Start a scheduler without workers."""
     command = ["distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
     scheduler = _start(command, {**environment, "PYTHONPATH": str(ROOT)})
     there = Machines(_await(scheduler, _ADDRESS), environment, folder)
@@ -134,7 +134,7 @@ def _start(command: list[str], environment: Mapping[str, str], root: Path = ROOT
 
 
 def _await(process: subprocess.Popen[str], sign: re.Pattern[str]) -> str:
-    """Read what a process logs up to a sign; the rest is read and forgotten. The sign's group, '' without one."""
+    """Read the log of a process up to a sign, and discard the rest. Return the sign's group or ''."""
     assert process.stderr is not None
     lines = []
     for line in process.stderr:

@@ -45,8 +45,8 @@ PartitionName=closed Nodes={host} Default=NO State=DOWN
 """
 
 
-def why_not() -> str:
-    """Which of Slurm's programs are not installed; '' if all are."""
+def missing_programs() -> str:
+    """The programs of Slurm that are not installed, or ''."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
     return f"not installed: {', '.join(missing)} (Debian: apt-get install slurm-wlm munge)" if missing else ""
@@ -54,7 +54,7 @@ def why_not() -> str:
 
 @contextlib.contextmanager
 def slurm(folder: Path) -> Iterator[Path]:
-    """Run the daemons; yields the configuration, for SLURM_CONF."""
+    """Run the daemons, and yield the configuration for SLURM_CONF."""
     for name in ("state", "spool"):
         (folder / name).mkdir()
     (folder / "munge.key").write_bytes(secrets.token_bytes(1024))
@@ -71,21 +71,21 @@ def slurm(folder: Path) -> Iterator[Path]:
         )
     )
     with contextlib.ExitStack() as stack:
-        _start(stack, _munged(folder))
+        _start(stack, _munge_command(folder))
         _start(stack, ["slurmctld", "-D", "-i", "-f", str(file)])
         _start(stack, ["slurmd", "-D", "-f", str(file)])
         _until_idle(file)
         yield file
 
 
-def _munged(folder: Path) -> list[str]:
+def _munge_command(folder: Path) -> list[str]:
     names = {"socket": "munge.socket", "key-file": "munge.key", "pid-file": "munge.pid", "log-file": "munge.log"}
     options = [f"--{option}={folder / name}" for option, name in names.items()]
     return ["munged", "--foreground", "--force", *options, f"--seed-file={folder / 'munge.seed'}"]
 
 
 def _start(stack: contextlib.ExitStack, command: Sequence[str]) -> None:
-    """A daemon in the foreground, which is ended with the stack."""
+    """Start a daemon in the foreground, which ends with the stack."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     process = subprocess.Popen(
         command, env={**os.environ, "PATH": path}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -103,7 +103,7 @@ def _start(stack: contextlib.ExitStack, command: Sequence[str]) -> None:
 
 
 def _until_idle(file: Path) -> None:
-    """Wait until a job runs: srun itself waits for controller and node."""
+    """Wait until a job runs; srun waits for controller and node."""
     command = ["srun", "--immediate=60", "-n1", "true"]
     end = time.monotonic() + 120
     while time.monotonic() < end:
@@ -117,6 +117,6 @@ def _until_idle(file: Path) -> None:
 def _free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        for item in sockets:
+            item.bind(("127.0.0.1", 0))
+        return [int(item.getsockname()[1]) for item in sockets]

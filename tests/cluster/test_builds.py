@@ -1,7 +1,7 @@
-"""A build on many machines is the build of one machine: the same bytes, also when a worker is lost in the middle; and
-it ends as one: nothing is left running, and no worker of another commit, toolchain or upstream takes part.
+"""A build on many machines has the bytes of a build on one machine, also after the loss of a worker.
 
-The compiler is a stub that copies; test_real_kernels.py does the same with the real one.
+It leaves no process running, and refuses workers of another commit, toolchain or upstream. The compiler is a stub that
+copies; test_real_kernels.py uses the real one.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from ckpm.cluster.errors import (
     SchedulerError,
     WorkersKilledError,
 )
-from ckpm.cluster.identity import Sources, project
-from ckpm.cluster.remote_steps import Place, RemoteSteps
+from ckpm.cluster.identity import ROOMS, Sources, project
+from ckpm.cluster.remote_steps import RemoteBuild, RemoteSteps
 from ckpm.kernels.library.plan import Step
 from tests.cluster.conftest import Build
 from tests.cluster.machines import ROOT, Compiler, Machines, is_alive, machines
 
 RECIPE = Recipe(sources=Sources(toolchain="rocm", upstream="aiter"), archs=(), families=(), identity=project())
 UNITS, HOST = 4, 2  # of the selection in conftest.py
-PLACES = ("cluster.json", ".lock", ".built", ".sconsign.signed")  # they hold addresses, times or a key
+VARYING = ("cluster.json", ".lock", ".built", ".sconsign.signed")  # with addresses, times or a key
 
 
-def taken(work: Path) -> dict[str, bytes]:
-    """What a build left, by name. The folder is deleted, so that the next build has the same paths."""
+def take_files(work: Path) -> dict[str, bytes]:
+    """Contents of a build's files by name. The folder is deleted, so that the next build has the same paths."""
     folder = work / "build/gfx950/aiter"
-    files = (file for file in folder.rglob("*") if file.is_file() and file.name not in PLACES)
+    files = (file for file in folder.rglob("*") if file.is_file() and file.name not in VARYING)
     held = {str(file.relative_to(folder)): file.read_bytes() for file in files}
     shutil.rmtree(work)
     return held
 
 
 def meanwhile(action: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=action, daemon=True)  # what it waits for may never come
+    thread = threading.Thread(target=action, daemon=True)  # it waits for ever in a failing test
     thread.start()
     return thread
 
 
-def ended_by(number: signal.Signals, command: Callable[[], int]) -> int:
-    """The exit code of a command that a signal ends."""
+def exit_code_after(number: signal.Signals, command: Callable[[], int]) -> int:
+    """The exit code of a command that ends by a signal."""
     if number == signal.SIGINT:
         before = signal.signal(number, signal.default_int_handler)  # a shell's background job ignores it
         try:
@@ -69,65 +69,65 @@ def test_two_workers_make_the_bytes_of_one_machine(
 ) -> None:
     assert build("work", "--scheduler", there.address, "--no-cache") == 0
     shown = capsys.readouterr().out
-    assert {worker for worker, _ in compiler.compiled()} == {"w1", "w2"}
+    assert {worker for worker, _ in compiler.compiles()} == {"w1", "w2"}
     assert f"4 kernels in {UNITS} units, 2 workers with 2 threads" in shown
     assert "6 compiled (4 kernels), 0 from the cache, linked, manifest written" in shown
     assert " on w1" in shown
     assert " on w2" in shown
-    many = taken(tmp_path / "work")
+    many = take_files(tmp_path / "work")
     assert build("work", "--no-cache") == 0
-    assert compiler.compiled()[UNITS + HOST :] == [("here", name) for _, name in compiler.compiled()[UNITS + HOST :]]
+    assert compiler.compiles()[UNITS + HOST :] == [("here", name) for _, name in compiler.compiles()[UNITS + HOST :]]
     assert sum(name.endswith(".o") for name in many) == UNITS + HOST
-    assert taken(tmp_path / "work") == many
+    assert take_files(tmp_path / "work") == many
 
 
-def test_a_worker_killed_in_the_middle_costs_its_unit_a_second_compile_and_nothing_else(
+def test_killed_worker_costs_a_second_compile_only(
     there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compiler.hold_one()
     lost: list[tuple[str, int]] = []
 
     def kill() -> None:
-        lost.append(compiler.held())
+        lost.append(compiler.wait_for_held())
         there.kill(lost[0][0])
 
     thread = meanwhile(kill)
     assert build("work", "--scheduler", there.address, "--no-cache") == 0
     thread.join()
     assert not is_alive(lost[0][1]), "the lost worker's compiler goes on"
-    sources = [source for _, source in compiler.compiled()]
+    sources = [source for _, source in compiler.compiles()]
     assert len(sources) == UNITS + HOST + 1, "one source was compiled twice"
     assert len(set(sources)) == UNITS + HOST
     assert "6 compiled" in capsys.readouterr().out
-    many = taken(tmp_path / "work")
+    many = take_files(tmp_path / "work")
     assert build("work", "--no-cache") == 0
-    assert taken(tmp_path / "work") == many
+    assert take_files(tmp_path / "work") == many
 
 
-def test_a_unit_that_kills_its_workers_is_named_and_not_tried_for_ever(
+def test_unit_that_kills_its_workers_is_reported(
     there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there.start("w3", "--no-nanny")  # two of three die
     (compiler.folder / "deadly").write_text("dispatch")
     assert build("work", "--scheduler", there.address, "--no-cache") == WorkersKilledError.exit_code
     assert "dispatch: 2 workers died while they had it" in capsys.readouterr().err
-    assert [source for _, source in compiler.compiled()].count("dispatch.hip") == 2
+    assert [source for _, source in compiler.compiles()].count("dispatch.hip") == 2
     assert not (tmp_path / "work/build/gfx950/aiter/libckpm.so").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_cancelled_build_leaves_nothing_running_and_the_next_goes_on(
+def test_cancelled_build_ends_its_processes(
     there: Machines, build: Build, compiler: Compiler, number: signal.Signals, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compiler.hold_one()
     held: list[int] = []
 
     def interrupt() -> None:
-        held.append(compiler.held()[1])
+        held.append(compiler.wait_for_held()[1])
         os.kill(os.getpid(), number)
 
     thread = meanwhile(interrupt)
-    code = ended_by(number, lambda: build("work", "--scheduler", there.address, "--no-cache"))
+    code = exit_code_after(number, lambda: build("work", "--scheduler", there.address, "--no-cache"))
     assert code == 128 + number
     thread.join()
     assert not is_alive(held[0])
@@ -137,7 +137,7 @@ def test_a_cancelled_build_leaves_nothing_running_and_the_next_goes_on(
     assert "linked, manifest written" in capsys.readouterr().out
 
 
-def test_objects_of_workers_go_into_the_cache_that_builds_share(
+def test_objects_of_workers_go_into_the_cache(
     there: Machines, build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert build("work", "--scheduler", there.address) == 0
@@ -145,10 +145,10 @@ def test_objects_of_workers_go_into_the_cache_that_builds_share(
     assert build("one") == 0
     assert "0 compiled (0 kernels), 6 from the cache" in capsys.readouterr().out
     assert build("again", "--scheduler", there.address) == 0
-    assert len(compiler.compiled()) == UNITS + HOST
+    assert len(compiler.compiles()) == UNITS + HOST
 
 
-def test_a_unit_that_does_not_compile_fails_as_on_one_machine(
+def test_compile_error_is_that_of_one_machine(
     there: Machines, build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (compiler.folder / "broken").write_text("harness")
@@ -161,16 +161,17 @@ def test_a_unit_that_does_not_compile_fails_as_on_one_machine(
 
 
 def copy_of_project(folder: Path) -> Path:
-    """This project, changed by a comment in one file of a room."""
-    for room in ("matrix", "kernels", "emulator", "suites"):
-        shutil.copytree(ROOT / room, folder / room, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "tests/__init__.py").touch()
+    """Copy this project, with one more comment in a file of a room."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for room in (*ROOMS, "cluster", "reports", "ckpm"):
+        shutil.copytree(ROOT / room, folder / room, symlinks=True, ignore=ignored)
+    (folder / "ckpm_emulator").symlink_to("emulator/ckpm_emulator")
     file = folder / "kernels/families/units.py"
     file.write_text(file.read_text() + "# changed\n")
     return folder
 
 
-def test_a_worker_of_another_commit_is_refused_before_anything_is_compiled(
+def test_worker_of_another_commit_is_refused(
     there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there.start("foreign", "--no-nanny", root=copy_of_project(tmp_path / "other"))
@@ -178,13 +179,13 @@ def test_a_worker_of_another_commit_is_refused_before_anything_is_compiled(
         assert build("work", "--scheduler", there.address) == ForeignWorkerError.exit_code
     finally:
         there.kill("foreign")
-    said = capsys.readouterr().err
-    texts = re.findall(r"worker (\w+) \(tcp://[^)]+\): text: the client's (\w+), the worker's (\w+)", said)
+    printed = capsys.readouterr().err
+    texts = re.findall(r"worker (\w+) \(tcp://[^)]+\): text: the client's (\w+), the worker's (\w+)", printed)
     assert [(name, mine == project().text, mine != other) for name, mine, other in texts] == [("foreign", True, True)]
-    assert compiler.compiled() == []
+    assert compiler.compiles() == []
 
 
-def test_a_worker_with_another_toolchain_is_refused(
+def test_worker_with_another_toolchain_is_refused(
     there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = Compiler.make(tmp_path / "newer")
@@ -195,21 +196,21 @@ def test_a_worker_with_another_toolchain_is_refused(
         assert build("work", "--scheduler", there.address) == ForeignWorkerError.exit_code
     finally:
         there.kill("newer")
-    said = capsys.readouterr().err
-    assert "the client's rocm hipcc HIP 9.9 clang 9.9.9, the worker's rocm hipcc HIP 10.0 clang 9.9.9" in said
+    printed = capsys.readouterr().err
+    assert "the client's rocm hipcc HIP 9.9 clang 9.9.9, the worker's rocm hipcc HIP 10.0 clang 9.9.9" in printed
 
 
-def test_a_worker_that_comes_later_is_asked_too(
+def test_later_worker_of_another_commit_is_refused(
     there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It joins while a unit is held, when the others have been asked already."""
+    """The worker joins while a unit is held, after the comparison of the other workers."""
     other = copy_of_project(tmp_path / "other")
     compiler.hold_one()
 
     def join() -> None:
-        compiler.held()
+        holder, _ = compiler.wait_for_held()
         there.start("late", "--no-nanny", root=other)
-        for name in ("w1", "w2"):
+        for name in sorted(("w1", "w2"), key=lambda name: name == holder):  # the unit must not move to the other one
             there.kill(name)
 
     thread = meanwhile(join)
@@ -219,12 +220,12 @@ def test_a_worker_that_comes_later_is_asked_too(
     assert "worker late: text: the client's" in capsys.readouterr().err
 
 
-def test_a_scheduler_that_is_not_there(build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_scheduler_fails(build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]) -> None:
     assert build("work", "--scheduler", "tcp://127.0.0.1:1") == SchedulerError.exit_code
     assert "no Dask scheduler answers at tcp://127.0.0.1:1" in capsys.readouterr().err
 
 
-def test_a_scheduler_without_workers(
+def test_scheduler_without_workers_fails(
     environment: Path,
     build: Build,
     compiler: Compiler,
@@ -237,9 +238,9 @@ def test_a_scheduler_without_workers(
     assert f"dask worker {empty.address}" in capsys.readouterr().err
 
 
-def test_a_full_disk_here_is_no_failure_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The build says so of these words, whatever step they come from."""
-    steps = RemoteSteps(None, Place(scheduler="", credentials="", session="", recipe=RECIPE))
+def test_full_disk_here_is_not_a_failure_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check the message from which the build recognizes a full disk."""
+    steps = RemoteSteps(None, RemoteBuild(scheduler="", credentials="", session="", recipe=RECIPE))
     monkeypatch.setattr(steps, "_compile", lambda step: Compiled(0, "", b"object", "w1"))
     step = Step(kind="unit", target="/dev/full", sources=("a.hip",), argv=(), signature="", label="a")
     ran = steps.execute(step, {})

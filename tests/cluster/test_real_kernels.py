@@ -1,4 +1,4 @@
-"""Real kernels, compiled by the embedded toolchain on two workers: object, library and manifest of one machine."""
+"""Real kernels from two workers with the embedded toolchain have the bytes of one machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ckpm.kernels import cli
 from ckpm.kernels.library.manifest import Manifest
 from tests.cluster.machines import Machines, machines
-from tests.cluster.test_builds import taken
+from tests.cluster.test_builds import take_files
 
 # two kernels in two units
 WHERE = "key.dtype == 'fp16'"
@@ -30,10 +30,10 @@ def build(work: Path, *options: str) -> int:
     return cli.main([*command, "--upstream", "aiter", "--no-cache", *options])
 
 
-def test_real_kernels_of_two_workers_are_those_of_one_machine(there: Machines, tmp_path: Path) -> None:
+def test_two_workers_compile_the_bytes_of_one_machine(there: Machines, tmp_path: Path) -> None:
     assert build(tmp_path / "work", "--scheduler", there.address) == 0
     manifest = Manifest.read(tmp_path / "work/build/gfx950/aiter/manifest.json")
     assert len({kernel.unit for kernel in manifest.kernels.values()}) == 2
-    many = taken(tmp_path / "work")
+    many = take_files(tmp_path / "work")
     assert build(tmp_path / "work") == 0
-    assert taken(tmp_path / "work") == many
+    assert take_files(tmp_path / "work") == many

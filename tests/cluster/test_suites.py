@@ -1,8 +1,8 @@
-"""A suite over two workers gives the results of one process, also when a worker is lost in the middle of it.
+"""A suite on two workers has the results of one process, also after the loss of a worker.
 
-The smoke tier's library is built for it, from the user's own object cache: seconds if it was built here before.
-Results hold seconds, and a fault's text an address and the number of an allocation, which depend on the cases that its
-process ran before: also on one machine, with two processes. Everything else is compared, byte for byte.
+The smoke tier's library comes from the user's object cache if it is there. The comparison leaves out seconds, and
+addresses and numbers of allocations in faults, because they depend on earlier cases of a process. Everything else must
+have the same bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ckpm.cluster.errors import ForeignWorkerError, NoWorkersError
 from ckpm.kernels import cli as kernels_cli
 from ckpm.suites import cli
 from tests.cluster.machines import ROOT, Machines, is_alive, machines
-from tests.cluster.test_builds import copy_of_project, ended_by
+from tests.cluster.test_builds import copy_of_project, exit_code_after
 
 SECONDS = re.compile(r' time="[^"]*"')
 ADDRESS = re.compile(r'0x[0-9a-f]+|allocation \d+|(?:address|base|id)(?:"|&quot;): \d+')
@@ -47,14 +47,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 
 def run(work: Path, suite: str, output: Path, *options: str) -> int:
-    """The exit code. The device is the emulator, also on a machine with a GPU."""
+    """Run a suite on the emulator and return the exit code."""
     device = [] if "--device" in options else ["--device", "emulator"]
     command = ["--suite", suite, "--work", str(work), "--output", str(output), *device, *options]
     return cli.main([*command, "--upstream", "aiter"])
 
 
 def comparable(file: Path) -> tuple[bytes, str]:
-    """Results and their JUnit, but for times, and for addresses and numbers of allocations."""
+    """Results and their JUnit without times, addresses and numbers of allocations."""
     results = Results.read(file)
     cases = [comparable_case(case) for case in results.cases]
     junit = ADDRESS.sub("@", SECONDS.sub("", file.with_suffix(".xml").read_text()))
@@ -84,7 +84,7 @@ def test_two_workers_give_the_results_of_one_process(
     assert suite_processes(there) == []
 
 
-def test_a_difference_would_be_seen(there: Machines, work: Path, tmp_path: Path) -> None:
+def test_comparison_finds_a_difference(there: Machines, work: Path, tmp_path: Path) -> None:
     assert run(work, "dispatch", tmp_path / "one.json", "--scheduler", there.address) == 0
     results = Results.read(tmp_path / "one.json")
     first = dataclasses.replace(results.cases[0], kernel="another")
@@ -94,38 +94,38 @@ def test_a_difference_would_be_seen(there: Machines, work: Path, tmp_path: Path)
 
 
 def suite_processes(there: Machines) -> list[int]:
-    """Processes of suites/worker.py that workers have started and that live."""
+    """Running processes of suites/worker.py whose parents are workers."""
     parents = {str(process.pid) for process in there.workers.values()}
     found = []
-    for place in Path("/proc").glob("[0-9]*"):
+    for folder in Path("/proc").glob("[0-9]*"):
         try:
-            words = (place / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            parent = (place / "stat").read_text().rpartition(")")[2].split()[1]
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
         except OSError:  # it has ended
             continue
-        if "ckpm.suites.worker" in words and parent in parents and is_alive(int(place.name)):
-            found.append(int(place.name))
+        if "ckpm.suites.worker" in words and parent in parents and is_alive(int(folder.name)):
+            found.append(int(folder.name))
     return found
 
 
 def on_first_case(there: Machines, monkeypatch: pytest.MonkeyPatch, action: object) -> list[object]:
-    """Call ``action`` when the first reply has come, and other cases run."""
+    """Call ``action`` after the first reply, while other cases run."""
     from ckpm.suites import suites
 
     judge = suites.judge
     seen: list[object] = []
 
-    def judged(*words: object) -> object:
+    def act_and_judge(*words: object) -> object:
         if not seen:
             seen.append(suite_processes(there))
             action()  # type: ignore[operator]
         return judge(*words)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(suites, "judge", judged)
+    monkeypatch.setattr(suites, "judge", act_and_judge)
     return seen
 
 
-def test_a_worker_killed_in_the_middle_changes_no_result(
+def test_killed_worker_changes_no_result(
     there: Machines, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(work, "page-fault", tmp_path / "one.json") == 0
@@ -134,32 +134,32 @@ def test_a_worker_killed_in_the_middle_changes_no_result(
     assert comparable(tmp_path / "one.json") == comparable(tmp_path / "many.json")
 
 
-def test_a_cancelled_suite_leaves_nothing_running(
+def test_cancelled_suite_ends_its_processes(
     there: Machines, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = on_first_case(there, monkeypatch, lambda: os.kill(os.getpid(), signal.SIGTERM))
     command = ("page-fault", tmp_path / "many.json", "--scheduler", there.address)
-    assert ended_by(signal.SIGTERM, lambda: run(work, *command)) == 128 + signal.SIGTERM
+    assert exit_code_after(signal.SIGTERM, lambda: run(work, *command)) == 128 + signal.SIGTERM
     assert seen[0], "no process ran when the signal came"
     assert suite_processes(there) == []
     assert there.tasks() == 0
 
 
-def test_a_client_that_is_killed_leaves_nothing_running(there: Machines, work: Path, tmp_path: Path) -> None:
+def test_killed_client_leaves_no_process(there: Machines, work: Path, tmp_path: Path) -> None:
     options = ["--suite", "page-fault", "--device", "emulator", "--upstream", "aiter", "--work", str(work)]
     options += ["--output", str(tmp_path / "many.json"), "--scheduler", there.address]
     client = subprocess.Popen([sys.executable, "-m", "ckpm.suites", *options], cwd=ROOT, stdout=subprocess.DEVNULL)
     while not (processes := suite_processes(there)):
-        assert client.poll() is None, "it ended before anything was seen of it"
-    os.kill(processes[0], signal.SIGSTOP)  # the run can't end now
+        assert client.poll() is None, "it ended before its processes were seen"
+    os.kill(processes[0], signal.SIGSTOP)  # the run can't end
     client.kill()
     client.wait()
-    ended(processes[0])
+    wait_for_end(processes[0])
     assert there.tasks() == 0
 
 
-def ended(process: int) -> None:
-    """Wait for the end of somebody else's child."""
+def wait_for_end(process: int) -> None:
+    """Wait for the end of a process that is not a child."""
     try:
         descriptor = os.pidfd_open(process)
     except ProcessLookupError:
@@ -170,7 +170,7 @@ def ended(process: int) -> None:
         os.close(descriptor)
 
 
-def test_a_worker_of_another_commit_runs_no_case(
+def test_worker_of_another_commit_runs_no_case(
     there: Machines, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there.start("foreign", "--no-nanny", root=copy_of_project(tmp_path / "other"))
@@ -182,10 +182,10 @@ def test_a_worker_of_another_commit_runs_no_case(
     assert re.search(r"worker foreign \(.*\): text: the client's \w+, the worker's \w+", capsys.readouterr().err)
 
 
-def test_a_gpu_is_asked_of_workers_that_say_that_they_have_one(
+def test_gpu_cases_go_to_workers_with_a_gpu(
     there: Machines, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There is no GPU here: the case reaches the one worker that claims to have one, which then can't start."""
+    """Without a GPU here, the case reaches the worker with the resource GPU and can't start there."""
     options = ("--device", "hip", "--scheduler", there.address, "--case", "*", "--device", "hip")
     assert run(work, "dispatch", tmp_path / "many.json", *options) == NoWorkersError.exit_code
     assert "has a GPU" in capsys.readouterr().err

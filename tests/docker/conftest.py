@@ -1,4 +1,4 @@
-"""The emulator's image, really built, for tests that run commands in it."""
+"""Build the emulator's image with a real engine, for tests that run commands in it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ckpm.docker.images import image
 def engine() -> Engine:
     try:
         return detect()
-    except CkPrefillError as error:  # no skip: what was not built is not known to be sound
+    except CkPrefillError as error:  # not a skip: an image that was not built was not tested
         pytest.exit(str(error), returncode=pytest.ExitCode.USAGE_ERROR)
 
 

@@ -1,6 +1,6 @@
-"""A registry on this machine for tests of real pulls: it has a small image, is away, or sends what was not asked for.
+"""A registry on this machine for tests of real pulls. It has a small image, is down, or sends a wrong image.
 
-It speaks as much of the OCI distribution protocol as a pull by digest asks for.
+It implements the part of the OCI distribution protocol that a pull by digest needs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _layer() -> bytes:
 
 
 def _image() -> tuple[bytes, dict[str, bytes]]:
-    """A manifest, and the blobs that it names."""
+    """A manifest and its blobs."""
     layer = _layer()
     packed = gzip.compress(layer, mtime=0)
     config = json.dumps(
@@ -49,8 +49,11 @@ def _image() -> tuple[bytes, dict[str, bytes]]:
 
 
 class Registry(ThreadingHTTPServer):
-    """``behaviour``: ``whole`` has one image, ``away`` answers 503, ``lying`` sends its manifest for any digest, and
-    ``damaged`` has blobs that are not of their digests."""
+    """A registry with a ``behaviour``.
+
+    ``whole`` has one image, ``away`` answers 503, ``lying`` sends its manifest for any digest, and the blobs of
+    ``damaged`` don't match their digests.
+    """
 
     daemon_threads = True
 
@@ -58,7 +61,7 @@ class Registry(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.behaviour = behaviour
         self.manifest, self.blobs = _image()
-        self.asked: list[str] = []  # paths, those of the greeting left out
+        self.asked: list[str] = []  # paths, without those of the greeting
 
     @property
     def address(self) -> str:
@@ -66,7 +69,7 @@ class Registry(ThreadingHTTPServer):
 
     @property
     def digest(self) -> str:
-        """Of the image that it has."""
+        """Digest of its image."""
         return _digest(self.manifest)
 
     def answer(self, path: str) -> tuple[int, str, bytes]:
@@ -102,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def log_message(self, format: str, *words: object) -> None:  # noqa: A002
-        """Nothing: what was asked is in ``asked``."""
+        """Print nothing; ``asked`` has the requests."""
 
 
 @contextmanager
@@ -118,7 +121,7 @@ def registry(behaviour: str) -> Iterator[Registry]:
 
 
 def configuration(file: Path, *registries: Registry, search: Registry | None = None) -> Path:
-    """A registries.conf by which an engine speaks HTTP with these, and asks ``search`` for names without a registry."""
+    """Write a registries.conf: HTTP for these registries, and ``search`` for names without a registry."""
     lines = [f'unqualified-search-registries = ["{search.address}"]'] if search else []
     lines += [f'[[registry]]\nlocation = "{one.address}"\ninsecure = true' for one in registries]
     file.write_text("\n".join(lines) + "\n")

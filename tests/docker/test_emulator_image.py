@@ -1,4 +1,4 @@
-"""The emulator's image as an engine built it: what is in it, who runs in it, and a session of this project inside."""
+"""The emulator's image as an engine built it: packages, user, and a session of this project inside."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def shell(engine: Engine, built: Built, script: str, **more: object) -> str:
     return output(engine, Run(image=built.tag, command=["sh", "-c", script], **more)).strip()  # type: ignore[arg-type]
 
 
-def test_it_has_python_and_no_rocm(built: Built) -> None:
+def test_image_has_python_and_no_rocm(built: Built) -> None:
     assert {"python3", "python3-venv", "ca-certificates"} <= set(built.packages)
     assert not {"hipcc", "libamdhip64-6", "g++"} & set(built.packages)
 
 
-def test_whoever_does_not_say_otherwise_is_no_root(engine: Engine, built: Built) -> None:
+def test_default_user_is_not_root(engine: Engine, built: Built) -> None:
     assert shell(engine, built, "id -u; id -g; pwd") == "10001\n10001\n/home/ckpm"
 
 
-def test_its_healthcheck_passes(engine: Engine, built: Built) -> None:
+def test_healthcheck_passes(engine: Engine, built: Built) -> None:
     output(engine, Run(image=built.tag, command=ONE.healthcheck))
 
 
-def test_nothing_of_this_machine_is_in_it(engine: Engine, built: Built) -> None:
-    """Neither the mirror nor apt's settings, which may hold a password."""
+def test_image_has_no_settings_of_this_machine(engine: Engine, built: Built) -> None:
+    """Search for the mirror and the settings of apt, which can have a password."""
     host = rootfs.mirror().split("/")[2]
     hidden = f"grep -rlF {host} /etc /var/lib/apt /root /home 2>/dev/null; find /run/secrets -type f 2>/dev/null; true"
     assert shell(engine, built, hidden, user="0:0") == ""
@@ -42,15 +42,15 @@ def test_nothing_of_this_machine_is_in_it(engine: Engine, built: Built) -> None:
     )
 
 
-def test_files_in_a_mounted_folder_belong_to_the_caller(engine: Engine, built: Built, tmp_path: Path) -> None:
+def test_files_in_a_mount_belong_to_the_caller(engine: Engine, built: Built, tmp_path: Path) -> None:
     mount = Mount(source=tmp_path, target=tmp_path, writable=True)
     user = f"{os.getuid()}:{os.getgid()}"
     shell(engine, built, f"touch {tmp_path}/mine", mounts=[mount], user=user)
     assert (tmp_path / "mine").stat().st_uid == os.getuid()
 
 
-def test_two_runs_at_once_in_one_image(engine: Engine, built: Built) -> None:
-    """doctor, in an environment made there with this machine's pip settings, by whichever of the two comes first."""
+def test_two_sessions_run_at_once(engine: Engine, built: Built) -> None:
+    """Run doctor twice. The first run makes the environment with this machine's pip settings."""
     command = [
         sys.executable,
         "-m",
@@ -68,7 +68,7 @@ def test_two_runs_at_once_in_one_image(engine: Engine, built: Built) -> None:
         )
         for _ in range(2)
     ]
-    for said, run in [(run.communicate()[0], run) for run in both]:
-        assert run.returncode == 0, said[-3000:]
-        assert f"doctor in {ONE.name}" in said
-        assert "Session doctor was successful" in said
+    for text, run in [(run.communicate()[0], run) for run in both]:
+        assert run.returncode == 0, text[-3000:]
+        assert f"doctor in {ONE.name}" in text
+        assert "Session doctor was successful" in text

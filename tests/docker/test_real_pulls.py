@@ -1,4 +1,4 @@
-"""Pulls by real engines from registries of this test: what each behaviour ends in, and how often it was asked."""
+"""Pulls by real engines from registries of this test, one for each behaviour."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.docker.building import identity
+from ckpm.docker.building import identity, pull
 from ckpm.docker.engines import Engine, detect
 from ckpm.docker.errors import DigestError, EngineMissingError, PullError
 from ckpm.docker.images import Base, image
-from ckpm.docker.pulling import MIRRORS, pull
 from tests.docker.registry import Registry, configuration, registry
 
 ROOT = Path(__file__).parents[2]
@@ -27,21 +26,20 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     try:
         return detect(request.param)
     except EngineMissingError as error:
-        pytest.skip(f"the registries of an engine that is not here: {error}")
+        pytest.skip(f"the engine does not work here: {error}")
 
 
 @pytest.fixture
 def lone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A registries.conf of its own for the engine; without a registry in it so far."""
+    """A registries.conf for the engine, without a registry."""
     file = configuration(tmp_path / "registries.conf")
     monkeypatch.setenv("CONTAINERS_REGISTRIES_CONF", str(file))
-    monkeypatch.delenv(MIRRORS, raising=False)
     return file
 
 
 @pytest.fixture
 def pulled(engine: Engine) -> Iterator[list[str]]:
-    """References that the test pulled, which are removed at its end."""
+    """References that the test pulled. They are removed at its end."""
     references: list[str] = []
     yield references
     for reference in references:
@@ -56,58 +54,38 @@ def manifests(server: Registry) -> list[str]:
     return [path for path in server.asked if "/manifests/" in path]
 
 
-def test_a_registry_that_is_away_is_asked_four_times_then_the_mirror_that_has_it(
-    engine: Engine, lone: Path, pulled: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-    with registry("away") as away, registry("whole") as mirror:
-        configuration(lone, away, mirror, search=away)
-        monkeypatch.setenv(MIRRORS, mirror.address)
-        pulled.append(pull(engine, base(mirror.digest), say=lambda text: None, sleep=pauses.append))
-    assert pulled == [f"{mirror.address}/test/base@{mirror.digest}"]
+def test_pull_gets_an_image_by_digest(engine: Engine, lone: Path, pulled: list[str]) -> None:
+    with registry("whole") as server:
+        configuration(lone, server, search=server)
+        pulled.append(pull(engine, base(server.digest)))
+    assert pulled == [f"test/base@{server.digest}"]
     assert identity(engine, pulled[0])
-    assert pauses == [2.0, 4.0, 8.0]
 
 
-def test_registry_and_mirror_away_is_a_failure_of_infrastructure(
-    engine: Engine, lone: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
+def test_pull_from_an_absent_registry_is_infrastructure(engine: Engine, lone: Path) -> None:
     with registry("away") as away:
         configuration(lone, away, search=away)
-        monkeypatch.setenv(MIRRORS, away.address)
-        with pytest.raises(PullError, match=r"503.*\(4 times\)") as caught:
-            pull(engine, base(ABSENT), say=lambda text: None, sleep=pauses.append)
+        with pytest.raises(PullError, match="503") as caught:
+            pull(engine, base(ABSENT))
     assert caught.value.infrastructure
-    assert pauses == [2.0, 4.0, 8.0] * 2
-
-
-def unexpected(seconds: float) -> None:
-    pytest.fail(f"a pause of {seconds} s: it is tried again")
 
 
 @pytest.mark.parametrize("behaviour", ["whole", "lying", "damaged"])
-def test_a_digest_that_is_not_there_or_not_of_what_was_sent_is_asked_for_once(
-    engine: Engine, lone: Path, behaviour: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with registry(behaviour) as first, registry("whole") as mirror:
-        configuration(lone, first, mirror, search=first)
-        monkeypatch.setenv(MIRRORS, mirror.address)
-        wanted = first.digest if behaviour == "damaged" else ABSENT
+def test_pull_of_a_wrong_digest_fails(engine: Engine, lone: Path, behaviour: str) -> None:
+    with registry(behaviour) as server:
+        configuration(lone, server, search=server)
+        wanted = server.digest if behaviour == "damaged" else ABSENT
         with pytest.raises(DigestError):
-            pull(engine, base(wanted), say=lambda text: None, sleep=unexpected)
-        assert manifests(first) == [f"/v2/test/base/manifests/{wanted}"]
-        assert mirror.asked == []
+            pull(engine, base(wanted))
+        assert manifests(server) == [f"/v2/test/base/manifests/{wanted}"]
 
 
-def test_an_engine_that_knows_no_registry_is_not_asked_twice(engine: Engine, lone: Path) -> None:
+def test_pull_without_a_registry_names_the_setting(engine: Engine, lone: Path) -> None:
     with pytest.raises(PullError, match="unqualified-search-registries"):
-        pull(engine, base(ABSENT), say=lambda text: None, sleep=unexpected)
+        pull(engine, base(ABSENT))
 
 
-def test_the_command_ends_with_its_exit_code_and_records_what_a_workflow_tries_again(
-    engine: Engine, lone: Path, tmp_path: Path
-) -> None:
+def test_command_records_a_failed_pull_as_infrastructure(engine: Engine, lone: Path, tmp_path: Path) -> None:
     record = tmp_path / "failures"
     words = ["--image", "rocm-7.2-test", "--once", "--engine", engine.name, "--work", str(tmp_path / "work")]
     run = subprocess.run(

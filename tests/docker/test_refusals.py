@@ -1,5 +1,7 @@
-"""What a machine refuses to real engines and to mmdebstrap: space, a socket, a home folder, ids. Root is needed for
-it: to mount a small file system, and to start an engine as somebody else."""
+"""Real engines and mmdebstrap without space, a socket, a home folder or ids.
+
+Root is needed to mount a small file system and to start an engine as another user.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ from ckpm.docker.engines import Engine, detect
 from ckpm.docker.errors import EngineMissingError, EnginePermissionError
 from ckpm.docker.images import Image, image
 
-NOBODY = 65534
+OTHER_USER = 65534
 ONE = image("debian-emulator")
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="mounting and becoming another user take root")
+pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="mounting and changing the user need root")
 
 
 @pytest.fixture(params=["podman", "buildah"])
@@ -33,7 +35,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     try:
         return detect(request.param)
     except EngineMissingError as error:
-        pytest.skip(f"an engine that is not here: {error}")
+        pytest.skip(f"the engine does not work here: {error}")
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def small(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Image, Sources]:
-    """An image whose root file system is a file of 40 MB that somebody else owns, in place of the bootstrapped one."""
+    """An image whose root file system is one file of 40 MB that another user owns."""
     large = tmp_path / "large"
     large.write_bytes(bytes(40 << 20))
     kept = tmp_path / "rootfs.tar"
@@ -66,13 +68,13 @@ def built(one: tuple[Image, Sources], engine: Engine, work: Path) -> None:
     build(engine, one[0], work, one[1])
 
 
-def test_a_full_disk_under_the_builds_folder(engine: Engine, one: tuple[Image, Sources], small: Path) -> None:
+def test_build_folder_on_a_full_disk_fails(engine: Engine, one: tuple[Image, Sources], small: Path) -> None:
     with pytest.raises(DiskFullError, match="no space left on the disk") as caught:
         built(one, engine, small / "work")
     assert caught.value.exit_code == 27
 
 
-def test_a_full_disk_under_the_engines_storage(
+def test_engine_storage_on_a_full_disk_fails(
     engine: Engine, one: tuple[Image, Sources], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conf = tmp_path / "storage.conf"
@@ -84,7 +86,7 @@ def test_a_full_disk_under_the_engines_storage(
     assert (caught.value.exit_code, len(str(caught.value)) < 1000) == (27, True)
 
 
-def test_a_full_disk_under_the_bootstrapped_base(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bootstrap_on_a_full_disk_fails(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(small))
     with pytest.raises(DiskFullError, match="no space left on the disk for base debian-forky"):
         rootfs.make(ONE.base, small / "forky.tar")
@@ -93,11 +95,11 @@ def test_a_full_disk_under_the_bootstrapped_base(small: Path, monkeypatch: pytes
 
 @pytest.fixture
 def somebody(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """The engine as a user without any rights, who finds no other one, and may read what the test makes."""
+    """The only engine in PATH, started as a user without rights. The user can read the test's files."""
     folder = tmp_path / "bin"
     folder.mkdir()
     program = folder / engine.name
-    words = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", engine.program]
+    words = ["setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups", engine.program]
     program.write_text(f'#!/bin/sh\nPATH={shlex.quote(os.environ["PATH"])} exec {shlex.join(words)} "$@"\n')
     program.chmod(0o755)
     for above in (tmp_path, *tmp_path.parents):
@@ -110,33 +112,33 @@ def somebody(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return dataclasses.replace(engine, program=str(program), rootless=True)
 
 
-def test_a_storage_that_the_user_may_not_make(somebody: Engine) -> None:
+def test_home_without_write_permission_fails(somebody: Engine) -> None:
     with pytest.raises(EnginePermissionError, match=r"permission denied.*a home folder that it can write to") as caught:
         detect(somebody.name)
     assert caught.value.exit_code == 101
 
 
-def test_a_user_without_ids_for_the_users_of_an_image(
+def test_user_without_subordinate_ids_fails(
     somebody: Engine, one: tuple[Image, Sources], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    os.chown(home, NOBODY, NOBODY)
+    os.chown(home, OTHER_USER, OTHER_USER)
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr(rootfs, "secrets", lambda base, folder: {})  # this process's own, and it is not that user
+    monkeypatch.setattr(rootfs, "secrets", lambda base, folder: {})  # the other user can't read this process's files
     with pytest.raises(EnginePermissionError, match="/etc/subuid") as caught:
         built(one, somebody, tmp_path / "work")
     assert caught.value.exit_code == 101
 
 
-def test_a_socket_that_the_user_may_not_open(somebody: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_socket_without_permission_fails(somebody: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if somebody.name != "podman":
         pytest.skip("buildah has no daemon and no socket")
-    place = tmp_path / "engine.sock"
+    path = tmp_path / "engine.sock"
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(place))
+        listening.bind(str(path))
         listening.listen()
-        place.chmod(0o600)
-        monkeypatch.setenv("CONTAINER_HOST", f"unix://{place}")
+        path.chmod(0o600)
+        monkeypatch.setenv("CONTAINER_HOST", f"unix://{path}")
         with pytest.raises(EnginePermissionError, match="permission denied"):
             detect("podman")

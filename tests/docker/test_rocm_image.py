@@ -1,5 +1,4 @@
-"""The image with Debian's ROCm on a machine without a GPU: the real amdsmi and the real HIP runtime say so, and what
-asks them says it in one line."""
+"""The image with Debian's ROCm without a GPU: the errors of the real amdsmi and HIP runtime become one line."""
 
 from __future__ import annotations
 
@@ -21,21 +20,21 @@ from ckpm.docker.running import run
 ROOT = Path(__file__).parents[2]
 KFD = Path("/dev/kfd")
 
-pytestmark = pytest.mark.skipif(KFD.exists(), reason="this machine has a GPU: its answers are another test's")
+pytestmark = pytest.mark.skipif(KFD.exists(), reason="this machine has a GPU")
 
 SENSORS = """
 import json, sys
 sys.path.insert(0, {root!r})
 from ckpm.attention.launch import gpu_smi
-said = gpu_smi.sensors("0000:c1:00.0")
+found = gpu_smi.sensors("0000:c1:00.0")
 import amdsmi
-print(json.dumps([said, amdsmi.__file__]))
+print(json.dumps([found, amdsmi.__file__]))
 """
 
 
 @pytest.fixture(scope="module")
 def tag(engine: Engine) -> str:
-    sources = Sources(settings.cache_folder(), settings.ck_root(), labels())
+    sources = Sources(settings.cache_folder(), labels())
     return building.ensure(engine, image("debian-rocm-test"), ROOT / "build" / "docker", sources)
 
 
@@ -45,18 +44,18 @@ def inside(engine: Engine, tag: str, *command: str) -> subprocess.CompletedProce
     return run(engine, order, output=subprocess.PIPE)
 
 
-def test_the_real_amdsmi_without_a_driver_is_a_reason_and_no_traceback(engine: Engine, tag: str) -> None:
+def test_amdsmi_without_a_driver_is_reported_in_one_line(engine: Engine, tag: str) -> None:
     done = inside(engine, tag, "python3", "-B", "-c", SENSORS.format(root=str(ROOT)))
     assert done.returncode == 0, done.stderr
-    said, file = json.loads(done.stdout.splitlines()[-1])
-    assert file == "/usr/lib/python3/dist-packages/amdsmi/__init__.py"  # Debian's package, no stand-in
-    assert list(said) == ["smi"]
-    assert said["smi"].startswith("amdsmi can't be started: ")
-    assert "\n" not in said["smi"]
+    found, file = json.loads(done.stdout.splitlines()[-1])
+    assert file == "/usr/lib/python3/dist-packages/amdsmi/__init__.py"  # Debian's package, not a stand-in
+    assert list(found) == ["smi"]
+    assert found["smi"].startswith("amdsmi can't be started: ")
+    assert "\n" not in found["smi"]
 
 
-def test_compare_on_a_gpu_says_that_there_is_none() -> None:
-    """With the environment that sessions get: `nox -s in-container -- perf-compare`, of no library at all."""
+def test_compare_without_a_gpu_is_reported() -> None:
+    """Run `nox -s in-container -- perf-compare` without libraries, in the environment of sessions."""
     words = "--device hip --baseline a/libckpm.so --candidate b/libckpm.so"
     done = subprocess.run(
         [sys.executable, "-m", "ckpm.kernels", "in-container", "perf-compare", "--options", words],

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM while a container runs, on real engines: nothing of it is left running."""
+"""Ctrl-C and SIGTERM end and remove a running container of a real engine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from ckpm.docker.errors import EngineMissingError
 
 ROOT = Path(__file__).parents[2]
 
-# In the container: a process in the background, and a shell, marked by its name, that says that both are there. A pipe
-# in a mounted folder is held open by each of them.
+# In the container, a background process and a marked shell hold a pipe in a mounted folder open.
 INSIDE = "exec 3>{pipe}; sleep {mark} & echo started >&3; sleep {mark}"
 PROGRAM = """
 import signal, sys, uuid
@@ -43,11 +42,11 @@ sys.exit(exit_code(command))
 
 @pytest.fixture(params=["docker", "podman", "buildah"])
 def other(request: pytest.FixtureRequest, engine: Engine, built: Built) -> Engine:
-    """Each engine that has the image: podman and buildah share theirs."""
+    """Each engine that has the image. podman and buildah share their images."""
     try:
         found = detect(request.param)
     except EngineMissingError as error:
-        pytest.skip(f"an engine that does not work here: {error}")
+        pytest.skip(f"the engine does not work here: {error}")
     if (found.name == "docker") != (engine.name == "docker"):
         pytest.skip(f"the image was built with {engine.name}")
     return found
@@ -59,12 +58,12 @@ def containers(engine: Engine) -> str:
 
 
 def processes(mark: str) -> list[str]:
-    """Command lines of this machine in which the mark is a word."""
+    """Command lines on this machine that have the mark as a word."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = file.read_bytes().decode(errors="replace").split("\0")
-        except OSError:  # it ended meanwhile
+        except OSError:  # it has ended
             continue
         if mark in words:
             found.append(" ".join(words))
@@ -72,11 +71,11 @@ def processes(mark: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_the_container_and_removes_it(
+def test_signal_ends_and_removes_the_container(
     other: Engine, built: Built, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     identity = uuid.uuid4()
-    mark, name = str(identity.int % 10**6 + 10**6), f"ckpm-{identity.hex[:12]}"  # seconds to sleep, no other test's
+    mark, name = str(identity.int % 10**6 + 10**6), f"ckpm-{identity.hex[:12]}"  # seconds to sleep, unique to this test
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     program = PROGRAM.format(
@@ -88,9 +87,9 @@ def test_a_signal_ends_the_container_and_removes_it(
             assert stream.readline() == "started\n"
             assert processes(mark)
             assert name in containers(other)
-        finally:  # whatever is wrong, it ends: the next line would wait for it
+        finally:  # also after a failure, because the next line waits for the end
             child.send_signal(number)
-        assert stream.read() == ""  # nobody holds the other end
+        assert stream.read() == ""  # no process has the other end
         assert child.wait() == code
     assert processes(mark) == []
     assert name not in containers(other)

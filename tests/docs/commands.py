@@ -33,10 +33,10 @@ PARSERS: dict[str, Callable[[], Any]] = {
     "matrix": matrix_parser,
     "kernels": kernels_parser,
     "reports": reports_parser,
-    "dispatcher": dispatcher_parser,
-    "emulator": emulator_parser,
+    "attention": dispatcher_parser,
+    "ckpm_emulator": emulator_parser,
     "workflows": workflows_parser,
-    "ckpm.suites": gpu_parser,
+    "suites": gpu_parser,
     "tests.programs": programs_parser,
     "tests.programs.conformance": conformance_parser,
 }

@@ -1,8 +1,8 @@
 """The instructions of each arch as LLVM has them: every name in the embedded compiler that its assembler takes.
 
-``python -m tests.emulator.isa_facts --write`` renews emulator/ckpm_emulator/inspection/isa.yaml. The names are taken
-from the compiler's own tables. A line with a name alone is always wrong; what the assembler says about it tells whether
-the arch has the instruction, and in which of the encodings that a suffix asks for.
+``python -m tests.emulator.isa_facts --write`` writes ckpm_emulator/inspection/isa.yaml. The names are taken from the
+compiler's own tables. A line with a name alone is always wrong; what the assembler says about it tells whether the
+arch has the instruction, and in which of the encodings that a suffix asks for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fixtures of the tests that kill, fill disks and turn clocks: the unit tests' stub compiler, and one real kernel."""
+"""Fixtures of the tests of faults: the stub compiler of the unit tests, and a library of one real kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An action in a process of its own that is killed at a moment, and whether anything it started outlives it."""
+"""Runs an action in a process, kills it, and checks that no child process is left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENDED, _KILLED, _FAILED, _LEFT = 0, 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """``killed``: it was, before its end. ``seconds`` until everything that it started had ended, too."""
+    """``killed`` is True if the action had not ended before. ``seconds`` includes the time of its child processes."""
 
     killed: bool
     seconds: float
@@ -26,7 +26,7 @@ class Ending:
 def run(action: Callable[[], object], seconds: float | None = None) -> Ending:
     """Run an action and kill its process after ``seconds``, if it has not ended before.
 
-    Raises AssertionError: it ends with an error, or something that it started has not ended long after it.
+    AssertionError if the action fails, or one of its child processes does not end.
     """
     started = time.monotonic()
     keeper = os.fork()
@@ -66,7 +66,7 @@ def _keep(action: Callable[[], object], seconds: float | None) -> int:
 
 
 def _all_ended() -> bool:
-    """Whether everything that the victim left to us ends by itself."""
+    """Return True if all processes that the victim left end by themselves."""
     end = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The clock jumps: times of files in the future or the far past change nothing that is built, and hide no change."""
+"""Jumps of the clock: file times in the future or the past do not affect what is built, and do not hide a change."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def set_all(folder: Path, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("years", [-40, -1, 1, 20])
-def test_files_of_another_year(stub_toolchain: Callable[..., Toolchain], request_for: Make, years: int) -> None:
+def test_build_ignores_file_times(stub_toolchain: Callable[..., Toolchain], request_for: Make, years: int) -> None:
     request = request_for(stub_toolchain(), where=("key.logits", "key.lse"))
     build(request)
-    place = request.work / request.folder
-    before = (place / LIBRARY).read_bytes()
+    built = request.work / request.folder
+    before = (built / LIBRARY).read_bytes()
     set_all(request.work, time.time() + years * YEAR)
     tally = build(request)
     assert (tally.compiled, tally.failed) == (0, 0)
-    assert (place / LIBRARY).read_bytes() == before
-    # an object that is changed now is older, or newer, than all others: it is known by its bytes
-    victim = place / "obj/dispatch.o"
+    assert (built / LIBRARY).read_bytes() == before
+    # the changed object is older, or newer, than the other files: only its bytes show the change
+    victim = built / "obj/dispatch.o"
     there = victim.stat()
     victim.write_bytes(b"?" * (there.st_size + 1))
     os.utime(victim, ns=(there.st_atime_ns, there.st_mtime_ns))
     build(request)
-    assert victim.read_bytes() == (place / "src/dispatch.hip").read_bytes()
+    assert victim.read_bytes() == (built / "src/dispatch.hip").read_bytes()

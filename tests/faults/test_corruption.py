@@ -1,8 +1,7 @@
-"""Every kind of file that is kept between runs damaged in turn: made again, or named, and never used.
+"""Damages every kind of file that is kept between runs. The file is made again or reported, and never used.
 
-CKPM_CORRUPTIONS says how many (200); each is drawn by its seed, which is in the test's name. A library of one real
-kernel is built, run and inspected with a cache of its own; after each damage the steps that use the damaged file are
-done again.
+CKPM_CORRUPTIONS is the number of damages (200). Each is drawn by the seed in the test's name. A library of one real
+kernel is built, run and inspected with a cache of its own. After each damage, the steps that read the file run again.
 """
 
 from __future__ import annotations
@@ -54,9 +53,9 @@ STEPS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """What is damaged and what is deleted so that it is needed, as globs in the folder of a run, and what uses it.
+    """Globs of files to damage, files to delete to force a re-read, and the steps that read them.
 
-    ``uncached`` is an output that is made again and not taken from the cache.
+    ``uncached`` is an output to remove from the cache.
     """
 
     files: str
@@ -78,21 +77,23 @@ KINDS: Mapping[str, Kind] = {
     "key": Kind(files="cache/key", steps=("build",)),
     "output": Kind(files="work/build/**/*", steps=("build", "run", "inspect")),
 }
-LINKED = Kind(files="cache/zig/o/*/lib*", deleted=("work/build",), uncached=LIBRARY, steps=("build",))  # a minute each
-EVERY = 40  # of the seeds, one is LINKED
+LINKED = Kind(
+    files="cache/zig/o/*/lib*", deleted=("work/build",), uncached=LIBRARY, steps=("build",)
+)  # a minute for each
+EVERY = 40  # one of so many seeds damages LINKED
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What a run made, or why it ended. ``made`` is by step: sha256 of what was compiled, cases, the inspection."""
+class Run:
+    """The outputs of a run by step, or its error. Outputs are hashes of compiled files, cases, or printed text."""
 
     code: int
-    words: str
+    text: str
     made: Mapping[str, Any] = field(default_factory=dict)
 
 
-def run(folder: Path, steps: Iterable[str] = STEPS) -> Said:
-    """Do steps in ``folder``, one after the other."""
+def run(folder: Path, steps: Iterable[str] = STEPS) -> Run:
+    """Run steps in ``folder``."""
     environment = {**os.environ, "CKPM_CACHE": str(folder / "cache"), "PYTHONPATH": str(PROJECT)}
     (folder / "work").mkdir(exist_ok=True)
     (folder / OUTPUTS / "sanitize.json").unlink(missing_ok=True)
@@ -104,13 +105,13 @@ def run(folder: Path, steps: Iterable[str] = STEPS) -> Said:
             [sys.executable, "-P", *STEPS[step]], cwd=folder / "work", env=environment, capture_output=True, text=True
         )
         if done.returncode:
-            return Said(done.returncode, done.stdout + done.stderr)
-        made[step] = made_by(step, folder, done.stdout)
-    return Said(0, "", made)
+            return Run(done.returncode, done.stdout + done.stderr)
+        made[step] = output_of(step, folder, done.stdout)
+    return Run(0, "", made)
 
 
-def made_by(step: str, folder: Path, printed: str) -> Any:
-    """What must be the same whatever was damaged."""
+def output_of(step: str, folder: Path, printed: str) -> Any:
+    """The part of an output that must be the same after a damage."""
     match step:
         case "small":
             return sha256_of(folder / "work" / "small" / "library.o")
@@ -126,22 +127,22 @@ def made_by(step: str, folder: Path, printed: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Said]:
-    """A folder in which all was made once, with what came of it. What takes minutes is copied from the user's cache."""
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
+    """A folder after one run of all steps, and the run. Files that take minutes are copied from the user's cache."""
     folder = tmp_path_factory.mktemp("kept")
     (folder / "cache").mkdir(mode=0o700)
     for name in ("upstream", "zig", "objects"):
         if (cache_folder() / name).is_dir():
             shutil.copytree(cache_folder() / name, folder / "cache" / name, symlinks=True)
     copy_core(folder / "cache/emulator")
-    said = run(folder)
-    assert said.code == 0, said.words
+    first = run(folder)
+    assert first.code == 0, first.text
     delete_unused_objects(folder)
-    return folder, said
+    return folder, first
 
 
 def delete_unused_objects(folder: Path) -> None:
-    """Of other libraries: to damage those would show nothing."""
+    """Delete the objects of other libraries, as no step reads them."""
     used = {sha256_of(file) for file in (folder / OUTPUTS / LIBRARY, *folder.glob(f"{OUTPUTS}/obj/*.o"))}
     for file in folder.glob("cache/objects/??/*"):
         if file.suffix != BESIDE and sha256_of(file) not in used:
@@ -157,13 +158,13 @@ def copy_core(emulator: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def linked(place: tuple[Path, Said]) -> None:
-    """zig's cache holds what a link needs, and nothing else: it is made again, which takes a minute."""
-    folder, _ = place
+def linked(finished: tuple[Path, Run]) -> None:
+    """Make zig's cache again with the files of a link only, which takes a minute."""
+    folder, _ = finished
     delete(folder, "cache/zig")
     prepare(folder, LINKED)
-    said = run(folder, LINKED.steps)
-    assert said.code == 0, said.words
+    again = run(folder, LINKED.steps)
+    assert again.code == 0, again.text
 
 
 def delete(folder: Path, pattern: str) -> None:
@@ -172,7 +173,7 @@ def delete(folder: Path, pattern: str) -> None:
 
 
 def prepare(folder: Path, kind: Kind) -> None:
-    """Delete what must be made again. The sources of dispatch.o are the host's: they compile in a third of the time."""
+    """Delete the files that must be made again. dispatch.o is host code, which compiles in a third of the time."""
     if kind.uncached:
         output = sha256_of(folder / OUTPUTS / kind.uncached)
         cached = [file for file in folder.glob("cache/objects/??/*") if sha256_of(file) == output]
@@ -184,10 +185,10 @@ def prepare(folder: Path, kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_damaged_is_made_again_or_named(
-    seed: int, place: tuple[Path, Said], request: pytest.FixtureRequest
+def test_damaged_file_is_made_again_or_reported(
+    seed: int, finished: tuple[Path, Run], request: pytest.FixtureRequest
 ) -> None:
-    folder, undisturbed = place
+    folder, undisturbed = finished
     name, kind = list(KINDS.items())[seed % len(KINDS)]
     if seed % EVERY == EVERY - 1:
         request.getfixturevalue("linked")
@@ -199,11 +200,11 @@ def test_what_is_damaged_is_made_again_or_named(
     prepare(folder, kind)
     victim.parent.mkdir(parents=True, exist_ok=True)
     victim.write_bytes(damaged(whole, seed))
-    said = run(folder, kind.steps)
-    if said.code:
+    again = run(folder, kind.steps)
+    if again.code:
         victim.write_bytes(whole)
-        assert said.code in range(2, 125), said.words
-        assert "Traceback" not in said.words
-        assert victim.name in said.words or "doctor" in said.words, said.words
-        said = run(folder, kind.steps)
-    assert (said.code, said.made) == (0, {step: undisturbed.made[step] for step in kind.steps}), said.words
+        assert again.code in range(2, 125), again.text
+        assert "Traceback" not in again.text
+        assert victim.name in again.text or "doctor" in again.text, again.text
+        again = run(folder, kind.steps)
+    assert (again.code, again.made) == (0, {step: undisturbed.made[step] for step in kind.steps}), again.text

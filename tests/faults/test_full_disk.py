@@ -1,6 +1,6 @@
-"""A disk that is full: the message names the file, the exit code is the disk's, and nothing half-written is left.
+"""A full disk: the message names the file, the exit code is DiskFullError's, and no draft is left.
 
-The disk is a file system in memory of a few kilobytes, mounted in a user namespace of its own.
+The disk is a file system in memory of a few kilobytes, mounted in a user namespace.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ MOUNTED = 'mount -t tmpfs -o size="$1" none "$2" && shift 2 && exec "$@"'
 UNSHARE = ("unshare", "--user", "--map-root-user", "--mount")
 
 
-def on_a_disk_of(size: str, folder: Path, *command: str, left: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command while ``folder`` is such a disk; what lies there at the end is listed in ``left``."""
+def run_on_disk(size: str, folder: Path, *command: str, left: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command while ``folder`` is a small disk. Write a list of its files into ``left``."""
     folder.mkdir(exist_ok=True)
     listed = f'"$@"; code=$?; find "{folder}" -type f > "{left}"; exit $code'
     words = ["sh", "-c", MOUNTED, "sh", size, str(folder), "sh", "-c", listed, "sh", *command]
@@ -32,23 +32,23 @@ def on_a_disk_of(size: str, folder: Path, *command: str, left: Path) -> subproce
 @pytest.fixture(autouse=True)
 def _namespaces() -> None:
     if subprocess.run([*UNSHARE, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("this system lets nobody mount a file system of his own")
+        pytest.skip("this system does not let a user mount a file system")
 
 
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        ("matrix", ("export", "--output", "{disk}/out")),
-        ("reports", ("html", "--input", "{build}", "--output", "{disk}/out")),
-        ("matrix", ("export", "--format", "csv", "--output", "{disk}/deep/out")),
-        ("kernels", ("render", "--dialect", "rocm-libraries-2026", "--output", "{disk}/out")),
+        ("ckpm.matrix", ("export", "--output", "{disk}/out")),
+        ("ckpm.reports", ("html", "--input", "{build}", "--output", "{disk}/out")),
+        ("ckpm.matrix", ("export", "--format", "csv", "--output", "{disk}/deep/out")),
+        ("ckpm.kernels", ("render", "--dialect", "rocm-libraries-2026", "--output", "{disk}/out")),
     ],
 )
-def test_a_result_that_has_no_room(tmp_path: Path, module: str, words: tuple[str, ...]) -> None:
+def test_output_on_full_disk_ends_with_error(tmp_path: Path, module: str, words: tuple[str, ...]) -> None:
     disk, left = tmp_path / "disk", tmp_path / "left"
     build = report_samples.write(tmp_path / "build")
     given = [word.format(disk=disk, build=build) for word in words]
-    done = on_a_disk_of("8k", disk, sys.executable, "-m", module, *given, left=left)
+    done = run_on_disk("8k", disk, sys.executable, "-m", module, *given, left=left)
     assert done.returncode == DiskFullError.exit_code, done.stderr
     assert done.stderr.startswith(f"error: {disk}/")
     assert "no space left on the disk" in done.stderr
@@ -56,12 +56,12 @@ def test_a_result_that_has_no_room(tmp_path: Path, module: str, words: tuple[str
     assert not [name for name in left.read_text().splitlines() if Path(name).name.startswith(".")]
 
 
-def test_a_cache_that_has_no_room_costs_time_alone(tmp_path: Path) -> None:
+def test_store_on_full_disk_keeps_nothing(tmp_path: Path) -> None:
     store = (
         "import sys; from pathlib import Path; from ckpm.base.store import Store; store = Store(Path(sys.argv[1]));"
         "store.put('key', bytes(100_000)); sys.exit(0 if store.get('key') is None else 1)"
     )
     disk, left = tmp_path / "disk", tmp_path / "left"
-    done = on_a_disk_of("16k", disk, sys.executable, "-c", store, str(disk / "store"), left=left)
+    done = run_on_disk("16k", disk, sys.executable, "-c", store, str(disk / "store"), left=left)
     assert (done.returncode, done.stderr) == (0, "")
     assert left.read_text() == ""

@@ -1,6 +1,6 @@
-"""Killed at any moment and run again: the same result as undisturbed, nothing half-written, no process left.
+"""Kills commands at random moments and runs them again: the same result, no draft and no process is left.
 
-CKPM_KILLS says at how many random moments (50); each is drawn by its seed, which is in the test's name.
+CKPM_KILLS is the number of moments (50). Each is drawn by the seed in the test's name.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Outcome = Mapping[str, bytes]  # the content of each file that must be the same
 
 
 class Work:
-    """What is killed: ``act`` does it in a folder, ``outcome`` reads there what it made."""
+    """An action to kill: ``act`` runs it in a folder, ``outcome`` reads the files that it wrote."""
 
     def __init__(self, act: Callable[[Path], object], outcome: Callable[[Path], Outcome]) -> None:
         self.act, self.outcome = act, outcome
@@ -45,7 +45,7 @@ def contents(folder: Path, *patterns: str) -> dict[str, bytes]:
 
 @pytest.fixture
 def build(stub_toolchain: Callable[..., Toolchain], request_for: Make, copied_manifest: None) -> Work:
-    """Three units and the host files, by the stub compiler; the object cache is in the folder, too."""
+    """A build of three units by the stub compiler, with the object cache in the same folder."""
     toolchain = stub_toolchain()
 
     def request(folder: Path) -> Request:
@@ -58,20 +58,20 @@ def build(stub_toolchain: Callable[..., Toolchain], request_for: Make, copied_ma
 
     def outcome(folder: Path) -> Outcome:
         made = request(folder)
-        place = made.work / made.folder
+        built = made.work / made.folder
         cached = [file for file in (folder / "objects").glob("??/*") if file.suffix != ".sha256"]
         assert all(is_adopted(file) for file in cached)
         assert not list((folder / "objects" / DRAFTS).iterdir())
-        assert not [file for below in (place, place / "src", place / "obj") for file in abandoned_drafts(below)]
-        assert not [*place.rglob("*.tmp"), *place.rglob("*.failure.json"), *(place / "tmp").iterdir()]
-        return contents(place, "src/*.hip", "obj/*", LIBRARY)
+        assert not [file for below in (built, built / "src", built / "obj") for file in abandoned_drafts(below)]
+        assert not [*built.rglob("*.tmp"), *built.rglob("*.failure.json"), *(built / "tmp").iterdir()]
+        return contents(built, "src/*.hip", "obj/*", LIBRARY)
 
     return Work(act, outcome)
 
 
 @pytest.fixture
 def report(monkeypatch: pytest.MonkeyPatch) -> Work:
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # else it says to the minute when it was written
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # or the report contains the time
 
     def act(folder: Path) -> None:
         if not (folder / "build").exists():
@@ -97,7 +97,7 @@ def bundle() -> Work:
 
 @pytest.fixture
 def suite(built: Path) -> Work:
-    """A case of one real kernel on the emulator; its results are the same but for the seconds."""
+    """A case of one real kernel on the emulator. Its results differ only in the seconds."""
 
     def act(folder: Path) -> None:
         words = ["--arch", "gfx950", "--device", "emulator", "--library", str(built / LIBRARY)]
@@ -115,12 +115,12 @@ def suite(built: Path) -> Work:
 
 @pytest.fixture(scope="module")
 def undisturbed() -> dict[str, tuple[Outcome, float]]:
-    """By kind of work, what it makes and how long that takes, once it was done."""
+    """The outcome and the seconds of each kind of work that was done once."""
     return {}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_killed_and_run_again(
+def test_killed_action_run_again_gives_same_files(
     seed: int, request: pytest.FixtureRequest, tmp_path: Path, undisturbed: dict[str, tuple[Outcome, float]]
 ) -> None:
     kind = ("build", "report", "bundle", "suite")[seed % 4]

@@ -1,4 +1,4 @@
-"""A GPU that disappears in the middle of a case: at whichever call, that is the machine's failure and no verdict."""
+"""A GPU that disappears during a case: at every call, the outcome is an infrastructure error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CALLS = ("malloc", "free", "write", "read", "fill", "synchronize")
 
 
 class LeavingHip(FakeHip):
-    """After ``left`` calls every further one fails, as on a device that has fallen off its bus."""
+    """All calls after the first ``left`` fail, as on a device that has fallen off its bus."""
 
     def __init__(self, left: int) -> None:
         super().__init__()
@@ -26,13 +26,13 @@ class LeavingHip(FakeHip):
             setattr(self, name, self._while_there(getattr(super(), name)))
 
     def _while_there(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def checked(*arguments: Any) -> Any:
+        def call_if_there(*arguments: Any) -> Any:
             self.left -= 1
             if self.is_gone:
                 raise HipError("hipErrorNoDevice: no ROCm-capable device is detected", NO_DEVICE)
             return call(*arguments)
 
-        return checked
+        return call_if_there
 
     @property
     def is_gone(self) -> bool:
@@ -52,7 +52,7 @@ def outcome_when_gone_after(calls: int, monkeypatch: pytest.MonkeyPatch) -> str:
         return run_case(made, TWO).outcome
 
 
-def test_at_whichever_call_it_disappears(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_case_with_lost_gpu_is_infrastructure(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes: list[str] = []
     while not outcomes or outcomes[-1] != "passed":
         assert len(outcomes) < 200

@@ -1,4 +1,4 @@
-"""Two runs in one checkout: one after the other, and both end as if they had been alone."""
+"""Two runs at once in one checkout: each ends as if it were alone."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Make = Callable[..., Request]
 FEW, MORE = ("key.logits", "key.lse"), ("key.logits",)
 
 
-def at_once(*actions: Callable[[], object]) -> list[int]:
-    """Exit codes of processes that do these at the same time: 0, or 1 for an exception."""
+def run_at_once(*actions: Callable[[], object]) -> list[int]:
+    """Run actions in processes at the same time. Return their exit codes: 0, or 1 for an exception."""
     children = []
     for action in actions:
         child = os.fork()
@@ -37,7 +37,7 @@ def at_once(*actions: Callable[[], object]) -> list[int]:
 
 
 @pytest.mark.parametrize("other", [FEW, MORE])
-def test_two_builds(
+def test_two_builds_give_same_library(
     stub_toolchain: Callable[..., Toolchain], request_for: Make, copied_manifest: None, other: tuple[str, ...]
 ) -> None:
     first, second = (request_for(stub_toolchain(), where=where) for where in (FEW, other))
@@ -45,15 +45,15 @@ def test_two_builds(
     def build(request: Request) -> None:
         build_command.run(request, jobs=2, console=Console(file=StringIO()))
 
-    assert at_once(lambda: build(first), lambda: build(second)) == [0, 0]
-    place = first.work / first.folder
-    assert (place / LIBRARY).read_text() == "library\n"
-    assert (place / "manifest.json").read_bytes() == (place / "plan.json").read_bytes()
-    for source in (place / "src").glob("*.hip"):
-        assert (place / "obj" / f"{source.stem}.o").read_bytes() == source.read_bytes()
+    assert run_at_once(lambda: build(first), lambda: build(second)) == [0, 0]
+    built = first.work / first.folder
+    assert (built / LIBRARY).read_text() == "library\n"
+    assert (built / "manifest.json").read_bytes() == (built / "plan.json").read_bytes()
+    for source in (built / "src").glob("*.hip"):
+        assert (built / "obj" / f"{source.stem}.o").read_bytes() == source.read_bytes()
 
 
-def test_two_reports_to_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_reports_to_one_file_give_same_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     build, output = report_samples.write(tmp_path / "build"), tmp_path / "report.html"
     words = ["html", "--input", str(build), "--output", str(output)]
@@ -61,8 +61,8 @@ def test_two_reports_to_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def report() -> None:
         assert reports(words) == 0
 
-    assert at_once(report) == [0]
+    assert run_at_once(report) == [0]
     alone = output.read_bytes()
-    assert at_once(report, report, report) == [0, 0, 0]
+    assert run_at_once(report, report, report) == [0, 0, 0]
     assert output.read_bytes() == alone
     assert [file.name for file in tmp_path.iterdir() if file.name.startswith(".report")] == []

@@ -1,8 +1,7 @@
 """``python -m tests.fuzz --seed N --inputs N``: hostile files for every command that reads one.
 
-Each input is a valid file of a command, changed at random. The command has to end within 10 s and 500 MB, with
-one of the known exit codes and a message of one paragraph. ``--case`` runs one input again, and says where its files
-are.
+Each input is a valid file of a command, changed at random. The command must end within 10 s and 500 MB, with
+a known exit code and a message of one paragraph. ``--case`` runs one input again and prints the folder of its files.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ _BATCH = 25  # inputs of a process, which makes them in a few seconds
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 if nothing was found, else 1."""
+    """Return 0 if there is no finding, else 1."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__, allow_abbrev=False)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="(default: another one each time)")
-    parser.add_argument("--inputs", type=int, default=2000, help="of all commands together (default: %(default)s)")
-    parser.add_argument("--command", default="", metavar="TEXT", help="only command lines that hold it")
+    parser.add_argument("--inputs", type=int, default=2000, help="inputs of all commands (default: %(default)s)")
+    parser.add_argument("--command", default="", metavar="TEXT", help="only command lines that contain it")
     parser.add_argument("--case", type=int, default=None, metavar="N", help="the N-th input of --command alone")
     args = parser.parse_args(argv)
     chosen = [one for one in commands() if args.command in _line(one)]
     if not chosen:
-        parser.error(f"no command line holds '{args.command}'")
+        parser.error(f"no command line contains '{args.command}'")
     with tempfile.TemporaryDirectory(prefix="ckpm-fuzz-valid-") as folder:
         top = Path(folder)
         prepare(top)
@@ -46,7 +45,7 @@ def _again(case: Case, seed: int, top: Path) -> int:
     folder = Path(tempfile.mkdtemp(prefix="ckpm-fuzz-"))
     show(f"{folder}: {hostile_folder(case, seed, top, folder)}\n{_line(case.command)}")
     what = run_case(case, folder, known_codes())
-    show(what or "nothing is wrong with it")
+    show(what or "no finding")
     return bool(what)
 
 

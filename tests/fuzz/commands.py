@@ -1,4 +1,4 @@
-"""Every command line that reads a file of the user's: how it is called, on which valid files, and how that ends."""
+"""The commands that read a user's file, with their arguments, valid files and exit codes."""
 
 from __future__ import annotations
 
@@ -38,10 +38,9 @@ Main = Callable[[list[str]], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """``argv`` is called in a folder of its own, a copy of ``folder`` with one of ``inputs`` made hostile.
+    """``argv`` runs in a copy of ``folder`` with one of ``inputs`` made hostile.
 
-    ``ends`` is the exit code with the valid files; ``amend`` is done to the folder after a change, half of the times,
-    by somebody who hides it.
+    ``ends`` is the exit code with the valid files. ``amend`` hides a change, in half of the cases.
     """
 
     name: str
@@ -54,13 +53,13 @@ class Command:
 
 
 ROOMS: dict[str, Main] = {
-    "matrix": ckpm.matrix.cli.main,
-    "kernels": ckpm.kernels.cli.main,
-    "reports": ckpm.reports.cli.main,
-    "dispatcher": ckpm.attention.cli.main,
-    "emulator": ckpm_emulator.cli.main,
+    "ckpm.matrix": ckpm.matrix.cli.main,
+    "ckpm.kernels": ckpm.kernels.cli.main,
+    "ckpm.reports": ckpm.reports.cli.main,
+    "ckpm.attention": ckpm.attention.cli.main,
+    "ckpm_emulator": ckpm_emulator.cli.main,
     "ckpm.suites": ckpm.suites.cli.main,
-    "workflows": ckpm.workflows.cli.main,
+    "ckpm.workflows": ckpm.workflows.cli.main,
 }
 
 
@@ -71,12 +70,12 @@ def _of(line: str, folder: str, inputs: dict[str, tuple[Change, ...]], ends: int
 
 
 def commands() -> tuple[Command, ...]:
-    """The table. Left out: what compiles or runs a kernel before it reads a file."""
+    """The table, without commands that compile or run a kernel before they read a file."""
     selected = "--arch gfx950 --tier smoke"
     python, manifest = {"filter.py": (*TEXT, *TEXT)}, {f"{LIBRARY}/manifest.json": DOCUMENT}
     gated = {**manifest, "baselines/gfx950/embedded/aiter.static.txt": TEXT}
     loaded = {**manifest, f"{LIBRARY}/libckpm.so": BYTES}
-    of_site = {"site.yaml": DOCUMENT}
+    of_site, in_json = {"site.yaml": DOCUMENT}, {"configuration.json": DOCUMENT}
     tested = {**manifest, "ledger.yaml": DOCUMENT}
     history = {**manifest, "baselines/gfx950/embedded/aiter.history.jsonl": DOCUMENT}
     kinds = ("manifest", "batch-prefill", "page-fault", "gate", "counters")
@@ -85,40 +84,40 @@ def commands() -> tuple[Command, ...]:
     bundle = dict.fromkeys(("verdict.json", "SHA256SUMS", "waivers.yaml", "stages.yaml", "ledger.yaml"), TEXT)
     folder = "--work . --arch gfx950 --upstream aiter --only static --baselines baselines"
     return (
-        *(_of(f"matrix {name} {selected} --filter-file filter.py", "files", python) for name in ("list", "count")),
-        _of(f"matrix export {selected} --filter-file filter.py --output out.json", "files", python),
-        _of("matrix sweep sweep.json --arch gfx950 --count-only", "files", {"sweep.json": DOCUMENT}),
-        _of("matrix validate configuration.yaml", "files", {"configuration.yaml": DOCUMENT}),
-        _of("matrix validate configuration.json --format json", "files", {"configuration.json": DOCUMENT}, ends=96),
-        _of(f"kernels manifest {plan}", "files", {plan: DOCUMENT}),
-        _of(f"kernels measure --library {LIBRARY}/libckpm.so --output out.json", "loadable", loaded, ends=38),
-        _of("kernels measure --output out.json --upstream aiter", "loadable", loaded, ends=38),
-        _of("kernels build --arch gfx950 --cluster slurm --cluster-file site.yaml", "files", of_site, ends=110),
+        *(_of(f"ckpm.matrix {name} {selected} --filter-file filter.py", "files", python) for name in ("list", "count")),
+        _of(f"ckpm.matrix export {selected} --filter-file filter.py --output out.json", "files", python),
+        _of("ckpm.matrix sweep sweep.json --arch gfx950 --count-only", "files", {"sweep.json": DOCUMENT}),
+        _of("ckpm.matrix validate configuration.yaml", "files", {"configuration.yaml": DOCUMENT}),
+        _of("ckpm.matrix validate configuration.json --format json", "files", in_json, ends=96),
+        _of(f"ckpm.kernels manifest {plan}", "files", {plan: DOCUMENT}),
+        _of(f"ckpm.kernels measure --library {LIBRARY}/libckpm.so --output out.json", "loadable", loaded, ends=38),
+        _of("ckpm.kernels measure --output out.json --upstream aiter", "loadable", loaded, ends=38),
+        _of("ckpm.kernels build --arch gfx950 --cluster slurm --cluster-file site.yaml", "files", of_site, ends=110),
         _of(PARITY, "tree", {HEADER: TEXT, CODEGEN: TEXT, INSTANCES: DOCUMENT}),
         _of(BUILD, "newest", {HEADER: TEXT, CODEGEN: TEXT}, ends=11),
-        _of("reports junit results.json --output out.xml", "files", {"results.json": DOCUMENT}, ends=40),
-        _of("reports model counters.json", "files", {"counters.json": DOCUMENT}),
-        _of("reports timing timing.json", "files", {"timing.json": DOCUMENT}),
-        _of("reports merge one.xml two.xml --output out.xml", "files", {"one.xml": TEXT, "two.xml": TEXT}),
-        _of(f"reports resources {LIBRARY}/manifest.json", "library", manifest),
-        _of(f"reports gate {folder}", "library", gated),
-        _of(f"reports accept {folder} --reason tried", "library", gated),
-        _of(f"reports history {folder}", "library", history),
-        _of("reports html --input build --output out.html", "report", report, ends=49),
-        _of("reports summary --input build --html out.html --output out.md", "report", report, ends=49),
-        _of("reports table --input build --output out.csv", "report", report),
-        _of("reports archive --input build --output out.tar.gz", "report", report),
-        _of("reports qualify --stages stages.yaml --only nothing", "files", {"stages.yaml": DOCUMENT}, ends=2),
-        replace(_of("reports verify-bundle bundle", "bundle", _below("bundle", bundle)), amend=_listed_again),
-        _of("reports verify-bundle bundle.tar", "bundle", {"bundle.tar": BYTES}),
-        _of(f"dispatcher index {LIBRARY} --output out.txt", "library", manifest),
-        _of("dispatcher declared program.cpp", "files", {"program.cpp": TEXT}),
-        _of("emulator coverage library.o", "code", {"library.o": BYTES}),
-        _of("emulator coverage code.co", "code", {"code.co": BYTES}),
-        _of("emulator inspect library.o --arch gfx950", "code", {"library.o": BYTES}),
-        _of("emulator inspect code.co --arch gfx950", "code", {"code.co": BYTES}),
+        _of("ckpm.reports junit results.json --output out.xml", "files", {"results.json": DOCUMENT}, ends=40),
+        _of("ckpm.reports model counters.json", "files", {"counters.json": DOCUMENT}),
+        _of("ckpm.reports timing timing.json", "files", {"timing.json": DOCUMENT}),
+        _of("ckpm.reports merge one.xml two.xml --output out.xml", "files", {"one.xml": TEXT, "two.xml": TEXT}),
+        _of(f"ckpm.reports resources {LIBRARY}/manifest.json", "library", manifest),
+        _of(f"ckpm.reports gate {folder}", "library", gated),
+        _of(f"ckpm.reports accept {folder} --reason tried", "library", gated),
+        _of(f"ckpm.reports history {folder}", "library", history),
+        _of("ckpm.reports html --input build --output out.html", "report", report, ends=49),
+        _of("ckpm.reports summary --input build --html out.html --output out.md", "report", report, ends=49),
+        _of("ckpm.reports table --input build --output out.csv", "report", report),
+        _of("ckpm.reports archive --input build --output out.tar.gz", "report", report),
+        _of("ckpm.reports qualify --stages stages.yaml --only nothing", "files", {"stages.yaml": DOCUMENT}, ends=2),
+        replace(_of("ckpm.reports verify-bundle bundle", "bundle", _below("bundle", bundle)), amend=_write_checksums),
+        _of("ckpm.reports verify-bundle bundle.tar", "bundle", {"bundle.tar": BYTES}),
+        _of(f"ckpm.attention index {LIBRARY} --output out.txt", "library", manifest),
+        _of("ckpm.attention declared program.cpp", "files", {"program.cpp": TEXT}),
+        _of("ckpm_emulator coverage library.o", "code", {"library.o": BYTES}),
+        _of("ckpm_emulator coverage code.co", "code", {"code.co": BYTES}),
+        _of("ckpm_emulator inspect library.o --arch gfx950", "code", {"library.o": BYTES}),
+        _of("ckpm_emulator inspect code.co --arch gfx950", "code", {"code.co": BYTES}),
         _of("ckpm.suites --suite dispatch --work . --case none --ledger ledger.yaml", "report", tested, ends=83),
-        _of("workflows collect --plan plan.json --artifacts artifacts --output joined", "jobs", _JOBS),
+        _of("ckpm.workflows collect --plan plan.json --artifacts artifacts --output joined", "jobs", _JOBS),
     )  # fmt: skip
 
 
@@ -135,12 +134,12 @@ def _below(folder: str, inputs: dict[str, tuple[Change, ...]]) -> dict[str, tupl
     return {f"{folder}/{name}": changes for name, changes in inputs.items()}
 
 
-def _listed_again(folder: Path) -> None:
+def _write_checksums(folder: Path) -> None:
     list_anew(folder / "bundle")
 
 
 def prepare(top: Path) -> None:
-    """Write the valid files of all commands: a folder for each ``Command.folder``. Compiles a few small files."""
+    """Write the valid files of all commands, in a folder for each ``Command.folder``."""
     _files(top / "files")
     _report(top / "report")
     prepare_code(top / "code")
@@ -192,7 +191,7 @@ def _counters(problem: str, **provenance: str) -> Measurements:
 
 
 def _report(folder: Path) -> None:
-    """An output folder as suites and gates leave it, with a failing gate."""
+    """Write an output folder of suites and gates. One gate fails."""
     write(folder / "build", rows=[SLOWER])
     stored = json.loads((folder / LIBRARY / "manifest.json").read_text())
     facts = {name: str(stored[name]) for name in LIBRARY_FACTS}

@@ -1,4 +1,4 @@
-"""What the fuzz session compiles, once: code for GPUs, a library that has the C ABI, and a library's baseline."""
+"""Compiled inputs of the fuzz session: code for GPUs, a library with the C ABI, and a library's baseline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DEVICE = """
 extern "C" __global__ void one(float* out) { out[0] = 1; }
 extern "C" __global__ void two(float* out, int n) { for (int i = 0; i < n; ++i) out[i] += 2; }
 """
-# ckpm.h's functions, of a library that refuses every problem
+# the functions of ckpm.h in a library that refuses every problem
 _HOST = """
 #include "ckpm.h"
 int ckpm_abi_version(void) { return CKPM_ABI_VERSION; }
@@ -39,12 +39,12 @@ int ckpm_launch(const ckpm_problem*, const char*, float*, char* message, size_t 
     return CKPM_UNSUPPORTED;
 }
 const char* ckpm_selected_kernel(void) { return nullptr; }
-extern "C" int atexit(void (*)(void)) { return 0; } // the C library's is in start files, which are left out
+extern "C" int atexit(void (*)(void)) { return 0; } // the C library's is in the start files, which are not linked
 """
 
 
 class Compiler:
-    """The embedded toolchain, whose outputs and sources are in one folder."""
+    """The embedded toolchain. Its sources and outputs are in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -54,10 +54,10 @@ class Compiler:
         subprocess.run(command, env={**os.environ, **self.toolchain.environment}, check=True)
 
     def host_object(self, text: str, output: str) -> Path:
-        """An object for the host with device code for two archs, or none if there is no kernel."""
+        """Compile an object for the host, with device code for two archs if there is a kernel."""
         source = self.folder / "source.hip"
         source.write_text(text)
-        cuid = hashlib.sha256(text.encode()).hexdigest()[:16]  # two units of a library have two
+        cuid = hashlib.sha256(text.encode()).hexdigest()[:16]  # two units of a library need two
         common = {"source": str(source), "output": str(self.folder / output), "cuid": cuid}
         self.run(
             toolchains.compile_command(
@@ -68,7 +68,7 @@ class Compiler:
         return self.folder / output
 
     def code_object(self, text: str, output: str) -> None:
-        """A bare code object for gfx950."""
+        """Compile a bare code object for gfx950."""
         source = self.folder / "source.hip"
         source.write_text(text)
         common = {"source": str(source), "output": str(self.folder / output), "cuid": "0123456789abcdef"}
@@ -79,12 +79,12 @@ class Compiler:
 
 
 def names() -> list[str]:
-    """The two kernels that the libraries say they have."""
+    """The names of the two kernels in the libraries."""
     return [key.name for key in select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))][:2]
 
 
 def prepare_code(folder: Path) -> None:
-    """``library.o``, a host object with code for two archs, and ``code.co``, a bare code object."""
+    """Compile ``library.o``, a host object with code for two archs, and ``code.co``, a bare code object."""
     folder.mkdir(parents=True)
     compiler = Compiler(folder)
     compiler.host_object(_DEVICE, "library.o")
@@ -92,40 +92,40 @@ def prepare_code(folder: Path) -> None:
 
 
 def prepare_library(folder: Path, code: Path) -> None:
-    """A library with two kernels, called like two of the matrix, and its accepted baseline."""
-    place = folder / LIBRARY
-    place.mkdir(parents=True)
-    shutil.copy(code, place / "libckpm.so")
-    _write_manifest(place, code)
+    """Write a library with two kernels, named like two of the matrix, and accept its baseline."""
+    build = folder / LIBRARY
+    build.mkdir(parents=True)
+    shutil.copy(code, build / "libckpm.so")
+    _write_manifest(build, code)
     words = ["--work", str(folder), "--arch", "gfx950", "--upstream", "aiter", "--only", "static"]
     if end := ckpm.reports.cli.main(["accept", *words, "--baselines", str(folder / "baselines"), "--reason", "first"]):
         raise RuntimeError(f"the valid library can't be accepted: exit code {end}")
 
 
 def prepare_loadable(folder: Path, code: Path, more: str = "") -> None:
-    """The same with the functions of the C ABI, linked as a library: it can be opened. ``more`` is C++ of its host."""
-    place = folder / LIBRARY
-    place.mkdir(parents=True)
-    compiler = Compiler(place)
+    """Link a library with the functions of the C ABI, which can be loaded. ``more`` is C++ of its host."""
+    build = folder / LIBRARY
+    build.mkdir(parents=True)
+    compiler = Compiler(build)
     host = compiler.host_object(_HOST % tuple(names()) + more, "host.o")
     link = toolchains.link_command(
         compiler.toolchain,
         objects=[str(host), str(code)],
-        output=str(place / "libckpm.so"),
+        output=str(build / "libckpm.so"),
         version_script=str(VERSION_SCRIPT),
         soname="libckpm.so",
     )
-    compiler.run([*link, "-nostdlib"])  # with it, zig makes a libc++ first, for a minute
+    compiler.run([*link, "-nostdlib"])  # with the standard library, zig compiles libc++ first, for a minute
     host.unlink()
-    _write_manifest(place, code)
+    _write_manifest(build, code)
 
 
-def _write_manifest(place: Path, code: Path) -> None:
-    """The manifest beside a library that holds ``code``."""
+def _write_manifest(build: Path, code: Path) -> None:
+    """Write the manifest of a library that contains ``code``."""
     image = code_object.bundles(code)["gfx950"][0]
     rows = {}
     for name, kernel in zip(names(), code_object.kernels(image), strict=True):
         figures = {field: getattr(kernel, field) for field in manifests.FIGURES}
         rows[name] = {"archs": {"gfx950": figures}}
-    digest = {"libckpm.so": sha256_of(place / "libckpm.so")}
-    (place / "manifest.json").write_text(json.dumps(manifests.document(rows, artifacts=digest)))
+    digest = {"libckpm.so": sha256_of(build / "libckpm.so")}
+    (build / "manifest.json").write_text(json.dumps(manifests.document(rows, artifacts=digest)))

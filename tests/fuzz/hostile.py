@@ -1,4 +1,4 @@
-"""What is done to a valid file to make a hostile one. Everything is drawn from the random numbers that are given."""
+"""Changes that make a valid file hostile. The caller gives the random numbers, so that a seed repeats them."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ WORDS = (
 )
 NUMBERS = (-1, 0, 1, 2**31, 2**32, 2**63, 2**64, -(2**63), 10**39, 1.5, -0.0, 1e308, 5e-324)
 PARTS: tuple[Any, ...] = (None, True, False, [], {}, [[]], {"": {}}, [None], {"a": None}, list(range(3000)))
-# what no serializer writes, in place of a text that one does
+# texts that no serializer writes
 RAW = (
     *("NaN", "Infinity", "-Infinity", "1e400", "9" * 5000, '"\\ud800"', "[" * 5000, '{"a":' * 5000, "1" * 30 + ".5"),
-    *("0x10", "!!python/object/apply:os.system [x]", "&a [*a]", "*nobody", "? [a]", "2026-13-45", "1_0", "0o17", "="),
+    *("0x10", "!!python/object/apply:os.system [x]", "&a [*a]", "*missing", "? [a]", "2026-13-45", "1_0", "0o17", "="),
     *("<!DOCTYPE a [<!ENTITY b 'c'>]>", "&b;", "<a>" * 500, "]]>", "<?x", "\ufeff", "\t", "---\n", "%YAML 9.9\n", "#"),
 )
-_PLACES = 10_000
+_MOST_MEMBERS = 10_000
 _MARK = "@hostile@"
 _TOKEN = re.compile(rb"[\w.+-]+|\"[^\"]*\"|[\[\]{}<>:,=]")
 
 
-def flipped(data: bytes, numbers: random.Random) -> bytes:
-    """Some bytes are others."""
+def flip(data: bytes, numbers: random.Random) -> bytes:
+    """Change some bytes."""
     changed = bytearray(data)
     for _ in range(numbers.choice((1, 1, 2, 8, 64))):
         if changed:
@@ -46,8 +46,8 @@ def flipped(data: bytes, numbers: random.Random) -> bytes:
     return bytes(changed)
 
 
-def resized(data: bytes, numbers: random.Random) -> bytes:
-    """A piece is missing, there twice, or in another place; or the file is cut short."""
+def resize(data: bytes, numbers: random.Random) -> bytes:
+    """Remove, repeat or move a piece, or truncate the file."""
     start, end = sorted(numbers.randrange(len(data) + 1) for _ in range(2))
     at = numbers.randrange(len(data) + 1)
     return numbers.choice(
@@ -55,8 +55,8 @@ def resized(data: bytes, numbers: random.Random) -> bytes:
     )
 
 
-def numbered(data: bytes, numbers: random.Random) -> bytes:
-    """A whole number of the file's own format, little endian, is an extreme one; most of them are in headers."""
+def renumber(data: bytes, numbers: random.Random) -> bytes:
+    """Write an extreme integer, little endian, most often into a header."""
     width = numbers.choice((2, 4, 8))
     value = numbers.choice((0, 1, 2, 255, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 63, (1 << 64) - 1, len(data)))
     span = numbers.choice((64, 128, 4096, len(data)))
@@ -65,8 +65,8 @@ def numbered(data: bytes, numbers: random.Random) -> bytes:
     return data[:at] + (value & ((1 << 8 * width) - 1)).to_bytes(width, "little") + data[at + width :]
 
 
-def retold(data: bytes, numbers: random.Random) -> bytes:
-    """A word, number or bracket is something else."""
+def replace_token(data: bytes, numbers: random.Random) -> bytes:
+    """Replace a word, a number or a bracket."""
     tokens = list(_TOKEN.finditer(data))
     if not tokens:
         return data
@@ -75,8 +75,8 @@ def retold(data: bytes, numbers: random.Random) -> bytes:
     return data[: chosen.start()] + other + data[chosen.end() :]
 
 
-def relined(data: bytes, numbers: random.Random) -> bytes:
-    """A line is missing, there twice, elsewhere, or a new one is there."""
+def edit_line(data: bytes, numbers: random.Random) -> bytes:
+    """Remove, repeat, insert or replace a line."""
     lines = data.splitlines(keepends=True) or [b""]
     line, at = lines[numbers.randrange(len(lines))], numbers.randrange(len(lines))
     match numbers.randrange(4):
@@ -91,17 +91,17 @@ def relined(data: bytes, numbers: random.Random) -> bytes:
     return b"".join(lines)
 
 
-def restructured(data: bytes, numbers: random.Random) -> bytes:
-    """Of JSON or YAML a value or a member is another, missing, or named differently; still JSON or YAML."""
+def restructure(data: bytes, numbers: random.Random) -> bytes:
+    """Change, remove or rename members of a JSON or YAML document. The result is still JSON or YAML."""
     document = yaml.safe_load(data) if data.strip() else {}
-    places = list(itertools.islice(_places(document), _PLACES))  # aliases may stand for any number
+    members = list(itertools.islice(_members(document), _MOST_MEMBERS))  # aliases can repeat them without end
     as_yaml = not data.lstrip().startswith((b"{", b"["))
     raw = None
     for _ in range(numbers.choice((1, 1, 1, 2, 4))):
-        if not places:
+        if not members:
             break
-        holder, name = numbers.choice(places)
-        with contextlib.suppress(LookupError):  # an earlier change took it away
+        holder, name = numbers.choice(members)
+        with contextlib.suppress(LookupError):  # an earlier change removed it
             raw = _change(holder, name, numbers) or raw
     text = yaml.safe_dump(document, allow_unicode=True) if as_yaml else json.dumps(document, ensure_ascii=False)
     if raw:
@@ -109,15 +109,15 @@ def restructured(data: bytes, numbers: random.Random) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _places(value: Any) -> Any:
+def _members(value: Any) -> Any:
     if isinstance(value, dict | list):
         for name in list(value) if isinstance(value, dict) else range(len(value)):
             yield value, name
-            yield from _places(value[name])
+            yield from _members(value[name])
 
 
 def _change(holder: Any, name: Any, numbers: random.Random) -> str | None:
-    """Change one place; what is to stand in its stead if no serializer can write it."""
+    """Change one member. Return its new text if no serializer can write it."""
     kind = numbers.randrange(8)
     if kind == 0:
         del holder[name]
@@ -133,13 +133,13 @@ def _change(holder: Any, name: Any, numbers: random.Random) -> str | None:
     return None
 
 
-BYTES: tuple[Change, ...] = (flipped, resized, numbered)
-TEXT: tuple[Change, ...] = (flipped, resized, retold, retold, relined)
-DOCUMENT: tuple[Change, ...] = (*TEXT, restructured, restructured, restructured, restructured, restructured)
+BYTES: tuple[Change, ...] = (flip, resize, renumber)
+TEXT: tuple[Change, ...] = (flip, resize, replace_token, replace_token, edit_line)
+DOCUMENT: tuple[Change, ...] = (*TEXT, restructure, restructure, restructure, restructure, restructure)
 
 
-def replaced(file: Path, numbers: random.Random) -> str:
-    """Something else lies at the file's place; what, in words."""
+def replace_file(file: Path, numbers: random.Random) -> str:
+    """Replace the file by something else. Return a word for that."""
     if file.is_dir():
         shutil.rmtree(file)
     else:
@@ -161,9 +161,9 @@ def replaced(file: Path, numbers: random.Random) -> str:
 
 
 def make_hostile(file: Path, changes: tuple[Change, ...], numbers: random.Random) -> str:
-    """Change a valid file; how, in words."""
+    """Change a valid file. Return a description of the change."""
     if numbers.random() < 0.05:
-        return replaced(file, numbers)
+        return replace_file(file, numbers)
     data, names = file.read_bytes(), []
     for _ in range(numbers.choice((1, 1, 1, 2, 3))):
         change = numbers.choice(changes)
@@ -171,6 +171,6 @@ def make_hostile(file: Path, changes: tuple[Change, ...], numbers: random.Random
         try:
             data = change(data, numbers)
         except (yaml.YAMLError, ValueError, TypeError, RecursionError):  # an earlier change left no document
-            data = flipped(data, numbers)
+            data = flip(data, numbers)
     file.write_bytes(data)
     return " ".join(names)

@@ -1,4 +1,4 @@
-"""A command with hostile files in a process of its own, and what it must not do: hang, eat memory, break down."""
+"""Commands with hostile files, in processes of their own. They must not hang, exhaust memory or crash."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from pathlib import Path
 from tests.fuzz.commands import Command
 from tests.fuzz.hostile import make_hostile
 
-SECONDS = 10  # of a processor: how long that takes depends on what else the machine does
-WAITING = 100  # by the clock, after which a command waits for something that never comes
-MEMORY = 500 << 20  # bytes that a command may have more than the imported program has
-VALID = 0  # the number of a command's valid files themselves
+SECONDS = 10  # of processor time, which does not depend on the load of the machine
+WAITING = 100  # by the clock: after that a command waits for an event that never comes
+MEMORY = 500 << 20  # bytes that a command may use besides those of the imported program
+VALID = 0  # the case number of the valid files
 _LINES = 40  # of a message
-_LARGEST = 1 << 30  # bytes of a file that somebody would list again
-_LONGEST = 6000  # characters of it
+_LARGEST = 1 << 30  # bytes of a file whose checksum is written again
+_LONGEST = 6000  # characters of a message
 _ERRORS = (
-    *("ckpm.base.errors", "ckpm.base.errors", "ckpm.docker.errors", "ckpm.cluster.errors"),
+    *("ckpm.base.errors", "ckpm.docker.errors", "ckpm.cluster.errors"),
     *("ckpm.reports.errors", "ckpm_emulator.errors", "ckpm.suites.errors", "ckpm.workflows.errors"),
     *("ckpm.attention.cpp.errors", "ckpm.attention.jit.errors"),
 )
@@ -36,7 +36,7 @@ _ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One hostile input: ``number`` and the run's seed say what it is. VALID is none: its files are as they were."""
+    """One hostile input, made from ``number`` and the run's seed. Number VALID stands for the unchanged files."""
 
     command: Command
     number: int
@@ -44,7 +44,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a command did that it must not, on which input."""
+    """A wrong behaviour of a command, and its input."""
 
     case: Case
     how: str
@@ -52,13 +52,13 @@ class Finding:
 
 
 def known_codes() -> frozenset[int]:
-    """Exit codes of all classes of errors, of success, and of a command whose result is no pass."""
+    """The exit codes of success and of all error classes."""
     classes = [one for name in _ERRORS for _, one in inspect.getmembers(importlib.import_module(name), inspect.isclass)]
     return frozenset({0, *(one.exit_code for one in classes if hasattr(one, "exit_code"))})
 
 
 def hostile_folder(case: Case, seed: int, top: Path, folder: Path) -> str:
-    """A copy of the command's valid files with one of them made hostile; how, in words."""
+    """Copy the valid files of a command and make one of them hostile. Return a description of the change."""
     numbers = random.Random(f"{seed} {case.command.name} {' '.join(case.command.argv)} {case.number}")
     shutil.copytree(top / case.command.folder, folder, dirs_exist_ok=True)
     if case.number == VALID:
@@ -73,40 +73,40 @@ def hostile_folder(case: Case, seed: int, top: Path, folder: Path) -> str:
 
 
 def complaints(code: int, text: str, printed: str, codes: frozenset[int]) -> str:
-    """What is wrong with how a command ended: its exit code, what it wrote to standard error, and all it printed."""
+    """Check the exit code of a command, its standard error ``text``, and its standard output. '' if all is right."""
     steering = sorted({ascii(one) for one in text + printed if not (one.isprintable() or one in "\n\t")})
-    for wrong, words in (
+    for wrong, complaint in (
         ("Traceback (most recent call last)" in text, text),
-        (code not in codes, f"exit code {code}, which no error has: {text[-500:]}"),
+        (code not in codes, f"exit code {code}, which belongs to no error: {text[-500:]}"),
         (bool(steering), f"prints {', '.join(steering)}"),
-        (code != 0 and "error: " not in text and not printed, f"exit code {code} without a word"),
+        (code != 0 and "error: " not in text and not printed, f"exit code {code} without a message"),
         ("\n\n" in text.strip() or text.count("\n") > _LINES, f"more than a paragraph: {text[:500]}"),
         (len(text) > _LONGEST, f"a message of {len(text)} characters: {text[:300]}"),
     ):
         if wrong:
-            return words
+            return complaint
     return ""
 
 
 def run_cases(cases: Sequence[Case], seed: int, top: Path) -> Iterator[Finding]:
-    """Run them one after the other in forked processes; a process that ends early is replaced for the rest."""
+    """Run cases in a forked process. If the process ends early, another one runs the rest."""
     codes = known_codes()
     rest = list(cases)
     while rest:
         done, findings, end = _batch(rest, seed, top, codes)
         yield from findings
         if done < len(rest):
-            yield Finding(rest[done], _how(rest[done], seed, top), end)
+            yield Finding(rest[done], _describe(rest[done], seed, top), end)
         rest = rest[done + 1 :]
 
 
-def _how(case: Case, seed: int, top: Path) -> str:
+def _describe(case: Case, seed: int, top: Path) -> str:
     with tempfile.TemporaryDirectory(prefix="ckpm-fuzz-") as folder:
         return hostile_folder(case, seed, top, Path(folder))
 
 
 def _batch(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int]) -> tuple[int, list[Finding], str]:
-    """(cases that ended, findings, how the process ended if not all did)."""
+    """Run cases in one process. Return the number of cases that ended, the findings, and how the process ended."""
     ours, theirs = os.pipe()
     child = os.fork()
     if child == 0:
@@ -114,20 +114,20 @@ def _batch(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int]) -
         _child(cases, seed, top, codes, theirs)
     os.close(theirs)
     with os.fdopen(ours, encoding="utf-8", errors="replace") as stream:
-        said = stream.read().split("\0")[:-1]
+        texts = stream.read().split("\0")[:-1]
     _, status = os.waitpid(child, 0)
     findings = []
-    for case, text in zip(cases, said, strict=False):
+    for case, text in zip(cases, texts, strict=False):
         how, _, what = text.partition("\x01")
         if what:
             findings.append(Finding(case, how, what))
     number = os.waitstatus_to_exitcode(status)
     ends = {-signal.SIGPROF: f"took more than {SECONDS} s", -signal.SIGALRM: "waits without end"}
-    return len(said), findings, ends.get(number, f"the process ended with {number}")
+    return len(texts), findings, ends.get(number, f"the process ended with {number}")
 
 
 def _child(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int], pipe: int) -> None:
-    """Run cases until one ends the process. Never returns: what the parent cleans up is not this process's."""
+    """Run cases until one ends the process. Never returns: the parent's cleanup must not run here."""
     try:
         for one in (signal.SIGALRM, signal.SIGPROF):
             signal.signal(one, signal.SIG_DFL)
@@ -135,7 +135,7 @@ def _child(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int], p
         resource.setrlimit(resource.RLIMIT_AS, (soft, soft))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for case in cases:
-            # there it goes with the valid files if this process is ended
+            # in top, which is removed even if this process is killed
             with tempfile.TemporaryDirectory(prefix="case-", dir=top) as folder:
                 how = hostile_folder(case, seed, top, Path(folder))
                 signal.setitimer(signal.ITIMER_PROF, SECONDS)
@@ -151,7 +151,7 @@ def _child(cases: Sequence[Case], seed: int, top: Path, codes: frozenset[int], p
 
 
 def run_case(case: Case, folder: Path, codes: frozenset[int]) -> str:
-    """What is wrong with how the command ended in this folder, '' if nothing."""
+    """Run a command in a folder. Return a complaint, or ''."""
     here = Path.cwd()
     kept = sys.stdout, sys.stderr
     output, errors = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True) for _ in range(2))
@@ -159,7 +159,7 @@ def run_case(case: Case, folder: Path, codes: frozenset[int]) -> str:
     sys.stdout, sys.stderr = output, errors
     try:
         code = case.command.main(list(case.command.argv))
-    except SystemExit as end:  # argparse, for words that no command line here has
+    except SystemExit as end:  # of argparse
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:
         code = -1

@@ -1,4 +1,4 @@
-"""A small CK tree: what a checkout is known by, and a generate.py that writes instances which agree with ours."""
+"""A small CK tree: the files that identify a checkout, and a generate.py whose instances agree with ours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ do_fp8_static_quant = get_mask_map = None
 
 
 def list_blobs(targets, file_path):
-    """As the dialect's detection wants it."""
+    """Match the dialect's detection."""
 '''
 _NEWEST = """
 SUPPORTED_PAGE_SIZE = [1, 16, 1024]
@@ -46,22 +46,22 @@ else:
     for name, text in texts.items():
         (pathlib.Path(args.output_dir) / (name + ".cpp")).write_text(text)
 """
-# What is read of it, and how it is called from the folder that it is in. generate.py is a program of the user's.
+# The files that are read, and the commands. generate.py is a program of the user, so it is not fuzzed.
 HEADER, CODEGEN, INSTANCES = (
     f"ck/{FMHA}/fmha_fwd.hpp",
     f"ck/{FMHA}/codegen/ops/fmha_batch_prefill.py",
     f"ck/{FMHA}/instances.json",
 )
 PARITY = (
-    f"kernels parity --upstream checkout --ck-root ck --family batch_prefill --arch gfx950 --receipt {RECEIPT} "
+    f"ckpm.kernels parity --upstream checkout --ck-root ck --family batch_prefill --arch gfx950 --receipt {RECEIPT} "
     "--mask simplified --no-machine-code --no-stored --output out.json"
 )
-# reads the tree, and compiles nothing
-BUILD = "kernels build --arch gfx950 --upstream checkout --ck-root ck --filter nothing"
+# reads the tree and compiles nothing
+BUILD = "ckpm.kernels build --arch gfx950 --upstream checkout --ck-root ck --filter nothing"
 
 
 def prepare_tree(folder: Path) -> None:
-    """The tree, in ``folder``'s ck."""
+    """Write the tree into ``folder``/ck."""
     _write(folder, _CODEGEN)
     features = words.features(_DIALECT)
     family = dialect(_DIALECT).family("batch_prefill")
@@ -72,7 +72,7 @@ def prepare_tree(folder: Path) -> None:
 
 
 def prepare_newest_tree(folder: Path) -> None:
-    """A tree that is newer than the newest dialect, of which only headers and codegen are read."""
+    """Write a tree that is newer than the newest dialect. Commands read its headers and codegen."""
     _write(folder, _NEWEST)
 
 

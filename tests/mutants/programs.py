@@ -85,7 +85,7 @@ class Programs:
         instructions = (*code.instructions[:at], change.after, *code.instructions[at + 1 :])
         return self._keep(code, _plant(code, change), _replace(lowered, at, change.after), symbol, instructions)
 
-    def probed(self, symbol: str, change: Change) -> bytes:
+    def with_probe(self, symbol: str, change: Change) -> bytes:
         """Return the library's file with a program that runs the built instruction and probes the planted one."""
         code, lowered = self._code_of(symbol)
         program = beside(lowered, code.spans[symbol][0] + change.at, change.after)

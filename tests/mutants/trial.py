@@ -134,7 +134,7 @@ class Tester:
         self, symbol: str, change: Change, cases: Sequence[Case], begin: Callable[[Case], None]
     ) -> probing.Observed:
         """Run each case once, with the planted instruction beside the built one."""
-        bench = self._load_bytes(self.programs.probed(symbol, change))
+        bench = self._load_bytes(self.programs.with_probe(symbol, change))
         self.device.reset_probe()
         for case in cases:
             begin(dataclasses.replace(case, variants=case.variants * _SLOWNESS))

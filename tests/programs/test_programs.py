@@ -1,5 +1,4 @@
-"""HIP programs as a compiler leaves them, run with `python -m ckpm_emulator run`: what they print is what their sources
-say.
+"""HIP programs run with `python -m ckpm_emulator run` print what their sources state.
 
 None of them knows the emulator. Expectations come from NumPy, from the manuals, or from what ROCm answers.
 """

@@ -64,8 +64,6 @@ def test_an_arch_that_no_library_is_built_for(
         ("parity --toolchain gcc", 2, "argument --toolchain: invalid choice: 'gcc'"),
         ("parity --output file/p.json", 16, "file/p.json: can't be written: "),
         ("bench --output file/b.md", 16, "file/b.md: can't be written: "),
-        (f"cluster-plan --machines {'9' * 6000}", 2, "--machines 9999"),
-        ("cluster-plan --price nan", 2, "argument --price: invalid price value: 'nan'"),
         ("bench --output .", 16, ".: can't be written: Is a directory. There is a folder of this name: "),
     ],
 )

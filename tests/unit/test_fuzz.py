@@ -1,4 +1,4 @@
-"""The fuzz session notices what it looks for, and changes files in the same way for the same seed."""
+"""The fuzz session finds planted defects, and a seed repeats the changes of files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz import running
-from tests.fuzz.commands import Command, commands
+from tests.fuzz.commands import ROOMS, Command, commands
 from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, make_hostile
 from tests.fuzz.running import VALID, Case, complaints, known_codes, run_cases
 
@@ -48,21 +48,21 @@ DEFECTS: dict[str, tuple[Callable[[], int], str]] = {
     "hang": (hang, "took more than 1 s"),
     "wait": (wait, "waits without end"),
     "crash": (crash, "the process ended with -9"),
-    "code": (lambda: complain("error: x", 77), "exit code 77, which no error has"),
-    "silence": (lambda: 2, "exit code 2 without a word"),
+    "code": (lambda: complain("error: x", 77), "exit code 77, which belongs to no error"),
+    "silence": (lambda: 2, "exit code 2 without a message"),
     "escape code": (lambda: complain("error: \x1b[31m"), "prints '\\x1b'"),
     "two paragraphs": (lambda: complain("error: a\n\nb\n"), "more than a paragraph"),
     "long message": (lambda: complain("error: " + "a" * 7000), "a message of 7007 characters"),
 }
 SOUND: dict[str, Callable[[], int]] = {
     "success": lambda: 0,
-    "error": lambda: complain("error: f.json:3: no number. Mend it.\n"),
+    "error": lambda: complain("error: f.json:3: no number. Correct it.\n"),
 }
 
 
 @pytest.fixture
 def top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The valid file of a command, whose time is short."""
+    """The valid file of a command with a short time limit."""
     (tmp_path / "valid").mkdir()
     (tmp_path / "valid" / "f.json").write_text('{"a": [1, 2, {"b": "c"}]}')
     monkeypatch.setattr(running, "SECONDS", 1)
@@ -74,7 +74,7 @@ def command(run: Callable[[], int]) -> Command:
 
 
 @pytest.mark.parametrize("name", DEFECTS)
-def test_a_planted_defect_is_found_and_the_rest_is_run(name: str, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_cases_find_defect_and_run_the_rest(name: str, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "WAITING", 2 if name == "wait" else running.WAITING)
     run, what = DEFECTS[name]
     cases = [Case(command(run), 1), *(Case(command(one), 2) for one in SOUND.values())]
@@ -84,20 +84,20 @@ def test_a_planted_defect_is_found_and_the_rest_is_run(name: str, top: Path, mon
     assert finding.how.startswith("f.json: ")
 
 
-def test_valid_files_that_do_not_end_as_they_should_are_a_finding(top: Path) -> None:
+def test_run_cases_with_valid_files_check_exit_code(top: Path) -> None:
     sound, refused = command(lambda: 0), command(lambda: complain("error: f.json: no number\n"))
     (finding,) = run_cases([Case(sound, VALID), Case(refused, VALID)], 1, top)
     assert (finding.case.command, finding.how) == (refused, "valid files")
     assert finding.what == "exit code 2 instead of 0 with valid files: error: f.json: no number\n"
 
 
-def test_known_codes_are_those_of_errors() -> None:
+def test_known_codes_include_errors() -> None:
     assert {0, 2, 10, 24, 40, 60, 80, 120} <= known_codes()
     assert complaints(0, "", "", known_codes()) == ""
 
 
 @pytest.mark.parametrize("changes", [BYTES, TEXT, DOCUMENT])
-def test_a_seed_makes_the_same_files(tmp_path: Path, changes: tuple[object, ...]) -> None:
+def test_make_hostile_with_seed_is_repeatable(tmp_path: Path, changes: tuple[object, ...]) -> None:
     made: list[list[bytes]] = []
     for name in ("one", "two"):
         made.append([])
@@ -106,11 +106,11 @@ def test_a_seed_makes_the_same_files(tmp_path: Path, changes: tuple[object, ...]
             file.write_bytes(b'{"a": [1, 2.5, "b"], "c": {"d": null}}\n')
             make_hostile(file, changes, random.Random(number))  # type: ignore[arg-type]
             plain = file.is_file() and not file.is_symlink() and file.stat().st_size < 1 << 20
-            made[-1].append(file.read_bytes() if plain else b"no plain file")
+            made[-1].append(file.read_bytes() if plain else b"not a plain file")
     assert made[0] == made[1]
     assert len(set(made[0])) > 25
 
 
-def test_every_room_is_in_the_table() -> None:
-    rooms = {one.name.partition(" ")[0] for one in commands()}
-    assert rooms == {"matrix", "kernels", "reports", "dispatcher", "emulator", "ckpm.suites", "workflows"}
+def test_commands_include_every_room() -> None:
+    rooms = {each.name.partition(" ")[0] for each in commands()}
+    assert rooms == {*ROOMS}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ckpm.base.files import make_folder, sha256_of, writing
 from ckpm.base.processes import ended_by_signals
-from ckpm.kernels.library.request import PROJECT
+from ckpm.base.settings import IMPORTS
 from ckpm.reports.errors import MissingStageError, StageFailedError, StageRecordError
 from ckpm.reports.release.qualification.record import FOLDER, Facts, Record, place
 from ckpm.reports.release.qualification.stages import Step
@@ -36,7 +36,7 @@ class Plan:
 
 def execute(step: Step, work: Path, epoch: int) -> int:
     """Run a step's command in ``work``; its exit code. Its output is ours."""
-    path = os.pathsep.join(filter(None, (str(PROJECT), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(filter(None, (str(IMPORTS), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "SOURCE_DATE_EPOCH": str(epoch)}
     with ended_by_signals():
         process = subprocess.Popen([sys.executable, "-m", *step.command], cwd=work, env=environment)

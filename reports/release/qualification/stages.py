@@ -14,7 +14,7 @@ from ckpm.matrix.dialects import upstreams
 STAGES = Path(__file__).parents[1] / "stages.yaml"
 ROLES = ("library", "manifest", "results", "gate", "report", "intermediate")
 PROJECT = "project"  # stands for the arch in the names of what is done once
-_ROOMS = ("matrix", "kernels", "reports", "emulator", "ckpm.suites")
+_ROOMS = ("matrix", "kernels", "reports", "ckpm_emulator", "suites")
 _BLANKS = ("stage", "arch", "upstream", "tier", "toolchain")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ckpm.base import trust
 from ckpm.base.errors import UntrustedFileError
 from ckpm.base.trust import demand_private, demand_trusted_library, signing_key
 from ckpm.kernels.code.toolchains import Toolchain, embedded
@@ -18,7 +19,6 @@ from ckpm.kernels.library import command
 from ckpm.kernels.library.request import Request
 from ckpm.kernels.library.signature_file import NAME, Signatures, discard_foreign
 from ckpm_emulator import toolchain as core
-from ckpm_emulator import trust
 from ckpm_emulator.errors import UntrustedFileError as UntrustedCoreError
 from tests.emulator.test_core_build import use_small_core
 

@@ -1,6 +1,6 @@
-"""Many machines as far as no Dask is needed: options, missing packages, a site's table, identities, the guard.
+"""Many machines without Dask: options, missing packages, a site's table, identities, the guard.
 
-What needs Dask is in tests/cluster.
+Tests with Dask are in tests/cluster.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ def without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     ("options", "packages"),
     [(["--scheduler", "tcp://x:1"], "distributed."), (["--cluster", "slurm"], "distributed, dask_jobqueue.")],
 )
-def test_missing_packages_end_in_the_command_that_installs_them(
+def test_missing_packages_are_reported_with_their_command(
     without_dask: None, options: list[str], packages: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["build", *options]) == PackagesMissingError.exit_code
-    said = capsys.readouterr().err
-    assert packages in said
-    assert "pip install --require-hashes -r requirements-cluster.txt" in said
+    printed = capsys.readouterr().err
+    assert packages in printed
+    assert "pip install --require-hashes -r requirements-cluster.txt" in printed
 
 
-def test_the_named_requirements_hold_the_packages() -> None:
+def test_requirements_have_the_packages() -> None:
     text = (PROJECT / "requirements-cluster.txt").read_text()
     assert "\ndistributed==" in text
     assert "\ndask-jobqueue==" in text
@@ -58,7 +58,7 @@ def test_the_named_requirements_hold_the_packages() -> None:
     assert text.count("--hash=sha256:") >= len(packages) > 10
 
 
-def test_what_both_requirements_pin_has_one_version() -> None:
+def test_both_requirements_pin_the_same_versions() -> None:
     def pins(name: str) -> dict[str, str]:
         lines = (PROJECT / name).read_text().splitlines()
         return dict(line.split(" ")[0].split("==") for line in lines if "==" in line and line[0].isalnum())
@@ -80,20 +80,20 @@ def test_what_both_requirements_pin_has_one_version() -> None:
         (["--scheduler", "tcp://x:1", "--jobs", "2"], "--jobs"),
     ],
 )
-def test_options_that_contradict_one_another(
+def test_contradicting_options_fail(
     options: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert cli.main(["build", *options]) == UsageError.exit_code
     assert said in capsys.readouterr().err
 
 
-def test_one_case_is_reproduced_here_and_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reproduce_is_refused_on_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suites_cli, "_library", lambda *words: None)
     options = ["--suite", "dispatch", "--reproduce", "x", "--scheduler", "tcp://x:1"]
     assert suites_cli.main(options) == UsageError.exit_code
 
 
-def test_a_site_s_file_is_laid_over_the_defaults_and_options_over_both(tmp_path: Path) -> None:
+def test_site_file_and_options_replace_the_defaults(tmp_path: Path) -> None:
     file = tmp_path / "site.yaml"
     file.write_text("{cores: 7, partition: slow, prologue: [module load rocm]}\n")
     site = read_site(file, None, "00:30:00")
@@ -106,15 +106,16 @@ def test_a_site_s_file_is_laid_over_the_defaults_and_options_over_both(tmp_path:
     ("text", "said"),
     [("{core: 7}", "core: unknown field"), ("{cores: 0}", "cores: must be at least 1"), ("{gpus: -1}", "gpus: ")],
 )
-def test_a_mistake_in_a_site_s_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_mistake_in_a_site_file_is_reported(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "site.yaml").write_text(text)
     with pytest.raises(TableError, match=said):
         read_site(tmp_path / "site.yaml", None, None)
 
 
-def test_one_changed_line_of_a_room_makes_another_project(tmp_path: Path) -> None:
+def test_project_identity_changes_with_a_line(tmp_path: Path) -> None:
     for room in identity.ROOMS:
-        shutil.copytree(PROJECT / room, tmp_path / room, ignore=shutil.ignore_patterns("__pycache__"))
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(PROJECT / room, tmp_path / room, symlinks=True, ignore=ignored)
     copy = project(tmp_path)
     assert copy.text == project().text
     project.cache_clear()
@@ -131,20 +132,20 @@ def test_differences_name_both_sides() -> None:
         "commit: the client's 1111, the worker's 2222",
         "toolchain: the client's clang 21, the worker's clang 22",
     ]
-    assert client.differences(dataclasses.replace(client, commit="")) == [], "a worker without git: the text decides"
+    assert client.differences(dataclasses.replace(client, commit="")) == [], "without git the text decides"
     assert client.differences(dataclasses.replace(client, commit="", text="bb")) == [
         "text: the client's aa, the worker's bb"
     ]
 
 
-def test_a_refused_step_ends_in_the_worker_s_failure() -> None:
+def test_refused_step_becomes_the_failure_of_the_worker() -> None:
     error = failure([{"refused": WorkersKilledError.exit_code, "output": "unit_1: 4 workers died"}] * 2)
     assert type(error) is WorkersKilledError
     assert str(error) == "unit_1: 4 workers died"
 
 
-def guarded(*command: str) -> tuple[subprocess.Popen[str], int]:
-    """A command under its guard, and the end of the pipe that keeps both alive."""
+def start_guarded(*command: str) -> tuple[subprocess.Popen[str], int]:
+    """Start a command under its guard; return the end of the pipe that keeps both alive, too."""
     theirs, ours = os.pipe()
     words = [sys.executable, "-I", "-S", guard.__file__, str(theirs), *command]
     process = subprocess.Popen(words, pass_fds=[theirs], stdout=subprocess.PIPE, text=True)
@@ -153,23 +154,23 @@ def guarded(*command: str) -> tuple[subprocess.Popen[str], int]:
 
 
 @pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -SEGV $$", -signal.SIGSEGV)])
-def test_the_guard_ends_as_its_command_does(script: str, code: int) -> None:
-    process, ours = guarded("sh", "-c", script)
+def test_guard_ends_like_its_command(script: str, code: int) -> None:
+    process, ours = start_guarded("sh", "-c", script)
     assert process.wait(60) == code
     os.close(ours)
 
 
-def test_the_guard_says_what_can_t_be_started() -> None:
-    process, ours = guarded("/nowhere/compiler")
+def test_guard_reports_a_missing_command() -> None:
+    process, ours = start_guarded("/nowhere/compiler")
     assert process.communicate(timeout=60)[0].startswith("/nowhere/compiler can't be started")
     assert process.returncode == 127
     os.close(ours)
 
 
-def test_a_command_and_its_children_end_with_the_owner() -> None:
-    process, ours = guarded("sh", "-c", "sleep 1000 & echo started; wait")
+def test_guard_ends_command_and_children_with_the_owner() -> None:
+    process, ours = start_guarded("sh", "-c", "sleep 1000 & echo started; wait")
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"
     os.close(ours)
-    assert process.stdout.read() == "", "the end comes when the last one that holds the pipe has ended"
+    assert process.stdout.read() == "", "the pipe closes when the last process has ended"
     assert process.wait(60) == -signal.SIGKILL

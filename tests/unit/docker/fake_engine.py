@@ -1,4 +1,4 @@
-"""A stand-in for an engine's program: it writes down how it was called and answers from a list.
+"""A stand-in for an engine's program, which records its calls and answers from a list.
 
 It is a shell script without external programs: tests take PATH away.
 """
@@ -26,9 +26,9 @@ Answer = tuple[int, str, str]  # exit code, standard output, standard error
 
 
 class FakeEngine:
-    """``answers``: by the first word or two of a command, one answer for each call; the last is given ever after.
+    """``answers``: for the first word or two of a command, an answer for each call. The last answer is repeated.
 
-    A command that no answer fits succeeds and says nothing.
+    A command without an answer succeeds and prints nothing.
     """
 
     def __init__(self, folder: Path, name: str, answers: dict[str, list[Answer]]) -> None:
@@ -37,17 +37,17 @@ class FakeEngine:
         self.program = folder / "bin" / name
         self.program.parent.mkdir(exist_ok=True)
         for start, replies in answers.items():
-            place = self.folder / start.replace(" ", "-")
-            place.mkdir()
-            (place / "last").write_text(f"{len(replies) - 1}\n")
+            folder_of_answers = self.folder / start.replace(" ", "-")
+            folder_of_answers.mkdir()
+            (folder_of_answers / "last").write_text(f"{len(replies) - 1}\n")
             for number, (code, out, err) in enumerate(replies):
-                said = f"printf '%s\\n' {shlex.quote(out)}\nprintf '%s\\n' {shlex.quote(err)} >&2\n"
-                (place / str(number)).write_text(f"{said}exit {code}\n")
+                script = f"printf '%s\\n' {shlex.quote(out)}\nprintf '%s\\n' {shlex.quote(err)} >&2\n"
+                (folder_of_answers / str(number)).write_text(f"{script}exit {code}\n")
         self.program.write_text(_SCRIPT.format(folder=shlex.quote(str(self.folder))))
         self.program.chmod(0o755)
 
     def calls(self, start: str = "") -> list[list[str]]:
-        """Arguments of each call that began with these words."""
+        """Arguments of each call that begins with these words."""
         file = self.folder / "calls"
         text = file.read_text() if file.exists() else ""
         calls = [call.split("\0")[:-1] for call in text.split("\x1e\0")[:-1]]

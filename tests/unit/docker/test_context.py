@@ -1,4 +1,4 @@
-"""What goes into a build: root file system, CK's package or a commit of a checkout, labels, and nothing private."""
+"""Inputs of a build: root file system, CK's package and labels, without anything private."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import DiskFullError, NotACkTreeError
+from ckpm.base.errors import DiskFullError
 from ckpm.docker import context, rootfs
 from ckpm.docker.context import Sources
 from ckpm.docker.dockerfile import Labels
 from ckpm.docker.errors import RootFilesystemError
-from ckpm.docker.images import Image, image
+from ckpm.docker.images import image
 from ckpm.matrix.dialects import PackagedUpstream, check_upstream
 
 FORKY = image("debian-emulator").base
@@ -27,44 +27,17 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A small rocm-libraries: its first commit has CK, its second changed it and is checked out."""
+    """A repository with one file in a folder."""
     folder = tmp_path / "clone"
-    for name in ("include/ck_tile/core.hpp", "example/ck_tile/01_fmha/generate.py", "test/big.cpp"):
-        file = folder / "projects/composablekernel" / name
-        file.parent.mkdir(parents=True)
-        file.write_text("first")
+    (folder / "inside").mkdir(parents=True)
+    (folder / "inside" / "file").write_text("first")
     git(folder.parent, "init", "-q", str(folder))
     git(folder, "add", "-A")
     git(folder, "commit", "-qm", "first")
-    (folder / "projects/composablekernel/include/ck_tile/core.hpp").write_text("second")
-    git(folder, "commit", "-qam", "second")
     return folder
 
 
-def with_commit(commit: str) -> Image:
-    """An image of a registry: nothing is bootstrapped for it."""
-    return dataclasses.replace(image("rocm-10.0-build"), ck=commit)
-
-
-def test_a_checkout_is_exported_at_its_pinned_commit_whatever_is_checked_out(tmp_path: Path, clone: Path) -> None:
-    pinned = git(clone, "rev-parse", "HEAD~1").strip()
-    folder = tmp_path / "image" / "context"
-    context.fill(with_commit(pinned), folder, Sources(cache=tmp_path, ck_root=clone))
-    assert (folder / "ck/include/ck_tile/core.hpp").read_text() == "first"
-    assert (folder / "ck/example/ck_tile/01_fmha/generate.py").is_file()
-    assert not (folder / "ck/test").exists()
-    assert "COPY ck/" in (folder / "Dockerfile").read_text()
-
-
-def test_a_checkout_that_lacks_the_commit_or_was_not_given(tmp_path: Path, clone: Path) -> None:
-    one = with_commit("0" * 40)
-    with pytest.raises(NotACkTreeError, match=f"git -C {clone} fetch origin {'0' * 40}"):
-        context.fill(one, tmp_path / "a" / "context", Sources(cache=tmp_path, ck_root=clone))
-    with pytest.raises(NotACkTreeError, match="--ck-root or CK_ROOT"):
-        context.fill(one, tmp_path / "a" / "context", Sources(cache=tmp_path))
-
-
-def test_the_package_is_fetched_once_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_package_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[str] = []
 
     def fetch(package: PackagedUpstream, archive: Path, say: object) -> None:
@@ -79,7 +52,7 @@ def test_the_package_is_fetched_once_and_checked(tmp_path: Path, monkeypatch: py
     assert fetched == ["amd_aiter-0.1.7.post2.dev18-py3-none-any.whl"]
 
 
-def test_the_tag_changes_with_what_is_in_the_image_and_with_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tag_changes_with_the_content_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
     one = image("debian-emulator")
     assert context.tag(one) == context.tag(one)
     more = {**one.base.packages, "emulator": (*one.base.packages["emulator"], "git")}
@@ -102,18 +75,18 @@ def test_the_tag_changes_with_what_is_in_the_image_and_with_nothing_else(monkeyp
         (None, None),
     ],
 )
-def test_labels_name_origin_and_commit_without_credentials(clone: Path, origin: str | None, source: str | None) -> None:
+def test_labels_have_origin_and_commit_without_credentials(clone: Path, origin: str | None, source: str | None) -> None:
     if origin:
         git(clone, "remote", "add", "origin", origin)
     commit = git(clone, "rev-parse", "HEAD").strip()
     assert context.labels(clone) == (Labels(source, commit) if source else Labels(revision=commit))
-    (clone / "projects/composablekernel/test/big.cpp").write_text("third")
+    (clone / "inside" / "file").write_text("second")
     assert context.labels(clone).revision == f"{commit}-changed"
 
 
 @pytest.fixture
 def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """``apt(**programs)``: shell scripts that are all there is in PATH."""
+    """``apt(**programs)``: shell scripts, the only programs in PATH."""
     monkeypatch.delenv(rootfs.MIRROR, raising=False)
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -135,7 +108,7 @@ Acquire::Check-Valid-Until "false";
 Acquire::https "";'"""
 
 
-def test_mirror_and_proxy_are_those_of_this_machines_apt(apt: Callable[..., None], tmp_path: Path) -> None:
+def test_secrets_have_mirror_and_proxy_of_this_machine(apt: Callable[..., None], tmp_path: Path) -> None:
     apt(apt_get="echo http://mirror.example/debian/; echo http://other.example/", apt_config=CONFIG)
     files = rootfs.secrets(FORKY, tmp_path / "private")
     source = "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://mirror.example/debian/ forky main\n"
@@ -149,14 +122,14 @@ def test_mirror_and_proxy_are_those_of_this_machines_apt(apt: Callable[..., None
     assert {file.stat().st_mode & 0o777 for file in files.values()} == {0o600}
 
 
-def test_an_image_of_a_registry_keeps_its_own_sources(apt: Callable[..., None], tmp_path: Path) -> None:
+def test_registry_image_keeps_its_own_sources(apt: Callable[..., None], tmp_path: Path) -> None:
     apt(apt_config=CONFIG)
     files = rootfs.secrets(image("rocm-7.2-test").base, tmp_path / "private")
     assert files["sources.list"].read_text() == ""
     assert "SourceList" not in files["apt.conf"].read_text()
 
 
-def test_a_mirror_can_be_given(apt: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mirror_from_the_environment(apt: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     apt()
     with pytest.raises(RootFilesystemError, match=r"set CKPM_DEBIAN_MIRROR to a URL") as caught:
         rootfs.mirror()
@@ -168,9 +141,7 @@ def test_a_mirror_can_be_given(apt: Callable[..., None], monkeypatch: pytest.Mon
 MMDEBSTRAP = 'for word; do case $word in *.tar.*) echo "$SOURCE_DATE_EPOCH $*" > "$word";; esac; done'
 
 
-def test_a_base_is_made_once_with_its_time_and_without_this_machines_settings(
-    apt: Callable[..., None], tmp_path: Path
-) -> None:
+def test_base_is_made_once_without_settings_of_this_machine(apt: Callable[..., None], tmp_path: Path) -> None:
     apt(apt_get="echo http://mirror.example/debian", apt_config=CONFIG, mmdebstrap=MMDEBSTRAP)
     file = rootfs.kept(FORKY, tmp_path / "kept")
     text = file.read_text()
@@ -190,7 +161,7 @@ def test_a_base_is_made_once_with_its_time_and_without_this_machines_settings(
         ("echo 'tar: No space left on device' >&2; exit 1", DiskFullError, "no space left"),
     ],
 )
-def test_a_base_that_cant_be_made(
+def test_failing_base_is_reported_and_leaves_no_file(
     apt: Callable[..., None], tmp_path: Path, script: str | None, kind: type[Exception], message: str
 ) -> None:
     apt(apt_get="echo http://mirror.example/debian", apt_config=CONFIG)
@@ -201,5 +172,5 @@ def test_a_base_that_cant_be_made(
     assert not list((tmp_path / "kept").iterdir()) if (tmp_path / "kept").exists() else True
 
 
-def test_a_repository_around_an_installed_ckpm_is_not_its_source(clone: Path) -> None:
-    assert context.labels(clone / "projects") == Labels()
+def test_labels_of_an_installed_ckpm_are_unknown(clone: Path) -> None:
+    assert context.labels(clone / "inside") == Labels()

@@ -1,4 +1,4 @@
-"""Which engine is taken, and the command lines that each is called with."""
+"""The choice of an engine, and the command lines of each engine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Engines = Callable[..., None]
 
 @pytest.fixture
 def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engines:
-    """``engines(docker=ANSWER)``: the programs that are all there is in PATH, by what they say of themselves."""
+    """``engines(docker=ANSWER)``: the only programs in PATH, with their answers to `info`."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
     def install(**answers: Answer) -> None:
@@ -43,17 +43,17 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engines:
     return install
 
 
-def test_a_docker_client_without_a_daemon_is_no_engine(engines: Engines) -> None:
+def test_docker_without_a_daemon_is_passed_over(engines: Engines) -> None:
     engines(docker=NO_DAEMON, podman=(0, "4.3.1 ", ""))
     assert detect().name == "podman"
 
 
-def test_an_old_docker_client_that_ends_with_0_and_no_version_is_no_engine(engines: Engines) -> None:
+def test_docker_without_a_version_is_passed_over(engines: Engines) -> None:
     engines(docker=(0, " []", "Cannot connect to the Docker daemon"), buildah=(0, "false", ""))
     assert detect().name == "buildah"
 
 
-def test_docker_comes_first_where_it_works(engines: Engines) -> None:
+def test_working_docker_comes_first(engines: Engines) -> None:
     engines(docker=(0, "28.2.2 [name=seccomp,profile=builtin]", ""), podman=(0, "4.3.1 ", ""))
     assert detect() == Engine("docker", detect().program, rootless=False)
 
@@ -62,12 +62,12 @@ def test_docker_comes_first_where_it_works(engines: Engines) -> None:
     ("name", "answer"),
     [("docker", "28.2.2 [name=rootless]"), ("podman", "4.3.1 rootless"), ("buildah", "true")],
 )
-def test_a_rootless_engine_is_seen(engines: Engines, name: str, answer: str) -> None:
+def test_rootless_engine_is_detected(engines: Engines, name: str, answer: str) -> None:
     engines(**{name: (0, answer, "")})
     assert detect(name).rootless
 
 
-def test_no_engine_names_each_and_what_to_do(engines: Engines) -> None:
+def test_no_engine_fails_with_reasons_and_remedy(engines: Engines) -> None:
     engines(docker=NO_DAEMON)
     with pytest.raises(EngineMissingError) as caught:
         detect()
@@ -76,19 +76,19 @@ def test_no_engine_names_each_and_what_to_do(engines: Engines) -> None:
         assert words in str(caught.value)
 
 
-def test_an_engine_without_permission_is_another_failure(engines: Engines) -> None:
+def test_engine_without_permission_fails(engines: Engines) -> None:
     engines(docker=NO_PERMISSION)
     with pytest.raises(EnginePermissionError, match="Join the engine's group") as caught:
         detect()
     assert caught.value.exit_code == 101
 
 
-def test_a_forbidden_engine_does_not_hide_one_that_works(engines: Engines) -> None:
+def test_forbidden_engine_does_not_hide_a_working_one(engines: Engines) -> None:
     engines(docker=NO_PERMISSION, buildah=(0, "false", ""))
     assert detect().name == "buildah"
 
 
-def test_an_engine_that_was_asked_for_is_not_replaced(engines: Engines) -> None:
+def test_chosen_engine_is_not_replaced(engines: Engines) -> None:
     engines(docker=NO_DAEMON, podman=(0, "4.3.1 ", ""))
     with pytest.raises(EngineMissingError):
         detect("docker")
@@ -100,7 +100,7 @@ BUILD = Build(context=Path("/c"), tag="t:1", epoch=7, arguments={"REVISION": "ab
 
 
 @pytest.mark.parametrize("name", ["podman", "buildah"])
-def test_a_build_of_podman_and_buildah_has_fixed_times_and_a_format_without_random_names(name: str) -> None:
+def test_oci_build_has_fixed_times_and_format(name: str) -> None:
     words = build_command(Engine(name, name), BUILD)
     text = " ".join(words)
     assert text.startswith(f"{name} build --tag t:1 --isolation chroot --format oci --layers --timestamp 7 ")
@@ -109,7 +109,7 @@ def test_a_build_of_podman_and_buildah_has_fixed_times_and_a_format_without_rand
     assert "--no-cache" not in words
 
 
-def test_a_build_of_docker_rewrites_times() -> None:
+def test_docker_build_rewrites_times() -> None:
     words = build_command(Engine("docker", "docker"), BUILD)
     assert "type=docker,rewrite-timestamp=true" in words
     assert "--build-arg SOURCE_DATE_EPOCH=7" in " ".join(words)
@@ -117,7 +117,7 @@ def test_a_build_of_docker_rewrites_times() -> None:
 
 
 @pytest.mark.parametrize("name", ["docker", "podman", "buildah"])
-def test_a_second_build_uses_no_cache(name: str) -> None:
+def test_second_build_uses_no_cache(name: str) -> None:
     fresh = Build(context=Path("/c"), tag="t", epoch=7, cached=False)
     assert "--no-cache" in build_command(Engine(name, name), fresh)
 
@@ -145,12 +145,12 @@ def test_docker_runs_as_the_caller_with_mounts_and_gpu() -> None:
     assert cleanup == ["docker", "rm", "--force", "n"]
 
 
-def test_rootless_docker_runs_as_its_root_who_is_the_caller() -> None:
+def test_rootless_docker_runs_as_its_root() -> None:
     (command,), _ = run_commands(Engine("docker", "docker", rootless=True), RUN, "n")
     assert command[command.index("--user") + 1] == "0:0"
 
 
-def test_podman_keeps_its_limits_below_this_process_and_rootless_keeps_ids() -> None:
+def test_podman_run_has_limits_and_rootless_keeps_ids() -> None:
     (command,), _ = run_commands(Engine("podman", "podman"), RUN, "n")
     limits = [word for before, word in itertools.pairwise(command) if before == "--ulimit"]
     assert sorted(limit.partition("=")[0] for limit in limits) == ["nofile", "nproc"]
@@ -161,7 +161,7 @@ def test_podman_keeps_its_limits_below_this_process_and_rootless_keeps_ids() -> 
     assert "--group-add keep-groups" in text
 
 
-def test_buildah_makes_a_container_runs_in_it_and_removes_it() -> None:
+def test_buildah_makes_runs_and_removes_a_container() -> None:
     (start, command), cleanup = run_commands(Engine("buildah", "buildah"), RUN, "n")
     assert start == ["buildah", "from", "--pull=never", "--name", "n", "--shm-size", "16g", "i:1"]
     text = " ".join(command)
@@ -172,12 +172,12 @@ def test_buildah_makes_a_container_runs_in_it_and_removes_it() -> None:
     assert command[command.index("--user") + 1] == "0:0"
 
 
-def test_the_image_id_is_asked_of_each_engine_in_its_words() -> None:
+def test_identity_command_of_each_engine() -> None:
     assert identity_command(Engine("podman", "p"), "t") == ["p", "image", "inspect", "--format", "{{.Id}}", "t"]
     assert identity_command(Engine("buildah", "b"), "t")[:4] == ["b", "inspect", "--type", "image"]
 
 
-def test_devices_are_passed_all_or_none_with_the_groups_of_their_nodes(tmp_path: Path) -> None:
+def test_devices_are_passed_all_or_none_with_groups(tmp_path: Path) -> None:
     kfd, dri = tmp_path / "kfd", tmp_path / "dri"
     kfd.touch()
     assert present([str(kfd), str(dri)]) == ()

@@ -1,8 +1,7 @@
-"""Builds on an engine that answers from a list: what is compared, what fails how, and what is left behind."""
+"""Builds and pulls on an engine that answers from a list: comparisons, failures and remaining files."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,14 @@ from ckpm.docker import building, command, context, rootfs
 from ckpm.docker.context import Sources
 from ckpm.docker.dockerfile import Labels
 from ckpm.docker.engines import Engine
-from ckpm.docker.errors import EnginePermissionError, ImageBuildError, PackagesDifferError
+from ckpm.docker.errors import (
+    DigestError,
+    EngineMissingError,
+    EnginePermissionError,
+    ImageBuildError,
+    PackagesDifferError,
+    PullError,
+)
 from ckpm.docker.images import image
 from tests.unit.docker.fake_engine import Answer, FakeEngine
 
@@ -23,7 +29,7 @@ PACKAGES: Answer = (0, "apt 3.3.3\npython3 3.14.6-1", "")
 
 @pytest.fixture(autouse=True)
 def no_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is bootstrapped, and apt is not asked."""
+    """Bootstrap nothing, and do not read the settings of apt."""
     monkeypatch.setenv(rootfs.MIRROR, "http://mirror.example/debian")
     monkeypatch.setattr(
         rootfs, "make", lambda base, file: (file.parent.mkdir(parents=True, exist_ok=True), file.touch())
@@ -31,7 +37,7 @@ def no_mirror(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Docker:
-    """A fake docker: ``ids`` of the images it builds, one after the other."""
+    """A fake docker with the ``ids`` of the images it builds, one after the other."""
 
     def __init__(
         self, folder: Path, *, ids: tuple[str, ...] = ("aa",), answers: dict[str, list[Answer]] | None = None
@@ -49,7 +55,7 @@ class Docker:
         building.prove(self.engine, ONE, self.build(), self.work, self.sources)
 
 
-def test_a_build_tells_id_and_packages_and_gives_secrets_that_are_gone_afterwards(tmp_path: Path) -> None:
+def test_build_returns_packages_and_removes_secrets(tmp_path: Path) -> None:
     docker = Docker(tmp_path)
     built = docker.build()
     assert (built.identity, built.tag) == ("aa", context.tag(ONE))
@@ -62,7 +68,7 @@ def test_a_build_tells_id_and_packages_and_gives_secrets_that_are_gone_afterward
     assert 'image.revision="abc"' in text
 
 
-def test_the_second_build_has_no_cache_and_the_same_id(tmp_path: Path) -> None:
+def test_second_build_has_no_cache_and_the_same_id(tmp_path: Path) -> None:
     docker = Docker(tmp_path)
     docker.prove()
     first, second = docker.fake.calls("build")
@@ -71,7 +77,7 @@ def test_the_second_build_has_no_cache_and_the_same_id(tmp_path: Path) -> None:
     assert docker.fake.calls("rmi") == [["rmi", f"{context.tag(ONE)}-again"]]
 
 
-def test_another_id_the_second_time_is_an_error_that_names_the_packages(tmp_path: Path) -> None:
+def test_second_build_with_another_id_names_the_packages(tmp_path: Path) -> None:
     docker = Docker(tmp_path, ids=("aa", "bb"), answers={"run": [PACKAGES, (0, "apt 3.3.4\npython3 3.14.6-1", "")]})
     with pytest.raises(NotReproducibleError, match=r"is bb, the first aa; packages differ: apt 3\.3\.3 ->"):
         docker.prove()
@@ -85,7 +91,7 @@ def test_another_id_the_second_time_is_an_error_that_names_the_packages(tmp_path
         ("dial unix /var/run/docker.sock: connect: permission denied", EnginePermissionError, 101),
     ],
 )
-def test_a_build_that_fails(tmp_path: Path, said: str, kind: type[CkPrefillError], code: int) -> None:
+def test_failing_build_is_classified(tmp_path: Path, said: str, kind: type[CkPrefillError], code: int) -> None:
     docker = Docker(tmp_path, answers={"build": [(1, "", said)]})
     with pytest.raises(kind, match=said.rpartition(": ")[2]) as caught:
         docker.build()
@@ -93,23 +99,72 @@ def test_a_build_that_fails(tmp_path: Path, said: str, kind: type[CkPrefillError
     assert said in (docker.work / ONE.name / "build.log").read_text()
 
 
-def test_an_image_that_is_there_is_not_built(tmp_path: Path) -> None:
+def test_present_image_is_not_built(tmp_path: Path) -> None:
     docker = Docker(tmp_path)
     assert building.ensure(docker.engine, ONE, docker.work, docker.sources) == context.tag(ONE)
     assert docker.fake.calls("build") == []
 
 
-def test_an_image_that_is_missing_is_built(tmp_path: Path) -> None:
+def test_missing_image_is_built(tmp_path: Path) -> None:
     docker = Docker(tmp_path, answers={"image inspect": [(1, "", "no such image"), (0, "sha256:aa", "")]})
     building.ensure(docker.engine, ONE, docker.work, docker.sources, say=lambda text: None)
     assert len(docker.fake.calls("build")) == 1
+
+
+BASE = image("rocm-7.2-test").base
+REFERENCE = f"rocm/dev-ubuntu-24.04@{BASE.digest}"
+ABSENT: Answer = (1, "", "Error: no such image")
+
+
+def test_pull_is_by_digest_and_not_by_tag(tmp_path: Path) -> None:
+    docker = Docker(tmp_path, answers={"pull": [(0, "", "")], "image inspect": [ABSENT]})
+    assert building.pull(docker.engine, BASE) == REFERENCE
+    assert docker.fake.calls("pull") == [["pull", REFERENCE]]
+
+
+def test_present_base_is_not_pulled(tmp_path: Path) -> None:
+    docker = Docker(tmp_path)
+    assert building.pull(docker.engine, BASE) == REFERENCE
+    assert docker.fake.calls("pull") == []
+
+
+@pytest.mark.parametrize(
+    ("complaint", "kind", "code"),
+    [
+        ("Error: dial tcp: i/o timeout", PullError, 102),
+        ("unauthorized: authentication required", PullError, 102),
+        (
+            'Error: short-name "a/b" did not resolve to an alias and no unqualified-search registries are defined',
+            PullError,
+            102,
+        ),
+        ("Error response from daemon: manifest for rocm/dev@sha256:9 not found: manifest unknown", DigestError, 103),
+        ("Error: initializing source: reading manifest sha256:9 in rocm/dev: manifest unknown", DigestError, 103),
+        ("Error: writing blob: Digest did not match, expected sha256:9, got sha256:8", DigestError, 103),
+        ("Error: determining manifest MIME type: Manifest does not match provided manifest digest", DigestError, 103),
+        ("Error: Download config.json digest sha256:8 does not match expected sha256:9", DigestError, 103),
+        ("failed commit on ref: unexpected commit digest sha256:8: failed precondition", DigestError, 103),
+        ("write /var/lib/docker/tmp/x: no space left on device", DiskFullError, 27),
+        ("permission denied while trying to connect to the Docker daemon socket", EnginePermissionError, 101),
+        ("Error: potentially insufficient UIDs or GIDs available in user namespace", EnginePermissionError, 101),
+        ("Cannot connect to the Docker daemon. Is the docker daemon running?", EngineMissingError, 100),
+    ],
+)
+def test_failing_pull_is_classified(tmp_path: Path, complaint: str, kind: type[CkPrefillError], code: int) -> None:
+    docker = Docker(tmp_path, answers={"pull": [(1, "", complaint)], "image inspect": [ABSENT]})
+    with pytest.raises(kind) as caught:
+        building.pull(docker.engine, BASE)
+    assert (caught.value.exit_code, caught.value.infrastructure) == (code, code == 102)
+    assert ("docker/images.yaml" in str(caught.value)) == (code == 103)
+    assert str(caught.value).startswith("infrastructure: ") == (code == 102)
+    assert len(docker.fake.calls("pull")) == 1
 
 
 def built(**packages: str) -> building.Built:
     return building.Built(image="i", tag="t", identity="aa", packages=packages)
 
 
-def test_recorded_packages_come_back_and_cover_all_images_of_a_base(tmp_path: Path) -> None:
+def test_lock_covers_all_images_of_a_base(tmp_path: Path) -> None:
     building.write_lock(ONE.base, [built(apt="1"), built(apt="1", hipcc="7")], tmp_path)
     assert building.read_lock(ONE.base, tmp_path) == {"apt": "1", "hipcc": "7"}
     building.check_lock(ONE.base, built(apt="1"), tmp_path)  # an image may have fewer
@@ -119,14 +174,14 @@ def test_recorded_packages_come_back_and_cover_all_images_of_a_base(tmp_path: Pa
     ("packages", "named"),
     [({"apt": "2"}, "1 packages differ: apt 1 -> 2"), ({"apt": "1", "gcc": "3"}, "1 packages differ: gcc none -> 3")],
 )
-def test_other_packages_than_recorded_are_named(tmp_path: Path, packages: dict[str, str], named: str) -> None:
+def test_packages_that_differ_from_the_lock_are_named(tmp_path: Path, packages: dict[str, str], named: str) -> None:
     building.write_lock(ONE.base, [built(apt="1")], tmp_path)
     with pytest.raises(PackagesDifferError, match=named) as caught:
         building.check_lock(ONE.base, built(**packages), tmp_path)
     assert caught.value.exit_code == 105
 
 
-def test_the_command_builds_every_local_image_twice_and_writes_what_it_built(
+def test_command_builds_every_local_image_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from ckpm.kernels.cli import parser
@@ -138,9 +193,10 @@ def test_the_command_builds_every_local_image_twice_and_writes_what_it_built(
     args = parser().parse_args(["images", "build", "--work", str(docker.work)])
     assert command.run(args) == 0
     assert len(docker.fake.calls("build")) == 6
+    printed = capsys.readouterr().out
     for name in ("debian-emulator", "debian-rocm-build", "debian-rocm-test"):
-        record = json.loads((docker.work / name / "image.json").read_text())
-        assert (record["id"], record["reproduced"]) == ("sha256:aa", True)
-    assert "warning: image debian-emulator is not the recorded one" in capsys.readouterr().out
+        assert f"{name}: sha256:aa, " in printed
+        assert f"{name}: the same image id again from nothing, " in printed
+    assert "warning: image debian-emulator: 1 packages differ: python3 " in printed
     with pytest.raises(PackagesDifferError):
         command.run(parser().parse_args(["images", "build", "--work", str(docker.work), "--locked"]))

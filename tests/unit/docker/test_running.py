@@ -1,4 +1,4 @@
-"""Whatever ends this process, no program that it started goes on, and no container is left behind."""
+"""A signal to this process ends every program that it started and removes its container."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 ORDER = Run(image="i:1", command=["true"])
 SIGNALS = [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
 
-# Two processes that hold a pipe open and end of nothing but a signal.
+# Two processes that hold a pipe open and only end after a signal.
 ENDLESS = "exec 3>{pipe}; sleep 1000 & echo started >&3; sleep 1000"
 STUBBORN = "trap '' TERM; exec 3>{pipe}; echo started >&3; while :; do sleep 1000; done"
 PROGRAM = """
@@ -47,7 +47,7 @@ def pipe(tmp_path: Path) -> Path:
     return tmp_path / "pipe"
 
 
-def started(call: str, patience: float = 10) -> subprocess.Popen[str]:
+def start(call: str, patience: float = 10) -> subprocess.Popen[str]:
     program = PROGRAM.format(call=call, patience=patience)
     return subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
@@ -57,18 +57,16 @@ def script(text: str, pipe: Path) -> str:
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_a_signal_ends_a_program_and_what_it_left_in_the_background(
-    pipe: Path, number: signal.Signals, code: int
-) -> None:
-    with started(script(ENDLESS, pipe)) as child, pipe.open() as stream:
+def test_signal_ends_a_program_and_its_background_processes(pipe: Path, number: signal.Signals, code: int) -> None:
+    with start(script(ENDLESS, pipe)) as child, pipe.open() as stream:
         assert stream.readline() == "started\n"
         child.send_signal(number)
-        assert stream.read() == ""  # nobody holds the other end
+        assert stream.read() == ""  # no process has the other end
         assert child.wait() == code
 
 
-def test_a_program_that_ignores_the_request_is_killed(pipe: Path) -> None:
-    with started(script(STUBBORN, pipe), patience=0.1) as child, pipe.open() as stream:
+def test_program_that_ignores_sigterm_is_killed(pipe: Path) -> None:
+    with start(script(STUBBORN, pipe), patience=0.1) as child, pipe.open() as stream:
         assert stream.readline() == "started\n"
         child.terminate()
         assert stream.read() == ""
@@ -76,7 +74,7 @@ def test_a_program_that_ignores_the_request_is_killed(pipe: Path) -> None:
 
 
 class Podman:
-    """A podman whose container runs until it is removed; each of both writes into a pipe when it starts."""
+    """A podman whose container runs until it is removed. Both commands write into a pipe when they start."""
 
     def __init__(self, folder: Path, pipe: Path) -> None:
         self.removed, self.proceed = folder / "removed", folder / "proceed"
@@ -89,17 +87,17 @@ class Podman:
         self.program.chmod(0o755)
 
     def start(self) -> subprocess.Popen[str]:
-        return started(f"running.run(Engine('podman', {str(self.program)!r}), Run(image='i', command=['true']))")
+        return start(f"running.run(Engine('podman', {str(self.program)!r}), Run(image='i', command=['true']))")
 
 
 @pytest.fixture
 def ends(pipe: Path) -> Iterator[IO[str]]:
-    """Both ends of the pipe, so that it is not at its end between two writers."""
+    """Both ends of the pipe, so that it stays open between two writers."""
     with os.fdopen(os.open(pipe, os.O_RDWR), "r") as stream:
         yield stream
 
 
-def test_more_signals_do_not_keep_the_container_from_being_removed(tmp_path: Path, pipe: Path, ends: IO[str]) -> None:
+def test_container_is_removed_despite_more_signals(tmp_path: Path, pipe: Path, ends: IO[str]) -> None:
     podman = Podman(tmp_path, pipe)
     with podman.start() as child:
         assert ends.readline() == "running\n"
@@ -119,9 +117,7 @@ def test_more_signals_do_not_keep_the_container_from_being_removed(tmp_path: Pat
         ("Error: potentially insufficient UIDs or GIDs available", EnginePermissionError, 101),
     ],
 )
-def test_an_engine_that_fails_is_no_failure_of_the_command(
-    tmp_path: Path, said: str, kind: type[CkPrefillError], code: int
-) -> None:
+def test_failure_of_the_engine_is_classified(tmp_path: Path, said: str, kind: type[CkPrefillError], code: int) -> None:
     fake = FakeEngine(tmp_path, "podman", {"run": [(125, "", said)]})
     with pytest.raises(kind, match=said.partition(": ")[2]) as caught:
         running.run(Engine("podman", str(fake.program)), ORDER, output=subprocess.PIPE)
@@ -129,15 +125,15 @@ def test_an_engine_that_fails_is_no_failure_of_the_command(
     assert [call[0] for call in fake.calls()] == ["run", "rm"]
 
 
-def test_what_a_command_in_buildahs_chroot_ends_with_is_its_own(tmp_path: Path) -> None:
+def test_exit_code_125_in_buildah_is_the_commands_own(tmp_path: Path) -> None:
     fake = FakeEngine(tmp_path, "buildah", {"run": [(125, "", "")]})
     assert running.run(Engine("buildah", str(fake.program)), ORDER, output=subprocess.PIPE).returncode == 125
 
 
-def test_signals_that_are_held_back_arrive_afterwards() -> None:
+def test_held_back_signals_arrive_after_the_block() -> None:
     reached = []
 
-    def interrupted() -> None:
+    def interrupt() -> None:
         with running.held_back():
             signal.raise_signal(signal.SIGINT)
             reached.append("the end of the block")
@@ -145,7 +141,7 @@ def test_signals_that_are_held_back_arrive_afterwards() -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            interrupted()
+            interrupt()
         assert reached
         assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
     finally:

@@ -1,4 +1,4 @@
-"""Sessions inside an image: this checkout, the caches, pip's settings, the caller's id, and a GPU if there is one."""
+"""Sessions inside an image get the checkout, the caches, pip's settings, the caller's id, and a present GPU."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def targets(run: Run) -> dict[str, Mount]:
     return {str(mount.target): mount for mount in run.mounts}
 
 
-def test_checkout_and_cache_are_where_they_are_and_belong_to_the_caller(tmp_path: Path) -> None:
+def test_plan_mounts_checkout_and_cache_as_the_caller(tmp_path: Path) -> None:
     run = plan(tmp_path)
     for folder in (tmp_path / "checkout", tmp_path / "cache"):
         assert targets(run)[str(folder)] == Mount(source=folder, target=folder, writable=True)
@@ -59,13 +59,13 @@ def test_checkout_and_cache_are_where_they_are_and_belong_to_the_caller(tmp_path
     assert run.command[3:] == ["build-gfx950", "--", "--tier", "full"]
 
 
-def test_two_images_share_no_environments(tmp_path: Path) -> None:
+def test_plan_separates_environments_by_image(tmp_path: Path) -> None:
     place = Path(plan(tmp_path).command[2])
     assert place.is_relative_to(tmp_path / "cache")
     assert place.name == "debian-rocm-test-abc"
 
 
-def test_what_pips_settings_name_is_mounted_for_reading(tmp_path: Path) -> None:
+def test_plan_mounts_files_of_pip_settings_for_reading(tmp_path: Path) -> None:
     for name in ("wheels", "pypi/simple", "constraints.txt", "ca.pem"):
         (tmp_path / name).mkdir(parents=True)
     run = plan(
@@ -82,7 +82,7 @@ def test_what_pips_settings_name_is_mounted_for_reading(tmp_path: Path) -> None:
     assert targets(run)[run.environment["PIP_CONFIG_FILE"]].source == tmp_path / "pip.conf"
 
 
-def test_pips_settings_become_one_file_with_the_images_packages() -> None:
+def test_pip_conf_merges_settings_and_packages() -> None:
     text = sessions.pip_conf({"index-url": "https://a:b@index.example/simple", "find-links": "/w\n/x"}, "/opt/packages")
     read = configparser.ConfigParser(interpolation=None)
     read.read_string(text)
@@ -91,7 +91,7 @@ def test_pips_settings_become_one_file_with_the_images_packages() -> None:
     assert "find-links" not in sessions.pip_conf({}, "")
 
 
-def test_certificates_and_proxies_come_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_passes_certificates_and_proxies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundle = tmp_path / "ca.pem"
     bundle.touch()
     monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
@@ -102,15 +102,15 @@ def test_certificates_and_proxies_come_along(tmp_path: Path, monkeypatch: pytest
     assert run.environment["HTTPS_PROXY"] == "http://proxy:1"
 
 
-def test_a_checkout_of_ck_comes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_mounts_a_checkout_of_ck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CK_ROOT", str(tmp_path))
     run = plan(tmp_path)
     assert targets(run)[str(tmp_path)].writable is False
     assert run.environment["CK_ROOT"] == str(tmp_path)
 
 
-def test_failures_inside_are_recorded_where_the_workflow_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a package index that was away inside is tried again, too."""
+def test_plan_passes_the_record_of_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workflows also repeat a failure of a package index inside."""
     record = tmp_path / "failures"
     monkeypatch.setenv("CKPM_FAILURES", str(record))
     assert "CKPM_FAILURES" not in plan(tmp_path).environment
@@ -120,7 +120,7 @@ def test_failures_inside_are_recorded_where_the_workflow_looks(tmp_path: Path, m
     assert targets(run)[str(record)] == Mount(source=record, target=record, writable=True)
 
 
-def test_a_gpu_is_passed_when_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_passes_a_present_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without = plan(tmp_path)
     assert (without.devices, without.groups, without.shm_size) == ((), (), "")
     monkeypatch.setattr(sessions, "present", lambda devices: tuple(devices))
@@ -129,7 +129,7 @@ def test_a_gpu_is_passed_when_there_is_one(tmp_path: Path, monkeypatch: pytest.M
     assert (run.devices, run.groups, run.shm_size) == (("/dev/kfd", "/dev/dri"), (44, 109), "16g")
 
 
-def test_the_exit_code_of_the_sessions_comes_back_and_the_container_goes(tmp_path: Path) -> None:
+def test_run_returns_the_exit_code_and_removes_container(tmp_path: Path) -> None:
     fake = FakeEngine(tmp_path, "buildah", {"run": [(3, "", "")]})
     done = running.run(Engine("buildah", str(fake.program)), plan(tmp_path))
     assert done.returncode == 3

@@ -1,4 +1,4 @@
-"""docker/sessions.sh: environments are made once, by one run at a time, and anew if that run was ended."""
+"""docker/sessions.sh makes environments once, in one run at a time, and again after an interrupted run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from ckpm.docker.images import FOLDER
 
-# Python's stand-in: `-m venv FOLDER` makes a nox and a pip that write down how they were called. pip, which takes long,
-# says so in a pipe and waits for a line in another.
+# A stand-in for Python: `-m venv FOLDER` makes a nox and a pip that record their calls. pip, which takes long, writes
+# into a pipe and waits for a line in another.
 _PYTHON = """#!/bin/sh
 if [ "$1" = -c ]; then exit 0; fi
 echo making >> {here}/made
@@ -25,10 +25,10 @@ chmod 755 "$3/bin/python" "$3/bin/nox"
 
 
 class Checkout:
-    """A folder with a requirements.txt, from which sessions are run with the environments in ``place``."""
+    """A folder with a requirements.txt in which sessions run. ``environments`` is the script's folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.place = folder, folder / "place"
+        self.folder, self.environments = folder, folder / "environments"
         (folder / "bin").mkdir()
         python = folder / "bin" / "python3"
         python.write_text(_PYTHON.format(here=folder))
@@ -40,7 +40,7 @@ class Checkout:
     def start(self, *words: str) -> subprocess.Popen[str]:
         environment = {**os.environ, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}"}
         return subprocess.Popen(
-            ["sh", str(FOLDER / "sessions.sh"), str(self.place), *words],
+            ["sh", str(FOLDER / "sessions.sh"), str(self.environments), *words],
             cwd=self.folder, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 
@@ -62,13 +62,13 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path)
 
 
-def test_two_at_once_make_one_environment_and_the_second_waits_for_it(checkout: Checkout) -> None:
+def test_second_run_waits_for_the_environment(checkout: Checkout) -> None:
     first = checkout.start("build-gfx950", "--", "--tier", "full")
     checkout.wait_until_it_makes()
     second = checkout.start("doctor")
     assert second.stdout is not None
     assert second.stdout.readline().startswith("waiting for another run that makes the environments")
-    assert checkout.lines("ran") == []  # nobody has run anything in a half-made environment
+    assert checkout.lines("ran") == []  # no session runs in an unfinished environment
     checkout.let_it_go_on()
     assert (first.communicate()[0], second.communicate()[0]) == ("", "")
     assert (first.returncode, second.returncode) == (0, 0)
@@ -77,7 +77,7 @@ def test_two_at_once_make_one_environment_and_the_second_waits_for_it(checkout: 
     assert sorted(checkout.lines("ran")[1:]) == ["build-gfx950 -- --tier full", "doctor"]
 
 
-def test_what_an_ended_run_left_is_made_anew(checkout: Checkout) -> None:
+def test_interrupted_environment_is_made_again(checkout: Checkout) -> None:
     first = checkout.start("doctor")
     checkout.wait_until_it_makes()
     os.killpg(first.pid, signal.SIGKILL)
@@ -94,11 +94,11 @@ def test_what_an_ended_run_left_is_made_anew(checkout: Checkout) -> None:
     assert checkout.lines("ran") == ["environment", "doctor", "doctor"]
 
 
-def test_other_requirements_have_environments_of_their_own(checkout: Checkout) -> None:
+def test_other_requirements_have_other_environments(checkout: Checkout) -> None:
     for requirements in ("nox==1\n", "nox==2\n"):
         (checkout.folder / "requirements.txt").write_text(requirements)
         run = checkout.start("doctor")
         checkout.wait_until_it_makes()
         checkout.let_it_go_on()
         run.communicate()
-    assert len(list(checkout.place.glob("*/complete"))) == 2  # the first may still be in use
+    assert len(list(checkout.environments.glob("*/complete"))) == 2  # the first can still be in use

@@ -117,7 +117,7 @@ def test_a_damaged_record_is_not_believed(tmp_path: Path, at: int) -> None:
 
 
 def test_a_failed_stage_is_named_and_what_passed_before_is_kept(tmp_path: Path) -> None:
-    with pytest.raises(StageFailedError, match=r"gfx950/page-fault: exit code 21\. .*tests\.gpu --suite page-f"):
+    with pytest.raises(StageFailedError, match=r"gfx950/page-fault: exit code 21\. .*suites --suite page-f"):
         run(plan(tmp_path), quiet, Stages(fails={"gfx950/page-fault"}))
     again = Stages()
     run(plan(tmp_path), quiet, again)

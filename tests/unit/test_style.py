@@ -1,0 +1,143 @@
+"""The rules of the house style: each is seen to fail on a bad text, and all hold for the repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit import style
+from tests.unit.style import Finding
+
+# Folders and files that still break a rule. A folder without a finding fails the test until it is taken off.
+OPEN = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "attention/",
+    "base/",
+    "bench/",
+    "ckpm/",
+    "cluster/",
+    "decode/",
+    "docker/",
+    "docs/",
+    "emulator/",
+    "examples/",
+    "kernels/",
+    "matrix/",
+    "noxfile.py",
+    "reports/",
+    "suites/",
+    "tests/attention/",
+    "tests/browser/",
+    "tests/build/",
+    "tests/cluster/",
+    "tests/decode/",
+    "tests/docker/",
+    "tests/docs/",
+    "tests/emulator/",
+    "tests/gate/",
+    "tests/prefill/",
+    "tests/programs/",
+    "tests/sweeps/",
+    "tests/triton/",
+    "tests/unit/attention/",
+    "tests/unit/base/",
+    "tests/unit/cluster/",
+    "tests/unit/decode/",
+    "tests/unit/docker/",
+    "tests/unit/kernels/",
+    "tests/unit/matrix/",
+    "tests/unit/reports/",
+    "tests/unit/suites/",
+    "waivers.yaml",
+)
+
+GOOD = '''"""The waits of a kernel. There is no limit: `nobody` is code."""
+
+
+def read_kernel(name: str) -> str:
+    """Return the text of a kernel, no longer than a page."""
+    # one is not a file
+    return f"{name.behind}: must not be negative"
+
+
+def string() -> str:
+    return "ahead, fixed"
+
+
+def test_read_kernel_without_file_raises() -> None: ...
+'''
+
+
+def rules(findings: list[Finding]) -> list[str]:
+    return [finding.rule for finding in findings]
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("a list is no library", "is not a"),
+        ("they were no kernels", "is not a"),
+        ("the call behind the wait", "after"),
+        ("Nobody reads it", "no one"),
+        ("mend the file", "fix"),
+        ("it was mended", "fix"),
+        ("the file says so", "contain, list, report"),
+        ("the table knows", "contain, list, report"),
+        ("each page speaks of it", "contain, list, report"),
+        ("tells one from two", "contain, list, report"),
+        ("the device is asked", "reads, checks"),
+        ("a new age of CK", "version"),
+    ],
+)
+def test_check_prose_finds_replaced_words(text: str, rule: str) -> None:
+    found = [Finding("a", 8, rule, text)]
+    assert list(style.check_prose("a", 7, f"good\n{text}")) == found
+    assert list(style.check_python("a", f"good = 1\n\n\n\n\n\n\n# {text}\n")) == [Finding("a", 8, rule, f"# {text}")]
+    assert rules(list(style.check_cpp("a", f"call(); // {text}\n"))) == [rule]
+    assert rules(list(style.check_cpp("a", f'throw Error("{text}");\n'))) == [rule]
+    assert list(style.check_prose("a", 7, f"`{text}`")) == []
+    assert list(style.check_cpp("a", f"{text};\n")) == []
+
+
+@pytest.mark.parametrize("opening", ["What", "How", "Whether", "Of", "That", "Those", "By", "Nobody"])
+def test_check_python_finds_docstring_openings(opening: str) -> None:
+    for source in ('"""{} it does."""\n', 'def read() -> None:\n    """{} it does."""\n'):
+        found = rules(list(style.check_python("a", source.format(opening))))
+        assert found[0] == "a docstring begins with a verb or names the value"
+
+
+@pytest.mark.parametrize(
+    ("source", "rule"),
+    [
+        ("def _judged() -> int: ...", "a function is a verb or a value"),
+        ("def figures() -> int: ...", "a function is a verb or a value"),
+        ("class A:\n    def reading(self) -> int: ...", "a function is a verb or a value"),
+        (f"def test_{'a' * 56}() -> None: ...", "test name of 60 characters"),
+        (f'"""One{" word" * style.SENTENCE_LIMIT}."""', "one idea a sentence"),
+        ('"""One; two; three."""', "one idea a sentence"),
+    ],
+)
+def test_check_python_finds_names_and_long_sentences(source: str, rule: str) -> None:
+    assert rules(list(style.check_python("a", source))) == [rule]
+
+
+def test_check_python_accepts_good_source() -> None:
+    assert list(style.check_python("a", GOOD)) == []
+
+
+def test_check_length_names_line_of_paragraph() -> None:
+    text = "# A; b; c\n\n```\ncode; code;\ncode;\n```\n\nShort.\n\n- item\n- One; two;\n  three.\n\n| a; b; c |\n"
+    assert [finding.line for finding in style.check_length("a", 1, text)] == [11]
+
+
+def test_repository_follows_style() -> None:
+    files = [(file, file.relative_to(style.ROOT).as_posix()) for file in style.files()]
+    found = [str(finding) for file, name in files if not name.startswith(OPEN) for finding in style.check(file)]
+    assert found == [], "fix the text, or run `python -m tests.unit.style FOLDER` for all of a folder"
+
+
+@pytest.mark.parametrize("folder", OPEN)
+def test_open_folder_has_findings(folder: str) -> None:
+    assert any(style.check(Path(file)) for file in style.files([folder])), f"take {folder} off OPEN: it is clean"

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from ckpm.attention.call import Attention, fmha
     from ckpm.attention.dispatcher import Choice, Dispatcher, Explanation
     from ckpm.attention.kernel_sets import kernel_set
-    from ckpm.attention.plan import Plan, Ran, Timing
+    from ckpm.attention.launch.plan import Plan, Ran, Timing
     from ckpm.attention.problems.builder import ProblemBuilder
-    from ckpm.attention.problems.problem import Problem, Strides
     from ckpm.attention.problems.validation import validated
     from ckpm.attention.registry import Instance, Registry
     from ckpm.attention.tuning import Measurement, TuningDatabase
+    from ckpm.matrix.problems.problem import Problem, Strides
 
 __all__ = [
     "Appended",
@@ -49,19 +49,19 @@ __all__ = [
     "validated",
 ]
 _MODULES = {
-    "appending": ("Appended", "append"),
-    "arrays.tables": ("Pages",),
-    "arrays.tensors": ("OnDevice",),
-    "backward.call": ("Backward", "fmha_backward"),
-    "call": ("Attention", "fmha"),
-    "dispatcher": ("Choice", "Dispatcher", "Explanation"),
-    "kernel_sets": ("kernel_set",),
-    "plan": ("Plan", "Ran", "Timing"),
-    "problems.builder": ("ProblemBuilder",),
-    "problems.problem": ("Problem", "Strides"),
-    "problems.validation": ("validated",),
-    "registry": ("Instance", "Registry"),
-    "tuning": ("Measurement", "TuningDatabase"),
+    "ckpm.attention.appending": ("Appended", "append"),
+    "ckpm.attention.arrays.tables": ("Pages",),
+    "ckpm.attention.arrays.tensors": ("OnDevice",),
+    "ckpm.attention.backward.call": ("Backward", "fmha_backward"),
+    "ckpm.attention.call": ("Attention", "fmha"),
+    "ckpm.attention.dispatcher": ("Choice", "Dispatcher", "Explanation"),
+    "ckpm.attention.kernel_sets": ("kernel_set",),
+    "ckpm.attention.launch.plan": ("Plan", "Ran", "Timing"),
+    "ckpm.attention.problems.builder": ("ProblemBuilder",),
+    "ckpm.matrix.problems.problem": ("Problem", "Strides"),
+    "ckpm.attention.problems.validation": ("validated",),
+    "ckpm.attention.registry": ("Instance", "Registry"),
+    "ckpm.attention.tuning": ("Measurement", "TuningDatabase"),
 }
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -69,4 +69,4 @@ _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'dispatcher' has no attribute '{name}'")
-    return getattr(importlib.import_module(f"dispatcher.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(_PLACES[name]), name)

@@ -14,12 +14,12 @@ from ckpm.attention.arrays.tensors import Operand, demand_one_place, operand
 from ckpm.attention.call import default
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.errors import ShapeError, WrongDeviceError
-from ckpm.attention.launch.appendkv_launching import Append, fields
+from ckpm.attention.launch.appendkv_launching import Append, pose
+from ckpm.attention.launch.appendkv_launching import arrays as pointers
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode
-from ckpm.attention.launch.fwd_launching import uploaded
-from ckpm.attention.plan import Ran
-from ckpm.attention.problems.problem import Problem
+from ckpm.attention.launch.launching import host_buffers, uploaded
+from ckpm.attention.launch.plan import Ran
 from ckpm.base.errors import ProblemError
 
 _AXES = {"q": 4, "knew": 4, "vnew": 4, "k": 4, "v": 4, "seqlens_k": 1, "cos": 2, "sin": 2}
@@ -70,13 +70,11 @@ def append(
     arrays = {name: _bits(one, "int32" if name in _INTEGERS else kind, arch) for name, one in operands.items()}
     asked = Append(dtype=kind, rope=rope, causal=causal, **arrays)
     try:
-        fields(asked)
+        plan = over.plan(pose(asked, arch))
     except ProblemError as error:
         raise ShapeError(str(error)) from error
-    plan = over.plan(problem_of(asked, arch))
-    names = {"seqlens_k": "seqlen_k_ptr", "cos": "rotary_cos", "sin": "rotary_sin"}
     hip = over.device.hip
-    with uploaded(hip, {names.get(name, name): array for name, array in arrays.items()}, {}) as memory:
+    with uploaded(over.device, host_buffers(pointers(asked), {})) as memory:
         ran = plan.run({name: part.address for name, part in memory.items()})
         plan.finish()
         read = {name: hip.read(memory[name], arrays[name].dtype, arrays[name].shape) for name in ("q", "k", "v")}
@@ -93,23 +91,6 @@ def _operands(given: Mapping[str, Any], device: Device) -> dict[str, Operand]:
         if len(one.shape) != _AXES[name]:
             raise ShapeError(f"{name} is {list(one.shape)}: it must have {_AXES[name]} axes.")
     return operands
-
-
-def problem_of(asked: Append, arch: str) -> Problem:
-    """The problem of arrays that don't contradict one another."""
-    batch, seqlen_q, nhead_q, hdim_q = asked.q.shape
-    places, rows = asked.k.shape[:2]
-    _, seqlen_knew, nhead_k, hdim_v = asked.vnew.shape
-    table = asked.block_table
-    paged = {} if table is None else {
-        "page_size": rows, "pool_pages": places, "kv_table": "vllm", "table_width": table.shape[1],
-    }  # fmt: skip
-    return Problem(
-        family="fwd_appendkv", arch=arch, dtype=asked.dtype, batch=batch, seqlen_q=seqlen_q, seqlen_knew=seqlen_knew,
-        seqlen_k=rows if table is None else rows * table.shape[1], nhead_q=nhead_q, nhead_k=nhead_k, hdim_q=hdim_q,
-        hdim_v=hdim_v, rope=asked.rope, rotary_dim=0 if asked.cos is None else 2 * asked.cos.shape[1],
-        mask="top_left" if asked.causal else "no", window_right=0 if asked.causal else -1, **paged,
-    )  # fmt: skip
 
 
 def _bits(one: Operand, dtype: str, arch: str) -> NDArray[Any]:

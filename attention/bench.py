@@ -16,12 +16,12 @@ from ckpm.attention.kernel_sets import kernel_set
 from ckpm.attention.launch.c_abi import CheckedArguments, Library
 from ckpm.attention.launch.device import Device, EmulatedDevice
 from ckpm.attention.launch.harness import LaunchArguments
-from ckpm.attention.problems.problem import Problem
 from ckpm.attention.registry import Registry
 from ckpm.base.console import PlainConsole, say
 from ckpm.base.files import write_atomically
 from ckpm.base.outputs import demand_place
 from ckpm.bench.figures import Figure, table, timed
+from ckpm.matrix.problems.problem import Problem
 
 _TARGET = 20e-6  # seconds
 _CALLS = 2000

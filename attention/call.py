@@ -17,11 +17,11 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.errors import NoKernelError, NullPointerError
 from ckpm.attention.launch.device import choose
 from ckpm.attention.launch.encodings import decode
-from ckpm.attention.launch.fwd_launching import uploaded
-from ckpm.attention.plan import UNTIMED, Plan, Ran, Timing
-from ckpm.attention.problems.problem import Problem
+from ckpm.attention.launch.launching import host_buffers, uploaded
+from ckpm.attention.launch.plan import UNTIMED, Plan, Ran, Timing
 from ckpm.attention.registry import Registry
 from ckpm.kernels.library.request import LIBRARY
+from ckpm.matrix.problems.problem import Problem
 
 _DEFAULTS: dict[str, Dispatcher] = {}
 _LOCK = threading.Lock()
@@ -122,7 +122,7 @@ def uploaded_call(plan: Plan, posed: Posed, out: Any, stream: int, timing: Timin
         array = posed.inputs[name].array
         assert array is not None, "all are on the host"
         arrays[name] = array
-    with uploaded(hip, arrays, plan.outputs) as memory:
+    with uploaded(plan.device, host_buffers(arrays, plan.outputs)) as memory:
         ran = plan.run(
             {n: _address(posed, n, part.address) for n, part in memory.items()}, stream=stream, timing=timing
         )

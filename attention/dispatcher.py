@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ckpm.attention import arguments
 from ckpm.attention.errors import HeuristicError, NoKernelError
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
-from ckpm.attention.plan import Plan
-from ckpm.attention.problems.problem import Problem
+from ckpm.attention.launch.plan import Plan
 from ckpm.attention.problems.validation import validated
 from ckpm.attention.registry import Instance, Registry
 from ckpm.attention.selection import (
@@ -31,6 +29,7 @@ from ckpm.attention.selection import (
 )
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
+from ckpm.matrix.problems.problem import Problem
 
 if TYPE_CHECKING:
     from ckpm.attention.tuning import TuningDatabase
@@ -149,18 +148,7 @@ class Dispatcher:
                 raise
             choice = self._compiled(self._compile, problem)
         library = self._opened(choice)
-        return Plan(
-            problem=problem,
-            device=self.device,
-            library=library,
-            stages=choice.stages,
-            named=choice.named,
-            fields=arguments.fields(library.family, problem),
-            inputs=arguments.inputs(problem),
-            outputs=arguments.outputs(problem),
-            workspaces=arguments.workspaces(problem),
-            cleared=arguments.cleared(problem),
-        )
+        return Plan(problem, self.device, library, stages=choice.stages, named=choice.named)
 
     def _compiled(self, compile_kernels: Compile, problem: Problem) -> Choice:
         """What was declared and serves, compiled and registered. Raises NoKernelError, and what compiling raises."""
@@ -201,7 +189,7 @@ class Dispatcher:
                     f"{best.value:g} {best.unit}, the least of {best.compared} measured",
                 )
             return able, UPSTREAM, False, "nothing was measured for this problem: the library's own dispatch decides"
-        return able, UPSTREAM, False, ""
+        return able, UPSTREAM, problem.tile_rows > 0, ""
 
     def _opened(self, choice: Choice) -> Library:
         """The library of a choice, opened once. Raises LibraryError, UntrustedFileError."""

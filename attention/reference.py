@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.problems.problem import Problem
-from ckpm.attention.problems.shapes import to_table_problem
-from ckpm.matrix.problems.problem import mask_corner
+from ckpm.matrix.problems.problem import Problem, mask_corner
 
 Floats = NDArray[np.float64]
 
@@ -49,7 +47,7 @@ def visible(problem: Problem, seqlen_q: int, seqlen_k: int) -> NDArray[np.bool_]
     if problem.mask == "no":
         return np.ones((seqlen_q, seqlen_k), np.bool_)
     row, column = np.ogrid[:seqlen_q, :seqlen_k]
-    y, x = mask_corner(to_table_problem(problem), seqlen_q, seqlen_k)
+    y, x = mask_corner(problem, seqlen_q, seqlen_k)
     seen: NDArray[np.bool_] = (column > row - y) & (column < row + x)
     if problem.sink_size and y < seqlen_q:
         seen |= (column < problem.sink_size) & (column < row + x) & (row < seqlen_k)

@@ -7,18 +7,18 @@ those that serve is an algorithm's affair. An order that has no opinion leaves t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ckpm.attention.errors import HeuristicError, NoKernelError
-from ckpm.attention.problems.problem import Problem
-from ckpm.attention.problems.shapes import to_shape, to_table_problem
+from ckpm.attention.problems.shapes import to_shape
 from ckpm.attention.registry import Instance
 from ckpm.base.errors import unknown_word
 from ckpm.kernels.families.backward import convert_dq
 from ckpm.kernels.families.libraries import host, libraries, library_with
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.matrix.problems import problem as tables
+from ckpm.matrix.problems import problem as kernels_of
 from ckpm.matrix.problems.matching import Matcher
+from ckpm.matrix.problems.problem import Problem
 
 Heuristic = Callable[[Problem, Sequence[Instance]], Sequence[Instance]]
 
@@ -69,8 +69,9 @@ def _asked(family: str, group: Sequence[Instance], problem: Problem) -> tuple[se
     """The names of one library's kernels that serve, and if there are none why."""
     keys = [one.key for one in group]
     if host(library_with(family)).table_problems:
-        table = to_table_problem(problem)
-        return {key.name for key in tables.serving(keys, table)}, tables.missing(keys, table) or ""
+        windowed = problem.mask != "no" and (problem.window_left >= 0 or problem.window_right != 0)
+        asked = replace(problem, v3="off") if windowed else problem  # V3's kernels don't read a window's bounds
+        return {key.name for key in kernels_of.serving(keys, asked)}, kernels_of.missing(keys, asked) or ""
     match = Matcher(keys)(family, to_shape(problem))
     return {key.name for key in match.kernels}, match.reason
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.attention.errors import TuningCorruptError, TuningLockedError, TuningVersionError
-from ckpm.attention.problems.problem import Problem
 from ckpm.attention.problems.shapes import to_shape
 from ckpm.base.files import write_error
+from ckpm.matrix.problems.problem import Problem
 
 SCHEMA = 1
 _MARK = 0x636B706D  # PRAGMA application_id: "ckpm"

@@ -12,12 +12,12 @@ from pathlib import Path
 from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.launch.c_abi import Library, Status
 from ckpm.attention.launch.device import Device, choose
-from ckpm.attention.launch.launching import arguments, uploaded
+from ckpm.attention.launch.launching import plan_of, uploaded
 from ckpm.base import jobs
 from ckpm.base.errors import BenchError
 from ckpm.bench.figures import Figure, timed
 from ckpm.kernels.library.request import LIBRARY, PROJECT
-from ckpm.matrix.problems.problem import SUITES, Problem
+from ckpm.matrix.problems.case import SUITES, SuiteCase
 
 ARCH = "gfx950"
 _CPU = Path("/proc/cpuinfo")
@@ -25,9 +25,9 @@ _PLAIN = "import sys; from ckpm.bench.emulated import plain_seconds; print(plain
 _START = "import sys; from ckpm.bench.emulated import first_launch; print(first_launch(sys.argv[1]))"
 
 
-def _problem(name: str, seqlen_k: int, heads: int = 1) -> Problem:
+def _problem(name: str, seqlen_k: int, heads: int = 1) -> SuiteCase:
     """bf16, head dim 128, 64 queries: one workgroup a head."""
-    return Problem(
+    return SuiteCase(
         name=f"bench/{name}",
         suite="dispatch",
         tier="smoke",
@@ -58,16 +58,17 @@ def _long(device: Device, library: Library) -> float:
 
 
 def _best(
-    device: Device, library: Library, problem: Problem, launches: int, clock: Callable[[], float] = time.perf_counter
+    device: Device, library: Library, problem: SuiteCase, launches: int, clock: Callable[[], float] = time.perf_counter
 ) -> float:
     """Seconds of the fastest of some launches, uploads left out. Raises BenchError: one did not run to its end."""
     prepared, seconds = prepare(problem, ARCH), []
-    with uploaded(device, prepared) as memory:
-        given = arguments(prepared, memory)
+    plan = plan_of(device, library, prepared)
+    with uploaded(device, prepared.buffers) as memory:
+        given = prepared.addresses(memory)
         for _ in range(launches):
             device.reset_counters()
             started = clock()
-            launch = library.launch(given)
+            launch = plan.launch(given)
             fault = device.fault()
             seconds.append(clock() - started)
             if fault or launch.status != Status.OK:

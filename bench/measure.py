@@ -20,14 +20,14 @@ from ckpm.base.display import show
 from ckpm.base.errors import CkPrefillError, MeasureError, RecordError, UnknownTierError
 from ckpm.base.outputs import demand_place, refuse_inputs
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
-from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library, library_digest
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import TABLES, check_built_arch, check_upstream
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
+from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
-from ckpm.matrix.problems.problem import TIERS, Problem, measured, missing, missing_load, refused_for, serving
+from ckpm.matrix.problems.problem import measured, missing, missing_load, refused_for, serving
 from ckpm.matrix.problems.tables import read
 
 TABLE = TABLES / "performance.yaml"
@@ -78,7 +78,7 @@ def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
     return 0
 
 
-def performance_problems(tier: str) -> tuple[Problem, ...]:
+def performance_problems(tier: str) -> tuple[SuiteCase, ...]:
     """The table's problems that a tier runs, in its order. Raises UnknownTierError, TableError."""
     if tier not in TIERS:
         raise UnknownTierError(tier, TIERS)
@@ -86,7 +86,7 @@ def performance_problems(tier: str) -> tuple[Problem, ...]:
     return tuple(problem for one in tiers for problem in read(TABLE, "performance", one))
 
 
-def compulsory_bytes(problem: Problem) -> int:
+def compulsory_bytes(problem: SuiteCase) -> int:
     """Bytes of Q, K, V and O, each once: what has to cross the memory's pins whatever is cached."""
     p = problem
     queries, keys = sum(p.seqlens_q) * p.nhead_q, sum(p.seqlens_k) * p.nhead_k
@@ -131,7 +131,7 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
 
 
 def _launched(
-    device: Any, loaded: Any, problem: Problem, named: str | None, manifest: Manifest, lacks: str | None
+    device: Any, loaded: Any, problem: SuiteCase, named: str | None, manifest: Manifest, lacks: str | None
 ) -> Measured | str:
     """What was counted, or why nothing was: a known defect of the upstream (matrix/ledger.yaml), or a refusal by a
     library that ``lacks`` the kernels of a load mode that dispatch may ask for.
@@ -141,9 +141,10 @@ def _launched(
         LedgerError: the ledger's entry has expired.
     """
     from ckpm.attention.launch.buffers import prepare
+    from ckpm.attention.launch.launching import run_problem
 
     try:
-        outcome = host(loaded.family).launch(device, loaded, prepare(problem, device.arch), named)
+        outcome = run_problem(device, loaded, prepare(problem, device.arch), named)
     except CkPrefillError as error:
         raise MeasureError(f"{problem.name}: {error}") from error
     ledger = read_ledger()

@@ -19,7 +19,7 @@ from ckpm.docker.images import Base
 from ckpm.docker.running import call
 
 MIRROR = "CKPM_DEBIAN_MIRROR"
-_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"  # the same path on Debian, and inside
+_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"  # the same path on Debian and in the image
 _ACCESS = ("Acquire::Check-", "Acquire::http", "Acquire::https", "Acquire::ForceIPv", "Acquire::Retries")
 _OPTIONS = ("--variant=apt", "--format=tar", "--include=debian-archive-keyring")
 _SHOWN_LINES = 10

@@ -10,7 +10,7 @@ import numpy as np
 from ckpm.attention import fmha_backward, reference
 from ckpm.attention.backward.reference import gradients
 from ckpm.attention.launch.encodings import decode, encode
-from ckpm.attention.problems.problem import Problem
+from ckpm.matrix.problems.problem import Problem
 from examples.kernels import dispatcher
 
 random = np.random.default_rng(0)

@@ -129,7 +129,7 @@ def _plan_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _problems_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.matrix.problems.problem import SUITES, TIERS
+    from ckpm.matrix.problems.case import SUITES, TIERS
 
     parser.add_argument("--suite", default=None, help=f"{', '.join(SUITES)} (default: all)")
     parser.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
@@ -289,7 +289,7 @@ def _validate(args: argparse.Namespace) -> None:
 
 def _problems(args: argparse.Namespace) -> None:
     """Names of problems, or every field of them; with ``--count`` figures for each suite."""
-    from ckpm.matrix.problems.problem import SUITES, wave_instructions
+    from ckpm.matrix.problems.case import SUITES, wave_instructions
     from ckpm.matrix.problems.tables import problems
 
     by_suite = {suite: problems(suite, args.tier) for suite in ((args.suite,) if args.suite else SUITES)}
@@ -309,7 +309,7 @@ def _problems(args: argparse.Namespace) -> None:
     elif args.format == "text":
         _emit("".join(f"{problem.name}\n" for cases in by_suite.values() for problem in cases))
     else:
-        _emit(_records([asdict(problem) for cases in by_suite.values() for problem in cases], args.format))
+        _emit(_records([problem.row() for cases in by_suite.values() for problem in cases], args.format))
 
 
 def _emitting(text: Callable[[argparse.Namespace], str]) -> Callable[[argparse.Namespace], None]:

@@ -11,24 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from ckpm.attention.launch.appendkv_launching import Append, Appended
+from ckpm.attention.launch.appendkv_launching import Append, run_append
 from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode, encode
-from ckpm.attention.launch.hip_api import HipApi
 from ckpm.kernels.families.fwd_appendkv import AppendRequest
-from ckpm.kernels.families.libraries import host
 from ckpm.suites.fwd_cases import Ended
 
 NHEAD_Q, NHEAD_K = 4, 2
 _ULP = {"bf16": 2.0**-8, "fp16": 2.0**-11}  # half a step of a rounded number, relative to it
 
 
-def run_case(request: AppendRequest, hip: HipApi, library: Library, arch: str) -> Ended:
+def run_case(request: AppendRequest, device: Device, library: Library) -> Ended:
     """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
+    arch = device.arch
     append = appending(**dataclasses.asdict(request), arch=arch)
-    appended: Appended = host(library.family).launch(hip, library, append)
-    if appended.launch.status != Status.OK:
-        return Ended(launch=appended.launch)
+    appended = run_append(device, library, append)
+    if appended.fault or appended.launch.status != Status.OK:
+        return Ended(launch=appended.launch, fault=appended.fault)
     wrong = differences(append, appended.q, appended.k, appended.v, arch)
     return Ended(
         launch=appended.launch,

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,16 +20,8 @@ from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.launching import Outcome
 from ckpm.base.errors import HipError
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.problem import (
-    PAIRWISE,
-    Problem,
-    counterpart,
-    missing,
-    missing_load,
-    refused_for,
-    serves,
-    serving,
-)
+from ckpm.matrix.problems.case import PAIRWISE, SuiteCase, counterpart
+from ckpm.matrix.problems.problem import missing, missing_load, refused_for, serves, serving
 from ckpm.suites.philox import drawn
 from ckpm.suites.reference import Expected, attention, keep_threshold, visible
 from ckpm.suites.signatures.table import FAULTS, why_not_predicted
@@ -86,7 +77,7 @@ class _EndError(Exception):
 class _Case:
     """The state of one case: its launches and their results."""
 
-    def __init__(self, bench: Bench, problem: Problem) -> None:
+    def __init__(self, bench: Bench, problem: SuiteCase) -> None:
         self.bench, self.problem = bench, problem
         self.lines: list[str] = []
         self.kernel = ""
@@ -105,11 +96,10 @@ class _Case:
         if label:
             self.lines.append(f"{label}:")
 
-    def launch(self, problem: Problem, kernel: str | None) -> Outcome:
+    def launch(self, problem: SuiteCase, kernel: str | None) -> Outcome:
         """Raises _EndError unless the launch succeeded."""
         prepared = prepare(problem, self.bench.device.arch)
-        with launching.v3_turned_off() if problem.v3 == "off" else contextlib.nullcontext():
-            outcome = launching.run_problem(self.bench.device, self.bench.library, prepared, kernel)
+        outcome = launching.run_problem(self.bench.device, self.bench.library, prepared, kernel)
         self.seconds += outcome.seconds
         self.counters = outcome.counters or self.counters
         self.kernel = outcome.launch.kernel or kernel or ""
@@ -118,7 +108,7 @@ class _Case:
             raise _EndError(outcome_of(outcome.fault), in_a_line(outcome.fault), dict(outcome.fault.fields))
         return outcome
 
-    def launched(self, problem: Problem, kernel: str | None) -> Outcome:
+    def launched(self, problem: SuiteCase, kernel: str | None) -> Outcome:
         outcome = self.launch(problem, kernel)
         status = outcome.launch.status
         if status == Status.HIP_ERROR:
@@ -179,7 +169,7 @@ class _Case:
             self._compare_bits(f"{check} of sequence {sequence}", first, counterpart(p, check, sequence), begin)
             begin += length
 
-    def _compare_bits(self, check: str, first: Outcome, other: Problem, begin: int) -> None:
+    def _compare_bits(self, check: str, first: Outcome, other: SuiteCase, begin: int) -> None:
         """Launch the other problem, whose tokens are those of the first launch from ``begin`` on. Raises _EndError."""
         key = self._matching(other)
         if key is None:
@@ -201,7 +191,7 @@ class _Case:
                 )
         self.lines.append(f"{check}: same bits")
 
-    def _matching(self, other: Problem) -> Key | None:
+    def _matching(self, other: SuiteCase) -> Key | None:
         """The kernel that differs from this case's in nothing but what the other problem needs."""
         own = self.bench.key(self.kernel)
         if own is None:
@@ -212,7 +202,7 @@ class _Case:
         return min(able, key=lambda key: sum(key.row()[name] != rows[name] for name in rows), default=None)
 
 
-def foreign_random_values(p: Problem, stored: Sequence[NDArray[Any]]) -> list[str]:
+def foreign_random_values(p: SuiteCase, stored: Sequence[NDArray[Any]]) -> list[str]:
     """Stored random bytes that the generator does not draw: none where a key is seen, and elsewhere only what was there
     before, for tiles that no query sees are left out.
     """
@@ -229,7 +219,7 @@ def foreign_random_values(p: Problem, stored: Sequence[NDArray[Any]]) -> list[st
     return bad
 
 
-def uneven_dropout(p: Problem, random_values: Sequence[NDArray[Any]]) -> list[str]:
+def uneven_dropout(p: SuiteCase, random_values: Sequence[NDArray[Any]]) -> list[str]:
     """The kept share of visible scores must be what the threshold makes of a uniform byte, within 6 sigma."""
     kept = seen = 0
     for values, seqlen_q, seqlen_k in zip(random_values, p.seqlens_q, p.seqlens_k, strict=True):
@@ -243,7 +233,7 @@ def uneven_dropout(p: Problem, random_values: Sequence[NDArray[Any]]) -> list[st
 
 
 def run_case(
-    bench: Bench, problem: Problem, variants: Sequence[Mapping[str, Any]] = ({},), signatures: Sequence[str] = ()
+    bench: Bench, problem: SuiteCase, variants: Sequence[Mapping[str, Any]] = ({},), signatures: Sequence[str] = ()
 ) -> Result:
     """Run a case once for each set of device options. The first that fails ends it.
 

@@ -34,8 +34,8 @@ from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.request import folder_name
 from ckpm.matrix.dialects import check_built_arch, check_upstream
 from ckpm.matrix.options import DEFAULT_ARCH, Parser, add_library_options, words
+from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger, source
-from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
 from ckpm.matrix.problems.tables import find
 from ckpm.suites import kernel_cases, suites
 from ckpm.suites.errors import CasesFailedError, NothingRanError, WrongLibraryError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +12,10 @@ from numpy.typing import NDArray
 
 from ckpm.attention.launch.buffers import Inputs
 from ckpm.attention.launch.c_abi import Launch, Library, Status
-from ckpm.attention.launch.encodings import decode, encode, fp8_of
-from ckpm.attention.launch.fwd_features import Descales
-from ckpm.attention.launch.fwd_launching import FwdOutcome
-from ckpm.attention.launch.hip_api import HipApi
-from ckpm.kernels.families.kernel_problems import AttentionRequest
-from ckpm.kernels.families.libraries import host
-from ckpm.matrix.problems.problem import Problem
+from ckpm.attention.launch.device import Device, Fault
+from ckpm.attention.launch.encodings import decode, encode
+from ckpm.attention.launch.fwd_launching import FwdOutcome, run_attention
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.checks import uneven_dropout
 from ckpm.suites.reference import attention
 from ckpm.suites.tolerances import Comparison, compare_lse, compare_o
@@ -32,21 +30,20 @@ class Ended:
     """A launch, the bits of its outputs, what was compared, and what of that is wrong; nothing after a refusal."""
 
     launch: Launch
+    fault: Fault | None = None
     outputs: tuple[Bits, ...] = ()
     lines: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
     tolerance_used: float | None = None  # the largest error over what is allowed there
 
 
-def run_case(request: AttentionRequest, hip: HipApi, library: Library, arch: str) -> Ended:
+def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
     """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
-    p, factors = request.problem, descales(request.problem, arch)
+    p, arch = with_descales(case), device.arch
     bits = tensors(p, arch)
-    outcome: FwdOutcome = host(library.family).launch(
-        hip, library, p, bits, splits=request.splits, descales=factors, min_seqlen_q=request.min_seqlen_q
-    )
-    if outcome.launch.status != Status.OK:
-        return Ended(launch=outcome.launch)
+    outcome = run_attention(device, library, p, bits)
+    if outcome.fault or outcome.launch.status != Status.OK:
+        return Ended(launch=outcome.launch, fault=outcome.fault)
     compared = comparisons(p, bits, outcome, arch)
     uneven = uneven_dropout(p, outcome.random_values) if outcome.random_values else []
     return Ended(
@@ -58,12 +55,14 @@ def run_case(request: AttentionRequest, hip: HipApi, library: Library, arch: str
     )
 
 
-def descales(problem: Problem, arch: str) -> Descales | None:
-    """The factors of a problem with static scales."""
-    return Descales(**_DESCALES, largest=fp8_of(arch).largest) if problem.qscale == "pertensor" else None
+def with_descales(case: SuiteCase) -> SuiteCase:
+    """The case with the factors of Q, K and V if it has static scales."""
+    if case.qscale != "pertensor":
+        return case
+    return dataclasses.replace(case, descales=(_DESCALES["q"], _DESCALES["k"], _DESCALES["v"]))
 
 
-def tensors(p: Problem, arch: str = "gfx950") -> dict[str, Bits]:
+def tensors(p: SuiteCase, arch: str = "gfx950") -> dict[str, Bits]:
     """Random bits of q, k and v, and of a bias if the problem has one; ALiBi's slopes as powers of two."""
     random = np.random.default_rng([*p.seqlens_q, *p.seqlens_k])
     shapes = {
@@ -82,7 +81,7 @@ def tensors(p: Problem, arch: str = "gfx950") -> dict[str, Bits]:
 
 
 def comparisons(
-    p: Problem, bits: Mapping[str, Bits], outcome: FwdOutcome, arch: str = "gfx950"
+    p: SuiteCase, bits: Mapping[str, Bits], outcome: FwdOutcome, arch: str = "gfx950"
 ) -> tuple[Comparison, ...]:
     """O, and LSE if there is one, against the float64 reference of the numbers that ``bits`` stand for."""
     expected = attention(inputs(p, bits, arch), outcome.random_values)
@@ -92,11 +91,11 @@ def comparisons(
     return tuple(compared)
 
 
-def _factor(p: Problem, name: str) -> float:
+def _factor(p: SuiteCase, name: str) -> float:
     return _DESCALES[name] if p.qscale == "pertensor" else 1.0
 
 
-def inputs(p: Problem, bits: Mapping[str, Bits], arch: str) -> Inputs:
+def inputs(p: SuiteCase, bits: Mapping[str, Bits], arch: str) -> Inputs:
     """The numbers that ``bits`` stand for, as the reference takes them."""
 
     def split(numbers: Bits, lengths: Sequence[int], axis: int = 0) -> list[Bits]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 
 from ckpm.attention.launch import hip_api
-from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.appendkv_harness import AppendKvArguments
+from ckpm.attention.launch.bwd_harness import BwdArguments
+from ckpm.attention.launch.c_abi import CheckedArguments, Library, Status
 from ckpm.attention.launch.device import Device
-from ckpm.attention.launch.hip_api import HipApi
+from ckpm.attention.launch.fwd_harness import FwdArguments
 from ckpm.base.errors import HipError, LibraryError
-from ckpm.kernels.families.backward.problems import BackwardRequest
 from ckpm.kernels.families.family import Scenario
 from ckpm.kernels.families.fwd_appendkv import AppendRequest
-from ckpm.kernels.families.kernel_problems import AttentionRequest
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.problem import FAMILY_SUITE, Problem
+from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 from ckpm.suites import appendkv_cases, fwd_cases
 from ckpm.suites.backward import cases as backward_cases
 from ckpm.suites.checks import Result, in_a_line, outcome_of
@@ -34,7 +34,12 @@ from ckpm.suites.errors import NothingRanError
 from ckpm.suites.fwd_cases import Ended
 from ckpm.suites.suites import Case
 
-Request = AttentionRequest | AppendRequest | BackwardRequest
+Request = SuiteCase | AppendRequest
+_RUN: Mapping[type[CheckedArguments], Callable[[Any, Device, Library], Ended]] = {  # by the library's C ABI
+    AppendKvArguments: appendkv_cases.run_case,
+    BwdArguments: backward_cases.run_case,
+    FwdArguments: fwd_cases.run_case,
+}
 _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races")
 
 
@@ -89,8 +94,8 @@ def _case(key: Key, keys: Sequence[Key]) -> Case:
     """With the first problem and a variant a launch: what tells how long it may take. Workers derive it all anew."""
     scenarios = () if FAMILIES[key.family].not_laid_out(key) else _scenarios(key, keys)
     launches = [one for scenario in scenarios for one in (*scenario.candidates, scenario.candidates[0])]
-    problems = [one.problem for one in launches if isinstance(one, AttentionRequest | BackwardRequest)]
-    unknown = Problem(name="", suite=FAMILY_SUITE, tier="full", group=key.family)
+    problems = [one for one in launches if isinstance(one, SuiteCase)]
+    unknown = SuiteCase(name="", suite=FAMILY_SUITE, tier="full", group=key.family)
     problem = dataclasses.replace(problems[0] if problems else unknown, name=f"{FAMILY_SUITE}/{key.name}")
     return Case(problem=problem, variants=({},) * max(1, len(launches)))
 
@@ -184,38 +189,23 @@ def _elsewhere(ended: Ended) -> str:
 
 
 def _launch(bench: FamilyBench, candidate: Request, record: _Record) -> Ended:
-    """Raises _EndError for a fault; a refusal is the caller's."""
-    device = bench.device
+    """Launch what dispatch chooses and compare. Raises _EndError for a fault; a refusal is returned."""
     try:
-        ended = _compared(candidate, device.hip, bench.library, device.arch)
+        ended = _RUN[bench.library.arguments](candidate, bench.device, bench.library)
     except HipError as error:
         record.lines.append(str(candidate))
-        _fault(device)
         lost = error.error in hip_api.INFRASTRUCTURE
         raise _EndError("infrastructure" if lost else "fault", str(error)) from error
+    if ended.fault is not None:
+        kernels = " and ".join(ended.launch.kernels)
+        record.lines.append(f"{candidate}: {kernels}" if kernels else str(candidate))
+        raise _EndError(outcome_of(ended.fault), in_a_line(ended.fault), dict(ended.fault.fields))
     if ended.launch.status == Status.HIP_ERROR:
         record.lines.append(f"{candidate}: {' and '.join(ended.launch.kernels)}")
-        _fault(device)
         raise _EndError("infrastructure", f"the launch failed: {ended.launch.message}")
     if ended.launch.status == Status.BAD_PROBLEM:
         raise _EndError("infrastructure", f"{candidate}: the library refuses it: {ended.launch.message}")
     return ended
-
-
-def _compared(candidate: Request, hip: HipApi, library: Library, arch: str) -> Ended:
-    """Launch what dispatch chooses for a candidate, and compare as its kind is compared."""
-    if isinstance(candidate, AppendRequest):
-        return appendkv_cases.run_case(candidate, hip, library, arch)
-    if isinstance(candidate, BackwardRequest):
-        return backward_cases.run_case(candidate, hip, library, arch)
-    return fwd_cases.run_case(candidate, hip, library, arch)
-
-
-def _fault(device: Device) -> None:
-    """Raises _EndError with the fault that the device is in, if it is in one."""
-    if (fault := device.fault()) is not None:
-        device.recover()
-        raise _EndError(outcome_of(fault), in_a_line(fault), dict(fault.fields))
 
 
 def _examine(ended: Ended) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 
 Words = NDArray[np.uint64]
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
@@ -33,7 +33,7 @@ def philox(counter: Words, key: tuple[int, int]) -> Words:
     return np.stack((a, b, c, d), axis=-1)
 
 
-def random_bytes(problem: Problem, sequence: int, head: int) -> NDArray[np.uint8]:
+def random_bytes(problem: SuiteCase, sequence: int, head: int) -> NDArray[np.uint8]:
     """[query, key]: what a kernel draws for each score of a sequence and head."""
     rows, columns = problem.seqlens_q[sequence], problem.seqlens_k[sequence]
     down, right = -(-rows // _TILE), -(-columns // _TILE)
@@ -50,7 +50,7 @@ def random_bytes(problem: Problem, sequence: int, head: int) -> NDArray[np.uint8
     return np.ascontiguousarray(tiles.reshape(down * _TILE, right * _TILE)[:rows, :columns])
 
 
-def drawn(problem: Problem) -> list[NDArray[np.uint8]]:
+def drawn(problem: SuiteCase) -> list[NDArray[np.uint8]]:
     """The random bytes of each sequence as [head, query, key]."""
     return [
         np.stack([random_bytes(problem, sequence, head) for head in range(problem.nhead_q)])

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.launch.buffers import Inputs
-from ckpm.matrix.problems.problem import Problem, mask_corner
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import mask_corner
 
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
@@ -40,7 +41,7 @@ class Expected:
     keys: Floats
 
 
-def visible(problem: Problem, seqlen_q: int, seqlen_k: int) -> NDArray[np.bool_]:
+def visible(problem: SuiteCase, seqlen_q: int, seqlen_k: int) -> NDArray[np.bool_]:
     """[query, key]: which keys a query sees.
 
     Sink tokens are seen besides the window up to the query's right bound; CK wants the window to have a left bound
@@ -56,7 +57,7 @@ def visible(problem: Problem, seqlen_q: int, seqlen_k: int) -> NDArray[np.bool_]
     return seen
 
 
-def alibi(problem: Problem, slope: float, seqlen_q: int, seqlen_k: int) -> Floats:
+def alibi(problem: SuiteCase, slope: float, seqlen_q: int, seqlen_k: int) -> Floats:
     """What ALiBi adds to the scaled scores: slope * key under a causal mask, -slope * distance otherwise.
 
     The causal form differs from the distance by a number for each row, which O does not show and LSE does. Distances
@@ -144,7 +145,7 @@ def keep_threshold(p_drop: float) -> int:
     return int(np.floor(np.float32(1.0 - np.float32(p_drop)) * np.float32(255)))
 
 
-def _softmax(p: Problem, scores: Floats, v: Floats, sink: float, kept: NDArray[np.bool_] | None) -> dict[str, Floats]:
+def _softmax(p: SuiteCase, scores: Floats, v: Floats, sink: float, kept: NDArray[np.bool_] | None) -> dict[str, Floats]:
     """The row's softmax applied to V. A row without a key (all scores -inf, no sink) gives 0 and LSE -inf."""
     highest = np.maximum(scores.max(axis=1, initial=-np.inf), sink)
     reference = np.where(np.isneginf(highest), 0.0, highest)

@@ -27,8 +27,8 @@ from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.asked import not_asked
+from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase, wave_instructions
 from ckpm.matrix.problems.ledger import Entry, Ledger, Verdict
-from ckpm.matrix.problems.problem import FAMILY_SUITE, Problem, wave_instructions
 from ckpm.matrix.problems.tables import problems
 from ckpm.suites.errors import NotBuiltError, NothingRanError, WrongLibraryError
 
@@ -64,7 +64,7 @@ class LocatedLibrary:
 class Case:
     """A problem to be run once for each set of device options. ``signatures``: of its known defect."""
 
-    problem: Problem
+    problem: SuiteCase
     variants: tuple[Mapping[str, Any], ...] = ({},)
     signatures: tuple[str, ...] = ()
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.reference import Expected
 
 Floats = NDArray[np.float64]
@@ -60,7 +60,7 @@ ROUNDING = {
 }
 
 
-def weight_error(problem: Problem, expected: Expected) -> Floats:
+def weight_error(problem: SuiteCase, expected: Expected) -> Floats:
     """[head, token]: the largest relative error of a row's weights before they are stored."""
     terms = max(problem.hdim_q, 128) + 8
     argument = (terms + 4) * U * expected.score + 6 * U * expected.added + 2.0**-21 * problem.logits_soft_cap
@@ -68,7 +68,7 @@ def weight_error(problem: Problem, expected: Expected) -> Floats:
     return error
 
 
-def o_tolerance(problem: Problem, expected: Expected) -> Floats:
+def o_tolerance(problem: SuiteCase, expected: Expected) -> Floats:
     """[token, head, dim]: the largest acceptable |kernel - reference|."""
     form = ROUNDING[problem.dtype]
     row = (2 * weight_error(problem, expected) + 2 * (expected.keys + 128) * U).T[:, :, None]
@@ -83,7 +83,7 @@ def o_tolerance(problem: Problem, expected: Expected) -> Floats:
     return tolerance
 
 
-def lse_tolerance(problem: Problem, expected: Expected) -> Floats:
+def lse_tolerance(problem: SuiteCase, expected: Expected) -> Floats:
     """[head, token]. LSE is m / log2e + ln(row sum). The quotient rounds at m's size, which is LSE's but for the
     logarithm of at most all keys, v_log_f32 (1 ulp) and its factor at that logarithm's, the sum at LSE's own.
     """
@@ -147,11 +147,11 @@ def compare(name: str, got: Floats, want: Floats, tolerance: Floats) -> Comparis
     )
 
 
-def compare_o(problem: Problem, got: Floats, expected: Expected) -> Comparison:
+def compare_o(problem: SuiteCase, got: Floats, expected: Expected) -> Comparison:
     return compare("O", got, expected.o, o_tolerance(problem, expected))
 
 
-def compare_lse(problem: Problem, got: Floats, expected: Expected) -> Comparison:
+def compare_lse(problem: SuiteCase, got: Floats, expected: Expected) -> Comparison:
     return compare("LSE", got, expected.lse, lse_tolerance(problem, expected))
 
 

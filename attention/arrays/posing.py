@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ckpm.attention.arguments import head_rows
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.tables import TABLES, lengths_of, longest_of, paged_keys
 from ckpm.attention.arrays.tensors import (
@@ -29,7 +28,7 @@ from ckpm.attention.errors import DtypeError, ShapeError
 from ckpm.attention.launch.buffers import PADDING
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import encode
-from ckpm.attention.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides
+from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides
 
 _FLOATS = ("fp32", "fp64")
 
@@ -108,7 +107,7 @@ def _listed(device: Device, asked: Options) -> dict[str, Operand]:
 def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
     """Raises ShapeError, NotContiguousError: of bias, slopes, scales or sink logits, which have no strides."""
     leading = (p.batch, p.nhead_q) if p.mode == "batch" else (p.nhead_q,)
-    shapes: dict[str, tuple[int, ...]] = {"bias": (*leading, head_rows(p), p.seqlen_k), "sink": (p.nhead_q,)}
+    shapes: dict[str, tuple[int, ...]] = {"bias": (*leading, p.head_rows, p.seqlen_k), "sink": (p.nhead_q,)}
     if p.bias == "alibi":
         shapes["bias"] = (p.batch, p.nhead_q) if p.alibi_per_batch else (p.nhead_q,)
     shapes |= dict.fromkeys(("q_descale", "k_descale", "v_descale"), (1,))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ckpm.attention.arrays.tensors import Operand, demand_shape
 from ckpm.attention.errors import ShapeError
-from ckpm.attention.problems.problem import ELEMENT_BYTES
+from ckpm.matrix.problems.problem import ELEMENT_BYTES
 
 Lengths = NDArray[np.int32]
 TABLES = ("indices", "indptr", "last_page_lens", "seqlens_k")  # of Pages

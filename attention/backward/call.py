@@ -18,9 +18,9 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.errors import WrongDeviceError
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode, encode
-from ckpm.attention.launch.fwd_launching import uploaded
-from ckpm.attention.plan import UNTIMED, Ran, Timing
-from ckpm.attention.problems.problem import Problem
+from ckpm.attention.launch.launching import host_buffers, uploaded
+from ckpm.attention.launch.plan import UNTIMED, Ran, Timing
+from ckpm.matrix.problems.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,7 +82,7 @@ def fmha_backward(
         arrays["dbias"] = np.zeros(shapes["dbias"], kind)  # hidden scores are not written
     sizes = {name: size for name, size in plan.outputs.items() if name != "dbias"}
     hip = over.device.hip
-    with uploaded(hip, arrays, sizes) as memory:
+    with uploaded(over.device, host_buffers(arrays, sizes)) as memory:
         ran = plan.run({name: part.address for name, part in memory.items()}, timing=timing)
         plan.finish()
         bits = {name: hip.read(memory[name], kind, shape) for name, shape in shapes.items()}

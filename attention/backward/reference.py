@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.problems.problem import Problem
 from ckpm.attention.reference import Floats, dropped, weights
+from ckpm.matrix.problems.problem import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

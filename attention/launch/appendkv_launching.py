@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.launch.appendkv_harness import AppendKvArguments
-from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
+from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import bits_type
-from ckpm.attention.launch.fwd_launching import uploaded
-from ckpm.attention.launch.hip_api import HipApi
+from ckpm.attention.launch.launching import host_buffers, launch_plan
+from ckpm.attention.launch.plan import Plan
 from ckpm.base.errors import ProblemError
+from ckpm.matrix.problems.problem import Problem
 
 Bits = NDArray[Any]
-ROPES = {"no": 0, "inter": 1, "half": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,13 +50,14 @@ class Appended:
     """Q and the cache after the launch, or as they were if it was refused."""
 
     launch: Launch
+    fault: Fault | None = None
     q: Bits
     k: Bits
     v: Bits
 
 
-def fields(append: Append) -> dict[str, int | str]:
-    """Sizes, strides (in elements) and switches of a launch.
+def pose(append: Append, arch: str) -> Problem:
+    """The problem of what is to be appended.
 
     Raises:
         ProblemError: tensors contradict one another, or the cache or the table of cosines is too small for what is
@@ -91,18 +92,24 @@ def fields(append: Append) -> dict[str, int | str]:
             raise ProblemError(f"{name} is {list(given)}, not {list(shape)}.")
     _check_types(a)
     _check_places(a, rows, places, seqlen_knew)
-    numbers: dict[str, int | str] = {
-        "data_type": a.dtype, "seqlen_q": seqlen_q, "seqlen_knew": seqlen_knew, "batch": batch, "hdim_q": hdim_q,
-        "hdim_v": hdim_v, "nhead_q": nhead_q, "nhead_k": nhead_k, "rotary_dim": rotary_dim, "rope_type": ROPES[a.rope],
-        "has_mask": int(a.causal), "is_v_rowmajor": 1,
+    table = a.block_table
+    paged: dict[str, Any] = {} if table is None else {
+        "page_size": rows, "pool_pages": places, "kv_table": "vllm", "table_width": table.shape[1],
     }  # fmt: skip
-    if a.block_table is not None:
-        numbers |= {"page_block_size": rows, "batch_stride_block_table": a.block_table.shape[1]}
-    for name in ("q", "k", "knew", "v", "vnew"):
-        _, length, heads, hdim = getattr(a, name).shape
-        numbers |= {f"stride_{name}": heads * hdim, f"nhead_stride_{name}": hdim}
-        numbers[f"batch_stride_{name}"] = length * heads * hdim
-    return numbers
+    return Problem(
+        family="fwd_appendkv", arch=arch, dtype=a.dtype, batch=batch, seqlen_q=seqlen_q, seqlen_knew=seqlen_knew,
+        seqlen_k=rows if table is None else rows * table.shape[1], nhead_q=nhead_q, nhead_k=nhead_k, hdim_q=hdim_q,
+        hdim_v=hdim_v, rope=a.rope, rotary_dim=rotary_dim,
+        mask="top_left" if a.causal else "no", window_right=0 if a.causal else -1, **paged,
+    )  # fmt: skip
+
+
+def arrays(append: Append) -> dict[str, Bits]:
+    """The tensors by the C ABI's names."""
+    names = {name: name for name in ("q", "k", "v", "knew", "vnew", "block_table", "cache_batch_idx")}
+    names |= {"seqlens_k": "seqlen_k_ptr", "cos": "rotary_cos", "sin": "rotary_sin"}
+    given = {name: getattr(append, field) for field, name in names.items()}
+    return {name: array for name, array in given.items() if array is not None}
 
 
 def _check_types(a: Append) -> None:
@@ -127,26 +134,15 @@ def _check_places(a: Append, rows: int, places: int, seqlen_knew: int) -> None:
         raise ProblemError(f"places {int(ids.min())} to {int(ids.max())} are asked for in a cache of {places}.")
 
 
-def run_append(hip: HipApi, library: Library, append: Append) -> Appended:
+def run_append(device: Device, library: Library, append: Append) -> Appended:
     """Launch what dispatch chooses.
 
     Raises:
-        ProblemError: see :func:`fields`.
-        HipError: memory ran out, or the device faulted.
+        ProblemError: see :func:`pose`. HipError: memory ran out.
     """
-    numbers = fields(append)
-    given = {"q": append.q, "k": append.k, "v": append.v, "knew": append.knew, "vnew": append.vnew}
-    more = {
-        "seqlen_k_ptr": append.seqlens_k,
-        "rotary_cos": append.cos,
-        "rotary_sin": append.sin,
-        "block_table": append.block_table,
-        "cache_batch_idx": append.cache_batch_idx,
+    plan, given = Plan(pose(append, device.arch), device, library), arrays(append)
+    ended = launch_plan(plan, host_buffers(given, {}), None, ("q", "k", "v"))
+    after = {name: data.view(given[name].dtype).reshape(given[name].shape) for name, data in ended.outputs.items()} or {
+        name: given[name] for name in ("q", "k", "v")
     }
-    given |= {name: array for name, array in more.items() if array is not None}
-    with uploaded(hip, given, {}) as memory:
-        launch = library.launch(AppendKvArguments(**numbers, **{name: part.address for name, part in memory.items()}))
-        if launch.status == Status.OK:
-            hip.synchronize()
-        q, k, v = (hip.read(memory[name], given[name].dtype, given[name].shape) for name in ("q", "k", "v"))
-    return Appended(launch=launch, q=q, k=k, v=v)
+    return Appended(launch=ended.launch, fault=ended.fault, **after)

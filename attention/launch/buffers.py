@@ -7,6 +7,7 @@ does, by strides and page table; the tests compare with that.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,19 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ckpm.attention.launch import arguments
 from ckpm.attention.launch.encodings import Bits, Floats, bits_type, decode, encode, nan_bits
+from ckpm.attention.launch.hip_api import Memory
 from ckpm.attention.launch.kv_pool import Buffer, Pool, Write, add_peaks, stream
 from ckpm.attention.launch.page_tables import PageTable, block_table, page_table, unused_entry
 from ckpm.base.errors import ProblemError
-from ckpm.matrix.problems.problem import Problem, launch_seqlen_k, page_elements
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import Strides
 
 POISON = 0xFF  # bytes of an output before the launch: NaN in every format
 GAP = 16  # elements between rows of outputs with output_gaps: a multiple of every vector
 PADDING = 256  # table entries after the last valid one, as aiter and SGLang allocate
 _WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the ABI
-_MASKS = {"no": 0, "top_left": 1, "bottom_right": 2, "window": 3}
-_BIASES = {"no": 0, "bias": 1, "alibi": 2}
-_QSCALES = {"no": 0, "pertensor": 1, "kv_blockscale": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class Inputs:
     [batch, nhead_q] or None; sink_logits [nhead_q] or None.
     """
 
-    problem: Problem
+    problem: SuiteCase
     q: tuple[Floats, ...]
     k: tuple[Floats, ...]
     v: tuple[Floats, ...]
@@ -48,9 +49,13 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """All of a launch. ``pointers``: field of ckpm_problem -> (buffer, byte offset); ``fields``: the others."""
+    """A launch of a case. ``posed`` is the case with its page table's sizes and with strides, of which plans are made.
 
-    problem: Problem
+    ``pointers``: field of ckpm_problem -> (buffer, byte offset); ``fields``: the others.
+    """
+
+    problem: SuiteCase
+    posed: SuiteCase
     arch: str
     buffers: Mapping[str, Buffer]
     pointers: Mapping[str, tuple[str, int]]
@@ -58,8 +63,12 @@ class Prepared:
     inputs: Inputs
     table: PageTable
 
+    def addresses(self, memory: Mapping[str, Memory]) -> dict[str, int]:
+        """The pointers of a launch whose buffers are on the device."""
+        return {name: memory[buffer].address + at for name, (buffer, at) in self.pointers.items()}
 
-def prepare(problem: Problem, arch: str = "gfx950") -> Prepared:
+
+def prepare(problem: SuiteCase, arch: str = "gfx950") -> Prepared:
     """Buffers, fields and reference inputs of a problem.
 
     Raises:
@@ -70,8 +79,10 @@ def prepare(problem: Problem, arch: str = "gfx950") -> Prepared:
     q, q_bits, q_descale = _queries(p, arch)
     pool = Pool(p, arch, table)
     guard = "guard_page" in p.checks
-    total_q, out_bytes = sum(p.seqlens_q), 4 if p.dtype == "fp32" else 2
-    fields = _fields(p, total_q, table)
+    posed = pose(p, arch, table)
+    fields = arguments.prefill_fields(posed)
+    _check_fields(p, fields)
+    total_q, out_bytes = p.rows_q, arguments.out_bytes(p)
     buffers = {
         "q": Buffer(size=q_bits.nbytes, writes=(Write(0, q_bits),), guard=guard),
         "o": Buffer(size=total_q * int(fields["stride_o"]) * out_bytes, fill=POISON, guard=guard),
@@ -94,7 +105,7 @@ def prepare(problem: Problem, arch: str = "gfx950") -> Prepared:
     elif p.bias == "alibi":
         slopes, kept = _slopes(p)
         add("bias", kept)
-    for name, size in _further_outputs(p, total_q, fields).items():
+    for name, size in _further_outputs(posed).items():
         if name == p.null_output:
             continue
         buffers[name] = Buffer(size=size, fill=POISON, guard=guard)
@@ -105,26 +116,23 @@ def prepare(problem: Problem, arch: str = "gfx950") -> Prepared:
         add("sink", sink_logits.astype(np.float32))
     if p.qscale != "no":
         add("q_descale", np.array([q_descale], np.float32))
-        fields |= pool.descale_fields()
-    _check_fields(p, fields)
     inputs = Inputs(problem=p, q=q, k=tuple(pool.k), v=tuple(pool.v), bias=bias, slopes=slopes, sink_logits=sink_logits)
-    return Prepared(problem=p, arch=arch, buffers=buffers, pointers=pointers, fields=fields, inputs=inputs, table=table)
+    return Prepared(
+        problem=p, posed=posed, arch=arch, buffers=buffers, pointers=pointers, fields=fields, inputs=inputs, table=table
+    )
 
 
-def _stores_random(p: Problem) -> bool:
-    return p.p_drop > 0 and p.store_randval
-
-
-def _further_outputs(p: Problem, total_q: int, fields: Mapping[str, Any]) -> dict[str, int]:
+def _further_outputs(posed: SuiteCase) -> dict[str, int]:
     """Bytes of what a kernel writes besides O: the log-sum-exp in fp32, dropout's random numbers of 8 bits."""
+    p = posed
     heads = p.nhead_q * (p.batch if p.mode == "batch" else 1)
-    sizes = {"lse": heads * int(fields["nhead_stride_lse"]) * 4} if p.lse else {}
-    if _stores_random(p):
-        sizes["rand_val"] = p.nhead_q * total_q * int(fields["stride_randval"])
+    sizes = {"lse": heads * p.stride("lse").nhead * 4} if p.lse else {}
+    if p.stores_random:
+        sizes["rand_val"] = heads * p.stride("randval").nhead
     return sizes
 
 
-def _queries(p: Problem, arch: str) -> tuple[tuple[Floats, ...], Bits, float]:
+def _queries(p: SuiteCase, arch: str) -> tuple[tuple[Floats, ...], Bits, float]:
     """Q of each sequence, its bits in [token, head, dim] and the per-tensor descale (1 without)."""
     low, high = p.q_range
     descale = 1.0 if p.qscale == "no" else float(np.float32(max(-low, high) / 224))
@@ -139,7 +147,7 @@ def _queries(p: Problem, arch: str) -> tuple[tuple[Floats, ...], Bits, float]:
     return tuple(decode(part, p.dtype, arch) * descale for part in bits), np.concatenate(bits), descale
 
 
-def _table_arrays(p: Problem, table: PageTable) -> dict[str, NDArray[np.int32]]:
+def _table_arrays(p: SuiteCase, table: PageTable) -> dict[str, NDArray[np.int32]]:
     """The page table as the kernel reads it: kv_indptr and a list, or a 2-D block table and lengths."""
     if p.kv_table == "vllm":
         return {"kv_page_indices": block_table(p, table), "seqlen_k_ptr": np.array(p.seqlens_k, np.int32)}
@@ -154,7 +162,7 @@ def _table_arrays(p: Problem, table: PageTable) -> dict[str, NDArray[np.int32]]:
     return arrays
 
 
-def _bias(p: Problem, arch: str) -> tuple[tuple[Floats, ...], Bits]:
+def _bias(p: SuiteCase, arch: str) -> tuple[tuple[Floats, ...], Bits]:
     """Elementwise bias in [head, token, key]; keys past a sequence's end are NaN. fp8 kernels take float32."""
     dtype = "fp32" if p.dtype == "fp8bf16" else p.dtype
     parts, rows = [], []
@@ -171,64 +179,40 @@ def _bias(p: Problem, arch: str) -> tuple[tuple[Floats, ...], Bits]:
     return tuple(parts), np.concatenate(rows, axis=0 if p.mode == "batch" else 1)
 
 
-def _bias_stride(p: Problem) -> int:
+def _bias_stride(p: SuiteCase) -> int:
     return max(p.seqlens_k) + 3
 
 
-def _slopes(p: Problem) -> tuple[Floats, NDArray[np.float32]]:
+def _slopes(p: SuiteCase) -> tuple[Floats, NDArray[np.float32]]:
     """ALiBi slopes [batch, head] and what the kernel gets: one row for all sequences, or one each."""
     row = 2.0 ** (-8.0 * (1 + np.arange(p.nhead_q)) / max(p.nhead_q, 8))
     rows = np.stack([row * (1 + index % 3 if p.alibi_per_batch else 1) for index in p.ids]).astype(np.float32)
     return rows.astype(np.float64), rows if p.alibi_per_batch else rows[0]
 
 
-def _fields(p: Problem, total_q: int, table: PageTable) -> dict[str, int | float | str]:
-    """Sizes, strides (in elements) and switches, laid out as [token, head, dim] for Q and O, [head, token] for LSE."""
-    keys, batch, longest = max(p.seqlens_k), p.mode == "batch", max(p.seqlens_q)
-    rows = longest if batch else total_q  # of a head of LSE, bias and random values
+def pose(case: SuiteCase, arch: str, table: PageTable) -> SuiteCase:
+    """The case on an arch with the sizes of its page table, and strides where its tensors have gaps."""
+    width = table.width if case.kv_table == "vllm" else 0
+    p = dataclasses.replace(case, arch=arch, pool_pages=table.pool_pages, table_width=width)
     gap = GAP if "output_gaps" in p.checks else 0
-    token = p.nhead_q * (p.hdim_v + gap)  # of O
+    steps = {"o": (p.hdim_v + gap, p.nhead_q * (p.hdim_v + gap))}  # of heads, of rows
+    steps["lse"] = p.head_rows + gap, 1
+    for name, row in (("bias", _bias_stride(p)), ("randval", p.seqlen_k + gap)):
+        steps[name] = p.head_rows * row, row
+    between = {name: p.seqlen_q * row if name == "o" else p.nhead_q * head for name, (head, row) in steps.items()}
+    strides = {
+        name: Strides(between[name] if p.mode == "batch" else 0, head, row) for name, (head, row) in steps.items()
+    }
     head = 2 if p.storage == "gaps" and p.kv_layout == "linear" else 1
-    fields: dict[str, int | float | str] = {
-        "data_type": p.dtype, "batch": p.batch, "seqlen_q": longest, "seqlen_k": launch_seqlen_k(p) if batch else keys,
-        "max_seqlen_q": longest, "hdim_q": p.hdim_q, "hdim_v": p.hdim_v, "nhead_q": p.nhead_q, "nhead_k": p.nhead_k,
-        "num_total_pages": table.pool_pages, "page_size": p.page_size, "kv_layout": int(p.kv_layout == "vectorized"),
-        "kv_table": int(p.kv_table == "vllm"), "batch_stride_block_table": table.width if p.kv_table == "vllm" else 0,
-        "stride_q": p.nhead_q * p.hdim_q, "nhead_stride_q": p.hdim_q,
-        "stride_o": token, "nhead_stride_o": p.hdim_v + gap,
-        "batch_stride_k": page_elements(p, "k"), "batch_stride_v": page_elements(p, "v"),
-        "mask_type": _MASKS[p.mask], "window_left": p.window_left, "window_right": p.window_right,
-        "sink_size": p.sink_size, "bias_type": _BIASES[p.bias], "qscale_type": _QSCALES[p.qscale],
-        "is_group_mode": int(not batch), "is_v_rowmajor": int(p.vlayout == "row"), "has_lse": int(p.lse),
-        "has_logits_soft_cap": int(p.logits_soft_cap > 0), "has_dropout": int(p.p_drop > 0),
-        "has_sink": int(p.sink_size > 0), "store_randval": int(_stores_random(p)), "scale_s": p.softmax_scale,
-        "scale_p": 1.0, "scale_o": 1.0, "logits_soft_cap": p.logits_soft_cap, "p_drop": p.p_drop,
-        "dropout_seed": p.seed, "dropout_offset": p.dropout_offset,
-    }  # fmt: skip
-    if p.kv_layout == "vectorized":
-        fields |= {"stride_k": p.vector, "nhead_stride_k": p.page_size * p.hdim_q}
-        fields |= {"stride_v": p.hdim_v, "nhead_stride_v": p.page_size * p.hdim_v}
-    else:
-        for tensor, hdim in (("k", p.hdim_q), ("v", p.hdim_v)):
-            step = page_elements(p, tensor) if p.page_size == 1 else head * p.nhead_k * hdim
-            fields |= {f"stride_{tensor}": step, f"nhead_stride_{tensor}": head * hdim}
-    if p.vlayout == "col":
-        fields |= {"stride_v": table.pool_pages, "nhead_stride_v": p.hdim_v * table.pool_pages, "batch_stride_v": 1}
-    if batch:
-        fields |= {"batch_stride_q": longest * p.nhead_q * p.hdim_q, "batch_stride_o": longest * token}
-    if p.lse:
-        fields |= {"nhead_stride_lse": rows + gap, "batch_stride_lse": p.nhead_q * (rows + gap) if batch else 0}
-    if p.bias == "alibi":
-        fields["stride_bias"] = p.nhead_q if p.alibi_per_batch else 0
-    for name, wanted in (("bias", p.bias == "bias"), ("randval", _stores_random(p))):
-        if wanted:
-            stride = _bias_stride(p) if name == "bias" else keys + gap
-            fields |= {f"stride_{name}": stride, f"nhead_stride_{name}": rows * stride}
-            fields[f"batch_stride_{name}"] = p.nhead_q * rows * stride if batch else 0
-    return fields
+    for tensor, hdim in (("k", p.hdim_q), ("v", p.hdim_v)):
+        plain = p.stride(tensor)
+        strides[tensor] = Strides(p.page_elements(tensor), head * plain.nhead, head * plain.row)
+        if tensor == "v" and p.vlayout == "col":
+            strides[tensor] = Strides(1, hdim * p.pool_pages, p.pool_pages)
+    return dataclasses.replace(p, strides=tuple(strides.items()))
 
 
-def _check_fields(p: Problem, fields: Mapping[str, int | float | str]) -> None:
+def _check_fields(p: SuiteCase, fields: Mapping[str, int | float | str]) -> None:
     for name, value in fields.items():
         if isinstance(value, int) and name not in _WIDE and not -(2**31) <= value < 2**31:
             raise ProblemError(f"{p.name}: {name} {value} does not fit 32 bits. Make the pool smaller.")

@@ -1,36 +1,31 @@
-"""A problem of fwd, paged or split-KV on a device: tensors uploaded, kernels launched, O and LSE read back.
+"""A case of fwd, paged, split-KV or V3 on a device: tensors uploaded, the plan launched, O and LSE read back.
 
-Q, K, V and O lie as [token, head, dim], LSE as [batch, head, token] (batch mode) or [head, token] (group mode), the
-accumulators of split-KV as [split] of these in float32, with O's as [head, token, dim]. A problem with pages of more
-than one token has K and V in a paged cache (fwd_pages.py). An elementwise bias lies as [head, token, key], the tokens
-and the longest length of all sequences; ALiBi's slopes as [head], or [batch, head] if each sequence has its own.
-Dropout and fp8 are in fwd_features.py.
+Tensors of a case lie as [token, head, dim], sequences one after another; an elementwise bias as [head, token, key] with
+the keys of the longest sequence. :func:`laid_out` returns the arrays for the plan's pointers. K and V of a case with
+pages of more than one token lie in a pool each, as [page, token of the page, head, dim].
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+import dataclasses
+import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
+from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import bits_type
-from ckpm.attention.launch.fwd_features import Descales, feature_fields, random_values
-from ckpm.attention.launch.fwd_harness import FwdArguments
-from ckpm.attention.launch.fwd_pages import page_fields, pages
-from ckpm.attention.launch.hip_api import HipApi, Memory
-from ckpm.base.errors import HipError, ProblemError
-from ckpm.kernels.families.libraries import host
-from ckpm.matrix.problems.problem import Problem
+from ckpm.attention.launch.launching import host_buffers, launch_plan
+from ckpm.attention.launch.page_tables import block_table, page_table, shares_pages
+from ckpm.attention.launch.plan import Plan
+from ckpm.base.errors import ProblemError
+from ckpm.matrix.problems.case import SuiteCase
 
 Form = tuple[tuple[int, ...], np.dtype[Any]]  # of an array: shape and type
-_POISON = 0xFF  # NaN in every format
-_MASKS = {"no": 0, "top_left": 1, "bottom_right": 2, "window": 3}
-_BIASES = {"no": 0, "bias": 1, "alibi": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,86 +36,36 @@ class FwdOutcome:
     """
 
     launch: Launch
+    fault: Fault | None = None
     o: NDArray[Any]
     lse: NDArray[np.float32] | None
     random_values: tuple[NDArray[Any], ...] | None = None
 
 
-def fields(problem: Problem, splits: int = 0, descales: Descales | None = None) -> dict[str, int | float | str]:
-    """Sizes, strides (in elements) and switches of a launch; ``splits`` 0 is one stage, more is split-KV.
+def pose(case: SuiteCase, family: str, arch: str) -> SuiteCase:
+    """The case for a library of a family: pages of one token are a contiguous cache; sizes of its page table.
 
     Raises:
-        ProblemError: it asks for what is not laid out here: block scales, sinks, column-major V, a table other than
-            :func:`fwd_pages.page_fields` says; ``descales`` don't fit its scales; or it is in batch mode with
+        ProblemError: it needs sinks, column-major V or another table than is laid out here; or it is in batch mode with
             several lengths, which only keys in pages may have.
     """
-    p, batch, paged = problem, problem.mode == "batch", problem.page_size > 1
+    p, paged = case, case.page_size > 1
     if p.vlayout != "row" or p.sink_size:
         raise ProblemError(f"{p.name}: sinks and column-major V are not laid out for fwd.")
-    if batch and (len({*p.seqlens_q}) > 1 or (len({*p.seqlens_k}) > 1 and not paged)):
+    if p.mode == "batch" and (len({*p.seqlens_q}) > 1 or (len({*p.seqlens_k}) > 1 and not paged)):
         raise ProblemError(f"{p.name}: in batch mode all sequences have one length.")
-    longest_q, longest_k = max(p.seqlens_q), max(p.seqlens_k)
-    rows = longest_q if batch else sum(p.seqlens_q)
-    values: dict[str, int | float | str] = {
-        "data_type": p.dtype, "batch": p.batch, "seqlen_q": longest_q, "seqlen_k": longest_k,
-        "max_seqlen_q": longest_q, "hdim_q": p.hdim_q, "hdim_v": p.hdim_v, "nhead_q": p.nhead_q, "nhead_k": p.nhead_k,
-        "mask_type": _MASKS[p.mask], "window_left": p.window_left, "window_right": p.window_right,
-        "bias_type": _BIASES[p.bias], "is_group_mode": int(not batch), "is_v_rowmajor": 1,
-        "has_lse": int(p.lse), "has_logits_soft_cap": int(p.logits_soft_cap > 0), "logits_soft_cap": p.logits_soft_cap,
-        "scale_s": p.softmax_scale, "scale_p": 1.0, "scale_o": 1.0,
-        "nhead_stride_lse": rows, "batch_stride_lse": p.nhead_q * rows if batch else 0,
-    }  # fmt: skip
-    values |= feature_fields(p, rows, descales)
-    for name, heads, hdim, length in (
-        ("q", p.nhead_q, p.hdim_q, longest_q),
-        ("k", p.nhead_k, p.hdim_q, longest_k),
-        ("v", p.nhead_k, p.hdim_v, longest_k),
-        ("o", p.nhead_q, p.hdim_v, longest_q),
-    ):
-        values |= {f"stride_{name}": heads * hdim, f"nhead_stride_{name}": hdim}
-        values[f"batch_stride_{name}"] = length * heads * hdim if batch else 0
-    if paged:
-        values |= page_fields(p)
-    if p.bias == "alibi":
-        values["stride_bias"] = p.nhead_q if p.alibi_per_batch else 0
-    elif p.bias == "bias":
-        values |= {"stride_bias": longest_k, "nhead_stride_bias": sum(p.seqlens_q) * longest_k}
-        values["batch_stride_bias"] = longest_q * longest_k if batch else 0
-    return {**values, **_split_fields(p, splits, rows)} if splits else values
+    if not paged:
+        return dataclasses.replace(p, family=family, arch=arch, page_size=0)
+    if (p.kv_table, p.kv_layout, p.storage) != ("vllm", "linear", "separate") or shares_pages(p):
+        raise ProblemError(
+            f"{p.name}: fwd reads a vllm table that names each page once, and linear pages in separate pools."
+        )
+    table = page_table(p)
+    return dataclasses.replace(p, family=family, arch=arch, pool_pages=table.pool_pages, table_width=table.width)
 
 
-def _split_fields(p: Problem, splits: int, rows: int) -> dict[str, int]:
-    """Where each split of split-KV writes its O and LSE, of ``rows`` queries a sequence (all, in group mode)."""
-    batch, total = p.mode == "batch", sum(p.seqlens_q)
-    return {
-        "num_splits": splits,
-        "stride_o_acc": p.hdim_v,
-        "nhead_stride_o_acc": rows * p.hdim_v,
-        "batch_stride_o_acc": p.nhead_q * rows * p.hdim_v if batch else 0,
-        "split_stride_o_acc": p.nhead_q * total * p.hdim_v,
-        "nhead_stride_lse_acc": rows,
-        "batch_stride_lse_acc": p.nhead_q * rows if batch else 0,
-        "split_stride_lse_acc": p.nhead_q * total,
-    }
-
-
-def run_attention(
-    hip: HipApi,
-    library: Library,
-    problem: Problem,
-    tensors: Mapping[str, NDArray[Any]],
-    *,
-    splits: int = 0,
-    descales: Descales | None = None,
-    min_seqlen_q: int = 0,
-) -> FwdOutcome:
-    """:func:`launch` of :func:`laid_out` tensors."""
-    given = laid_out(problem, tensors)
-    return launch(hip, library, problem, given, splits=splits, descales=descales, min_seqlen_q=min_seqlen_q)
-
-
-def inputs(problem: Problem) -> dict[str, Form]:
-    """Of Q, K and V as [token, head, dim], sequences one after another, and of the bias if the problem has one."""
+def inputs(problem: SuiteCase) -> dict[str, Form]:
+    """Forms of Q, K and V as [token, head, dim], and of the bias if the problem has one."""
     p, kind = problem, np.dtype(bits_type(problem.dtype))
     tokens, keys = sum(p.seqlens_q), sum(p.seqlens_k)
     wanted: dict[str, Form] = {
@@ -136,7 +81,7 @@ def inputs(problem: Problem) -> dict[str, Form]:
 
 
 def checked(
-    problem: Problem, wanted: Mapping[str, Form], tensors: Mapping[str, NDArray[Any]]
+    problem: SuiteCase, wanted: Mapping[str, Form], tensors: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
     """The tensors that are wanted. Raises ProblemError: one has another size or type."""
     for name, (shape, dtype) in wanted.items():
@@ -144,16 +89,31 @@ def checked(
             raise ProblemError(
                 f"{problem.name}: {name} is {tensors[name].dtype}{list(tensors[name].shape)}, not {dtype}{list(shape)}."
             )
-    return {name: tensors[name] for name in wanted}
+    by_rows = ("lse", "bias") if problem.bias == "bias" else ("lse",)
+    return {name: by_sequence(problem, tensors[name]) if name in by_rows else tensors[name] for name in wanted}
 
 
-def laid_out(problem: Problem, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def by_sequence(p: SuiteCase, rows: NDArray[Any]) -> NDArray[Any]:
+    """[head, token, ...] as it lies in memory: in batch mode [batch, head, token, ...]."""
+    if p.mode == "group":
+        return rows
+    return np.ascontiguousarray(rows.reshape(p.nhead_q, p.batch, -1, *rows.shape[2:]).swapaxes(0, 1))
+
+
+def by_head(p: SuiteCase, rows: NDArray[Any]) -> NDArray[Any]:
+    """The reverse of :func:`by_sequence`, from numbers one after another, ``p.seqlen_k`` of a row or one."""
+    shape = (p.batch, p.nhead_q, p.seqlen_q, -1) if p.mode == "batch" else (p.nhead_q, p.rows_q, -1)
+    rows = rows.reshape(shape)
+    if p.mode == "batch":
+        rows = rows.swapaxes(0, 1)
+    return rows.reshape(p.nhead_q, p.rows_q, -1)
+
+
+def laid_out(problem: SuiteCase, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """The arrays of a launch, by their field of ckpm_fwd_problem.
 
-    ``tensors``: bits of q, k, v as [token, head, dim], sequences one after another; ``bias`` if the problem has one.
-
     Raises:
-        ProblemError: a tensor has another size than the problem says.
+        ProblemError: a tensor has another size than the problem.
     """
     p = problem
     arrays = checked(p, inputs(p), tensors)
@@ -165,65 +125,55 @@ def laid_out(problem: Problem, tensors: Mapping[str, NDArray[Any]]) -> dict[str,
     return arrays
 
 
-def launch(
-    hip: HipApi,
-    library: Library,
-    problem: Problem,
-    given: Mapping[str, NDArray[Any]],
-    *,
-    splits: int = 0,
-    descales: Descales | None = None,
-    min_seqlen_q: int = 0,
+def pages(problem: SuiteCase, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """``k`` and ``v`` in pages, ``block_table`` and, where it is needed, ``seqlen_k_ptr``. Unused slots hold NaN."""
+    p, table = problem, page_table(problem)
+    arrays: dict[str, NDArray[Any]] = {"block_table": block_table(p, table)}
+    ends = list(itertools.pairwise(itertools.accumulate(p.seqlens_k, initial=0)))
+    for name in ("k", "v"):
+        tokens = tensors[name]
+        pool = np.full((table.pool_pages, p.page_size, *tokens.shape[1:]), np.iinfo(tokens.dtype).max, tokens.dtype)
+        for numbers, (begin, end) in zip(table.pages, ends, strict=True):
+            mine = pool[numbers].reshape(-1, *tokens.shape[1:])
+            mine[: end - begin] = tokens[begin:end]
+            pool[numbers] = mine.reshape(-1, *pool.shape[1:])
+        arrays[name] = pool
+    if p.mode == "batch" and len({*p.seqlens_k}) > 1:
+        arrays["seqlen_k_ptr"] = np.array(p.seqlens_k, np.int32)
+    return arrays
+
+
+def run_attention(
+    device: Device, library: Library, problem: SuiteCase, tensors: Mapping[str, NDArray[Any]]
 ) -> FwdOutcome:
+    """:func:`launch` of :func:`laid_out` tensors."""
+    return launch(device, library, problem, laid_out(problem, tensors))
+
+
+def launch(device: Device, library: Library, problem: SuiteCase, given: Mapping[str, NDArray[Any]]) -> FwdOutcome:
     """Launch what dispatch chooses. ``given``: see :func:`laid_out`.
 
-    ``min_seqlen_q`` above 0 asks for kernels that leave out sequences with no more queries than that.
-
     Raises:
-        ProblemError: see :func:`fields`.
-        HipError: memory ran out, or the device faulted.
+        ProblemError: see :func:`pose`. InvalidProblemError: the library has no field for what the problem needs.
+        HipError: memory ran out.
     """
-    p, numbers = problem, fields(problem, splits, descales)
-    if min_seqlen_q:
-        numbers |= {"skip_min_seqlen_q": 1, "min_seqlen_q": min_seqlen_q}
-    unread = host(library.family).unread
-    numbers = {name: value for name, value in numbers.items() if name not in unread}
-    tokens, kind = sum(p.seqlens_q), np.dtype(np.uint32 if p.dtype in ("fp32", "fp8fp32") else np.uint16)
-    sizes = {"o": tokens * p.nhead_q * p.hdim_v * kind.itemsize}
-    if p.lse:
-        sizes["lse"] = tokens * p.nhead_q * 4
-    if p.p_drop:
-        sizes["rand_val"] = tokens * p.nhead_q * max(p.seqlens_k)
-    if splits:
-        sizes |= {"o_acc": splits * tokens * p.nhead_q * p.hdim_v * 4, "lse_acc": splits * tokens * p.nhead_q * 4}
-    with uploaded(hip, given, sizes) as memory:
-        addresses = {name: part.address for name, part in memory.items()}
-        ended = library.launch(FwdArguments(**numbers, **addresses))
-        if ended.status != Status.OK:
-            return FwdOutcome(launch=ended, o=np.empty(0, kind), lse=None)
-        hip.synchronize()
-        o = hip.read(memory["o"]).view(kind).reshape(tokens, p.nhead_q, p.hdim_v)
-        lse = hip.read(memory["lse"]).view(np.float32) if p.lse else None
-        drawn = random_values(p, hip.read(memory["rand_val"])) if p.p_drop else None
-    if lse is not None and p.mode == "batch":
-        lse = lse.reshape(p.batch, p.nhead_q, -1).transpose(1, 0, 2)
-    lse = None if lse is None else lse.reshape(p.nhead_q, tokens)
-    return FwdOutcome(launch=ended, o=o, lse=lse, random_values=drawn)
+    p = pose(problem, library.family, device.arch)
+    plan = Plan(p, device, library)
+    ended = launch_plan(plan, host_buffers(given, {**plan.outputs, **plan.workspaces}), None, plan.outputs)
+    kind = np.dtype(np.uint32 if p.dtype in ("fp32", "fp8fp32") else np.uint16)
+    if not ended.ran:
+        return FwdOutcome(launch=ended.launch, fault=ended.fault, o=np.empty(0, kind), lse=None)
+    read = ended.outputs
+    return FwdOutcome(
+        launch=ended.launch,
+        o=read["o"].view(kind).reshape(p.rows_q, p.nhead_q, p.hdim_v),
+        lse=by_head(p, read["lse"].view(np.float32))[..., 0] if p.lse else None,
+        random_values=random_values(p, read["rand_val"]) if "rand_val" in read else None,
+    )
 
 
-@contextlib.contextmanager
-def uploaded(hip: HipApi, given: Mapping[str, NDArray[Any]], sizes: Mapping[str, int]) -> Iterator[dict[str, Memory]]:
-    """Inputs and poisoned outputs on the device; freed at the end whatever happened."""
-    memory: dict[str, Memory] = {}
-    try:
-        for name, array in given.items():
-            memory[name] = hip.malloc(array.nbytes)
-            hip.write(memory[name], array)
-        for name, size in sizes.items():
-            memory[name] = hip.malloc(size)
-            hip.fill(memory[name], _POISON)
-        yield memory
-    finally:
-        for part in memory.values():
-            with contextlib.suppress(HipError):  # of a lost device: the first error is the one to report
-                hip.free(part)
+def random_values(problem: SuiteCase, stored: NDArray[np.uint8]) -> tuple[NDArray[Any], ...]:
+    """Random values of each sequence [head, query, key]. Tiles that the kernel didn't visit hold poison."""
+    p = problem
+    tokens = np.split(by_head(p, stored), np.cumsum(p.seqlens_q)[:-1], axis=1)
+    return tuple(part[..., :length] for part, length in zip(tokens, p.seqlens_k, strict=True))

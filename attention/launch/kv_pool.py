@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ckpm.attention.launch.encodings import Bits, Floats, bits_type, decode, encode, nan_bits
 from ckpm.attention.launch.page_tables import PageTable, shares_pages
-from ckpm.matrix.problems.problem import Problem, page_elements
+from ckpm.matrix.problems.case import SuiteCase
 
 _PEAK = 48.0  # squared, over the root of a head dim of 128: 203
 
@@ -28,7 +28,7 @@ class Write:
 class Buffer:
     """Device memory. ``fill`` is a byte for all of it before the writes (outputs only; pools are too large).
 
-    ``placement`` is a Problem's; ``guard`` asks for unmapped memory behind the last byte. Of a ``sparse`` buffer only
+    ``placement`` is a SuiteCase's; ``guard`` asks for unmapped memory behind the last byte. Of a ``sparse`` buffer only
     what the writes cover is mapped; each write has memory pages of its own.
     """
 
@@ -40,7 +40,7 @@ class Buffer:
     sparse: bool = False
 
 
-def stream(p: Problem, *what: int) -> np.random.Generator:
+def stream(p: SuiteCase, *what: int) -> np.random.Generator:
     """A random stream for one thing of the problem: the same for whatever other streams there are."""
     return np.random.default_rng([p.seed, *what])
 
@@ -58,7 +58,7 @@ def add_peaks(tokens: Floats) -> None:
 class Pool:
     """K and V in their pages. ``k`` and ``v`` hold each sequence's tokens as the kernel should see them."""
 
-    def __init__(self, p: Problem, arch: str, table: PageTable) -> None:
+    def __init__(self, p: SuiteCase, arch: str, table: PageTable) -> None:
         self.problem, self.arch, self.table = p, arch, table
         self.pages: dict[str, dict[int, Bits]] = {"k": {}, "v": {}}  # page -> bits [slot, head, dim]
         self.k: list[Floats] = []
@@ -117,14 +117,9 @@ class Pool:
             return None
         return np.array([given[self.place[page] % len(given)] for page in pages.tolist()])
 
-    def descale_fields(self) -> dict[str, int | float | str]:
-        if self.problem.qscale != "kv_blockscale":
-            return {}
-        return {"block_stride_kv_descale": 2 * self.problem.nhead_k, "nhead_stride_kv_descale": 2}
-
     def pointers(self) -> dict[str, tuple[str, int]]:
         p = self.problem
-        own = page_elements(p, "k") * p.element_bytes * p.hdim_q // (p.hdim_q + p.hdim_v)
+        own = p.page_elements("k") * p.element_bytes * p.hdim_q // (p.hdim_q + p.hdim_v)
         places = {"k": ("kv", 0), "v": ("kv", own)} if p.storage == "interleaved" else {"k": ("k", 0), "v": ("v", 0)}
         if p.qscale == "pertensor":
             places |= {"k_descale": ("k_descale", 0), "v_descale": ("v_descale", 0)}
@@ -143,7 +138,7 @@ class Pool:
                 data = self._columns()
                 buffers["v"] = Buffer(size=data.nbytes, writes=(Write(0, data),), placement=p.placement, guard=guard)
                 continue
-            stride = page_elements(p, tensor) * p.element_bytes
+            stride = p.page_elements(tensor) * p.element_bytes
             blocks = {page: self._block(bits, tensor) for page, bits in self.pages[tensor].items()}
             blocks |= dict.fromkeys(self._poisoned(), self._block(self._nothing(tensor), tensor))
             if p.table_end == "zeros" and 0 not in self.pages[tensor]:

@@ -1,4 +1,4 @@
-"""A prepared problem on a device: buffers uploaded, the kernel launched, outputs read back.
+"""Launches of suites, through the plan that calls have: buffers uploaded, the kernel launched, outputs read back.
 
 :func:`check` finds problems that contradict themselves before they reach a device, where they would crash or, worse,
 read other data: page ids outside the pool, buffers smaller than their sizes and strides say.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -21,26 +20,24 @@ from ckpm.attention.launch.buffers import POISON, Prepared
 from ckpm.attention.launch.c_abi import Launch, Library, Status
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import decode
-from ckpm.attention.launch.harness import LaunchArguments
 from ckpm.attention.launch.hip_api import Memory
-from ckpm.attention.launch.kv_pool import Buffer
+from ckpm.attention.launch.kv_pool import Buffer, Write
+from ckpm.attention.launch.plan import Plan
 from ckpm.base.errors import HipError, ProblemError
 
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 OUTPUTS = ("o", "lse", "rand_val")
-_V3_SWITCH = "CKPM_V3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a launch ended. ``outputs``: bytes of each output buffer, empty if the launch faulted or was refused.
+class Launched:
+    """How a launch of a plan ended. ``outputs``: bytes by name of what was read back, empty after a fault.
 
     ``counters`` are the device's for this launch, empty if it counts nothing; ``seconds`` of the launch alone;
-    ``addresses`` where each buffer was.
+    ``addresses`` of the buffers.
     """
 
-    prepared: Prepared
     launch: Launch
     fault: Fault | None
     seconds: float
@@ -51,6 +48,13 @@ class Outcome:
     @property
     def ran(self) -> bool:
         return self.launch.status == Status.OK and self.fault is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome(Launched):
+    """How the launch of a case of batch prefill ended."""
+
+    prepared: Prepared
 
     def o(self) -> Floats:
         """O as [token, head, hdim_v]."""
@@ -117,71 +121,72 @@ class Outcome:
         return tuple(tokens[:, rows[i] : rows[i + 1]] for i in range(len(p.seqlens_k)))
 
 
-def run_problem(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> Outcome:
-    """Launch the kernel that dispatch chooses, or the named one, and read O, LSE and random values back.
+def launch_plan(
+    plan: Plan, buffers: Mapping[str, Buffer], pointers: Mapping[str, tuple[str, int]] | None, outputs: Iterable[str]
+) -> Launched:
+    """Upload the buffers, launch, and read ``outputs`` back. ``pointers``: name -> (buffer, offset), None: by name.
 
-    A refusal or a fault is an outcome. After a fault the device has been recovered if it can be.
+    After a fault the device has been recovered if it can be.
 
     Raises:
-        ProblemError: sizes, strides, buffers or page ids contradict one another.
         HipError: memory ran out, or a call of the runtime failed for another reason than the launch.
-        UsageError: the device can't place buffers where the problem wants them.
+        UsageError: the device can't place buffers where they are wanted.
     """
-    check(prepared)
-    with uploaded(device, prepared) as memory:
-        given = arguments(prepared, memory)
+    device = plan.device
+    with contextlib.closing(plan), uploaded(device, buffers) as memory:
+        given = {name: memory[name].address for name in memory}
+        if pointers is not None:
+            given = {name: memory[buffer].address + at for name, (buffer, at) in pointers.items()}
         device.reset_counters()
         started = time.perf_counter()
-        launch = library.launch(given, kernel)
+        launch = plan.launch(given)
         fault = device.fault()
         if fault is None:
             device.hip.synchronize()
         seconds = time.perf_counter() - started
         counters = device.counters()
-        outputs: dict[str, Bytes] = {}
+        read: dict[str, Bytes] = {}
         if fault is None:
-            outputs = {name: device.hip.read(memory[name]) for name in OUTPUTS if name in memory}
+            read = {name: device.hip.read(memory[name]) for name in outputs if name in memory}
         else:
             device.recover()
         addresses = {name: part.address for name, part in memory.items()}
-    return Outcome(
-        prepared=prepared,
-        launch=launch,
-        fault=fault,
-        seconds=seconds,
-        outputs=outputs,
-        counters=counters,
-        addresses=addresses,
-    )
+    return Launched(launch=launch, fault=fault, seconds=seconds, outputs=read, counters=counters, addresses=addresses)
+
+
+def run_problem(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> Outcome:
+    """Launch the kernel that dispatch chooses, or the named one, and read O, LSE and random values back.
+
+    A refusal or a fault is an outcome.
+
+    Raises:
+        ProblemError: sizes, strides, buffers or page ids contradict one another.
+        HipError, UsageError: as :func:`launch_plan`.
+    """
+    check(prepared)
+    ended = launch_plan(plan_of(device, library, prepared, kernel), prepared.buffers, prepared.pointers, OUTPUTS)
+    return Outcome(prepared=prepared, **{one.name: getattr(ended, one.name) for one in fields(Launched)})
+
+
+def plan_of(device: Device, library: Library, prepared: Prepared, kernel: str | None = None) -> Plan:
+    """The plan of a case, of the named kernel or of what dispatch chooses."""
+    kernels = () if kernel is None else (kernel,)
+    return Plan(prepared.posed, device, library, kernels=kernels, named=kernel is not None)
+
+
+def host_buffers(arrays: Mapping[str, NDArray[Any]], outputs: Mapping[str, int]) -> dict[str, Buffer]:
+    """Buffers of the host's arrays, and poisoned ones of as many bytes as ``outputs`` are."""
+    buffers = {name: Buffer(size=array.nbytes, writes=(Write(0, array),)) for name, array in arrays.items()}
+    return buffers | {name: Buffer(size=size, fill=POISON) for name, size in outputs.items()}
 
 
 @contextlib.contextmanager
-def v3_turned_off() -> Iterator[None]:
-    """Launches without V3: the dispatch of a library reads this at each launch (templates/dispatch.hip.j2)."""
-    before = os.environ.get(_V3_SWITCH)
-    os.environ[_V3_SWITCH] = "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_V3_SWITCH]
-        else:
-            os.environ[_V3_SWITCH] = before
-
-
-def arguments(prepared: Prepared, memory: Mapping[str, Memory]) -> LaunchArguments:
-    """What a launch is given, once its buffers are on the device."""
-    pointers = {name: memory[buffer].address + at for name, (buffer, at) in prepared.pointers.items()}
-    return LaunchArguments(**{**prepared.fields, **pointers})
-
-
-@contextlib.contextmanager
-def uploaded(device: Device, prepared: Prepared) -> Iterator[dict[str, Memory]]:
-    """The problem's buffers on the device, by name; freed at the end whatever happened."""
+def uploaded(device: Device, buffers: Mapping[str, Buffer]) -> Iterator[dict[str, Memory]]:
+    """The buffers on the device, by name; freed at the end whatever happened."""
     memory: dict[str, Memory] = {}
     allocated: list[Memory] = []
     try:
-        for name, buffer in prepared.buffers.items():
+        for name, buffer in buffers.items():
             if buffer.sparse:
                 memory[name] = _map_writes(device, buffer, allocated)
                 continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.matrix.problems.problem import Problem, page_elements
+from ckpm.matrix.problems.case import SuiteCase
 
 LINES = (2**31, 2**32, 2**33)  # bytes where 32-bit offsets, counts and sums change sign or wrap
 SPARE = 3  # pages that nobody references, in a pool whose size the problem leaves open
@@ -26,12 +26,12 @@ class PageTable:
     nan_page: int | None
 
 
-def shares_pages(problem: Problem) -> bool:
+def shares_pages(problem: SuiteCase) -> bool:
     """Whether a page may be named twice: its content then belongs to the page."""
     return problem.page_order in ("shared", "repeated")
 
 
-def page_table(problem: Problem) -> PageTable:
+def page_table(problem: SuiteCase) -> PageTable:
     """The pages of every sequence, the same each time."""
     p = problem
     counts = [p.pages_of(sequence) for sequence in range(p.batch)]
@@ -54,12 +54,12 @@ def page_table(problem: Problem) -> PageTable:
     return PageTable(pages=pages, pool_pages=pool, width=width, nan_page=nan_page)
 
 
-def unused_entry(problem: Problem, table: PageTable) -> int:
+def unused_entry(problem: SuiteCase, table: PageTable) -> int:
     """What the problem's ``table_end`` puts after the last valid entry."""
     return {"exact": 0, "zeros": 0, "minus_one": -1, "nan_page": table.nan_page or 0}[problem.table_end]
 
 
-def block_table(problem: Problem, table: PageTable) -> NDArray[np.int32]:
+def block_table(problem: SuiteCase, table: PageTable) -> NDArray[np.int32]:
     """[sequence, entry]: each sequence's pages, and unused entries after them."""
     rows = np.full((problem.batch, table.width), unused_entry(problem, table), np.int32)
     for row, pages in zip(rows, table.pages, strict=True):
@@ -67,7 +67,7 @@ def block_table(problem: Problem, table: PageTable) -> NDArray[np.int32]:
     return rows
 
 
-def _shared(p: Problem, counts: list[int]) -> tuple[tuple[NDArray[np.int64], ...], int]:
+def _shared(p: SuiteCase, counts: list[int]) -> tuple[tuple[NDArray[np.int64], ...], int]:
     """A common first half of pages, or (repeated) one short cycle of pages for everything."""
     common = max(1, min(counts) // 2)
     if p.page_order == "repeated":
@@ -80,7 +80,7 @@ def _shared(p: Problem, counts: list[int]) -> tuple[tuple[NDArray[np.int64], ...
     return tuple(tables), fresh
 
 
-def _choose(p: Problem, count: int, pool: int, random: np.random.Generator) -> NDArray[np.int64]:
+def _choose(p: SuiteCase, count: int, pool: int, random: np.random.Generator) -> NDArray[np.int64]:
     """``count`` different pages of the pool in the problem's order."""
     if p.page_order == "identity":
         return np.arange(count, dtype=np.int64)
@@ -92,7 +92,7 @@ def _choose(p: Problem, count: int, pool: int, random: np.random.Generator) -> N
         return random.permutation(np.linspace(0, pool - 1, count).astype(np.int64))
     wanted: list[int] = []
     if p.page_order == "lines":
-        stride = page_elements(p, "k") * p.element_bytes
+        stride = p.page_elements("k") * p.element_bytes
         wanted = [line // stride + step for line in LINES for step in (-2, -1, 0, 1)]
         wanted = [page for page in dict.fromkeys((*wanted, 0, pool - 1)) if 0 <= page < pool][:count]
     return random.permutation(_fill(wanted, count, pool, random))

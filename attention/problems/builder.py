@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ckpm.attention.problems.problem import Problem, Strides
 from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.problems.validation import validated
+from ckpm.matrix.problems.problem import Problem, Strides
 from ckpm.matrix.problems.testing import Shape
 
 
@@ -117,6 +117,18 @@ class ProblemBuilder:
     def dbias(self, wanted: bool = True) -> ProblemBuilder:
         """The gradient of an elementwise bias, too."""
         return self._with(dbias=wanted)
+
+    def min_seqlen_q(self, queries: int) -> ProblemBuilder:
+        """Leave out sequences with no more queries."""
+        return self._with(min_seqlen_q=queries)
+
+    def tile(self, rows: int) -> ProblemBuilder:
+        """Take a kernel whose tile has so many rows, by name; 0 leaves the tile to dispatch."""
+        return self._with(tile_rows=rows)
+
+    def v3(self, use: str) -> ProblemBuilder:
+        """Set to on, kernels of V3 alone serve the problem; off turns V3 off for the launch."""
+        return self._with(v3=use)
 
     def splits(self, count: int) -> ProblemBuilder:
         return self._with(splits=count)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ckpm.attention.problems.problem import PAGED, Problem
 from ckpm.matrix.configurations.configuration import Configuration
 from ckpm.matrix.configurations.report import findings
-from ckpm.matrix.problems import problem as tables
+from ckpm.matrix.problems.problem import PAGED, Problem
 from ckpm.matrix.problems.testing import Shape
 
 _RULE_MASKS = {"window": "generic"}
@@ -95,22 +94,3 @@ def from_shape(shape: Shape, family: str, arch: str = "gfx950") -> Problem:
         rope=s.rope,
         seqlen_knew=s.seqlen_k if family == "fwd_appendkv" else 0,
     )
-
-
-def to_table_problem(problem: Problem) -> tables.Problem:
-    """As the tables of problems say it, for the rules by which batch prefill's kernels are found.
-
-    Lengths of single sequences are not known: all have the longest, or in a ragged batch the last a key less.
-    """
-    p = problem
-    shorter = p.seqlen_k - 1 if p.ragged and p.seqlen_k else p.seqlen_k
-    causal = p.mask == "no" or (p.window_left < 0 and p.window_right == 0)
-    return tables.Problem(
-        name="dispatcher", suite="", tier="", group="", dtype=p.dtype, mode=p.mode,
-        seqlens_q=(p.seqlen_q,) * p.batch, seqlens_k=(p.seqlen_k,) * (p.batch - 1) + (shorter,),
-        nhead_q=p.nhead_q, nhead_k=p.nhead_k, hdim_q=p.hdim_q, hdim_v=p.hdim_v, vlayout=p.vlayout,
-        page_size=p.page_size or 1, kv_layout=p.kv_layout, kv_table=p.kv_table, pool_pages=p.pool_pages,
-        mask=p.mask, window_left=p.window_left, window_right=p.window_right, sink_size=p.sink_size,
-        sink_logits=p.sink_logits, bias=p.bias, logits_soft_cap=p.logits_soft_cap, lse=p.lse, p_drop=p.p_drop,
-        qscale=p.qscale, v3="any" if causal else "off",  # V3's kernels don't read a window's bounds
-    )  # fmt: skip

@@ -7,9 +7,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ckpm.attention.errors import DimensionError, InvalidProblemError, OverlapError
-from ckpm.attention.problems.problem import CHOICES, PAGED, Problem, Strides
 from ckpm.attention.problems.shapes import broken_rules
 from ckpm.matrix.configurations.limits import limits
+from ckpm.matrix.problems.problem import CHOICES, PAGED, Problem, Strides
 
 _LARGEST = 2**31 - 1  # sizes and strides are int32 in the C ABI
 _MOST_SPLITS = 128

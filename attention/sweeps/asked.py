@@ -25,7 +25,7 @@ from ckpm.matrix.defects import split
 from ckpm.matrix.dialects import check_built_arch, dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
-from ckpm.matrix.problems.problem import TIERS
+from ckpm.matrix.problems.case import TIERS
 from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, parse_shard, select_some, take_shard
 

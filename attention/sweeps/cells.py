@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from ckpm.attention.problems.problem import ELEMENT_BYTES
 from ckpm.attention.sweeps.cases import Case
 from ckpm.attention.sweeps.stored.columns import RENAMED, SHAPE, Cell
 from ckpm.attention.sweeps.stored.identity import identity
+from ckpm.matrix.problems.problem import ELEMENT_BYTES
 from ckpm.matrix.problems.testing import Shape
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ckpm.attention import arguments, reference
+from ckpm.attention import reference
 from ckpm.attention.arrays.posing import Posed, pose
 from ckpm.attention.call import Attention, uploaded_call
 from ckpm.attention.errors import OtherKernelError
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.counters import flattened
 from ckpm.attention.launch.device import Device, EmulatedDevice
-from ckpm.attention.plan import UNTIMED, Plan, Timing
+from ckpm.attention.launch.plan import UNTIMED, Plan, Timing
 from ckpm.attention.problems.validation import validated
-from ckpm.attention.registry import Instance
 from ckpm.attention.sweeps.cases import Case
 from ckpm.attention.sweeps.cells import rates
 from ckpm.attention.sweeps.stored.columns import COUNTS, Cell
@@ -71,26 +69,10 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
 
 
 def _plan(bench: Bench, case: Case, posed: Posed) -> Plan:
-    """That runs the case's kernel, by name where launches take one; dispatch chooses those of later stages."""
-    p = validated(posed.problem)
-    skip = {"skip_min_seqlen_q": 1, "min_seqlen_q": 1} if case.key.skip else {}
-    return Plan(
-        problem=p,
-        device=bench.device,
-        library=bench.library,
-        stages=(_instance(bench, case.key),),
-        named=bench.library.arguments.BY_NAME,
-        fields={**arguments.fields(bench.library.family, p), **skip},
-        inputs=arguments.inputs(p),
-        outputs=arguments.outputs(p),
-        workspaces=arguments.workspaces(p),
-    )
-
-
-def _instance(bench: Bench, key: Key) -> Instance:
-    m = bench.manifest
-    path = Path(bench.library.path)
-    return Instance(key=key, arch=bench.device.arch, upstream=m.upstream, dialect=m.dialect, library=path)
+    """Make a plan of the case's kernel, named where launches take a name; dispatch chooses those of later stages."""
+    p = replace(posed.problem, min_seqlen_q=1 if case.key.skip else 0)
+    named = bench.library.arguments.BY_NAME
+    return Plan(validated(p), bench.device, bench.library, kernels=(case.key.name,), named=named)
 
 
 def _counted(bench: Bench, device: EmulatedDevice, case: Case) -> dict[str, Cell]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from ckpm.attention.errors import DimensionError, InvalidProblemError, LaunchError, NoKernelError, OtherKernelError
 from ckpm.attention.launch.c_abi import Status
 from ckpm.attention.launch.device import Device
-from ckpm.attention.problems.shapes import from_shape, to_table_problem
+from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.sweeps.asked import Asked, request
 from ckpm.attention.sweeps.cases import Case
 from ckpm.attention.sweeps.cells import described
@@ -30,8 +30,9 @@ from ckpm.kernels.library.command import run as build
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.case import FAMILY_SUITE, TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
-from ckpm.matrix.problems.problem import FAMILY_SUITE, TIERS, Problem, wave_instructions
+from ckpm.matrix.problems.problem import launch_instructions
 
 _SECONDS = 2.0  # between two writes of the results
 _REFUSALS = (InvalidProblemError, DimensionError, NoKernelError, OtherKernelError)
@@ -89,8 +90,8 @@ def resumed(file: Path, asked: Asked) -> Results:
 
 def too_large(case: Case, most: int) -> str:
     """Why an emulator is not asked for it; "" if it is."""
-    problem = to_table_problem(from_shape(case.shape, case.key.family))
-    return f"its wave-instructions are over --most-instructions {most}" if wave_instructions(problem) > most else ""
+    problem = from_shape(case.shape, case.key.family)
+    return f"its wave-instructions are over --most-instructions {most}" if launch_instructions(problem) > most else ""
 
 
 def _refused(error: Exception) -> bool:
@@ -148,7 +149,7 @@ def sort_out(cases: Sequence[Case], progress: Progress, *, most: int | None) -> 
 
 def known_defect(asked: Asked, key: Key) -> str:
     """The ledger's entry that speaks of a kernel, "" without one. Raises LedgerError: it has expired."""
-    problem = Problem(name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier=TIERS[-1], group=key.family)
+    problem = SuiteCase(name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier=TIERS[-1], group=key.family)
     ledger = read_ledger()
     entry = ledger.find(problem, source(asked.tree.name, asked.tree.dialect), asked.arch)
     if entry is None:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.launch.encodings import decode, encode
-from ckpm.attention.problems.problem import ELEMENT_BYTES
 from ckpm.attention.reference import TOLERANCES
 from ckpm.attention.sweeps.cases import Case
+from ckpm.matrix.problems.problem import ELEMENT_BYTES
 from ckpm.matrix.problems.testing import Shape
 
 Floats = NDArray[np.float64]

@@ -13,7 +13,8 @@ from ckpm.base.errors import MeasureError
 from ckpm.bench.measure import EVERY, on_library, performance_problems
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
-from ckpm.matrix.problems.problem import TIERS, Problem, measured, missing, serving
+from ckpm.matrix.problems.case import TIERS, SuiteCase
+from ckpm.matrix.problems.problem import measured, missing, serving
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +102,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
     )  # fmt: skip
 
 
-def _named(keys: Sequence[Key], problem: Problem, kernel: str) -> str | None:
+def _named(keys: Sequence[Key], problem: SuiteCase, kernel: str) -> str | None:
     return measured(keys, problem) if kernel == EVERY else serving(keys, problem)[0].name
 
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from ckpm.attention.launch.c_abi import Status
 from ckpm.attention.launch.encodings import encode
+from ckpm.attention.launch.fwd_launching import run_attention
 from ckpm.attention.timing.building import built
 from ckpm.attention.timing.checks import check, published
 from ckpm.attention.timing.modelling import Asked, Modelled, opened
 from ckpm.attention.timing.record import Check, Timed
 from ckpm.base.errors import MeasureError
-from ckpm.kernels.families.libraries import host
-from ckpm.matrix.problems.problem import FAMILY_SUITE, Problem
+from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 
 ARCH, UPSTREAM = "gfx950", "aiter"
 SECTION = "forward"  # of published.yaml
@@ -63,7 +63,7 @@ def _of_a_query(one: Timed) -> float:
 
 def _timed(place: Modelled, name: str) -> Timed:
     """Raises MeasureError: the launch fails or is refused."""
-    problem = Problem(
+    problem = SuiteCase(
         name=f"forward/{name}", suite=FAMILY_SUITE, tier="full", group=SECTION, mode="batch", dtype="bf16",
         seqlens_q=(_TOKENS,), seqlens_k=(_TOKENS,), nhead_q=1, nhead_k=1, **MASKS[name],
     )  # fmt: skip
@@ -72,7 +72,7 @@ def _timed(place: Modelled, name: str) -> Timed:
     tensors = {one: encode(random.standard_normal(shape), "bf16", ARCH) for one in "qkv"}
     place.device.forget_recording()
     place.device.configure(record={"workgroup": None, "only": False})
-    outcome = host(place.library.family).launch(place.device.hip, place.library, problem, tensors)
-    if outcome.launch.status != Status.OK:
-        raise MeasureError(f"{problem.name}: {outcome.launch.message}")
+    outcome = run_attention(place.device, place.library, problem, tensors)
+    if outcome.launch.status != Status.OK or outcome.fault:
+        raise MeasureError(f"{problem.name}: {outcome.fault.message if outcome.fault else outcome.launch.message}")
     return place.replayed(problem, outcome.launch.kernel or "", Asked(full_gpu=True))

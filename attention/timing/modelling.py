@@ -13,7 +13,7 @@ from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.attention.launch.device import EmulatedDevice, choose
-from ckpm.attention.launch.launching import Outcome
+from ckpm.attention.launch.launching import Outcome, run_problem
 from ckpm.attention.timing.machine import Number, numbers
 from ckpm.attention.timing.record import SIMDS, Timed, wave_of
 from ckpm.attention.timing.replaying import replay, sensitivity
@@ -23,7 +23,7 @@ from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 
 _GPU_PAGE = 4096
 
@@ -58,7 +58,7 @@ class Modelled:
         facts = {name: getattr(self.manifest, name) for name in LIBRARY_FACTS}
         return {"arch": self.device.arch, **facts, "tier": tier, **self.file_facts}
 
-    def timed(self, problem: Problem, named: str | None, asked: Asked) -> Timed | str:
+    def timed(self, problem: SuiteCase, named: str | None, asked: Asked) -> Timed | str:
         """A workgroup of the problem, on the kernel ``named`` or on dispatch's; or why it could not be launched.
 
         Raises:
@@ -70,7 +70,7 @@ class Modelled:
             return f"the launch failed: {why.partition(chr(10))[0]}"
         return self.replayed(problem, outcome.launch.kernel or "", asked)
 
-    def replayed(self, problem: Problem, kernel: str, asked: Asked) -> Timed:
+    def replayed(self, problem: SuiteCase, kernel: str, asked: Asked) -> Timed:
         """What was recorded of a launch that ran ``kernel``. Raises MeasureError as :meth:`timed`."""
         device = self.device
         recording = device.recording()
@@ -101,15 +101,13 @@ class Modelled:
             sensitivity=sensitivity(device, self.known, resident) if asked.sensitivity else {},
         )
 
-    def _launched(self, problem: Problem, named: str | None, asked: Asked) -> Outcome:
+    def _launched(self, problem: SuiteCase, named: str | None, asked: Asked) -> Outcome:
         """Raises MeasureError: the problem can't be laid out or launched."""
         device = self.device
         device.forget_recording()
         device.configure(record={"workgroup": asked.workgroup, "only": asked.workgroup is not None})
         try:
-            outcome: Outcome = host(self.library.family).launch(
-                device, self.library, prepare(problem, device.arch), named
-            )
+            outcome = run_problem(device, self.library, prepare(problem, device.arch), named)
         except CkPrefillError as error:
             raise MeasureError(f"{problem.name}: {error}") from error
         return outcome

@@ -22,7 +22,8 @@ from ckpm.base.errors import MeasureError
 from ckpm.base.outputs import demand_place
 from ckpm.bench.measure import performance_problems
 from ckpm.kernels.code.toolchains import CHOICES
-from ckpm.matrix.problems.problem import TIERS, Problem, missing, serving
+from ckpm.matrix.problems.case import TIERS, SuiteCase
+from ckpm.matrix.problems.problem import missing, serving
 
 if TYPE_CHECKING:
     from ckpm.attention.timing.modelling import Modelled
@@ -86,7 +87,7 @@ def library(toolchain: str, work: Path) -> Path:
     return built(("--upstream", UPSTREAM, "--tier", "full", "--where", WHERE), UPSTREAM, toolchain, work)
 
 
-def _timed(place: Modelled, problem: Problem, version: str) -> Timed:
+def _timed(place: Modelled, problem: SuiteCase, version: str) -> Timed:
     """Raises MeasureError: the library has no such kernel, or the launch fails."""
     from ckpm.attention.timing.modelling import Asked
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ckpm.attention.launch.harness import LaunchArguments
 from ckpm.kernels.families import symbol_words
-from ckpm.kernels.families.family import INCLUDE, Family, Host, Values, deferred, on_own_trait
+from ckpm.kernels.families.family import INCLUDE, Family, Host, Values, on_own_trait
 from ckpm.kernels.families.spellings import spellings
 from ckpm.kernels.families.template_engine import environment
 from ckpm.kernels.families.words import Features, device_check, flag, pad_flags, pad_words, tile_words
@@ -292,7 +292,6 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=LaunchArguments,
-        launch=deferred("ckpm.attention.launch.launching", "run_problem"),
         functions=("fmha_batch_prefill_",),
         headers=(INCLUDE,),
         whole_units=True,

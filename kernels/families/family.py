@@ -6,7 +6,6 @@ a family looks it up there and asks it; nothing compares a family's name.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,20 +28,11 @@ Values = Mapping[str, Any]  # axis -> value, as ckpm.matrix.names.parse reads th
 class Scenario:
     """One way in which a kernel must work: candidate launches; the first that dispatch sends to it counts.
 
-    What a candidate is (AttentionRequest, AppendRequest) says how it is launched and what its outcome is compared with.
+    A candidate is a SuiteCase, or an AppendRequest.
     """
 
     label: str
     candidates: tuple[Any, ...]
-
-
-def deferred(module: str, function: str) -> Callable[..., Any]:
-    """A function that is imported when it is first called: launching needs NumPy, rendering and building don't."""
-
-    def call(*args: Any, **options: Any) -> Any:
-        return getattr(importlib.import_module(module), function)(*args, **options)
-
-    return call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +43,7 @@ class Host:
     order of emission, and of the C ABI for a dialect. ``arguments`` is the C ABI's struct of one launch, ``headers``
     the folders of our own headers that its sources include.
 
-    ``launch`` takes a problem to the device: its module lays out the buffers, fills ``arguments`` and reads the outputs
-    back. ``unread`` are fields that such a problem always has a number for and that this library must be given as 0.
+    ``unread`` are fields that such a problem always has a number for and that this library must be given as 0.
 
     ``api`` is CK's function that dispatch defines, '' for the one that is called as the library is. ``functions`` are
     CK's host functions that its instances specialise. With ``several`` launches in one of them each
@@ -72,7 +61,6 @@ class Host:
     dispatch: Callable[[Sequence[Key], Features], str]
     harness: Callable[[str, Features], str]
     arguments: type[CheckedArguments]
-    launch: Callable[..., Any]
     functions: tuple[str, ...]
     api: str = ""
     headers: tuple[Path, ...] = (INCLUDE, INCLUDE_FWD)

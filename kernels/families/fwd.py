@@ -12,7 +12,7 @@ from typing import Any
 from ckpm.attention.launch.fwd_harness import FwdArguments
 from ckpm.kernels.families import fwd_words, symbol_words
 from ckpm.kernels.families import words as cpp
-from ckpm.kernels.families.family import Family, Host, Scenario, Values, deferred
+from ckpm.kernels.families.family import Family, Host, Scenario, Values
 from ckpm.kernels.families.fwd_dispatch import by_device, harness_text, one_stage
 from ckpm.kernels.families.kernel_problems import attention_scenarios, not_laid_out, queries
 from ckpm.kernels.families.spellings import Words, spellings
@@ -109,7 +109,6 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=lambda dialect, _: harness_text(dialect, NAME, dropout=True, pages=False, splits=False),
         arguments=FwdArguments,
-        launch=deferred("ckpm.attention.launch.fwd_launching", "run_attention"),
         functions=("fmha_fwd_",),
     ),
     scenarios=scenarios,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ckpm.attention.launch.appendkv_harness import AppendKvArguments
 from ckpm.kernels.families import symbol_words
-from ckpm.kernels.families.family import Family, Host, Scenario, Values, deferred
+from ckpm.kernels.families.family import Family, Host, Scenario, Values
 from ckpm.kernels.families.fwd_dispatch import by_device, nested
 from ckpm.kernels.families.kernel_problems import not_laid_out
 from ckpm.kernels.families.spellings import spellings
@@ -150,7 +150,6 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=AppendKvArguments,
-        launch=deferred("ckpm.attention.launch.appendkv_launching", "run_append"),
         functions=("fmha_fwd_appendkv_",),
     ),
     scenarios=scenarios,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ckpm.attention.launch.fwd_harness import FwdArguments
 from ckpm.kernels.families import fwd_words, kernel_problems, symbol_words
-from ckpm.kernels.families.family import Family, Host, Scenario, Values, deferred
+from ckpm.kernels.families.family import Family, Host, Scenario, Values
 from ckpm.kernels.families.fwd_dispatch import by_device, harness_text, one_stage
 from ckpm.kernels.families.spellings import Words, spellings
 from ckpm.kernels.families.words import Features, flag, pad_words
@@ -86,7 +86,6 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=lambda dialect, _: harness_text(dialect, NAME, dropout=False, pages=True, splits=False),
         arguments=FwdArguments,
-        launch=deferred("ckpm.attention.launch.fwd_launching", "run_attention"),
         functions=("fmha_fwd_pagedkv_",),
     ),
     scenarios=scenarios,

@@ -12,7 +12,7 @@ from ckpm.attention.launch.fwd_harness import FwdArguments
 from ckpm.base.errors import UsageError
 from ckpm.kernels.families import fwd_splitkv_combine as combine
 from ckpm.kernels.families import fwd_words, symbol_words
-from ckpm.kernels.families.family import Family, Host, Scenario, Values, deferred
+from ckpm.kernels.families.family import Family, Host, Scenario, Values
 from ckpm.kernels.families.fwd_dispatch import by_device, harness_text, nested
 from ckpm.kernels.families.kernel_problems import MASKS, attention_scenarios, candidates, not_laid_out
 from ckpm.kernels.families.spellings import Words, spellings
@@ -126,7 +126,6 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=lambda dialect, _: harness_text(dialect, NAME, dropout=False, pages=True, splits=True),
         arguments=FwdArguments,
-        launch=deferred("ckpm.attention.launch.fwd_launching", "run_attention"),
         functions=("fmha_fwd_splitkv_oneshot_", "fmha_fwd_splitkv_combine_oneshot_"),
         several=True,
         # waves of the combine kernel beyond those that its LSE tile needs write the same numbers to the same places in

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 
 from ckpm.kernels.families import fwd_words, symbol_words
 from ckpm.kernels.families.family import Family, Scenario, Values
-from ckpm.kernels.families.kernel_problems import MASKS, MOST, AttentionRequest, candidates, first, not_laid_out
+from ckpm.kernels.families.kernel_problems import MASKS, MOST, candidates, first, not_laid_out
 from ckpm.kernels.families.words import Features, flag, pad_flags, pad_words
 from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.case import SuiteCase
 
 NAME = "fwd_splitkv_combine"
 FIRST_STAGE = "fwd_splitkv"
@@ -60,7 +61,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     )
 
 
-def _through(stages: Iterable[Key], lse: bool, splits: int) -> Iterable[AttentionRequest]:
+def _through(stages: Iterable[Key], lse: bool, splits: int) -> Iterable[SuiteCase]:
     for key in stages:
         changes = {**next(iter(MASKS[key.mask].values())), "lse": lse}
         yield from candidates(key, changes, splits=splits)[: MOST // 2]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ckpm.attention.launch.fwd_harness import FIELDS, FwdArguments
 from ckpm.kernels.families import symbol_words
-from ckpm.kernels.families.family import Family, Host, Scenario, Values, deferred
+from ckpm.kernels.families.family import Family, Host, Scenario, Values
 from ckpm.kernels.families.kernel_problems import attention_scenarios, not_laid_out
 from ckpm.kernels.families.spellings import spellings
 from ckpm.kernels.families.template_engine import environment
@@ -118,7 +118,6 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=FwdArguments,
-        launch=deferred("ckpm.attention.launch.fwd_launching", "run_attention"),
         functions=("fmha_fwd_v3_",),
         unread=frozenset({"max_seqlen_q", "scale_p", "scale_o", "nhead_stride_lse", "batch_stride_lse"}),
     ),

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ckpm.kernels.families.family import Scenario
 from ckpm.kernels.families.words import pad_flags
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.problem import FAMILY_SUITE, Problem
+from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 
 _PAGE = 128  # tokens: kernels take a tile of at most so many keys from one page
 MOST = 8  # candidates of a scenario
@@ -32,29 +31,6 @@ MASKS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "generic": {"window": {"mask": "window", **_BOUNDS}},
     "": {"no mask": {}},
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttentionRequest:
-    """A problem that dispatch may send to a kernel. ``splits`` 0 is one stage, more is split-KV.
-
-    ``min_seqlen_q`` 0 doesn't ask for kernels that leave out sequences with no more queries than that.
-    """
-
-    problem: Problem
-    splits: int = 0
-    min_seqlen_q: int = 0
-
-    def __str__(self) -> str:
-        p = self.problem
-        what = {
-            "splits": self.splits,
-            "mask": "" if p.mask == "no" else f"{p.mask} ({p.window_left}, {p.window_right})",
-            "pages of": p.page_size if p.page_size > 1 else 0,
-        }
-        more = "".join(f", {name} {value}" for name, value in what.items() if value)
-        lengths = ", ".join(f"{q} x {k}" for q, k in zip(p.seqlens_q, p.seqlens_k, strict=True))
-        return f"{p.mode} {lengths}, heads {p.nhead_q}/{p.nhead_k}, dims {p.hdim_q}/{p.hdim_v}{more}"
 
 
 def not_laid_out(key: Key) -> str | None:
@@ -99,7 +75,7 @@ def candidates(
     only_seqlens_q: tuple[int, ...] = (),
     seqlens_k: tuple[int, ...] = (),
     hdims: tuple[tuple[int, int], ...] = (),
-) -> tuple[AttentionRequest, ...]:
+) -> tuple[SuiteCase, ...]:
     """Launches for a kernel, ``changes`` being fields of their problems.
 
     Lengths (tokens) and head dims that the kernel pads are not whole in the first candidates. ``seqlens_q`` are the
@@ -110,19 +86,13 @@ def candidates(
     launches = itertools.product(
         hdims or head_dims(key), seqlens_k or _keys(key, max(rows)), only_seqlens_q or rows, _same_lengths(key)
     )
-    return first(
-        AttentionRequest(
-            problem=_problem(key, hdims, seqlen_q, seqlen_k, same, changes),
-            splits=splits,
-            min_seqlen_q=1 if key.skip else 0,
-        )
-        for hdims, seqlen_k, seqlen_q, same in launches
-    )
+    asked = {**changes, "splits": splits, "min_seqlen_q": 1 if key.skip else 0}
+    return first(_problem(key, hdims, seqlen_q, seqlen_k, same, asked) for hdims, seqlen_k, seqlen_q, same in launches)
 
 
-def first(requests: Iterable[AttentionRequest]) -> tuple[AttentionRequest, ...]:
+def first(requests: Iterable[SuiteCase]) -> tuple[SuiteCase, ...]:
     """The first few that are unlike each other."""
-    unlike: list[AttentionRequest] = []
+    unlike: list[SuiteCase] = []
     for one in requests:
         if one not in unlike:
             unlike.append(one)
@@ -151,7 +121,7 @@ def head_dims(key: Key) -> tuple[tuple[int, int], ...]:
 
 def _problem(
     key: Key, hdims: tuple[int, int], seqlen_q: int, seqlen_k: int, same: bool, changes: Mapping[str, Any]
-) -> Problem:
+) -> SuiteCase:
     """Two sequences, of two lengths in group mode."""
     group = key.mode == "group"
     shorter = max(seqlen_q // 2, 1) if group else seqlen_q
@@ -163,9 +133,10 @@ def _problem(
     }  # fmt: skip
     if key.paged_kv:
         given |= {"page_size": _PAGE, "kv_table": "vllm", "table_end": "minus_one"}
-    return Problem(
-        name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier="full", group=key.family, **{**given, **changes}
-    )
+    return SuiteCase(
+        name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier="full", group=key.family, family=key.family,
+        **{**given, **changes},
+    )  # fmt: skip
 
 
 def _same_lengths(key: Key) -> tuple[bool, ...]:

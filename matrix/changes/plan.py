@@ -18,7 +18,7 @@ from ckpm.matrix.defects import defect_of
 from ckpm.matrix.dialects import dialect, dialect_names, upstreams
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
-from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES
+from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 from ckpm.matrix.selection import Selection, select, take_shard
 
 EVERY_SUITE = (*SUITES, FAMILY_SUITE)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ckpm.base.tablefile import Field, load
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN, TABLES
-from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES
+from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 
 COMPARISONS = ("kernels", "rules", "suites")
 ALWAYS = "lint"  # the check that no change goes without

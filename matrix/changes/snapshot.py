@@ -135,7 +135,7 @@ def _all_keys(family: Any) -> list[Any]:
 
 
 def problems() -> dict[str, Any]:
-    from ckpm.matrix.problems.problem import SUITES, TIERS
+    from ckpm.matrix.problems.case import SUITES, TIERS
     from ckpm.matrix.problems.tables import problems
 
     return {

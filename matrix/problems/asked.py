@@ -14,13 +14,14 @@ from ckpm.matrix.dialects import Dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.families import Family
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.problem import Problem, in_words, lacking, needed
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import in_words, lacking, needed
 from ckpm.matrix.rules import broken
 
 _FAMILY = "batch_prefill"
 
 
-def not_asked(dialect: Dialect, arch: str, mask_impl: str, problems: Iterable[Problem]) -> dict[str, str]:
+def not_asked(dialect: Dialect, arch: str, mask_impl: str, problems: Iterable[SuiteCase]) -> dict[str, str]:
     """The problems, by name, that libraries of the dialect, arch and mask set are not asked, and why.
 
     A reason names what no kernel has, and the rules or the axis that keep it out. What must be refused is always asked.
@@ -40,7 +41,7 @@ def not_asked(dialect: Dialect, arch: str, mask_impl: str, problems: Iterable[Pr
     return left_out
 
 
-def _reason(family: Family, keys: list[Key], problem: Problem) -> str:
+def _reason(family: Family, keys: list[Key], problem: SuiteCase) -> str:
     """ "" if one of the kernels serves the problem."""
     if (lack := lacking(keys, problem)) is None:
         return ""

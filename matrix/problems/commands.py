@@ -14,8 +14,8 @@ from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
 from ckpm.matrix.export import to_csv, to_json
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import add_selection_options, selection_from
+from ckpm.matrix.problems.case import TIERS
 from ckpm.matrix.problems.matching import Matcher, exercised, tried
-from ckpm.matrix.problems.problem import TIERS
 from ckpm.matrix.problems.testing import DIRECTIONS, Shape, parse_shape, shapes
 from ckpm.matrix.selection import select_some
 

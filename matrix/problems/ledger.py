@@ -19,7 +19,7 @@ from pathlib import Path
 from ckpm.base.errors import LedgerError, WhereError
 from ckpm.base.tablefile import Field, load
 from ckpm.matrix.dialects import archs, dialect_names, upstreams
-from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES, Problem
+from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, SuiteCase
 from ckpm.matrix.where import compile_over
 
 LEDGER = Path(__file__).parents[1] / "ledger.yaml"
@@ -51,7 +51,7 @@ _FIELDS = (
     "link",
     "expires",
 )
-_PROBLEM_FIELDS = tuple(f"problem.{name}" for name in (*(one.name for one in fields(Problem)), "keys_ahead"))
+_PROBLEM_FIELDS = tuple(f"problem.{name}" for name in (*(one.name for one in fields(SuiteCase)), "keys_ahead"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Entry:
     name: str
     place: str
     problems: tuple[str, ...]
-    holds: Callable[[Problem], bool] = lambda problem: True
+    holds: Callable[[SuiteCase], bool] = lambda problem: True
     unwaited_loads: bool = False
     upstreams: tuple[str, ...]
     archs: tuple[str, ...]
@@ -77,7 +77,7 @@ class Entry:
     link: str
     expires: datetime.date
 
-    def covers(self, problem: Problem, upstream: str, arch: str, *, unwaited: bool = False) -> bool:
+    def covers(self, problem: SuiteCase, upstream: str, arch: str, *, unwaited: bool = False) -> bool:
         """Whether the entry speaks of that case, in which a load may have come too late if ``unwaited``."""
         return (
             any(fnmatch.fnmatchcase(problem.name, glob) for glob in self.problems)
@@ -108,13 +108,13 @@ class Ledger:
     file: Path
     entries: tuple[Entry, ...] = field(default=())
 
-    def find(self, problem: Problem, upstream: str, arch: str, *, unwaited: bool = False) -> Entry | None:
+    def find(self, problem: SuiteCase, upstream: str, arch: str, *, unwaited: bool = False) -> Entry | None:
         covering = (one for one in self.entries if one.covers(problem, upstream, arch, unwaited=unwaited))
         return next(covering, None)
 
     def judge(
         self,
-        problem: Problem,
+        problem: SuiteCase,
         upstream: str,
         arch: str,
         result: str,
@@ -170,7 +170,7 @@ class Ledger:
                 + "\nLook at each again: remove it if the cases pass, else give a new date and say why."
             )
 
-    def unused(self, cases: Iterable[tuple[Problem, str, str]]) -> tuple[Entry, ...]:
+    def unused(self, cases: Iterable[tuple[SuiteCase, str, str]]) -> tuple[Entry, ...]:
         """Entries that cover none of the (problem, upstream, arch) given: a renamed case, or a mistyped glob."""
         left = list(self.entries)
         for case in cases:
@@ -227,7 +227,7 @@ def _flag(field: Field | None) -> bool:
     return field is not None and bool(field.value)
 
 
-def _condition(field: Field | None) -> Callable[[Problem], bool]:
+def _condition(field: Field | None) -> Callable[[SuiteCase], bool]:
     if field is None:
         return lambda problem: True
     try:

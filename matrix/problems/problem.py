@@ -1,13 +1,11 @@
-"""A problem: one attention launch as data, from shapes to the byte where its KV pool begins.
+"""One attention call as data: sizes, strides and features, without its numbers; and which kernels serve it.
 
-Problems come from ``matrix/tables/problems`` (matrix.problems.tables). This module says what a problem is, which kernel
-serves it (:func:`needed`), what it costs on an emulator (:func:`wave_instructions`), and which other problem must give
-the same bits (:func:`counterpart`). Buffers are made of it by attention/launch/buffers.py.
+A :class:`Problem` is frozen and hashable: plans are kept by it. It has the longest length of its sequences; the lengths
+themselves are arrays of the call. case.py adds what suites need: lengths, numbers, checks.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
@@ -15,124 +13,105 @@ from typing import Any
 
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 
-SUITES = ("batch-prefill", "large-kv", "page-fault", "dispatch", "sanitize")
-FAMILY_SUITE = "kernels"  # of libraries of fwd's families: their cases come from the kernels and not from a table
-TIERS = ("smoke", "full", "nightly")  # each contains the ones before it
-_BELOW_4_GB = (1 << 32) - (1 << 28)
 _KN0 = 128  # keys of one step of every batch-prefill tile of V2
 _V3_HEAD_DIMS = ((128, 128), (192, 128))
-ELEMENT_BYTES = {"fp16": 2, "bf16": 2, "fp8bf16": 1, "fp32": 4}
+PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
+ELEMENT_BYTES: Mapping[str, int] = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8bf16": 1, "fp8fp32": 1}
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
+    "family": ("fwd", "fwd_splitkv", "fwd_pagedkv", "fwd_appendkv", "batch_prefill", "fwd_v3", "bwd_dq_dk_dv"),
     "dtype": tuple(ELEMENT_BYTES),
-    "mode": ("group", "batch"),
+    "mode": ("batch", "group"),
+    "layout": ("BSHD", "BHSD"),
     "vlayout": ("row", "col"),
-    "kv_layout": ("linear", "vectorized"),
-    "kv_table": ("sglang", "vllm"),
-    # K and V in two pools, page by page in one, or in two with gaps between pages, tokens and heads
-    "storage": ("separate", "interleaved", "gaps"),
-    # which physical pages the table names, and in which order
-    "page_order": ("identity", "reversed", "scrambled", "high", "spread", "lines", "shared", "repeated"),
-    # what follows the table's last valid entry: nothing, page 0, a page of NaNs, -1
-    "table_end": ("exact", "zeros", "nan_page", "minus_one"),
-    "placement": ("default", "low", "high", "crossing"),  # of the KV pools' base address; crossing: a 4 GB line inside
     "mask": ("no", "top_left", "bottom_right", "window"),
     "bias": ("no", "bias", "alibi"),
-    "bias_values": ("random", "minus_inf_rows"),
     "qscale": ("no", "pertensor", "kv_blockscale"),
-    # page_number: V names its page, so that a wrong page shows at once
-    # peaks: one key in hdim_q outweighs a row's others by so much that a maximum that misses it overflows
-    "values": ("random", "page_number", "peaks"),
-    "null_output": ("no", "lse", "rand_val"),  # asked for, but its pointer is null
+    "kv_layout": ("linear", "vectorized"),
+    "kv_table": ("sglang", "vllm"),
+    "rope": ("no", "inter", "half"),
     "v3": ("any", "on", "off"),  # on: a V3 kernel must serve it; off: V3 is turned off for the launch
-    "expect": ("ok", "unsupported", "refused"),
 }
-# What is looked at after the launch. The lower half compares two launches bit for bit (see counterpart).
-CHECKS = (
-    "reference",
-    "nonzero",
-    "nan_canary",  # pages that no table names and gaps hold NaN: none may reach O or LSE
-    "nan_slack",  # so do the unused slots of last pages
-    "output_gaps",  # rows and heads of the outputs have gaps between them, in which nothing may be written
-    "guard_page",  # the bytes before and behind each input are not mapped: a read beside it faults
-    "freed_pages",  # pages of the pools that no table names are not mapped
-    "repeat_bitwise",
-    "batch_invariance",  # each sequence of the batch alone
-    "identity_vs_scrambled",
-    "linear_vs_vectorized",
-    "sglang_vs_vllm",
-    "paged_vs_contiguous",  # the tokens of a sequence one behind the other, in pages of one token
-    "exact_vs_padded",
-    "v3_off",  # the same request with V3 turned off, which V2 serves, meets the reference, too
-)
-PAIRWISE = CHECKS[7:-1]
-_MAPPED_BYTES = 4096  # at once, the smallest page of a GPU's memory
+
+
+@dataclass(frozen=True, slots=True)
+class Strides:
+    """Elements from a sequence, head, row of a tensor to the next. The dims of a head lie one behind another."""
+
+    batch: int
+    nhead: int
+    row: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One launch. Lengths are tokens per sequence; ``window_left``/``window_right`` are -1 where unbounded.
+    """One call. Lengths are tokens.
 
-    ``pool_pages`` 0 means as many pages as are referenced and a few more. ``sequence_ids`` name the sequences' random
-    streams: a sub-batch with the same ids holds the same numbers. ``scale`` 0 means 1/sqrt(hdim_q). ``tile_rows`` is
-    the kM0 that the kernel must have (it is then named at launch), 0 leaves the tile to dispatch. ``seed`` is also
-    dropout's; without ``store_randval`` the kernel keeps the random values to itself. ``k_page_scales`` and
-    ``v_page_scales`` are factors of the numbers in a sequence's first, second, ... page, and so of its block scales;
-    they start over when all are taken. Without them block scales depend on the physical page.
+    ``seqlen_q`` and ``seqlen_k`` are the longest of a batch; ``total_q`` and ``total_k`` the rows of Q and of
+    contiguous K and V in group mode (0: ``batch`` times the longest). ``strides`` may be given for q, k, v, o, lse,
+    bias and randval; a tensor without them is contiguous in ``layout`` (group mode: [token, head, dim], pages:
+    [page, token, head, dim]).
+
+    ``page_size`` 0: K and V are contiguous. ``pool_pages`` are the pages of the cache, ``table_width`` entries of a
+    row of a 2-D table (kv_table vllm). ``mask`` corners and windows are CK's, -1 is unbounded; ``sink_size`` leading
+    keys are always seen, ``sink_logits`` a logit for each head is in the denominator. ``scale`` 0 is
+    1/sqrt(hdim_q), ``logits_soft_cap`` 0 none. ``descales`` of Q, K and V are numbers where a kernel takes them so
+    (batch prefill reads them from memory). ``ragged``: in batch mode, sequences have fewer keys than ``seqlen_k``.
+    ``cu_seqlens``: lengths also come as running sums without padding. ``splits`` 0 is one stage;
+    ``deterministic``, and ``dbias`` (the gradient of an elementwise bias is wanted), are of the backward pass.
+    ``seqlen_knew`` rows are appended to a cache of ``seqlen_k``, ``rotary_dim`` of a head rotated. ``min_seqlen_q``
+    above 0 asks for kernels that leave out sequences with no more queries. ``tile_rows`` are the rows that the kernel's
+    tile must have; it is then named at launch. 0 leaves the tile to dispatch.
     """
 
-    name: str
-    suite: str
-    tier: str
-    group: str
+    family: str = "fwd"
+    arch: str = "gfx950"
     dtype: str = "bf16"
-    mode: str = "group"
-    seqlens_q: tuple[int, ...] = (64,)
-    seqlens_k: tuple[int, ...] = (128,)
-    sequence_ids: tuple[int, ...] = ()
+    mode: str = "batch"
+    batch: int = 1
+    seqlen_q: int = 128
+    seqlen_k: int = 128
+    total_q: int = 0
+    total_k: int = 0
+    seqlen_knew: int = 0
     nhead_q: int = 1
     nhead_k: int = 1
     hdim_q: int = 128
     hdim_v: int = 128
-    tile_rows: int = 0
+    layout: str = "BSHD"
     vlayout: str = "row"
-    page_size: int = 1
-    kv_layout: str = "linear"
-    kv_table: str = "sglang"
-    storage: str = "separate"
-    page_order: str = "scrambled"
-    table_end: str = "exact"
-    pool_pages: int = 0
-    placement: str = "default"
+    strides: tuple[tuple[str, Strides], ...] = ()
     mask: str = "no"
     window_left: int = -1
     window_right: int = -1
     sink_size: int = 0
     sink_logits: bool = False
     bias: str = "no"
-    bias_values: str = "random"
     alibi_per_batch: bool = False
-    logits_soft_cap: float = 0.0
-    lse: bool = False
     p_drop: float = 0.0
+    dropout_seed: int = 0
     dropout_offset: int = 0
-    store_randval: bool = True
-    null_output: str = "no"
-    v3: str = "any"
-    qscale: str = "no"
+    store_randval: bool = False
+    lse: bool = False
+    logits_soft_cap: float = 0.0
     scale: float = 0.0
-    values: str = "random"
-    q_range: tuple[float, float] = (-2.0, 2.0)
-    kv_range: tuple[float, float] = (-1.0, 1.0)
-    k_page_scales: tuple[float, ...] = ()
-    v_page_scales: tuple[float, ...] = ()
-    seed: int = 0
-    checks: tuple[str, ...] = ("reference", "nonzero")
-    expect: str = "ok"
-
-    @property
-    def batch(self) -> int:
-        return len(self.seqlens_q)
+    qscale: str = "no"
+    descales: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    ragged: bool = False
+    page_size: int = 0
+    pool_pages: int = 0
+    table_width: int = 0
+    kv_layout: str = "linear"
+    kv_table: str = "sglang"
+    cu_seqlens: bool = False
+    dbias: bool = False
+    deterministic: bool = False
+    splits: int = 0
+    rope: str = "no"
+    rotary_dim: int = 0
+    min_seqlen_q: int = 0
+    tile_rows: int = 0
+    v3: str = "any"
 
     @property
     def element_bytes(self) -> int:
@@ -144,87 +123,73 @@ class Problem:
         return 16 // self.element_bytes
 
     @property
-    def ids(self) -> tuple[int, ...]:
-        return self.sequence_ids or tuple(range(self.batch))
+    def rows_q(self) -> int:
+        """Rows of Q and O over all sequences."""
+        return self.total_q or self.batch * self.seqlen_q
 
     @property
-    def keys_ahead(self) -> int:
-        """The most by which a sequence's keys outnumber its queries: so far right is the bottom-right diagonal."""
-        return max(keys - queries for queries, keys in zip(self.seqlens_q, self.seqlens_k, strict=True))
+    def rows_k(self) -> int:
+        """Rows of contiguous K and V over all sequences."""
+        return self.total_k or self.batch * self.seqlen_k
 
     @property
     def softmax_scale(self) -> float:
         return self.scale or float(self.hdim_q) ** -0.5
 
-    def pages_of(self, sequence: int) -> int:
-        return -(-self.seqlens_k[sequence] // self.page_size)
+    @property
+    def lengths(self) -> tuple[tuple[int, int], ...]:
+        """Queries and keys of each sequence; of those that are on the device, the longest."""
+        return ((self.seqlen_q, self.seqlen_k),) * self.batch
 
+    @property
+    def head_rows(self) -> int:
+        """Rows of a head in LSE, bias and random values: a sequence's in batch mode, all in group mode."""
+        return self.seqlen_q if self.mode == "batch" else self.rows_q
 
-def complaint(problem: Problem) -> str | None:
-    """Why no buffers can be made of the problem or no CK means anything by it; None if it is well formed."""
-    p = problem
-    if not p.seqlens_q or len(p.seqlens_q) != len(p.seqlens_k) or len(p.ids) != p.batch:
-        return "seqlens_q, seqlens_k and sequence_ids must name the same number of sequences, at least one"
-    if min(*p.seqlens_q, *p.seqlens_k, p.nhead_q - 1, p.nhead_k - 1, p.hdim_q - 1, p.hdim_v - 1, p.page_size - 1) < 0:
-        return "a length is negative, or a count of heads, dims or tokens a page is not positive"
-    if unknown := [check for check in p.checks if check not in CHECKS]:
-        return f"unknown check '{unknown[0]}'; known: {', '.join(CHECKS)}"
-    if p.mode == "batch" and len(set(p.seqlens_q)) > 1:
-        return "batch mode has one seqlen_q for all sequences"
-    if p.expect != "ok":
-        return None
-    return _combination_complaint(p)
+    @property
+    def stores_random(self) -> bool:
+        """True if the kernel writes dropout's random bytes."""
+        return self.p_drop > 0 and self.store_randval
 
+    def page_elements(self, tensor: str) -> int:
+        """Elements from one page to the next of tensor ``k`` or ``v``."""
+        return self.stride(tensor).batch
 
-def _combination_complaint(p: Problem) -> str | None:
-    if p.nhead_q % p.nhead_k:
-        return f"nhead_q {p.nhead_q} is no multiple of nhead_k {p.nhead_k}"
-    if p.page_size & (p.page_size - 1):
-        return f"page_size {p.page_size} is no power of two"
-    if p.hdim_q % p.vector or p.hdim_v % p.vector:
-        return f"head dims must be multiples of {p.vector} for {p.dtype}"
-    if p.kv_layout == "vectorized" and (p.page_size % p.vector or p.vlayout == "col"):
-        return f"a vectorized layout needs row-major V and pages of a multiple of {p.vector} tokens for {p.dtype}"
-    if p.vlayout == "col" and (p.page_size > 1 or p.storage != "separate"):
-        return "column-major V has page size 1 and a pool of its own"
-    if (p.dtype == "fp8bf16") != (p.qscale != "no"):
-        return "fp8bf16 needs a qscale, other dtypes have none"
-    scales = (*p.k_page_scales, *p.v_page_scales)
-    if scales and (p.qscale != "kv_blockscale" or p.page_order in ("shared", "repeated") or min(scales) <= 0):
-        return "page scales are positive, and for block scales of pages of a sequence's own"
-    if p.values == "peaks" and (p.qscale != "no" or p.page_order in ("shared", "repeated")):
-        return "peaks are for tokens of a sequence's own, in a dtype that holds them without a scale"
-    if p.mask == "no" and (p.window_left, p.window_right, p.sink_size) != (-1, -1, 0):
-        return "a window or sink tokens need a mask"
-    if p.pool_pages and p.page_order not in ("shared", "repeated"):
-        total = sum(map(p.pages_of, range(p.batch)))
-        if p.pool_pages < total:
-            return f"a pool of {p.pool_pages} pages can't hold the {total} pages of the sequences"
-    if "freed_pages" in p.checks and (why := _freed_pages_complaint(p)):
-        return why
-    if p.placement == "low" and (size := 2 * p.pool_pages * page_elements(p, "k") * p.element_bytes) > _BELOW_4_GB:
-        return f"pools of {size} bytes don't fit below 4 GiB beside the program"
-    if not 0 <= p.p_drop < 1 or p.logits_soft_cap < 0 or p.sink_size < 0:
-        return "p_drop must be in [0, 1), logits_soft_cap and sink_size not negative"
-    return None
+    def stride(self, tensor: str) -> Strides:
+        """The strides of q, k, v, o, lse, bias or randval: as given, or contiguous."""
+        return dict(self.strides).get(tensor) or self._contiguous(tensor)
 
+    def _contiguous(self, tensor: str) -> Strides:
+        if tensor in ("lse", "bias", "randval"):
+            row = 1 if tensor == "lse" else self.seqlen_k
+            head = self.head_rows * row
+            return Strides(self.nhead_q * head if self.mode == "batch" else 0, head, row)
+        heads, hdim, length = self.extent(tensor)
+        if tensor in ("k", "v") and self.page_size:
+            page = length * heads * hdim
+            if self.kv_layout == "vectorized":
+                return Strides(page, length * hdim, self.vector if tensor == "k" else hdim)
+            return Strides(page, hdim, heads * hdim)
+        return self.contiguous(heads, hdim, length)
 
-def _freed_pages_complaint(p: Problem) -> str | None:
-    if "nan_canary" in p.checks:
-        return "freed_pages maps no page that nan_canary could fill with NaN"
-    sizes = {page_elements(p, tensor) * p.element_bytes for tensor in ("k", "v")}
-    if p.storage != "separate" or p.vlayout == "col" or any(size % _MAPPED_BYTES for size in sizes):
-        return f"freed_pages needs pools of their own with pages of a multiple of {_MAPPED_BYTES} bytes"
-    return None
+    def contiguous(self, heads: int, hdim: int, length: int) -> Strides:
+        """Of a tensor without gaps and pages, with ``length`` rows of a sequence."""
+        if self.mode == "group":
+            return Strides(0, hdim, heads * hdim)
+        if self.layout == "BHSD":
+            return Strides(heads * length * hdim, length * hdim, hdim)
+        return Strides(length * heads * hdim, hdim, heads * hdim)
 
-
-def page_elements(problem: Problem, tensor: str) -> int:
-    """Elements from one page to the next of tensor ``k`` or ``v``: the page stride."""
-    row = problem.page_size * problem.nhead_k
-    if problem.storage == "interleaved":
-        return row * (problem.hdim_q + problem.hdim_v)
-    own = row * (problem.hdim_q if tensor == "k" else problem.hdim_v)
-    return 2 * own if problem.storage == "gaps" else own
+    def extent(self, tensor: str) -> tuple[int, int, int]:
+        """Heads, elements of a head, and rows of a sequence (of a page; of all sequences in group mode)."""
+        ours = tensor in ("q", "o")
+        heads = self.nhead_q if ours else self.nhead_k
+        hdim = self.hdim_q if tensor in ("q", "k") else self.hdim_v
+        if not ours and self.page_size:
+            return heads, hdim, self.page_size
+        if self.mode == "group":
+            return heads, hdim, self.rows_q if ours else self.rows_k
+        return heads, hdim, self.seqlen_q if ours else self.seqlen_k
 
 
 def needed(problem: Problem) -> dict[str, frozenset[Any]]:
@@ -274,7 +239,7 @@ def loads(problem: Problem) -> tuple[str, ...]:
     p = problem
     if p.page_size >= _KN0:
         return ("bload",)
-    pool = p.pool_pages * max(page_elements(p, "k"), page_elements(p, "v")) * p.element_bytes
+    pool = p.pool_pages * max(p.page_elements("k"), p.page_elements("v")) * p.element_bytes
     return ("gload",) if pool > 2**31 - 1 else ("bload", "gload")
 
 
@@ -308,9 +273,8 @@ def launch_seqlen_k(problem: Problem) -> int:
     The kernel itself takes each length from the table. A multiple of kN0 = 128 promises that all of them are, so
     ragged lengths must not give one.
     """
-    longest = max(problem.seqlens_k)
-    whole = all(length and length % 128 == 0 for length in problem.seqlens_k)
-    return longest if whole or longest % 128 else longest + 1
+    longest = problem.seqlen_k
+    return longest if longest % 128 or (longest and not problem.ragged) else longest + 1
 
 
 def serves(key: Key, problem: Problem) -> bool:
@@ -394,13 +358,13 @@ def mask_corner(problem: Problem, seqlen_q: int, seqlen_k: int) -> tuple[int, in
     return 1 + left - shift, 1 + right + shift
 
 
-def wave_instructions(problem: Problem) -> int:
-    """About how many wave-instructions all launches of the problem take: the emulator's cost.
+def launch_instructions(problem: Problem) -> int:
+    """About how many wave-instructions one launch takes.
 
     A step of 64 x 128 scores at head dim 128 takes 4 waves some 400 instructions each, a workgroup 3000 besides.
     """
     steps = groups = 0
-    for seqlen_q, seqlen_k in zip(problem.seqlens_q, problem.seqlens_k, strict=True):
+    for seqlen_q, seqlen_k in problem.lengths:
         y, x = mask_corner(problem, seqlen_q, seqlen_k)
         for top in range(0, seqlen_q, 64):
             begin, end = (0, seqlen_k)
@@ -408,35 +372,4 @@ def wave_instructions(problem: Problem) -> int:
                 begin, end = max(top - y + 1, 0) // 128 * 128, min(top + 63 + x, seqlen_k)
             steps += max(-(-(end - begin) // 128), 0)
             groups += 1
-    launches = 1 + sum(check in (*PAIRWISE, "v3_off") for check in problem.checks)
-    one = steps * 1600 * max(problem.hdim_q, 128) // 128 + groups * 3000
-    return launches * problem.nhead_q * one if problem.expect == "ok" else 0
-
-
-def counterpart(problem: Problem, check: str, sequence: int = -1) -> Problem:
-    """The problem whose launch must give the same bits; ``batch_invariance`` takes one ``sequence`` alone.
-
-    Compare with the same kernel named at launch: another batch may make dispatch choose another tile.
-
-    Raises:
-        KeyError: the check compares nothing.
-    """
-    changes: dict[str, dict[str, Any]] = {
-        "repeat_bitwise": {},
-        "identity_vs_scrambled": {
-            "page_order": "identity" if problem.page_order != "identity" else "scrambled",
-            "pool_pages": 0,
-        },
-        "linear_vs_vectorized": {"kv_layout": "linear" if problem.kv_layout == "vectorized" else "vectorized"},
-        "sglang_vs_vllm": {"kv_table": "sglang" if problem.kv_table == "vllm" else "vllm"},
-        "paged_vs_contiguous": {
-            **{"page_size": 1, "kv_layout": "linear", "kv_table": "sglang", "page_order": "identity", "pool_pages": 0},
-        },
-        "exact_vs_padded": {"table_end": "zeros" if problem.table_end == "exact" else "exact"},
-        "batch_invariance": {
-            "seqlens_q": (problem.seqlens_q[sequence],),
-            "seqlens_k": (problem.seqlens_k[sequence],),
-            "sequence_ids": (problem.ids[sequence],),
-        },
-    }
-    return dataclasses.replace(problem, name=f"{problem.name}~{check}", **changes[check])
+    return problem.nhead_q * (steps * 1600 * max(problem.hdim_q, 128) // 128 + groups * 3000)

@@ -20,7 +20,7 @@ from typing import Any
 from ckpm.base.errors import ProblemError, UnknownSuiteError, UnknownTierError
 from ckpm.base.tablefile import Field, load
 from ckpm.matrix.dialects import TABLES
-from ckpm.matrix.problems.problem import CHOICES, SUITES, TIERS, Problem, complaint, page_elements
+from ckpm.matrix.problems.case import CHOICES, SUITES, TIERS, SuiteCase, complaint
 
 FOLDER = TABLES / "problems"
 _INTEGERS = (
@@ -31,7 +31,7 @@ _FLAGS = ["sink_logits", "alibi_per_batch", "lse", "store_randval"]
 _NUMBERS = ["logits_soft_cap", "p_drop", "scale"]
 _COMPOSITES = ["lengths", "heads", "hdim", "window", "pool_bytes", "q_range", "kv_range", "checks", "also_check"]
 _LISTS = ("k_page_scales", "v_page_scales")  # of numbers
-# of a case's values, those that are a Problem's as they are
+# of a case's values, those that are a SuiteCase's as they are
 _PLAIN = frozenset((*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS, *_LISTS))
 FIELDS = (*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS, *_LISTS, *_COMPOSITES)
 
@@ -65,7 +65,7 @@ class Step:
     fields: Mapping[str, Any]
 
 
-def problems(suite: str, tier: str = "smoke") -> tuple[Problem, ...]:
+def problems(suite: str, tier: str = "smoke") -> tuple[SuiteCase, ...]:
     """The cases of a suite that a tier runs, in the table's order.
 
     Raises:
@@ -79,7 +79,7 @@ def problems(suite: str, tier: str = "smoke") -> tuple[Problem, ...]:
     return tuple(itertools.chain.from_iterable(_suite(suite, name) for name in TIERS[: TIERS.index(tier) + 1]))
 
 
-def find(name: str) -> Problem:
+def find(name: str) -> SuiteCase:
     """The problem of that name, as results and ``--reproduce`` write it.
 
     Raises:
@@ -94,12 +94,12 @@ def find(name: str) -> Problem:
 
 
 @functools.cache
-def _suite(suite: str, tier: str) -> tuple[Problem, ...]:
+def _suite(suite: str, tier: str) -> tuple[SuiteCase, ...]:
     """The cases that a tier adds to the smaller ones."""
     return read(FOLDER / f"{suite}.yaml", suite, tier)
 
 
-def read(file: Path, suite: str, tier: str) -> tuple[Problem, ...]:
+def read(file: Path, suite: str, tier: str) -> tuple[SuiteCase, ...]:
     """The cases of one tier alone of a table. Raises TableError."""
     table = load(file)
     table.allow(("suite", "defaults", "groups"))
@@ -107,7 +107,7 @@ def read(file: Path, suite: str, tier: str) -> tuple[Problem, ...]:
         raise table.get("suite").fail(f"must be {suite}, the file's name")
     defaults = table.find("defaults")
     base = {} if defaults is None else _fields(defaults)
-    by_name: dict[str, Problem] = {}
+    by_name: dict[str, SuiteCase] = {}
     for group, field in table.get("groups").mapping().items():
         field.allow(("tier", "why", "set", "axes", "drop", "picks"))
         own = field.get("tier").text()
@@ -128,7 +128,7 @@ def read(file: Path, suite: str, tier: str) -> tuple[Problem, ...]:
 
 def _expand(
     prefix: str, group: Field, base: Mapping[str, Any], picks: Mapping[str, Condition], tier: str
-) -> Iterator[Problem]:
+) -> Iterator[SuiteCase]:
     """The group's cases of one tier: what its pick names, or, of its own tier, what no pick names."""
     group.get("why").text()
     fixed = group.find("set")
@@ -282,7 +282,7 @@ def _side_word(side: int | tuple[int, ...] | range) -> str:
     return "_".join(map(str, side)) if isinstance(side, tuple) else str(side)
 
 
-def _problem(group: Field, name: str, tier: str, values: Mapping[str, Any]) -> Problem:
+def _problem(group: Field, name: str, tier: str, values: Mapping[str, Any]) -> SuiteCase:
     plain: dict[str, Any] = {field: value for field, value in values.items() if field in _PLAIN}
     plain.setdefault("seed", int.from_bytes(hashlib.sha256(name.encode()).digest()[:3], "big"))
     for field in ("q_range", "kv_range", "checks"):
@@ -300,9 +300,9 @@ def _problem(group: Field, name: str, tier: str, values: Mapping[str, Any]) -> P
     if "lengths" in values:
         plain["seqlens_q"], plain["seqlens_k"] = _sequences(values["lengths"], place)
     suite, _, group_name = place.partition("/")
-    problem = Problem(name=name, suite=suite, tier=tier, group=group_name, **plain)
+    problem = SuiteCase(name=name, suite=suite, tier=tier, group=group_name, **plain)
     if "pool_bytes" in values:
-        stride = page_elements(problem, "k") * problem.element_bytes
+        stride = problem.page_elements("k") * problem.element_bytes
         problem = dataclasses.replace(problem, pool_pages=-(-values["pool_bytes"] // stride))
     if reason := complaint(problem):
         raise group.fail(f"{name}: {reason}. Mend the group or drop the case.")

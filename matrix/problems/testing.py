@@ -18,7 +18,7 @@ from typing import Any
 from ckpm.base.errors import UnknownTierError, UsageError
 from ckpm.base.tablefile import Field, load
 from ckpm.matrix.dialects import TABLES
-from ckpm.matrix.problems.problem import TIERS
+from ckpm.matrix.problems.case import TIERS
 
 FILE = TABLES / "testing.yaml"
 DIRECTIONS = ("fwd", "bwd")

@@ -17,7 +17,7 @@ from ckpm.bench.measure import performance_problems
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import check_built_arch
 from ckpm.matrix.options import DEFAULT_ARCH
-from ckpm.matrix.problems.problem import TIERS
+from ckpm.matrix.problems.case import TIERS
 from ckpm.reports.gates.references import beside
 from ckpm.reports.gates.statistics import read_settings
 from ckpm.reports.junit.write import write_gate

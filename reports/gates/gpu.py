@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ckpm.attention.launch.buffers import prepare
-from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.buffers import Prepared, prepare
+from ckpm.attention.launch.c_abi import Launch, Library, Status
 from ckpm.attention.launch.device import Device
-from ckpm.attention.launch.launching import arguments, check, uploaded, v3_turned_off
+from ckpm.attention.launch.launching import check, plan_of, uploaded
+from ckpm.attention.launch.plan import Plan
 from ckpm.bench.measure import identity_facts, keys_of, manifest_of
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
-from ckpm.matrix.problems.problem import Problem, measured, serving
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import measured, serving
 from ckpm.reports.errors import GateError
 from ckpm.reports.gates.comparing import BUILT
 from ckpm.reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
@@ -38,15 +38,17 @@ class Side:
     file_facts: Mapping[str, str]  # what the file is, as ckpm.bench.measure.identity_facts says it
     v3: bool | None = None
 
-    def serves(self, problem: Problem) -> bool:
+    def serves(self, problem: SuiteCase) -> bool:
         return bool(serving(self.keys, problem))
 
-    def named(self, problem: Problem) -> str | None:
-        """The kernel to name at launch; None leaves the choice to dispatch."""
-        return measured(self.keys, problem)
+    def plan(self, device: Device, prepared: Prepared) -> Plan:
+        """The plan of a case, of the kernel that must be named or of dispatch's; V2's with V3 turned off."""
+        if self.v3 is False:
+            prepared = dataclasses.replace(prepared, posed=dataclasses.replace(prepared.posed, v3="off"))
+        return plan_of(device, self.library, prepared, measured(self.keys, prepared.problem))
 
 
-def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[Problem], settings: Settings) -> Gate:
+def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[SuiteCase], settings: Settings) -> Gate:
     """Time every problem that both libraries serve; one that the candidate no longer serves is a regression.
 
     Raises:
@@ -73,25 +75,26 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
 
 
 def _timed(
-    device: Device, baseline: Side, candidate: Side, problem: Problem, settings: Settings
+    device: Device, baseline: Side, candidate: Side, problem: SuiteCase, settings: Settings
 ) -> tuple[Samples, Samples]:
     """Samples with a warm cache, and with a cold one."""
     prepared = prepare(problem, device.arch)
     check(prepared)
     sides = {"baseline": baseline, "candidate": candidate, "again": baseline}
-    with uploaded(device, prepared) as memory:
-        given = arguments(prepared, memory)
+    plans = {arm: one.plan(device, prepared) for arm, one in sides.items()}
+    with uploaded(device, prepared.buffers) as memory:
+        given = prepared.addresses(memory)
         filler = device.hip.malloc(settings.cold_bytes)
         try:
 
             def warm(arm: str) -> float:
-                again = given.replace(warmup=1, repeat=settings.launches)
-                return _launched(device, sides[arm], problem, again)
+                launch = plans[arm].launch(given, warmups=1, repeats=settings.launches)
+                return _microseconds(device, sides[arm], problem, launch)
 
             def cold(arm: str) -> float:
                 device.hip.fill(filler, 0)
                 device.hip.synchronize()
-                return _launched(device, sides[arm], problem, given.replace(warmup=0, repeat=1))
+                return _microseconds(device, sides[arm], problem, plans[arm].launch(given, repeats=1))
 
             return _rounds(problem.name, WARM, warm, settings), _rounds(problem.name, COLD, cold, settings)
         finally:
@@ -109,10 +112,8 @@ def _rounds(subject: str, metric: str, launch: Callable[[str], float], settings:
     return Samples(subject=subject, metric=metric, **{arm: tuple(times) for arm, times in taken.items()})
 
 
-def _launched(device: Device, side: Side, problem: Problem, given: Any) -> float:
+def _microseconds(device: Device, side: Side, problem: SuiteCase, launch: Launch) -> float:
     """Microseconds of one launch, the mean if it is repeated. Raises GateError."""
-    with v3_turned_off() if side.v3 is False else nullcontext():
-        launch = side.library.launch(given, side.named(problem))
     fault = device.fault()
     if fault or launch.status != Status.OK:
         raise GateError(f"{problem.name}: {side.library.path}: {fault.message if fault else launch.message}")
@@ -139,7 +140,7 @@ def versions(device: Device, path: Path) -> tuple[Side, Side]:
     return dataclasses.replace(whole, keys=v2, v3=False), dataclasses.replace(whole, keys=v3, v3=True)
 
 
-def served(baseline: Side, candidate: Side, problems: Sequence[Problem]) -> list[Problem]:
+def served(baseline: Side, candidate: Side, problems: Sequence[SuiteCase]) -> list[SuiteCase]:
     """The problems that both serve, whichever they ask for: what V3 doesn't serve it has not lost.
 
     Raises:
@@ -158,7 +159,7 @@ def _told_apart(baseline: Side, candidate: Side) -> dict[str, str]:
     return {V3_AGAINST_V2: "the baseline is the candidate's library with V3 turned off"}
 
 
-def _lost(problem: Problem) -> Row:
+def _lost(problem: SuiteCase) -> Row:
     return Row(
         gate=GATE,
         subject=problem.name,

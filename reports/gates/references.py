@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.base.tablefile import Field, load
-from ckpm.matrix.problems.problem import CHOICES, Problem
+from ckpm.matrix.problems.case import CHOICES, SuiteCase
 from ckpm.reports.gates.statistics import WARM
 from ckpm.reports.problems import flops, known_problems
 from ckpm.reports.verdicts import Gate, Row
@@ -54,7 +54,7 @@ class Shape:
     kv_layout: str | None = None
     logits_soft_cap: float = 0.0
 
-    def is_of(self, problem: Problem) -> bool:
+    def is_of(self, problem: SuiteCase) -> bool:
         p = problem
         return (
             set(p.seqlens_q) == set(p.seqlens_k) == {self.seqlen}
@@ -134,7 +134,7 @@ def beside(gate: Gate) -> list[Beside]:
     return comparisons
 
 
-def _measured(metric: str, row: Row, problem: Problem) -> float | None:
+def _measured(metric: str, row: Row, problem: SuiteCase) -> float | None:
     if not row.candidate or row.unit != "us":
         return None
     if metric == "time_ratio":

@@ -16,8 +16,8 @@ from ckpm.attention.sweeps.stored.record import Results as Benchmark
 from ckpm.attention.timing.record import Timings
 from ckpm.base.results import LIBRARY_SHA256, Case, Results
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
+from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger
-from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES
 from ckpm.reports.errors import NothingToReportError, OrphanResultsError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.budgets import Budgets, read_budgets

@@ -15,7 +15,7 @@ from ckpm.base.errors import NameSyntaxError, UnknownDialectError, UsageError
 from ckpm.base.files import write_atomically
 from ckpm.bench.measure import compulsory_bytes
 from ckpm.matrix.export import to_csv
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.errors import ManifestError
 from ckpm.reports.page.inputs import Inputs, LibraryResults, measured_seconds
 from ckpm.reports.problems import flops, known_problems
@@ -90,7 +90,7 @@ def rows(inputs: Inputs) -> list[dict[str, Any]]:
     return table
 
 
-def _problem(problem: Problem) -> dict[str, Any]:
+def _problem(problem: SuiteCase) -> dict[str, Any]:
     return {
         "problem_name": problem.name,
         "batch": problem.batch,
@@ -115,7 +115,7 @@ def _kernel(library: LibraryResults, name: str) -> dict[str, Any]:
     }
 
 
-def _measured(problem: Problem, seconds: float | None) -> dict[str, float | None]:
+def _measured(problem: SuiteCase, seconds: float | None) -> dict[str, float | None]:
     if seconds is None:
         return dict.fromkeys(MEASURED_COLUMNS)
     return {

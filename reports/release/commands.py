@@ -17,8 +17,8 @@ from ckpm.kernels.code.toolchains import CHOICES, Toolchain, detect
 from ckpm.kernels.library.request import PROJECT
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.dialects import check_built_arch, check_upstream
+from ckpm.matrix.problems.case import TIERS
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger
-from ckpm.matrix.problems.problem import TIERS
 from ckpm.reports.errors import ArchiveError, DirtyError
 from ckpm.reports.release.bundle import names
 from ckpm.reports.release.bundle.archive import unpack

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ckpm.attention.timing.record import Timed
-from ckpm.matrix.problems.problem import Problem, mask_corner
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import mask_corner
 from ckpm.reports.gates.model import Machine, machines
 from ckpm.reports.gates.references import read_references
 from ckpm.reports.problems import flops, known_problems
@@ -54,7 +55,7 @@ def _cycles(one: Timed, machine: Machine, mean: float) -> float:
     return max(one.cycles, one.launched * mean * one.cycles / one.resident / machine.compute_units)
 
 
-def _lengths(problem: Problem, rows: int) -> list[int]:
+def _lengths(problem: SuiteCase, rows: int) -> list[int]:
     """Keys that each tile of queries of one head goes through."""
     lengths = []
     for q, k in zip(problem.seqlens_q, problem.seqlens_k, strict=True):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ckpm.attention.timing.record import Timed, Timings
 from ckpm.bench.measure import performance_problems
 from ckpm.matrix.keys import V3_PIPELINE
-from ckpm.matrix.problems.problem import TIERS, Problem
+from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.reports.gates.references import Reference, read_references
 from ckpm.reports.gates.statistics import WARM
 from ckpm.reports.problems import flops
@@ -124,7 +124,7 @@ def version_of(one: Timed) -> str:
     return "V3" if f"_{V3_PIPELINE}_" in one.kernel else "V2"
 
 
-def _measured(gate: Gate, problem: Problem) -> Pair | None:
+def _measured(gate: Gate, problem: SuiteCase) -> Pair | None:
     """Times with a warm cache; the baseline is V2. The emulator's are no GPU's."""
     for row in gate.rows:
         if gate.provenance.get("gpu", "").startswith("emulated") or (row.subject, row.metric) != (problem.name, WARM):

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.launch.backward.launching import BwdOutcome
+from ckpm.attention.launch.backward_launching import BwdOutcome, run_backward
 from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode, encode
-from ckpm.attention.launch.hip_api import HipApi
-from ckpm.kernels.families.backward.problems import BackwardRequest
-from ckpm.kernels.families.libraries import host
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites import fwd_cases
 from ckpm.suites.backward.reference import Backward, comparisons, gradients
 from ckpm.suites.checks import foreign_random_values, uneven_dropout
@@ -39,7 +37,7 @@ class Given:
     random_values: tuple[Bytes, ...] | None
 
 
-def given(p: Problem, arch: str = "gfx950") -> Given:
+def given(p: SuiteCase, arch: str = "gfx950") -> Given:
     """Random numbers, and what a forward pass makes of them, stored as it stores them."""
     bits = fwd_cases.tensors(p, arch)
     inputs = fwd_cases.inputs(p, bits, arch)
@@ -71,21 +69,22 @@ def compared(data: Given, outcome: BwdOutcome, arch: str = "gfx950") -> tuple[Co
     return comparisons(gradients(data.backward, data.random_values), got)
 
 
-def run_case(request: BackwardRequest, hip: HipApi, library: Library, arch: str) -> Ended:
+def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
     """Launch what dispatch chooses and compare. Raises ProblemError, HipError.
 
     Outputs that must not depend on the order of waves leave out dQ if workgroups add to it in any order.
     """
-    data = given(request.problem, arch)
-    outcome: BwdOutcome = host(library.family).launch(hip, library, request, data.tensors)
-    if outcome.launch.status != Status.OK:
-        return Ended(launch=outcome.launch)
+    arch = device.arch
+    data = given(case, arch)
+    outcome = run_backward(device, library, case, data.tensors)
+    if outcome.fault or outcome.launch.status != Status.OK:
+        return Ended(launch=outcome.launch, fault=outcome.fault)
     found = compared(data, outcome, arch)
     stored = outcome.random_values
-    dropped = [] if stored is None else uneven_dropout(request.problem, stored)
-    foreign = [] if stored is None else foreign_random_values(request.problem, stored)
+    dropped = [] if stored is None else uneven_dropout(case, stored)
+    foreign = [] if stored is None else foreign_random_values(case, stored)
     outputs = [outcome.dk, outcome.dv, outcome.d.view(np.uint32)]
-    outputs += [outcome.dq] if request.deterministic else []
+    outputs += [outcome.dq] if case.deterministic else []
     outputs += [] if outcome.dbias is None else [outcome.dbias]
     return Ended(
         launch=outcome.launch,

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.launch.buffers import Inputs
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.reference import Bytes, Floats, keep_threshold, scaled_scores, visible
 from ckpm.suites.tolerances import HOEFFDING, ROUNDING, Comparison, Rounding, U, compare
 
@@ -84,7 +84,7 @@ def gradients(backward: Backward, random_values: Sequence[Bytes] | None = None) 
     return found
 
 
-def _zeros(p: Problem) -> dict[str, Floats]:
+def _zeros(p: SuiteCase) -> dict[str, Floats]:
     tokens, keys = sum(p.seqlens_q), sum(p.seqlens_k)
     return {
         "dq": np.zeros((tokens, p.nhead_q, p.hdim_q)),
@@ -170,7 +170,7 @@ class _Head:
         return scale * value, np.where((np.abs(error) @ size) == 0, 0.0, tolerance)
 
 
-def _weight_error(p: Problem, sizes: Floats, added: Floats, lse: Floats) -> Floats:
+def _weight_error(p: SuiteCase, sizes: Floats, added: Floats, lse: Floats) -> Floats:
     """The largest relative error of P before it is stored: [query, key]."""
     argument = (p.hdim_q + 12) * U * sizes + 6 * U * added + 6 * U * (lse + 1)
     error: Floats = np.expm1(argument) + 4 * U

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from ckpm.attention.launch.buffers import Inputs, Prepared, read
 from ckpm.attention.launch.encodings import bits_type, decode
-from ckpm.matrix.problems.problem import Problem, mask_corner
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import mask_corner
 from ckpm.suites.philox import drawn
 from ckpm.suites.reference import Expected, Floats, attention, visible
 
@@ -73,7 +74,7 @@ def computed(prepared: Prepared, rows: int, hdim: int, reading: Reading) -> Comp
     return whole
 
 
-def _blocks(p: Problem, rows: int) -> Iterator[tuple[int, slice, int, int]]:
+def _blocks(p: SuiteCase, rows: int) -> Iterator[tuple[int, slice, int, int]]:
     """(sequence, its tokens among all, first and last query) of each tile of queries."""
     start = 0
     for sequence, length in enumerate(p.seqlens_q):
@@ -114,7 +115,7 @@ def _attention(inputs: Inputs) -> Expected:
     return attention(inputs, drawn(inputs.problem) if inputs.problem.p_drop else None)
 
 
-def _keys_of(p: Problem, sequence: int, begin: int, end: int) -> tuple[int, int]:
+def _keys_of(p: SuiteCase, sequence: int, begin: int, end: int) -> tuple[int, int]:
     """The keys that a block of queries goes through: from the start of a step to the last that its last query sees.
 
     Source: CK's block_masking.hpp, GetTileRangeAlongX.

@@ -14,7 +14,7 @@ import numpy as np
 from ckpm.attention.launch.buffers import Prepared
 from ckpm.attention.launch.launching import Outcome
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.philox import drawn
 from ckpm.suites.reference import Expected, attention, visible
 from ckpm.suites.signatures.reading import KEYS_OF_A_STEP, Computed, Reading, computed, exactly
@@ -135,12 +135,12 @@ def _pool_end(outcome: Outcome) -> str:
     return f"no range of a buffer resource ends behind a pool of {p.name} by a head's offset"
 
 
-def _without_the_last_page(problem: Problem) -> Problem:
+def _without_the_last_page(problem: SuiteCase) -> SuiteCase:
     return dataclasses.replace(problem, page_order="identity")  # the pool's first pages
 
 
 # name -> which fault it is, and the problem without what leads to it (None: nothing else can be launched)
-FAULTS: Mapping[str, tuple[Callable[[Outcome], str], Callable[[Problem], Problem | None]]] = {
+FAULTS: Mapping[str, tuple[Callable[[Outcome], str], Callable[[SuiteCase], SuiteCase | None]]] = {
     "table_is_read_past_its_end": (_table_end, lambda problem: dataclasses.replace(problem, table_end="zeros")),
     "bytes_are_stored_past_lds": (_lds_end, lambda problem: None),
     # then the last pages of the pool are nobody's

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 from random import Random
 from typing import Any
@@ -18,10 +17,10 @@ from ckpm.attention.backward.reference import gradients
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.errors import NoKernelError
 from ckpm.attention.launch.device import Device
-from ckpm.attention.plan import Timing
-from ckpm.attention.problems.problem import Problem
-from ckpm.attention.problems.shapes import to_table_problem
+from ckpm.attention.launch.plan import Timing
 from ckpm.attention.registry import Registry
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import Problem
 from ckpm.suites.philox import drawn
 from tests.attention.calls import Call, Floats, contiguous, numbers
 
@@ -72,11 +71,12 @@ def check(call: Call, over: Dispatcher, problem: Problem, **options: Any) -> Bac
 
 
 def bytes_of(problem: Problem, lengths: list[tuple[int, int]]) -> list[NDArray[np.uint8]]:
-    table = dataclasses.replace(
-        to_table_problem(problem), seqlens_q=tuple(sq for sq, _ in lengths), seqlens_k=tuple(sk for _, sk in lengths),
-        seed=problem.dropout_seed, dropout_offset=problem.dropout_offset,
+    case = SuiteCase(
+        name="", suite="", tier="", group="", seqlens_q=tuple(sq for sq, _ in lengths), mode=problem.mode,
+        seqlens_k=tuple(sk for _, sk in lengths), nhead_q=problem.nhead_q, nhead_k=problem.nhead_k,
+        p_drop=problem.p_drop, seed=problem.dropout_seed, dropout_offset=problem.dropout_offset,
     )  # fmt: skip
-    return list(drawn(table))
+    return list(drawn(case))
 
 
 def posed(call: Call, **changes: Any) -> Problem:

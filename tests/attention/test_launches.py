@@ -19,7 +19,7 @@ from ckpm.attention.familiar.aiter import mha_batch_prefill_func
 from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode, encode
-from ckpm.attention.plan import Timing
+from ckpm.attention.launch.plan import Timing
 from ckpm.attention.registry import Registry
 from ckpm.attention.tuning import Measurement, TuningDatabase
 from ckpm.suites.appendkv_cases import appending, differences

@@ -20,7 +20,7 @@ from ckpm.docker.images import images
 from ckpm.kernels.cli import parser as kernels_parser
 from ckpm.matrix.cli import parser as matrix_parser
 from ckpm.matrix.dialects import check_arch, dialect, upstreams
-from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES, TIERS
+from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from ckpm.reports.cli import parser as reports_parser
 from ckpm.suites.cli import parser as gpu_parser
 from ckpm.workflows.cli import parser as workflows_parser

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,29 @@ import numpy as np
 from rich.console import Console
 
 from ckpm.attention.launch.c_abi import Status
+from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.fwd_launching import FwdOutcome
+from ckpm.attention.launch.hip_api import HipApi
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.request import LIBRARY, Request
 from ckpm.kernels.upstream.trees import locate
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection
 from ckpm.suites.fwd_cases import comparisons
 from ckpm.suites.fwd_cases import tensors as tensors
+from ckpm_emulator.device import EmulatedGpu
 
 CHECKS = dict.fromkeys(("poison", "poison_memory", "late_loads", "lds_races"), True)
+
+
+def around(device: EmulatedGpu) -> EmulatedDevice:
+    """The device of launches, over the emulator that a test's process has already."""
+    made = EmulatedDevice.__new__(EmulatedDevice)
+    made._device, made._options, made.arch = device, device.options, device.options.arch
+    made.hip = HipApi(ctypes.CDLL(None), device.last_error)
+    return made
 
 
 def build(work: Path, families: tuple[str, ...], where: str, tier: str = "smoke") -> Path:
@@ -39,16 +51,16 @@ def build(work: Path, families: tuple[str, ...], where: str, tier: str = "smoke"
 
 def problem(
     seqlen_q: int, seqlen_k: int, nhead_q: int, nhead_k: int, causal: bool, *, batch: int = 1, lse: bool = False
-) -> Problem:
+) -> SuiteCase:
     """bf16 with head dim 128 in batch mode."""
     mask: dict[str, Any] = {"mask": "bottom_right", "window_right": 0} if causal else {}
-    return Problem(
+    return SuiteCase(
         name="fwd", suite="batch-prefill", tier="full", group="fwd", mode="batch", seqlens_q=(seqlen_q,) * batch,
         seqlens_k=(seqlen_k,) * batch, nhead_q=nhead_q, nhead_k=nhead_k, lse=lse, **mask,
     )  # fmt: skip
 
 
-def compared(p: Problem, bits: dict[str, np.ndarray], outcome: FwdOutcome) -> None:
+def compared(p: SuiteCase, bits: dict[str, np.ndarray], outcome: FwdOutcome) -> None:
     """O, and LSE if there is one, are as near to the reference as rounding leaves them."""
     assert outcome.launch.status == Status.OK, outcome.launch
     assert (outcome.lse is not None) == p.lse

@@ -18,18 +18,18 @@ from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device, choose
 from ckpm.attention.launch.launching import run_problem
-from ckpm.matrix.problems.problem import Problem, wave_instructions
+from ckpm.matrix.problems.case import SuiteCase, wave_instructions
 from ckpm.matrix.problems.tables import problems
 
 ARCH, MOST = "gfx950", 300_000  # wave-instructions of a problem: one with the checks on takes seconds
 COUNT = 8
 
 
-def chosen() -> Iterator[Problem]:
+def chosen() -> Iterator[SuiteCase]:
     return itertools.islice((p for p in problems("batch-prefill") if 0 < wave_instructions(p) < MOST), COUNT)
 
 
-def ended(device: Device, library: Library, problem: Problem) -> dict[str, Any]:
+def ended(device: Device, library: Library, problem: SuiteCase) -> dict[str, Any]:
     """The outcome of a problem in plain values."""
     device.restart_addresses()
     outcome = run_problem(device, library, prepare(problem, ARCH))

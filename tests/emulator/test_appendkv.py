@@ -6,7 +6,6 @@ in float64, within bf16's rounding) and V_new, and all others what they held.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,13 @@ import numpy as np
 import pytest
 
 from ckpm.attention.launch import appendkv_harness, fwd_harness
-from ckpm.attention.launch.appendkv_launching import fields, run_append
+from ckpm.attention.launch.appendkv_launching import pose, run_append
 from ckpm.attention.launch.c_abi import Status, load
-from ckpm.attention.launch.hip_api import HipApi
 from ckpm.base.errors import LibraryError, ProblemError
 from ckpm.suites.appendkv_cases import appending, differences
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, build
+from tests.emulator.emulator_fwd import CHECKS, around, build
 
 # each rotary embedding with both caches: padded everywhere over pages, whole tiles of Q over a contiguous cache
 WHERE = "(key.pad == 'psskddv') == key.paged_kv"
@@ -51,7 +49,7 @@ CASES["pskd_half"] |= {"rotary_dim": 32, "causal": False}
 def test_new_rows_are_appended_and_nothing_else_is_written(device: EmulatedGpu, library: Path, kernel: str) -> None:
     append = appending(**CASES[kernel])
     device.load_library(library)
-    opened, hip = load(library, appendkv_harness.AppendKvArguments), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, appendkv_harness.AppendKvArguments), around(device)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_appendkv", "ck-2025-11", 6)
     first = run_append(hip, opened, append)
     assert first.launch.status == Status.OK, first.launch
@@ -68,7 +66,7 @@ def test_a_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path
     """The comparison fails for what it must: each error is planted in what is expected."""
     append = appending(**CASES["psskddv_half_pagedkv"])
     device.load_library(library)
-    opened, hip = load(library, appendkv_harness.AppendKvArguments), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, appendkv_harness.AppendKvArguments), around(device)
     found = run_append(hip, opened, append)
     assert append.cos is not None
     assert append.sin is not None
@@ -97,7 +95,7 @@ def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) ->
     """Over a contiguous cache only whole tiles of Q have a kernel here; memory stays as it was."""
     append = appending(seqlen_q=63, seqlens_k=(3,), seqlen_knew=1)
     device.load_library(library)
-    opened, hip = load(library, appendkv_harness.AppendKvArguments), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, appendkv_harness.AppendKvArguments), around(device)
     outcome = run_append(hip, opened, append)
     assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
     assert np.array_equal(outcome.k, append.k)
@@ -161,4 +159,4 @@ def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, libra
 )
 def test_what_the_c_abi_can_t_see_is_refused_before(changes: dict[str, Any], output: str) -> None:
     with pytest.raises(ProblemError, match=output):
-        fields(dataclasses.replace(appending(**CASES["psskddv_half_pagedkv"]), **changes))
+        pose(dataclasses.replace(appending(**CASES["psskddv_half_pagedkv"]), **changes), "gfx950")

@@ -5,7 +5,6 @@ Three kernels, one after the other, against float64 gradients; then defects of a
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.attention.launch.backward.harness import BwdArguments
-from ckpm.attention.launch.backward.launching import BwdOutcome, run_backward
+from ckpm.attention.launch.backward_launching import BwdOutcome, run_backward
+from ckpm.attention.launch.bwd_harness import BwdArguments
 from ckpm.attention.launch.c_abi import Library, Status, load
-from ckpm.attention.launch.hip_api import HipApi
-from ckpm.kernels.families.backward.problems import BackwardRequest
-from ckpm.matrix.problems.problem import Problem
+from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.backward.cases import Given, compared, given
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, build
+from tests.emulator.emulator_fwd import CHECKS, around, build
 
 # bf16 with head dim 64 in batch mode: dQ added to by atomic additions and in order, both with what stands beside them
 WHERE = (
@@ -38,21 +36,21 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("bwd"), ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq"), WHERE)
 
 
-def request(seqlen_q: int, seqlen_k: int, *, deterministic: bool, **changes: Any) -> BackwardRequest:
+def request(seqlen_q: int, seqlen_k: int, *, deterministic: bool, **changes: Any) -> SuiteCase:
     fields: dict[str, Any] = {
         "name": "kernels/x", "suite": "kernels", "tier": "full", "group": "x", "mode": "batch", "hdim_q": 56,
         "hdim_v": 48, "nhead_q": 4, "nhead_k": 2, "seqlens_q": (seqlen_q,) * 2, "seqlens_k": (seqlen_k,) * 2,
         "mask": "bottom_right", "window_right": 0,
     }  # fmt: skip
-    return BackwardRequest(problem=Problem(**{**fields, **changes}), deterministic=deterministic)
+    return SuiteCase(**{**fields, **changes}, deterministic=deterministic)
 
 
-def opened(device: EmulatedGpu, library: Path) -> tuple[HipApi, Library]:
+def opened(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
     device.load_library(library)
-    return HipApi(ctypes.CDLL(None), device.last_error), load(library, BwdArguments)
+    return around(device), load(library, BwdArguments)
 
 
-def ran(device: EmulatedGpu, library: Path, asked: BackwardRequest, data: Given) -> BwdOutcome:
+def ran(device: EmulatedGpu, library: Path, asked: SuiteCase, data: Given) -> BwdOutcome:
     hip, found = opened(device, library)
     outcome = run_backward(hip, found, asked, data.tensors)
     assert outcome.launch.status == Status.OK, outcome.launch
@@ -74,7 +72,7 @@ def test_gradients_are_those_of_float64(
 ) -> None:
     """Two tiles of keys and three of queries, the last not whole."""
     asked = request(75, 171, deterministic=deterministic, **changes)
-    data = given(asked.problem)
+    data = given(asked)
     first = ran(device, library, asked, data)
     word = "deterministic" if deterministic else "ndeterministic"
     assert [name.partition("_d64_bf16_")[0] for name in first.launch.kernels] == [
@@ -95,7 +93,7 @@ def test_gradients_are_those_of_float64(
 def test_what_goes_wrong_in_a_pass_is_noticed(device: EmulatedGpu, library: Path) -> None:
     """Each defect is one of what the kernels get, while the reference gets what it should have been."""
     asked = request(75, 171, deterministic=True)
-    data = given(asked.problem)
+    data = given(asked)
     t = data.tensors
     planted: dict[str, tuple[dict[str, Any], str]] = {
         "D left out": ({"o": np.zeros_like(t["o"])}, "dq dk d"),
@@ -108,24 +106,26 @@ def test_what_goes_wrong_in_a_pass_is_noticed(device: EmulatedGpu, library: Path
         wrong = dataclasses.replace(data, tensors={**t, **changes})
         found = compared(data, ran(device, library, asked, wrong))
         assert [one.name for one in found if not one.passed] == where.split(), error
-    unscaled = dataclasses.replace(asked, problem=dataclasses.replace(asked.problem, scale=1.0))
+    unscaled = dataclasses.replace(asked, scale=1.0)
     assert [one.passed for one in compared(data, ran(device, library, unscaled, data))] == [False, False, False, True]
-    late = dataclasses.replace(asked, problem=dataclasses.replace(asked.problem, mask="top_left"))
+    late = dataclasses.replace(asked, mask="top_left")
     assert [one.passed for one in compared(data, ran(device, library, late, data))] == [False, False, False, True]
 
 
 @on_device("gfx950", whole=True)
 def test_an_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: Path) -> None:
     """Kernels add to it, or leave out rows that a tile of keys doesn't see."""
-    from ckpm.attention.launch.backward import launching
+    from ckpm.attention.launch import backward_launching as launching
+    from ckpm.attention.launch.arguments import workspaces
 
     for deterministic in (False, True):
         asked = request(75, 171, deterministic=deterministic)
-        data, laid_out = given(asked.problem), launching.laid_out
+        data, laid_out = given(asked), launching.laid_out
 
         def ones(*arguments: Any, original: Any = laid_out) -> dict[str, Any]:
             arrays: dict[str, Any] = original(*arguments)
-            return {**arrays, "dq_acc": np.ones_like(arrays["dq_acc"])}
+            size = workspaces(arguments[0])["dq_acc"] // 4
+            return {**arrays, "dq_acc": np.ones(size, np.float32)}
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(launching, "laid_out", ones)
@@ -137,7 +137,7 @@ def test_an_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, librar
 def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) -> None:
     asked = request(75, 171, deterministic=True, mask="no", window_right=-1)
     hip, found = opened(device, library)
-    outcome = run_backward(hip, found, asked, given(asked.problem).tensors)
+    outcome = run_backward(hip, found, asked, given(asked).tensors)
     assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
 
 

@@ -6,7 +6,6 @@ what upstream's conditions say of it: a tile of 16 rows serves no more queries, 
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,9 @@ import pytest
 from ckpm.attention.launch import fwd_harness
 from ckpm.attention.launch.c_abi import Status, load
 from ckpm.attention.launch.fwd_launching import run_attention
-from ckpm.attention.launch.hip_api import HipApi
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, build, compared, problem, tensors
+from tests.emulator.emulator_fwd import CHECKS, around, build, compared, problem, tensors
 
 # b16x32 with transposing loads and b128x128 in batch mode, with and without mask
 PLAIN = (
@@ -62,7 +60,7 @@ def test_o_agrees_with_the_reference(
     p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=2)
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd", "ck-2025-11", 6)
     first = run_attention(hip, opened, p, bits)
     compared(p, bits, first)
@@ -79,7 +77,7 @@ def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) ->
     """The 128-row kernel here pads keys: whole tiles of them are another kernel's, which is not in the library."""
     p = problem(200, 256, 1, 1, causal=False)
     device.load_library(library)
-    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
     outcome = run_attention(hip, opened, p, tensors(p))
     assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
     assert outcome.launch.message == "no kernel of this library serves the request"
@@ -88,7 +86,7 @@ def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) ->
 @on_device("gfx942", whole=True)
 def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> None:
     p = problem(16, 64, 1, 1, causal=False)
-    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
     assert run_attention(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
 
 

@@ -5,7 +5,6 @@ Dropout is checked through the random bytes that the kernel stores: the referenc
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,25 +14,24 @@ import numpy as np
 from ckpm.attention.launch import fwd_harness
 from ckpm.attention.launch.buffers import Inputs
 from ckpm.attention.launch.c_abi import Library, Status, load
-from ckpm.attention.launch.encodings import OCP, decode, encode, from_bf16
-from ckpm.attention.launch.fwd_features import Descales
+from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.attention.launch.encodings import decode, encode, from_bf16
 from ckpm.attention.launch.fwd_launching import run_attention
-from ckpm.attention.launch.hip_api import HipApi
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.reference import attention
 from ckpm.suites.tolerances import compare_lse, compare_o
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, problem, tensors
+from tests.emulator.emulator_fwd import CHECKS, around, problem, tensors
 from tests.emulator.test_fwd import library as library
 
 
-def opened(device: EmulatedGpu, library: Path) -> tuple[HipApi, Library]:
+def opened(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
     device.load_library(library)
-    return HipApi(ctypes.CDLL(None), device.last_error), load(library, fwd_harness.FwdArguments)
+    return around(device), load(library, fwd_harness.FwdArguments)
 
 
-def split(p: Problem, numbers: np.ndarray, lengths: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+def split(p: SuiteCase, numbers: np.ndarray, lengths: tuple[int, ...]) -> tuple[np.ndarray, ...]:
     return tuple(np.split(numbers, np.cumsum(lengths)[:-1]))
 
 
@@ -76,7 +74,7 @@ def test_fp8_is_what_its_scales_say(device: EmulatedGpu, library: Path) -> None:
         bits[name] = encode(random.uniform(-2, 2, (sum(lengths), heads, 128)) / descales[name], p.dtype, "gfx950")
         parts[name] = split(p, decode(bits[name], p.dtype, "gfx950") * descales[name], lengths)
     hip, fwd = opened(device, library)
-    outcome = run_attention(hip, fwd, p, bits, descales=Descales(**descales, largest=OCP.largest))
+    outcome = run_attention(hip, fwd, replace(p, descales=(0.01, 0.02, 0.05)), bits)
     assert outcome.launch.status == Status.OK, outcome.launch
     assert "_squant_" in outcome.launch.kernels[0]
     found = compare_o(p, from_bf16(outcome.o), attention(Inputs(problem=p, **parts)))

@@ -6,7 +6,7 @@ taken for another shows; table entries that no sequence uses name a page outside
 
 from __future__ import annotations
 
-import ctypes
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,12 @@ import pytest
 
 from ckpm.attention.launch import fwd_harness
 from ckpm.attention.launch.c_abi import Library, Status, load
+from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.fwd_launching import laid_out, launch, run_attention
-from ckpm.attention.launch.hip_api import HipApi
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, build, compared, tensors
+from tests.emulator.emulator_fwd import CHECKS, around, build, compared, tensors
 
 PLAIN = "key.dtype == 'bf16' and key.hdim_q == 128"
 FEATURES = (
@@ -50,19 +50,19 @@ def split_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("paged_splitkv"), families, SPLIT, tier="full")
 
 
-def problem(**changes: Any) -> Problem:
+def problem(**changes: Any) -> SuiteCase:
     """bf16, head dim 128, two sequences of 70 queries in batch mode, over pages of 128 tokens."""
     sound = {
         "name": "paged", "suite": "batch-prefill", "tier": "full", "group": "paged", "mode": "batch",
         "seqlens_q": (70, 70), "seqlens_k": (300, 129), "nhead_q": 2, "page_size": 128, "kv_table": "vllm",
         "table_end": "minus_one", "alibi_per_batch": True,
     }  # fmt: skip
-    return Problem(**{**sound, **changes})
+    return SuiteCase(**{**sound, **changes})
 
 
-def opened(device: EmulatedGpu, library: Path) -> tuple[HipApi, Library]:
+def opened(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
     device.load_library(library)
-    return HipApi(ctypes.CDLL(None), device.last_error), load(library, fwd_harness.FwdArguments)
+    return around(device), load(library, fwd_harness.FwdArguments)
 
 
 CAUSAL = {"mask": "bottom_right", "window_right": 0}
@@ -121,11 +121,11 @@ def test_split_kv_agrees_with_the_reference(
     p = problem(**CAUSAL, **changes)
     bits = tensors(p)
     hip, ours = opened(device, split_library)
-    first = run_attention(hip, ours, p, bits, splits=splits)
+    first = run_attention(hip, ours, dataclasses.replace(p, splits=splits), bits)
     compared(p, bits, first)
     assert "_pagedkv_" in first.launch.kernels[0]
     device.configure(**UNRACED, wave_order=1)
-    assert np.array_equal(first.o, run_attention(hip, ours, p, bits, splits=splits).o)
+    assert np.array_equal(first.o, run_attention(hip, ours, dataclasses.replace(p, splits=splits), bits).o)
 
 
 @on_device("gfx950", whole=True)

@@ -6,7 +6,6 @@ result is compared with the float64 reference of the whole, within the suites' t
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 from pathlib import Path
 
@@ -16,10 +15,9 @@ import pytest
 from ckpm.attention.launch import fwd_harness
 from ckpm.attention.launch.c_abi import Status, load
 from ckpm.attention.launch.fwd_launching import laid_out, launch, run_attention
-from ckpm.attention.launch.hip_api import HipApi
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, build, compared, problem, tensors
+from tests.emulator.emulator_fwd import CHECKS, around, build, compared, problem, tensors
 
 FAMILIES = ("fwd_splitkv", "fwd_splitkv_combine")
 # Waves of the combine kernel beyond those that its LSE tile needs are replicas: they write the same numbers to the same
@@ -64,14 +62,14 @@ def test_o_agrees_with_the_reference(
     p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=2, lse=lse)
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
     assert (opened.family, len(opened.kernels)) == ("fwd_splitkv", 6)
-    first = run_attention(hip, opened, p, bits, splits=splits)
+    first = run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits)
     compared(p, bits, first)
     split, combine = first.launch.kernels
     assert (opened.kernels.index(split), opened.kernels.index(combine)) == (int(causal), 3 if lse else 4)
     device.configure(**UNRACED, wave_order=1)
-    assert np.array_equal(first.o, run_attention(hip, opened, p, bits, splits=splits).o)
+    assert np.array_equal(first.o, run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits).o)
 
 
 @pytest.mark.parametrize("splits", [2, 5])
@@ -81,12 +79,12 @@ def test_o_of_a_group_agrees_with_the_reference(device: EmulatedGpu, library: Pa
     p = dataclasses.replace(problem(1, 1, 2, 1, causal=True), mode="group", seqlens_q=(70, 9), seqlens_k=(500, 30))
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
-    first = run_attention(hip, opened, p, bits, splits=splits)
+    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
+    first = run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits)
     compared(p, bits, first)
     assert [opened.kernels.index(name) for name in first.launch.kernels] == [2, 5]
     device.configure(**UNRACED, wave_order=1)
-    assert np.array_equal(first.o, run_attention(hip, opened, p, bits, splits=splits).o)
+    assert np.array_equal(first.o, run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits).o)
 
 
 @on_device("gfx950", whole=True)
@@ -95,7 +93,7 @@ def test_sequences_are_found_in_a_cache_by_index_and_length(device: EmulatedGpu,
     p = problem(16, 200, 1, 1, causal=False, batch=2)
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
     given = laid_out(p, bits)
     for name in ("k", "v"):
         cache = np.full_like(bits[name], 0xFFFF)  # NaN
@@ -103,7 +101,7 @@ def test_sequences_are_found_in_a_cache_by_index_and_length(device: EmulatedGpu,
         given[name] = cache
     given["cache_batch_idx"] = np.array([1, 0], np.int32)
     given["seqlen_k_ptr"] = np.array([200, 77], np.int32)
-    found = launch(hip, opened, p, given, splits=3)
+    found = launch(hip, opened, dataclasses.replace(p, splits=3), given)
     short = dataclasses.replace(p, seqlens_k=(200, 77))
     compared(short, {**bits, "k": bits["k"][:277], "v": bits["v"][:277]}, found)
 

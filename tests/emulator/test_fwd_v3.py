@@ -17,10 +17,9 @@ import pytest
 from ckpm.attention.launch import fwd_harness
 from ckpm.attention.launch.c_abi import Status, load
 from ckpm.attention.launch.fwd_launching import run_attention
-from ckpm.attention.launch.hip_api import HipApi
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, build, compared, problem, tensors
+from tests.emulator.emulator_fwd import CHECKS, around, build, compared, problem, tensors
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +47,7 @@ def test_o_agrees_with_the_reference(
     p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=batch)
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_v3", "ck-2025-11", 2)
     first = run_attention(hip, opened, p, bits)
     compared(p, bits, first)
@@ -91,7 +90,7 @@ def test_what_v3_would_compute_otherwise_or_not_at_all_is_refused(device: Emulat
 @on_device("gfx942", whole=True)
 def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> None:
     p = problem(16, 64, 1, 1, causal=False)
-    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
     assert run_attention(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
 
 
@@ -99,5 +98,5 @@ def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> 
 def test_an_lse_is_refused_and_not_left_out(device: EmulatedGpu, library: Path) -> None:
     p = replace(problem(16, 64, 1, 1, causal=False), lse=True)
     device.load_library(library)
-    opened, hip = load(library, fwd_harness.FwdArguments), HipApi(ctypes.CDLL(None), device.last_error)
+    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
     assert run_attention(hip, opened, p, tensors(p)).launch.status == Status.BAD_PROBLEM

@@ -9,10 +9,9 @@ from typing import Any
 from unittest import mock
 
 from ckpm.attention.launch.buffers import Inputs
-from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.fwd_launching import laid_out
 from ckpm.base.results import Results
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.page.inputs import gather
 from ckpm.suites import cli, fwd_cases
 from ckpm.suites.kernel_cases import FamilyBench, opened, run_kernel
@@ -20,19 +19,12 @@ from ckpm.suites.reference import Expected, attention
 from ckpm.suites.suites import manifest_keys
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
+from tests.emulator.emulator_fwd import around
 from tests.emulator.test_fwd import library as library
 
 
-class HereDevice(EmulatedDevice):
-    """The emulator that this process has already."""
-
-    def __init__(self, device: EmulatedGpu) -> None:
-        with mock.patch("ckpm.attention.launch.device.emulated.EmulatedGpu", return_value=device):
-            super().__init__(device.options.arch)
-
-
 def bench_of(device: EmulatedGpu, library: Path) -> FamilyBench:
-    here = HereDevice(device)
+    here = around(device)
     found = opened(here, library, "fwd")
     return FamilyBench(
         device=here, library=found, keys=manifest_keys(library.with_name("manifest.json"), found.kernels)
@@ -67,7 +59,7 @@ def test_a_wrong_number_fails_the_case(device: EmulatedGpu, library: Path) -> No
             p = dataclasses.replace(inputs.problem, scale=inputs.problem.softmax_scale * 1.1)
             return attention(dataclasses.replace(inputs, problem=p), random)
 
-        def moved(problem: Problem, tensors: Any) -> Any:
+        def moved(problem: SuiteCase, tensors: Any) -> Any:
             found = laid_out(problem, tensors)
             found["k"] = found["k"][::-1].copy()
             return found
@@ -88,7 +80,7 @@ def assert_wrong(bench: FamilyBench, name: str) -> None:
 def test_a_fault_is_told_as_the_emulator_saw_it(device: EmulatedGpu, library: Path) -> None:
     bench = bench_of(device, library)
 
-    def cut(problem: Problem, tensors: Any) -> Any:
+    def cut(problem: SuiteCase, tensors: Any) -> Any:
         found = laid_out(problem, tensors)
         return {**found, "k": found["k"][:1]}
 

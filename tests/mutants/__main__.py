@@ -1,7 +1,7 @@
 """``python -m tests.mutants --seed N --count M``: plant defects in a built library and count those that are detected.
 
 The seed is printed. The same seed, count and library give the same defects. Exit code 0 if the static checks and the
-smoke cases detect as many as tests/mutants/floors.yaml requires. No survivor is excused.
+smoke cases detect at least FLOOR percent. No survivor is excused.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -23,11 +22,10 @@ from ckpm.base.console import console, say
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import UsageError
 from ckpm.base.jobs import processors
-from ckpm.base.tablefile import Field, load
 from ckpm.matrix.changes.history import commit_of
 from ckpm.matrix.dialects import check_arch, check_upstream
 from ckpm.matrix.options import DEFAULT_ARCH, Parser, add_library_options
-from ckpm.matrix.problems.problem import SUITES
+from ckpm.matrix.problems.case import SUITES
 from ckpm.suites import suites
 from ckpm.suites.errors import MutantsSurvivedError
 from tests.mutants import trial, workers
@@ -37,15 +35,8 @@ from tests.mutants.trial import CRASH, HANG, STATIC, Setup, Trial
 
 _EVERY_SECONDS = 20.0
 _ROOT = Path(__file__).resolve().parents[2]
-_FLOORS = Path(__file__).with_name("floors.yaml")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Floors:
-    """The percentage of mutants that must be detected: of all, and of some kinds."""
-
-    all: int
-    kinds: Mapping[str, int]
+# Percent. Of gfx950's aiter smoke library, 96 % of 26 mutants were detected (seed 2712), and 83 % of 52 (seed 1).
+FLOOR = 60
 
 
 def parser() -> argparse.ArgumentParser:
@@ -72,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(args: argparse.Namespace, out: Console) -> None:
     if args.count < 1 or (args.jobs is not None and args.jobs < 1):
         raise UsageError("--count and --jobs must be at least 1")
-    seed, floors = _seed(args.seed), read_floors()
+    seed = _seed(args.seed)
     upstream = settings.upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
@@ -85,10 +76,14 @@ def run(args: argparse.Namespace, out: Console) -> None:
     _show(out, trials)
     detected = sum(bool(each.killed_by) for each in trials)
     say(out, f"{detected} of {len(trials)} mutants were detected, seed {seed}")
-    if below := missed_floors(trials, floors):
+    check_floor(detected, len(trials), f"--seed {seed} --count {args.count}")
+
+
+def check_floor(detected: int, planted: int, again: str) -> None:
+    if 100 * detected < FLOOR * planted:
         raise MutantsSurvivedError(
-            f"too few of the planted defects were detected: {'; '.join(below)} (tests/mutants/floors.yaml). The "
-            f"survivors are listed above. To plant the same again: --seed {seed} --count {args.count}"
+            f"{detected} of {planted} planted defects were detected, {FLOOR} % are required. The survivors are listed "
+            f"above. To plant the same again: {again}"
         )
 
 
@@ -100,33 +95,6 @@ def _seed(chosen: str | None) -> int:
     if not chosen.isascii() or not chosen.isdecimal():
         raise UsageError(f"--seed must be a number or `commit`, not '{chosen}'")
     return int(chosen)
-
-
-def read_floors(file: Path = _FLOORS) -> Floors:
-    """Read the table of floors. A wrong value or an unknown kind raises TableError."""
-    table = load(file)
-    table.allow(("all", "kinds"))
-    kinds = table.get("kinds")
-    kinds.allow(KINDS)
-    return Floors(all=_percent(table.get("all")), kinds=kinds.map(_percent))
-
-
-def _percent(field: Field) -> int:
-    value = field.integer()
-    if not 0 <= value <= 100:
-        raise field.fail("a floor is from 0 to 100 percent")
-    return value
-
-
-def missed_floors(trials: Sequence[Trial], floors: Floors) -> list[str]:
-    """Describe each floor that the trials do not reach."""
-    below = []
-    for kind, floor in (("all kinds", floors.all), *floors.kinds.items()):
-        mine = [each for each in trials if kind in ("all kinds", each.mutant.kind)]
-        detected = sum(bool(each.killed_by) for each in mine)
-        if 100 * detected < floor * len(mine):
-            below.append(f"{detected} of {len(mine)} of {kind}, {floor} % are required")
-    return below
 
 
 def _report_progress(out: Console, trials: Iterable[Trial], total: int) -> Iterator[Trial]:

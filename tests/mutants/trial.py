@@ -10,8 +10,9 @@ from pathlib import Path
 
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.case import SUITES, wave_instructions
 from ckpm.matrix.problems.ledger import read_ledger, source
-from ckpm.matrix.problems.problem import SUITES, serves, wave_instructions
+from ckpm.matrix.problems.problem import serves
 from ckpm.suites import suites
 from ckpm.suites.checks import Bench, Result, run_case
 from ckpm.suites.errors import CasesFailedError

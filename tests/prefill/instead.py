@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.problem import Problem, loads, serving
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import loads, serving
 
 ARCH = "gfx950"
 UPSTREAM = "ckpm"
@@ -39,7 +40,7 @@ INSTEAD: Mapping[str, str] = {
 }
 
 
-def kernels_for(problem: Problem, keys: Iterable[Key]) -> list[Key]:
+def kernels_for(problem: SuiteCase, keys: Iterable[Key]) -> list[Key]:
     """Of a library's kernels in dispatch order, those that a launch of the problem may take: one for each load mode.
 
     Pages of one token are always read with 64-bit addresses (load_mode.hpp). Kernels of V3 have no load mode.

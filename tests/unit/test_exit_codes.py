@@ -1,4 +1,4 @@
-"""Every failure has one exit code, no two have the same, and each lies in its room's range: read from the sources."""
+"""Every error class has an exit code of its own, in the range of its room."""
 
 from __future__ import annotations
 
@@ -7,20 +7,14 @@ import importlib
 import inspect
 import re
 from collections import Counter
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from ckpm.base.errors import CkPrefillError
 from ckpm_emulator.errors import EmulatorError
-from tests.unit.parsed import nodes
+from tests.unit.sources import ROOT, nodes, sources
 
-ROOT = Path(__file__).parents[2]
-ROOMS = (
-    *("base", "matrix", "kernels", "attention", "suites", "decode", "cluster", "docker", "bench", "reports"),
-    *("workflows", "emulator/ckpm_emulator", "ckpm"),
-)
 MODULES = (
     *("ckpm.base.errors", "ckpm.docker.errors", "ckpm.cluster.errors"),
     *("ckpm.decode.guard.errors", "ckpm.attention.sweeps.stored.errors"),
@@ -47,18 +41,17 @@ RANGES = {
     "ckpm.attention.sweeps.errors": range(241, 245),
     "ckpm.attention.errors": range(200, 220),
 }
-# bases that are never raised, and the failure of a worker, whose code is that of the error that the worker met
+# bases that are never raised, and the error of a worker, which has the code of the worker's error
 WITHOUT_CODE = {"CkPrefillError", "UnknownWordError", "EmulatorError", "RefusedError"}
-# programs that stand in for another one, whose codes they give; not our command lines
+# programs that replace other programs and return their codes
 STAND_INS = {"kernels/code/toolchains/offload_bundler.py"}
 
 
-def sources() -> list[Path]:
-    return [ROOT / "noxfile.py", *(file for room in ROOMS for file in sorted((ROOT / room).rglob("*.py")))]
+FILES = {"noxfile.py": (ROOT / "noxfile.py").read_text(), **sources()}
 
 
 def errors_of(module: ModuleType) -> dict[str, type]:
-    """The classes of a module that are failures and defined there, by name."""
+    """The error classes that a module defines, by name."""
     bases = (CkPrefillError, EmulatorError)
     return {
         name: one
@@ -67,12 +60,12 @@ def errors_of(module: ModuleType) -> dict[str, type]:
     }
 
 
-def repeated(codes: list[int]) -> list[int]:
+def repeated_codes(codes: list[int]) -> list[int]:
     return sorted(code for code, count in Counter(codes).items() if count > 1)
 
 
 def literal_codes(text: str) -> list[str]:
-    """Where a program ends itself with a number, or gives one an exit code, outside a class of errors."""
+    """Lines that write an exit code as a number, outside of an error class."""
     found = []
     for node in nodes(text):
         numbers: list[ast.expr | None] = []
@@ -90,20 +83,20 @@ def literal_codes(text: str) -> list[str]:
     return found
 
 
-def test_no_code_is_used_twice() -> None:
+def test_exit_codes_are_unique() -> None:
     codes = [
         one.__dict__["exit_code"]
         for name in MODULES
         for one in errors_of(importlib.import_module(name)).values()
         if "exit_code" in one.__dict__ and one.__name__ not in WITHOUT_CODE
     ]
-    assert repeated(codes) == []
+    assert repeated_codes(codes) == []
     assert len(codes) > 60
-    assert repeated([*codes, codes[3]]) == [codes[3]]
+    assert repeated_codes([*codes, codes[3]]) == [codes[3]]
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_every_failure_has_a_code_of_its_own_in_its_room_s_range(name: str) -> None:
+def test_exit_codes_are_in_range_of_room(name: str) -> None:
     for error, one in errors_of(importlib.import_module(name)).items():
         if error in WITHOUT_CODE:
             continue
@@ -112,13 +105,12 @@ def test_every_failure_has_a_code_of_its_own_in_its_room_s_range(name: str) -> N
         assert code in RANGES[name], f"{error}: {code}"
 
 
-def test_failures_are_defined_in_the_errors_modules_alone() -> None:
-    """A class with a code elsewhere would be overlooked here."""
+def test_error_classes_are_defined_in_errors_modules() -> None:
     elsewhere = [
-        f"{file.relative_to(ROOT)}: {node.name}"
-        for file in sources()
-        if file.name != "errors.py"
-        for node in nodes(file.read_text())
+        f"{file}: {node.name}"
+        for file, text in FILES.items()
+        if not file.endswith("/errors.py")
+        for node in nodes(text)
         if isinstance(node, ast.ClassDef)
         and (
             any(isinstance(line, ast.Assign) and "exit_code" in ast.unparse(line.targets[0]) for line in node.body)
@@ -128,26 +120,22 @@ def test_failures_are_defined_in_the_errors_modules_alone() -> None:
     assert elsewhere == []
 
 
-def test_bases_without_a_code_are_never_raised() -> None:
+def test_base_classes_are_never_raised() -> None:
     raised = [
-        f"{file.relative_to(ROOT)}: {found}"
-        for file in sources()
-        for found in re.findall(r"raise (?:CkPrefillError|UnknownWordError|EmulatorError)\b", file.read_text())
+        f"{file}: {found}"
+        for file, text in FILES.items()
+        for found in re.findall(r"raise (?:CkPrefillError|UnknownWordError|EmulatorError)\b", text)
     ]
     assert raised == []
 
 
-def test_no_exit_code_is_written_as_a_number() -> None:
-    found = {
-        str(file.relative_to(ROOT)): literal_codes(file.read_text())
-        for file in sources()
-        if str(file.relative_to(ROOT)) not in STAND_INS
-    }
+def test_exit_codes_are_not_written_as_numbers() -> None:
+    found = {file: literal_codes(text) for file, text in FILES.items() if file not in STAND_INS}
     assert {file: numbers for file, numbers in found.items() if numbers} == {}
     planted = literal_codes("sys.exit(45)\nif done.returncode == 30: pass\nrun(success_codes=80)")
     assert planted == ["1: 45", "2: 30", "3: 80"]
 
 
-def test_the_pages_name_the_ranges() -> None:
+def test_page_lists_ranges() -> None:
     page = (ROOT / "docs/reference/machine.md").read_text()
     assert "2-19 and 90-99 `matrix`, 20-39 `kernels`, 40-59 `reports`, 60-79 `emulator`, 80-89 `ckpm.suites`" in page

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.unit.parsed import nodes
+from tests.unit.sources import ROOT, Sources, nodes, sources
 
-ROOT = Path(__file__).parents[2]
 LINT = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache", "--no-logo"]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 LAYERS = [room for layer in CONTRACTS[0]["layers"] for room in layer.replace("|", ":").split(" : ")]
@@ -28,15 +26,6 @@ CROWDED = {  # folders with more files. No folder may be added
 }
 MAX_LINES = 50  # of a function
 MAX_DEPTH = 5  # levels of indentation of a statement in a function
-
-Sources = Mapping[str, str]  # path from the root, with slashes -> text
-
-
-@functools.cache
-def sources() -> Sources:
-    folders = [room.removeprefix("ckpm.").replace("ckpm_emulator", "emulator") for room in LAYERS]
-    files = [file for folder in (*folders, "tests/mutants") for file in (ROOT / folder).rglob("*.py")]
-    return {file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8") for file in sorted(files)}
 
 
 def crowded_folders(files: Sources) -> list[str]:

@@ -1,4 +1,4 @@
-"""Nothing of the user's is destroyed, by any command that has an output: devices, inputs and foreign files stay."""
+"""Commands with an output keep the user's files: devices, inputs and foreign files stay."""
 
 from __future__ import annotations
 
@@ -21,16 +21,15 @@ from ckpm.kernels import cli as kernels_cli
 from ckpm.matrix import cli as matrix_cli
 from ckpm.reports import cli as reports_cli
 from ckpm.suites import cli as gpu_cli
-from tests.unit.parsed import nodes
+from tests.unit.sources import ROOT, nodes, sources
 
-ROOT = Path(__file__).resolve().parents[2]
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
     "matrix": matrix_cli.parser,
     "kernels": kernels_cli.parser,
     "reports": reports_cli.parser,
     "ckpm.suites": gpu_cli.parser,
 }
-# what writes or removes a file in another way than base/files.py and outputs.py
+# calls that write or remove a file without base/files.py and base/outputs.py
 _OWN_WAYS = ("write_text", "write_bytes", "unlink", "rename", "replace_file", "open")
 
 
@@ -46,37 +45,29 @@ def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
                 yield f"{room} {name}", parser.with_options() if room == "matrix" else parser
 
 
-def written(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+def output_options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     return [action for action in parser._actions if action.dest in outputs.OPTIONS and action.type is Path]
 
 
-WRITING = {name: parser for name, parser in commands() if written(parser)}
+WRITING = {name: parser for name, parser in commands() if output_options(parser)}
 
 
-def test_the_commands_that_write_are_found() -> None:
+def test_writing_commands_are_found() -> None:
     assert set(WRITING) >= {
         *("matrix export", "kernels render", "kernels parity", "kernels measure", "kernels bench", "ckpm.suites"),
-        *(
-            "reports junit",
-            "reports html",
-            "reports archive",
-            "reports summary",
-            "reports table",
-            "reports merge",
-            "reports gate",
-        ),
-        *("reports compare", "reports archive"),
+        *("reports junit", "reports html", "reports archive", "reports summary", "reports table", "reports merge"),
+        *("reports gate", "reports compare"),
     }
 
 
-def test_whatever_is_called_output_is_known_to_be_one() -> None:
+def test_options_named_output_are_listed() -> None:
     for name, parser in commands():
         for action in parser._actions:
             if action.type is Path and ("write" in (action.help or "") or "output" in action.dest):
                 assert action.dest in outputs.OPTIONS or action.nargs == "+", f"{name} {action.dest}"
 
 
-def _required(parser: argparse.ArgumentParser, but: argparse.Action, value: str) -> list[str]:
+def _required_words(parser: argparse.ArgumentParser, but: argparse.Action, value: str) -> list[str]:
     words = []
     for action in parser._actions:
         if action.required and action is not but:
@@ -86,40 +77,36 @@ def _required(parser: argparse.ArgumentParser, but: argparse.Action, value: str)
 
 
 @pytest.mark.parametrize("name", WRITING)
-def test_an_output_that_is_an_input_is_refused(name: str, tmp_path: Path) -> None:
+def test_output_that_is_input_is_refused(name: str, tmp_path: Path) -> None:
     parser = WRITING[name]
     mine, link = tmp_path / "mine", tmp_path / "link"
     mine.write_text("kept")
     link.symlink_to(mine)
     inputs = [action for action in parser._actions if action.type is Path and action.dest not in outputs.OPTIONS]
     for given in inputs:
-        for output in written(parser):
+        for output in output_options(parser):
             words = [] if not given.option_strings else [given.option_strings[0], str(mine)]
-            rest = _required(parser, output, str(mine))
+            rest = _required_words(parser, output, str(mine))
             with pytest.raises(OverwriteError, match="it is read by this command, and would be lost: name another"):
                 parser.parse_args([*rest, *words, output.option_strings[0], str(link)])
     assert mine.read_text() == "kept"
 
 
 def test_commands_write_by_the_common_functions() -> None:
-    """No module that knows an output writes, removes or opens files in a way of its own."""
     checked = 0
-    for room in ("matrix", "kernels", "reports", "suites"):
-        for file in (ROOT / room).rglob("*.py"):
-            text = file.read_text()
-            names = {f"{node.value.id}.{node.attr}" for node in nodes(text)
-                     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}  # fmt: skip
-            if not {f"args.{option}" for option in outputs.OPTIONS} & names:
-                continue
-            checked += 1
-            calls = [node for node in nodes(text) if isinstance(node, ast.Call)]
-            for call in calls:
-                on = ast.unparse(call.func)
-                assert not (on.rsplit(".", 1)[-1] in _OWN_WAYS and "place" not in on), f"{file}:{call.lineno}: {on}"
+    for file, text in sources().items():
+        names = {f"{node.value.id}.{node.attr}" for node in nodes(text)
+                 if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)}  # fmt: skip
+        if not {f"args.{option}" for option in outputs.OPTIONS} & names:
+            continue
+        checked += 1
+        for call in (node for node in nodes(text) if isinstance(node, ast.Call)):
+            on = ast.unparse(call.func)
+            assert not (on.rsplit(".", 1)[-1] in _OWN_WAYS and "place" not in on), f"{file}:{call.lineno}: {on}"
     assert checked >= 8
 
 
-def test_a_device_is_written_to() -> None:
+def test_write_to_device_keeps_it() -> None:
     before = Path("/dev/null").stat()
     write_atomically(Path("/dev/null"), b"x")
     forget_output(Path("/dev/null"))
@@ -127,7 +114,7 @@ def test_a_device_is_written_to() -> None:
     assert is_special(Path("/dev/null"))
 
 
-def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+def test_write_to_pipe_keeps_it(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -140,7 +127,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 @pytest.mark.parametrize("to_file", [True, False])
-def test_standard_output_by_name(tmp_path: Path, name: str, to_file: bool) -> None:
+def test_write_to_standard_output_by_name(tmp_path: Path, name: str, to_file: bool) -> None:
     link, out = tmp_path / "link", tmp_path / "out"
     link.symlink_to(name)
     code = (
@@ -151,15 +138,15 @@ def test_standard_output_by_name(tmp_path: Path, name: str, to_file: bool) -> No
     if to_file:
         with out.open("wb") as stream:
             subprocess.run([sys.executable, "-c", code], cwd=ROOT, stdout=stream, check=True)
-        said = out.read_bytes()
+        printed = out.read_bytes()
     else:
-        said = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True).stdout
-    assert said == b"before\nit\nafter\n"
+        printed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True).stdout
+    assert printed == b"before\nit\nafter\n"
     assert link.is_symlink()
 
 
 @pytest.mark.parametrize(("make", "what"), [(Path.mkdir, "a folder"), (None, "a socket, which can't be opened")])
-def test_what_can_not_be_written_to_stays(tmp_path: Path, make: Callable[[Path], None] | None, what: str) -> None:
+def test_write_to_folder_or_socket_keeps_it(tmp_path: Path, make: Callable[[Path], None] | None, what: str) -> None:
     import socket
 
     place = tmp_path / "there"
@@ -173,7 +160,7 @@ def test_what_can_not_be_written_to_stays(tmp_path: Path, make: Callable[[Path],
     assert place.lstat().st_mode == kind
 
 
-def test_a_disk_is_never_written_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_write_to_disk_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import stat
 
     monkeypatch.setattr("ckpm.base.files._target", lambda file: (file, stat.S_IFBLK))
@@ -182,7 +169,7 @@ def test_a_disk_is_never_written_to(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert not (tmp_path / "sda").exists()
 
 
-def test_only_what_we_wrote_and_nobody_changed_is_forgotten(tmp_path: Path) -> None:
+def test_forget_output_removes_only_own_unchanged_files(tmp_path: Path) -> None:
     ours, changed, foreign = (tmp_path / name for name in ("ours", "changed", "foreign"))
     for file in (ours, changed):
         write_output(file, b"a result")
@@ -196,18 +183,18 @@ def test_only_what_we_wrote_and_nobody_changed_is_forgotten(tmp_path: Path) -> N
         demand_ours([ours, changed])
 
 
-def test_two_runs_forget_a_result_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forget_output_with_file_gone_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_output(tmp_path / "ours", b"a result")
 
     def ours(file: Path) -> bool:
-        file.unlink()  # the other run is faster
+        file.unlink()  # as another run does
         return True
 
     monkeypatch.setattr("ckpm.base.outputs.is_ours", ours)
     forget_output(tmp_path / "ours")
 
 
-def test_a_link_to_a_result_stays_when_that_is_forgotten(tmp_path: Path) -> None:
+def test_forget_output_keeps_link(tmp_path: Path) -> None:
     file, link = tmp_path / "file", tmp_path / "link"
     link.symlink_to(file)
     write_output(link, b"one")
@@ -215,7 +202,7 @@ def test_a_link_to_a_result_stays_when_that_is_forgotten(tmp_path: Path) -> None
     assert (link.is_symlink(), file.exists()) == (True, False)
 
 
-def test_a_record_names_files_of_its_folder_alone(tmp_path: Path) -> None:
+def test_recorded_ignores_files_outside_folder(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_bytes(b"x")
     (tmp_path / "in").mkdir()
@@ -223,7 +210,7 @@ def test_a_record_names_files_of_its_folder_alone(tmp_path: Path) -> None:
     assert outputs.recorded(tmp_path / "in") == {}
 
 
-def test_a_long_record_is_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_record_is_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outputs, "_LONGEST", 500)
     for number in range(40):
         write_output(tmp_path / "file", b"%d" % number)
@@ -231,7 +218,7 @@ def test_a_long_record_is_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert is_ours(tmp_path / "file")
 
 
-def test_hard_links_are_the_same_file(tmp_path: Path) -> None:
+def test_refuse_inputs_finds_hard_links(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     os.link(tmp_path / "a", tmp_path / "b")
     with pytest.raises(OverwriteError) as refused:
@@ -239,7 +226,7 @@ def test_hard_links_are_the_same_file(tmp_path: Path) -> None:
     assert refused.value.exit_code == 97
 
 
-def test_the_report_does_not_replace_what_it_is_made_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_do_not_replace_their_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     manifest = tmp_path / "build/gfx950/aiter/manifest.json"
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
@@ -249,7 +236,7 @@ def test_the_report_does_not_replace_what_it_is_made_of(tmp_path: Path, capsys: 
     assert capsys.readouterr().err.count("name another output") == 4
 
 
-def test_a_junit_file_beside_a_result_of_another_stays(tmp_path: Path) -> None:
+def test_junit_keeps_foreign_file(tmp_path: Path) -> None:
     from ckpm.base import junit
 
     (tmp_path / "results.xml").write_text("pytest's")
@@ -263,7 +250,7 @@ def test_a_junit_file_beside_a_result_of_another_stays(tmp_path: Path) -> None:
     assert junit.beside(Path("/dev/null")) is None
 
 
-def test_rendering_keeps_the_users_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_render_keeps_users_sources(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     place = tmp_path / "src"
     place.mkdir()
     (place / "mine.hip").write_text("mine")
@@ -272,7 +259,7 @@ def test_rendering_keeps_the_users_sources(tmp_path: Path, capsys: pytest.Captur
     first = {file.name for file in place.glob("*.hip")}
     assert kernels_cli.main([*words, "key.logits and key.lse and key.dropout"]) == 0
     second = {file.name for file in place.glob("*.hip")}
-    assert first - second  # what another selection left is removed
+    assert first - second  # files of the other selection are removed
     assert "mine.hip" in second
     (place / "dispatch.hip").write_text("changed by the user")
     assert kernels_cli.main([*words, "key.logits and key.lse"]) == 97

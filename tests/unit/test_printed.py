@@ -1,4 +1,4 @@
-"""Nothing is printed past what makes foreign text harmless: read from the sources, and tried with a hostile name."""
+"""All output goes through the two modules that make foreign text harmless."""
 
 from __future__ import annotations
 
@@ -15,21 +15,19 @@ from ckpm.base.errors import RecordError, UsageError
 from ckpm.base.records import Source
 from ckpm.base.results import Case, Results
 from ckpm.reports.junit.write import summary
-from tests.unit.parsed import nodes
+from tests.unit.sources import nodes, sources
 
-ROOT = Path(__file__).parents[2]
-ROOMS = ("matrix", "kernels", "reports", "dispatcher", "suites", "workflows")
-PRINTERS = {  # besides those of ROOMS that go through these two
+PRINTERS = {
     "base/display.py",
     "base/console.py",
-    # run before anything is installed, or in place of a compiler, and print their own words
+    # run before anything is installed, or in place of a compiler, and print only their own text
     *("workflows/attempt.py", "workflows/outputs.py", "workflows/verdict.py"),
     *("cluster/guard.py", "kernels/code/toolchains/offload_bundler.py"),
 }
 
 
-def printed(text: str) -> list[str]:
-    """Where a source prints with Python's print, or makes a console of rich's own."""
+def find_prints(text: str) -> list[str]:
+    """Lines that call Python's print or make a console of rich."""
     return [
         f"{node.lineno}: {ast.unparse(node.func)}"
         for node in nodes(text)
@@ -37,18 +35,17 @@ def printed(text: str) -> list[str]:
     ]
 
 
-def test_everything_is_printed_by_what_makes_it_harmless() -> None:
-    files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
-    past = {str(file.relative_to(ROOT)): printed(file.read_text(encoding="utf-8")) for file in files}
-    assert {name for name, places in past.items() if places} <= PRINTERS
-    assert printed("def f(x):\n    print(x)\n    out = Console()") == ["2: print", "3: Console"]
+def test_rooms_print_by_display_and_console() -> None:
+    found = {name: find_prints(text) for name, text in sources().items() if not name.startswith(("emulator/", "ckpm/"))}
+    assert {name for name, lines in found.items() if lines} <= PRINTERS
+    assert find_prints("def f(x):\n    print(x)\n    out = Console()") == ["2: print", "3: Console"]
 
 
 HOSTILE = "[bold]a[/bold] :smile: \x1b[31m\u202e"
 HARMLESS = "[bold]a[/bold] :smile: \\x1b[31m\\u202e"
 
 
-def test_a_console_shows_markup_emoji_and_escape_codes_as_text() -> None:
+def test_console_shows_markup_and_escape_codes_as_text() -> None:
     output = io.StringIO()
     console = PlainConsole(file=output, width=100, force_terminal=True)
     table = Table(title=HOSTILE)
@@ -61,7 +58,7 @@ def test_a_console_shows_markup_emoji_and_escape_codes_as_text() -> None:
     assert "\u202e" not in output.getvalue()
 
 
-def test_an_error_is_one_of_ours_whatever_the_name_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_code_escapes_name_in_error(capsys: pytest.CaptureFixture[str]) -> None:
     def command() -> int:
         raise UsageError(f"{HOSTILE} is unknown")
 
@@ -69,7 +66,7 @@ def test_an_error_is_one_of_ours_whatever_the_name_in_it(capsys: pytest.CaptureF
     assert capsys.readouterr().err == f"error: {HARMLESS} is unknown\n"
 
 
-def test_a_name_in_a_file_forges_no_line(tmp_path: Path) -> None:
+def test_name_in_file_cannot_forge_line(tmp_path: Path) -> None:
     case = Case(suite="s", classname="c", name="a\npassed: b", outcome="failed", message="m\rn")
     assert summary(Results((case,))).splitlines()[-1] == "failed: a\\npassed: b: m\\rn"
     file = tmp_path / "record.json"

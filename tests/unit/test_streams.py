@@ -1,6 +1,4 @@
-"""Standard output that is closed, that nobody reads any more, or that can't hold a character: no traceback, and the
-exit code that a shell expects.
-"""
+"""Standard output that is closed, a broken pipe, or without a character: no traceback, and the usual exit code."""
 
 from __future__ import annotations
 
@@ -15,19 +13,19 @@ from ckpm.base.results import Case, Results
 from tests.unit.manifests import document, write_library
 
 ROOT = Path(__file__).parents[2]
-CLOSED_PIPE = 141  # 128 and SIGPIPE's number, as of `cat file | head -1`
+CLOSED_PIPE = 141  # 128 plus SIGPIPE, as of `cat file | head -1`
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A manifest, and results with a name that ASCII lacks."""
+    """A manifest, and results with a name that is not ASCII."""
     folder = tmp_path_factory.mktemp("files")
     write_library(folder, document({"k": {}}))
     Results((Case(suite="s", classname="c", name="é\u202e", outcome="failed", message="✗"),)).write(folder / "r.json")
     return folder
 
 
-def words(name: str, files: Path) -> list[str]:
+def command_line(name: str, files: Path) -> list[str]:
     return {
         "list": ["matrix", "list", "--tier", "smoke"],
         "table": ["reports", "resources", str(files / "manifest.json")],
@@ -36,37 +34,37 @@ def words(name: str, files: Path) -> list[str]:
     }[name]
 
 
-def called(name: str, files: Path, **options: object) -> tuple[int, str, str]:
-    """Exit code, what it printed and its complaints."""
+def call(name: str, files: Path, **options: object) -> tuple[int, str, str]:
+    """Run a command. Return its exit code, output and error output."""
     usual = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     environment = {**usual, "PYTHONPATH": str(ROOT), **options.pop("environment", {})}  # type: ignore[dict-item]
-    command = [sys.executable, "-m", *words(name, files)]
+    command = [sys.executable, "-m", *command_line(name, files)]
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False, **streams)  # type: ignore[call-overload]
     return done.returncode, (done.stdout or b"").decode(), done.stderr.decode()
 
 
 @pytest.mark.parametrize("name", ["list", "table", "summary"])
-def test_a_closed_pipe_ends_a_command_as_it_ends_any_other(name: str, files: Path) -> None:
+def test_command_with_closed_pipe_ends_with_sigpipe_code(name: str, files: Path) -> None:
     ours, theirs = os.pipe()
     os.close(ours)
     try:
-        assert called(name, files, stdout=theirs) == (CLOSED_PIPE, "", "")
+        assert call(name, files, stdout=theirs) == (CLOSED_PIPE, "", "")
     finally:
         os.close(theirs)
 
 
 @pytest.mark.parametrize(("name", "code"), [("list", 0), ("table", 0), ("summary", 40)])
-def test_standard_output_may_be_closed(name: str, code: int, files: Path) -> None:
-    ended, _, complaints = called(name, files, preexec_fn=lambda: os.close(1), stdout=None)
+def test_command_with_closed_output_has_no_traceback(name: str, code: int, files: Path) -> None:
+    ended, _, complaints = call(name, files, preexec_fn=lambda: os.close(1), stdout=None)
     assert ended == code
     assert "Traceback" not in complaints
 
 
-def test_what_the_output_s_encoding_lacks_is_escaped(files: Path) -> None:
-    code, printed, complaints = called("summary", files, environment={"PYTHONIOENCODING": "ascii:strict"})
+def test_output_escapes_characters_not_in_encoding(files: Path) -> None:
+    code, printed, complaints = call("summary", files, environment={"PYTHONIOENCODING": "ascii:strict"})
     assert code == 40
     assert printed.splitlines()[-1] == "failed: \\xe9\\u202e: \\u2717"
     assert complaints.startswith("error: 1 of 1 cases failed")
-    code, printed, _ = called("summary", files, environment={"PYTHONIOENCODING": "utf-8:strict"})
+    code, printed, _ = call("summary", files, environment={"PYTHONIOENCODING": "utf-8:strict"})
     assert printed.splitlines()[-1] == "failed: é\\u202e: ✗"

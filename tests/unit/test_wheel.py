@@ -21,8 +21,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ckpm import __version__
-from tests.unit.parsed import nodes
 from tests.unit.shared import made_once
+from tests.unit.sources import nodes
 
 ROOT = Path(__file__).parents[2]
 ROOMS = (

@@ -9,13 +9,13 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from ckpm.attention.launch.backward.harness import BwdArguments
+from ckpm.attention.launch.bwd_harness import BwdArguments
 from ckpm.base.errors import UsageError
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.backward import convert_dq, dot_do_o
 from ckpm.kernels.families.backward import words as shared
 from ckpm.kernels.families.backward.problems import gradient_scenarios, not_laid_out
-from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, Family, Host, Scenario, Values, deferred
+from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, Family, Host, Scenario, Values
 from ckpm.kernels.families.fwd_dispatch import by_device, nested
 from ckpm.kernels.families.spellings import spellings
 from ckpm.kernels.families.template_engine import environment
@@ -182,7 +182,6 @@ FAMILY = Family(
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=BwdArguments,
-        launch=deferred("ckpm.attention.launch.backward.launching", "run_backward"),
         functions=(
             "fmha_bwd_dot_do_o_oneshot_",
             "fmha_bwd_dq_dk_dv_oneshot_",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ckpm.kernels.families.backward.words import ROWS, spads
@@ -16,25 +15,10 @@ from ckpm.kernels.families.family import Scenario
 from ckpm.kernels.families.kernel_problems import MASKS, MOST
 from ckpm.kernels.families.words import pad_flags
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.problem import FAMILY_SUITE, Problem
+from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 
 _ANY = 1  # a head dim's padding: any length, against multiples of 8
 _SHORT_K = 256  # keys up to which some tiles of gfx950 are taken
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackwardRequest:
-    """A backward pass that dispatch may send to a kernel; ``dbias`` asks for the gradient of an elementwise bias."""
-
-    problem: Problem
-    dbias: bool = False
-    deterministic: bool = False
-
-    def __str__(self) -> str:
-        p = self.problem
-        lengths = ", ".join(f"{q} x {k}" for q, k in zip(p.seqlens_q, p.seqlens_k, strict=True))
-        mask = "" if p.mask == "no" else f", {p.mask} ({p.window_left}, {p.window_right})"
-        return f"{p.mode} {lengths}, heads {p.nhead_q}/{p.nhead_k}, dims {p.hdim_q}/{p.hdim_v}{mask}"
 
 
 def not_laid_out(key: Key) -> str | None:
@@ -66,14 +50,10 @@ def through(key: Key, served: Sequence[Key]) -> tuple[Scenario, ...]:
     return (Scenario(label="in a chain", candidates=candidates),) if candidates else ()
 
 
-def _candidates(key: Key, mask: Mapping[str, Any], padded: Iterable[bool]) -> Iterable[BackwardRequest]:
+def _candidates(key: Key, mask: Mapping[str, Any], padded: Iterable[bool]) -> Iterable[SuiteCase]:
     """Launches for a kernel of dq_dk_dv; ``padded``: with rows of Q that aren't whole blocks, or are."""
     for spad, hdims, keys in itertools.product(padded, _head_dims(key), _keys(key)):
-        yield BackwardRequest(
-            problem=_problem(key, hdims, _queries(key, spad), keys, mask),
-            dbias=bool(key.dbias),
-            deterministic=bool(key.deterministic),
-        )
+        yield _problem(key, hdims, _queries(key, spad), keys, mask)
 
 
 def _queries(key: Key, spad: bool) -> int:
@@ -98,7 +78,7 @@ def _smaller(hdim: int, pad: int | None) -> int:
     return hdim - 3 if pad == _ANY else hdim - (pad or 0)
 
 
-def _problem(key: Key, hdims: tuple[int, int], seqlen_q: int, seqlen_k: int, mask: Mapping[str, Any]) -> Problem:
+def _problem(key: Key, hdims: tuple[int, int], seqlen_q: int, seqlen_k: int, mask: Mapping[str, Any]) -> SuiteCase:
     """Two sequences, of two lengths in group mode."""
     group = key.mode == "group"
     given: dict[str, Any] = {
@@ -106,8 +86,10 @@ def _problem(key: Key, hdims: tuple[int, int], seqlen_q: int, seqlen_k: int, mas
         "seqlens_q": (seqlen_q, seqlen_q // 2 if group else seqlen_q),
         "seqlens_k": (seqlen_k, seqlen_k // 2 + 3 if group else seqlen_k),
         "bias": key.bias, "alibi_per_batch": True, "p_drop": 0.25 if key.dropout else 0.0, "seed": 7,
-        "store_randval": str(key.dropout_impl).endswith("storerandval"),
+        "store_randval": str(key.dropout_impl).endswith("storerandval"), "dbias": bool(key.dbias),
+        "deterministic": bool(key.deterministic),
     }  # fmt: skip
-    return Problem(
-        name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier="full", group=key.family, **{**given, **mask}
-    )
+    return SuiteCase(
+        name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier="full", group=key.family, family=key.family,
+        **{**given, **mask},
+    )  # fmt: skip

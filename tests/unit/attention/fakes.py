@@ -17,9 +17,9 @@ from ckpm.attention.launch.c_abi import CheckedArguments, Library, Status
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.harness import LaunchArguments
 from ckpm.attention.launch.hip_api import Memory
-from ckpm.attention.problems.problem import Problem
 from ckpm.attention.registry import Instance, Registry
 from ckpm.kernels.families.libraries import library_with
+from ckpm.matrix.problems.problem import Problem
 
 ARCH = "gfx950"
 Answer = Callable[[Any], int]

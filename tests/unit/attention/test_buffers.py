@@ -16,13 +16,13 @@ from ckpm.attention.launch.encodings import FNUZ, OCP, decode, encode, from_bf16
 from ckpm.attention.launch.kv_pool import Buffer, Write
 from ckpm.attention.launch.page_tables import LINES, page_table
 from ckpm.base.errors import ProblemError
-from ckpm.matrix.problems.problem import SUITES, Problem, complaint, counterpart, page_elements
+from ckpm.matrix.problems.case import SUITES, SuiteCase, complaint, counterpart
 from ckpm.matrix.problems.tables import problems
 
 
-def make(**fields: object) -> Problem:
+def make(**fields: object) -> SuiteCase:
     given_fields: dict[str, object] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", **fields}
-    return Problem(**given_fields)  # type: ignore[arg-type]
+    return SuiteCase(**given_fields)  # type: ignore[arg-type]
 
 
 def agrees(prepared: Prepared) -> bool:
@@ -150,7 +150,7 @@ def test_smoke_cases_read_back(suite: str) -> None:
 def test_a_pool_of_9_gb_has_pages_at_every_line_and_stays_sparse() -> None:
     problem = next(p for p in problems("large-kv") if p.group == "lines_paged")
     prepared = prepare(problem)
-    stride = page_elements(problem, "k") * 2
+    stride = problem.page_elements("k") * 2
     first = prepared.table.pages[0] * stride
     for line in LINES:
         assert ((first < line) & (first + stride >= line)).any(), line

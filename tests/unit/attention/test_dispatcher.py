@@ -13,10 +13,10 @@ import pytest
 from ckpm.attention.errors import HeuristicError, InvalidProblemError, NoKernelError
 from ckpm.attention.jit import on_demand
 from ckpm.attention.kernel_sets import kernel_set
-from ckpm.attention.problems.problem import Problem
 from ckpm.attention.registry import Instance, Registry
 from ckpm.attention.selection import stages
 from ckpm.attention.tuning import Measurement, TuningDatabase
+from ckpm.matrix.problems.problem import Problem
 from tests.unit.attention.fakes import ARCH, POINTERS, PREFILL, FakeDevice, built, dispatcher, prefill
 
 

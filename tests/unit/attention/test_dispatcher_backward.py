@@ -12,16 +12,15 @@ from ckpm.attention import reference
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.backward.call import fmha_backward
 from ckpm.attention.backward.reference import Gradients, gradients
-from ckpm.attention.backward_arguments import backward_fields
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.errors import DtypeError, InvalidProblemError, NoKernelError, ShapeError, WrongDeviceError
-from ckpm.attention.launch.backward.launching import fields as of_suites
+from ckpm.attention.launch.arguments import backward_fields
 from ckpm.attention.launch.buffers import Inputs
-from ckpm.attention.plan import Timing
-from ckpm.attention.problems.problem import Problem, Strides
+from ckpm.attention.launch.fwd_launching import pose
+from ckpm.attention.launch.plan import Timing
 from ckpm.attention.registry import Registry
-from ckpm.kernels.families.backward.problems import BackwardRequest
-from ckpm.matrix.problems.problem import Problem as TableProblem
+from ckpm.matrix.problems.case import SuiteCase as TableProblem
+from ckpm.matrix.problems.problem import Problem, Strides
 from ckpm.suites.backward.reference import Backward
 from ckpm.suites.backward.reference import gradients as of_suites_reference
 from ckpm.suites.reference import attention
@@ -58,9 +57,7 @@ def test_fields_are_those_of_the_suites(mode: str, changes: dict[str, Any], aske
     table = replace(TABLE, mode=mode, **lengths, **changes)
     own = {"dropout_seed" if name == "seed" else name: value for name, value in changes.items()}
     mine = replace(MINE, **(BATCH if mode == "batch" else {}), **own, **asked)
-    assert backward_fields(mine) == of_suites(BackwardRequest(problem=table, **asked)) | {
-        name: 0 for name in backward_fields(mine) if name.startswith("batch_stride") and mode == "group"
-    }
+    assert backward_fields(mine) == backward_fields(pose(replace(table, **asked), "bwd_dq_dk_dv", "gfx950"))
 
 
 def test_a_bias_and_its_gradient_lie_as_fmha_s_bias_does() -> None:

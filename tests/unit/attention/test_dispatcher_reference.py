@@ -10,8 +10,8 @@ import pytest
 
 from ckpm.attention import reference
 from ckpm.attention.launch.buffers import Inputs
-from ckpm.attention.problems.problem import Problem
-from ckpm.matrix.problems.problem import Problem as TableProblem
+from ckpm.matrix.problems.case import SuiteCase as TableProblem
+from ckpm.matrix.problems.problem import Problem
 from ckpm.suites.reference import attention
 
 TABLE = TableProblem(

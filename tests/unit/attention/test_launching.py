@@ -23,7 +23,8 @@ from ckpm.attention.launch.kv_pool import Buffer, Write
 from ckpm.attention.launch.launching import check, run_problem
 from ckpm.base.errors import DeviceError, HipError, ProblemError, UsageError
 from ckpm.matrix.dialects import dialect
-from ckpm.matrix.problems.problem import Problem, serving
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import serving
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Bench, run_case
 from ckpm.suites.reference import attention
@@ -109,6 +110,7 @@ class FakeLibrary:
         self.device, self.spoil, self.launches = device, spoil, 0
         self.status = Status.OK
         self.current: Prepared | None = None  # of the launch to come
+        self.family, self.arguments = "batch_prefill", LaunchArguments
 
     def launch(self, given: LaunchArguments, kernel: str | None = None) -> Launch:
         prepared = self.current
@@ -131,9 +133,9 @@ class FakeLibrary:
         return Launch(status=Status.OK, message="", kernels=(chosen,), milliseconds=0)
 
 
-def make(**fields: Any) -> Problem:
+def make(**fields: Any) -> SuiteCase:
     given = {"name": "batch-prefill/x.y", "suite": "batch-prefill", "tier": "smoke", "group": "x", "table_end": "zeros"}
-    return Problem(**{**given, **fields})
+    return SuiteCase(**{**given, **fields})
 
 
 def bench(
@@ -451,7 +453,7 @@ def test_freed_pages_are_not_mapped_while_the_kernel_runs(monkeypatch: pytest.Mo
     problem = make(seqlens_k=(40,), page_size=16, page_order="spread", pool_pages=100, checks=("freed_pages",))
     prepared, fake = prepare(problem), FakeDevice(("placement",))
     hip = cast(FakeHip, fake.hip)
-    with launching.uploaded(fake, prepared) as memory:
+    with launching.uploaded(fake, prepared.buffers) as memory:
         for name in ("k", "v"):
             base = memory[name].address
             inside = {at - base: part.size for at, part in hip.memory.items() if base <= at < base + 100 * page}

@@ -7,20 +7,17 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.appending import problem_of
-from ckpm.attention.arguments import append_fields, fwd_fields
 from ckpm.attention.errors import InvalidProblemError, LaunchError, NullPointerError, OtherKernelError
-from ckpm.attention.launch.appendkv_launching import fields as of_append
+from ckpm.attention.launch.arguments import fwd_fields
 from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.launch.c_abi import Status
 from ckpm.attention.launch.device import Fault
-from ckpm.attention.launch.fwd_launching import fields as of_fwd
+from ckpm.attention.launch.fwd_launching import pose
 from ckpm.attention.launch.harness import LaunchArguments
-from ckpm.attention.plan import Plan, Timing
-from ckpm.attention.problems.problem import Problem, Strides
+from ckpm.attention.launch.plan import Plan, Timing
 from ckpm.attention.registry import Registry
-from ckpm.matrix.problems.problem import Problem as TableProblem
-from ckpm.suites.appendkv_cases import appending
+from ckpm.matrix.problems.case import SuiteCase as TableProblem
+from ckpm.matrix.problems.problem import Problem, Strides
 from tests.unit.attention.fakes import POINTERS, PREFILL, FakeDevice, built, dispatcher, prefill
 
 SPLIT = Problem(family="fwd_splitkv", splits=3, seqlen_k=300, lse=True, nhead_q=4, nhead_k=2)
@@ -76,14 +73,7 @@ def test_fwd_s_fields_are_those_of_the_suites(mode: str, splits: int) -> None:
     family = "fwd_splitkv" if splits else "fwd"
     sizes = {"total_q": 60, "total_k": 140} if mode == "group" else {"total_q": 0}
     mine = replace(PREFILL, family=family, page_size=0, pool_pages=0, splits=splits, **{**changes, **sizes})
-    filled = fwd_fields(mine)
-    assert {name: filled.get(name, 0) for name in of_fwd(table, splits)} == of_fwd(table, splits)
-
-
-@pytest.mark.parametrize("given", [{}, {"rope": "half"}, {"rope": "inter", "page": 128, "rotary_dim": 64}])
-def test_append_s_fields_are_those_of_the_suites(given: dict[str, Any]) -> None:
-    asked = appending(seqlen_q=5, seqlens_k=(30, 17), seqlen_knew=40, **given)
-    assert append_fields(problem_of(asked, "gfx950")) == of_append(asked)
+    assert fwd_fields(mine) == fwd_fields(pose(replace(table, splits=splits), family, "gfx950"))
 
 
 def test_strides_that_are_given_reach_the_library() -> None:

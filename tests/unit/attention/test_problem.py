@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from ckpm.attention.errors import DimensionError, InvalidProblemError, OverlapError
 from ckpm.attention.problems.builder import ProblemBuilder
-from ckpm.attention.problems.problem import Problem, Strides
-from ckpm.attention.problems.shapes import broken_rules, from_shape, to_shape, to_table_problem
+from ckpm.attention.problems.shapes import broken_rules, from_shape, to_shape
 from ckpm.attention.problems.validation import overlapping, validated
 from ckpm.matrix.configurations.validation import RULES
+from ckpm.matrix.problems.problem import Problem, Strides, launch_seqlen_k
 from ckpm.matrix.problems.testing import Shape, shapes
 from tests.unit.attention.fakes import PREFILL
 
@@ -54,6 +54,9 @@ def test_every_setter_says_its_own() -> None:
         "dbias": (build.dbias(), {"dbias": True}),
         "deterministic": (build.deterministic(), {"deterministic": True}),
         "splits": (build.splits(4), {"splits": 4}),
+        "min_seqlen_q": (build.min_seqlen_q(3), {"min_seqlen_q": 3}),
+        "tile": (build.tile(64), {"tile_rows": 64}),
+        "v3": (build.v3("off"), {"v3": "off"}),
         "new_keys": (build.new_keys(9, "half", 64), {"seqlen_knew": 9, "rope": "half", "rotary_dim": 64}),
     }
     plain = dataclasses.asdict(Problem())
@@ -209,5 +212,5 @@ def test_a_shape_s_problem_can_be_posed(family: str) -> None:
 
 def test_a_ragged_batch_promises_no_whole_tiles() -> None:
     p = dataclasses.replace(PREFILL, mode="batch", total_q=0, seqlen_k=256, ragged=True)
-    assert to_table_problem(p).seqlens_k == (256, 255)
-    assert to_table_problem(dataclasses.replace(p, ragged=False)).seqlens_k == (256, 256)
+    assert launch_seqlen_k(p) == 257
+    assert launch_seqlen_k(dataclasses.replace(p, ragged=False)) == 256

@@ -9,14 +9,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpm.attention.arguments import outputs
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.errors import NoKernelError
-from ckpm.attention.problems.problem import CHOICES, Problem, Strides
+from ckpm.attention.launch.arguments import outputs
 from ckpm.attention.problems.validation import validated
 from ckpm.attention.registry import Registry
 from ckpm.attention.selection import KNOWN, MEASURED
 from ckpm.base.errors import CkPrefillError
+from ckpm.matrix.problems.problem import CHOICES, Problem, Strides
 from tests.unit.attention.fakes import FakeDevice, built
 
 FAMILIES = ("fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill")

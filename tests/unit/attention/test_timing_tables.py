@@ -20,14 +20,14 @@ from ckpm.bench.measure import performance_problems
 from ckpm.kernels.cli import main
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import is_v3
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
 from tests.unit.reports.timing_samples import timed
 
 KEYS = tuple(
     select(dialect("prefill-v3"), Selection(archs=("gfx950",), tier="full", where=(tables.WHERE,)))
 )  # fmt: skip
-Launched = list[tuple[Problem, str, modelling.Asked]]
+Launched = list[tuple[SuiteCase, str, modelling.Asked]]
 
 
 class Place:
@@ -41,7 +41,7 @@ class Place:
     def provenance(self, tier: str) -> dict[str, str]:
         return {"tier": tier, "arch": "gfx950"}
 
-    def timed(self, problem: Problem, named: str, asked: modelling.Asked) -> Timed | str:
+    def timed(self, problem: SuiteCase, named: str, asked: modelling.Asked) -> Timed | str:
         self.launched.append((problem, named, asked))
         key = next(key for key in KEYS if key.name == named)
         tiles = -(-problem.seqlens_q[0] // key.tile.bm0) * problem.nhead_q
@@ -119,7 +119,7 @@ def test_the_bench_has_the_documents_ratios(launched: Launched) -> None:
 def test_the_bench_says_where_a_ratio_is_missed(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Place.timed
 
-    def slower(self: Place, problem: Problem, named: str, asked: modelling.Asked) -> Timed | str:
+    def slower(self: Place, problem: SuiteCase, named: str, asked: modelling.Asked) -> Timed | str:
         one = plain(self, problem, named, asked)
         assert isinstance(one, Timed)
         missed = "tensor-q8k" in problem.name and "_v3_" in named

@@ -10,7 +10,7 @@ import pytest
 
 from ckpm.docker import running, sessions
 from ckpm.docker.engines import Engine, Mount, Run
-from ckpm.docker.images import image
+from ckpm.docker.images import INSTALLED, image
 from tests.unit.docker.fake_engine import FakeEngine
 
 TEST = image("debian-rocm-test")
@@ -41,6 +41,12 @@ def plan(tmp_path: Path, **pip: str) -> Run:
         cache=tmp_path / "cache",
         root=tmp_path / "checkout",
     )
+
+
+def test_root_is_the_clone() -> None:
+    assert (sessions._ROOT / "docker" / "sessions.sh").is_file()
+    assert (sessions._ROOT / "noxfile.py").is_file()
+    assert not INSTALLED
 
 
 def targets(run: Run) -> dict[str, Mount]:

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ckpm.attention.launch.backward.harness import BwdArguments
-from ckpm.attention.launch.backward.launching import fields, laid_out
+from ckpm.attention.launch.arguments import backward_fields, cleared, workspaces
+from ckpm.attention.launch.backward_launching import laid_out
+from ckpm.attention.launch.bwd_harness import BwdArguments
+from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import ProblemError, UsageError
 from ckpm.kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv, words
-from ckpm.kernels.families.backward.problems import BackwardRequest
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD
 from ckpm.kernels.families.libraries import host, library_of, whole
 from ckpm.kernels.families.render import dispatch_text, unit_text
@@ -26,7 +27,7 @@ from ckpm.kernels.families.words import features
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import parse
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
 from tests.unit.attention.test_harness import compile_c as compile_c
 from tests.unit.attention.test_harness import toolchain as toolchain
@@ -198,16 +199,15 @@ def test_a_harness_reads_every_field_and_knows_three_stages() -> None:
     assert "selected[0] = selected[1] = selected[2] = nullptr;" in text
 
 
-def request(**changes: Any) -> BackwardRequest:
+def request(**changes: Any) -> SuiteCase:
     given: dict[str, Any] = {
         "name": "kernels/x", "suite": "kernels", "tier": "full", "group": "x", "mode": "batch", "nhead_q": 4,
         "nhead_k": 2, "hdim_q": 64, "hdim_v": 32, "seqlens_q": (70, 70), "seqlens_k": (90, 90),
     }  # fmt: skip
-    asked = {name: changes.pop(name) for name in ("dbias", "deterministic") if name in changes}
-    return BackwardRequest(problem=Problem(**{**given, **changes}), **asked)
+    return pose(SuiteCase(**{**given, **changes}), "bwd_dq_dk_dv", "gfx950")
 
 
-def tensors(p: Problem) -> dict[str, NDArray[Any]]:
+def tensors(p: SuiteCase) -> dict[str, NDArray[Any]]:
     tokens, keys = sum(p.seqlens_q), sum(p.seqlens_k)
     shapes = {
         "q": (tokens, 4, 64),
@@ -222,27 +222,27 @@ def tensors(p: Problem) -> dict[str, NDArray[Any]]:
 
 
 def test_gradients_of_k_and_v_are_of_each_head_of_q() -> None:
-    values = fields(request())
+    values = backward_fields(request())
     assert (values["stride_k"], values["stride_dk"], values["stride_dv"]) == (2 * 64, 4 * 64, 4 * 32)
     assert (values["batch_stride_dk"], values["batch_stride_dq_acc"]) == (90 * 4 * 64, 70 * 4 * 64)
     assert (values["nhead_stride_lsed"], values["batch_stride_lsed"]) == (70, 4 * 70)
     assert "split_stride_dq_acc" not in values
-    group = fields(request(mode="group", seqlens_q=(3, 9), seqlens_k=(4, 2), deterministic=True))
+    group = backward_fields(request(mode="group", seqlens_q=(3, 9), seqlens_k=(4, 2), deterministic=True))
     assert {value for name, value in group.items() if name.startswith("batch_stride")} == {0}
     assert (group["nhead_stride_lsed"], group["split_stride_dq_acc"]) == (12, 12 * 4 * 64)
     with pytest.raises(ProblemError, match="in batch mode all sequences have one length"):
-        fields(request(seqlens_k=(3, 4)))
+        request(seqlens_k=(3, 4))
 
 
 def test_what_kernels_add_to_or_leave_out_begins_with_zeros() -> None:
     asked = request(bias="bias", dbias=True, deterministic=True)
-    arrays = laid_out(asked, tensors(asked.problem))
-    assert arrays["dq_acc"].shape == (6, 140, 4, 64)  # 90 keys are 6 times 16
-    assert not arrays["dq_acc"].any()
-    assert arrays["dbias"].shape == (4, 140, 90)
+    arrays = laid_out(asked, tensors(asked))
+    assert workspaces(asked)["dq_acc"] == 6 * 140 * 4 * 64 * 4  # 90 keys are 6 times 16
+    assert cleared(asked) == ("dq_acc",)
+    assert arrays["dbias"].shape == (2, 4, 70, 90)
     assert not arrays["dbias"].any()
     assert np.array_equal(arrays["lse"][1, 2], np.arange(2 * 140 + 70, 3 * 140))  # batch 1, head 2
-    short = {**tensors(asked.problem), "dout": np.zeros((139, 4, 32), np.uint16)}
+    short = {**tensors(asked), "dout": np.zeros((139, 4, 32), np.uint16)}
     with pytest.raises(ProblemError, match=r"dout is uint16\[139, 4, 32\], not uint16\[140, 4, 32\]"):
         laid_out(asked, short)
 

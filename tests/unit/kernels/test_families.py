@@ -29,7 +29,7 @@ from ckpm.matrix.families import Family as MatrixFamily
 from ckpm.matrix.keys import Key
 from ckpm.suites import kernel_cases
 from tests.unit import manifests
-from tests.unit.parsed import nodes
+from tests.unit.sources import nodes
 
 DIALECT = "ck-2025-11"
 ROOT = Path(__file__).resolve().parents[3]
@@ -69,7 +69,6 @@ TOY = Family(
         dispatch=toy_dispatch,
         harness=toy_harness,
         arguments=FwdArguments,
-        launch=lambda: None,
         functions=("toy_",),
         headers=(INCLUDE,),
     ),

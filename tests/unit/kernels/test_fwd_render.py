@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from ckpm.attention.launch import fwd_harness
-from ckpm.attention.launch.fwd_features import Descales
 from ckpm.attention.launch.fwd_harness import FIELDS, FwdArguments
-from ckpm.attention.launch.fwd_launching import fields
+from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import CodeObjectError, ProblemError
 from ckpm.kernels import cli
 from ckpm.kernels.code import symbols
@@ -26,7 +25,7 @@ from ckpm.kernels.families.units import plan
 from ckpm.kernels.families.words import arch_tag, features
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.names import parse
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
 from tests.unit.attention.test_harness import compile_c as compile_c
 from tests.unit.attention.test_harness import toolchain as toolchain
@@ -149,17 +148,11 @@ def test_v3_s_harness_reads_or_refuses_every_field() -> None:
 def test_problems_that_are_not_laid_out_are_refused() -> None:
     sound: dict[str, Any] = {"name": "p", "suite": "batch-prefill", "tier": "full", "group": "g", "mode": "batch"}
     with pytest.raises(ProblemError, match=r"^p: sinks and column-major V "):
-        fields(Problem(**sound, sink_size=1))
-    descales = Descales(q=1, k=1, v=1, largest=448)
-    with pytest.raises(ProblemError, match=r"^p: qscale is pertensor, and no descales are given"):
-        fields(Problem(**sound, dtype="fp8bf16", qscale="pertensor"))
-    for qscale in ("no", "kv_blockscale"):
-        with pytest.raises(ProblemError, match=f"^p: qscale is {qscale}, and descales are given"):
-            fields(Problem(**sound, dtype="fp8bf16", qscale=qscale), descales=descales)
+        pose(SuiteCase(**sound, sink_size=1), "fwd", "gfx950")
     with pytest.raises(ProblemError, match="in batch mode all sequences have one length"):
-        fields(Problem(**sound, seqlens_q=(1, 2), seqlens_k=(1, 1)))
+        pose(SuiteCase(**sound, seqlens_q=(1, 2), seqlens_k=(1, 1)), "fwd", "gfx950")
     with pytest.raises(ProblemError, match="fwd reads a vllm table that names each page once"):
-        fields(Problem(**sound, page_size=128))
+        pose(SuiteCase(**sound, page_size=128), "fwd", "gfx950")
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.problems.case import FAMILY_SUITE
 from ckpm.matrix.problems.ledger import Entry, Ledger, read_ledger
-from ckpm.matrix.problems.problem import FAMILY_SUITE
 from ckpm.matrix.problems.tables import find
 from tests.prefill.copies import HEADERS
 from tests.prefill.defects import DEFECTS, Edit

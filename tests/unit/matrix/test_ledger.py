@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from ckpm.base.errors import LedgerError, TableError
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger, source
-from ckpm.matrix.problems.problem import Problem, mask_corner
+from ckpm.matrix.problems.problem import mask_corner
 from ckpm.matrix.problems.tables import problems
 
 TEXT = """# a comment
@@ -35,10 +36,10 @@ entries:
 """
 
 
-def called(name: str, **fields: Any) -> Problem:
+def called(name: str, **fields: Any) -> SuiteCase:
     """A problem of that name."""
     suite, _, rest = name.partition("/")
-    return Problem(name=name, suite=suite, tier="smoke", group=rest.partition(".")[0], **fields)
+    return SuiteCase(name=name, suite=suite, tier="smoke", group=rest.partition(".")[0], **fields)
 
 
 @pytest.fixture
@@ -144,7 +145,7 @@ def test_an_entry_of_unwaited_loads_speaks_of_cases_that_had_one(tmp_path: Path)
     assert book.judge(case, "aiter", "gfx950", "passed").kind == "passed"
 
 
-def _alibi_from_the_top_left_shows(problem: Problem) -> bool:
+def _alibi_from_the_top_left_shows(problem: SuiteCase) -> bool:
     """Whether O or a stored LSE differs if ALiBi's distances start from the top left instead of the bottom right."""
     for queries, keys in zip(problem.seqlens_q, problem.seqlens_k, strict=True):
         row, column = np.ogrid[:queries, :keys]

@@ -16,7 +16,8 @@ from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.explain import find_key, why
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import make_key, parse
-from ckpm.matrix.problems.problem import SUITES, Problem, needed, serving
+from ckpm.matrix.problems.case import SUITES, SuiteCase
+from ckpm.matrix.problems.problem import needed, serving
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.published.golden import stored_lists
 from ckpm.matrix.selection import Selection, select
@@ -147,7 +148,7 @@ def test_the_smoke_tier_holds_all_of_v3_and_few_kernels_behind_it() -> None:
     assert len(names) - 32 == len(smoke("gfx942")) == 16
 
 
-def fp8(**changes: Any) -> Problem:
+def fp8(**changes: Any) -> SuiteCase:
     first = next(p for p in problems("dispatch") if p.name == "dispatch/chosen_2026.fp8")
     assert (first.hdim_q, first.page_size, first.qscale, first.kv_layout) == (128, 16, "pertensor", "linear")
     return dataclasses.replace(first, **changes)
@@ -204,7 +205,7 @@ def test_every_smoke_problem_that_a_kernel_of_v3_serves_takes_it_in_a_smoke_libr
             assert problem.v3 != "on", problem.name
 
 
-def on(suite: str) -> list[Problem]:
+def on(suite: str) -> list[SuiteCase]:
     return [problem for problem in problems(suite) if problem.v3 == "on"]
 
 

@@ -12,32 +12,33 @@ from ckpm.base.errors import NoListOfArchError, ProblemError, TableError, Unknow
 from ckpm.matrix.cli import main
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.enumeration import enumerate_keys
-from ckpm.matrix.problems.problem import (
+from ckpm.matrix.problems.case import (
     CHECKS,
     PAIRWISE,
     SUITES,
     TIERS,
-    Problem,
+    SuiteCase,
     complaint,
     counterpart,
+    wave_instructions,
+)
+from ckpm.matrix.problems.problem import (
     launch_seqlen_k,
     loads,
     mask_corner,
     missing,
     missing_load,
     needed,
-    page_elements,
     serves,
     serving,
-    wave_instructions,
 )
 from ckpm.matrix.problems.tables import find, problems, read
 from ckpm.matrix.selection import Selection, select, select_some
 
 
-def make(**fields: object) -> Problem:
+def make(**fields: object) -> SuiteCase:
     given: dict[str, object] = {"name": "suite/x", "suite": "dispatch", "tier": "smoke", "group": "x", **fields}
-    return Problem(**given)  # type: ignore[arg-type]
+    return SuiteCase(**given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("suite", SUITES)
@@ -61,7 +62,7 @@ def test_the_smoke_tier_suits_an_emulator() -> None:
 
 def test_nothing_that_the_issue_asks_for_is_missing_from_smoke() -> None:
     cases = [problem for suite in SUITES for problem in problems(suite)]
-    byte = [(p, p.pool_pages * page_elements(p, "k") * p.element_bytes) for p in cases]
+    byte = [(p, p.pool_pages * p.page_elements("k") * p.element_bytes) for p in cases]
     assert any(0 in p.seqlens_k for p in cases)
     assert any(p.mask != "no" and p.seqlens_q[0] > p.seqlens_k[0] > 0 for p in cases)
     assert any(p.window_left >= 0 and not p.sink_size for p in cases)

@@ -15,7 +15,8 @@ from ckpm.matrix.dialects import dialect, read_dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.asked import not_asked
-from ckpm.matrix.problems.problem import SUITES, Problem, loads, measured, missing, missing_load, needed, serving
+from ckpm.matrix.problems.case import SUITES, SuiteCase
+from ckpm.matrix.problems.problem import loads, measured, missing, missing_load, needed, serving
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select_some, tiers
 from ckpm.matrix.where import compile_where
@@ -30,7 +31,7 @@ def smoke(arch: str, name: str = NEWEST) -> tuple[Key, ...]:
 
 
 @functools.cache
-def asked() -> tuple[Problem, ...]:
+def asked() -> tuple[SuiteCase, ...]:
     every = [problem for suite in SUITES for problem in problems(suite) if problem.expect == "ok"]
     left_out = not_asked(dialect(NEWEST), "gfx950", "simplified", every)
     return tuple(p for p in every if p.name not in left_out)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ckpm.matrix.problems.problem import SUITES, Problem
+from ckpm.matrix.problems.case import SUITES, SuiteCase
 from ckpm.matrix.problems.tables import FOLDER, problems
 
 # function -> our suite, how many cases its parameters make, and how many are launches of their own that CK can do
@@ -85,11 +85,11 @@ def group_of(function: str) -> str:
     return "aiter_" + (function.removeprefix("test_batch_prefill_").removeprefix("test_"))
 
 
-def cases_of(suite: str, group: str) -> list[Problem]:
+def cases_of(suite: str, group: str) -> list[SuiteCase]:
     return [problem for problem in problems(suite, "nightly") if problem.group == group]
 
 
-def value_of(problem: Problem, field: str) -> Any:
+def value_of(problem: SuiteCase, field: str) -> Any:
     if field == "heads":
         return problem.nhead_q, problem.nhead_k
     if field == "lengths":

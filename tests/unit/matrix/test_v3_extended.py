@@ -12,7 +12,8 @@ from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.explain import why
 from ckpm.matrix.names import make_key, parse
-from ckpm.matrix.problems.problem import Problem, serving
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import serving
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
 
@@ -89,7 +90,7 @@ def test_its_smoke_tier_is_v2_s() -> None:
     assert not [key.name for key in smoke if "_v3_" in key.name]
 
 
-def fp8(**changes: Any) -> Problem:
+def fp8(**changes: Any) -> SuiteCase:
     first = next(p for p in problems("dispatch") if p.name == "dispatch/chosen_2026.fp8")
     return dataclasses.replace(first, **changes)
 

@@ -15,7 +15,7 @@ from ckpm.attention.timing import tables
 from ckpm.bench.measure import performance_problems
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key, is_v3
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
 from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError
@@ -47,7 +47,7 @@ def both(monkeypatch: pytest.MonkeyPatch) -> tuple[gpu.Side, gpu.Side]:
     return gpu.versions(device(), Path("lib.so"))
 
 
-def problems(*names: str) -> list[Problem]:
+def problems(*names: str) -> list[SuiteCase]:
     return [one for one in performance_problems("nightly") if one.name in names]
 
 

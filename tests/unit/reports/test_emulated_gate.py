@@ -17,7 +17,7 @@ from ckpm.attention.launch.counters import METRICS, Measured, Measurements, flat
 from ckpm.base.errors import LibraryError, LibraryMismatchError, MeasureError, RecordError, TableError, UnknownTierError
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
 from ckpm.bench.measure import _launched, compulsory_bytes, identity_facts, measure, performance_problems
-from ckpm.matrix.problems.problem import Problem, wave_instructions
+from ckpm.matrix.problems.case import SuiteCase, wave_instructions
 from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError, RegressedError
 from ckpm.reports.gates import baseline
@@ -236,7 +236,7 @@ def test_the_smoke_problems_take_seconds() -> None:
 def test_compulsory_bytes_by_hand() -> None:
     """3 + 5 queries of 4 heads in and out, 10 + 20 keys and values of 2 heads, 128 numbers of 2 bytes each."""
     lengths: dict[str, Any] = {"seqlens_q": (3, 5), "seqlens_k": (10, 20)}
-    problem = Problem(name="p", suite="performance", tier="smoke", group="g", nhead_q=4, nhead_k=2, **lengths)
+    problem = SuiteCase(name="p", suite="performance", tier="smoke", group="g", nhead_q=4, nhead_k=2, **lengths)
     assert compulsory_bytes(problem) == 2 * 128 * (2 * 8 * 4 + 2 * 30 * 2)
 
 

@@ -17,14 +17,14 @@ from ckpm.attention.launch.c_abi import Launch, Library, Status
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.base.outputs import write_output
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError
 from ckpm.reports.gates.gpu import Side, compare
 from ckpm.reports.gates.statistics import COLD, CONTEXT, WARM, read_settings
 
 SETTINGS = dataclasses.replace(read_settings(), cold_bytes=64)
-ONE = Problem(name="performance/one", suite="performance", tier="smoke", group="g")
+ONE = SuiteCase(name="performance/one", suite="performance", tier="smoke", group="g")
 KNOWN = dict.fromkeys(CONTEXT, "known")
 BUS = "0000:c1:00.0"
 
@@ -64,7 +64,7 @@ def side(milliseconds: float, serves: bool = True, status: Status = Status.OK) -
         return Launch(status=status, message="a reason", kernels=("k",), milliseconds=time)
 
     class Served(Side):
-        def serves(self, problem: Problem) -> bool:
+        def serves(self, problem: SuiteCase) -> bool:
             return serves
 
     return Served(
@@ -96,7 +96,7 @@ def test_a_problem_that_the_candidate_lost_is_a_regression() -> None:
     two = dataclasses.replace(ONE, name="performance/two")
 
     class Loses(Side):
-        def serves(self, problem: Problem) -> bool:
+        def serves(self, problem: SuiteCase) -> bool:
             return problem is ONE
 
     gate = compare(

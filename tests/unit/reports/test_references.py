@@ -10,7 +10,7 @@ import pytest
 from ckpm.attention.launch import device
 from ckpm.base.errors import TableError
 from ckpm.bench.measure import performance_problems
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.cli import main
 from ckpm.reports.gates import gpu as gpu_gate
 from ckpm.reports.gates.references import REFERENCES, Beside, beside, read_references
@@ -126,7 +126,7 @@ def test_other_hardware_or_problems_have_nothing_beside_them(gate: Gate) -> None
 def test_a_shape_is_of_no_problem_that_differs(change: dict[str, object]) -> None:
     (problem,) = (one for one in performance_problems("nightly") if one.name == ONE_K)
     (shape,) = {one.shape for one in read_references() if one.shape and one.shape.is_of(problem)}
-    other: Problem = dataclasses.replace(problem, **change)  # type: ignore[arg-type]
+    other: SuiteCase = dataclasses.replace(problem, **change)  # type: ignore[arg-type]
     assert not shape.is_of(other)
 
 

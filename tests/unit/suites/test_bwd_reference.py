@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpm.attention.launch.buffers import Inputs
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites import fwd_cases
 from ckpm.suites.backward.reference import Backward, Gradients, comparisons, gradients
 from ckpm.suites.philox import drawn
@@ -21,12 +21,12 @@ from ckpm.suites.reference import Floats, attention
 STEP = 1e-5
 
 
-def make(**changes: Any) -> Problem:
+def make(**changes: Any) -> SuiteCase:
     given_fields: dict[str, Any] = {
         "name": "kernels/x", "suite": "kernels", "tier": "full", "group": "x", "mode": "group", "dtype": "bf16",
         "seqlens_q": (5, 3), "seqlens_k": (7, 4), "nhead_q": 2, "nhead_k": 1, "hdim_q": 8, "hdim_v": 16, "seed": 3,
     }  # fmt: skip
-    return Problem(**{**given_fields, **changes})
+    return SuiteCase(**{**given_fields, **changes})
 
 
 MASKS: dict[str, dict[str, Any]] = {
@@ -40,7 +40,7 @@ MASKS: dict[str, dict[str, Any]] = {
 class Pass:
     """A forward pass in float64 and the gradient of what ``dout`` weighs of O."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: SuiteCase) -> None:
         self.problem = problem
         self.random = drawn(problem) if problem.p_drop else None
         self.inputs = fwd_cases.inputs(problem, fwd_cases.tensors(problem), "gfx950")
@@ -136,7 +136,7 @@ def test_dropout_needs_its_random_values() -> None:
         gradients(one.backward())
 
 
-Change = Callable[[dict[str, Floats], Problem], dict[str, Floats]]
+Change = Callable[[dict[str, Floats], SuiteCase], dict[str, Floats]]
 # what a kernel may get wrong, and which gradients show it
 PLANTED: dict[str, tuple[str, Change]] = {
     "the scale left out": ("dq dk", lambda v, p: {n: v[n] / p.softmax_scale for n in ("dq", "dk")}),

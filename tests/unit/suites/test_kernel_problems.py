@@ -12,16 +12,16 @@ from types import CodeType, SimpleNamespace
 
 import pytest
 
-from ckpm.attention.launch.fwd_launching import fields
+from ckpm.attention.launch.arguments import fwd_fields
+from ckpm.attention.launch.fwd_launching import pose
 from ckpm.kernels.families.family import Scenario
-from ckpm.kernels.families.kernel_problems import AttentionRequest
 from ckpm.kernels.families.render import dispatch_text as rendered
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.kernels.families.words import features
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select_some
-from ckpm.suites.fwd_cases import descales
 from ckpm.suites.kernel_cases import cases
 
 _HDIMS = re.compile(r"if\(t\.hdim_q <= (\d+) && t\.hdim_v <= (\d+)\)$")
@@ -60,10 +60,11 @@ class Dispatch:
                 ]
                 self.groups.append((dtype, int(hdims[1]), int(hdims[2]), arms))
 
-    def chosen(self, candidate: AttentionRequest) -> str | None:
-        p = candidate.problem
-        given = SimpleNamespace(**fields(p, candidate.splits, descales(p, "gfx950")))
-        given.skip_min_seqlen_q = candidate.min_seqlen_q > 0
+    def chosen(self, candidate: SuiteCase) -> str | None:
+        p = candidate
+        absent = dict.fromkeys(("logits_soft_cap", "num_splits"), 0)
+        given = SimpleNamespace(**{**absent, **fwd_fields(pose(p, p.family, "gfx950"))})
+        given.skip_min_seqlen_q = p.min_seqlen_q > 0
         given.mask_type, given.bias_type = p.mask, p.bias
         given.has_dropout, given.do_fp8_static_quant = p.p_drop > 0, p.qscale == "pertensor"
         given.use_pagedkv = p.page_size > 1
@@ -104,7 +105,7 @@ def missed(keys: list[Key]) -> Iterator[tuple[Key, set[str | None]]]:
         if not_laid_out(key):
             continue
         asked = [one for scenario in scenarios(key, keys) for one in scenario.candidates]
-        found = {dispatch.chosen(one) for one in asked if isinstance(one, AttentionRequest)}
+        found = {dispatch.chosen(one) for one in asked if isinstance(one, SuiteCase)}
         if key.name not in found:
             yield key, found
 
@@ -132,19 +133,18 @@ def test_what_no_candidate_reaches_nothing_reaches(family: str, tier: str, where
             assert dispatch.chosen(candidate) != key.name, str(candidate)
 
 
-def every_candidate(key: Key, keys: list[Key]) -> Iterator[AttentionRequest]:
+def every_candidate(key: Key, keys: list[Key]) -> Iterator[SuiteCase]:
     """Lengths and dims on both sides of all limits of the tile."""
     tile, dims = key.tile, (8, 32, 64, key.hdim_q - 8, key.hdim_q)
     for scenario in scenarios(key, keys):
         first = scenario.candidates[0]
-        assert isinstance(first, AttentionRequest)
+        assert isinstance(first, SuiteCase)
         for seqlen_q, seqlen_k, hdim_q, hdim_v in itertools.product(
             (1, 16, tile.bm0, tile.bm0 + 1), (1, tile.bn0, tile.bn0 + 1), dims, dims
         ):
-            p = dataclasses.replace(
-                first.problem, seqlens_q=(seqlen_q,) * 2, seqlens_k=(seqlen_k,) * 2, hdim_q=hdim_q, hdim_v=hdim_v
+            yield dataclasses.replace(
+                first, seqlens_q=(seqlen_q,) * 2, seqlens_k=(seqlen_k,) * 2, hdim_q=hdim_q, hdim_v=hdim_v
             )
-            yield dataclasses.replace(first, problem=p)
 
 
 @pytest.mark.parametrize("mask_impl", ["simplified", "generic"])
@@ -153,7 +153,7 @@ def test_a_kernel_that_is_alone_in_its_library_is_reached_at_once(mask_impl: str
         dispatch = Dispatch(dispatch_text([key]), key.arch_trait)
         for scenario in () if not_laid_out(key) else scenarios(key, [key]):
             first = scenario.candidates[0]
-            assert isinstance(first, AttentionRequest)
+            assert isinstance(first, SuiteCase)
             assert dispatch.chosen(first) == key.name, (key.name, str(first))
 
 
@@ -163,8 +163,8 @@ def test_what_pads_is_asked_for_what_is_not_whole() -> None:
     ]
     (scenario,) = scenarios(key, [key])
     first = scenario.candidates[0]
-    assert isinstance(first, AttentionRequest)
-    p = first.problem
+    assert isinstance(first, SuiteCase)
+    p = first
     assert p.seqlens_q[0] % key.tile.bm0
     assert p.seqlens_k[0] % key.tile.bn0
     assert p.hdim_q < key.hdim_q

@@ -14,7 +14,8 @@ from ckpm.base.errors import MeasureError
 from ckpm.bench import measure
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.problem import Problem, serving
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import serving
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites import checks
@@ -59,9 +60,8 @@ def test_a_refusal_is_wrong_only_where_the_library_has_every_kernel_that_dispatc
 
 
 def test_the_gate_leaves_such_a_problem_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem: Problem = next(one for one in measure.performance_problems("smoke") if not one.tile_rows)
-    host = SimpleNamespace(launch=refused(Status.UNSUPPORTED))
-    monkeypatch.setattr(measure, "host", lambda family: host)
+    problem: SuiteCase = next(one for one in measure.performance_problems("smoke") if not one.tile_rows)
+    monkeypatch.setattr(launching, "run_problem", refused(Status.UNSUPPORTED))
     given = (SimpleNamespace(arch="gfx950"), SimpleNamespace(family="batch_prefill"), problem, None)
     manifest = cast(Any, SimpleNamespace(upstream="checkout", dialect="rocm-libraries-2026"))
     reason = "dispatch asks for a bload kernel, and this library has none that fits"

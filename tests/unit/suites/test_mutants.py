@@ -1,4 +1,4 @@
-"""Planted defects: the changes of an instruction, the draw by a seed, the floors, and the reasons of survivors."""
+"""Planted defects: the changes of an instruction, the draw by a seed, the floor, and the reasons of survivors."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import io
 import re
 import struct
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from ckpm.base.errors import TableError, UsageError
+from ckpm.base.errors import UsageError
 from ckpm.matrix.dialects import dialect
-from ckpm.matrix.problems.problem import SUITES, wave_instructions
+from ckpm.matrix.problems.case import SUITES, wave_instructions
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Result
+from ckpm.suites.errors import MutantsSurvivedError
 from ckpm.suites.suites import cases
 from ckpm_emulator.lowering.decode import Instruction, decode
 from ckpm_emulator.lowering.lower import lower
-from tests.mutants.__main__ import Floors, _show, main, missed_floors, read_floors
+from tests.mutants.__main__ import _show, check_floor, main
 from tests.mutants.drawing import KINDS, Kernel, Mutant, draw
 from tests.mutants.planting import candidates, make_change
 from tests.mutants.probing import EXECUTED, NOT_EXECUTED, SAME_EFFECT, Fate, Observed, compare_results, explain, options
@@ -112,18 +112,15 @@ def trials(kind: str, *detected: bool, survived: str = "") -> list[Trial]:
     return [Trial(mutant=mutant, killed_by="sanitize" if one else "", survived=survived) for one in detected]
 
 
-def test_missed_floors_are_named() -> None:
-    floors = Floors(all=75, kinds={"wait": 100})
-    assert missed_floors([*trials("wait", True), *trials("operand", True, True, False)], floors) == []
-    assert missed_floors(trials("operand", True, True, False), floors) == ["2 of 3 of all kinds, 75 % are required"]
-    below = missed_floors([*trials("wait", False), *trials("operand", *[True] * 9)], floors)
-    assert below == ["0 of 1 of wait, 100 % are required"]
+def test_check_floor_with_too_few_detected_raises() -> None:
+    check_floor(3, 5, "")
+    with pytest.raises(MutantsSurvivedError, match=r"59 of 100 .* 60 % are required.*: --seed 7"):
+        check_floor(59, 100, "--seed 7")
 
 
 @pytest.mark.parametrize("survived", [NOT_EXECUTED, SAME_EFFECT, EXECUTED])
-def test_survivors_of_every_column_are_counted(survived: str) -> None:
+def test_show_counts_survivors_by_column(survived: str) -> None:
     some = [*trials("wait", True), *trials("wait", False, survived=survived)]
-    assert missed_floors(some, Floors(all=51, kinds={})) == ["1 of 2 of all kinds, 51 % are required"]
     out = Console(file=io.StringIO(), width=200)
     _show(out, some)
     title, row = out.file.getvalue().splitlines()[1:3]  # type: ignore[attr-defined]
@@ -193,18 +190,6 @@ def test_options_of_probed_wait_have_late_loads() -> None:
     assert other is not None
     assert options(wait) == {"probe": True, "late_loads": True}
     assert options(other) == {"probe": True}
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [("all: 101\nkinds: {}\n", "from 0 to 100 percent"), ("all: 90\nkinds: {waits: 100}\n", "waits")],
-)
-def test_read_floors_of_wrong_table_raises(tmp_path: Path, text: str, said: str) -> None:
-    file = tmp_path / "floors.yaml"
-    file.write_text(text)
-    with pytest.raises(TableError, match=said):
-        read_floors(file)
-    assert read_floors().all > 0
 
 
 @pytest.mark.parametrize("words", [("--seed", "-1"), ("--seed", "x"), ("--count", "0"), ("--jobs", "0")])

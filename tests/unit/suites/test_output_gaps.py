@@ -10,18 +10,18 @@ import pytest
 from ckpm.attention.launch.buffers import GAP, POISON, prepare
 from ckpm.attention.launch.c_abi import Launch, Status
 from ckpm.attention.launch.launching import Outcome, check
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 
 
-def make(**fields: object) -> Problem:
+def make(**fields: object) -> SuiteCase:
     given: dict[str, object] = {
         "name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", "lse": True, "p_drop": 0.2, "nhead_q": 2,
         "seqlens_q": (3, 3), "seqlens_k": (5, 4), "hdim_q": 16, "hdim_v": 8, "checks": ("output_gaps",),
     }  # fmt: skip
-    return Problem(**{**given, **fields})  # type: ignore[arg-type]
+    return SuiteCase(**{**given, **fields})  # type: ignore[arg-type]
 
 
-def written(problem: Problem) -> Outcome:
+def written(problem: SuiteCase) -> Outcome:
     """As a kernel leaves it that writes every element, each with its own number, by strides."""
     prepared = prepare(problem)
     check(prepared)

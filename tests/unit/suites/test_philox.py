@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from ckpm.attention.launch.buffers import POISON
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.checks import foreign_random_values
 from ckpm.suites.philox import drawn, philox, random_bytes
 
 
-def make(**fields: object) -> Problem:
+def make(**fields: object) -> SuiteCase:
     given: dict[str, object] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", "p_drop": 0.2}
-    return Problem(**{**given, **fields})  # type: ignore[arg-type]
+    return SuiteCase(**{**given, **fields})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 
 from ckpm.base.errors import ProblemError, UsageError
 from ckpm.base.rocm_places import gpu_archs
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.checks import RESULTS
 from ckpm.suites.errors import RefusedError, WorkerStartError
 from ckpm.suites.pool import Pool, Worker, classify_exit
@@ -75,7 +75,7 @@ class Long(Case):
 
 
 def case(word: str) -> Case:
-    return Quick(problem=Problem(name=f"dispatch/{word}", suite="dispatch", tier="smoke", group="x"))
+    return Quick(problem=SuiteCase(name=f"dispatch/{word}", suite="dispatch", tier="smoke", group="x"))
 
 
 def pool(start: str = "", size: int = 1, seconds: float = 20.0) -> Pool:

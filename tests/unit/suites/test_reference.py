@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ckpm.attention.launch.buffers import Inputs, prepare
 from ckpm.attention.launch.encodings import OCP, decode, encode, from_bf16, from_fp8, to_fp8
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.reference import Bytes, Floats, alibi, attention, keep_threshold, visible
 from ckpm.suites.tolerances import (
     Comparison,
@@ -26,12 +26,12 @@ from ckpm.suites.tolerances import (
 )
 
 
-def make(**fields: object) -> Problem:
+def make(**fields: object) -> SuiteCase:
     given_fields: dict[str, object] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", **fields}
-    return Problem(**given_fields)  # type: ignore[arg-type]
+    return SuiteCase(**given_fields)  # type: ignore[arg-type]
 
 
-def seen_by_loops(problem: Problem, sq: int, sk: int) -> list[list[bool]]:
+def seen_by_loops(problem: SuiteCase, sq: int, sk: int) -> list[list[bool]]:
     """The definition in words: a query at position i of its sequence sees keys i-left to i+right; -1 is no bound."""
     found = []
     for row in range(sq):
@@ -117,7 +117,7 @@ def test_the_reference_is_attention_by_loops(
     assert np.isfinite(got.o).all()
 
 
-def drawing(problem: Problem, sq: int, sk: int) -> list[str]:
+def drawing(problem: SuiteCase, sq: int, sk: int) -> list[str]:
     return ["".join("1" if cell else "." for cell in row) for row in visible(problem, sq, sk)]
 
 
@@ -217,7 +217,7 @@ def toward_zero_half(values: Floats) -> Floats:
 
 
 def kernel_model(
-    problem: Problem, inputs: Inputs, dtype: str, positions: NDArray[np.float32] | None = None
+    problem: SuiteCase, inputs: Inputs, dtype: str, positions: NDArray[np.float32] | None = None
 ) -> tuple[Floats, Floats]:
     """The pipeline's rounding in NumPy: tiles of 128 keys, float32 sums, rounded P and O; no mask.
 

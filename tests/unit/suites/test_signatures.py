@@ -22,8 +22,9 @@ from ckpm.attention.launch.device import Fault
 from ckpm.attention.launch.encodings import encode
 from ckpm.attention.launch.launching import Outcome
 from ckpm.matrix.dialects import dialect
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.ledger import LEDGER, SIGNATURES, Entry, Ledger, read_ledger
-from ckpm.matrix.problems.problem import Problem, serves
+from ckpm.matrix.problems.problem import serves
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Bench, Result, run_case
@@ -37,9 +38,9 @@ KEYS = tuple(select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="sm
 Outputs = dict[str, np.ndarray]
 
 
-def make(**fields: Any) -> Problem:
+def make(**fields: Any) -> SuiteCase:
     given = {"name": "batch-prefill/x.y", "suite": "batch-prefill", "tier": "smoke", "group": "x", "table_end": "zeros"}
-    return Problem(**{**given, **fields})
+    return SuiteCase(**{**given, **fields})
 
 
 class Device:
@@ -54,7 +55,7 @@ class Device:
 
 def run(
     monkeypatch: pytest.MonkeyPatch,
-    problem: Problem,
+    problem: SuiteCase,
     kernel: Callable[[Prepared], Outputs | Fault],
     *signatures: str,
 ) -> Result:
@@ -172,7 +173,7 @@ LATE = make(seqlens_q=(70,), seqlens_k=(600,), mask="bottom_right", window_left=
     [(SHORT, "whole_rows", "whole_rows_are_read"), (LATE, "first_pages", "windows_start_at_the_first_page")],
 )
 def test_the_defect_alone_is_known_and_a_second_one_beside_it_is_seen(
-    monkeypatch: pytest.MonkeyPatch, problem: Problem, switch: str, signature: str
+    monkeypatch: pytest.MonkeyPatch, problem: SuiteCase, switch: str, signature: str
 ) -> None:
     kernel = reading(**{switch: True})
     alone = run(monkeypatch, problem, kernel, signature)

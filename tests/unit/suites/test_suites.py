@@ -20,8 +20,9 @@ from ckpm.base.results import CaseFault, Results
 from ckpm.bench.measure import performance_problems
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 from ckpm.matrix.problems.ledger import Entry, Ledger
-from ckpm.matrix.problems.problem import FAMILY_SUITE, SUITES, serves
+from ckpm.matrix.problems.problem import serves
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
 from ckpm.reports.cli import main as report

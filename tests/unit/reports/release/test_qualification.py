@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import TableError
-from ckpm.matrix.problems.problem import SUITES
+from ckpm.matrix.problems.case import SUITES
 from ckpm.reports.errors import (
     FailedCasesError,
     GateError,

@@ -9,27 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ckpm.attention.backward_arguments import (
-    backward_fields,
-    backward_inputs,
-    backward_outputs,
-    backward_workspaces,
-)
 from ckpm.attention.errors import InvalidProblemError
-from ckpm.attention.launch.appendkv_launching import ROPES
 from ckpm.attention.launch.encodings import fp8_of
-from ckpm.attention.launch.harness import Bias, KvLayout, KvTable, Mask, QScale
-from ckpm.attention.problems.problem import Problem
-from ckpm.attention.problems.shapes import to_table_problem
 from ckpm.kernels.families.libraries import host
-from ckpm.matrix.problems.problem import launch_seqlen_k
+from ckpm.matrix.problems.problem import CHOICES, Problem, launch_seqlen_k
 
 Fields = dict[str, int | float | str]
 
-_MASKS = {"no": Mask.NONE, "top_left": Mask.TOP_LEFT, "bottom_right": Mask.BOTTOM_RIGHT, "window": Mask.WINDOW}
-_BIASES = {"no": Bias.NONE, "bias": Bias.ELEMENTWISE, "alibi": Bias.ALIBI}
-_QSCALES = {"no": QScale.NONE, "pertensor": QScale.PERTENSOR, "kv_blockscale": QScale.KV_BLOCKSCALE}
+SPLIT_KEYS = 16  # of a split of dQ's accumulators: no tile has fewer keys
 _OUT_BYTES = {"fp32": 4, "fp8fp32": 4, "fp8": 1}
+
+
+def _number(field: str, word: str) -> int:
+    """The number of a problem's word in the C ABI, whose enumerators have the order of CHOICES."""
+    return CHOICES[field].index(word)
 
 
 def out_bytes(problem: Problem) -> int:
@@ -37,19 +30,14 @@ def out_bytes(problem: Problem) -> int:
     return _OUT_BYTES.get(problem.dtype, 2)
 
 
-def head_rows(problem: Problem) -> int:
-    """Rows of a head in LSE, bias and random values: a sequence's in batch mode, all in group mode."""
-    return problem.seqlen_q if problem.mode == "batch" else problem.rows_q
-
-
 def attention_fields(problem: Problem) -> Fields:
     """What all families with Q, K, V and O have in common."""
-    p, batch, rows = problem, problem.mode == "batch", head_rows(problem)
+    p, batch = problem, problem.mode == "batch"
     fields: Fields = {
         "data_type": p.dtype, "batch": p.batch, "seqlen_q": p.seqlen_q, "seqlen_k": p.seqlen_k,
         "max_seqlen_q": p.seqlen_q, "hdim_q": p.hdim_q, "hdim_v": p.hdim_v, "nhead_q": p.nhead_q, "nhead_k": p.nhead_k,
-        "mask_type": int(_MASKS[p.mask]), "window_left": p.window_left, "window_right": p.window_right,
-        "bias_type": int(_BIASES[p.bias]), "is_group_mode": int(not batch), "is_v_rowmajor": int(p.vlayout == "row"),
+        "mask_type": _number("mask", p.mask), "window_left": p.window_left, "window_right": p.window_right,
+        "bias_type": _number("bias", p.bias), "is_group_mode": int(not batch), "is_v_rowmajor": int(p.vlayout == "row"),
         "has_lse": int(p.lse), "has_logits_soft_cap": int(p.logits_soft_cap > 0), "logits_soft_cap": p.logits_soft_cap,
         "scale_s": p.softmax_scale, "scale_p": 1.0, "scale_o": 1.0,
     }  # fmt: skip
@@ -58,13 +46,21 @@ def attention_fields(problem: Problem) -> Fields:
         fields |= {f"stride_{tensor}": strides.row, f"nhead_stride_{tensor}": strides.nhead}
         fields[f"batch_stride_{tensor}"] = strides.batch
     if p.lse:
-        fields |= {"nhead_stride_lse": rows, "batch_stride_lse": p.nhead_q * rows if batch else 0}
+        strides = p.stride("lse")
+        fields |= {"nhead_stride_lse": strides.nhead, "batch_stride_lse": strides.batch}
+    return fields | _score_fields(p)
+
+
+def _score_fields(p: Problem) -> Fields:
+    """Fields of bias, its gradient and dropout, which have a number for each score."""
+    fields: Fields = {}
     if p.bias == "alibi":
         fields["stride_bias"] = p.nhead_q if p.alibi_per_batch else 0
-    for name, wanted in (("bias", p.bias == "bias"), ("randval", p.store_randval)):
+    for name, wanted in (("bias", p.bias == "bias"), ("dbias", p.dbias), ("randval", p.stores_random)):
         if wanted:
-            fields |= {f"stride_{name}": p.seqlen_k, f"nhead_stride_{name}": rows * p.seqlen_k}
-            fields[f"batch_stride_{name}"] = p.nhead_q * rows * p.seqlen_k if batch else 0
+            strides = p.stride("bias" if name == "dbias" else name)
+            fields |= {f"stride_{name}": strides.row, f"nhead_stride_{name}": strides.nhead}
+            fields[f"batch_stride_{name}"] = strides.batch
     if p.p_drop:
         fields |= {"has_dropout": 1, "p_drop": p.p_drop, "store_randval": int(p.store_randval)}
         fields |= {"dropout_seed": p.dropout_seed, "dropout_offset": p.dropout_offset}
@@ -76,15 +72,16 @@ def prefill_fields(problem: Problem) -> Fields:
     p = problem
     fields = attention_fields(p) | {
         "num_total_pages": p.pool_pages, "page_size": p.page_size, "sink_size": p.sink_size,
-        "kv_layout": int(KvLayout.VECTORIZED if p.kv_layout == "vectorized" else KvLayout.LINEAR),
-        "kv_table": int(KvTable.VLLM_2D if p.kv_table == "vllm" else KvTable.SGLANG_1D),
+        "kv_layout": _number("kv_layout", p.kv_layout),
+        "kv_table": _number("kv_table", p.kv_table),
         "batch_stride_block_table": p.table_width, "has_sink": int(p.sink_size > 0),
-        "qscale_type": int(_QSCALES[p.qscale]),
+        "qscale_type": _number("qscale", p.qscale),
     }  # fmt: skip
     if p.page_size == 1:  # a token's step is then its page's
-        fields |= {f"stride_{tensor}": p.stride(tensor).batch for tensor in ("k", "v")}
+        rows = ("k", "v") if p.vlayout == "row" else ("k",)
+        fields |= {f"stride_{tensor}": p.stride(tensor).batch for tensor in rows}
     if p.mode == "batch":
-        fields["seqlen_k"] = launch_seqlen_k(to_table_problem(p))
+        fields["seqlen_k"] = launch_seqlen_k(p)
     if p.qscale == "kv_blockscale":
         fields |= {"block_stride_kv_descale": 2 * p.nhead_k, "nhead_stride_kv_descale": 2}
     return fields
@@ -107,8 +104,10 @@ def fwd_fields(problem: Problem) -> Fields:
         largest = fp8_of(p.arch).largest  # the kernel stretches P, which lies in 0..1, over the format
         fields |= {"do_fp8_static_quant": 1, "scale_s": p.softmax_scale * of_q * of_k}
         fields |= {"scale_p": largest, "scale_o": of_v / largest}
+    if p.min_seqlen_q:
+        fields |= {"skip_min_seqlen_q": 1, "min_seqlen_q": p.min_seqlen_q}
     if p.splits:
-        batch, rows = p.mode == "batch", head_rows(p)
+        batch, rows = p.mode == "batch", p.head_rows
         head = rows * p.hdim_v
         fields |= {
             "num_splits": p.splits, "stride_o_acc": p.hdim_v,
@@ -127,7 +126,7 @@ def append_fields(problem: Problem) -> Fields:
     fields: Fields = {
         "data_type": p.dtype, "seqlen_q": p.seqlen_q, "seqlen_knew": p.seqlen_knew, "batch": p.batch,
         "hdim_q": p.hdim_q, "hdim_v": p.hdim_v, "nhead_q": p.nhead_q, "nhead_k": p.nhead_k, "rotary_dim": p.rotary_dim,
-        "rope_type": ROPES[p.rope], "has_mask": int(p.mask != "no"), "is_v_rowmajor": int(p.vlayout == "row"),
+        "rope_type": _number("rope", p.rope), "has_mask": int(p.mask != "no"), "is_v_rowmajor": int(p.vlayout == "row"),
     }  # fmt: skip
     if p.page_size:
         fields |= {"page_block_size": p.page_size, "batch_stride_block_table": p.table_width}
@@ -140,6 +139,75 @@ def append_fields(problem: Problem) -> Fields:
         fields |= {f"stride_{tensor}": heads * hdim, f"nhead_stride_{tensor}": hdim}
         fields[f"batch_stride_{tensor}"] = p.seqlen_knew * heads * hdim
     return fields
+
+
+def extents(problem: Problem) -> Mapping[str, tuple[int, int, int]]:
+    """Heads, elements of a head and rows of a sequence (group mode: of all) of what has no strides of its own."""
+    p = problem
+    (_, hdim_q, rows_q), (_, _, rows_k) = p.extent("q"), p.extent("k")
+    return {
+        "dout": (p.nhead_q, p.hdim_v, rows_q),
+        "dq": (p.nhead_q, hdim_q, rows_q),
+        "dq_acc": (p.nhead_q, hdim_q, rows_q),
+        "dk": (p.nhead_q, hdim_q, rows_k),
+        "dv": (p.nhead_q, p.hdim_v, rows_k),
+    }
+
+
+def backward_fields(problem: Problem) -> Fields:
+    """Sizes, strides and switches of a launch."""
+    p, batch = problem, problem.mode == "batch"
+    rows = p.head_rows
+    fields: Fields = {
+        "data_type": p.dtype, "batch": p.batch, "seqlen_q": p.seqlen_q, "seqlen_k": p.seqlen_k,
+        "max_seqlen_q": p.seqlen_q, "max_seqlen_k": p.seqlen_k, "hdim_q": p.hdim_q, "hdim_v": p.hdim_v,
+        "nhead_q": p.nhead_q, "nhead_k": p.nhead_k, "scale": p.softmax_scale, "mask_type": _number("mask", p.mask),
+        "window_left": p.window_left, "window_right": p.window_right, "bias_type": _number("bias", p.bias),
+        "is_group_mode": int(not batch), "has_dbias": int(p.dbias), "is_deterministic": int(p.deterministic),
+        "nhead_stride_lsed": rows, "batch_stride_lsed": p.nhead_q * rows if batch else 0,
+    }  # fmt: skip
+    strides = {tensor: p.stride(tensor) for tensor in ("q", "k", "v", "o")}
+    strides |= {tensor: p.contiguous(*extent) for tensor, extent in extents(p).items()}
+    for tensor, one in strides.items():
+        fields |= {
+            f"stride_{tensor}": one.row,
+            f"nhead_stride_{tensor}": one.nhead,
+            f"batch_stride_{tensor}": one.batch,
+        }
+    if p.deterministic:
+        fields["split_stride_dq_acc"] = p.rows_q * p.nhead_q * p.hdim_q
+    return fields | _score_fields(p)
+
+
+def backward_workspaces(problem: Problem) -> Mapping[str, int]:
+    """Bytes between the stages: D, and dQ in float32, once or for each split of the keys if it is deterministic."""
+    p = problem
+    splits = -(-p.seqlen_k // SPLIT_KEYS) if p.deterministic else 1
+    return {"d": p.rows_q * p.nhead_q * 4, "dq_acc": splits * p.rows_q * p.nhead_q * p.hdim_q * 4}
+
+
+def backward_outputs(problem: Problem) -> Mapping[str, int]:
+    """Bytes of dQ, dK and dV, of the bias's gradient and of dropout's bytes, by their pointer."""
+    p = problem
+    sizes = {
+        "dq": p.rows_q * p.nhead_q * p.hdim_q * p.element_bytes,
+        "dk": p.rows_k * p.nhead_q * p.hdim_q * p.element_bytes,
+        "dv": p.rows_k * p.nhead_q * p.hdim_v * p.element_bytes,
+    }
+    scores = p.rows_q * p.nhead_q * p.seqlen_k
+    if p.dbias:
+        sizes["dbias"] = scores * p.element_bytes
+    if p.stores_random:
+        sizes["rand_val"] = scores
+    return sizes
+
+
+def backward_inputs(problem: Problem) -> tuple[str, ...]:
+    """The pointers that a call must give besides the outputs."""
+    p = problem
+    names = ("q", "k", "v", "o", "lse", "dout", *(["bias"] if p.bias != "no" else []))
+    names += ("seqstart_q", "seqstart_k") if p.mode == "group" else ()
+    return (*names, *(["cu_seqlen_q", "cu_seqlen_k"] if p.cu_seqlens else []))
 
 
 _FIELDS: Mapping[str, Callable[[Problem], Fields]] = {  # all others: ckpm_fwd.h
@@ -186,7 +254,7 @@ def outputs(problem: Problem) -> Mapping[str, int]:
     sizes = {"o": p.rows_q * p.nhead_q * p.hdim_v * out_bytes(p)}
     if p.lse:
         sizes["lse"] = p.rows_q * p.nhead_q * 4
-    if p.store_randval:
+    if p.stores_random:
         sizes["rand_val"] = p.rows_q * p.nhead_q * p.seqlen_k
     return sizes
 
@@ -209,5 +277,5 @@ def inputs(problem: Problem) -> tuple[str, ...]:
         return (*names, *(["sink"] if p.sink_logits else []))
     names += ["seqstart_k"] if p.mode == "group" else []
     names += ["block_table"] if p.page_size else []
-    names += ["seqlen_k_ptr"] if p.page_size and p.ragged else []
+    names += ["seqlen_k_ptr"] if p.page_size and p.ragged and p.mode == "batch" else []
     return (*names, *(["cu_seqlen_q", "cu_seqlen_k"] if p.cu_seqlens else []))

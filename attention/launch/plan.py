@@ -1,0 +1,238 @@
+"""A plan: the launch of a problem by a library, made once and run many times. Calls and suites launch through it.
+
+One stage for fwd, paged, append-KV and batch prefill; two for split-KV; three for backward. A library launches all
+stages of a call itself: the plan owns the workspaces between them and lists the kernels that run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ckpm.attention.errors import LaunchError, NullPointerError, OtherKernelError
+from ckpm.attention.launch import arguments
+from ckpm.attention.launch.c_abi import CheckedArguments, Launch, Library, Status
+from ckpm.attention.launch.device import Device
+from ckpm.attention.launch.hip_api import Memory
+from ckpm.base.errors import HipError
+from ckpm.matrix.problems.problem import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """The way launches are timed. ``repeats`` 0: launched once, untimed.
+
+    ``warmups`` launches come before the timed ones. ``cold_bytes``: before each timed launch so many bytes are written,
+    which removes its inputs from the caches; each launch is then timed alone.
+    """
+
+    warmups: int = 0
+    repeats: int = 0
+    cold_bytes: int = 0
+
+
+UNTIMED = Timing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """A launch that ended well. ``milliseconds`` are one mean, or one for each cold launch; empty if untimed."""
+
+    kernels: tuple[str, ...]
+    milliseconds: tuple[float, ...] = ()
+
+    @property
+    def median(self) -> float:
+        """The median of the times in milliseconds."""
+        if not self.milliseconds:
+            raise ValueError("the launch was not timed")
+        return float(np.median(self.milliseconds))
+
+
+_V3_SWITCH = "CKPM_V3"
+
+
+@contextlib.contextmanager
+def _v3_turned_off() -> Iterator[None]:
+    """Launch without V3: the dispatch of a library reads this at each launch (templates/dispatch.hip.j2)."""
+    before = os.environ.get(_V3_SWITCH)
+    os.environ[_V3_SWITCH] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_V3_SWITCH]
+        else:
+            os.environ[_V3_SWITCH] = before
+
+
+@dataclass(slots=True)
+class _Workspace:
+    """Memory of one stream and its lock."""
+
+    memory: dict[str, Memory]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Plan:
+    """``kernels`` are the names of the stages that were chosen; ``named``: the library runs these and no others.
+
+    ``inputs`` are the pointers that a launch needs, ``outputs`` and ``workspaces`` bytes by pointer. Each stream has
+    workspaces of its own, kept until :meth:`close`. Those of ``cleared`` hold zeros before each launch.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        device: Device,
+        library: Library,
+        *,
+        stages: tuple[Any, ...] = (),
+        kernels: tuple[str, ...] = (),
+        named: bool = False,
+    ) -> None:
+        """``stages`` are the registry's instances, from which the names of ``kernels`` follow.
+
+        Raises InvalidProblemError: the problem needs what the library has no field for.
+        """
+        self.problem, self.device, self.library = problem, device, library
+        self.stages, self.named = stages, named
+        self.kernels = kernels or tuple(one.name for one in stages)
+        self.inputs, self.outputs = arguments.inputs(problem), arguments.outputs(problem)
+        self.workspaces, self.cleared = arguments.workspaces(problem), arguments.cleared(problem)
+        self.fields = arguments.fields(library.family, problem)
+        self._template = library.arguments(**self.fields)
+        self._kind = type(self._template)
+        self._offsets = {name: getattr(self._kind, name).offset for name in (each[0] for each in self._kind._fields_)}
+        self._kernel = self.kernels[0] if named and library.arguments.BY_NAME else None
+        self._by_stream: dict[int, _Workspace] = {}
+        self._lock = threading.Lock()
+
+    def arguments(self, pointers: Mapping[str, int], stream: int = 0) -> CheckedArguments:
+        """The library's struct of one launch. ``pointers`` are device addresses by the C ABI's names.
+
+        Raises:
+            NullPointerError: one that the problem needs is missing or 0. TypeError: one that the C ABI doesn't have.
+        """
+        for name in (*self.inputs, *self.outputs):
+            if not pointers.get(name):
+                raise NullPointerError(f"{name} is null, and {self.problem.family} needs it for this problem.")
+        return self._filled(pointers, stream)
+
+    def _filled(self, pointers: Mapping[str, int], stream: int) -> CheckedArguments:
+        filled = self._kind.from_buffer_copy(self._template)
+        start = ctypes.addressof(filled)
+        for name, address in pointers.items():
+            if name not in self._offsets:
+                raise TypeError(f"{self._kind.START}_problem has no field '{name}'")
+            ctypes.c_void_p.from_address(start + self._offsets[name]).value = address
+        ctypes.c_void_p.from_address(start + self._offsets["stream"]).value = stream
+        return filled
+
+    def run(self, pointers: Mapping[str, int], *, stream: int = 0, timing: Timing = UNTIMED) -> Ran:
+        """Launch with device addresses; returns when the launch is queued, after it if it is timed.
+
+        Raises:
+            NullPointerError: see :meth:`arguments`. HipError: no memory for the workspaces.
+            LaunchError: the library refused it, or the device faulted. OtherKernelError: another kernel ran.
+        """
+        self.arguments(pointers)  # nothing is launched without a pointer that the problem needs
+        if not timing.cold_bytes:
+            launch = self._ended_well(self.launch(pointers, stream, timing.warmups, timing.repeats))
+            if timing.repeats and self.cleared:  # what was added up is the sum of all launches
+                self._ended_well(self.launch(pointers, stream))
+            return Ran(kernels=launch.kernels, milliseconds=(launch.milliseconds,) if timing.repeats else ())
+        flushed = self.device.hip.malloc(timing.cold_bytes)
+        try:
+            if timing.warmups:
+                self._ended_well(self.launch(pointers, stream, timing.warmups - 1, 1))
+            launches = []
+            for byte in range(max(timing.repeats, 1)):
+                self.device.hip.fill(flushed, byte % 256)
+                launches.append(self._ended_well(self.launch(pointers, stream, 0, 1)))
+        finally:
+            self.device.hip.free(flushed)
+        return Ran(kernels=launches[0].kernels, milliseconds=tuple(one.milliseconds for one in launches))
+
+    def launch(self, pointers: Mapping[str, int], stream: int = 0, warmups: int = 0, repeats: int = 0) -> Launch:
+        """Launch and return how that ended, a refusal or a fault too; nothing is checked before.
+
+        Suites give memory of their own for a workspace among the ``pointers``.
+        """
+        with self._workspace(stream, pointers) as own:
+            for name in self.cleared:
+                if name in own:
+                    self.device.hip.clear(own[name], stream)
+            filled = self._filled({**{name: part.address for name, part in own.items()}, **pointers}, stream)
+            start = ctypes.addressof(filled)
+            for name, value in (("warmup", warmups), ("repeat", repeats)):
+                ctypes.c_int32.from_address(start + self._offsets[name]).value = value
+            with _v3_turned_off() if self.problem.v3 == "off" else contextlib.nullcontext():
+                return self.library.launch(filled, self._kernel)
+
+    def _ended_well(self, launch: Launch) -> Launch:
+        if launch.status != Status.OK:
+            fault = self.device.fault()
+            if fault is not None:
+                self.device.recover()
+            message = fault.message if fault is not None else launch.message
+            raise LaunchError(f"{self.library.path}: {self.kernels[0]}: {launch.status.name.lower()}: {message}")
+        if self.named and self._kernel is None and launch.kernels != self.kernels:
+            raise OtherKernelError(
+                f"{self.library.path}: it ran {', '.join(launch.kernels)} and not {', '.join(self.kernels)}: libraries "
+                f"of {self.library.family} take no kernel's name. Build what was chosen into a library of its own."
+            )
+        return launch
+
+    def finish(self) -> None:
+        """Wait for the device. Raises LaunchError: a launch faulted; the device is then recovered if it can be."""
+        fault = self.device.fault()
+        if fault is None:
+            self.device.hip.synchronize()
+            return
+        self.device.recover()
+        raise LaunchError(f"{self.kernels[0]} faulted: {fault.message}")
+
+    @contextlib.contextmanager
+    def _workspace(self, stream: int, given: Mapping[str, int]) -> Iterator[Mapping[str, Memory]]:
+        """The stream's own workspaces beside those that are given, used by one launch at a time."""
+        if not self.workspaces.keys() - given.keys():
+            yield {}
+            return
+        with self._lock:
+            own = self._by_stream.setdefault(stream, _Workspace({}))
+        with own.lock:
+            own.memory |= self._allocated(self.workspaces.keys() - given.keys() - own.memory.keys())
+            yield own.memory
+
+    def _allocated(self, names: Set[str]) -> dict[str, Memory]:
+        """The workspaces of these names, or none if memory runs out."""
+        memory: dict[str, Memory] = {}
+        try:
+            for name, size in self.workspaces.items():
+                if name in names:
+                    memory[name] = self.device.hip.malloc(size)
+        except HipError:
+            self._free(memory)
+            raise
+        return memory
+
+    def close(self) -> None:
+        """Free the workspaces. The plan can be run again, and then allocates them again."""
+        with self._lock:
+            for own in self._by_stream.values():
+                with own.lock:
+                    self._free(own.memory)
+            self._by_stream.clear()
+
+    def _free(self, memory: Mapping[str, Memory]) -> None:
+        for part in memory.values():
+            with contextlib.suppress(HipError):  # of a lost device: the first error is the one to report
+                self.device.hip.free(part)

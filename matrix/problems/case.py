@@ -1,0 +1,256 @@
+"""A problem as suites, gates and the timing model pose it: with the lengths of its sequences, its numbers, its checks.
+
+Cases come from ``matrix/tables/problems`` (:mod:`ckpm.matrix.problems.tables`) or are made from a kernel's key
+(kernels/families). This module defines a case, its cost on an emulator (:func:`wave_instructions`), and the other case
+that must give the same bits (:func:`counterpart`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ckpm.matrix.problems.problem import CHOICES as PROBLEM_CHOICES
+from ckpm.matrix.problems.problem import Problem, launch_instructions
+
+SUITES = ("batch-prefill", "large-kv", "page-fault", "dispatch", "sanitize")
+FAMILY_SUITE = "kernels"  # of libraries of fwd's families: their cases come from the kernels and not from a table
+TIERS = ("smoke", "full", "nightly")  # each contains the ones before it
+_BELOW_4_GB = (1 << 32) - (1 << 28)
+
+CHOICES: Mapping[str, tuple[str, ...]] = {
+    "dtype": ("fp16", "bf16", "fp8bf16", "fp32"),
+    **{name: PROBLEM_CHOICES[name] for name in ("mode", "vlayout", "kv_layout", "kv_table")},
+    # K and V in two pools, page by page in one, or in two with gaps between pages, tokens and heads
+    "storage": ("separate", "interleaved", "gaps"),
+    # which physical pages the table names, and in which order
+    "page_order": ("identity", "reversed", "scrambled", "high", "spread", "lines", "shared", "repeated"),
+    # what follows the table's last valid entry: nothing, page 0, a page of NaNs, -1
+    "table_end": ("exact", "zeros", "nan_page", "minus_one"),
+    "placement": ("default", "low", "high", "crossing"),  # of the KV pools' base address; crossing: a 4 GB line inside
+    **{name: PROBLEM_CHOICES[name] for name in ("mask", "bias")},
+    "bias_values": ("random", "minus_inf_rows"),
+    "qscale": PROBLEM_CHOICES["qscale"],
+    # page_number: V names its page, so that a wrong page shows at once
+    # peaks: one key in hdim_q outweighs a row's others by so much that a maximum that misses it overflows
+    "values": ("random", "page_number", "peaks"),
+    "null_output": ("no", "lse", "rand_val"),  # asked for, but its pointer is null
+    "v3": PROBLEM_CHOICES["v3"],
+    "expect": ("ok", "unsupported", "refused"),
+}
+# What is checked after the launch. The lower half compares two launches bit for bit (see counterpart).
+CHECKS = (
+    "reference",
+    "nonzero",
+    "nan_canary",  # pages that no table names and gaps hold NaN: none may reach O or LSE
+    "nan_slack",  # so do the unused slots of last pages
+    "output_gaps",  # rows and heads of the outputs have gaps between them, in which nothing may be written
+    "guard_page",  # the bytes before and after each input are not mapped: a read beside it faults
+    "freed_pages",  # pages of the pools that no table names are not mapped
+    "repeat_bitwise",
+    "batch_invariance",  # each sequence of the batch alone
+    "identity_vs_scrambled",
+    "linear_vs_vectorized",
+    "sglang_vs_vllm",
+    "paged_vs_contiguous",  # the tokens of a sequence one behind the other, in pages of one token
+    "exact_vs_padded",
+    "v3_off",  # the same request with V3 turned off, which V2 serves, meets the reference, too
+)
+PAIRWISE = CHECKS[7:-1]
+_MAPPED_BYTES = 4096  # at once, the smallest page of a GPU's memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuiteCase(Problem):
+    """A problem with a name, of a tier of a suite. ``seqlens_q`` and ``seqlens_k`` are tokens per sequence; batch, the
+    longest lengths and the totals follow from them.
+
+    ``pool_pages`` 0 means as many pages as are referenced and a few more. ``sequence_ids`` name the sequences' random
+    streams: a sub-batch with the same ids has the same numbers. ``seed`` is also dropout's. ``k_page_scales`` and
+    ``v_page_scales`` are factors of the numbers in a sequence's first, second, ... page, and so of its block scales;
+    they start again when all are taken. Without them block scales depend on the physical page.
+    """
+
+    name: str
+    suite: str
+    tier: str
+    group: str
+    family: str = "batch_prefill"
+    mode: str = "group"
+    seqlens_q: tuple[int, ...] = (64,)
+    seqlens_k: tuple[int, ...] = (128,)
+    sequence_ids: tuple[int, ...] = ()
+    page_size: int = 1
+    storage: str = "separate"
+    page_order: str = "scrambled"
+    table_end: str = "exact"
+    placement: str = "default"
+    bias_values: str = "random"
+    store_randval: bool = True
+    null_output: str = "no"
+    values: str = "random"
+    q_range: tuple[float, float] = (-2.0, 2.0)
+    kv_range: tuple[float, float] = (-1.0, 1.0)
+    k_page_scales: tuple[float, ...] = ()
+    v_page_scales: tuple[float, ...] = ()
+    seed: int = 0
+    checks: tuple[str, ...] = ("reference", "nonzero")
+    expect: str = "ok"
+
+    def __post_init__(self) -> None:
+        group, lengths = self.mode == "group", self.seqlens_k
+        whole = self.family == "batch_prefill" and all(length and length % 128 == 0 for length in lengths)
+        derived = {
+            "batch": len(self.seqlens_q),
+            "seqlen_q": max(self.seqlens_q, default=0),
+            "seqlen_k": max(lengths, default=0),
+            "total_q": sum(self.seqlens_q) if group else 0,
+            "total_k": sum(lengths) if group and not self.page_size else 0,
+            "dropout_seed": self.seed if self.p_drop else 0,
+            "ragged": len({*lengths}) > 1 and not whole,
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    def __str__(self) -> str:
+        what = {
+            "splits": self.splits,
+            "mask": "" if self.mask == "no" else f"{self.mask} ({self.window_left}, {self.window_right})",
+            "pages of": self.page_size if self.page_size > 1 else 0,
+        }
+        more = "".join(f", {name} {value}" for name, value in what.items() if value)
+        lengths = ", ".join(f"{q} x {k}" for q, k in self.lengths)
+        return f"{self.mode} {lengths}, heads {self.nhead_q}/{self.nhead_k}, dims {self.hdim_q}/{self.hdim_v}{more}"
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return self.sequence_ids or tuple(range(self.batch))
+
+    @property
+    def keys_ahead(self) -> int:
+        """The most by which a sequence's keys outnumber its queries: so far right is the bottom-right diagonal."""
+        return max(keys - queries for queries, keys in self.lengths)
+
+    @property
+    def lengths(self) -> tuple[tuple[int, int], ...]:
+        return tuple(zip(self.seqlens_q, self.seqlens_k, strict=True))
+
+    def pages_of(self, sequence: int) -> int:
+        return -(-self.seqlens_k[sequence] // self.page_size)
+
+    def page_elements(self, tensor: str) -> int:
+        row = self.page_size * self.nhead_k
+        if self.storage == "interleaved":
+            return row * (self.hdim_q + self.hdim_v)
+        own = row * (self.hdim_q if tensor == "k" else self.hdim_v)
+        return 2 * own if self.storage == "gaps" else own
+
+    def row(self) -> dict[str, Any]:
+        """The fields that tables set, by name."""
+        return {name: getattr(self, name) for name in _ROW}
+
+
+_ROW = (
+    *("name", "suite", "tier", "group", "dtype", "mode", "seqlens_q", "seqlens_k", "sequence_ids"),
+    *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "tile_rows", "vlayout", "page_size", "kv_layout"),
+    *("kv_table", "storage", "page_order", "table_end", "pool_pages", "placement", "mask"),
+    *("window_left", "window_right", "sink_size", "sink_logits", "bias", "bias_values"),
+    *("alibi_per_batch", "logits_soft_cap", "lse", "p_drop", "dropout_offset", "store_randval"),
+    *("null_output", "v3", "qscale", "scale", "values", "q_range", "kv_range", "k_page_scales"),
+    *("v_page_scales", "seed", "checks", "expect"),
+)
+
+
+def complaint(problem: SuiteCase) -> str | None:
+    """Why no buffers can be made of the problem or no CK means anything by it; None if it is well formed."""
+    p = problem
+    if not p.seqlens_q or len(p.seqlens_q) != len(p.seqlens_k) or len(p.ids) != p.batch:
+        return "seqlens_q, seqlens_k and sequence_ids must name the same number of sequences, at least one"
+    if min(*p.seqlens_q, *p.seqlens_k, p.nhead_q - 1, p.nhead_k - 1, p.hdim_q - 1, p.hdim_v - 1, p.page_size - 1) < 0:
+        return "a length is negative, or a count of heads, dims or tokens a page is not positive"
+    if unknown := [check for check in p.checks if check not in CHECKS]:
+        return f"unknown check '{unknown[0]}'; known: {', '.join(CHECKS)}"
+    if p.mode == "batch" and len(set(p.seqlens_q)) > 1:
+        return "batch mode has one seqlen_q for all sequences"
+    if p.expect != "ok":
+        return None
+    return _combination_complaint(p)
+
+
+def _combination_complaint(p: SuiteCase) -> str | None:
+    if p.nhead_q % p.nhead_k:
+        return f"nhead_q {p.nhead_q} is no multiple of nhead_k {p.nhead_k}"
+    if p.page_size & (p.page_size - 1):
+        return f"page_size {p.page_size} is no power of two"
+    if p.hdim_q % p.vector or p.hdim_v % p.vector:
+        return f"head dims must be multiples of {p.vector} for {p.dtype}"
+    if p.kv_layout == "vectorized" and (p.page_size % p.vector or p.vlayout == "col"):
+        return f"a vectorized layout needs row-major V and pages of a multiple of {p.vector} tokens for {p.dtype}"
+    if p.vlayout == "col" and (p.page_size > 1 or p.storage != "separate"):
+        return "column-major V has page size 1 and a pool of its own"
+    if (p.dtype == "fp8bf16") != (p.qscale != "no"):
+        return "fp8bf16 needs a qscale, other dtypes have none"
+    scales = (*p.k_page_scales, *p.v_page_scales)
+    if scales and (p.qscale != "kv_blockscale" or p.page_order in ("shared", "repeated") or min(scales) <= 0):
+        return "page scales are positive, and for block scales of pages of a sequence's own"
+    if p.values == "peaks" and (p.qscale != "no" or p.page_order in ("shared", "repeated")):
+        return "peaks are for tokens of a sequence's own, in a dtype that holds them without a scale"
+    if p.mask == "no" and (p.window_left, p.window_right, p.sink_size) != (-1, -1, 0):
+        return "a window or sink tokens need a mask"
+    if p.pool_pages and p.page_order not in ("shared", "repeated"):
+        total = sum(map(p.pages_of, range(p.batch)))
+        if p.pool_pages < total:
+            return f"a pool of {p.pool_pages} pages can't hold the {total} pages of the sequences"
+    if "freed_pages" in p.checks and (why := _freed_pages_complaint(p)):
+        return why
+    if p.placement == "low" and (size := 2 * p.pool_pages * p.page_elements("k") * p.element_bytes) > _BELOW_4_GB:
+        return f"pools of {size} bytes don't fit below 4 GiB beside the program"
+    if not 0 <= p.p_drop < 1 or p.logits_soft_cap < 0 or p.sink_size < 0:
+        return "p_drop must be in [0, 1), logits_soft_cap and sink_size not negative"
+    return None
+
+
+def _freed_pages_complaint(p: SuiteCase) -> str | None:
+    if "nan_canary" in p.checks:
+        return "freed_pages maps no page that nan_canary could fill with NaN"
+    sizes = {p.page_elements(tensor) * p.element_bytes for tensor in ("k", "v")}
+    if p.storage != "separate" or p.vlayout == "col" or any(size % _MAPPED_BYTES for size in sizes):
+        return f"freed_pages needs pools of their own with pages of a multiple of {_MAPPED_BYTES} bytes"
+    return None
+
+
+def wave_instructions(case: SuiteCase) -> int:
+    """About how many wave-instructions all launches of the case take: the emulator's cost."""
+    launches = 1 + sum(check in (*PAIRWISE, "v3_off") for check in case.checks)
+    return launches * launch_instructions(case) if case.expect == "ok" else 0
+
+
+def counterpart(problem: SuiteCase, check: str, sequence: int = -1) -> SuiteCase:
+    """The problem whose launch must give the same bits; ``batch_invariance`` takes one ``sequence`` alone.
+
+    Compare with the same kernel named at launch: another batch may make dispatch choose another tile.
+
+    Raises:
+        KeyError: the check compares nothing.
+    """
+    changes: dict[str, dict[str, Any]] = {
+        "repeat_bitwise": {},
+        "identity_vs_scrambled": {
+            "page_order": "identity" if problem.page_order != "identity" else "scrambled",
+            "pool_pages": 0,
+        },
+        "linear_vs_vectorized": {"kv_layout": "linear" if problem.kv_layout == "vectorized" else "vectorized"},
+        "sglang_vs_vllm": {"kv_table": "sglang" if problem.kv_table == "vllm" else "vllm"},
+        "paged_vs_contiguous": {
+            **{"page_size": 1, "kv_layout": "linear", "kv_table": "sglang", "page_order": "identity", "pool_pages": 0},
+        },
+        "exact_vs_padded": {"table_end": "zeros" if problem.table_end == "exact" else "exact"},
+        "batch_invariance": {
+            "seqlens_q": (problem.seqlens_q[sequence],),
+            "seqlens_k": (problem.seqlens_k[sequence],),
+            "sequence_ids": (problem.ids[sequence],),
+        },
+    }
+    return dataclasses.replace(problem, name=f"{problem.name}~{check}", **changes[check])

@@ -6,6 +6,7 @@ import ctypes
 import importlib.util
 import multiprocessing
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -116,7 +117,7 @@ def test_no_compiler(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_no_cmake(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchain.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
     monkeypatch.setattr(shutil, "which", lambda name: None if name in ("cmake", "ninja") else f"/usr/bin/{name}")
     with pytest.raises(CompilerMissingError, match="pip install cmake ninja"):
         build(tmp_path)

@@ -146,7 +146,8 @@ def test_every_maker_counts_for_the_cache() -> None:
 
     text = "import sys\nfrom ckpm_emulator.lowering import translate\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    names = {name.removeprefix("emulator.") for name in done.stdout.split() if name.startswith("emulator.")}
+    ours = "ckpm_emulator."
+    names = {name.removeprefix(ours) for name in done.stdout.split() if name.startswith(ours)}
     modules = {name.replace(".", "/") for name in names} - {"lowering", "errors"}
     assert set(program_cache._MAKERS) == modules
 

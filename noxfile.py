@@ -189,10 +189,12 @@ def report(session: nox.Session) -> None:
     run(session, "reports", "summary", "--output", "build/report.md", "--html", "build/report.html", *session.posargs)
 
 
-@session("test-report")
+# an environment of its own: Playwright is 50 MB that nothing else needs
+@nox.session(name="test-report", venv_backend="virtualenv")
 def test_report(session: nox.Session) -> None:
     """The HTML report in a headless Chromium, which has to be installed (Debian: apt-get install chromium)."""
-    run(session, "pytest", *tests_of(session, "tests/browser"))
+    session.install("--quiet", "--require-hashes", "-r", "requirements.txt", "-r", "requirements-browser.txt")
+    session.run("python", "-m", "pytest", *tests_of(session, "tests/browser"))
 
 
 @session("parity")
@@ -211,7 +213,6 @@ def reproduce(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure the promised figures as ratios in one run."""
     run(session, "kernels", "bench", "--output", "reports/bench.md", *session.posargs)
-    run(session, "dispatcher", "bench", "--output", "reports/bench-dispatcher.md")
 
 
 @session("tests")

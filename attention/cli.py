@@ -37,13 +37,6 @@ def _run_cpp(parser: argparse.ArgumentParser) -> None:
     command.add_run_options(parser)
 
 
-def _bench(parser: argparse.ArgumentParser) -> None:
-    from ckpm.attention import bench
-
-    bench.add_options(parser)
-    parser.set_defaults(run=bench.run)
-
-
 def _benchmark(parser: argparse.ArgumentParser) -> None:
     from ckpm.attention.sweeps import command
 
@@ -61,7 +54,6 @@ COMMANDS: Commands = {
     "index": ("write kernels.txt beside a built library, for C++ programs", _index),
     "declared": ("list the kernels that a C++ file declares", _declared),
     "run-cpp": ("compile a C++ program and run it over a device", _run_cpp),
-    "bench": ("measure what a call costs before its launch", _bench),
     "benchmark": ("compile a sweep's kernels, run each on each shape that it serves", _benchmark),
     "best": ("the best kernel of each shape, from the results of a benchmark's shards", _best),
 }

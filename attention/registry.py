@@ -115,7 +115,7 @@ class Registry:
             )
             for arch in manifest.archs
             for key in manifest.keys()  # noqa: SIM118 - not a mapping's
-            if manifest.kernels[key.name].compiled(arch)
+            if manifest.kernels[key.name].resources_on(arch)
         )  # fmt: skip
         self.add(added)
         return added

@@ -44,7 +44,7 @@ def stages(family: str) -> tuple[str, ...]:
 
 def needless(family: str, main: Instance) -> bool:
     """Whether a launch with ``main`` has no kernel of a stage: dQ of tiles for few queries needs no conversion."""
-    return family == convert_dq.NAME and convert_dq.place_of(main.key, spad=True) is None
+    return family == convert_dq.NAME and convert_dq.chain_key_of(main.key, spad=True) is None
 
 
 def serving(family: str, instances: Sequence[Instance], problem: Problem) -> Serving:

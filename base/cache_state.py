@@ -1,5 +1,5 @@
-"""Which entries of the cache folder are not as they were written. Builds and suites make those again when they meet
-them; here all are read, for doctor.
+"""Damaged entries of the cache folder, for doctor, which reads all entries. Builds and suites replace a damaged entry
+when they use it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .zig_cache import linked_with
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One kind of entries: how many there are, and the files of the damaged ones."""
+    """One kind of entries: their number, and the files of the damaged entries."""
 
     what: str
     entries: int
@@ -24,21 +24,21 @@ class Kept:
 
 
 def kept(cache: Path) -> Iterator[Kept]:
-    """Each kind of entries that is in a cache folder. Files that vanish meanwhile count as whole."""
+    """Return each kind of entries in a cache folder. Files that vanish meanwhile count as whole."""
     for what, folder in (
         ("decoded programs", cache / "emulator/programs"),
         ("inspections", cache / "emulator/inspections"),
         ("parity", cache / "parity"),
     ):
-        yield _judged(what, Store(folder).entries(), is_whole_entry)
-    yield _judged("the emulator's core", _with_digests(cache / "emulator", "core-*"), is_adopted)
-    yield _judged("compiled units", _with_digests(cache / "objects", "??"), is_adopted)
-    yield _judged("libraries compiled on demand", _with_digests(cache / "jit/entries", "*"), is_adopted)
-    yield _judged("what zig links with", linked_with(cache / "zig"), is_adopted)
-    yield _judged("launchers", sorted((cache / "launchers").glob("*/")), _is_whole_launcher)
+        yield _count_kept(what, Store(folder).entries(), is_whole_entry)
+    yield _count_kept("the emulator's core", _with_digests(cache / "emulator", "core-*"), is_adopted)
+    yield _count_kept("compiled units", _with_digests(cache / "objects", "??"), is_adopted)
+    yield _count_kept("libraries compiled on demand", _with_digests(cache / "jit/entries", "*"), is_adopted)
+    yield _count_kept("what zig links with", linked_with(cache / "zig"), is_adopted)
+    yield _count_kept("launchers", sorted((cache / "launchers").glob("*/")), _is_whole_launcher)
 
 
-def _judged(what: str, files: Iterable[Path], is_whole: Callable[[Path], bool]) -> Kept:
+def _count_kept(what: str, files: Iterable[Path], is_whole: Callable[[Path], bool]) -> Kept:
     listed = list(files)
     return Kept(what, len(listed), tuple(file for file in listed if not _or_gone(is_whole, file)))
 
@@ -50,12 +50,12 @@ def _or_gone(is_whole: Callable[[Path], bool], file: Path) -> bool:
 
 
 def _with_digests(top: Path, *folders: str) -> list[Path]:
-    """Files beside which their sha256 lies. One without is none that is ever used."""
+    """Return the files that have their sha256 beside them; files without are never used."""
     digests = (file for folder in folders for file in top.glob(f"{folder}/*{BESIDE}"))
     return sorted(file.with_suffix("") for file in digests)
 
 
 def _is_whole_launcher(folder: Path) -> bool:
-    """The folder's name is a digest of its texts (kernels/code/toolchains/embedded.py)."""
+    """True if the folder's name is the digest of its texts (kernels/code/toolchains/embedded.py)."""
     texts = (folder / name for name in ("lld", "clang-offload-bundler"))
     return hashlib.sha256(b"\0".join(text.read_bytes() for text in texts)).hexdigest()[:16] == folder.name

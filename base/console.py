@@ -1,4 +1,4 @@
-"""The console that commands print to, and words for it."""
+"""The console of commands, and functions that print to it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .display import printable
 
 
 class PlainConsole(Console):
-    """A console to which a text, also in a table, is nothing but its characters: no markup, emoji or escape code."""
+    """A console that prints a text, also in a table, as it is: no markup, emoji or escape code."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
 
     def on_broken_pipe(self) -> None:
-        """The exit code of a closed pipe is the command's matter (base/entry.py): rich would end with 1."""
+        """Raise, because the command chooses the exit code of a closed pipe (base/entry.py); rich's is 1."""
         raise
 
     def render_str(self, text: str, **options: Any) -> Text:
@@ -25,7 +25,7 @@ class PlainConsole(Console):
 
 
 def console() -> PlainConsole:
-    """Standard output. A log has no width: there, rows stay on one line."""
+    """The console of standard output. In a log, rows stay on one line."""
     terminal = PlainConsole()
     return terminal if terminal.is_terminal else PlainConsole(width=180)
 

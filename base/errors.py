@@ -225,7 +225,7 @@ class ToolchainMissingError(CkPrefillError):
 
 
 class CompileError(CkPrefillError):
-    """A compiler ended with an error. The message names the unit and holds the compiler's first errors."""
+    """A compiler failed. The message names the unit and contains the compiler's first errors."""
 
     exit_code = 21
 
@@ -237,38 +237,38 @@ class LinkError(CkPrefillError):
 
 
 class NotACkTreeError(CkPrefillError):
-    """A folder that should hold a Composable Kernel source tree holds something else."""
+    """A folder that should contain a Composable Kernel source tree contains something else."""
 
     exit_code = 23
 
 
 class UnfitTreeError(CkPrefillError):
-    """A Composable Kernel tree whose age no dialect of the matrix describes."""
+    """No dialect of the matrix describes the version of a Composable Kernel tree."""
 
     exit_code = 24
 
 
 class ChecksumError(CkPrefillError):
-    """A downloaded or cached file whose sha256 is not the pinned one."""
+    """The sha256 of a downloaded or cached file is not the pinned one."""
 
     exit_code = 25
 
 
 class DownloadError(CkPrefillError):
-    """A pinned package that could not be fetched."""
+    """A pinned package could not be fetched."""
 
     exit_code = 26
     infrastructure = True
 
 
 class CodeObjectError(CkPrefillError):
-    """A file without readable GPU code: truncated, no fat binary, metadata stripped, or of an unknown arch."""
+    """A file has no readable GPU code: truncated, no fat binary, metadata stripped, or of an unknown arch."""
 
     exit_code = 28
 
 
 class LibraryError(CkPrefillError):
-    """A built library that can't be loaded, or speaks another version of the C ABI. The message names the file."""
+    """A built library can't be loaded, or has another version of the C ABI. The message names the file."""
 
     exit_code = 29
 
@@ -280,13 +280,13 @@ class ParityError(CkPrefillError):
 
 
 class CodegenError(CkPrefillError):
-    """The upstream's generate.py failed. The message holds the command and the end of its stderr."""
+    """The upstream's generate.py failed. The message contains the command and the end of its stderr."""
 
     exit_code = 31
 
 
 class CppTextError(CkPrefillError):
-    """Generated C++, upstream's or ours, that the parity check can't follow. The message quotes the place."""
+    """The parity check can't follow generated C++, upstream's or ours. The message quotes it."""
 
     exit_code = 32
 
@@ -298,19 +298,19 @@ class NotReproducibleError(CkPrefillError):
 
 
 class BenchError(CkPrefillError):
-    """A figure could not be measured."""
+    """A number could not be measured."""
 
     exit_code = 34
 
 
 class RecordError(CkPrefillError):
-    """A record (results, counters, a manifest) that is missing, no JSON, or lacks a field. Names file and field."""
+    """A record (results, counters, a manifest) is missing, is not JSON, or lacks a field. Names file and field."""
 
     exit_code = 35
 
 
 class DeviceError(CkPrefillError):
-    """A device that was asked for is not there, or can't be started. The message says what is there."""
+    """A requested device is missing or can't be started. The message lists the devices."""
 
     exit_code = 36
 
@@ -326,12 +326,12 @@ class HipError(CkPrefillError):
 
 
 class MeasureError(CkPrefillError):
-    """A problem of the gates could not be measured: no library, none of its kernels serves it, or the launch failed."""
+    """A problem of the gates could not be measured: no library, no kernel that serves it, or a failed launch."""
 
     exit_code = 38
 
 
 class LibraryMismatchError(CkPrefillError):
-    """A library whose bytes are not those that its manifest lists: nobody knows what it is made of."""
+    """The library does not match the sha256 in its manifest."""
 
     exit_code = 39

@@ -192,19 +192,19 @@ __all__ = ["abandoned_drafts", "locked", "make_folder", "write_atomically", "wri
 
 
 def write_if_changed(file: Path, text: str) -> bool:
-    """Write text unless the file already holds it; True if written. Raises DiskFullError, OutputError."""
+    """Write text unless the file already contains it; return True if written. Raises DiskFullError, OutputError."""
     data = text.encode("utf-8")
     try:
-        if file.is_file() and file.read_bytes() == data:  # of a pipe or device nothing is read
+        if file.is_file() and file.read_bytes() == data:  # a pipe or device is not read
             return False
-    except OSError:  # absent, or writing tells what is the matter
+    except OSError:  # absent, or the write will raise the error
         pass
     write_atomically(file, data)
     return True
 
 
 def make_folder(folder: Path, otherwise: str = "name another place") -> None:
-    """Make a folder and those above it. Raises DiskFullError, OutputError."""
+    """Make a folder and its parents. Raises DiskFullError, OutputError."""
     with writing(folder, otherwise):
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -214,9 +214,9 @@ def locked(file: Path, otherwise: str = "name another place") -> Iterator[None]:
     """Hold the lock of a file, made if missing; another process that wants it waits.
 
     Raises:
-        DiskFullError, OutputError: it can't be made, or its file system has no locks.
+        DiskFullError, OutputError: the file can't be made, or its file system has no locks.
     """
-    from filelock import FileLock  # here: few processes of a build lock anything but their folder
+    from filelock import FileLock  # imported here, because few processes of a build lock a file
 
     make_folder(file.parent, otherwise)
     lock = FileLock(file)

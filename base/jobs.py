@@ -1,21 +1,21 @@
-"""How many compilers may run at once: bounded by processors and by memory."""
+"""The number of compilers that may run at once, bounded by processors and memory."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-# Peak of a merged unit of eight kernels, measured with the embedded toolchain (the README's requirements say it, too).
+# Peak of a merged unit of eight kernels, measured with the embedded toolchain (README's requirements contain it, too).
 UNIT_BYTES = 1_400_000_000
 
 
 def processors() -> int:
-    """Processors this process may use (affinity, not the machine's count)."""
+    """Number of processors that this process may use (affinity, not the machine's number)."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """Memory to be had without swapping: the smaller of MemAvailable and what the cgroup leaves; None if unknown."""
+    """Memory available without swapping: the smaller of MemAvailable and the cgroup's rest; None if unknown."""
     limits = []
     meminfo = root / "proc/meminfo"
     if meminfo.is_file():
@@ -36,7 +36,7 @@ def available_bytes(root: Path = Path("/")) -> int | None:
 
 
 def job_count(asked: int | None = None, *, root: Path = Path("/")) -> int:
-    """``asked`` jobs if given, else as many as processors and memory allow, at least one."""
+    """Return ``asked`` if given, else as many jobs as processors and memory allow, at least one."""
     if asked is not None:
         return asked
     memory = available_bytes(root)

@@ -1,6 +1,6 @@
-"""JUnit XML from results: one test suite for each suite of cases, the difference in the failure's text.
+"""JUnit XML of results: one test suite for each suite of cases, the difference in the failure's text.
 
-It lies here and not in reports/ because suites and parity write it beside their results.
+It is not part of reports/ because suites and parity write it beside their results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _JUNIT = ".xml"
 
 
 def junit_text(results: Results) -> str:
-    """The XML document. A passed case carries what was compared as its system-out."""
+    """Return the XML document. A passed case contains what was compared as its system-out."""
     by_suite: dict[str, list[TestCase]] = {}
     for case in results.cases:
         by_suite.setdefault(case.group, []).append(_test_case(case))
@@ -32,25 +32,25 @@ def write_junit(results: Results, file: Path) -> None:
 
 
 def beside(output: Path) -> Path | None:
-    """Where the JUnit file of a JSON result goes; None if that is written to a device or pipe."""
+    """Return the path of a result's JUnit file; None if the result is written to a device or pipe."""
     return None if is_special(output) else output.with_suffix(_JUNIT)
 
 
 def write_beside(results: Results, output: Path) -> None:
-    """The JUnit file of a JSON result. Raises DiskFullError, OutputError."""
+    """Write the JUnit file of a JSON result. Raises DiskFullError, OutputError."""
     if file := beside(output):
         write_junit(results, file)
 
 
 def clear(output: Path, *inputs: Path) -> None:
-    """A check that can't run must not leave an older one's result: the JSON, and the JUnit file beside it.
+    """Delete an older result, the JSON and its JUnit file, so that a check that can't run leaves none.
 
-    A check that runs for hours must not find at the end that nothing can be written there.
+    Called before a check, so that a check of hours doesn't end with a result that can't be written.
 
     Raises:
-        UsageError: ``output`` is where the JUnit file goes.
-        OverwriteError: it is one of ``inputs``, or the JUnit file would replace one that is not ours.
-        DiskFullError, OutputError: nothing can be written there.
+        UsageError: ``output`` is the path of the JUnit file.
+        OverwriteError: it is one of ``inputs``, or the JUnit file would replace a file that is not ours.
+        DiskFullError, OutputError: the results can't be written.
     """
     if output.suffix == _JUNIT:
         raise UsageError(f"--output {output}: the result is JSON; its JUnit goes beside it, as {output.name}.")

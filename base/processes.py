@@ -1,8 +1,8 @@
-"""Processes of a build: one group that ends with its owner, whatever ends the owner, and a lock that outlives neither.
+"""Processes of a build: one group that ends with its owner, and a lock that is held until all have ended.
 
-SCons and the compilers are one process group. An orderly end (a signal to us, an error) ends the group before the lock
-is let go: SCons sees the pipe to us close, starts nothing more, ends its compilers and writes down what is built. It
-sees the same if we are killed outright; until all are gone they hold the lock, whose descriptor they inherited.
+SCons and the compilers are one process group. An orderly end (a signal, an error) ends the group before the lock is
+released: SCons sees the pipe to us close, starts nothing more, ends its compilers and records what is built. It sees
+the same if we are killed. Until all processes have ended they hold the lock, whose descriptor they inherited.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from types import FrameType
 from .errors import ProcessLimitError
 from .files import make_folder, writing
 
-# What SCons may take to write down what is built, once its compilers are ended; then it is killed.
+# Seconds that SCons may take to record what is built after its compilers ended; then it is killed.
 _PATIENCE_SECONDS = 10
 
 
 @contextmanager
 def build_lock(file: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of an output folder; if another build has it, say so and wait.
+    """Hold the lock of an output folder; if another build has it, print a message and wait.
 
-    Child processes started with ``close_fds=False`` hold it, too, until they end.
+    Child processes that are started with ``close_fds=False`` hold it, too, until they end.
 
     Raises:
         DiskFullError, OutputError: the file can't be made, or its file system has no locks.
@@ -58,14 +58,14 @@ def build_lock(file: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise SystemExit(128 + number) inside, as SIGINT KeyboardInterrupt. Main thread only."""
+    """Raise SystemExit(128 + number) for SIGTERM and SIGHUP inside this context. Main thread only."""
     with handled_by(_end, signal.SIGTERM, signal.SIGHUP):
         yield
 
 
 @contextmanager
 def handled_by(handler: Callable[[int, FrameType | None], None], *numbers: signal.Signals) -> Iterator[None]:
-    """Let ``handler`` have these signals, but for those that are ignored: nohup ignores SIGHUP. Main thread only."""
+    """Handle these signals by ``handler``, unless they are ignored: nohup ignores SIGHUP. Main thread only."""
     heeded = [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in heeded}
     try:
@@ -83,9 +83,9 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def group(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """Run a command as a process group of its own, standard output and errors in ``stdout``; at the end all are gone.
+    """Run a command as a process group of its own, standard output and errors in ``stdout``; end the group at the end.
 
-    The command gets one more word, ``owner=N``, for :func:`end_with_owner`. Raises ProcessLimitError.
+    The command gets a further argument, ``owner=N``, for :func:`end_with_owner`. Raises ProcessLimitError.
     """
     theirs, ours = os.pipe()
     with os.fdopen(ours, "wb") as owner:
@@ -121,9 +121,9 @@ def group(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) 
 
 
 def end_if_a_thread_fails() -> None:
-    """From now on, an exception that nobody catches in a thread ends the process and is its last word.
+    """End the process, from now on, with the message of an exception that a thread doesn't catch.
 
-    SCons waits forever for a worker thread that is gone, as one is that could not start another.
+    SCons waits forever for a worker thread that has ended, for example because it could not start another thread.
     """
 
     def end(failure: threading.ExceptHookArgs) -> None:
@@ -135,10 +135,10 @@ def end_if_a_thread_fails() -> None:
 
 
 def end_with_owner(pipe: int, stop: Callable[[], None]) -> None:
-    """Watch the read end of a pipe whose other end the owner holds; when that closes, ``stop`` and end our group.
+    """Watch the read end of a pipe whose other end the owner holds; when it closes, ``stop`` and end our group.
 
-    Ours is SCons's process and survives SIGTERM: its own handler waits until the main thread wakes, by when its workers
-    have started the next compilers; and after the build it has none.
+    This is SCons's process, which survives SIGTERM: its own handler waits until the main thread wakes, and by then its
+    workers have started the next compilers. After the build it has no handler.
     """
     os.set_inheritable(pipe, False)
     signal.signal(signal.SIGTERM, lambda number, frame: None)
@@ -147,11 +147,11 @@ def end_with_owner(pipe: int, stop: Callable[[], None]) -> None:
         os.read(pipe, 1)
         stop()
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        for stream in (1, 2):  # nobody reads them any more, and a broken pipe would keep SCons from an orderly end
+        for stream in (1, 2):  # they are not read any more, and a broken pipe would prevent SCons's orderly end
             os.dup2(nowhere, stream)
         end = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < end:
-            _signal(os.getpgrp(), signal.SIGTERM)  # again and again: a compiler may have been about to start
+            _signal(os.getpgrp(), signal.SIGTERM)  # repeated, because a compiler may have been about to start
             time.sleep(0.1)
         _signal(os.getpgrp(), signal.SIGKILL)
 

@@ -1,7 +1,7 @@
-"""Records that cross rooms as JSON: typed reading; a complaint names the file and the dotted path of the field.
+"""Records that cross rooms as JSON, read with types; an error names the file and the dotted path of the field.
 
-Each record (a manifest, results, counters, a gate's rows) is a frozen dataclass with ``write`` and ``read``; nobody
-else reads its file.
+Each record (a manifest, results, counters, a gate's rows) is a frozen dataclass with ``write`` and ``read``, the only
+functions that access its file.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ T = TypeVar("T")
 U = TypeVar("U")
 _KINDS = {dict: "an object", list: "a list", str: "text", int: "a whole number", bool: "true or false"}
 _SHOWN = 40  # characters of a wrong value
-_LONGEST = 1000  # of a complaint: names may be as long as a file
+_LONGEST = 1000  # of an error message: names may be as long as a file
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The file that is read, or a line of it; what it should be, what helps if it isn't, the class of the complaint."""
+    """The file that is read, or a line of it; its kind, the remedy if it is damaged, the class of the error."""
 
     place: Path | str
     what: str  # "a manifest"
@@ -34,11 +34,11 @@ class Source:
     error: type[CkPrefillError]
 
     def fail(self, message: str) -> CkPrefillError:
-        """The error, to be raised by the caller."""
+        """Return the error, which the caller raises."""
         return self.error(f"{self.place}: {message}. {self.remedy}")
 
     def read(self) -> Value:
-        """The whole file. Raises ``error``: it can't be read, or is no JSON."""
+        """Read the whole file. Raises ``error``: it can't be read, or is not JSON."""
         try:
             text = read_text(Path(self.place))
         except (OSError, ValueError) as error:
@@ -46,7 +46,7 @@ class Source:
         return self.parse(text)
 
     def parse(self, text: str) -> Value:
-        """What stands there. Raises ``error``: no JSON."""
+        """Parse a text. Raises ``error``: it is not JSON."""
         try:
             return Value(parse_json(text), self, "")
         except ValueError as error:
@@ -62,37 +62,37 @@ class Value:
     path: str
 
     def fail(self, message: str) -> CkPrefillError:
-        """The error for this value, to be raised by the caller."""
+        """Return the error for this value, which the caller raises."""
         return self.source.fail(one_line(f"{self.path or 'the file'}: {message}", _LONGEST))
 
-    def _typed(self, kind: type[T]) -> T:
+    def _as_type(self, kind: type[T]) -> T:
         if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
             raise self.fail(f"{_is(self.value)}, expected {_KINDS[kind]}")
         return self.value
 
     def text(self) -> str:
-        return self._typed(str)
+        return self._as_type(str)
 
     def whole(self) -> int:
-        return self._typed(int)
+        return self._as_type(int)
 
     def word(self) -> str:
-        """Text that isn't empty."""
+        """Return the value as text that isn't empty."""
         if not (text := self.text()):
             raise self.fail("is empty")
         return text
 
     def truth(self) -> bool:
-        return self._typed(bool)
+        return self._as_type(bool)
 
     def count(self) -> int:
-        """A whole number of at least 0."""
+        """Return the value as a whole number of at least 0."""
         if (number := self.whole()) < 0:
-            raise self.fail(f"is {number}, which is no count")
+            raise self.fail(f"must not be negative, is {number}")
         return number
 
     def number(self) -> float:
-        """A finite number."""
+        """Return the value as a finite number."""
         if isinstance(self.value, bool) or not isinstance(self.value, int | float) or not math.isfinite(self.value):
             raise self.fail(f"{_is(self.value)}, expected a finite number")
         return self.value
@@ -103,17 +103,17 @@ class Value:
         return self.value
 
     def items(self) -> list[Value]:
-        return [Value(one, self.source, f"{self.path}[{at}]") for at, one in enumerate(self._typed(list))]
+        return [Value(one, self.source, f"{self.path}[{at}]") for at, one in enumerate(self._as_type(list))]
 
     def members(self) -> dict[str, Value]:
-        return {name: self._member(name, one) for name, one in self._typed(dict).items()}
+        return {name: self._member(name, one) for name, one in self._as_type(dict).items()}
 
     def get(self, name: str) -> Value:
-        """The member ``name`` of this object; the complaint that it is missing comes with its kind."""
-        return self._member(name, self._typed(dict).get(name))
+        """Return the member ``name`` of this object; a missing member is an error of its typed reading."""
+        return self._member(name, self._as_type(dict).get(name))
 
     def optional(self, name: str, read: Callable[[Value], T], default: U) -> T | U:
-        """What ``read`` makes of the member ``name``; ``default`` if it is missing or null."""
+        """Return ``read`` of the member ``name``; ``default`` if it is missing or null."""
         member = self.get(name)
         return default if member.value is None else read(member)
 
@@ -121,11 +121,11 @@ class Value:
         return {name: read(one) for name, one in self.members().items()}
 
     def texts(self) -> dict[str, str]:
-        """An object of texts."""
+        """Return the value as an object of texts."""
         return self.map(Value.text)
 
     def allow(self, names: Collection[str]) -> None:
-        """Refuse members that nobody reads."""
+        """Refuse unknown members."""
         for name, one in self.members().items():
             if name not in names:
                 raise one.fail("no such field")
@@ -139,10 +139,10 @@ def _is(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A wrong value in a complaint: the beginning, or only the kind of what may hold as much as the file."""
+    """Return a wrong value for an error message: its beginning, or only the kind of an object or list."""
     return _KINDS[type(value)] if value and isinstance(value, dict | list) else repr(str(value)[:_SHOWN])
 
 
 def as_text(document: Mapping[str, Any]) -> bytes:
-    """A record's JSON: one member a line, and no NaN, which is none. Raises ValueError."""
+    """Return a record's JSON, one member a line. Raises ValueError: a number is NaN."""
     return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()

@@ -1,6 +1,6 @@
-"""Results of checks as plain data: what a run writes, and what reports/ turns into JUnit XML and tables.
+"""Results of checks as plain data, written by a run and turned into tables by reports/.
 
-It lies here and not in reports/ because kernels/ writes it and reports/ may know kernels/, not the reverse.
+It is not part of reports/ because kernels/ writes it, and kernels/ may not import reports/.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from .outputs import write_output
 from .records import Source, Value, as_text
 
 OUTCOMES = ("passed", "failed", "error", "skipped")
-KNOWN_DEFECT = "known defect"  # the status of a case that passes because the ledger speaks for it
-LIBRARY_SHA256 = "library sha256"  # a fact of results: of the library's bytes
-FOREIGN_LIBRARY = "not the manifest's library"  # a fact of results: what the manifest lists instead
+KNOWN_DEFECT = "known defect"  # the status of a case that passes because of an entry of the ledger
+LIBRARY_SHA256 = "library sha256"  # a fact of results: the sha256 of the library's bytes
+FOREIGN_LIBRARY = "not the manifest's library"  # a fact of results: the sha256 in the manifest
 _FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearestAllocation:
-    """The allocation nearest to a fault's address; ``distance`` 0 is inside, ``overrun`` are bytes behind its end."""
+    """The allocation nearest to a fault's address; ``distance`` is 0 inside, ``overrun`` are bytes after its end."""
 
     id: int
     base: int
@@ -40,7 +40,7 @@ class NearestAllocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseFault:
-    """Why a launch died. A GPU says little more than ``kind`` and ``message``; what isn't known is None or ''."""
+    """The cause of a fault. A GPU reports little more than ``kind`` and ``message``; unknown values are None or ''."""
 
     kind: str  # memory, srd_range, race, unknown, ..; hip for an error of the runtime
     message: str
@@ -51,14 +51,14 @@ class CaseFault:
     bytes: int | None = None
     workgroup: tuple[int, ...] = ()
     wave: int | None = None
-    lane: int | None = None  # None also if it is of the whole wave
+    lane: int | None = None  # None also if the whole wave faulted
     detail: str = ""
     error: int | None = None  # of HIP
     nearest: NearestAllocation | None = None
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> CaseFault:
-        """From a device's fault (ckpm.attention.launch.device.Fault.fields), in which ``text`` is the instruction."""
+        """Convert a fault (ckpm.attention.launch.device.Fault.fields), in which ``text`` is the instruction."""
         near = fields.get("nearest")
         same = ("kind", "message", "access", "pc", "address", "bytes", "wave", "lane", "detail", "error")
         return cls(
@@ -71,7 +71,7 @@ class CaseFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerUse:
-    """The entry of matrix/ledger.yaml that speaks of a case. ``place`` is its file:line."""
+    """The entry of matrix/ledger.yaml for a case. ``place`` is its file:line."""
 
     name: str
     place: str
@@ -81,12 +81,12 @@ class LedgerUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One checked thing.
+    """The result of one check.
 
-    ``message`` is one line (what failed, or why it was skipped; '' if it passed); ``text`` is what people may want to
-    read beside the other fields: comparisons, differences, a worker's last words. ``tolerance_used`` is the largest
-    error over what is allowed there, None if nothing was compared or the ratio is infinite. ``reproduce`` is the
-    command that runs the case again.
+    ``message`` is one line: what failed, or why it was skipped; '' if it passed. ``text`` contains further details:
+    comparisons, differences, a worker's last output. ``tolerance_used`` is the largest ratio of an error to its
+    tolerance, None if nothing was compared or the ratio is infinite. ``reproduce`` is the command that runs the case
+    again.
     """
 
     suite: str
@@ -95,7 +95,7 @@ class Case:
     outcome: str  # one of OUTCOMES
     arch: str = ""
     upstream: str = ""
-    family: str = ""  # of the library, '' if it is batch prefill's
+    family: str = ""  # the library's family, '' for batch prefill
     message: str = ""
     text: str = ""
     kernel: str = ""
@@ -112,11 +112,11 @@ class Case:
 
     @property
     def group(self) -> str:
-        """The suite with arch, upstream and family, as far as they are said: what JUnit calls a suite."""
+        """The suite with the known ones of arch, upstream and family: a test suite of JUnit."""
         return "-".join(filter(None, (self.suite, self.arch, self.upstream, self.family)))
 
     def remarks(self) -> list[str]:
-        """Lines for people: the ledger's entry, the kernel, the text, and how to run the case again; not the fault."""
+        """Lines on the ledger's entry, the kernel, the text, and the command to run the case again; not the fault."""
         entry = self.ledger
         lines = [f"ledger: {entry.name} ({entry.place}): {entry.reason} {entry.link}".rstrip()] if entry else []
         lines += [f"kernel: {self.kernel}"] if self.kernel else []
@@ -124,7 +124,7 @@ class Case:
         return lines + ([f"reproduce: {self.reproduce}"] if self.reproduce else [])
 
     def full_text(self) -> str:
-        """Everything worth reading, in words."""
+        """All details as text."""
         if not (self.ledger or self.kernel or self.reproduce or self.fault):
             return self.text
         lines = self.remarks()
@@ -136,30 +136,30 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """``facts`` is what all cases share: the device they ran on, the library, the day."""
+    """The results of a run. ``facts`` are common to all cases: the device, the library, the day."""
 
     cases: tuple[Case, ...]
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def failing(self) -> tuple[Case, ...]:
-        """Cases that failed or could not be checked."""
+        """The cases that failed or could not be checked."""
         return tuple(case for case in self.cases if case.outcome in ("failed", "error"))
 
     def counts(self) -> Mapping[str, int]:
-        """How many cases have each outcome; every outcome is listed."""
+        """The number of cases with each outcome; every outcome is listed."""
         counted = Counter(case.outcome for case in self.cases)
         return {outcome: counted[outcome] for outcome in OUTCOMES}
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step; what is as by default is left out. Raises DiskFullError, OutputError."""
+        """Replace ``file`` in one step, without fields that have their default. Raises DiskFullError, OutputError."""
         facts = {"facts": dict(self.facts)} if self.facts else {}
         document = {"format": _FORMAT, **facts, "cases": [_without_defaults(case) for case in self.cases]}
         write_output(file, as_text(document))
 
     @classmethod
     def read(cls, file: Path) -> Results:
-        """Raises RecordError: the file can't be read or is no results file; the message names the field."""
+        """Read results. Raises RecordError: the file can't be read or is not a results file; it names the field."""
         remedy = "Run the check again with this version, with --output"
         document = Source(place=file, what="results", remedy=f"{remedy}.", error=RecordError).read()
         if not isinstance(document.value, dict) or document.value.get("format") != _FORMAT:
@@ -169,7 +169,7 @@ class Results:
 
 
 def _without_defaults(record: Any) -> dict[str, Any]:
-    """A dataclass's fields, also of dataclasses in it, but for those that have their default."""
+    """Return a dataclass's fields that differ from their default, also in nested dataclasses."""
     fields = {}
     for field in dataclasses.fields(record):
         value = getattr(record, field.name)

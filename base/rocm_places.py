@@ -1,4 +1,4 @@
-"""Which GPUs are here, and where ROCm is: an installation of AMD's, a distribution's packages, or Python packages."""
+"""GPUs of this machine, and paths of ROCm: AMD's installation, a distribution's packages, or Python packages."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _CACHE_LINE = re.compile(r"^\s*(\S+) \(libc6,x86-64\b[^)]*\) => (\S+)$", re.MULT
 
 
 def gpu_archs(nodes: Path | None = None) -> tuple[str, ...]:
-    """Archs of the GPUs that the amdgpu driver lists. Its gfx_target_version 90402 is gfx942, 90010 is gfx90a."""
+    """Return the archs of the driver's GPUs. Its gfx_target_version 90402 is gfx942, 90010 is gfx90a."""
     archs = []
     for properties in sorted((nodes or NODES).glob("*/properties")):
         try:
             rows = dict(line.split() for line in properties.read_text().splitlines())
-        except (OSError, ValueError):  # a node that this user may not see
+        except (OSError, ValueError):  # a node that this user may not read
             continue
         version = int(rows.get("gfx_target_version", 0))
         if version and int(rows.get("simd_count", 1)):
@@ -34,16 +34,16 @@ def gpu_archs(nodes: Path | None = None) -> tuple[str, ...]:
 
 
 def roots() -> list[Path]:
-    """Folders with bin/, lib/ and include/ of a ROCm: ROCM_PATH, HIP_PATH, /opt/rocm, Python packages."""
+    """Return the folders with bin/, lib/ and include/ of ROCm: ROCM_PATH, HIP_PATH, /opt/rocm, Python packages."""
     named = [Path(root) for root in (os.environ.get("ROCM_PATH"), os.environ.get("HIP_PATH")) if root]
     wheels = [Path(folder) / name for name in _WHEELS for folder in sys.path if folder]
     return [*named, SYSTEM / "opt/rocm", *(place for place in wheels if place.is_dir())]
 
 
 def runtime() -> str | None:
-    """The path of ROCm's HIP runtime; None if there is none.
+    """Return the path of ROCm's HIP runtime, None if it is missing.
 
-    After the roots it is looked for as the loader does: LD_LIBRARY_PATH, the loader's cache, its folders.
+    After the roots, the search follows the loader: LD_LIBRARY_PATH, the loader's cache, its folders.
     """
     return next((str(file) for file in _runtimes() if file.is_file()), None)
 
@@ -59,7 +59,7 @@ def _runtimes() -> Iterator[Path]:
 
 
 def _loader_cache() -> dict[str, str]:
-    """Path by name of the 64-bit libraries in the loader's cache; the first of a name counts. Empty without one."""
+    """Return path by name of the 64-bit libraries in the loader's cache; the first of a name counts."""
     program = shutil.which("ldconfig") or next(
         (str(file) for file in (SYSTEM / "sbin/ldconfig", SYSTEM / "usr/sbin/ldconfig") if file.is_file()), None
     )
@@ -76,9 +76,9 @@ def _loader_cache() -> dict[str, str]:
 
 
 def clang() -> tuple[str, tuple[str, ...]] | None:
-    """A distribution's clang that can compile HIP, the newest, and its options for headers and device libraries.
+    """Return a distribution's newest clang that can compile HIP, and its options for headers and device libraries.
 
-    None unless all three are there.
+    None unless all three exist.
     """
     if not (SYSTEM / "usr/include/hip/hip_runtime.h").is_file():
         return None

@@ -1,4 +1,4 @@
-"""Where things are kept that outlive a build. Nothing needs to be set; each has an environment variable."""
+"""Paths of files that outlive a build. Each has a default and an environment variable."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ IMPORTS = Path(__file__).absolute().parents[2]
 
 
 def cache_folder() -> Path:
-    """Upstream trees, the compiler's own cache, the shared SCons cache: CKPM_CACHE, else the user's cache folder.
+    """Return the folder of upstream trees and of all caches: CKPM_CACHE, else the user's cache folder.
 
-    Raises UsageError: neither is known (a container's user without a home, and HOME unset).
+    Raises UsageError: neither is set (a container's user without a home, and HOME unset).
     """
     if chosen := os.environ.get("CKPM_CACHE"):
         return Path(chosen).absolute()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if base.is_absolute():  # others are to be ignored (XDG Base Directory Specification)
+    if base.is_absolute():  # relative paths are ignored (XDG Base Directory Specification)
         return base / "ck-prefill-matrix"
     try:
         return Path.home() / ".cache" / "ck-prefill-matrix"
@@ -30,9 +30,9 @@ def cache_folder() -> Path:
 
 
 def ck_root(given: Path | None = None, upstreams: Sequence[str] = ()) -> Path | None:
-    """The checkout named by ``--ck-root``, else by CK_ROOT.
+    """Return the checkout named by ``--ck-root``, else by CK_ROOT.
 
-    Raises UsageError: ``--ck-root`` is given, but the upstreams asked for (none: the default) have no use for it.
+    Raises UsageError: ``--ck-root`` is given, but no selected upstream is a checkout (none selected: the default).
     """
     if given is not None and upstreams and "checkout" not in upstreams:
         raise UsageError(
@@ -44,9 +44,7 @@ def ck_root(given: Path | None = None, upstreams: Sequence[str] = ()) -> Path | 
 
 
 def upstream(given: str | None, root: Path | None) -> str:
-    """The upstream asked for; else the checkout that :func:`ck_root` found, else the default package."""
-    from ckpm.matrix.options import (
-        DEFAULT_UPSTREAM,  # here: SCons asks for the cache alone, and starts in half the time
-    )
+    """Return the selected upstream; else the checkout that :func:`ck_root` found, else the default package."""
+    from ckpm.matrix.options import DEFAULT_UPSTREAM  # SCons starts in half the time
 
     return given or ("checkout" if root else DEFAULT_UPSTREAM)

@@ -67,10 +67,10 @@ _KEY_BYTES = 32
 
 
 def demand_trusted(path: Path, top: Path, instead: str = "") -> None:
-    """Refuse what other users could have made or changed; folders are looked at up to ``top``.
+    """Refuse a path that other users could have made or changed; folders are checked up to ``top``.
 
-    ``instead`` is what the user can do (default: delete ``top``, a cache). Raises UntrustedFileError; OSError if
-    ``path`` is not there.
+    ``instead`` is the remedy (default: delete ``top``, a cache). Raises UntrustedFileError; OSError if ``path`` is
+    missing.
     """
     if why := why_untrusted(path, top, instead=instead):
         raise UntrustedFileError(why)
@@ -84,25 +84,25 @@ def demand_trusted_library(library: Path) -> None:
 
 
 def demand_private(cache: Path) -> None:
-    """Make the cache folder if there is none; refuse one that, or a folder or file in which, others can write to.
+    """Make the cache folder if it is missing. Refuse it if it, or anything in it, is writable by other users.
 
     Raises:
-        UntrustedFileError: somebody else owns it or can write to it.
+        UntrustedFileError: another user owns it or can write to it.
         DiskFullError, OutputError: it can't be made.
     """
     keep_others_out()
     make_folder(cache, _OTHERWISE)
     with writing(cache, _OTHERWISE):
         for place in (cache, *cache.iterdir()):
-            with contextlib.suppress(FileNotFoundError):  # a lock or draft of another process has gone meanwhile
+            with contextlib.suppress(FileNotFoundError):  # a lock or draft of another process was deleted meanwhile
                 demand_trusted(place, cache)
 
 
 def signing_key(cache: Path) -> bytes:
-    """A secret of this user in the cache folder, made when it is first asked for.
+    """Return this user's secret in the cache folder, made when it is first needed.
 
     Raises:
-        UntrustedFileError: somebody else can write to the cache, or read the key, or it is no key.
+        UntrustedFileError: another user can write to the cache or read the key, or the file is not a key.
         DiskFullError, OutputError: it can't be made or read.
     """
     demand_private(cache)

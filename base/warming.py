@@ -1,8 +1,7 @@
-"""What the first build on a machine would wait for later, made while it compiles: zig's libc++, which takes a minute on
-one processor and is needed by the first link, and the emulator's core.
+"""Work of a machine's first build that is done while it compiles: zig's libc++ and the emulator's core.
 
-Both run in process groups that end with the build, whatever ends that. Nothing depends on them: what fails here is
-made, and explained, where it is needed.
+libc++ takes a minute on one processor and is needed by the first link. Both run in process groups that end with the
+build. Nothing depends on them: after a failure here, the step that needs the result makes it and reports errors.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from pathlib import Path
 
 from .processes import end_with_owner, group
 
-ZIG_CACHE = "ZIG_GLOBAL_CACHE_DIR"  # of a toolchain's environment, if it is zig's
+ZIG_CACHE = "ZIG_GLOBAL_CACHE_DIR"  # a variable of the embedded toolchain's environment
 _CORE = (sys.executable, "-P", "-m", "ckpm_emulator", "core")
 
 
 def lacks_libcxx(environment: Mapping[str, str]) -> bool:
-    """Whether the first link with a toolchain of this environment builds libc++."""
+    """True if the first link with a toolchain of this environment builds libc++."""
     cache = environment.get(ZIG_CACHE)
     return bool(cache) and not any(Path(str(cache)).glob("o/*/libc++.a"))
 
 
 @contextmanager
 def libcxx(linker: Sequence[str], folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    """Link an empty library in ``folder`` meanwhile, for the sake of what zig builds first; killed at the end.
+    """Link an empty library in ``folder`` meanwhile, so that zig builds libc++; killed at the end.
 
-    Until then :func:`wait` waits in other processes. If another build is at it, it is left to that.
+    Until then :func:`wait` waits in other processes. If another build already does it, nothing is done.
     """
     lock = _lock(environment) if lacks_libcxx(environment) else None
     if lock is None:
@@ -44,10 +43,10 @@ def libcxx(linker: Sequence[str], folder: Path, environment: Mapping[str, str]) 
     try:
         source.write_text("")
         os.set_inheritable(lock, True)
-        started = _started([*linker, str(source), "-o", str(source.with_suffix(".so"))], folder, environment)
+        started = _start([*linker, str(source), "-o", str(source.with_suffix(".so"))], folder, environment)
         process = started.__enter__()
     finally:
-        os.close(lock)  # its copy in the group holds it
+        os.close(lock)  # the group's copy of the descriptor holds the lock
     with contextlib.ExitStack() as stack:
         stack.push(started.__exit__)
         yield
@@ -57,20 +56,20 @@ def libcxx(linker: Sequence[str], folder: Path, environment: Mapping[str, str]) 
 
 @contextmanager
 def emulator_core(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    """Compile the emulator's core meanwhile, if it isn't there; the end waits for it."""
-    with _started(_CORE, folder, environment):
+    """Compile the emulator's core meanwhile, if it is missing; wait for it at the end."""
+    with _start(_CORE, folder, environment):
         yield
 
 
 def wait(environment: Mapping[str, str]) -> None:
-    """Wait until nobody builds libc++ beside a build: zig would build it a second time. Raises OSError."""
+    """Wait until no other process builds libc++, because zig would build it a second time. Raises OSError."""
     file = _lock_file(environment)
     if file and file.is_file():
         with file.open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
 
 
-def _started(
+def _start(
     command: Sequence[str], folder: Path, environment: Mapping[str, str]
 ) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
     return group([sys.executable, "-P", "-m", "ckpm.base.warming", *command], cwd=folder, environment=environment)
@@ -82,7 +81,7 @@ def _lock_file(environment: Mapping[str, str]) -> Path | None:
 
 
 def _lock(environment: Mapping[str, str]) -> int | None:
-    """The descriptor of the lock; None if somebody has it, or there can be none."""
+    """Return the descriptor of the lock; None if another process holds it, or it can't be made."""
     file = _lock_file(environment)
     if file is None:
         return None
@@ -97,7 +96,7 @@ def _lock(environment: Mapping[str, str]) -> int | None:
 
 
 def main(argv: Sequence[str]) -> None:
-    """Run a command that ends with the owner of this process; its words are for nobody."""
+    """Run a command that ends with the owner of this process, and discard its output."""
     *command, owner = argv
     stopping = threading.Event()
     end_with_owner(int(owner.removeprefix("owner=")), stopping.set)

@@ -1,1 +1,1 @@
-"""How kernels are built: templates, HIP headers, toolchains, upstream trees, units, code-object metadata."""
+"""The build of kernels: templates, HIP headers, toolchains, upstream trees, units, code-object metadata."""

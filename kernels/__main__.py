@@ -6,7 +6,7 @@ import sys
 
 from ckpm.base.importing import Importing
 
-if __name__ == "__main__":  # processes that a command starts may import this
+if __name__ == "__main__":  # processes that a command starts may import this module
     with Importing():
         from ckpm.kernels.cli import main
     sys.exit(main())

@@ -1,6 +1,6 @@
-"""The command line of kernels/: a thin table of commands; every known failure becomes its message and exit code.
+"""The command line of kernels/: a table of commands; every known failure becomes its message and exit code.
 
-What a command needs is imported when it is called: none waits for the imports of the others.
+A command's modules are imported when it is called, so that it doesn't wait for the imports of the others.
 """
 
 from __future__ import annotations
@@ -56,15 +56,14 @@ def _reproduce(parser: argparse.ArgumentParser) -> None:
 
 
 def _bench(parser: argparse.ArgumentParser) -> None:
-    from ckpm.attention.timing import ratios
     from ckpm.bench import command
 
     command.add_options(parser)
-    parser.set_defaults(run=lambda args: command.run(args, ratios.figures))
+    parser.set_defaults(run=command.run)
 
 
 def _measure(parser: argparse.ArgumentParser) -> None:
-    from ckpm.bench import measure
+    from ckpm.attention.timing import measure
 
     measure.add_options(parser)
     parser.set_defaults(run=measure.run)
@@ -149,11 +148,11 @@ COMMANDS: Commands = {
 
 
 def parser(words: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
-    """Knows every command, and the options of those that are among the words of a command line."""
+    """Return the parser of every command, with the options of commands that are named in a command line."""
     root = Parser(prog="python -m kernels", description="Build and check CK batch-prefill kernels.")
     return add_commands(root, COMMANDS, words)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code. Prints ``error: ...`` for failures that a user can fix."""
+    """Run a command, return its exit code. Print ``error: ...`` for failures that a user can fix."""
     return run_command(parser, argv)

@@ -127,12 +127,6 @@ def _verify_bundle(parser: argparse.ArgumentParser) -> None:
     commands.add_verify_options(parser)
 
 
-def _archive(parser: argparse.ArgumentParser) -> None:
-    from ckpm.reports.calibration import command
-
-    command.add_options(parser)
-
-
 COMMANDS: Commands = {
     "junit": ("write results as JUnit XML and print a table", _junit),
     "resources": ("print a library's kernels with their registers, LDS and scratch", _resources),
@@ -149,7 +143,6 @@ COMMANDS: Commands = {
     "merge": ("join the JUnit files of shards", _merge),
     "qualify": ("run every stage of a release, judge it, and write its bundle", _qualify),
     "verify-bundle": ("whether a bundle is the one that was released; offline", _verify_bundle),
-    "archive": ("results, versions and logs as one tar.gz, to calibrate model and references from", _archive),
 }
 
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ckpm.attention.timing.measure import identity_facts
 from ckpm.base.errors import NameSyntaxError, RecordError
 from ckpm.base.program import as_called
 from ckpm.base.results import Case as Recorded
 from ckpm.base.results import CaseFault, LedgerUse, Results
-from ckpm.bench.measure import identity_facts
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.families.libraries import libraries, option
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
@@ -200,7 +200,7 @@ def unwaited_loads(library: LocatedLibrary, arch: str) -> frozenset[str]:
         CodeObjectError: the library's code can't be read.
     """
     code = codeobject.inspect(library.library, arch)
-    symbols = {name: [row.symbol for row in one.compiled(arch)] for name, one in library.manifest.kernels.items()}
+    symbols = {name: [row.symbol for row in one.resources_on(arch)] for name, one in library.manifest.kernels.items()}
     late = {symbol for symbol, kernel in code.items() if kernel.hazards}
     return frozenset(name for name, several in symbols.items() if late.intersection(several))
 

@@ -49,15 +49,8 @@ def _collect(args: argparse.Namespace) -> None:
         collect.collect(args.plan, args.artifacts, args.output)
     finally:
         if any(args.output.glob("*/*/manifest.json")):
-            words = (
-                "--input",
-                args.output,
-                "--output",
-                args.output / "report.md",
-                "--html",
-                args.output / "report.html",
-            )
-            report = reports_parser().parse_args(["summary", *map(str, words)])
+            files = (args.output, "--output", args.output / "report.md", "--html", args.output / "report.html")
+            report = reports_parser().parse_args(["summary", "--input", *map(str, files)])
             report.run(report)
 
 

@@ -1,1 +1,1 @@
-"""Compilers, and what they make: code objects, symbols."""
+"""Compilers and their output: code objects, symbols."""

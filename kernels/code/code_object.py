@@ -1,7 +1,7 @@
-"""GPU code inside a built file: which code objects there are, and what each kernel needs of the hardware.
+"""GPU code inside a built file: its code objects, and the hardware resources of each kernel.
 
-Files are read by the emulator (ckpm_emulator): this is the one module of kernels/code/
-that knows it. The figures are those of the code object's metadata, described in LLVM's "User Guide for AMDGPU Backend",
+The emulator (ckpm_emulator) reads the files: this is the only module of kernels/code/ that imports it. The
+numbers are in the code object's metadata, described in LLVM's "User Guide for AMDGPU Backend",
 section Code Object V5 Metadata.
 """
 
@@ -48,11 +48,11 @@ class KernelResources:
 
 @dataclass(frozen=True, kw_only=True)
 class KernelCode:
-    """What a kernel's instructions show without running (emulator/ckpm_emulator/inspection/inspect.py).
+    """Facts about a kernel's instructions, found without running it (emulator/ckpm_emulator/inspection/inspect.py).
 
     ``loop`` counts the instructions of its hot loop by class, all 0 if it has no loop with matrix instructions;
-    ``hazards`` are uses of registers and LDS before what is loaded or written there is waited for, as text, and
-    ``missing_states`` instructions that follow too early on others; ``unknown`` counts those that can't be judged.
+    ``hazards`` are uses of registers and LDS without a wait for their load or write, as text. ``missing_states`` are
+    instructions that follow too early on others; ``unknown`` counts instructions that can't be checked.
     """
 
     unknown: int
@@ -62,8 +62,8 @@ class KernelCode:
 
 
 @contextmanager
-def _reading() -> Iterator[None]:
-    """The emulator's complaint about a file is ours."""
+def _convert_errors() -> Iterator[None]:
+    """Raise CodeObjectError for the emulator's error about a file."""
     try:
         yield
     except emulated.CodeObjectError as error:
@@ -71,12 +71,12 @@ def _reading() -> Iterator[None]:
 
 
 def bundles(path: Path) -> dict[str, tuple[bytes, ...]]:
-    """The code objects in the file, by arch; a library has one per arch for each unit linked into it, in link order.
+    """Return the code objects in the file by arch; a library has one per arch for each of its units, in link order.
 
-    A bare AMDGPU ELF counts as one code object. Raises CodeObjectError if the file can't be read, is no ELF, is
-    truncated, or holds no GPU code.
+    A bare AMDGPU ELF counts as one code object. Raises CodeObjectError if the file can't be read, is not an ELF, is
+    truncated, or contains no GPU code.
     """
-    with _reading():
+    with _convert_errors():
         members = code_object.code_objects(path)
     by_arch: dict[str, list[bytes]] = {}
     for arch, content in members:
@@ -85,21 +85,21 @@ def bundles(path: Path) -> dict[str, tuple[bytes, ...]]:
 
 
 def kernels(elf_bytes: bytes) -> list[KernelResources]:
-    """The kernels of a code object in the order of its metadata.
+    """Return the kernels of a code object in the order of its metadata.
 
-    Raises CodeObjectError if the bytes are no AMDGPU ELF, or truncated, if the metadata is stripped or lacks a field,
-    or if the arch is not one that libraries are built for.
+    Raises CodeObjectError if the bytes are not an AMDGPU ELF, or truncated, if the metadata is stripped or lacks a
+    field, or if libraries are not built for the arch.
     """
-    with _reading():
+    with _convert_errors():
         code = code_object.read(elf_bytes)
     if code.arch not in compute_units():
         raise CodeObjectError(f"code object is for '{code.target}'. Known archs: {', '.join(compute_units())}.")
-    with _reading():
+    with _convert_errors():
         return [_resources(entry, code) for entry in code.kernels]
 
 
 def _resources(entry: Mapping[str, Any], owner: code_object.CodeObject) -> KernelResources:
-    """Raises CodeObjectError: the metadata lacks a field, or the code object the kernel's function."""
+    """Convert a kernel's metadata. Raises CodeObjectError: a field or the kernel's function is missing."""
     symbol = str(_field(entry, ".name", "kernel"))
     number = {name: int(_field(entry, name, symbol)) for name in _NUMBERS}
     if number[".wavefront_size"] < 1 or number[".max_flat_workgroup_size"] < 1:
@@ -133,7 +133,7 @@ def _resources(entry: Mapping[str, Any], owner: code_object.CodeObject) -> Kerne
 
 
 def occupancy(unit: ComputeUnit, *, vgpr: int, lds_bytes: int, workgroup: int, wavefront: int) -> int:
-    """Waves per SIMD that registers, LDS and wave slots allow for workgroups of ``workgroup`` lanes.
+    """Number of waves per SIMD that registers, LDS and wave slots allow for workgroups of ``workgroup`` lanes.
 
     Registers are counted up to the granule; whole workgroups share the LDS of a CU, and their waves spread evenly over
     its SIMDs. 0 if not even one workgroup fits.
@@ -150,17 +150,17 @@ def occupancy(unit: ComputeUnit, *, vgpr: int, lds_bytes: int, workgroup: int, w
 
 
 def functions(elf_bytes: bytes) -> dict[str, bytes]:
-    """The machine code of each function of a code object, by symbol. Raises CodeObjectError."""
-    with _reading():
+    """Return the machine code of each function of a code object, by symbol. Raises CodeObjectError."""
+    with _convert_errors():
         code = code_object.read(elf_bytes)
         return {name: function.code for name, function in sorted(code.functions.items())}
 
 
 def inspect(path: Path, arch: str) -> dict[str, KernelCode]:
-    """What the code of each of a file's kernels for the arch shows, by symbol. Raises CodeObjectError."""
-    from ckpm_emulator.inspection.inspect import inspect as inspected  # only here: other commands do without its cache
+    """Inspect the code of each of a file's kernels for the arch, by symbol. Raises CodeObjectError."""
+    from ckpm_emulator.inspection.inspect import inspect as inspected  # imported here: other commands don't need it
 
-    with _reading():
+    with _convert_errors():
         kernels_of_file = inspected(path, arch)
     return {
         one.symbol: KernelCode(

@@ -1,6 +1,6 @@
-"""Which mangled symbol of a code object is which kernel, told by the template arguments that the symbol spells.
+"""Find the kernels of a code object's mangled symbols by the template arguments in each symbol.
 
-What a kernel's symbol contains is its family's affair (``Family.symbol``).
+The pattern of a kernel's symbol comes from its family (``Family.symbol``).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ckpm.kernels.families.table import FAMILIES
 def match(
     keys: Mapping[str, Mapping[str, Any]], symbols: Sequence[str], unit: Path, arch: str, family: str
 ) -> dict[str, list[str]]:
-    """Kernel name -> the symbols of its variants, for kernels of one unit (one family and dtype) on an arch.
+    """Return kernel name -> symbols of its variants, for kernels of one unit (one family and dtype) on an arch.
 
     Raises:
         CodeObjectError: a kernel has too few symbols or too many, or a symbol is left over.
@@ -33,5 +33,5 @@ def match(
                 "Remove the object and build again; if it persists, the compiled code is not what was rendered."
             )
     if left := set(symbols) - {symbol for group in by_name.values() for symbol in group}:
-        raise CodeObjectError(f"{unit} ({arch}): {len(left)} kernels that nobody planned, e.g. {min(left)}.")
+        raise CodeObjectError(f"{unit} ({arch}): {len(left)} kernels that were not planned, e.g. {min(left)}.")
     return by_name

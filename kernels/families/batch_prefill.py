@@ -1,7 +1,7 @@
-"""Batch prefill: attention over a paged KV cache. Its keys in C++ words, its dispatch, its library.
+"""Batch prefill: attention over a paged KV cache. Its keys as C++, its dispatch, its library.
 
 The spellings are in kernels/families/spellings.yaml; the order of template arguments is CK's own (TileFmhaTraits,
-TileFmhaBatchPrefillTraits, fmha_fwd_traits_, fmha_fwd_batch_prefill_traits_ in fmha_fwd.hpp of each age).
+TileFmhaBatchPrefillTraits, fmha_fwd_traits_, fmha_fwd_batch_prefill_traits_ in fmha_fwd.hpp of each version).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _layout_words(mode: str, vlayout: str, pad: str) -> Mapping[str, str]:
 def _page_words(
     page_size: int | None, kv_layout: str | None, kv_table: str | None, load: str | None
 ) -> Mapping[str, str]:
-    """Words that only paged dialects use; gload bodies are for gfx94x and gfx950, which have the instruction."""
+    """Substitutions of paged dialects; gload bodies are for gfx94x and gfx950, which have the instruction."""
     known = spellings()
     return {
         "page_size": str(page_size),
@@ -58,11 +58,11 @@ def _page_words(
 
 
 def loads(values: Values) -> tuple[str, ...]:
-    """The load modes of which a kernel has device code, for a name that doesn't say one: those that a launch may need.
+    """The load modes of a kernel's device code. A name without a load mode has each mode that a launch may need.
 
-    The last is what is launched where the selector of kernels/include_prefill/ckpm_prefill/load_mode.hpp doesn't choose
-    the first: a page of kN0 tokens or more has a descriptor of its own, pages of one token always take 64 bits. To V3
-    every page of 8 tokens or more is one with a descriptor of its own.
+    The last mode is launched unless the selector of kernels/include_prefill/ckpm_prefill/load_mode.hpp chooses the
+    first. A page of kN0 tokens or more has a descriptor of its own; pages of one token always take 64 bits. In V3 every
+    page of 8 tokens or more has a descriptor of its own.
     """
     if is_v3(values["pipeline"]):
         return ("gload",) if values["page_size"] == 1 else ("bload",)
@@ -86,10 +86,10 @@ def choices(key: Key, cpp: Features) -> Mapping[str, object]:
     return {"d": cpp, "guarded": key.load == "gload", "loads": modes, "v3": is_v3(key.pipeline)}
 
 
-def words(key: Key, cpp: Features, space: str) -> dict[str, str]:
-    """The words of instance.hip.j2 for one key; ``space`` is the namespace of its aliases.
+def substitutions(key: Key, cpp: Features, space: str) -> dict[str, str]:
+    """The substitutions of instance.hip.j2 for one key; ``space`` is the namespace of its aliases.
 
-    Words that depend on a few axes are made once for each of their combinations: there are far fewer than keys.
+    Values that depend on a few axes are cached, because their combinations are far fewer than the keys.
     """
     return {
         **tile_words(key.tile),
@@ -109,7 +109,7 @@ def words(key: Key, cpp: Features, space: str) -> dict[str, str]:
 
 
 def trait(key: Key, cpp: Features) -> str:
-    """The type by which dispatch and instance find each other."""
+    """The C++ type that connects dispatch and instance."""
     types = _type_words(key.dtype, key.pipeline, key.mask_impl, key.mask, key.bias, key.qscale)
     layout = _layout_words(key.mode, key.vlayout, key.pad)
     common = (
@@ -130,9 +130,9 @@ def trait(key: Key, cpp: Features) -> str:
 
 
 def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
-    """What a request must meet for this kernel, beyond dtype and head dim: joined by && in the dispatch.
+    """The conditions of a request for this kernel besides dtype and head dim, joined by && in the dispatch.
 
-    Source: fmha_batch_prefill.py of each age (FmhaFwdApiTrait checks).
+    Source: fmha_batch_prefill.py of each version (FmhaFwdApiTrait checks).
     """
     selected = None if is_v3(key.pipeline) else key.load  # V3 has one load mode for each size of pages
     return (
@@ -153,7 +153,7 @@ def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
 
 
 def _v3_conditions(mask: str) -> tuple[str, ...]:
-    """What V2's kernels read from a request at run time and V3's don't: sink logits, and bounds of a causal mask."""
+    """Conditions that V2's kernels check at run time and V3's don't: sink logits, and bounds of a causal mask."""
     bounds = ("a.window_size_left < 0", "a.window_size_right == 0") if mask == "causal" else ()
     return ("a.sink_ptr == nullptr", *bounds)
 
@@ -178,7 +178,7 @@ def _scale_conditions(paged: bool, qscale: str, sink: bool | None) -> tuple[str,
 
 @functools.cache
 def _shape_conditions(mode: str, pad: str, dtype: str, tile: Tile) -> tuple[str, ...]:
-    """Sequence lengths (group mode always pads them), head dims in whole 16-byte loads, the tile's own condition.
+    """Conditions on sequence lengths (group mode always pads them), head dims in whole 16-byte loads, and the tile.
 
     Without padding a head dim must be the kernel's own.
     """
@@ -199,7 +199,7 @@ def _shape_conditions(mode: str, pad: str, dtype: str, tile: Tile) -> tuple[str,
 def _page_conditions(
     cpp: Features, bn0: int, page_size: int | None, kv_layout: str | None, kv_table: str | None, load: str | None
 ) -> tuple[str, ...]:
-    """The load mode is compared with the header's own selector, called as that header declares it."""
+    """Conditions on pages. The load mode is compared with the selector of CK's header, called as it is declared."""
     page = _page_words(page_size, kv_layout, kv_table, load)
     return (
         f"t.kv_memory_layout == {page['kv_layout']}",
@@ -210,7 +210,7 @@ def _page_conditions(
 
 
 def _selector(arguments: str, bn0: int, element_bytes: str, cpp: Features) -> str:
-    """A call of the header's own selector with a launch's ``arguments``."""
+    """The call of the header's selector with a launch's ``arguments``."""
     names = ("batch_stride_k", "batch_stride_v") if cpp.selector_takes_base else ("batch_stride_k",)
     words = [f"{arguments}.page_block_size", str(bn0), *(f"{arguments}.{name}" for name in ("num_total_pages", *names))]
     base = [f"{arguments}.k_ptr", f"{arguments}.v_ptr"] if cpp.selector_takes_base else []
@@ -239,7 +239,7 @@ def dispatch_text(keys: Sequence[Key], cpp: Features) -> str:
 
 
 def _by_dtype(arms: Iterable[tuple[Key, Arm]]) -> list[tuple[str, int, list[tuple[int, int, list[Arm]]]]]:
-    """[(dtype, bytes of an element, [(hdim_q, hdim_v, arms)])], each where its first arm was."""
+    """Group arms as [(dtype, bytes of an element, [(hdim_q, hdim_v, arms)])], in the order of their first arm."""
     tree: dict[str, dict[int, list[Arm]]] = {}
     hdim_v: dict[tuple[str, int], int] = {}
     for key, arm in arms:
@@ -258,7 +258,7 @@ def harness_text(dialect: str, cpp: Features) -> str:
 
 
 def symbol(values: Values) -> re.Pattern[str]:
-    """What a kernel's symbol contains, in order. Paged dialects spell more."""
+    """The pattern of a kernel's symbol. Symbols of paged dialects have more parts."""
     traits = symbol_words.traits(values) + rf"Lb{int(values['dropout'])}E"
     if values.get("page_size") is not None:
         traits += symbol_words.paged_traits(values)
@@ -266,12 +266,12 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 
 def _compiled_for(values: Values, arch: str, archs: Mapping[str, tuple[str, ...]]) -> bool:
-    """gfx94x and gfx950 have the instruction of gload bodies."""
+    """True if the arch has a gload body's instruction, as gfx94x and gfx950 do."""
     return on_own_trait(values, arch, archs) and variants(values, arch) > 0
 
 
 def variants(values: Values, arch: str) -> int:
-    """One for each load mode."""
+    """Number of load modes."""
     if values.get("page_size") is None:
         return 1
     modes = (values["load"],) if values.get("load") else loads(values)
@@ -280,7 +280,7 @@ def variants(values: Values, arch: str) -> int:
 
 FAMILY = Family(
     name=NAME,
-    words=words,
+    substitutions=substitutions,
     instance="instance.hip.j2",
     choices=choices,
     unit="unit.hip.j2",

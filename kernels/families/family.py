@@ -1,7 +1,7 @@
-"""What a family of kernels is to everything that renders, builds, compares and launches them: one object.
+"""The record of a family of kernels, used by everything that renders, builds, compares and launches them.
 
 A module of this folder makes one for its family, and kernels/families/table.py lists them. Code that depends on
-a family looks it up there and asks it; nothing compares a family's name.
+a family looks it up there; nothing compares a family's name.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """The host side of a library: what the families in it share.
+    """The host side of a library, shared by its families.
 
-    ``dialects``: those whose templates are known. ``dispatch`` and ``harness`` are C++ texts: of keys in upstream's
-    order of emission, and of the C ABI for a dialect. ``arguments`` is the C ABI's struct of one launch, ``headers``
-    the folders of our own headers that its sources include.
+    ``dialects`` are the dialects with templates. ``dispatch`` returns the C++ text for keys in upstream's order of
+    emission, ``harness`` the text of the C ABI for a dialect. ``arguments`` is the C ABI's struct of one launch,
+    ``headers`` the folders of our own headers that its sources include.
 
-    ``unread`` are fields that such a problem always has a number for and that this library must be given as 0.
+    ``unread`` are fields that have a number in every problem and must be 0 for this library.
 
-    ``api`` is CK's function that dispatch defines, '' for the one that is called as the library is. ``functions`` are
-    CK's host functions that its instances specialise. With ``several`` launches in one of them each
-    is under conditions. ``whole_units``: parity compares kernels in units, as they are built, and on every arch; else
-    one by one, on one arch of each arch trait. Where kernels take long to compile it takes those of ``compiled_hdims``
-    alone for machine code.
+    ``api`` is CK's function that dispatch defines, '' if it has the library's name. ``functions`` are CK's host
+    functions that its instances specialise. With ``several`` launches in one function, each is under conditions.
+    With ``whole_units`` parity compares kernels in units, as they are built, and on every arch. Else it compares them
+    one by one, on one arch of each arch trait. If ``compiled_hdims`` is not empty, parity compares the machine code of
+    these head dims alone, because the kernels take long to compile.
 
-    ``may_lack`` are families of the library that some of its kernels need no kernel of.
+    ``may_lack`` are families of the library that a selection may leave out.
 
-    ``table_problems``: its problems are those of matrix/tables (problems/ and performance.yaml), not made from keys.
-    ``races``: no kernel of it writes to LDS what another wave writes there, too, so races may be looked for.
+    ``table_problems``: its problems come from matrix/tables (problems/ and performance.yaml), not from keys.
+    ``races``: the checker of races may run, because no two waves of a kernel write the same bytes of LDS on purpose.
     """
 
     dialects: Callable[[], tuple[str, ...]]
@@ -74,7 +74,7 @@ class Host:
 
 
 def no_choices(key: Key, features: Features) -> Mapping[str, object]:
-    """An instance template without conditions."""
+    """The choices of an instance template without conditions."""
     return {}
 
 
@@ -86,8 +86,8 @@ def on_own_trait(values: Values, arch: str, archs: Mapping[str, tuple[str, ...]]
     return values["arch_trait"] in archs.get(arch, ())
 
 
-def same_place(key: Key, main: Key) -> bool:
-    """Whether two kernels are of one arch trait, data type, head dim and mode, by which CK's dispatch places both."""
+def same_dispatch_level(key: Key, main: Key) -> bool:
+    """True if two kernels have one arch trait, data type, head dim and mode, the axes of CK's dispatch levels."""
     return all(getattr(key, name) == getattr(main, name) for name in ("arch_trait", "dtype", "hdim_q", "mode"))
 
 
@@ -99,22 +99,21 @@ def no_reason(key: Key) -> str | None:
 class Family:
     """One family of kernels.
 
-    ``instance`` is the template of a key's specialisation: ``choices`` decide its conditions, ``words`` (of a key,
-    for a namespace) fill its places. ``unit`` is the template of a translation unit.
+    ``instance`` is the template of a key's specialisation. ``choices`` decide its conditions, ``substitutions`` (of a
+    key, for a namespace) its values. ``unit`` is the template of a translation unit.
 
-    ``symbol`` is what the mangled name of a key's kernels contains, ``variants`` to how many kernels a key is compiled
-    for an arch.
-    ``compiled_for``: whether a key has device code on an arch, given the family's arch traits by arch.
+    ``symbol`` is a pattern of the mangled name of a key's kernels, ``variants`` the number of kernels that a key is
+    compiled to for an arch. ``compiled_for`` is true if a key has device code on an arch, given arch traits by arch.
 
-    ``library`` is the family whose ``host`` the kernels are built with, '' for this family itself. Of another family's
-    ``serves`` says whether a kernel may be a stage of a launch with one of that family.
+    ``library`` is the family whose ``host`` the kernels are built with, '' for this family itself. For a family of
+    another library, ``serves`` is true if a kernel may be a stage of a launch with a kernel of that family.
 
-    ``scenarios`` are small launches that a kernel must be seen to do, derived from its key and from the other keys of
-    its library; None if there are none of its own. ``not_laid_out`` says what a kernel needs that they can't give it.
+    ``scenarios`` are small launches that test a kernel, derived from its key and the other keys of its library; None
+    if the family has none. ``not_laid_out`` returns the reason if no scenario can provide what a kernel needs.
     """
 
     name: str
-    words: Callable[[Key, Features, str], Mapping[str, str]]
+    substitutions: Callable[[Key, Features, str], Mapping[str, str]]
     instance: str
     symbol: Callable[[Values], re.Pattern[str]]
     unit: str = "fwd_unit.hip.j2"
@@ -122,7 +121,7 @@ class Family:
     variants: Callable[[Values, str], int] = one_kernel
     compiled_for: Callable[[Values, str, Mapping[str, tuple[str, ...]]], bool] = on_own_trait
     library: str = ""
-    serves: Callable[[Key, Key], bool] = same_place
+    serves: Callable[[Key, Key], bool] = same_dispatch_level
     host: Host | None = None
     scenarios: Callable[[Key, Sequence[Key]], tuple[Scenario, ...]] | None = None
     not_laid_out: Callable[[Key], str | None] = no_reason

@@ -1,4 +1,4 @@
-"""fwd: attention over contiguous tensors. Its keys in C++ words, its dispatch, its library.
+"""fwd: attention over contiguous tensors. Its keys as C++, its dispatch, its library.
 
 The order of template arguments is CK's own (fmha_fwd_traits_ in fmha_fwd.hpp).
 """
@@ -32,7 +32,7 @@ def _pipeline(key: Key) -> Words:
     return words
 
 
-def words(key: Key, features: Features, space: str) -> dict[str, str]:
+def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
     """gfx950 has fwd kernels of its own, so the kernels for gfx9 have no device code for gfx950."""
     shared = fwd_words.attention(key, space, trait(key), _pipeline(key))
     guard = "defined(__gfx9__) && !defined(__gfx950__)" if key.arch_trait == "gfx9" else cpp.guard(key)
@@ -40,7 +40,7 @@ def words(key: Key, features: Features, space: str) -> dict[str, str]:
 
 
 def trait(key: Key) -> str:
-    """The type by which dispatch and instance find each other, besides the arch tag."""
+    """The C++ type that connects dispatch and instance, besides the arch tag."""
     return (
         f"fmha_fwd_traits_<{fwd_words.attention_start(key, _pipeline(key))}, {flag(key.dropout)}, "
         f"{fwd_words.squant(key)}, {pad_words(key.pad)['pads']}, {flag(key.trload)}, {flag(key.skip)}>"
@@ -48,7 +48,7 @@ def trait(key: Key) -> str:
 
 
 def conditions(key: Key, largest_bm0: int) -> tuple[str, ...]:
-    """What a request must meet for a kernel, beyond device, dtype and head dims.
+    """The conditions of a request for a kernel besides device, dtype and head dims.
 
     ``largest_bm0`` is the largest kM0 among the kernels of the same device, dtype and head dims: a smaller tile serves
     no more queries than it has rows.
@@ -67,24 +67,24 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
     """The host dispatch over ``keys``, which must be in upstream's order of emission for each arch trait."""
     largest: dict[tuple[Any, ...], int] = {}
     for key in keys:
-        largest[_place(key)] = max(largest.get(_place(key), 0), key.tile.bm0)
+        largest[_tile_choice(key)] = max(largest.get(_tile_choice(key), 0), key.tile.bm0)
     return one_stage(
         by_device(keys),
         function="fmha_fwd",
         trait=trait,
-        conditions=lambda key: conditions(key, largest[_place(key)]),
+        conditions=lambda key: conditions(key, largest[_tile_choice(key)]),
         by_reference=False,
         counts_units=True,
     )
 
 
-def _place(key: Key) -> tuple[object, ...]:
-    """What kernels that dispatch chooses among by their tile have in common."""
+def _tile_choice(key: Key) -> tuple[object, ...]:
+    """The axes of kernels among which dispatch chooses by their tile."""
     return key.arch_trait, key.dtype, key.hdim_q, key.hdim_v
 
 
 def symbol(values: Values) -> re.Pattern[str]:
-    """What a kernel's symbol contains, in order."""
+    """The pattern of a kernel's symbol."""
     shape = rf"FmhaFwdKernelI.*?{_SYMBOLS[values['pipeline']]}I.*?{symbol_words.shape(values)}"
     traits = (
         f"{symbol_words.traits(values)}{symbol_words.boolean(values['dropout'])}{symbol_words.squant(values)}"
@@ -94,14 +94,14 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
-    """With each of the key's masks."""
-    limited = any(one.tile.bm0 > key.tile.bm0 and _place(one) == _place(key) for one in keys)
+    """Launches with each of the key's masks."""
+    limited = any(one.tile.bm0 > key.tile.bm0 and _tile_choice(one) == _tile_choice(key) for one in keys)
     return attention_scenarios(key, lse=key.lse, seqlens_q=queries(key, limited=limited))
 
 
 FAMILY = Family(
     name=NAME,
-    words=words,
+    substitutions=substitutions,
     instance="fwd_instance.hip.j2",
     symbol=symbol,
     host=Host(

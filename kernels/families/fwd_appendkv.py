@@ -1,4 +1,4 @@
-"""fwd_appendkv: new keys and values written to a KV cache, Q and K rotated. Its C++ words, its dispatch, its library.
+"""fwd_appendkv: new keys and values written to a KV cache, Q and K rotated. Its C++, its dispatch, its library.
 
 The order of template arguments is CK's own (fmha_fwd_appendkv_traits_ in fmha_fwd.hpp).
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ckpm.attention.launch.appendkv_harness import AppendKvArguments
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
-from ckpm.kernels.families.fwd_dispatch import by_device, nested
+from ckpm.kernels.families.fwd_dispatch import by_device, nest
 from ckpm.kernels.families.kernel_problems import not_laid_out
 from ckpm.kernels.families.spellings import spellings
 from ckpm.kernels.families.template_engine import environment
@@ -46,7 +46,7 @@ class AppendRequest:
         return ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(self).items())
 
 
-def words(key: Key, features: Features, space: str) -> dict[str, str]:
+def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
     return {
         "space": space,
         "name": key.name,
@@ -64,7 +64,7 @@ def words(key: Key, features: Features, space: str) -> dict[str, str]:
 
 
 def trait(key: Key) -> str:
-    """The type by which dispatch and instance find each other, besides the arch tag."""
+    """The C++ type that connects dispatch and instance, besides the arch tag."""
     rope = spellings()["rope"][key.rope]["enum"]
     return (
         f"fmha_fwd_appendkv_traits_<{key.hdim_q}, {element(key)}, {_block(key)}, {flag(key.vlayout == 'row')}, "
@@ -77,7 +77,7 @@ def _block(key: Key) -> str:
 
 
 def conditions(key: Key) -> tuple[str, ...]:
-    """What a request must meet for the kernel, beyond device, dtype and head dims.
+    """The conditions of a request for the kernel besides device, dtype and head dims.
 
     The length of the cache is known to the device alone, so a kernel pads seqlen_k always. Source:
     FmhaFwdAppendKVApiTrait of fmha_fwd_appendkv.py.
@@ -98,7 +98,7 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
     ordered = by_device(keys)
     arms = [(key, (trait(key), arch_tag(key.arch_trait), " && ".join(conditions(key)))) for key in ordered]
     names = [key.name for key in ordered]
-    return environment().get_template("appendkv_dispatch.hip.j2").render(archs=nested(arms), names=names)
+    return environment().get_template("appendkv_dispatch.hip.j2").render(archs=nest(arms), names=names)
 
 
 def harness_text(dialect: str, features: Features) -> str:
@@ -108,7 +108,7 @@ def harness_text(dialect: str, features: Features) -> str:
 
 
 def symbol(values: Values) -> re.Pattern[str]:
-    """What a kernel's symbol contains, in order. Element types come first, the same for all kernels of a unit."""
+    """The pattern of a kernel's symbol. Element types come first, the same for all kernels of a unit."""
     tile, boolean = values["tile"], symbol_words.boolean
     block = "".join(f"Li{n}E" for n in (tile.bs, tile.bsk, tile.bd, tile.bdv))
     rope = rf"{symbol_words.ENUM}{_ROPE[values['rope']]}E"
@@ -118,7 +118,7 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
-    """Three sequences, new rows across tiles and pages; cosines for all whole sixteens of Q's dims."""
+    """Launches of three sequences with new rows across tiles and pages, and cosines for Q's dims in blocks of 16."""
     spad, _, dpad, dvpad = pad_flags(key.pad)
     tile = key.tile
     lengths = (tile.bs + 6, tile.bs) if spad else (tile.bs,)
@@ -142,7 +142,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
 
 FAMILY = Family(
     name=NAME,
-    words=words,
+    substitutions=substitutions,
     instance="appendkv_instance.hip.j2",
     symbol=symbol,
     host=Host(

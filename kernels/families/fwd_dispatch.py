@@ -15,12 +15,12 @@ Nested = list[tuple[str, list[tuple[str, list[tuple[int, int, list[T]]]]]]]
 
 
 def by_device(keys: Sequence[Key]) -> list[Key]:
-    """A more specific device comes first: gfx950 before gfx9."""
+    """Sort keys so that a more specific device comes first: gfx950 before gfx9."""
     return sorted(keys, key=lambda key: -len(key.arch_trait))
 
 
-def nested(arms: Iterable[tuple[Key, T]]) -> Nested[T]:
-    """What a kernel is taken by, as the templates want it: [(device check, [(dtype, [(hdim_q, hdim_v, [arm])])])]."""
+def nest(arms: Iterable[tuple[Key, T]]) -> Nested[T]:
+    """Group arms for the templates: [(device check, [(dtype, [(hdim_q, hdim_v, [arm])])])]."""
     tree: dict[str, dict[str, dict[tuple[int, int], list[T]]]] = {}
     for key, arm in arms:
         hdims = tree.setdefault(key.arch_trait, {}).setdefault(key.dtype, {})
@@ -43,10 +43,10 @@ def one_stage(
     by_reference: bool,
     counts_units: bool,
 ) -> str:
-    """The dispatch of a family with one kernel a launch, over keys that are :func:`by_device`.
+    """The dispatch text of a family with one kernel a launch, over keys sorted :func:`by_device`.
 
-    ``function`` is CK's, which takes its arguments by value or ``by_reference``; ``counts_units``: conditions ask for
-    the number of the device's compute units.
+    ``function`` is CK's, which takes its arguments by value or ``by_reference``. With ``counts_units`` the conditions
+    read the number of the device's compute units.
     """
     arms: list[tuple[Key, Arm]] = [
         (key, (f"T{index}", key.name, trait(key), arch_tag(key.arch_trait), " && ".join(conditions(key))))
@@ -57,7 +57,7 @@ def one_stage(
         function=function,
         reference="&" if by_reference else "",
         counts_units=counts_units,
-        archs=nested(arms),
+        archs=nest(arms),
         kernels=[arm for _, arm in arms],
     )
 

@@ -1,4 +1,4 @@
-"""fwd_pagedkv: attention over a paged KV cache, in one stage. Its keys in C++ words, its dispatch, its library.
+"""fwd_pagedkv: attention over a paged KV cache, in one stage. Its keys as C++, its dispatch, its library.
 
 The order of template arguments is CK's own (fmha_fwd_pagedkv_traits_ in fmha_fwd.hpp).
 """
@@ -24,12 +24,12 @@ def _pipeline(key: Key) -> Words:
     return words
 
 
-def words(key: Key, features: Features, space: str) -> dict[str, str]:
+def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
     return fwd_words.attention(key, space, trait(key), _pipeline(key))
 
 
 def trait(key: Key) -> str:
-    """The type by which dispatch and instance find each other, besides the arch tag."""
+    """The C++ type that connects dispatch and instance, besides the arch tag."""
     return (
         f"fmha_fwd_pagedkv_traits_<{fwd_words.attention_start(key, _pipeline(key))}, {flag(key.paged_kv)}, "
         f"{fwd_words.squant(key)}, {pad_words(key.pad)['pads']}, {flag(key.skip)}>"
@@ -37,7 +37,7 @@ def trait(key: Key) -> str:
 
 
 def conditions(key: Key) -> tuple[str, ...]:
-    """What a request must meet for a kernel, beyond device, dtype and head dims."""
+    """The conditions of a request for a kernel besides device, dtype and head dims."""
     own = (
         f"t.has_lse == {flag(key.lse)}",
         f"t.use_pagedkv == {flag(key.paged_kv)}",
@@ -59,7 +59,7 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
 
 
 def symbol(values: Values) -> re.Pattern[str]:
-    """What a kernel's symbol contains, in order."""
+    """The pattern of a kernel's symbol."""
     traits = (
         f"{symbol_words.traits(values)}{symbol_words.boolean(values['paged_kv'])}{symbol_words.squant(values)}"
         f"Li{symbol_words.number(values['tile'].occupancy)}E{symbol_words.boolean(values['skip'])}"
@@ -72,13 +72,13 @@ def not_laid_out(key: Key) -> str | None:
 
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
-    """With each of the key's masks."""
+    """Launches with each of the key's masks."""
     return kernel_problems.attention_scenarios(key, lse=key.lse)
 
 
 FAMILY = Family(
     name=NAME,
-    words=words,
+    substitutions=substitutions,
     instance="pagedkv_instance.hip.j2",
     symbol=symbol,
     host=Host(

@@ -1,4 +1,4 @@
-"""fwd_splitkv: attention whose keys are split among workgroups. Its keys in C++ words; the dispatch of both stages.
+"""fwd_splitkv: attention whose keys are split among workgroups. Its keys as C++; the dispatch of both stages.
 
 The order of template arguments is CK's own (fmha_fwd_splitkv_traits_ in fmha_fwd.hpp).
 """
@@ -13,7 +13,7 @@ from ckpm.base.errors import UsageError
 from ckpm.kernels.families import fwd_splitkv_combine as combine
 from ckpm.kernels.families import fwd_words, symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
-from ckpm.kernels.families.fwd_dispatch import by_device, harness_text, nested
+from ckpm.kernels.families.fwd_dispatch import by_device, harness_text, nest
 from ckpm.kernels.families.kernel_problems import MASKS, attention_scenarios, candidates, not_laid_out
 from ckpm.kernels.families.spellings import Words, spellings
 from ckpm.kernels.families.template_engine import environment
@@ -25,7 +25,7 @@ _SPLITS = 3
 
 
 def merges(hdim_q: int, bias: str, mask: str) -> bool:
-    """Whether such a key also has kernels that merge the heads of one KV head into Q's rows."""
+    """True if such a key also has kernels that merge the heads of one KV head into Q's rows."""
     return hdim_q == 128 and bias == mask == "no"
 
 
@@ -34,7 +34,7 @@ def _pipeline(key: Key) -> Words:
     return words
 
 
-def words(key: Key, features: Features, space: str) -> dict[str, str]:
+def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
     return fwd_words.attention(key, space, trait(key), _pipeline(key))
 
 
@@ -43,7 +43,7 @@ def choices(key: Key, features: Features) -> Mapping[str, object]:
 
 
 def trait(key: Key) -> str:
-    """The type by which dispatch and instance find each other, besides the arch tag."""
+    """The C++ type that connects dispatch and instance, besides the arch tag."""
     return (
         f"fmha_fwd_splitkv_traits_<{fwd_words.attention_start(key, _pipeline(key))}, {fwd_words.squant(key)}, "
         f"{flag(key.paged_kv)}, {pad_words(key.pad)['pads']}>"
@@ -51,7 +51,7 @@ def trait(key: Key) -> str:
 
 
 def conditions(key: Key) -> tuple[str, ...]:
-    """What a request must meet for a kernel, beyond device, dtype and head dims."""
+    """The conditions of a request for a kernel besides device, dtype and head dims."""
     own = (f"(a.block_table_ptr != nullptr) == {flag(key.paged_kv)}",)
     return fwd_words.attention_conditions(key, own, ("a.seqlen_k_ptr == nullptr",))
 
@@ -67,40 +67,40 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
     second = [key for key in ordered if key.family == combine.NAME]
     combines: dict[tuple[object, ...], dict[bool, str]] = {}
     for key in second:
-        combines.setdefault(combine.place(key), {})[key.lse] = combine.trait(key)
+        combines.setdefault(combine.chain_key(key), {})[key.lse] = combine.trait(key)
     arms = []
     for key in first:
-        own = combines.get(combine.place(key))
+        own = combines.get(combine.chain_key(key))
         if own is None:
             raise UsageError(f"{key.name}: no combine kernel that serves it is selected. Widen --filter or --where.")
         by_lse = {lse: own.get(lse, "") for lse in (True, False)}
         arms.append((key, (trait(key), arch_tag(key.arch_trait), " && ".join(conditions(key)), by_lse)))
     names = [key.name for key in (*first, *second)]
-    return environment().get_template("splitkv_dispatch.hip.j2").render(archs=nested(arms), names=names)
+    return environment().get_template("splitkv_dispatch.hip.j2").render(archs=nest(arms), names=names)
 
 
 def symbol(values: Values) -> re.Pattern[str]:
-    """What the symbols of a key's kernels contain, in order.
+    """The pattern of the symbols of a key's kernels.
 
-    They differ in what follows: whether splits are uneven, whether heads are merged.
+    The parts that follow differ: uneven splits, merged heads.
     """
     traits = symbol_words.traits(values) + symbol_words.squant(values) + symbol_words.boolean(values["paged_kv"])
     return symbol_words.attention(values, rf"FmhaFwdSplitKVKernelI.*?{symbol_words.shape(values)}", traits)
 
 
 def variants(values: Values, arch: str) -> int:
-    """See templates/splitkv_instance.hip.j2."""
+    """Number of kernels of a key, as templates/splitkv_instance.hip.j2 compiles them."""
     merged = merges(values["hdim_q"], values["bias"], values["mask"])
     return (2 if values["mode"] == "batch" else 1) * (2 if merged else 1)
 
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
-    """With each of the key's masks; for splits of whole tiles; and for heads merged into the rows of one query.
+    """Launches with each of the key's masks, with splits of whole tiles, and with merged heads.
 
-    The combine stage decides about LSE, and there may be one without it alone.
+    LSE depends on the combine stage, and there may be only a combine kernel without it.
     """
-    place = combine.place(key)
-    lse = any(one.lse for one in keys if one.family == combine.NAME and combine.place(one) == place)
+    chain = combine.chain_key(key)
+    lse = any(one.lse for one in keys if one.family == combine.NAME and combine.chain_key(one) == chain)
     listed = list(attention_scenarios(key, lse=lse, splits=_SPLITS))
     changes = {**next(iter(MASKS[key.mask].values())), "lse": lse}
     if key.mode == "batch" and not key.paged_kv:
@@ -116,7 +116,7 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
 
 FAMILY = Family(
     name=NAME,
-    words=words,
+    substitutions=substitutions,
     instance="splitkv_instance.hip.j2",
     choices=choices,
     symbol=symbol,

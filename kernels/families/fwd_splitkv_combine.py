@@ -1,4 +1,4 @@
-"""fwd_splitkv_combine: the second stage of split-KV, which joins the splits. Its keys in C++ words.
+"""fwd_splitkv_combine: the second stage of split-KV, which joins the splits. Its keys as C++.
 
 The order of template arguments is CK's own (fmha_fwd_splitkv_combine_traits_ in fmha_fwd.hpp). The dispatch of both
 stages is fwd_splitkv's.
@@ -18,22 +18,22 @@ from ckpm.matrix.problems.case import SuiteCase
 
 NAME = "fwd_splitkv_combine"
 FIRST_STAGE = "fwd_splitkv"
-# One for each array that the stage keeps its scales in: it is compiled for up to 8, 16, 32, 64 and 128 splits.
+# The stage is compiled once for each size of its array of scales: up to 8, 16, 32, 64 and 128 splits.
 _SPLITS = (3, 9, 17, 33, 65)
 
 
-def place(key: Key) -> tuple[object, ...]:
-    """What a kernel of fwd_splitkv and the combine kernels that serve it have in common."""
+def chain_key(key: Key) -> tuple[object, ...]:
+    """The axes on which a kernel of fwd_splitkv and its combine kernels agree."""
     spad, _, _, dvpad = pad_flags(key.pad)
     return key.arch_trait, key.dtype, key.hdim_q, key.mode, key.qscale, spad, dvpad
 
 
-def words(key: Key, features: Features, space: str) -> dict[str, str]:
+def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
     return fwd_words.common(key, space, trait(key))
 
 
 def trait(key: Key) -> str:
-    """The type by which dispatch and instance find each other, besides the arch tag."""
+    """The C++ type that connects dispatch and instance, besides the arch tag."""
     pads = pad_words(key.pad)
     return (
         f"fmha_fwd_splitkv_combine_traits_<{fwd_words.trait_start(key)}, {key.tile.bn1}, {flag(key.lse)}, "
@@ -42,7 +42,7 @@ def trait(key: Key) -> str:
 
 
 def symbol(values: Values) -> re.Pattern[str]:
-    """What the symbols of a key's kernels contain, in order. They differ in the bound of the number of splits."""
+    """The pattern of the symbols of a key's kernels. They differ in the bound of the number of splits."""
     spad, _, _, dvpad = pad_flags(values["pad"])
     boolean = symbol_words.boolean
     problem = rf"Li{values['hdim_q']}E{boolean(values['mode'] == 'group')}Li{values['tile'].bn1}E"
@@ -51,8 +51,9 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
-    """Through a first stage that this kernel serves, with each range of splits."""
-    served = [one for one in keys if one.family == FIRST_STAGE and place(one) == place(key) and not not_laid_out(one)]
+    """Launches of a first stage that this kernel serves, with each range of splits."""
+    mains = [one for one in keys if one.family == FIRST_STAGE and chain_key(one) == chain_key(key)]
+    served = [one for one in mains if not not_laid_out(one)]
     some = [one for one in served if one.mask == "no"][:2] or served[:2]
     return tuple(
         Scenario(label=f"{splits} splits", candidates=requests)
@@ -70,8 +71,8 @@ def _through(stages: Iterable[Key], lse: bool, splits: int) -> Iterable[SuiteCas
 FAMILY = Family(
     name=NAME,
     library=FIRST_STAGE,
-    serves=lambda key, main: place(key) == place(main),
-    words=words,
+    serves=lambda key, main: chain_key(key) == chain_key(main),
+    substitutions=substitutions,
     instance="combine_instance.hip.j2",
     symbol=symbol,
     variants=lambda values, arch: 5,  # see templates/combine_instance.hip.j2

@@ -1,8 +1,8 @@
-"""fwd_v3: four kernels of gfx950 that CK keeps as files. Its keys in C++ words, its dispatch, its library.
+"""fwd_v3: four kernels of gfx950 that CK keeps as files. Its keys as C++, its dispatch, its library.
 
 The order of template arguments is that of fmha_fwd_v3_kernel_traits in fmha_fwd_v3_impl.hpp. Dispatch chooses by data
-type and mask as upstream's fmha_fwd_v3.cpp does. That one launches on any device and for any head dims, for which its
-kernels compute something else; here both are conditions of a kernel.
+type and mask as upstream's fmha_fwd_v3.cpp does. Upstream's dispatch launches on any device and for any head dims,
+where its kernels compute something else. Here device and head dims are conditions of a kernel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ckpm.matrix.keys import Key
 
 NAME = "fwd_v3"
 _ARGS = "ck_tile::fmha_fwd_v3_args"
-# fields of ckpm_fwd_problem that CK's arguments have a place for, and those of any launch
+# fields of ckpm_fwd_problem that CK's arguments contain, and the fields of any launch
 _KNOWN = frozenset(
     {
         *("struct_bytes", "abi_version", "stream", "warmup", "repeat"),
@@ -39,12 +39,12 @@ def data_type(key: Key) -> str:
 
 
 def trait(key: Key) -> str:
-    """The type by which dispatch and instance find each other."""
+    """The C++ type that connects dispatch and instance."""
     masked = flag(key.mask != "no")
     return f"ck_tile::fmha_fwd_v3_kernel_traits<{data_type(key)}, {flag(key.mode == 'group')}, {masked}>"
 
 
-def words(key: Key, features: Features, space: str) -> dict[str, str]:
+def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
     return {
         **tile_words(key.tile),
         "space": space,
@@ -61,7 +61,7 @@ def words(key: Key, features: Features, space: str) -> dict[str, str]:
 
 
 def conditions(key: Key) -> tuple[str, ...]:
-    """What a request must meet, beyond the device."""
+    """The conditions of a request besides the device."""
     return (
         f"a.data_type == {data_type(key)}",
         f"a.mask_type {'==' if key.mask == 'no' else '!='} static_cast<int>(mask_enum::no_mask)",
@@ -81,7 +81,7 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
 
 
 def harness_text(dialect: str, features: Features) -> str:
-    """The C ABI of kernels/include_fwd/ckpm_fwd.h. What of its struct isn't listed here must be 0 or null."""
+    """The C ABI of kernels/include_fwd/ckpm_fwd.h. Fields of its struct that aren't listed here must be 0 or null."""
     foreign = [(name, kind is ctypes.c_void_p) for name, kind in FIELDS if name not in _KNOWN]
     return (
         environment()
@@ -97,19 +97,19 @@ def harness_text(dialect: str, features: Features) -> str:
 
 
 def symbol(values: Values) -> re.Pattern[str]:
-    """A unit's kernels are of one dtype and tile: only the mask tells them apart."""
+    """The pattern of a kernel's symbol. A unit's kernels have one dtype and tile, so the mask identifies them."""
     mask = symbol_words.mask(values)
     return re.compile(rf"FmhaFwdV3KernelI.*?BlockFmhaFwdV3PipelineProblemI.*?{mask}.*?TileFmhaFwdV3TraitsI")
 
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
-    """With each of the key's masks; what it pads are not head dims."""
+    """Launches with each of the key's masks; head dims are not padded."""
     return attention_scenarios(key, lse=key.lse, hdims=((key.hdim_q, key.hdim_v),))
 
 
 FAMILY = Family(
     name=NAME,
-    words=words,
+    substitutions=substitutions,
     instance="fwd_v3_instance.hip.j2",
     unit="fwd_v3_unit.hip.j2",
     symbol=symbol,

@@ -1,7 +1,7 @@
-"""C++ words and dispatch conditions that fwd, fwd_pagedkv and fwd_splitkv have in common.
+"""C++ spellings and dispatch conditions that fwd, fwd_pagedkv and fwd_splitkv share.
 
-An instance names the arch it is for: the same traits are built once for each arch trait, told apart by a tag type, and
-device code is guarded to its own arch.
+An instance names its arch: the same traits are built once for each arch trait, with a tag type that differs. Device
+code is compiled for its own arch alone.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from ckpm.kernels.families.spellings import Words, spellings
 from ckpm.kernels.families.words import arch_tag, element, flag, guard, pad_flags, pad_words, tile_words
 from ckpm.matrix.keys import Key
 
-# What CK's codegen loads at once along head dim, by the tile's kK0 block length (K0_MAX_SUBMAX_MAP).
+# Elements that CK's codegen loads at once along head dim, by the tile's kK0 block length (K0_MAX_SUBMAX_MAP).
 _LOADED = {32: 32, 48: 48, 64: 64, 96: 128, 128: 128, 192: 192, 256: 256}
 
 
 def squant(key: Key) -> str:
-    """Whether scales are static, one for each tensor."""
+    """``true`` if scales are static, one for each tensor."""
     return flag(key.qscale == "pertensor")
 
 
 def common(key: Key, space: str, trait: str) -> dict[str, str]:
-    """The words of any instance, of the combine stage, too; ``space`` is the namespace of its aliases."""
+    """Substitutions of any instance, the combine stage included; ``space`` is the namespace of its aliases."""
     pads = pad_words(key.pad)
     return {
         "space": space,
@@ -42,7 +42,7 @@ def common(key: Key, space: str, trait: str) -> dict[str, str]:
 
 
 def attention(key: Key, space: str, trait: str, pipeline: Words) -> dict[str, str]:
-    """The words of an attention kernel's instance; ``pipeline`` are those of its own."""
+    """Substitutions of an attention kernel's instance; ``pipeline`` holds the spellings of its pipeline."""
     known = spellings()
     return {
         **common(key, space, trait),
@@ -61,12 +61,12 @@ def attention(key: Key, space: str, trait: str, pipeline: Words) -> dict[str, st
 
 
 def trait_start(key: Key) -> str:
-    """What all traits of these families begin with."""
+    """The first template arguments of all traits of these families."""
     return f"{key.hdim_q}, {element(key)}, {flag(key.mode == 'group')}"
 
 
 def attention_start(key: Key, pipeline: Words) -> str:
-    """What the traits of attention kernels begin with, LSE being the last of it."""
+    """The first template arguments of the traits of attention kernels, up to LSE."""
     known = spellings()
     return (
         f"{trait_start(key)}, {tile_words(key.tile)['block']}, {flag(key.vlayout == 'row')}, {pipeline['enum']}, "
@@ -76,9 +76,9 @@ def attention_start(key: Key, pipeline: Words) -> str:
 
 
 def attention_conditions(key: Key, own: tuple[str, ...], whole: tuple[str, ...]) -> tuple[str, ...]:
-    """What a request must meet for an attention kernel, beyond device, dtype and head dims.
+    """The conditions of a request for an attention kernel besides device, dtype and head dims.
 
-    ``own`` are those of the family's features, ``whole`` what it asks besides where K's length isn't padded. Source:
+    ``own`` are the conditions of the family's features, ``whole`` further ones if K's length isn't padded. Source:
     FmhaFwdApiTrait and FmhaFwdSplitKVApiTrait of fmha_fwd.py, fmha_pagedkv_prefill.py and fmha_fwd_splitkv.py.
     """
     known = spellings()

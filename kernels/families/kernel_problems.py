@@ -1,9 +1,8 @@
-"""From an attention kernel's key to small launches that dispatch should send to it.
+"""Small launches that dispatch should send to an attention kernel, made from its key.
 
-Each family's ``conditions`` say what dispatch asks for. Where one kernel serves whole tiles and another pads, the
-second is only reached with a length that is no multiple of the tile. A kernel has scenarios (masks, numbers of
-splits, merged heads), each of which must be reached. A scenario has candidates: the first that dispatch sends to the
-kernel counts.
+They follow each family's ``conditions``. Where one kernel serves whole tiles and another pads, the second is only
+reached with a length that is not a multiple of the tile. A kernel has scenarios (masks, numbers of splits, merged
+heads), each of which must be reached. A scenario has candidates: the first that dispatch sends to the kernel counts.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ _PAGE = 128  # tokens: kernels take a tile of at most so many keys from one page
 MOST = 8  # candidates of a scenario
 _CAUSAL = {"mask": "bottom_right", "window_right": 0}
 _BOUNDS = {"window_left": 60, "window_right": 7}
-# Not the type `window`: with that one CK has no corner that ALiBi's distances could start from.
+# Not the type `window`: a window has no corner that ALiBi's distances could start from.
 _WINDOW = {"mask": "bottom_right", **_BOUNDS}
-# a key's mask: fields of problems that it serves, by what to call them
+# a key's mask: fields of problems that it serves, by label
 MASKS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "no": {"no mask": {}},
     "mask": {"causal": _CAUSAL, "window": _WINDOW},
@@ -34,7 +33,7 @@ MASKS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 
 
 def not_laid_out(key: Key) -> str | None:
-    """What the kernel needs that nothing here gives it; None if it can be run."""
+    """Return what the kernel needs that no launch here provides; None if it can run."""
     if key.vlayout == "col":
         return "column-major V"
     if key.dtype not in ("fp16", "bf16", "fp8bf16"):
@@ -56,7 +55,7 @@ def attention_scenarios(
     seqlens_q: tuple[int, ...] = (),
     hdims: tuple[tuple[int, int], ...] = (),
 ) -> tuple[Scenario, ...]:
-    """One for each of the key's masks; arguments as for :func:`candidates`."""
+    """One scenario for each of the key's masks; arguments as for :func:`candidates`."""
     return tuple(
         Scenario(
             label=label,
@@ -76,7 +75,7 @@ def candidates(
     seqlens_k: tuple[int, ...] = (),
     hdims: tuple[tuple[int, int], ...] = (),
 ) -> tuple[SuiteCase, ...]:
-    """Launches for a kernel, ``changes`` being fields of their problems.
+    """Launches for a kernel with the fields ``changes`` in their problems.
 
     Lengths (tokens) and head dims that the kernel pads are not whole in the first candidates. ``seqlens_q`` are the
     lengths of Q to try, as :func:`queries` gives them; keys are then as many and two tiles more, unless ``seqlens_k``
@@ -91,7 +90,7 @@ def candidates(
 
 
 def first(requests: Iterable[SuiteCase]) -> tuple[SuiteCase, ...]:
-    """The first few that are unlike each other."""
+    """The first few launches that differ."""
     unlike: list[SuiteCase] = []
     for one in requests:
         if one not in unlike:
@@ -109,7 +108,7 @@ def queries(key: Key, *, limited: bool = False) -> tuple[int, ...]:
 
 
 def head_dims(key: Key) -> tuple[tuple[int, int], ...]:
-    """Smaller than the tile's by one load where the kernel pads them, or loads no more than 16 bytes at once."""
+    """Head dims smaller than the tile's by one load if the kernel pads them or loads at most 16 bytes at once."""
     unit = 16 if key.dtype == "fp8bf16" else 8
     _, _, padded_q, padded_v = pad_flags(key.pad)
     small = key.pipeline == "qr_async"
@@ -122,7 +121,7 @@ def head_dims(key: Key) -> tuple[tuple[int, int], ...]:
 def _problem(
     key: Key, hdims: tuple[int, int], seqlen_q: int, seqlen_k: int, same: bool, changes: Mapping[str, Any]
 ) -> SuiteCase:
-    """Two sequences, of two lengths in group mode."""
+    """A case of two sequences, of two lengths in group mode."""
     group = key.mode == "group"
     shorter = max(seqlen_q // 2, 1) if group else seqlen_q
     given: dict[str, Any] = {
@@ -140,7 +139,7 @@ def _problem(
 
 
 def _same_lengths(key: Key) -> tuple[bool, ...]:
-    """Whether the sequences have one length of keys: in batch mode they may differ in pages that are padded."""
+    """True if the sequences have one length of keys: in batch mode they may differ in pages that are padded."""
     _, padded, _, _ = pad_flags(key.pad)
     if key.mode == "group":
         return (False,)
@@ -148,7 +147,7 @@ def _same_lengths(key: Key) -> tuple[bool, ...]:
 
 
 def _keys(key: Key, queries: int) -> tuple[int, ...]:
-    """As many keys as queries, and two tiles more."""
+    """Lengths of keys: the lengths of Q and two tiles more."""
     _, padded, _, _ = pad_flags(key.pad)
     tile = key.tile.bn0
     whole = (queries // tile + 3) * tile

@@ -33,22 +33,22 @@ def host(library: str) -> Host:
 
 
 def is_default(library: str) -> bool:
-    """Whether it is what commands build and run without --family: folders, units and baselines don't name it."""
+    """True if commands build and run this library without --family: folders, units and baselines don't name it."""
     return library == DEFAULT_FAMILY
 
 
 def option(library: str) -> tuple[str, ...]:
-    """The words of a command line that ask for a library."""
+    """The options of a command line that select a library."""
     return () if is_default(library) else ("--family", ",".join(libraries()[library]))
 
 
 def made_of(families: Collection[str]) -> str | None:
-    """The library that consists of these families, in whatever dialect."""
+    """The library that consists of these families, in any dialect."""
     return next((library for library, members in libraries().items() if set(families) == set(members)), None)
 
 
 def whole(families: tuple[str, ...]) -> tuple[str, ...]:
-    """The families that are built for those asked for: a library's name alone stands for all families in it."""
+    """The families to build for the requested ones: a library's name alone stands for all families in it."""
     return libraries().get(families[0], families) if len(families) == 1 else families
 
 
@@ -56,7 +56,7 @@ def library_of(families: Collection[str], dialect: str) -> str:
     """The library that kernels of these families make in a dialect.
 
     Raises:
-        UsageError: there is no C++ for one of them, they don't go together, or one of a library is missing.
+        UsageError: a family has no C++, they belong to two libraries, or a family of a library is missing.
     """
     library = made_of(families)
     if library is not None and dialect in host(library).dialects():

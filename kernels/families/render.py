@@ -1,6 +1,6 @@
-"""From keys to C++ text: units of instances, the dispatch and the harness, written only where they changed.
+"""C++ text of keys: units of instances, the dispatch and the harness, written only where they changed.
 
-How a kernel is rendered is up to its family: kernels/families/table.py.
+Families (kernels/families/table.py) have the templates of their kernels.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from ckpm.matrix.keys import Key
 
 
 def instance_text(key: Key, features: Features, space: str = "ckpm::k0") -> str:
-    """One kernel's specialisation."""
+    """The text of one kernel's specialisation."""
     family = FAMILIES[key.family]
-    return pattern(family.instance, **family.choices(key, features)) % family.words(key, features, space)
+    return pattern(family.instance, **family.choices(key, features)) % family.substitutions(key, features, space)
 
 
 def unit_text(unit: Unit, features: Features) -> str:
-    """One translation unit; instances are numbered apart by their namespace."""
+    """The text of one translation unit, with a numbered namespace for each instance."""
     texts = [instance_text(key, features, f"ckpm::k{index}") for index, key in enumerate(unit.keys)]
     return environment().get_template(FAMILIES[unit.keys[0].family].unit).render(instances=texts)
 
 
 def dispatch_text(keys: Sequence[Key], features: Features) -> str:
-    """The host dispatch over ``keys`` of one library, at least one, which must be in upstream's order of emission."""
+    """The host dispatch over ``keys`` (at least one) of one library, which must be in upstream's order of emission."""
     return host(library_with(keys[0].family)).dispatch(keys, features)
 
 
 def render(
     keys: Sequence[Key], units: Sequence[Unit], dialect: str, features: Features, folder: Path
 ) -> Mapping[str, list[Path]]:
-    """Write all sources of a library below ``folder`` and remove those that we wrote there for another selection.
+    """Write all sources of a library below ``folder`` and remove sources that we wrote there for another selection.
 
     Returns:
         the paths by kind: ``units``, ``dispatch``, ``harness``.

@@ -27,7 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command. What an earlier one wrote into the folder and the selection lacks is removed, nothing else.
+    """Run the command. Sources of an earlier run that the selection lacks are removed, nothing else.
 
     Raises OverwriteError: a source would replace a file that is not ours, and what the calls raise.
     """

@@ -1,4 +1,4 @@
-"""The C++ words of axis values, out of kernels/families/spellings.yaml; every complaint names file, line and field."""
+"""The C++ spellings of axis values in kernels/families/spellings.yaml; error messages name file, line and field."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ckpm.base.tablefile import Field, load
 
 SPELLINGS = Path(__file__).with_name("spellings.yaml")
 
-# axis: the words of each of its values; none where a value is one word
+# axis: the kinds of spelling of each of its values; none where a value has one spelling
 _AXES: Mapping[str, tuple[str, ...]] = {
     "dtype": ("type", "bytes"),
     "pipeline": ("type", "enum"),
@@ -35,7 +35,7 @@ _KINDS = {"bytes": Field.integer} | dict.fromkeys(_AXES["dialects"], Field.boole
 
 
 class Words(dict[str, Any]):
-    """Words by name. Asking for one that the table lacks raises TableError at the place where it belongs."""
+    """Spellings by name. A missing name raises TableError with its line in the table."""
 
     def __init__(self, field: Field, words: Mapping[str, Any]) -> None:
         super().__init__(words)
@@ -47,12 +47,12 @@ class Words(dict[str, Any]):
 
 @functools.cache
 def spellings(file: Path = SPELLINGS) -> Words:
-    """The words of every axis value: axis -> value -> word, or axis -> value -> kind of word -> word.
+    """The spellings of every axis value: axis -> value -> spelling, or axis -> value -> kind -> spelling.
 
-    Masks have a set of their own for each mask implementation: mask -> mask_impl -> value -> kind of word -> word.
+    Masks have a set for each mask implementation: mask -> mask_impl -> value -> kind -> spelling.
 
     Raises:
-        TableError: the table can't be read, lacks a field, or has one that nobody reads.
+        TableError: the table can't be read, lacks a field, or has an unknown field.
     """
     table = load(file)
     table.allow(_AXES)

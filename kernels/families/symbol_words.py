@@ -45,19 +45,19 @@ def mask(values: Mapping[str, Any]) -> str:
 
 
 def squant(values: Mapping[str, Any]) -> str:
-    """Whether scales are static, one for each tensor."""
+    """``true`` if scales are static, one for each tensor."""
     return boolean(values["qscale"] == "pertensor")
 
 
 def shape(values: Mapping[str, Any]) -> str:
-    """TileFmhaShape and, behind it, whether the kernel is of group mode."""
+    """The pattern of TileFmhaShape, followed by the flag of group mode."""
     tile = values["tile"]
     block = "".join(f"Li{n}E" for n in (tile.bm0, tile.bn0, tile.bk0, tile.bn1, tile.bk1, tile.bk0max))
     return rf"sequenceIJ{block}EEE.*?{boolean(values['vlayout'] == 'row')}EE{boolean(values['mode'] == 'group')}"
 
 
 def traits(values: Mapping[str, Any]) -> str:
-    """What the traits of all attention kernels begin with, LSE being the last of it."""
+    """The pattern of the first traits of all attention kernels, up to LSE."""
     return (
         rf"TraitsI{pads(values['pad'])}{boolean(values['logits'])}{ENUM}{_BIAS[values['bias']]}E"
         rf"Lb0E{boolean(values['lse'])}"
@@ -65,8 +65,8 @@ def traits(values: Mapping[str, Any]) -> str:
 
 
 def paged_traits(values: Mapping[str, Any]) -> str:
-    """What the traits of batch prefill go on with in dialects that have pages as an axis."""
-    load = _LOAD[values["load"]] if values.get("load") else "[01]"  # of a name that spells none: either
+    """The pattern of the traits of batch prefill that follow in dialects with pages as an axis."""
+    load = _LOAD[values["load"]] if values.get("load") else "[01]"  # a name without a load mode matches both
     return (
         rf"{ENUM}{_QSCALE[values['qscale']]}ELi\w+?ELb0E{boolean(values['sink'])}Li{values['page_size']}E"
         rf"{ENUM}{_LAYOUT[values['kv_layout']]}E{ENUM}{_TABLE[values['kv_table']]}E{ENUM}{load}E"
@@ -74,5 +74,5 @@ def paged_traits(values: Mapping[str, Any]) -> str:
 
 
 def attention(values: Mapping[str, Any], shape_: str, traits_: str) -> re.Pattern[str]:
-    """A symbol of shape, mask and traits, in this order."""
+    """The pattern of a symbol: shape, mask and traits, in this order."""
     return re.compile(rf"{shape_}.*?{mask(values)}.*?{traits_}")

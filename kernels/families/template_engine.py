@@ -1,4 +1,4 @@
-"""The templates beside this file: rendered whole, or as a pattern whose words are filled in for each kernel."""
+"""The templates beside this file: rendered whole, or as a pattern into which each kernel's values are substituted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jinja2
 
 @functools.cache
 def environment() -> jinja2.Environment:
-    """A word that a template names and nobody gives is an error."""
+    """The template engine; a name without a value is an error."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
         undefined=jinja2.StrictUndefined,
@@ -22,7 +22,7 @@ def environment() -> jinja2.Environment:
 
 
 class _Slot(jinja2.Undefined):
-    """A word that is not known yet: the template leaves a place for it."""
+    """A value that is not known yet: the template contains a slot for it."""
 
     def __str__(self) -> str:
         return f"%({self._undefined_name})s"
@@ -30,7 +30,7 @@ class _Slot(jinja2.Undefined):
 
 @functools.cache
 def pattern(template: str, **known: object) -> str:
-    """A template with a place for each word that is not ``known``, to be filled in with ``%``.
+    """A template with a slot for each value that is not ``known``, to be substituted with ``%``.
 
     So the engine runs once for thousands of kernels. Such a template writes C++'s ``%`` as ``%%``.
     """

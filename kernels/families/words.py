@@ -1,4 +1,4 @@
-"""C++ words that the families share: flags, pads, tiles, the device that code is for, what a dialect's C++ asks for.
+"""C++ spellings that the families share: flags, pads, tiles, arch tags, and the features of a dialect's C++.
 
 The spellings of axis values are in kernels/families/spellings.yaml.
 """
@@ -17,10 +17,10 @@ from ckpm.matrix.keys import Key, Tile
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the C++ of an upstream's age asks of the templates.
+    """Differences between the C++ of CK's versions that the templates follow.
 
-    With ``own_headers`` the text is for kernels/include_prefill alone: a tree of that age has other classes.
-    ``selector_takes_base`` is a property of the tree and not of the dialect: since rocm-libraries pull request 9214,
+    With ``own_headers`` the text is for kernels/include_prefill alone: a tree of that version has other classes.
+    ``selector_takes_base`` is a property of the tree, not of the dialect: since rocm-libraries pull request 9214,
     fmha_batch_prefill_select_kv_load_mode also takes the V stride and both base addresses.
     """
 
@@ -32,11 +32,11 @@ class Features:
 
 
 def features(dialect: str, *, selector_takes_base: bool = True) -> Features:
-    """What the templates do differently for a dialect. Raises UsageError for one of which only names are known."""
+    """Return the features of a dialect. Raises UsageError if only the names of its kernels are known."""
     known = spellings()["dialects"]
     if dialect not in known:
         raise UsageError(
-            f"of dialect {dialect} only the kernels' names are known, so there is no C++ to render. "
+            f"Dialect {dialect} has no C++ to render: only its kernels' names are known. "
             f"Dialects with C++: {', '.join(known)}."
         )
     return Features(**known[dialect], selector_takes_base=selector_takes_base)
@@ -48,27 +48,27 @@ def flag(value: bool | None) -> str:
 
 @functools.cache
 def pad_flags(pad: str) -> tuple[bool, bool, bool, bool]:
-    """``psskddv`` -> whether seqlen_q, seqlen_k, hdim_q, hdim_v are padded (kPadSeqLenQ, kPadSeqLenK, kPadHeadDimQ, V).
+    """Parse a padding such as ``psskddv``: True for each of seqlen_q, seqlen_k, hdim_q and hdim_v that is padded.
 
-    ``npad`` is none of them. Raises ValueError for a word that is none.
+    ``npad`` pads none of them. Raises ValueError for an unknown padding.
     """
     match = re.fullmatch(r"p(s)?(sk)?(d)?(dv)?", "p" if pad == "npad" else pad)
     if match is None:
-        raise ValueError(f"no padding word: {pad}")
+        raise ValueError(f"not a padding: {pad}")
     seqlen_q, seqlen_k, hdim_q, hdim_v = (group is not None for group in match.groups())
     return seqlen_q, seqlen_k, hdim_q, hdim_v
 
 
 @functools.cache
 def pad_words(pad: str) -> Mapping[str, str]:
-    """``pads`` as template arguments, and those of them that an epilogue takes, too."""
+    """Template arguments of the padding: all four flags, and the two that an epilogue takes."""
     spad, skpad, dpad, dvpad = map(flag, pad_flags(pad))
     return {"pads": f"{spad}, {skpad}, {dpad}, {dvpad}", "spad": spad, "dvpad": dvpad}
 
 
 @functools.cache
 def tile_words(tile: Tile) -> Mapping[str, str]:
-    """A forward tile (CK's TileFmhaShape): its block, waves and warp tiles of both gemms, blocks per CU."""
+    """Template arguments of a forward tile (CK's TileFmhaShape): occupancy; block, waves, warp tiles of both gemms."""
     return {
         "occupancy": str(tile.occupancy),
         "block": f"{tile.bm0}, {tile.bn0}, {tile.bk0}, {tile.bn1}, {tile.bk1}, {tile.bk0max}",
@@ -80,7 +80,7 @@ def tile_words(tile: Tile) -> Mapping[str, str]:
 
 
 def element(key: Key) -> str:
-    """The type that names a key's data types."""
+    """The C++ type that names a key's data types."""
     word: str = spellings()["dtype"][key.dtype]["type"]
     return word
 
@@ -95,5 +95,5 @@ def device_check(arch_trait: str) -> str:
 
 
 def guard(key: Key) -> str:
-    """Where device code is compiled: on the kernel's own arch trait."""
+    """The preprocessor condition of device code: the kernel's own arch trait."""
     return f"defined(__{key.arch_trait}__)"

@@ -1,1 +1,1 @@
-"""From a selection to a library: the request, its plan, SCons, the manifest."""
+"""The build of a library from a selection: the request, its plan, SCons, the manifest."""

@@ -1,4 +1,4 @@
-"""``python -m kernels build``: from options to a library, with progress, failures and a one-line result."""
+"""``python -m kernels build``: build a library, with progress, failures and a one-line result."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.dialects import check_built_arch
 from ckpm.matrix.options import DEFAULT_ARCH, selection_from, words
 
-# How compilers, zig and Python put it that the system gave them no process or thread.
+# Messages of compilers, zig and Python if the system refuses them a process or thread.
 _NO_PROCESS = ("Resource temporarily unavailable", "SystemResources", "ThreadQuotaExceeded", "can't start new thread")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """Compilers that run on other machines. ``file`` says to SConstruct where, ``words`` says it to people.
+    """Compilers that run on other machines. ``file`` names the machines for SConstruct, ``words`` for people.
 
-    ``failure`` makes the error of failure records whose steps another machine refused.
+    ``failure`` returns the error for failure records of steps that another machine refused.
     """
 
     file: Path
@@ -55,12 +55,12 @@ class Elsewhere:
 def run(
     request: Request, *, jobs: int, console: Console, emulator: bool = False, elsewhere: Elsewhere | None = None
 ) -> Tally:
-    """Build one library; returns what was compiled and what came from the cache.
+    """Build one library; return the counts of compiled and cached steps.
 
-    ``emulator`` says that the library will run on it: its core is compiled meanwhile.
+    With ``emulator`` the emulator's core is compiled meanwhile, because the library will run on it.
 
-    Units are compiled here, ``jobs`` at once, or ``elsewhere``; the library is linked and described here. When a signal
-    ends it, SCons and the compilers have ended, too, before this returns. Main thread only.
+    Units are compiled here, ``jobs`` at once, or ``elsewhere``; the library is linked and described here. After a
+    signal, SCons and the compilers end before this returns. Main thread only.
 
     Raises:
         CompileError: units failed; the message holds every failing kernel and the compiler's words.
@@ -74,7 +74,7 @@ def run(
         if discard_foreign(request.work / request.folder, signing_key(settings.cache_folder())):
             say(console, f"{request.folder}: restored, or damaged: no build of this user's wrote down what is in it, "
                           "so all of it is built again")  # fmt: skip
-        temporary = _cleared(request)
+        temporary = _clear_temporary(request)
         if request.object_cache:
             make_folder(request.object_cache, "choose another cache folder with CKPM_CACHE, or --no-cache")
         units = sum(step.kind == "unit" for step in plan.steps)
@@ -84,10 +84,10 @@ def run(
         for name, left in plan.facts["left_out"].items():
             what = number(len(left["kernels"]), "kernel")
             say(console, f"left out: {what} that this CK can't compile ({name}): {left['reason']}")
-        with _warming(request, plan, temporary, emulator=emulator):
+        with _warm_up(request, plan, temporary, emulator=emulator):
             tally, code = _scons(request, plan, jobs, console, temporary, elsewhere)
             if code != 0 and tally.unfit_to_link:
-                # objects were damaged after they were finished; they are deleted now, and made again
+                # objects were damaged after they were finished; they are deleted now and made again
                 again, code = _scons(request, plan, jobs, console, temporary, elsewhere)
                 tally = tally.followed_by(again)
         if code != 0:
@@ -97,8 +97,8 @@ def run(
 
 
 @contextmanager
-def _warming(request: Request, plan: Plan, temporary: Path, *, emulator: bool) -> Iterator[None]:
-    """What a first build needs later is made meanwhile; nothing for a library that is there."""
+def _warm_up(request: Request, plan: Plan, temporary: Path, *, emulator: bool) -> Iterator[None]:
+    """Prepare meanwhile what a first build needs later; do nothing for a library that exists."""
     environment = {**os.environ, **plan.environment}
     linker = (*request.toolchain.linker, *request.toolchain.link_flags)
     with ExitStack() as stack:
@@ -109,8 +109,8 @@ def _warming(request: Request, plan: Plan, temporary: Path, *, emulator: bool) -
         yield
 
 
-def _cleared(request: Request) -> Path:
-    """The output folder's place for temporary files, empty. Raises DiskFullError, OutputError."""
+def _clear_temporary(request: Request) -> Path:
+    """Return the output folder's empty folder for temporary files. Raises DiskFullError, OutputError."""
     folder = request.work / request.folder
     with writing(folder, "choose another folder with --work"):
         return leftovers.clear(folder)
@@ -119,21 +119,21 @@ def _cleared(request: Request) -> Path:
 def _scons(
     request: Request, plan: Plan, jobs: int, console: Console, temporary: Path, elsewhere: Elsewhere | None
 ) -> tuple[Tally, int]:
-    """Run SCons on a plan; what happened, and SCons's exit code."""
+    """Run SCons on a plan; return the tally and SCons's exit code."""
     clear_failures(request)
     environment = {**os.environ, **plan.environment, "TMPDIR": str(temporary)}
     if elsewhere:
-        jobs = min(len(plan.steps), elsewhere.most_jobs)  # each only waits: the scheduler says what runs
+        jobs = min(len(plan.steps), elsewhere.most_jobs)  # each only waits: the scheduler chooses what runs
     cluster = str(elsewhere.file) if elsewhere else ""
     command = scons_command(f"{request.folder}/plan.json", jobs, request.object_cache, cluster)
     with group(command, cwd=request.work, environment=environment) as scons:
         assert scons.stdout is not None
-        tally = follow(scons.stdout, plan.steps, console, linking=_linking(request.toolchain))
+        tally = follow(scons.stdout, plan.steps, console, linking=_link_message(request.toolchain))
     return tally, scons.returncode
 
 
-def _linking(toolchain: Toolchain) -> str:
-    """What to say of a link: zig builds its libc++ from source when its cache has none."""
+def _link_message(toolchain: Toolchain) -> str:
+    """The message about a link: zig builds its libc++ from source if its cache has none."""
     if warming.lacks_libcxx(toolchain.environment):
         return f"linking {LIBRARY}: the first time with this cache folder, once libc++ is built, too (a minute or more)"
     return f"linking {LIBRARY}"
@@ -172,12 +172,12 @@ def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None)
     raise LinkError("\n".join([f"{request.folder}/{LIBRARY} could not be made.", *texts, *tally.other[-20:]]))
 
 
-def _emulated(args: argparse.Namespace) -> bool:
+def _runs_on_emulator(args: argparse.Namespace) -> bool:
     return bool(args.emulator) and not rocm_places.gpu_archs()
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
-    """Options of whatever compiles a selection."""
+    """Add the options of every command that compiles a selection."""
     parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout; default: CK_ROOT")
     parser.add_argument("--headers", type=Path, default=None, metavar="DIR", help="instead of our own headers (ckpm)")
@@ -186,18 +186,18 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of a build beyond the selection's."""
+    """Add the options of a build besides the selection's."""
     add_compile_options(parser)
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     parser.add_argument("--resources", action="store_true", help="then print the kernels with their registers and LDS")
-    parser.add_argument("--emulator", action="store_true", help="compile its core meanwhile, if there is no GPU")
+    parser.add_argument("--emulator", action="store_true", help="compile its core meanwhile, unless there is a GPU")
     parser.add_argument(
         "--no-cache", action="store_true", help="neither take objects from the shared cache nor add any"
     )
 
 
 def request_from(args: argparse.Namespace, console: Console, *, work: Path, cached: bool) -> Request:
-    """What the options ask for, built in ``work``; finds upstream and toolchain, downloading the former if need be."""
+    """Return the request of the options, built in ``work``. An upstream that is missing is downloaded."""
     if args.unit_size < 1 or (args.jobs is not None and args.jobs < 1):
         raise UsageError("--unit-size and --jobs must be at least 1")
     for arch in words("--arch", args.arch, [DEFAULT_ARCH]):
@@ -225,12 +225,14 @@ def build(
     args: argparse.Namespace,
     elsewhere: Callable[[Request, Console], AbstractContextManager[Elsewhere | None]] = lambda *_: nullcontext(),
 ) -> int:
-    """The command. Exit code 0, or raises."""
+    """Run the command; return exit code 0."""
     console = PlainConsole()
     started = time.monotonic()
     request = request_from(args, console, work=args.work, cached=not args.no_cache)
     with elsewhere(request, console) as there:
-        tally = run(request, jobs=job_count(args.jobs), console=console, emulator=_emulated(args), elsewhere=there)
+        tally = run(
+            request, jobs=job_count(args.jobs), console=console, emulator=_runs_on_emulator(args), elsewhere=there
+        )
     say(console, f"{request.folder}/{LIBRARY}: {tally.summary()}, {time.monotonic() - started:.1f} s")
     if args.resources:
         manifest = request.work / request.folder / "manifest.json"

@@ -1,4 +1,4 @@
-"""``python -m kernels doctor``: what a build would find on this machine, and what to do about what is missing."""
+"""``python -m kernels doctor``: check what a build needs on this machine; list what is missing and how to get it."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _OLDEST_PYTHON = (3, 11)
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One row. ``state`` is ok, missing (something will be fetched or is optional), damaged (it is made again by what
-    needs it) or broken (a build would fail).
+    """One row. ``state`` is ok, missing (it will be fetched or is optional), damaged (it is made again when needed) or
+    broken (a build would fail).
     """
 
     subject: str
@@ -39,7 +39,7 @@ class Finding:
 
 
 def examine(cache: Path, ck_root: Path | None) -> list[Finding]:
-    """All findings; nothing is downloaded or built."""
+    """Return all findings; nothing is downloaded or built."""
     return [
         _python(),
         _system(),
@@ -95,7 +95,7 @@ def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
 
 
 def _package(name: str, package: PackagedUpstream, cache: Path) -> Finding:
-    """Every file of an unpacked tree is read, some 10 MB."""
+    """Check every file of an unpacked tree, about 10 MB."""
     subject, what = f"upstream {name}", f"{package.package} {package.version}, {package.summary}"
     if not is_unpacked(package, cache):
         return Finding(subject, "missing", what, "is downloaded by the first build that needs it")
@@ -119,7 +119,7 @@ def _device() -> Finding:
 
 
 def _cache(cache: Path) -> Finding:
-    """Writes into the cache, or into the folder where it will be made, what vanishes at once."""
+    """Check that a temporary file can be written into the cache, or into the folder where it will be made."""
     there = next(folder for folder in (cache, *cache.parents) if os.path.lexists(folder))
     try:
         with writing(there, "set CKPM_CACHE to another folder"), tempfile.TemporaryFile(dir=there):
@@ -133,7 +133,7 @@ def _cache(cache: Path) -> Finding:
 
 
 def _kept(cache: Path) -> list[Finding]:
-    """Every entry of the cache is read; only what is damaged is a row."""
+    """Check every entry of the cache; return a row for each damaged one."""
     return [
         Finding(
             f"cache: {kind.what}",
@@ -160,7 +160,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings; 1 if something would make a build fail."""
+    """Print the findings; return 1 if a build would fail."""
     findings = examine(settings.cache_folder(), settings.ck_root(args.ck_root))
     table = Table(box=None, pad_edge=False)
     for column in ("", "what", "found", "what to do"):

@@ -1,4 +1,4 @@
-"""What failed in a build, kernel by kernel, with the compiler's own words."""
+"""Failures of a build, kernel by kernel, with the compiler's messages."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ckpm.kernels.library.run_step import FAILURE
 
 _ERROR = re.compile(r"[^\s:]+:\d+:\d+: (?:fatal )?error: .*")
 _NOISE = re.compile(r"\s*(In file included from|from) ")
-_LINES = 25  # of the compiler's message shown for each unit; all of it stays in the record
+_LINES = 25  # lines of the compiler's message shown for each unit; the record keeps all
 
 
 def collect(folder: Path) -> list[Mapping[str, Any]]:
-    """The failure records below an output folder, in the order of their labels."""
+    """Return the failure records below an output folder, in the order of their labels."""
     records = [json.loads(file.read_text()) for file in folder.rglob(f"*{FAILURE}")]
     return sorted(records, key=lambda record: str(record["label"]))
 
 
 def common_reason(records: Sequence[Mapping[str, Any]]) -> str | None:
-    """The compiler's first error, if all failed steps have the same one and some of them hold kernels and some don't.
+    """Return the compiler's first error if all failed steps, with and without kernels, have the same one.
 
     No kernel is to blame for such an error: it is in a file that all steps include.
     """
@@ -34,21 +34,21 @@ def common_reason(records: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def describe(record: Mapping[str, Any], folder: Path) -> str:
-    """One failed step: the kernels to blame, the command's exit code, the compiler's first lines."""
+    """Describe a failed step: the kernels to blame, the command's exit code, the compiler's first lines."""
     kernels = failing_kernels(record, folder)
     head = f"{record['label']}: {Path(record['argv'][0]).name} ended with {record['code']}"
     if kernels:
         head += f"; at fault: {len(kernels)} of {len(record['kernels'])} kernels of this unit"
-    # include chains and CK's own path say nothing about the kernel
+    # include chains and CK's own path don't identify the kernel
     lines = [line for line in str(record["output"]).splitlines() if line.strip() and not _NOISE.match(line)]
     shown = lines[:_LINES] + ([f"... {len(lines) - _LINES} more lines"] if len(lines) > _LINES else [])
     return "\n".join([head, *(f"  {name}" for name in kernels), *(f"    {line}" for line in shown)])
 
 
 def failing_kernels(record: Mapping[str, Any], folder: Path) -> list[str]:
-    """Kernels whose instance a compiler message points into; all of the unit's if no message points anywhere.
+    """Return the kernels whose instance a compiler message points into, all of the unit's if there is none.
 
-    A message about a template names the place in our source that asked for it, and each instance has its own lines.
+    A message about a template names the line of our source that uses it, and each instance has its own lines.
     """
     if not record["kernels"]:
         return []

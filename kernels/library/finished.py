@@ -1,8 +1,8 @@
-"""What is built and still as it was built: the record ``.built`` in an output folder, one JSON line for each target.
+"""The record ``.built`` of finished targets in an output folder, one JSON line for each target.
 
-SCons asks whether the inputs of a target changed, never whether the target itself is whole. The record knows the bytes
-of every finished target. Before a build, what lies there but is not what this plan's step made is deleted, and SCons
-makes it again: damaged files, and objects that a killed build left for another selection.
+SCons checks whether the inputs of a target changed, never whether the target itself is whole. The record contains the
+sha256 of every finished target. Before a build, targets that differ from this plan's record are deleted, and SCons
+makes them again. Such targets are damaged files, and objects that a killed build left for another selection.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def note(folder: Path, step: Step) -> None:
 
 
 def entries(folder: Path) -> dict[str, Entry]:
-    """The last entry of every target; unreadable lines count as absent."""
+    """Return the last entry of every target; unreadable lines count as absent."""
     try:
         lines = (folder / RECORD).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
@@ -60,7 +60,7 @@ def entries(folder: Path) -> dict[str, Entry]:
 
 
 def discard_unsound(plan: Plan) -> list[Step]:
-    """Delete the targets that are not what their step made, and forget them; steps whose finished target was damaged.
+    """Delete and forget the targets that are not what their step made; return the steps with damaged targets.
 
     Objects are hashed only if size or time differ from the record; the library and the manifest always.
     Runs in the work folder. Raises DiskFullError, OutputError.
@@ -84,7 +84,7 @@ def discard_unsound(plan: Plan) -> list[Step]:
 
 
 def discard_damaged(folder: Path, targets: Sequence[str]) -> list[str]:
-    """Hash targets that were finished, delete those that are not as recorded; their names. Runs in the work folder."""
+    """Hash finished targets, delete those that are not as recorded, return their names. Runs in the work folder."""
     known = entries(folder)
     bad = [name for name in targets if name in known and not _is_sound(Path(name), known[name], trust_time=False)]
     for name in bad:
@@ -100,6 +100,6 @@ def _is_sound(file: Path, entry: Entry, *, trust_time: bool) -> bool:
 
 
 def _rewrite(folder: Path, known: Mapping[str, Entry]) -> None:
-    """The record without repetitions: it would grow with every build."""
+    """Write the record without repetitions, because it would grow with every build."""
     lines: Iterable[str] = (json.dumps([target, *dataclasses.astuple(entry)]) + "\n" for target, entry in known.items())
     write_atomically(folder / RECORD, "".join(lines).encode())

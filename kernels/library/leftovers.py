@@ -1,4 +1,4 @@
-"""What processes that were killed left in an output folder. Called under its lock: nobody else builds there."""
+"""Files that killed processes left in an output folder. Called under its lock, so that no other build runs there."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ TEMPORARY = "tmp"  # in an output folder: the TMPDIR of compilers, whose files o
 
 
 def clear(folder: Path) -> Path:
-    """Remove compilers' temporary files, half-written objects and drafts; the folder for new temporary files.
+    """Remove compilers' temporary files, half-written objects and drafts; return the folder for new temporary files.
 
-    Raises OSError: that can't be made.
+    Raises OSError: the folder can't be made.
     """
     temporary = folder / TEMPORARY
     shutil.rmtree(temporary, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""manifest.json: what a built library is, in figures: keys, sha256 of every artifact, identities, flags, resources."""
+"""manifest.json: keys of a built library, sha256 of every artifact, identities, flags, resources."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ MANIFEST = "manifest.json"  # beside the library
 _COUNTS = (
     "vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy_waves",
 )  # fmt: skip
-_LARGEST_LIBRARY = 4 << 30  # bytes: one of all kernels for three archs has a tenth
+_LARGEST_LIBRARY = 4 << 30  # bytes: the manifest of all kernels for three archs has a tenth
 _MORE_COUNTS = ("kernarg_bytes", "max_workgroup", "wavefront", "text_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltKernel:
-    """The unit that a kernel was compiled in, and what it needs on each arch on which it has code.
+    """The unit of a kernel, and its resources on each arch on which it has code.
 
-    Of a kernel that is compiled to several the one with the most registers is in ``archs``; ``others`` has their rest.
+    If a key is compiled to several kernels, ``archs`` contains the one with the most registers, ``others`` the rest.
     """
 
     unit: str
     archs: Mapping[str, KernelResources]
     others: Mapping[str, tuple[KernelResources, ...]] = field(default_factory=dict)
 
-    def compiled(self, arch: str) -> tuple[KernelResources, ...]:
-        """All that it was compiled to for an arch."""
+    def resources_on(self, arch: str) -> tuple[KernelResources, ...]:
+        """Return the resources of all kernels of this key for an arch."""
         return (*((self.archs[arch],) if arch in self.archs else ()), *self.others.get(arch, ()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A built library. ``artifacts`` are sha256 by file, relative to the manifest; ``left_out`` holds, by known defect,
-    its reason and the kernels that it keeps from being built.
+    """A built library. ``artifacts`` are sha256 by file, relative to the manifest; ``left_out`` contains, by known
+    defect, its reason and the kernels that are not built because of it.
     """
 
     library: str
@@ -65,11 +65,11 @@ class Manifest:
 
     @property
     def library_sha256(self) -> str:
-        """Of the library as it was built, '' if the manifest doesn't list it."""
+        """The sha256 of the library as it was built, '' if the manifest doesn't list it."""
         return self.artifacts.get(self.library, "")
 
     def facts(self) -> dict[str, Any]:
-        """All but the kernels and the artifacts."""
+        """Everything but the kernels and the artifacts."""
         scalars = {
             one.name: getattr(self, one.name)
             for one in dataclasses.fields(self)
@@ -78,10 +78,10 @@ class Manifest:
         return {**scalars, "archs": list(self.archs), "kernel_count": len(self.kernels)}
 
     def keys(self, names: Sequence[str] | None = None) -> tuple[Key, ...]:
-        """Keys of the kernels ``names``, of all in the manifest's order if they are not given.
+        """Return the keys of the kernels ``names``, by default of all in the manifest's order.
 
         Raises:
-            UnknownDialectError, NameSyntaxError: a name is none of the dialect's.
+            UnknownDialectError, NameSyntaxError: a name is not one of the dialect's.
         """
         known = dialect(self.dialect)
         return tuple(_key(name, known, self.mask_impl) for name in (self.kernels if names is None else names))
@@ -93,13 +93,13 @@ class Manifest:
 
     @classmethod
     def read(cls, file: Path) -> Manifest:
-        """Raises RecordError: there is none, or a field is missing or of another kind; the message names it."""
+        """Read a manifest. Raises RecordError: it is missing, or a field is missing or of another kind."""
         remedy = f"Name a library's {MANIFEST}, or build again."
         return cls.of(Source(place=file, what="a manifest", remedy=remedy, error=RecordError).read())
 
     @classmethod
     def of(cls, document: Value) -> Manifest:
-        """From its JSON. Raises the document's error: a field is missing or of another kind."""
+        """Convert a manifest's JSON. Raises the document's error: a field is missing or of another kind."""
         archs = tuple(one.one_of(tuple(compute_units())) for one in document.get("archs").items())
         texts = (
             "upstream", "upstream_identity", "dialect", "selection", "toolchain", "identity", "flags",
@@ -117,7 +117,7 @@ class Manifest:
 
 
 def family_of(known: Dialect, name: str) -> Family:
-    """The family of the dialect whose names begin like this one. Raises NameSyntaxError."""
+    """Return the family of the dialect whose names begin like this one. Raises NameSyntaxError."""
     beginnings = {family.grammar.partition("{")[0]: family for family in known.all_families()}
     fitting = [beginning for beginning in beginnings if name.startswith(beginning)]
     if not fitting:
@@ -126,18 +126,20 @@ def family_of(known: Dialect, name: str) -> Family:
 
 
 def library_digest(library: Path) -> str:
-    """The sha256 of a library's bytes. Raises LibraryError: no library has so many."""
+    """Return the sha256 of a library's bytes. Raises LibraryError: they are too many for a library."""
     if (size := library.stat().st_size) > _LARGEST_LIBRARY:
-        raise LibraryError(f"{library}: its {size:,} bytes are no library: none has {_LARGEST_LIBRARY >> 30} GiB.")
+        raise LibraryError(
+            f"{library}: its {size:,} bytes can't be a library: every library is below {_LARGEST_LIBRARY >> 30} GiB."
+        )
     return sha256_of(library)
 
 
 def check_library(library: Path, manifest: Manifest) -> str:
-    """The sha256 of a library's bytes, which must be those that its manifest lists.
+    """Return the sha256 of a library's bytes, which must be the one in its manifest.
 
     Raises:
-        LibraryMismatchError: they are others.
-        LibraryError: they are too many.
+        LibraryMismatchError: the sha256 is another.
+        LibraryError: the bytes are too many for a library.
     """
     digest = library_digest(library)
     if digest != manifest.library_sha256:
@@ -155,12 +157,12 @@ def _key(name: str, known: Dialect, mask_impl: str) -> Key:
 
 
 def _row(kernel: BuiltKernel) -> dict[str, Any]:
-    archs = {arch: _figures(resources) for arch, resources in kernel.archs.items()}
-    others = {arch: [_figures(one) for one in several] for arch, several in kernel.others.items()}
+    archs = {arch: _resource_row(resources) for arch, resources in kernel.archs.items()}
+    others = {arch: [_resource_row(one) for one in several] for arch, several in kernel.others.items()}
     return {"unit": kernel.unit, "archs": archs, **({"others": others} if others else {})}
 
 
-def _figures(resources: KernelResources) -> dict[str, Any]:
+def _resource_row(resources: KernelResources) -> dict[str, Any]:
     figures = dataclasses.asdict(resources)
     del figures["arch"]
     return figures

@@ -1,7 +1,7 @@
-"""The cache of objects that checkouts share: SCons's, with the sha256 of every entry beside it.
+"""The cache of objects that checkouts share: SCons's cache, with the sha256 of every entry beside it.
 
-An entry whose bytes have another sha256, or that has none (a machine that stopped between the two), is deleted and the
-object compiled again.
+An entry with another sha256, or without a recorded one (the machine stopped between the two), is deleted and the object
+is compiled again.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ckpm.kernels.library.run_step import announce_damage
 
 
 class ObjectCache(CacheDir):  # type: ignore[misc]
-    """For an environment's ``CacheDir(path, ObjectCache)``, which must hold ``STEPS`` (by target) and ``FOLDER``."""
+    """A class for ``CacheDir(path, ObjectCache)`` of an environment that has ``STEPS`` (by target) and ``FOLDER``."""
 
     def _readconfig(self, path: str) -> None:
-        """SCons keeps a number in a file with a lock beside it; both can be left damaged. Here the number is fixed."""
+        """Fix the number that SCons keeps in a file with a lock, because both can be left damaged."""
         Path(path).mkdir(parents=True, exist_ok=True)
         self.config = {"prefix_len": 2}
 
     def retrieve(self, node: Any) -> bool:
-        """Copy an entry that is whole to its place. Called from several threads at once."""
+        """Copy an entry to its target if it is whole. Called from several threads at once."""
         step = node.get_build_env()["STEPS"][str(node)]
         entry = Path(self.cachepath(node)[1])
         with contextlib.suppress(FileNotFoundError):  # not in the cache, or another build was faster
@@ -56,7 +56,7 @@ class ObjectCache(CacheDir):  # type: ignore[misc]
 
 
 def _digest(entry: Path) -> str:
-    """The recorded sha256, empty without a record."""
+    """Return the recorded sha256, empty without a record."""
     try:
         return entry.with_name(entry.name + BESIDE).read_text(errors="replace")
     except FileNotFoundError:

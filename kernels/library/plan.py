@@ -1,7 +1,7 @@
-"""A plan: everything that SConstruct needs to build one library, as data in a file (build/<arch>/<upstream>/plan.json).
+"""The plan: all data that SConstruct needs to build one library, in build/<arch>/<upstream>/plan.json.
 
-Paths below the work folder are relative, so that two checkouts have the same build signatures and share a cache. What
-holds machine paths (compiler, include folders) is kept apart from what decides about the output (``signature``).
+Paths below the work folder are relative, so that two checkouts have the same build signatures and share a cache. Paths
+of the machine (compiler, include folders) are not part of ``signature``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REMEDY = "'python -m kernels build' writes plans, as build/<arch>/<upstream>/pl
 class Step:
     """One node of the build graph: a command that makes ``target`` from ``sources``.
 
-    ``argv`` is run in the work folder. ``signature`` names everything that decides about the output besides the
+    ``argv`` is run in the work folder. ``signature`` contains everything that the output depends on besides the
     sources' content: flags, archs, identities of toolchain and upstream. ``environment`` is added to the process's own.
     """
 
@@ -40,7 +40,7 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A library's build graph and what its manifest records.
+    """A library's build graph and the facts of its manifest.
 
     ``folder`` is the output folder relative to the work folder; ``facts`` goes into the manifest as it is.
     """
@@ -51,7 +51,7 @@ class Plan:
     facts: Mapping[str, Any]
 
     def text(self) -> str:
-        """What its file holds."""
+        """The text of its file."""
         return json.dumps(dataclasses.asdict(self), indent=1) + "\n"
 
     def write(self, file: Path) -> None:
@@ -60,7 +60,7 @@ class Plan:
 
     @classmethod
     def read(cls, file: Path) -> Plan:
-        """Raises UsageError for a file that is missing or no plan."""
+        """Read a plan. Raises UsageError if the file is missing or not a plan."""
         document = Source(file, "a plan of a build", _REMEDY, UsageError).read()
         return cls(
             folder=document.get("folder").text(),
@@ -87,5 +87,5 @@ def _texts(listed: Value) -> tuple[str, ...]:
 
 
 def signature(*parts: str | Sequence[str]) -> str:
-    """A digest of words that decide about an output."""
+    """The digest of strings on which an output depends."""
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

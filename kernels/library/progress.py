@@ -1,4 +1,4 @@
-"""Progress of a build: a bar on a terminal, plain lines elsewhere. Fed with the events of run_step.py."""
+"""Progress of a build from the events of run_step.py: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ckpm.kernels.library.run_step import EVENT
 
 @dataclass
 class Tally:
-    """What happened to the steps that compile: counts, and SCons's own words that belong to no event.
+    """Counts of the steps that compile, and SCons's messages that don't belong to an event.
 
-    ``unchanged`` steps had nothing to do. ``finishing`` says what became of library and manifest; ``unfit_to_link``
-    names damaged objects that the link met.
+    ``unchanged`` steps were up to date. ``finishing`` contains the outcomes of library and manifest, ``unfit_to_link``
+    the damaged objects that the link found.
     """
 
     compiled: int = 0
@@ -37,7 +37,7 @@ class Tally:
     other: list[str] = field(default_factory=list)
 
     def followed_by(self, again: Tally) -> Tally:
-        """What two runs of SCons on one plan did together. What the first run made was unchanged in the second."""
+        """Combine the tallies of two runs of SCons on one plan: steps of the first run were unchanged in the second."""
         return dataclasses.replace(
             again,
             compiled=self.compiled + again.compiled,
@@ -48,7 +48,7 @@ class Tally:
         )
 
     def summary(self) -> str:
-        """What a build did, in a few words."""
+        """A summary of the build in one line."""
         words = []
         if self.compiled or self.retrieved:
             kernels = number(self.kernels_compiled, "kernel")
@@ -65,10 +65,10 @@ _FINISHING = {
 
 
 def follow(lines: Iterable[str], steps: Sequence[Step], console: Console, *, linking: str = "linking") -> Tally:
-    """Read SCons's output to its end, show progress, return the tally. ``linking`` is said when the link begins.
+    """Read SCons's output to its end, show progress, return the tally. ``linking`` is shown when the link begins.
 
-    In a log, the end of a step is a line. The start is one only where a long silence would follow: before the first
-    step has ended, and at the link.
+    A log gets a line at the end of each step. It gets a line at the start only where a long silence would follow:
+    before the first step has ended, and at the link.
     """
     compiles = {step.target: step for step in steps if step.kind in ("unit", "host")}
     tally = Tally()
@@ -130,7 +130,7 @@ class _Display:
             self.say(f"{word} {_label(step)}{_took(event)}")
 
     def link(self, linking: str, ended: str) -> None:
-        """The link begins (``linking`` says so) or has ended: no step is compiling, whatever SCons said of each."""
+        """Show that the link begins (with the message ``linking``) or has ended; no step is compiling then."""
         self._done = self._total
         self.bar.update(self._task, completed=self._total, description=linking)
         if self._in_lines:

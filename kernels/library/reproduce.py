@@ -1,10 +1,10 @@
 """``python -m kernels reproduce``: build a selection twice, in two folders, with nothing shared; compare every byte.
 
-Neither build takes objects from a cache, and each has a compiler's cache of its own, so that what the toolchain builds
-for itself (zig its libc++) is compared, too. No artifact may hold the name of a folder of this machine.
+Neither build takes objects from a cache, and each has a compiler's cache of its own, so that the toolchain's own
+libraries (zig's libc++) are compared, too. No artifact may contain the name of a folder of this machine.
 
 With ``--built DIR`` the library in ``DIR/build`` is the first of the two, wherever its objects came from: a release
-builds once more what it hands out.
+builds its libraries once more.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.kernels.library.request import LIBRARY, PROJECT, Request
 from ckpm.matrix.options import add_selection_options
 
-# Files that speak of the machine or of the run and are no artifacts. So do all hidden ones, a build's own memory of
-# its locks, signatures, headers and outputs, and what compilers left in the folder for temporary files.
+# Files about the machine or the run, which are not artifacts. Nor are hidden files (a build's locks, signatures,
+# headers and outputs) and files that compilers left in the folder for temporary files.
 _OWN_TO_A_RUN = ("plan.json", "compile_commands.json")
 
 
 def artifacts(folder: Path) -> dict[str, Path]:
-    """Every artifact below an output folder, by relative path."""
+    """Return every artifact below an output folder, by relative path."""
     files = (file for file in sorted(folder.rglob("*")) if file.is_file() and folder / TEMPORARY not in file.parents)
     return {
         str(file.relative_to(folder)): file
@@ -47,7 +47,7 @@ def artifacts(folder: Path) -> dict[str, Path]:
 
 
 def differences(first: dict[str, str], second: dict[str, str]) -> list[str]:
-    """One line for each artifact that is missing on one side or differs; both are sha256 by name."""
+    """Return a line for each artifact that is missing on one side or differs; both are sha256 by name."""
     lines = []
     for name in sorted(first.keys() | second.keys()):
         if name not in first or name not in second:
@@ -58,7 +58,7 @@ def differences(first: dict[str, str], second: dict[str, str]) -> list[str]:
 
 
 def leaks(files: dict[str, Path], folders: Iterable[Path]) -> list[str]:
-    """One line for each artifact that holds the name of a folder of this machine."""
+    """Return a line for each artifact that contains the name of a folder of this machine."""
     names = sorted({str(folder) for folder in folders} - {"/"})
     patterns = {name: re.compile(re.escape(name.encode()) + rb"(?![\w.-])") for name in names}
     complaints = []
@@ -71,9 +71,9 @@ def leaks(files: dict[str, Path], folders: Iterable[Path]) -> list[str]:
 def build_twice(
     request: Request, toolchain: Callable[[Path], Toolchain], jobs: int, console: Console
 ) -> tuple[int, list[str]]:
-    """Two builds in folders of different name and depth: (number of artifacts, differences and leaks).
+    """Build in two folders of different name and depth; return (number of artifacts, differences and leaks).
 
-    ``toolchain`` makes one that keeps what it needs between builds in a given folder.
+    ``toolchain`` returns a toolchain with its cache in a given folder.
     """
     with tempfile.TemporaryDirectory(prefix="ckpm-") as name:
         base = Path(name)
@@ -86,10 +86,10 @@ def build_twice(
 def build_again(
     request: Request, built: Path, toolchain: Callable[[Path], Toolchain], jobs: int, console: Console
 ) -> tuple[int, list[str]]:
-    """As :func:`build_twice`, with ``built``, an output folder, as the first: its library and manifest.
+    """Build again and compare with the library and manifest of ``built``, an output folder; return as build_twice.
 
-    Of objects and sources the manifest's sha256 are compared: they needn't be there any more. Raises RecordError: the
-    manifest is missing or damaged; LibraryMismatchError: the library is missing.
+    Objects and sources, which may be deleted, are compared by the manifest's sha256. Raises RecordError: the manifest
+    is missing or damaged; LibraryMismatchError: the library is missing.
     """
     manifest = Manifest.read(built / MANIFEST)
     if not (built / LIBRARY).is_file():
@@ -104,7 +104,7 @@ def build_again(
 
 
 def _build(request: Request, work: Path, toolchain: Toolchain, jobs: int, console: Console) -> dict[str, Path]:
-    """The artifacts of a build in ``work``, without an object cache."""
+    """Build in ``work`` without an object cache; return the artifacts."""
     work.mkdir(parents=True)
     once = dataclasses.replace(request, work=work, object_cache=None, toolchain=toolchain)
     build_command.run(once, jobs=jobs, console=console)
@@ -116,7 +116,7 @@ def _sums(files: Mapping[str, Path]) -> dict[str, str]:
 
 
 def _folders(request: Request, base: Path) -> tuple[Path, ...]:
-    """Folders whose names no artifact may hold."""
+    """Folders whose names no artifact may contain."""
     folders = [base, settings.cache_folder(), request.tree.root, PROJECT]
     with contextlib.suppress(RuntimeError):  # a user without one
         folders.append(Path.home())
@@ -132,7 +132,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command. Raises NotReproducibleError if a byte differs or a folder's name leaks."""
+    """Run the command. Raises NotReproducibleError if a byte differs or a folder's name leaks."""
     console = PlainConsole()
     request = build_command.request_from(args, console, work=Path(), cached=False)
     jobs = job_count(args.jobs)

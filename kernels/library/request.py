@@ -1,4 +1,4 @@
-"""What building a library takes: select keys, render them, plan the graph. build_command.py runs SCons on it.
+"""The request of a build: select keys, render them, plan the graph. command.py runs SCons on the plan.
 
 Output in ``build/<arch>/<upstream>/`` (``<upstream>-fwd`` for the fwd library): ``libckpm.so``, ``manifest.json``,
 ``plan.json``, ``compile_commands.json``, ``src/`` and ``obj/``.
@@ -38,7 +38,7 @@ VERSION_SCRIPT = Path(__file__).resolve().parent / "ckpm.map"
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to build and where. ``work`` holds ``build/``; ``cache`` is the shared object cache, None for none."""
+    """A library to build and its folders. ``work`` contains ``build/``; without ``object_cache`` nothing is shared."""
 
     selection: Selection
     tree: Tree
@@ -49,17 +49,17 @@ class Request:
 
     @property
     def library(self) -> str:
-        """Which library the selected families make. Raises UsageError if they make none."""
+        """The library that the selected families make. Raises UsageError if they make none."""
         return library_of(self.selection.families, self.tree.dialect)
 
     @property
     def folder(self) -> str:
-        """Output folder relative to the work folder."""
+        """The output folder relative to the work folder."""
         return f"build/{'+'.join(self.selection.archs)}/{folder_name(self.tree.name, self.library)}"
 
     @property
     def headers(self) -> tuple[Path, ...]:
-        """Folders of our own headers that the library's sources include."""
+        """The folders of our own headers that the library's sources include."""
         return host(self.library).headers
 
 
@@ -69,7 +69,7 @@ def folder_name(upstream: str, library: str) -> str:
 
 
 def prepare(request: Request) -> tuple[Plan, list[Key]]:
-    """Select, render and plan; nothing is compiled. A library made from another plan is deleted.
+    """Select, render and plan without compiling. A library of another plan is deleted.
 
     Raises:
         EmptySelectionError and the other errors of ckpm.matrix.selection; DiskFullError, OutputError.
@@ -93,7 +93,7 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
     unbuilt = {d.name: {"reason": d.reason, "kernels": [key.name for key in group]} for d, group in left_out.items()}
     plan = _plan(request, units, files["units"], [*files["dispatch"], *files["harness"]], unbuilt)
     if not _holds(place / "plan.json", plan.text()):
-        # before the plan says otherwise, and before an interrupt can leave both
+        # before the plan is written, so that an interrupt can't leave both
         discard_library(request)
     headers.write(place, request.tree.headers)
     plan.write(place / "plan.json")
@@ -145,7 +145,7 @@ def _plan(
 
 
 def _facts(request: Request, unbuilt: Mapping[str, object]) -> dict[str, object]:
-    """What the manifest says of a library besides its kernels."""
+    """The facts of a library in its manifest, besides its kernels."""
     return {
         "library": LIBRARY,
         "archs": list(request.selection.archs),
@@ -161,18 +161,18 @@ def _facts(request: Request, unbuilt: Mapping[str, object]) -> dict[str, object]
 
 
 def identity_of(request: Request) -> tuple[str, ...]:
-    """What decides about every output besides sources and flags: toolchain, upstream, our own headers."""
+    """Identities on which every output depends besides sources and flags: toolchain, upstream, our own headers."""
     return (request.toolchain.identity, request.tree.identity, *map(_digest, request.headers))
 
 
 def compile_step(request: Request, identity: tuple[str, ...], file: Path, kernels: tuple[str, ...]) -> Step:
-    """The step that compiles a source file: a unit's with its kernels, or one of the host side without any.
+    """Return the step that compiles a source file: a unit with its kernels, or a file of the host side.
 
     ``identity`` is :func:`identity_of` the request.
     """
     source = f"{request.folder}/src/{file.name}"
     target = f"{request.folder}/obj/{file.stem}.o"
-    # dispatch and harness hold no kernel: their device pass is left out
+    # dispatch and harness contain no kernel: their device pass is left out
     extra = () if kernels else ("--offload-host-only", "-Wno-unused-command-line-argument")
     cuid = hashlib.sha256(f"{request.folder}\0{file.name}\0".encode() + file.read_bytes()).hexdigest()[:16]
     argv = compile_command(
@@ -197,17 +197,17 @@ def compile_step(request: Request, identity: tuple[str, ...], file: Path, kernel
 
 
 def manifest_command(folder: str) -> tuple[str, ...]:
-    """Writes manifest.json beside the plan of an output folder."""
+    """The command that writes manifest.json beside the plan of an output folder."""
     return (sys.executable, "-P", "-m", "ckpm.kernels", "manifest", f"{folder}/plan.json")
 
 
 def _seconds(unit: Unit) -> float:
-    """A unit's rough compile time: headers, then each kernel, larger tiles longer (measured, embedded clang)."""
+    """Estimate a unit's compile time: headers, then each kernel, larger tiles longer (measured, embedded clang)."""
     return 12 + sum(8 * (1 + key.tile.bm0 * key.hdim_q / (256 * 128)) for key in unit.keys)
 
 
 def _digest(folder: Path) -> str:
-    """sha256 over the names and bytes of a small folder of our own headers."""
+    """Return the sha256 of the names and bytes of a small folder of our own headers."""
     total = hashlib.sha256()
     for file in sorted(folder.rglob("*")):
         if file.is_file():
@@ -223,7 +223,7 @@ def _holds(file: Path, text: str) -> bool:
 
 
 def _compile_commands(request: Request, plan: Plan) -> str:
-    """The compilation database that clangd and other tools read."""
+    """Return the compilation database that clangd and other tools read."""
     entries = [
         {"directory": str(request.work), "file": step.sources[0], "output": step.target, "arguments": list(step.argv)}
         for step in plan.steps
@@ -233,7 +233,7 @@ def _compile_commands(request: Request, plan: Plan) -> str:
 
 
 def scons_command(plan_file: str, jobs: int, object_cache: Path | None, cluster: str = "") -> list[str]:
-    """SCons on one plan: goes on after failures, quiet apart from events. ``cluster`` is the file that says where."""
+    """The command of SCons on one plan: quiet but for events, goes on after failures. ``cluster`` lists machines."""
     # -P, --no-site-dir: no module and no site_scons that lies in the work folder is run
     command = [sys.executable, "-P", "-m", "SCons", "--no-site-dir", "-f", str(PROJECT / "SConstruct")]
     command += ["--keep-going", "-Q"]
@@ -243,12 +243,12 @@ def scons_command(plan_file: str, jobs: int, object_cache: Path | None, cluster:
 
 
 def clear_failures(request: Request) -> None:
-    """Forget the failures of earlier builds."""
+    """Delete the failure records of earlier builds."""
     for record in (request.work / request.folder).rglob("*.failure.json"):
         record.unlink()
 
 
 def discard_library(request: Request) -> None:
-    """The library and manifest of an earlier selection must not be mistaken for this one's."""
+    """Delete the library and manifest of an earlier selection."""
     for name in (LIBRARY, MANIFEST):
         (request.work / request.folder / name).unlink(missing_ok=True)

@@ -17,7 +17,7 @@ _FIGURES = (
 
 
 def show(manifest: Manifest, console: Console) -> None:
-    """One table for each arch: a row a kernel, marked where it spills, uses scratch or cannot be launched.
+    """Show a table for each arch with a row for each kernel, marked if it spills, uses scratch or cannot be launched.
 
     VGPR counts the unified file (AGPR included) of 512; LDS is bytes a workgroup, scratch bytes a lane, waves those
     that fit one SIMD.
@@ -37,7 +37,7 @@ def show(manifest: Manifest, console: Console) -> None:
 
 
 def _short(name: str) -> str:
-    """The name without what all rows share: the family, and the waves that follow from the block tile's kM0 x kN0."""
+    """The name without the parts that all rows share: the family, and the waves that follow from kM0 x kN0."""
     name = re.sub(r"_r\d+x\d+x\d+_r\d+x\d+x\d+_w\d+x\d+x\d+_w\d+x\d+x\d+", "", name)
     return re.sub(r"_b(\d+x\d+)(?:x\d+){4}", r"_b\1", name.removeprefix("fmha_batch_prefill_"))
 

@@ -1,7 +1,7 @@
-"""Runs one step of a plan inside SCons and tells the surrounding build what happened, one JSON line an event.
+"""Run one step of a plan inside SCons and report each event to the surrounding build as a JSON line.
 
-A step that fails leaves ``<target>.failure.json`` with the compiler's words; the build reads them at the end, so that
-one failing kernel neither stops the others nor gets lost among their output.
+A step that fails leaves ``<target>.failure.json`` with the compiler's messages, which the build reads at the end. So a
+failing kernel neither stops the others nor gets lost among their output.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _stopping = threading.Event()
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a command ended: its exit code and words. ``host`` is the machine if it was another than this one.
+    """The result of a command: exit code and output. ``host`` is the machine if it is not this one.
 
-    ``refused`` is the exit code of the failure for which another machine did not run it at all; 0 if it did.
+    ``refused`` is the exit code of the failure because of which another machine did not run the command, else 0.
     """
 
     code: int
@@ -50,10 +50,10 @@ def execute_here(step: Step, environment: Mapping[str, str]) -> Ran:
 
 
 def run_step(step: Step, environment: Mapping[str, str], folder: str, execute: Execute = execute_here) -> int:
-    """Run the step's command; its exit code. Standard streams of the command go to the failure record.
+    """Run the step's command, return its exit code. The command's output goes to the failure record.
 
-    ``folder`` is the plan's output folder: its record of finished targets is kept here. No library is linked from
-    objects that are not as they were finished. ``execute`` leaves the target in its place if it succeeds.
+    ``folder`` is the plan's output folder, with its record of finished targets. A library is not linked if an object
+    differs from its record. ``execute`` writes the target if it succeeds.
     """
     if _stopping.is_set():
         return 1
@@ -67,7 +67,7 @@ def run_step(step: Step, environment: Mapping[str, str], folder: str, execute: E
     damaged = built.discard_damaged(Path(folder), step.sources) if step.kind == "library" else []
     for name in damaged:
         announce_damage(step, name)
-    ran = Ran(1, f"damaged: {', '.join(damaged)}") if damaged else _executed(step, environment, execute)
+    ran = Ran(1, f"damaged: {', '.join(damaged)}") if damaged else _execute(step, environment, execute)
     if ran.code == 0 and step.kind in ("unit", "host") and (header := headers.changed(Path(folder))):
         ran = Ran(1, f"{header} changed while this was compiled")
     if ran.code == 0:
@@ -87,8 +87,8 @@ def run_step(step: Step, environment: Mapping[str, str], folder: str, execute: E
     return ran.code
 
 
-def _executed(step: Step, environment: Mapping[str, str], execute: Execute) -> Ran:
-    """A library is linked with what is whole in zig's cache, if the toolchain has one."""
+def _execute(step: Step, environment: Mapping[str, str], execute: Execute) -> Ran:
+    """Run the command; damaged entries of zig's cache are deleted before a link."""
     kept = environment.get(warming.ZIG_CACHE) if step.kind == "library" else None
     if not kept:
         return execute(step, environment)
@@ -100,7 +100,7 @@ def _executed(step: Step, environment: Mapping[str, str], execute: Execute) -> R
 
 
 def run_command(argv: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> tuple[int, str]:
-    """Run a compiler or linker in ``folder`` (default: here); its exit code, and all that it said."""
+    """Run a compiler or linker in ``folder`` (default: here); return its exit code and output."""
     try:
         run = subprocess.run(
             argv,
@@ -120,18 +120,18 @@ def run_command(argv: Sequence[str], environment: Mapping[str, str], folder: Pat
 
 
 def refuse_steps() -> None:
-    """The build is to end: no step starts any more in this process."""
+    """Start no further step in this process, because the build ends."""
     _stopping.set()
 
 
 def announce(text: str, step: Step) -> None:
-    """SCons's words before an action: of these only the retrieval of an object from the cache is an event."""
+    """Report the retrieval of an object from the cache; SCons's other messages before an action are dropped."""
     if text.startswith("Retrieved "):
         _emit("retrieved", step)
 
 
 def announce_damage(step: Step, what: str) -> None:
-    """``what`` was found damaged and is deleted; the step is going to be repeated."""
+    """Report that ``what`` was damaged and is deleted; the step will be repeated."""
     _emit("damaged", step, what=what)
 
 

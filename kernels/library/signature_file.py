@@ -1,7 +1,7 @@
-"""SCons's memory of what it built, kept so that only our own is ever read: its entries are pickles, and a pickle that
-somebody else put there (with a restored ``build/``, say) runs what it likes when it is loaded.
+"""SCons's signature file, signed so that only our own is read. Its entries are pickles, and a foreign pickle (in a
+restored ``build/``, for example) can run any code when it is loaded.
 
-The file holds an HMAC of everything after its first line, made with a key that this user alone can read.
+Its first line is an HMAC of the rest, made with a key that this user alone can read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAME = ".sconsign.signed"
 
 
 class Signatures:
-    """For ``SConsignFile(name, Signatures(key))``: stands in for a dbm module, and for the database it opens."""
+    """A dbm module and its database for ``SConsignFile(name, Signatures(key))``."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -26,7 +26,7 @@ class Signatures:
         self._entries: dict[str, bytes] = {}
 
     def open(self, name: str, mode: str) -> Signatures:
-        """Read the file if it is ours; else start with nothing."""
+        """Read the file if it is ours, else start empty."""
         self._file = Path(name)
         self._entries = _entries(self._file, self._key) or {}
         return self
@@ -58,7 +58,7 @@ def discard_foreign(folder: Path, key: bytes) -> bool:
 
 
 def _entries(file: Path, key: bytes) -> dict[str, bytes] | None:
-    """The pickles by folder; None unless the file is as :meth:`Signatures.sync` wrote it with this key."""
+    """Return the pickles by folder; None unless :meth:`Signatures.sync` wrote the file with this key."""
     try:
         seal, _, body = file.read_bytes().partition(b"\n")
     except FileNotFoundError:

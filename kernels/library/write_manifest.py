@@ -1,4 +1,4 @@
-"""``python -m kernels manifest PLAN``: the manifest of a built plan, from its objects; the build's last step."""
+"""``python -m kernels manifest PLAN``: write the manifest of a built plan from its objects, the build's last step."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ckpm.matrix.names import parse
 
 
 def write_manifest(plan_file: Path) -> Path:
-    """Read the plan and the objects it built and write manifest.json beside it; the manifest's path.
+    """Read the plan and its objects, write manifest.json beside it, return the manifest's path.
 
     Raises:
-        UsageError: this is no plan of a build. CodeObjectError: an object holds other kernels than planned.
+        UsageError: the file is not a plan. CodeObjectError: an object contains other kernels than planned.
         DiskFullError.
     """
     plan = Plan.read(plan_file)
@@ -54,7 +54,7 @@ def write_manifest(plan_file: Path) -> Path:
 def _unit_resources(
     unit: Path, names: tuple[str, ...], family: Family, mask_impl: str, archs: tuple[str, ...]
 ) -> dict[str, BuiltKernel]:
-    """Resources of a unit's kernels by name, then arch. A kernel has no code on archs that its guard leaves out.
+    """Return resources of a unit's kernels by name, then arch. A kernel has no code on archs that its guard leaves out.
 
     A key may be compiled to several kernels: the one with the most registers comes first.
     """

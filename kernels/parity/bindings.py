@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpm.base.errors import CppTextError
+from ckpm.kernels.parity.conditions import condition_text
 from ckpm.kernels.parity.cpp_constants import folded
 from ckpm.kernels.parity.cpp_text import Braces, Function, If, Plain, Program, declaration, read, statements
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing, closing_angle, spell
 
 SPECIALISED = "fmha_batch_prefill_"
 LAUNCHER = "make_kernel"

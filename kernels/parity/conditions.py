@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ckpm.base.errors import CppTextError
+from ckpm.kernels.parity.cpp_tokens import BINARY, OPEN, closing, has_operator, spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,6 @@ class Condition:
 TRUE = Condition("and")
 FALSE = Condition("or")
 _CONSTANTS: dict[tuple[str, ...], Condition] = {("true",): TRUE, ("1",): TRUE, ("false",): FALSE, ("0",): FALSE}
-_OPERATORS = {"==", "!=", "<", ">", "<=", ">=", "<<", "+", "-", "*", "/", "%", "&", "|", "^", "?"}
 
 
 def conjunction(parts: Iterable[Condition]) -> Condition:
@@ -91,9 +91,9 @@ def _operand(tokens: Sequence[str], at: int) -> tuple[Condition, int]:
     operand = tokens[at:end]
     if not operand:
         raise CppTextError(f"'{' '.join(tokens)}': an operand is missing")
-    if operand[0] == "(" and _is_bracketed(operand):
+    if operand[0] == "(" and closing(operand, 0) == len(operand) - 1:
         return parse_condition(operand[1:-1]), end
-    if operand[0] == "!" and not _has_operator(operand[1:]):
+    if operand[0] == "!" and not has_operator(operand, BINARY | {"<", ">"}):
         return negation(parse_condition(operand[1:])), end
     if len(operand) == 2 and operand[0] == "defined":
         operand = ("defined", "(", operand[1], ")")
@@ -102,32 +102,18 @@ def _operand(tokens: Sequence[str], at: int) -> tuple[Condition, int]:
 
 
 def _end_of_operand(tokens: Sequence[str], at: int) -> int:
-    depth = 0
-    for index in range(at, len(tokens)):
-        piece = tokens[index]
-        if depth == 0 and piece in ("&&", "||", ")"):
-            return index
-        depth += (piece in ("(", "[", "{")) - (piece in (")", "]", "}"))
-    if depth:
-        raise CppTextError(f"'{' '.join(tokens)}': a bracket is never closed")
-    return len(tokens)
+    while at < len(tokens) and tokens[at] not in ("&&", "||", ")"):
+        at = closing(tokens, at) + 1 if tokens[at] in OPEN else at + 1
+    return at
 
 
-def _has_operator(tokens: Sequence[str]) -> bool:
-    """Whether ``!`` in front would bind to a part of the tokens only, as in ``!a == b``."""
-    depth = 0
-    for piece in tokens:
-        if depth == 0 and piece in _OPERATORS:
-            return True
-        depth += (piece in ("(", "[", "{")) - (piece in (")", "]", "}"))
-    return False
-
-
-def _is_bracketed(tokens: Sequence[str]) -> bool:
-    """Whether the first bracket closes at the very end."""
-    depth = 0
-    for index, piece in enumerate(tokens):
-        depth += (piece == "(") - (piece == ")")
-        if depth == 0:
-            return index == len(tokens) - 1
-    return False
+def condition_text(condition: Condition) -> str:
+    """Canonical text of a condition, '' if it always holds."""
+    if condition.kind == "leaf":
+        return spell(condition.leaf)
+    words = sorted(condition_text(part) for part in condition.parts)
+    if condition.kind == "not":
+        return f"!({words[0]})"
+    if condition.kind == "and":
+        return " && ".join(f"({word})" for word in words)
+    return " || ".join(words) if words else "false"

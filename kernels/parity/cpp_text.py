@@ -19,6 +19,7 @@ from ckpm.kernels.parity.cpp_tokens import (
     closing,
     closing_angle,
     extent,
+    has_operator,
     spell,
     split_arguments,
     template_parameters,
@@ -27,7 +28,6 @@ from ckpm.kernels.parity.cpp_tokens import (
 
 Scope = tuple[str, ...]
 
-_BINARY = {"==", "!=", "&&", "||", "<=", ">=", "*", "/", "%", "+", "-", "?", "&", "|", "^", "<<"}
 _SCALARS = {"float", "double"}
 
 
@@ -220,19 +220,6 @@ class Program:
         self.templates[meaning] = template
 
 
-def _is_binary(tokens: Sequence[str]) -> bool:
-    """Whether an operator with two sides stands outside all brackets."""
-    at = 0
-    while at < len(tokens):
-        if tokens[at] in OPEN:
-            at = closing(tokens, at) + 1
-            continue
-        if tokens[at] in _BINARY and at > 0:
-            return True
-        at += 1
-    return False
-
-
 def declaration(statement: Sequence[str]) -> tuple[str, Tokens] | None:
     """(name, tokens of its value) of ``using NAME = VALUE`` or ``[constexpr] const TYPE NAME = VALUE``, else None.
 
@@ -250,7 +237,7 @@ def declaration(statement: Sequence[str]) -> tuple[str, Tokens] | None:
         return None
     if kinds := _SCALARS & set(left):
         return left[-1], (kinds.pop(), "(", *right, ")")
-    return left[-1], ("(", *right, ")") if _is_binary(right) else right
+    return left[-1], ("(", *right, ")") if has_operator(right) else right
 
 
 def read(text: str) -> Program:

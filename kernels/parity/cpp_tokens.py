@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from ckpm.base.errors import CppTextError
-from ckpm.kernels.parity.conditions import Condition
 
 Tokens = tuple[str, ...]
 
@@ -28,6 +27,7 @@ _TOKEN = re.compile(
 _OPERATORS = frozenset("-[](){}<>,;:.=+*/%!?&|^~")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\\\n", re.DOTALL)
 OPEN = {"(": ")", "[": "]", "{": "}"}
+BINARY = {"==", "!=", "&&", "||", "<=", ">=", "*", "/", "%", "+", "-", "?", "&", "|", "^", "<<"}
 # Two pieces that would be read as one if nothing stood between them.
 _JOINED = {"::", "->", "&&", "||", "<<", "++", "--"}
 _SPACED = {"=", "==", "!=", "&&", "||", "<=", ">=", "*", "/", "%", "+", "?", ":", "<<"}
@@ -64,16 +64,14 @@ def _apart(last: str, piece: str) -> bool:
     return both_words or spaced or numeric or last[-1] + piece[0] in _JOINED
 
 
-def condition_text(condition: Condition) -> str:
-    """Canonical text of a condition, '' if it always holds."""
-    if condition.kind == "leaf":
-        return spell(condition.leaf)
-    words = sorted(condition_text(part) for part in condition.parts)
-    if condition.kind == "not":
-        return f"!({words[0]})"
-    if condition.kind == "and":
-        return " && ".join(f"({word})" for word in words)
-    return " || ".join(words) if words else "false"
+def has_operator(tokens: Sequence[str], operators: Collection[str] = BINARY) -> bool:
+    """True if an operator with two sides stands outside all brackets."""
+    at = 0
+    while at < len(tokens):
+        if at and tokens[at] in operators:
+            return True
+        at = closing(tokens, at) + 1 if tokens[at] in OPEN else at + 1
+    return False
 
 
 def closing(tokens: Sequence[str], at: int) -> int:

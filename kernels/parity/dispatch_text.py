@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from ckpm.base.errors import CppTextError
 from ckpm.kernels.parity.bindings import declared
 from ckpm.kernels.parity.c_arithmetic import Formula, Number, call, make
-from ckpm.kernels.parity.conditions import FALSE, TRUE, conjuncts, parse_condition
+from ckpm.kernels.parity.conditions import FALSE, TRUE, condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_constants import decided, folded
 from ckpm.kernels.parity.cpp_text import If, Plain, Program, Scope, read, statements
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell, split_arguments
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing, closing_angle, spell, split_arguments
 
 FUNCTION = "fmha_batch_prefill"
 # The parameters in canonical text: the request's traits, its arguments, the stream.

@@ -11,10 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ckpm.base.errors import CppTextError
 from ckpm.kernels.parity.bindings import LAUNCHER, Binding, binding, declared
-from ckpm.kernels.parity.conditions import FALSE, TRUE, Condition, conjunction, negation, parse_condition
+from ckpm.kernels.parity.conditions import (
+    FALSE,
+    TRUE,
+    Condition,
+    condition_text,
+    conjunction,
+    negation,
+    parse_condition,
+)
 from ckpm.kernels.parity.cpp_constants import decided
 from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, Scope, Template, declaration, read, statements
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing, closing_angle, condition_text, spell, split_arguments
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing, closing_angle, spell, split_arguments
 
 # Our text tells by it which kernel was selected; it launches nothing.
 _NOTED = ("ckpm", "::", "note_selected", "(")

@@ -21,9 +21,9 @@ from ckpm.kernels.families.fwd_v3 import trait
 from ckpm.kernels.families.words import features
 from ckpm.kernels.parity import machine_code
 from ckpm.kernels.parity.bindings import declared
-from ckpm.kernels.parity.conditions import conjuncts, parse_condition
+from ckpm.kernels.parity.conditions import condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, read, statements
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, condition_text, spell, tokenize
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, spell, tokenize
 from ckpm.kernels.parity.names import Finding, Title, error_case, judge
 from ckpm.kernels.upstream.trees import Tree
 from ckpm.matrix.dialects import dialect

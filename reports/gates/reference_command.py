@@ -21,7 +21,7 @@ def run(_: argparse.Namespace) -> None:
 
 
 def show(references: tuple[Reference, ...], out: Console) -> None:
-    """A table for each entry: its document, hardware, ROCm, and a row a figure."""
+    """Print a table for each entry: its document, hardware, ROCm, and a row for each figure."""
     for name in dict.fromkeys(one.name for one in references):
         mine = [one for one in references if one.name == name]
         first = mine[0]

@@ -62,7 +62,7 @@ def demand_pass(verdict: Overall) -> None:
         raise NotPassedError("\n".join([f"the verdict is '{verdict.verdict}'", *lines]))
 
 
-def counted(inputs: Inputs, library: LibraryResults, suite: str) -> Counter[str]:
+def count_status(inputs: Inputs, library: LibraryResults, suite: str) -> Counter[str]:
     """A suite's cases by status (ckpm.reports.page.columns.STATUSES)."""
     return Counter(one.case.status for one in inputs.cases if one.library is library and one.suite == suite)
 
@@ -74,7 +74,7 @@ def _of_library(library: LibraryResults, inputs: Inputs) -> list[Check]:
     checks = []
     for suite, results in library.suites.items():
         name = f"{suite} of {library.label}{_ON.get(results.facts.get('device', ''), '')}"
-        checks.append(_of_counts(name, counted(inputs, library, suite), results.failing, "cases"))
+        checks.append(_of_counts(name, count_status(inputs, library, suite), results.failing, "cases"))
     return checks
 
 

@@ -13,7 +13,7 @@ import ckpm.kernels.cli
 from ckpm.attention.launch.counters import Measurements
 from ckpm.base.errors import LibraryError, MeasureError
 from ckpm.kernels.library.request import LIBRARY, PROJECT
-from ckpm.reports.gates.emulated import figures
+from ckpm.reports.gates.emulated import by_problem
 from tests.build.real_kernel import NAME
 from tests.fuzz import compiled
 
@@ -39,7 +39,7 @@ def test_the_counts_are_those_of_the_problem_and_always_the_same(built: Path, tm
     assert (count["scratch_bytes"], count["early_out_workgroups"]) == (0, 0)
     assert "no kernel with mask" in found.left_out["performance/pages.linear-vllm"]  # the library's only one has none
     # 16 workgroups on 4 SIMDs, of which each executes at most 1024 flop a cycle (model.yaml: 4096 a compute unit)
-    assert figures(found)[one.problem]["model_workgroup_cycles"] >= count["mfma_flops"] / 16 / 4 / 1024
+    assert by_problem(found)[one.problem]["model_workgroup_cycles"] >= count["mfma_flops"] / 16 / 4 / 1024
 
 
 def test_a_kernel_of_the_name_that_is_asked_for_is_measured(

@@ -18,9 +18,9 @@ import ckpm.suites.cli
 import ckpm.workflows.cli
 import ckpm_emulator.cli
 from ckpm.attention.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from ckpm.attention.timing.measure import performance_problems
 from ckpm.base.junit import write_junit
 from ckpm.base.results import Results
-from ckpm.bench.measure import performance_problems
 from ckpm.cluster import site
 from ckpm.matrix.problems.ledger import LEDGER
 from tests.fuzz.compiled import LIBRARY, prepare_code, prepare_library, prepare_loadable
@@ -28,7 +28,7 @@ from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change
 from tests.fuzz.tree import BUILD, CODEGEN, HEADER, INSTANCES, PARITY, prepare_newest_tree, prepare_tree
 from tests.unit import manifests
 from tests.unit.matrix.test_validate import YAML
-from tests.unit.reports.release.samples import list_anew, make_bundle
+from tests.unit.reports.release.samples import make_bundle, update_sums
 from tests.unit.reports.report_samples import SLOWER, case, write
 from tests.unit.reports.timing_samples import timings
 
@@ -135,7 +135,7 @@ def _below(folder: str, inputs: dict[str, tuple[Change, ...]]) -> dict[str, tupl
 
 
 def _write_checksums(folder: Path) -> None:
-    list_anew(folder / "bundle")
+    update_sums(folder / "bundle")
 
 
 def prepare(top: Path) -> None:

@@ -83,7 +83,7 @@ def built(copy: PrefillCopy, keys: Sequence[Key], upstream: str = V3) -> tuple[K
     by_name = {key.name: key for key in keys}
     folder = copy.build(keys, upstream)
     listed = Manifest.read(folder / MANIFEST).kernels
-    symbols = {row.symbol: name for name in by_name for row in listed[name].compiled(ARCH)}
+    symbols = {row.symbol: name for name in by_name for row in listed[name].resources_on(ARCH)}
     codes = read(folder / LIBRARY, list(symbols), ARCH)
     resources = {
         one.symbol: one for elf in code_object.bundles(folder / LIBRARY)[ARCH] for one in code_object.kernels(elf)

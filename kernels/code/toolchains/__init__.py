@@ -1,4 +1,4 @@
-"""Toolchains: which compiler builds the kernels, and its command lines.
+"""Toolchains: the compilers of kernels, and their command lines.
 
 Two exist: ``embedded`` (the ziglang wheel, needs nothing but Python) and ``rocm`` (an installed hipcc or amdclang++).
 """
@@ -32,10 +32,10 @@ CHOICES = ("auto", "embedded", "rocm")
 
 
 def detect(choice: str = "auto", *, cache: Path) -> Toolchain:
-    """The toolchain named ``choice``; ``auto`` takes ROCm's if there is one, else the embedded one.
+    """Return the toolchain named ``choice``; ``auto`` takes ROCm's if it is installed, else the embedded one.
 
-    ``cache`` is the folder for what a toolchain keeps between builds. Raises UsageError for an unknown choice,
-    ToolchainMissingError if the chosen toolchain is not installed or does not start.
+    ``cache`` is the folder of a toolchain's own cache. Raises UsageError for an unknown choice, ToolchainMissingError
+    if the chosen toolchain is not installed or does not start.
     """
     match choice:
         case "embedded":
@@ -49,7 +49,7 @@ def detect(choice: str = "auto", *, cache: Path) -> Toolchain:
 
 
 def describe(tc: Toolchain) -> dict[str, str]:
-    """What a manifest should record: name, versions and the flags that decide about the output. No machine paths."""
+    """Return the record for a manifest: name, versions and the flags that affect the output. No machine paths."""
     return {
         "toolchain": tc.name,
         "identity": tc.identity,

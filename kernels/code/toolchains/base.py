@@ -1,6 +1,6 @@
-"""What a toolchain is, and the command lines made from it. Pure: nothing here touches the file system.
+"""The record of a toolchain, and its command lines. Nothing here touches the file system.
 
-Flags that decide about the output are kept apart from machine paths, so that the former can enter build signatures.
+Flags that affect the output are separate from machine paths, so that build signatures contain only the flags.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# Shared by all toolchains: what CK's own build gives its FMHA kernels.
+# Flags of all toolchains: those of CK's own build of its FMHA kernels.
 # NDEBUG: a release build; with it no assert of CK's headers is left in device code.
 # FAST_EXP2 and flushed denormals belong together: exp2 is then one v_exp_f32 (CK's FMHA build file pairs them too).
 KERNEL_FLAGS = (
@@ -51,11 +51,11 @@ def compile_command(
     prefix_map: Mapping[str, str],
     extra: Sequence[str] = (),
 ) -> list[str]:
-    """The command that makes one host object with the code objects of all ``archs`` inside.
+    """Return the command that makes one host object with the code objects of all ``archs`` inside.
 
     ``cuid`` (16 hex digits of a content hash) names the unit's symbols: without it clang derives them from the path.
     ``prefix_map`` maps machine paths to fixed words; __FILE__ then reads the same in every checkout.
-    ``includes`` go in as system folders: warnings of upstream's headers are not ours to mend.
+    ``includes`` are passed as system folders: warnings of upstream's headers are not ours to fix.
     """
     return [
         *tc.compiler,
@@ -77,7 +77,7 @@ def device_command(
     prefix_map: Mapping[str, str],
     extra: Sequence[str] = (),
 ) -> list[str]:
-    """The command that makes the bare AMDGPU ELF code object of one ``arch``, without a host part."""
+    """Return the command that makes the bare AMDGPU ELF code object of one ``arch``, without a host part."""
     return [
         *tc.compiler,
         *tc.flags,
@@ -88,10 +88,10 @@ def device_command(
 
 
 def link_command(tc: Toolchain, *, objects: Sequence[str], output: str, version_script: str, soname: str) -> list[str]:
-    """The command that links ``objects`` to a shared library exporting what ``version_script`` lists.
+    """Return the command that links ``objects`` to a shared library exporting the symbols of ``version_script``.
 
-    HIP symbols stay undefined and no DT_NEEDED names a HIP library: the program that loads the result loads a
-    ``libamdhip64.so`` of its choice (a GPU's or an emulator's) with RTLD_GLOBAL first.
+    HIP symbols stay undefined and no DT_NEEDED names a HIP library. The program that loads the result first loads a
+    ``libamdhip64.so`` of its choice (a GPU's or an emulator's) with RTLD_GLOBAL.
     Many objects: write ``response_text(objects)`` to a file and pass ``objects=["@file"]``.
     """
     return [
@@ -105,7 +105,7 @@ def link_command(tc: Toolchain, *, objects: Sequence[str], output: str, version_
 
 
 def response_text(objects: Sequence[str]) -> str:
-    """The content of a response file (``@file``) naming ``objects``, one quoted path a line."""
+    """Return the content of a response file (``@file``) naming ``objects``, one quoted path a line."""
     quoted = (path.replace("\\", "\\\\").replace('"', '\\"') for path in objects)
     return "".join(f'"{path}"\n' for path in quoted)
 

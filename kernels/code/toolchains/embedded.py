@@ -1,8 +1,8 @@
-"""The embedded toolchain: clang out of the ``ziglang`` wheel, its libc++ and glibc headers, and our HIP headers.
+"""The embedded toolchain: clang of the ``ziglang`` wheel, its libc++ and glibc headers, and our HIP headers.
 
-Nothing of the machine takes part, neither headers nor libraries, so every machine makes the same bytes. clang's HIP
-driver calls two programs that the wheel lacks under these names, ``lld`` and ``clang-offload-bundler``; two launchers
-in the cache folder, handed to clang with ``-B``, supply them.
+No header or library of the machine takes part, so every machine makes the same bytes. clang's HIP driver calls two
+programs that the wheel lacks, ``lld`` and ``clang-offload-bundler``. Two launchers in the cache folder replace them;
+clang finds them with ``-B``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from ckpm.base.files import writing
 from ckpm.base.trust import demand_private, demand_trusted
 from ckpm.kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
 
-# Objects run on machines with at least glibc 2.28 (RHEL 8, Ubuntu 18.10); zig's headers ask for the minor version.
+# Objects run on machines with at least glibc 2.28 (RHEL 8, Ubuntu 18.10); zig's headers need the minor version.
 GLIBC_MINOR = 28
 
-# How zig configures the libc++ it builds at link time. Objects compiled with other words would have another ABI.
+# zig's configuration of the libc++ that it builds at link time. Objects with other values would have another ABI.
 # Seen with: zig c++ -target x86_64-linux-gnu.2.28 -v -c FILE
 _LIBCXX_CONFIG = (
     f"-D__GLIBC_MINOR__={GLIBC_MINOR}",
@@ -72,7 +72,7 @@ _BUNDLER_TEXT = '#!/bin/sh\nexec {python} -I -S {bundler} "$@"\n'
 
 
 def find(*, cache: Path) -> Toolchain:
-    """The embedded toolchain; its launchers, and later zig's libc++, live under ``cache``.
+    """Return the embedded toolchain; its launchers, and later zig's libc++, are below ``cache``.
 
     Raises ToolchainMissingError if the ziglang package is missing or broken, DiskFullError or OutputError if the cache
     can't be written, UntrustedFileError if others can.
@@ -115,7 +115,7 @@ def find(*, cache: Path) -> Toolchain:
 
 
 def _environment(cache: Path) -> dict[str, str]:
-    """zig's caches, and no folders of the caller's: clang searches those of CPATH even with -nostdinc."""
+    """Return zig's caches without the caller's folders: clang searches the folders of CPATH even with -nostdinc."""
     return {
         "ZIG_GLOBAL_CACHE_DIR": str(cache / "zig"),
         "ZIG_LOCAL_CACHE_DIR": str(cache / "zig"),
@@ -157,7 +157,7 @@ def _clang_version(zig: str, environment: Mapping[str, str]) -> str:
 
 
 def _own_text_hash() -> str:
-    """16 hex digits over our headers, the bundler and the launchers, without machine paths."""
+    """Return 16 hex digits of the hash of our headers, the bundler and the launchers, without machine paths."""
     digest = hashlib.sha256()
     for path in [*sorted(_HEADERS.rglob("*.h")), _BUNDLER]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
@@ -166,7 +166,7 @@ def _own_text_hash() -> str:
 
 
 def _is_whole(launcher: Path, text: str, cache: Path) -> bool:
-    """Whether a launcher is as we write it. Raises UntrustedFileError: others could have changed it."""
+    """True if a launcher is as we write it. Raises UntrustedFileError: other users could have changed it."""
     if not launcher.is_file():
         return False
     demand_trusted(launcher, cache)
@@ -174,7 +174,7 @@ def _is_whole(launcher: Path, text: str, cache: Path) -> bool:
 
 
 def _write_helpers(zig: str, cache: Path) -> Path:
-    """The folder for ``-B``, made if missing. Several processes may ask at once: the folder appears by a rename."""
+    """Return the folder for ``-B``, made if missing by a rename, because several processes may make it at once."""
     texts = {
         "lld": _LLD_TEXT.format(zig=shlex.quote(zig)),
         "clang-offload-bundler": _BUNDLER_TEXT.format(

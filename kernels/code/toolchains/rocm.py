@@ -1,7 +1,7 @@
-"""The ROCm toolchain: hipcc, or amdclang++ if there is no hipcc, of an installed ROCm; else a distribution's clang.
+"""The ROCm toolchain: hipcc, or amdclang++ without hipcc, of an installed ROCm; else a distribution's clang.
 
-hipcc comes first because AMD tests CK with it; the environment variables by which a machine could slip flags into it
-are blanked, so that two machines with one ROCm version build alike.
+hipcc comes first because AMD tests CK with it. Environment variables that add flags to it are cleared, so that two
+machines with one ROCm version build alike.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _ENVIRONMENT: Mapping[str, str] = {
     "CPLUS_INCLUDE_PATH": "",
 }
 
-# hipcc adds these to every optimised compile; amdclang++ has to be told.
+# hipcc adds these to every optimised compile; amdclang++ needs them on its command line.
 _INLINE_ALL = ("-mllvm", "-amdgpu-early-inline-all=true", "-mllvm", "-amdgpu-function-calls=false")
 
 
 def locate() -> str | None:
-    """The path of the ROCm compiler; None if there is none.
+    """Return the path of the ROCm compiler, None if it is missing.
 
-    It is looked for in the roots of base/rocm_places.py, in PATH, and among a distribution's clangs.
+    The search covers the roots of base/rocm_places.py, PATH, and a distribution's clangs.
     """
     return _compiler()[0]
 
 
 def _compiler() -> tuple[str | None, tuple[str, ...]]:
-    """The compiler and its options that hold paths."""
+    """Return the compiler and its options that contain paths."""
     for folder in (root / "bin" for root in rocm_places.roots()):
         for name in _COMPILERS:
             if os.access(folder / name, os.X_OK):
@@ -52,9 +52,9 @@ def _compiler() -> tuple[str | None, tuple[str, ...]]:
 
 
 def find() -> Toolchain:
-    """The ROCm toolchain.
+    """Return the ROCm toolchain.
 
-    Raises ToolchainMissingError if no compiler is found, or if the one found does not tell its version.
+    Raises ToolchainMissingError if no compiler is found, or if it does not print its version.
     """
     compiler, search = _compiler()
     if compiler is None:

@@ -1,4 +1,4 @@
-"""bwd_convert_dq: dQ in the kernels' data type, from the float32 accumulators of dq_dk_dv. Its keys in C++ words.
+"""bwd_convert_dq: dQ in the kernels' data type, from the float32 accumulators of dq_dk_dv. Its keys as C++.
 
 The order of template arguments is CK's own (fmha_bwd_convert_dq_traits_ in fmha_bwd.hpp). The dispatch of all stages is
 bwd_dq_dk_dv's.
@@ -19,37 +19,37 @@ from ckpm.matrix.keys import Key
 NAME = shared.CONVERT_DQ
 
 
-def place(key: Key) -> tuple[object, ...]:
-    """What a kernel has in common with those of dq_dk_dv that it serves, and with the launch."""
+def chain_key(key: Key) -> tuple[object, ...]:
+    """The axes on which a kernel agrees with the kernels of dq_dk_dv that it serves, and with the launch."""
     spad, _, dpad, _ = pad_flags(key.pad)
-    return (*shared.place(key), spad, dpad, key.deterministic, key.tile.bn0)
+    return (*shared.chain_key(key), spad, dpad, key.deterministic, key.tile.bn0)
 
 
-def place_of(main: Key, spad: bool) -> tuple[object, ...] | None:
-    """:func:`place` of the kernel that goes behind a kernel of dq_dk_dv, with rows of Q padded or in whole blocks.
+def chain_key_of(main: Key, spad: bool) -> tuple[object, ...] | None:
+    """:func:`chain_key` of the kernel that runs after a kernel of dq_dk_dv, with rows of Q padded or in whole blocks.
 
-    A deterministic kernel has an accumulator for each of its tiles of keys, which are added up here. None if dQ needs
-    no conversion: a kernel for short seqlen_q has it whole.
+    A deterministic kernel has an accumulator for each of its tiles of keys, which this stage adds up. None if dQ needs
+    no conversion: a kernel for short seqlen_q computes it whole.
     """
     if main.tile.max_seq_q:
         return None
     splits = main.tile.bn0 if main.deterministic else 0
-    return (*shared.place(main), spad, bool(main.dpad), main.deterministic, splits)
+    return (*shared.chain_key(main), spad, bool(main.dpad), main.deterministic, splits)
 
 
 def serves(key: Key, main: Key) -> bool:
-    """Whether a kernel is a stage of a launch with one of dq_dk_dv."""
-    return any(place_of(main, spad) == place(key) for spad in shared.spads(main))
+    """True if a kernel is a stage of a launch with this kernel of dq_dk_dv."""
+    return any(chain_key_of(main, spad) == chain_key(key) for spad in shared.spads(main))
 
 
-def words(key: Key, features: Features, space: str) -> dict[str, str]:
+def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
     spad, _, dpad, _ = pad_flags(key.pad)
     own = {"spad": flag(spad), "dpad": flag(dpad), "rows": str(key.tile.bm0), "keys": str(key.tile.bn0)}
     return {**shared.common(key, space, trait(key)), **own, "deterministic": flag(key.deterministic)}
 
 
 def trait(key: Key) -> str:
-    """The type by which dispatch and instance find each other, besides the arch tag."""
+    """The C++ type that connects dispatch and instance, besides the arch tag."""
     spad, _, dpad, _ = pad_flags(key.pad)
     return (
         f"fmha_bwd_convert_dq_traits_<{shared.trait_start(key)}, {flag(spad)}, {flag(dpad)}, "
@@ -58,7 +58,7 @@ def trait(key: Key) -> str:
 
 
 def symbol(values: Values) -> re.Pattern[str]:
-    """What a kernel's symbol contains, in order. Element types come first, the same for all kernels of a unit."""
+    """The pattern of a kernel's symbol. Element types come first, the same for all kernels of a unit."""
     spad, _, dpad, _ = pad_flags(values["pad"])
     boolean, tile = symbol_words.boolean, values["tile"]
     problem = (
@@ -71,7 +71,7 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
-    """Behind a kernel of dq_dk_dv that it serves."""
+    """Launches of a chain in which this kernel runs after a kernel of dq_dk_dv."""
     return through(key, [one for one in keys if one.family == shared.DQ_DK_DV and serves(key, one)])
 
 
@@ -79,7 +79,7 @@ FAMILY = Family(
     name=NAME,
     library=shared.DQ_DK_DV,
     serves=serves,
-    words=words,
+    substitutions=substitutions,
     instance="bwd_convert_dq_instance.hip.j2",
     unit="bwd_unit.hip.j2",
     symbol=symbol,

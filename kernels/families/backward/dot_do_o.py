@@ -1,4 +1,4 @@
-"""bwd_dot_do_o: D, the sum of dO * O of each row, which dq_dk_dv subtracts. Its keys in C++ words.
+"""bwd_dot_do_o: D, the sum of dO * O of each row, which dq_dk_dv subtracts. Its keys as C++.
 
 The order of template arguments is CK's own (fmha_bwd_dot_do_o_traits_ in fmha_bwd.hpp). The dispatch of all stages is
 bwd_dq_dk_dv's.
@@ -19,36 +19,36 @@ from ckpm.matrix.keys import Key
 NAME = shared.DOT_DO_O
 
 
-def place(key: Key) -> tuple[object, ...]:
-    """What a kernel has in common with those of dq_dk_dv that it serves, and with the launch."""
+def chain_key(key: Key) -> tuple[object, ...]:
+    """The axes on which a kernel agrees with the kernels of dq_dk_dv that it serves, and with the launch."""
     spad, _, _, dvpad = pad_flags(key.pad)
-    return (*shared.place(key), spad, dvpad)
+    return (*shared.chain_key(key), spad, dvpad)
 
 
-def place_of(main: Key, spad: bool) -> tuple[object, ...]:
-    """:func:`place` of the kernel that goes before a kernel of dq_dk_dv, with rows of Q padded or in whole blocks."""
-    return (*shared.place(main), spad, bool(main.dvpad))
+def chain_key_of(main: Key, spad: bool) -> tuple[object, ...]:
+    """:func:`chain_key` of the kernel that runs before a kernel of dq_dk_dv, with rows of Q padded or whole blocks."""
+    return (*shared.chain_key(main), spad, bool(main.dvpad))
 
 
 def serves(key: Key, main: Key) -> bool:
-    """Whether a kernel is a stage of a launch with one of dq_dk_dv."""
-    return any(place_of(main, spad) == place(key) for spad in shared.spads(main))
+    """True if a kernel is a stage of a launch with this kernel of dq_dk_dv."""
+    return any(chain_key_of(main, spad) == chain_key(key) for spad in shared.spads(main))
 
 
-def words(key: Key, features: Features, space: str) -> dict[str, str]:
+def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
     spad, _, _, dvpad = pad_flags(key.pad)
     own = {"spad": flag(spad), "dvpad": flag(dvpad), "rows": str(key.tile.bm0)}
     return {**shared.common(key, space, trait(key)), **own}
 
 
 def trait(key: Key) -> str:
-    """The type by which dispatch and instance find each other, besides the arch tag."""
+    """The C++ type that connects dispatch and instance, besides the arch tag."""
     spad, _, _, dvpad = pad_flags(key.pad)
     return f"fmha_bwd_dot_do_o_traits_<{shared.trait_start(key)}, {flag(spad)}, {flag(dvpad)}>"
 
 
 def symbol(values: Values) -> re.Pattern[str]:
-    """What a kernel's symbol contains, in order. Element types come first, the same for all kernels of a unit."""
+    """The pattern of a kernel's symbol. Element types come first, the same for all kernels of a unit."""
     spad, _, _, dvpad = pad_flags(values["pad"])
     boolean = symbol_words.boolean
     problem = rf"Li{values['tile'].bm0}ELi{values['hdim_v']}E{boolean(values['mode'] == 'group')}"
@@ -58,7 +58,7 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
-    """Before a kernel of dq_dk_dv that it serves."""
+    """Launches of a chain in which this kernel runs before a kernel of dq_dk_dv."""
     return through(key, [one for one in keys if one.family == shared.DQ_DK_DV and serves(key, one)])
 
 
@@ -66,7 +66,7 @@ FAMILY = Family(
     name=NAME,
     library=shared.DQ_DK_DV,
     serves=serves,
-    words=words,
+    substitutions=substitutions,
     instance="bwd_dot_do_o_instance.hip.j2",
     unit="bwd_unit.hip.j2",
     symbol=symbol,

@@ -1,4 +1,4 @@
-"""bwd_dq_dk_dv: the gradients of attention. Its keys in C++ words; the dispatch and the library of all three shared.
+"""bwd_dq_dk_dv: the gradients of attention. Its keys as C++; the dispatch and library of all three stages.
 
 The order of template arguments is CK's own (fmha_bwd_dq_dk_dv_traits_ in fmha_bwd.hpp).
 """
@@ -16,7 +16,7 @@ from ckpm.kernels.families.backward import convert_dq, dot_do_o
 from ckpm.kernels.families.backward import words as shared
 from ckpm.kernels.families.backward.problems import gradient_scenarios, not_laid_out
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, Family, Host, Scenario, Values
-from ckpm.kernels.families.fwd_dispatch import by_device, nested
+from ckpm.kernels.families.fwd_dispatch import by_device, nest
 from ckpm.kernels.families.spellings import spellings
 from ckpm.kernels.families.template_engine import environment
 from ckpm.kernels.families.words import Features, arch_tag, flag
@@ -30,7 +30,7 @@ _BIAS = {"no": 0, "bias": 1, "alibi": 2}  # CK's BlockAttentionBiasEnum
 Chain = tuple[str, str, str]  # the traits of the three stages; the last is void if dQ needs no conversion
 
 
-def words(key: Key, features: Features, space: str) -> dict[str, str]:
+def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
     known, tile = spellings(), key.tile
     lengths = (tile.bm0, tile.bn0, tile.bk0, tile.bk1, tile.bk2, tile.bk3, tile.bk4, tile.bhdq, tile.bhdv)
     return {
@@ -55,7 +55,7 @@ def words(key: Key, features: Features, space: str) -> dict[str, str]:
 
 
 def trait(key: Key) -> str:
-    """The type by which dispatch and instance find each other, besides the arch tag."""
+    """The C++ type that connects dispatch and instance, besides the arch tag."""
     known = spellings()
     return (
         f"fmha_bwd_dq_dk_dv_traits_<{shared.trait_start(key)}, {known['mask'][key.mask_impl][key.mask]['type']}, "
@@ -65,10 +65,10 @@ def trait(key: Key) -> str:
 
 
 def conditions(key: Key, spad: bool) -> tuple[str, ...]:
-    """What a request must meet for a kernel, beyond device, dtype and head dims.
+    """The conditions of a request for a kernel besides device, dtype and head dims.
 
-    ``spad`` is that the stages beside it pad rows of Q; without it they take whole blocks alone. Source: scheck,
-    dcheck, dvcheck, max_seq_q_cond and extra_cond of FmhaBwdApiTrait in codegen/ops/fmha_bwd.py.
+    With ``spad`` the stages beside it pad rows of Q; without it they take only whole blocks. Source: scheck, dcheck,
+    dvcheck, max_seq_q_cond and extra_cond of FmhaBwdApiTrait in codegen/ops/fmha_bwd.py.
     """
     known = spellings()
     own = (
@@ -90,7 +90,7 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
     """The host dispatch over keys of the three stages, each in upstream's order of emission for each arch trait.
 
     Raises:
-        UsageError: a kernel without stages that serve it.
+        UsageError: a kernel has no stages that serve it.
     """
     ordered = by_device(keys)
     arms = []
@@ -99,15 +99,15 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
         if chain := chains.of(key, spad):
             arms.append((key, (*chain, arch_tag(key.arch_trait), " && ".join(conditions(key, spad)))))
     names = [key.name for key in ordered]
-    return environment().get_template("bwd_dispatch.hip.j2").render(archs=nested(arms), names=names)
+    return environment().get_template("bwd_dispatch.hip.j2").render(archs=nest(arms), names=names)
 
 
 class _Chains:
-    """The stages that stand beside each kernel. Raises UsageError: one has none."""
+    """The stages beside each kernel. Raises UsageError if a kernel has none."""
 
     def __init__(self, keys: Sequence[Key]) -> None:
-        self.first = {dot_do_o.place(key): key for key in keys if key.family == dot_do_o.NAME}
-        self.last = {convert_dq.place(key): key for key in keys if key.family == convert_dq.NAME}
+        self.first = {dot_do_o.chain_key(key): key for key in keys if key.family == dot_do_o.NAME}
+        self.last = {convert_dq.chain_key(key): key for key in keys if key.family == convert_dq.NAME}
         for key in keys:
             if key.family == NAME and not any(self.of(key, spad) for spad in shared.spads(key)):
                 raise UsageError(
@@ -116,17 +116,17 @@ class _Chains:
                 )
 
     def of(self, key: Key, spad: bool) -> Chain | None:
-        """None if a stage isn't selected."""
-        first = self.first.get(dot_do_o.place_of(key, spad))
-        place = convert_dq.place_of(key, spad)
-        last = None if place is None else self.last.get(place)
-        if first is None or (place is not None and last is None):
+        """Return the stages of a kernel, None if a stage isn't selected."""
+        first = self.first.get(dot_do_o.chain_key_of(key, spad))
+        chain = convert_dq.chain_key_of(key, spad)
+        last = None if chain is None else self.last.get(chain)
+        if first is None or (chain is not None and last is None):
             return None
         return dot_do_o.trait(first), trait(key), "void" if last is None else convert_dq.trait(last)
 
 
 def _in_order(keys: Sequence[Key]) -> Iterator[tuple[Key, bool]]:
-    """Kernels as dispatch tries them: tiles for short seqlen_q first; of each feature set whole blocks, then padded."""
+    """Sort kernels as dispatch tries them: tiles for short seqlen_q, each feature set in whole blocks, then padded."""
     by_head_dim: dict[tuple[object, ...], list[Key]] = {}
     for key in keys:
         by_head_dim.setdefault((key.arch_trait, key.dtype, key.hdim_q), []).append(key)
@@ -138,7 +138,7 @@ def _in_order(keys: Sequence[Key]) -> Iterator[tuple[Key, bool]]:
 
 
 def _features(key: Key) -> tuple[object, ...]:
-    """What the loop over padded rows is inside of in upstream's codegen."""
+    """The axes of the loops around the loop over padded rows in upstream's codegen."""
     return (
         *(key.arch_trait, key.dtype, key.trload, key.hdim_q, key.tile.word, key.mode, key.mask_impl, key.mask),
         *(key.bias, key.dbias, key.dropout_impl),
@@ -152,7 +152,7 @@ def harness_text(dialect: str, features: Features) -> str:
 
 
 def symbol(values: Values) -> re.Pattern[str]:
-    """What a kernel's symbol contains, in order. Element types come first, the same for all kernels of a unit."""
+    """The pattern of a kernel's symbol. Element types come first, the same for all kernels of a unit."""
     tile, boolean = values["tile"], symbol_words.boolean
     lengths = (tile.bm0, tile.bn0, tile.bk0, tile.bk1, tile.bk2, tile.bk3, tile.bk4, tile.bhdq, tile.bhdv)
     block = "".join(f"Li{length}E" for length in lengths)
@@ -167,13 +167,13 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 
 def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
-    """With each of the key's masks."""
+    """Launches with each of the key's masks."""
     return gradient_scenarios(key)
 
 
 FAMILY = Family(
     name=NAME,
-    words=words,
+    substitutions=substitutions,
     instance="bwd_dq_dk_dv_instance.hip.j2",
     unit="bwd_unit.hip.j2",
     symbol=symbol,
@@ -190,7 +190,7 @@ FAMILY = Family(
         api="fmha_bwd",
         headers=(INCLUDE, INCLUDE_BWD),
         several=True,
-        may_lack=frozenset((convert_dq.NAME,)),  # behind tiles for few queries
+        may_lack=frozenset((convert_dq.NAME,)),  # after tiles for few queries
         compiled_hdims=frozenset((32, 64)),
         # each wave stores the same rows of LSE and D to the same places in LDS (Duplicate dimension of
         # MakeLSEDDramTileDistribution in block_fmha_bwd_pipeline_default_policy.hpp)

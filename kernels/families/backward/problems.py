@@ -1,7 +1,7 @@
-"""From a backward kernel's key to small launches that dispatch should send to it.
+"""Small launches that dispatch should send to a backward kernel, made from its key.
 
 Each launch is a whole chain. A kernel of dq_dk_dv is reached by lengths and head dims that it pads, or that are short
-enough for its tile; one of the stages beside it through a kernel that it serves, with rows of Q in whole blocks or not.
+enough for its tile. A kernel of another stage is reached through a kernel of dq_dk_dv that it serves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SHORT_K = 256  # keys up to which some tiles of gfx950 are taken
 
 
 def not_laid_out(key: Key) -> str | None:
-    """What the kernel needs that nothing here gives it; None if it can be run."""
+    """Return what the kernel needs that no launch here provides; None if it can run."""
     if key.dtype not in ("fp16", "bf16"):
         return f"tolerances of {key.dtype}"
     if (key.mask, key.bias) == ("generic", "alibi"):
@@ -31,7 +31,7 @@ def not_laid_out(key: Key) -> str | None:
 
 
 def gradient_scenarios(key: Key) -> tuple[Scenario, ...]:
-    """One for each mask of a kernel of dq_dk_dv."""
+    """One scenario for each mask of a kernel of dq_dk_dv."""
     return tuple(
         Scenario(label=label, candidates=tuple(itertools.islice(_candidates(key, mask, (True, False)), MOST)))
         for label, mask in MASKS[key.mask].items()
@@ -39,7 +39,7 @@ def gradient_scenarios(key: Key) -> tuple[Scenario, ...]:
 
 
 def through(key: Key, served: Sequence[Key]) -> tuple[Scenario, ...]:
-    """Through the first kernels of dq_dk_dv that the one of ``key`` serves; none if it serves none."""
+    """Scenarios of the first kernels of dq_dk_dv that the kernel of ``key`` serves."""
     spad, *_ = pad_flags(key.pad)
     runnable = [one for one in served if spad in spads(one) and not not_laid_out(one)]
     some = [one for one in runnable if one.mask == "no"] or runnable
@@ -63,18 +63,18 @@ def _queries(key: Key, spad: bool) -> int:
 
 
 def _keys(key: Key) -> tuple[int, ...]:
-    """More than a tile, not whole; then more than what the tiles for few keys take."""
+    """Numbers of keys: more than a tile, not whole; then more than the tiles for few keys take."""
     few = min(key.tile.bn0 + 37, _SHORT_K)
     return (few, _SHORT_K + 21) if few < _SHORT_K else (_SHORT_K + 21,)
 
 
 def _head_dims(key: Key) -> tuple[tuple[int, int], ...]:
-    """As small as the kernel's padding allows, then as its tile."""
+    """Head dims: the smallest that the kernel's padding allows, then the tile's."""
     return ((_smaller(key.hdim_q, key.dpad), _smaller(key.hdim_v, key.dvpad)),)
 
 
 def _smaller(hdim: int, pad: int | None) -> int:
-    """By one vector where that is what the kernel pads, by less where it takes any."""
+    """A head dim smaller by one vector if the kernel pads vectors, by less if it takes any length."""
     return hdim - 3 if pad == _ANY else hdim - (pad or 0)
 
 

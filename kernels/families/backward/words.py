@@ -1,7 +1,7 @@
-"""What the three backward families have in common: their place in a chain, their types, where they are compiled.
+"""Parts that the three backward families share: their chain, their types, their preprocessor conditions.
 
 A backward pass is dot_do_o (D, the sums of dO * O), dq_dk_dv (the gradients), and convert_dq (dQ from its float32
-accumulator), in this order. A kernel of the second leads to the others: they must be of its head dim, data type and
+accumulator), in this order. A kernel of dq_dk_dv determines the other two: they must have its head dim, data type and
 mode, and pad what it pads. Source: FmhaBwdApiTrait of codegen/ops/fmha_bwd.py.
 """
 
@@ -18,13 +18,13 @@ CONVERT_DQ = "bwd_convert_dq"
 
 
 def element(key: Key) -> str:
-    """The type that names a key's data types."""
+    """The C++ type that names a key's data types."""
     word: str = spellings()["bwd_dtype"][key.dtype]
     return word
 
 
 def common(key: Key, space: str, trait: str) -> dict[str, str]:
-    """The words of any instance; ``space`` is the namespace of its aliases."""
+    """Substitutions of any instance; ``space`` is the namespace of its aliases."""
     own = "defined(__gfx9__) && !defined(__gfx950__)" if key.arch_trait == "gfx9" else guard(key)
     return {
         "space": space,
@@ -40,23 +40,23 @@ def common(key: Key, space: str, trait: str) -> dict[str, str]:
 
 
 def occupancy(tile: Tile) -> int:
-    """Blocks per CU; the names of the first and the last stage always say 2, which is no part of their tile."""
+    """Blocks per CU. The names of the first and the last stage always contain 2, which is not part of their tile."""
     return tile.occupancy if tile.bhdq else 2
 
 
 def trait_start(key: Key) -> str:
-    """What all traits of these families begin with."""
+    """The first template arguments of all traits of these families."""
     return f"{key.hdim_q}, {element(key)}, {flag(key.mode == 'group')}"
 
 
-def place(key: Key) -> tuple[object, ...]:
-    """What the kernels of a chain have in common besides what they pad."""
+def chain_key(key: Key) -> tuple[object, ...]:
+    """The axes on which all kernels of a chain agree, besides padding."""
     return key.arch_trait, key.dtype, key.hdim_q, key.mode
 
 
 def spads(key: Key) -> tuple[bool, ...]:
-    """Whether the stages beside a kernel of dq_dk_dv may pad rows of Q, in the order of dispatch.
+    """The possible row paddings of the stages beside a kernel of dq_dk_dv, in the order of dispatch.
 
-    Those for whole blocks are tried first, and left out where a launch has none.
+    Stages for whole blocks come first. They are left out where no launch has whole blocks.
     """
     return (True,) if key.mode == "group" or 0 < key.tile.max_seq_q < ROWS else (False, True)

@@ -6,9 +6,9 @@ import pytest
 
 from ckpm.base.errors import CppTextError
 from ckpm.kernels.parity.bindings import Binding, differences
-from ckpm.kernels.parity.conditions import Condition, parse_condition
+from ckpm.kernels.parity.conditions import Condition, condition_text, parse_condition
 from ckpm.kernels.parity.cpp_constants import decided
-from ckpm.kernels.parity.cpp_tokens import condition_text, tokenize
+from ckpm.kernels.parity.cpp_tokens import tokenize
 from ckpm.kernels.parity.launches import launches
 from tests.unit.kernels.damaged_text import check_every_damage
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ckpm.base.errors import CppTextError
 from ckpm.kernels.parity.c_arithmetic import Formula, Number, evaluate, make
-from ckpm.kernels.parity.conditions import TRUE, conjuncts, parse_condition
-from ckpm.kernels.parity.cpp_tokens import condition_text, tokenize
+from ckpm.kernels.parity.conditions import TRUE, condition_text, conjuncts, parse_condition
+from ckpm.kernels.parity.cpp_tokens import tokenize
 from ckpm.kernels.parity.dispatch_text import compare, parse
 from tests.unit.kernels.damaged_text import check_every_damage
 

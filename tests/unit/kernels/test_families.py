@@ -58,7 +58,7 @@ def toy_harness(written_in: str, features: Features) -> str:
 
 TOY = Family(
     name="toy",
-    words=toy_words,
+    substitutions=toy_words,
     instance="toy_instance.hip.j2",
     unit="toy_unit.hip.j2",
     choices=lambda key, features: {"loud": key.mask == "causal"},

@@ -39,12 +39,12 @@ def test_what_else_a_kernel_was_compiled_to_is_read_as_it_was_written(tmp_path: 
     stored = manifests.document({NAMES[0]: {"others": {"gfx950": [figures]}}, NAMES[1]: {}})
     (tmp_path / "manifest.json").write_text(json.dumps(stored))
     manifest = Manifest.read(tmp_path / "manifest.json")
-    assert [(one.symbol, one.vgpr) for one in manifest.kernels[NAMES[0]].compiled("gfx950")] == [
+    assert [(one.symbol, one.vgpr) for one in manifest.kernels[NAMES[0]].resources_on("gfx950")] == [
         ("k", 200),
         ("wide", 180),
     ]
-    assert [one.symbol for one in manifest.kernels[NAMES[1]].compiled("gfx950")] == ["k"]
-    assert manifest.kernels[NAMES[0]].compiled("gfx942") == ()
+    assert [one.symbol for one in manifest.kernels[NAMES[1]].resources_on("gfx950")] == ["k"]
+    assert manifest.kernels[NAMES[0]].resources_on("gfx942") == ()
     manifest.write(tmp_path / "again.json")
     assert json.loads((tmp_path / "again.json").read_text()) == stored
 
@@ -72,7 +72,7 @@ def test_its_keys_are_those_that_were_selected() -> None:
     ("damage", "message"),
     [
         (lambda d: d.pop("upstream"), "upstream: is missing, expected text"),
-        (lambda d: d.update(unit_size=-1), "unit_size: is -1, which is no count"),
+        (lambda d: d.update(unit_size=-1), "unit_size: must not be negative, is -1"),
         (lambda d: d.update(unit_size=True), "unit_size: is 'True', expected a whole number"),
         (lambda d: d.update(artifacts={"libckpm.so": 3}), "artifacts.libckpm.so: is '3', expected text"),
         (lambda d: d.update(mask_impl="simple"), "mask_impl: 'simple' is none of simplified, generic"),

@@ -28,13 +28,13 @@ from ckpm.matrix import selection as selections
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.keys import Key
 from ckpm.matrix.selection import Selection, parse_shard, profiles, select_some, shard_of, take_shard, tiers
-from tests.unit.enumerated import selected
+from tests.unit.enumerated import select_keys
 
 GFX950 = ("gfx950",)
 
 
 def chosen(name: str = "ck-2025-11", **fields: Any) -> list[Key]:
-    return selected(name, Selection(**{"archs": GFX950, **fields}))
+    return select_keys(name, Selection(**{"archs": GFX950, **fields}))
 
 
 @functools.cache

@@ -116,7 +116,7 @@ def test_a_launch_that_fails_stops_the_gate() -> None:
 
 
 def test_a_timer_that_does_not_run_stops_the_gate() -> None:
-    with pytest.raises(GateError, match=r"candidate\[0\]: 0.0 is no time"):
+    with pytest.raises(GateError, match=r"candidate\[0\]: 0.0 is not a time"):
         compare(device(), side(1.0), side(0.0), [ONE], SETTINGS)
 
 

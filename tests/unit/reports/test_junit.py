@@ -40,7 +40,7 @@ FULL = Case(
 )  # fmt: skip
 
 
-def stored() -> dict[str, Any]:
+def stored_case() -> dict[str, Any]:
     """The first case of RESULTS as JSON."""
     return {"suite": "a", "classname": "a.gfx950", "name": "one", "outcome": "passed", "seconds": 1.5}
 
@@ -108,20 +108,23 @@ def test_json_round_trip(tmp_path: Path) -> None:
         ({"facts": {"device": 3}}, "facts.device: is '3', expected text"),
         ({"cases": [3]}, "cases[0]: is '3', expected an object"),
         ({"cases": [{"suite": "s"}]}, "cases[0].classname: is missing, expected text"),
-        ({"cases": [{**stored(), "outcome": "odd"}]}, "cases[0].outcome: 'odd' is none of passed, failed"),
-        ({"cases": [{**stored(), "more": 1}]}, "cases[0].more: no such field"),
-        ({"cases": [{**stored(), "seconds": "x"}]}, "cases[0].seconds: is 'x', expected a finite number"),
-        ({"cases": [{**stored(), "fault": {"kind": "memory"}}]}, "cases[0].fault.message: is missing, expected text"),
+        ({"cases": [{**stored_case(), "outcome": "odd"}]}, "cases[0].outcome: 'odd' is none of passed, failed"),
+        ({"cases": [{**stored_case(), "more": 1}]}, "cases[0].more: no such field"),
+        ({"cases": [{**stored_case(), "seconds": "x"}]}, "cases[0].seconds: is 'x', expected a finite number"),
         (
-            {"cases": [{**stored(), "fault": {"kind": "memory", "message": "m", "nearest": {"id": 1}}}]},
+            {"cases": [{**stored_case(), "fault": {"kind": "memory"}}]},
+            "cases[0].fault.message: is missing, expected text",
+        ),
+        (
+            {"cases": [{**stored_case(), "fault": {"kind": "memory", "message": "m", "nearest": {"id": 1}}}]},
             "cases[0].fault.nearest.base: is missing, expected a whole number",
         ),
-        ({"cases": [{**stored(), "ledger": {"name": "x", "place": "y"}}]}, "cases[0].ledger.reason: is missing"),
+        ({"cases": [{**stored_case(), "ledger": {"name": "x", "place": "y"}}]}, "cases[0].ledger.reason: is missing"),
     ],
 )
 def test_malformed_results_name_the_field(tmp_path: Path, change: dict[str, object], message: str) -> None:
     file = tmp_path / "results.json"
-    file.write_text(json.dumps({"format": 2, "cases": [stored()]} | change))
+    file.write_text(json.dumps({"format": 2, "cases": [stored_case()]} | change))
     with pytest.raises(RecordError) as caught:
         Results.read(file)
     assert message in str(caught.value)

@@ -288,6 +288,24 @@ def test_times_of_the_emulator_are_no_measurements(tmp_path: Path) -> None:
         assert measured_seconds(found, found.libraries[0], "gfx950") == pytest.approx(seconds)
 
 
+def test_model_shows_measured_beside_modelled_time(tmp_path: Path) -> None:
+    """16 workgroups of 4 waves, a wave for each SIMD, on 256 compute units: one round of 240,000 / 64 = 3750 cycles of
+    MFMA in each wave, and nothing else; 1.5625 us at 2400 MHz. 1 MB at 8 TB/s takes 0.125 us."""
+    folder, place = write(tmp_path), tmp_path / "gfx950" / "aiter"
+    Gate.of([SLOWER], {"arch": "gfx950", "gpu": "AMD Instinct MI355X"}).write(place / "gate.json")
+    counts = {
+        **dict.fromkeys(METRICS, 0), "workgroups": 16, "waves": 64, "mfma_flops": 1_000_000, "mfma_cycles": 240_000,
+    }  # fmt: skip
+    one = Measured(
+        problem=PROBLEM, kernel=KERNEL, dtype="bf16", occupancy_waves=2, compulsory_bytes=1_000_000, counters=counts
+    )
+    facts = {name: str(manifest()[name]) for name in LIBRARY_FACTS} | {"arch": "gfx950", "tier": "smoke"}
+    Measurements(provenance=facts, problems=(one,)).write(place / "counters.json")
+    (table,) = (table for table in tables(inputs(folder)) if table.id == "model")
+    (row,) = (dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows)
+    assert (row["modelled us"], row["measured us"]) == (1.5625, 5.0)
+
+
 def test_counts_of_the_emulated_gate_are_shown_if_they_are_of_this_build(tmp_path: Path) -> None:
     folder = write(tmp_path)
     place = folder / "gfx950" / "aiter"

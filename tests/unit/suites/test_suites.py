@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from junitparser import JUnitXml
 
+from ckpm.attention.timing.measure import performance_problems
 from ckpm.base.errors import UnknownSuiteError
 from ckpm.base.results import CaseFault, Results
-from ckpm.bench.measure import performance_problems
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES

@@ -32,7 +32,7 @@ from ckpm.matrix.problems.tables import read
 
 TABLE = TABLES / "performance.yaml"
 EVERY = "*"  # kernel names: dispatch chooses
-_GPU_PAGE = 4096  # what a GPU maps at once: a read past a buffer's end but inside its page is no fault there
+_GPU_PAGE = 4096  # bytes that a GPU maps at once: a read past a buffer's end but inside its page does not fault
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -65,11 +65,11 @@ def on_library(args: argparse.Namespace, write: Callable[[Path, str], int]) -> i
     demand_place(args.output)
     if args.library is None:
         return write(library, arch)
-    return run_apart(lambda: write(library, arch), library)  # what its bytes are, nobody has checked
+    return run_apart(lambda: write(library, arch), library)  # its bytes are not checked
 
 
 def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
-    """Measure, write the file and say so. Raises as :func:`measure`; DiskFullError, OutputError."""
+    """Measure, write the file and print a summary. Raises as :func:`measure`; DiskFullError, OutputError."""
     measurements = measure(library, arch, args.tier, foreign=args.library is not None, kernel=args.kernel)
     measurements.write(args.output)
     for name, why in measurements.left_out.items():
@@ -87,7 +87,7 @@ def performance_problems(tier: str) -> tuple[SuiteCase, ...]:
 
 
 def compulsory_bytes(problem: SuiteCase) -> int:
-    """Bytes of Q, K, V and O, each once: what has to cross the memory's pins whatever is cached."""
+    """Bytes of Q, K, V and O, each once: they cross the memory's pins whatever is cached."""
     p = problem
     queries, keys = sum(p.seqlens_q) * p.nhead_q, sum(p.seqlens_k) * p.nhead_k
     inputs = (queries * p.hdim_q + keys * (p.hdim_q + p.hdim_v)) * p.element_bytes
@@ -95,14 +95,14 @@ def compulsory_bytes(problem: SuiteCase) -> int:
 
 
 def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kernel: str = EVERY) -> Measurements:
-    """Run every problem of the tier that the library serves; a ``foreign`` library's bytes needn't fit its manifest.
+    """Run every problem of the tier that the library serves. A ``foreign`` library needn't fit its manifest.
 
-    With a ``kernel`` glob the first kernel of such a name that serves a problem is named at launch, so that kernels of
-    which dispatch takes one (of two load modes, say) can be measured on the same problem.
+    With a ``kernel`` glob, the first kernel of such a name that serves a problem is launched by name. So two kernels of
+    which dispatch takes one, of two load modes say, can be measured on the same problem.
 
     Raises:
-        LibraryMismatchError: they don't fit and it isn't.
-        MeasureError: there is no library or manifest, none of the problems can be run, or one faults or is refused.
+        LibraryMismatchError: the bytes don't fit, and the library is not foreign.
+        MeasureError: library or manifest is missing, no problem can be run, or one faults or is refused.
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
     from ckpm.attention.launch.device import choose  # only here: other commands do without NumPy and the emulator
@@ -118,7 +118,7 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
             left_out[problem.name] = why
             continue
         named = measured(keys, problem) if kernel == EVERY else serving(keys, problem)[0].name
-        figures = _launched(device, loaded, problem, named, manifest, missing_load(keys, problem))
+        figures = _count_launch(device, loaded, problem, named, manifest, missing_load(keys, problem))
         if isinstance(figures, str):
             left_out[problem.name] = figures
             continue
@@ -130,14 +130,16 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
     return Measurements(provenance=provenance, problems=tuple(counted), left_out=left_out)
 
 
-def _launched(
+def _count_launch(
     device: Any, loaded: Any, problem: SuiteCase, named: str | None, manifest: Manifest, lacks: str | None
 ) -> Measured | str:
-    """What was counted, or why nothing was: a known defect of the upstream (matrix/ledger.yaml), or a refusal by a
-    library that ``lacks`` the kernels of a load mode that dispatch may ask for.
+    """Count one launch, or return the reason why not.
+
+    Reasons are a known defect of the upstream (matrix/ledger.yaml), and a refusal by a library that ``lacks`` the
+    kernels of a load mode that dispatch may ask for.
 
     Raises:
-        MeasureError: it faults or is refused, or runs in spite of the ledger.
+        MeasureError: it faults, is refused, or runs although the ledger lists it.
         LedgerError: the ledger's entry has expired.
     """
     from ckpm.attention.launch.buffers import prepare
@@ -164,7 +166,7 @@ def _launched(
         raise MeasureError(f"{problem.name}: the launch failed: {why}. See nox -s test-batch-prefill.")
     kernel = outcome.launch.kernel or named or ""
     if kernel not in manifest.kernels or device.arch not in manifest.kernels[kernel].archs:
-        raise MeasureError(f"{problem.name}: ran on '{kernel}', of which the manifest knows nothing. Build it anew.")
+        raise MeasureError(f"{problem.name}: ran on '{kernel}', which the manifest does not list. Build it again.")
     return Measured(
         problem=problem.name,
         kernel=kernel,
@@ -176,7 +178,10 @@ def _launched(
 
 
 def manifest_of(library: Path, arch: str) -> Manifest:
-    """The manifest beside a library. Raises MeasureError: one of the two is missing, or it isn't built for the arch."""
+    """The manifest beside a library.
+
+    Raises MeasureError: a file is missing, or the library is not built for the arch.
+    """
     file = library.with_name(MANIFEST)
     for one in (library, file):
         if not one.is_file():
@@ -191,10 +196,10 @@ def manifest_of(library: Path, arch: str) -> Manifest:
 
 
 def identity_facts(library: Path, manifest: Manifest, *, foreign: bool) -> dict[str, str]:
-    """What the library's file is: its sha256, and the manifest's if that is another.
+    """The sha256 of the library's file, and the sha256 in the manifest if it differs.
 
     Raises:
-        LibraryMismatchError: it is another, and ``foreign`` doesn't allow that.
+        LibraryMismatchError: they differ, and the library is not ``foreign``.
         LibraryError: it is larger than any library.
     """
     digest = library_digest(library) if foreign else check_library(library, manifest)
@@ -203,7 +208,7 @@ def identity_facts(library: Path, manifest: Manifest, *, foreign: bool) -> dict[
 
 
 def keys_of(manifest: Manifest, names: Sequence[str], library: Path) -> tuple[Key, ...]:
-    """Keys of the library's kernels in dispatch order. Raises MeasureError: its manifest is another library's."""
+    """Keys of the library's kernels in dispatch order. Raises MeasureError: the manifest is of another library."""
     if set(manifest.kernels) != set(names):
-        raise MeasureError(f"{library}: its manifest lists other kernels than it holds. Build it anew.")
+        raise MeasureError(f"{library}: its manifest lists other kernels than it contains. Build it again.")
     return manifest.keys(names)

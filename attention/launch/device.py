@@ -152,7 +152,7 @@ class EmulatedDevice(Device):
     @contextlib.contextmanager
     def placed(self, placement: str, at: int = 0) -> Iterator[None]:
         try:
-            with self._device.placed(placement, at):
+            with self._device.place_allocations(placement, at):
                 yield
         except emulated.DeviceFaultError:
             raise
@@ -192,7 +192,7 @@ class EmulatedDevice(Device):
 
     def recording(self) -> Mapping[str, Any] | None:
         """The workgroup that the emulator's option ``record`` asked for; None if none was."""
-        return self._device.recording()
+        return self._device.recorded_workgroup()
 
     def forget_recording(self) -> None:
         self._device.forget_recording()

@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, Command] = {
     "validate": Command("check a configuration or a kernel", "ckpm.matrix.cli:add_validate_options"),
     "problems": Command("list a suite's problems, or the shapes to test", "ckpm.matrix.cli:add_problems_options"),
     "match": Command("list which kernels serve which shapes", "ckpm.matrix.cli:add_match_options"),
-    "plan": Command("list what a change can touch, and what to run for it", "ckpm.matrix.cli:add_plan_options"),
+    "plan": Command("list what a change can touch, and what to run for it", "ckpm.kernels.changes.plan:add_options"),
     "parity": Command("compare the matrix with the upstreams' codegen", "ckpm.kernels.parity.command:add_options"),
     "doctor": Command(
         "check this machine: toolchains, upstreams, device, cache", "ckpm.kernels.library.doctor:add_options"

@@ -67,13 +67,6 @@ def add_match_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=lambda args: _emit(commands.match(args)))
 
 
-def add_plan_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.matrix.changes import command
-
-    command.add_plan_options(parser)
-    parser.set_defaults(run=lambda args: _emit(command.plan_text(args)))
-
-
 def add_problems_options(parser: argparse.ArgumentParser) -> None:
     from ckpm.matrix.problems.case import SUITES, TIERS
 

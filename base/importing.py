@@ -1,0 +1,33 @@
+"""Ctrl-C while a program is still importing what it consists of: a line and an exit code, as later; no traceback.
+
+Imported first, so it imports next to nothing itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+
+_INTERRUPTED = 130  # as base/entry.py
+
+
+class Importing:
+    """Inside, SIGINT ends the process at once: nothing is begun yet that would have to be finished.
+
+    An ignored signal, as of a program in the background, stays ignored. Main thread only.
+    """
+
+    def __enter__(self) -> None:
+        self._heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._heeded:
+            signal.signal(signal.SIGINT, _end)
+
+    def __exit__(self, *_: object) -> None:
+        if self._heeded:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"error: interrupted; run the same command again to go on\n")
+    os._exit(_INTERRUPTED)

@@ -1,1 +1,0 @@
-"""What a change can touch: `ckpm plan --since REV`."""

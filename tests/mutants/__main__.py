@@ -22,7 +22,7 @@ from ckpm.base.console import console, say
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import UsageError
 from ckpm.base.jobs import processors
-from ckpm.matrix.changes.history import commit_of
+from ckpm.kernels.changes.history import commit_of
 from ckpm.matrix.dialects import check_arch, check_upstream
 from ckpm.matrix.options import DEFAULT_ARCH, Parser, add_library_options
 from ckpm.matrix.problems.case import SUITES

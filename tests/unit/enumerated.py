@@ -10,7 +10,7 @@ import functools
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.keys import Key
-from ckpm.matrix.published.golden import StoredList
+from ckpm.matrix.published import StoredList
 from ckpm.matrix.selection import Selection, select
 
 

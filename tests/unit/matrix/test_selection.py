@@ -331,7 +331,7 @@ def test_a_filter_file_can_use_its_own_names_and_need_not_end_in_py(tmp_path: Pa
             "2: profiles.p: 'key.dtype ==': does not parse at column",
         ),
         ("profiles", "profiles: {p: [1]}\n", profiles, "1: profiles.p: must be text, not a list"),
-        ("profiles", "profile: {}\n", profiles, "1: top level: field 'profiles' is missing; it has profile"),
+        ("profiles", "profile: {}\n", profiles, "1: profile: unknown field"),
     ],
 )
 def test_malformed_tier_and_profile_tables(

@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 from ckpm.base.display import one_line
 from ckpm.base.errors import UsageError
 from ckpm.base.outputs import refuse_inputs_among
-from ckpm.base.program import as_called
 from ckpm.matrix.dialects import (
     Dialect,
     check_arch,
@@ -77,9 +76,6 @@ class Parser(argparse.ArgumentParser):
                     unicodedata.category(letter) in ("Cc", "Cs") and letter not in allowed for letter in str(one)
                 ):
                     self.error(f"{name}: {str(one)!r} holds a control character, or bytes that are not text")
-
-    def format_help(self) -> str:
-        return as_called(super().format_help())
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{one_line(message, _LONGEST_COMPLAINT)}. See {self.prog} --help.")
@@ -167,12 +163,12 @@ def selection_from(args: argparse.Namespace) -> tuple[Dialect, Selection]:
         Tier, profile, expressions and filter files are checked when keys are selected.
     """
     chosen = dialect_from(args)
-    families = words("--family", args.family, [DEFAULT_FAMILY])
+    families = split_words("--family", args.family, [DEFAULT_FAMILY])
     if "all" in families:
         families = tuple(chosen.families)
     filtered = args.filter or args.where or args.filter_file
     return chosen, Selection(
-        archs=tuple(check_arch(name).name for name in words("--arch", args.arch, [DEFAULT_ARCH])),
+        archs=tuple(check_arch(name).name for name in split_words("--arch", args.arch, [DEFAULT_ARCH])),
         families=tuple(chosen.family(name).name for name in families),
         receipt=check_receipt(args.receipt),
         mask_impl=args.mask,
@@ -185,7 +181,7 @@ def selection_from(args: argparse.Namespace) -> tuple[Dialect, Selection]:
     )
 
 
-def words(option: str, given: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:
+def split_words(option: str, given: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:
     """Comma-separated words of a repeatable option, each once, in the order given; ``default`` if it was left out.
 
     Raises UsageError: it was given and holds no word.

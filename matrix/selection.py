@@ -238,7 +238,7 @@ def load_filter_file(file: Path, function: str = "keep", argument: str = "key") 
     if not callable(keep):
         raise FilterFileError(f"--filter-file {file}: it defines no function {function}({argument}) -> bool.")
 
-    def checked(key: Any) -> bool:
+    def check(key: Any) -> bool:
         try:
             verdict = keep(key)
         except BaseException as error:
@@ -254,7 +254,7 @@ def load_filter_file(file: Path, function: str = "keep", argument: str = "key") 
             )
         return verdict
 
-    return checked
+    return check
 
 
 def _source(file: Path, function: str) -> bytes:

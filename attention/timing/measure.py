@@ -1,4 +1,4 @@
-"""``python -m kernels measure``: run the problems of matrix/tables/performance.yaml and store what the emulator counts.
+"""``ckpm measure``: run the problems of matrix/tables/performance.yaml and store what the emulator counts.
 
 Counts don't depend on the machine, its load or the number of threads: two runs of the same library give the same file.
 """
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.attention.launch.apart import run_apart
-from ckpm.attention.launch.c_abi import Status
 from ckpm.attention.launch.counters import LIBRARY_FACTS, Measured, Measurements, flattened
 from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import CkPrefillError, MeasureError, RecordError, UnknownTierError
 from ckpm.base.outputs import demand_place, refuse_inputs
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
+from ckpm.kernels.abi import Status
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library, library_digest
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import TABLES, check_built_arch, check_upstream
@@ -27,7 +27,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
-from ckpm.matrix.problems.problem import measured, missing, missing_load, refused_for, serving
+from ckpm.matrix.problems.problem import measured_kernel, missing_kernel, missing_load, refused_for, serving_kernels
 from ckpm.matrix.problems.tables import read
 
 TABLE = TABLES / "performance.yaml"
@@ -45,6 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--kernel", default=EVERY, metavar="GLOB", help="launch kernels of such a name instead of dispatch's"
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the JSON file to write")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -114,10 +115,10 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
     keys = [key for key in keys_of(manifest, loaded.kernels, library) if fnmatch.fnmatchcase(key.name, kernel)]
     counted, left_out = [], {}
     for problem in performance_problems(tier):
-        if why := missing(keys, problem):
+        if why := missing_kernel(keys, problem):
             left_out[problem.name] = why
             continue
-        named = measured(keys, problem) if kernel == EVERY else serving(keys, problem)[0].name
+        named = measured_kernel(keys, problem) if kernel == EVERY else serving_kernels(keys, problem)[0].name
         figures = _count_launch(device, loaded, problem, named, manifest, missing_load(keys, problem))
         if isinstance(figures, str):
             left_out[problem.name] = figures
@@ -163,7 +164,7 @@ def _count_launch(
         return refused_for(lacks)
     if not outcome.ran:
         why = outcome.fault.message if outcome.fault else outcome.launch.message
-        raise MeasureError(f"{problem.name}: the launch failed: {why}. See nox -s test-batch-prefill.")
+        raise MeasureError(f"{problem.name}: the launch failed: {why}. See ckpm test --suite batch-prefill.")
     kernel = outcome.launch.kernel or named or ""
     if kernel not in manifest.kernels or device.arch not in manifest.kernels[kernel].archs:
         raise MeasureError(f"{problem.name}: ran on '{kernel}', which the manifest does not list. Build it again.")
@@ -185,7 +186,7 @@ def manifest_of(library: Path, arch: str) -> Manifest:
     file = library.with_name(MANIFEST)
     for one in (library, file):
         if not one.is_file():
-            raise MeasureError(f"{one}: no such file. Build the library first: nox -s build-{arch}")
+            raise MeasureError(f"{one}: no such file. Build the library first: ckpm build --arch {arch}")
     try:
         manifest = Manifest.read(file)
     except RecordError as error:

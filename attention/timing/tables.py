@@ -1,4 +1,4 @@
-"""``python -m kernels timing-tables``: model V2 and V3 of our batch prefill on the problems of published tables.
+"""``ckpm timing tables``: model V2 and V3 of our batch prefill on the problems of published tables.
 
 Both are built into one library. The run includes the check of CK's own V2 and V3 on bf16 (forward.py). Of each problem,
 the workgroup of the last queries is run and replayed, because it sees most keys under a causal mask. The launch has one
@@ -22,7 +22,7 @@ from ckpm.base.errors import MeasureError
 from ckpm.base.outputs import demand_place
 from ckpm.kernels.code.toolchains import CHOICES
 from ckpm.matrix.problems.case import TIERS, SuiteCase
-from ckpm.matrix.problems.problem import missing, serving
+from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
 
 if TYPE_CHECKING:
     from ckpm.attention.timing.modelling import Modelled
@@ -94,9 +94,9 @@ def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
     from ckpm.attention.timing.modelling import Asked
 
     head = dataclasses.replace(problem, nhead_q=problem.nhead_q // problem.nhead_k, nhead_k=1, v3=version)
-    if why := missing(place.keys, head):
+    if why := missing_kernel(place.keys, head):
         raise MeasureError(f"{problem.name}: {why}")
-    key = serving(place.keys, head)[0]
+    key = serving_kernels(place.keys, head)[0]
     tiles = -(-problem.seqlens_q[0] // key.tile.bm0)
     timed = place.model(head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_k))
     if isinstance(timed, str):

@@ -1,4 +1,4 @@
-"""``python -m kernels build``: build a library, with progress, failures and a one-line result."""
+"""``ckpm build``: build a library, with progress, failures and a one-line result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ckpm.kernels.library.signature_file import discard_foreign
 from ckpm.kernels.upstream import headers
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.dialects import check_built_arch
-from ckpm.matrix.options import DEFAULT_ARCH, selection_from, words
+from ckpm.matrix.options import DEFAULT_ARCH, selection_from, split_words
 
 # Messages of compilers, zig and Python if the system refuses them a process or thread.
 _NO_PROCESS = ("Resource temporarily unavailable", "SystemResources", "ThreadQuotaExceeded", "can't start new thread")
@@ -159,7 +159,7 @@ def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None)
         example = next(record for record in records if record["kind"] == "host")
         raise CompileError(
             f"{number(len(records), 'step')} failed, with and without kernels, and this is common to them: {reason}\n"
-            f"The CK tree of {request.tree.name} in {request.tree.root} may be damaged: 'python -m kernels doctor' "
+            f"The CK tree of {request.tree.name} in {request.tree.root} may be damaged: 'ckpm doctor' "
             f"examines it.\n{failures.describe(example, request.work)}"
         )
     texts = [failures.describe(record, request.work) for record in records]
@@ -200,7 +200,7 @@ def request_from(args: argparse.Namespace, console: Console, *, work: Path, cach
     """Return the request of the options, built in ``work``. An upstream that is missing is downloaded."""
     if args.unit_size < 1 or (args.jobs is not None and args.jobs < 1):
         raise UsageError("--unit-size and --jobs must be at least 1")
-    for arch in words("--arch", args.arch, [DEFAULT_ARCH]):
+    for arch in split_words("--arch", args.arch, [DEFAULT_ARCH]):
         check_built_arch(arch)
     cache = settings.cache_folder()
     ck_root = settings.ck_root(args.ck_root, [args.upstream] if args.upstream else [])

@@ -15,7 +15,7 @@ from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.families import Family
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import in_words, lacking, needed
+from ckpm.matrix.problems.problem import in_words, lacking_field, needed_values
 from ckpm.matrix.rules import broken
 
 _FAMILY = "batch_prefill"
@@ -33,7 +33,7 @@ def not_asked(dialect: Dialect, arch: str, mask_impl: str, problems: Iterable[Su
     reasons: dict[tuple[Any, ...], str] = {}  # thousands of problems need the same
     left_out = {}
     for problem in problems:
-        needs = tuple(needed(problem).items())
+        needs = tuple(needed_values(problem).items())
         if problem.expect == "ok" and needs not in reasons:
             reasons[needs] = _reason(family, keys, problem)
         if problem.expect == "ok" and reasons[needs]:
@@ -43,7 +43,7 @@ def not_asked(dialect: Dialect, arch: str, mask_impl: str, problems: Iterable[Su
 
 def _reason(family: Family, keys: list[Key], problem: SuiteCase) -> str:
     """ "" if one of the kernels serves the problem."""
-    if (lack := lacking(keys, problem)) is None:
+    if (lack := lacking_field(keys, problem)) is None:
         return ""
     field, values, others = lack
     ruled = {

@@ -1,8 +1,8 @@
 """Find the kernels of a dialect that serve a shape, and the shapes that exercise a kernel.
 
 A kernel serves a shape if it has the head dims that dispatch chooses and exactly the requested features, and pads every
-length that its tile doesn't divide. A kernel may be named at launch, so conditions of dispatch that only choose among
-such kernels are left out: few blocks, a short seqlen_q on a small tile, unpadded before padded.
+length that its tile doesn't divide. Conditions of dispatch that only choose among such kernels are left out, because a
+kernel may be named at launch. They are few blocks, a short seqlen_q on a small tile, and unpadded before padded.
 
 Sources: the codegen's API files (fmha_fwd.py, fmha_fwd_splitkv.py, fmha_fwd_appendkv.py, fmha_pagedkv_prefill.py,
 fmha_batch_prefill.py, fmha_bwd.py): the properties scheck, skcheck, dcheck, dvcheck, max_seq_q_cond and extra_cond,

@@ -13,7 +13,7 @@ from typing import Any
 
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 
-_KN0 = 128  # keys of one step of every batch-prefill tile of V2
+STEP = 128  # keys of one step of every batch-prefill tile of V2
 _V3_HEAD_DIMS = ((128, 128), (192, 128))
 PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
 ELEMENT_BYTES: Mapping[str, int] = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8bf16": 1, "fp8fp32": 1}
@@ -49,7 +49,7 @@ class Problem:
 
     ``seqlen_q`` and ``seqlen_k`` are the longest of a batch; ``total_q`` and ``total_k`` the rows of Q and of
     contiguous K and V in group mode (0: ``batch`` times the longest). ``strides`` may be given for q, k, v, o, lse,
-    bias and randval; a tensor without them is contiguous in ``layout`` (group mode: [token, head, dim], pages:
+    bias and randval. A tensor without them is contiguous in ``layout`` (group mode: [token, head, dim], pages:
     [page, token, head, dim]).
 
     ``page_size`` 0: K and V are contiguous. ``pool_pages`` are the pages of the cache, ``table_width`` entries of a
@@ -142,6 +142,11 @@ class Problem:
         return ((self.seqlen_q, self.seqlen_k),) * self.batch
 
     @property
+    def whole_steps(self) -> bool:
+        """True if the keys of each sequence fill whole steps of a kernel."""
+        return self.seqlen_k > 0 and self.seqlen_k % STEP == 0 and not self.ragged
+
+    @property
     def head_rows(self) -> int:
         """Rows of a head in LSE, bias and random values: a sequence's in batch mode, all in group mode."""
         return self.seqlen_q if self.mode == "batch" else self.rows_q
@@ -192,7 +197,7 @@ class Problem:
         return heads, hdim, self.seqlen_q if ours else self.seqlen_k
 
 
-def needed(problem: Problem) -> dict[str, frozenset[Any]]:
+def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
     """Key field -> the values of which a kernel must have one to serve the problem. Fields left out don't matter.
 
     None stands for a field that the dialect doesn't know, which is right where the problem asks for its neutral value.
@@ -237,7 +242,7 @@ def loads(problem: Problem) -> tuple[str, ...]:
     of one token. Source: fmha_batch_prefill_select_kv_load_mode in upstream's fmha_fwd.hpp.
     """
     p = problem
-    if p.page_size >= _KN0:
+    if p.page_size >= STEP:
         return ("bload",)
     pool = p.pool_pages * max(p.page_elements("k"), p.page_elements("v")) * p.element_bytes
     return ("gload",) if pool > 2**31 - 1 else ("bload", "gload")
@@ -274,23 +279,23 @@ def launch_seqlen_k(problem: Problem) -> int:
     ragged lengths must not give one.
     """
     longest = problem.seqlen_k
-    return longest if longest % 128 or (longest and not problem.ragged) else longest + 1
+    return longest if problem.whole_steps or longest % STEP else longest + 1
 
 
 def serves(key: Key, problem: Problem) -> bool:
     """Return True if the kernel has every feature that the problem needs."""
-    return bool(serving((key,), problem))
+    return bool(serving_kernels((key,), problem))
 
 
-def serving(keys: Iterable[Key], problem: Problem) -> list[Key]:
+def serving_kernels(keys: Iterable[Key], problem: Problem) -> list[Key]:
     """The kernels that have every feature that the problem needs, in the order given."""
     left = list(keys)
-    for field, values in needed(problem).items():
-        left = _having(left, field, values, problem)
+    for field, values in needed_values(problem).items():
+        left = _keys_with(left, field, values, problem)
     return left
 
 
-def _having(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:
+def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:
     """The keys of which a field has one of the values. V3 has descriptors for pages, which reach every pool."""
     value = attrgetter(field)
     if field != "load":
@@ -298,33 +303,33 @@ def _having(keys: list[Key], field: str, values: frozenset[Any], problem: Proble
     return [key for key in keys if key.load in values or (is_v3(key.pipeline) and key.load == "bload")]
 
 
-def measured(keys: Iterable[Key], problem: Problem) -> str | None:
+def measured_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
     """The name of the kernel whose figures a served problem gives; None where dispatch chooses it.
 
     The problem names the tile. Of two load modes it is the one that the newest selectors take for pages of one token,
     wherever their pool is: 64 bits (see :func:`loads`).
     """
-    able = serving(keys, problem) if problem.tile_rows else []
+    able = serving_kernels(keys, problem) if problem.tile_rows else []
     wide = [key for key in able if key.load == "gload" and problem.page_size == 1]
     return next((key.name for key in (*wide, *able)), None)
 
 
-def missing(keys: Iterable[Key], problem: Problem) -> str | None:
+def missing_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
     """The reason why none of a library's kernels serves the problem, in one line; None if one does."""
-    if (lack := lacking(keys, problem)) is None:
+    if (lack := lacking_field(keys, problem)) is None:
         return None
     field, values, others = lack
     return f"no kernel with {field} {in_words(values)} among {len(others)} that fit otherwise"
 
 
-def lacking(keys: Iterable[Key], problem: Problem) -> tuple[str, frozenset[Any], list[Key]] | None:
+def lacking_field(keys: Iterable[Key], problem: Problem) -> tuple[str, frozenset[Any], list[Key]] | None:
     """The key field that none of the kernels has as the problem needs it, what it needs, and those that fit otherwise.
 
     None if a kernel serves the problem.
     """
     left = list(keys)
-    for field, values in needed(problem).items():
-        before, left = left, _having(left, field, values, problem)
+    for field, values in needed_values(problem).items():
+        before, left = left, _keys_with(left, field, values, problem)
         if not left:
             return field, values, before
     return None
@@ -340,7 +345,7 @@ def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
 
     A dialect without load modes misses none.
     """
-    there = {key.load for key in serving(keys, problem)}
+    there = {key.load for key in serving_kernels(keys, problem)}
     return None if None in there else next((load for load in loads(problem) if load not in there), None)
 
 

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.attention.launch.buffers import Prepared, prepare
-from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.launching import check, plan_of, uploaded
 from ckpm.attention.launch.plan import Plan
 from ckpm.attention.timing.measure import identity_facts, keys_of, manifest_of
+from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import measured, serving
+from ckpm.matrix.problems.problem import measured_kernel, serving_kernels
 from ckpm.reports.errors import GateError
 from ckpm.reports.gates.comparing import BUILT
 from ckpm.reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
@@ -39,13 +40,13 @@ class Side:
     v3: bool | None = None
 
     def serves(self, problem: SuiteCase) -> bool:
-        return bool(serving(self.keys, problem))
+        return bool(serving_kernels(self.keys, problem))
 
     def plan(self, device: Device, prepared: Prepared) -> Plan:
         """The plan of a case, of the kernel that must be named or of dispatch's; V2's with V3 turned off."""
         if self.v3 is False:
             prepared = dataclasses.replace(prepared, posed=dataclasses.replace(prepared.posed, v3="off"))
-        return plan_of(device, self.library, prepared, measured(self.keys, prepared.problem))
+        return plan_of(device, self.library, prepared, measured_kernel(self.keys, prepared.problem))
 
 
 def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[SuiteCase], settings: Settings) -> Gate:

@@ -17,7 +17,7 @@ from ckpm.matrix.explain import find_key, why
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.problems.case import SUITES, SuiteCase
-from ckpm.matrix.problems.problem import needed, serving
+from ckpm.matrix.problems.problem import needed_values, serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.published import stored_lists
 from ckpm.matrix.selection import Selection, select
@@ -164,8 +164,8 @@ def test_v3_serves_request_first_and_v2_behind_it(changes: dict[str, Any]) -> No
     full = enumerate_keys(BATCH_PREFILL, arch="gfx950")
     v3, v2 = "qr_async_trload_v3", "qr_async"
     for turned, pipelines in {"any": [v3, v2], "on": [v3], "off": [v2]}.items():
-        assert [key.pipeline for key in serving(full, fp8(v3=turned, **changes))] == pipelines
-    assert serving(smoke(), fp8(v3="on", **changes))
+        assert [key.pipeline for key in serving_kernels(full, fp8(v3=turned, **changes))] == pipelines
+    assert serving_kernels(smoke(), fp8(v3="on", **changes))
 
 
 @pytest.mark.parametrize(
@@ -180,14 +180,14 @@ def test_v3_serves_request_first_and_v2_behind_it(changes: dict[str, Any]) -> No
     ],
 )
 def test_v2_alone_serves_what_lies_just_beyond_v3(changes: dict[str, Any]) -> None:
-    able = serving(enumerate_keys(BATCH_PREFILL, arch="gfx950"), fp8(**changes))
+    able = serving_kernels(enumerate_keys(BATCH_PREFILL, arch="gfx950"), fp8(**changes))
     assert {key.pipeline for key in able} == {"qr_async"}
 
 
 def test_what_v3_does_not_pad_is_asked_of_pad() -> None:
     """No other dialect's answer depends on it: in group mode all other kernels pad head dims."""
-    assert "pad" not in needed(fp8())
-    assert needed(fp8(hdim_q=112, hdim_v=112))["pad"] == {"psskddv"}
+    assert "pad" not in needed_values(fp8())
+    assert needed_values(fp8(hdim_q=112, hdim_v=112))["pad"] == {"psskddv"}
     newest = {key.pad for key in enumerate_keys(dialect("rocm-libraries-2026").family("batch_prefill"), arch="gfx950")}
     assert newest == {"psskddv"}
 
@@ -197,8 +197,8 @@ def test_smoke_problems_served_by_v3_take_v3() -> None:
     full, few = (list(keys) for keys in (enumerate_keys(BATCH_PREFILL, arch="gfx950"), smoke()))
     v3 = [key for key in full if key.pipeline == "qr_async_trload_v3"]
     for problem in (p for suite in SUITES for p in problems(suite) if p.expect == "ok"):
-        if serving(v3, problem):
-            assert serving(few, problem)[0] in v3, problem.name
+        if serving_kernels(v3, problem):
+            assert serving_kernels(few, problem)[0] in v3, problem.name
         else:
             assert problem.v3 != "on", problem.name
 

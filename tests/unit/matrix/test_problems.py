@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import NoListOfArchError, ProblemError, TableError, UnknownSuiteError, UnknownTierError
-from ckpm.matrix.cli import main
+from ckpm.commands import main
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.case import (
@@ -26,11 +26,11 @@ from ckpm.matrix.problems.problem import (
     launch_seqlen_k,
     loads,
     mask_corner,
-    missing,
+    missing_kernel,
     missing_load,
-    needed,
+    needed_values,
     serves,
-    serving,
+    serving_kernels,
 )
 from ckpm.matrix.problems.tables import find, problems, read
 from ckpm.matrix.selection import Selection, select, select_some
@@ -165,11 +165,11 @@ def test_names_do_not_change_by_accident() -> None:
     ],
 )
 def test_needed(fields: dict[str, object], field: str, values: set[object]) -> None:
-    assert needed(make(**fields))[field] == values
+    assert needed_values(make(**fields))[field] == values
 
 
 def test_needed_leaves_pad_and_tile_open() -> None:
-    assert not {"pad", "tile.bm0"} & set(needed(make()))
+    assert not {"pad", "tile.bm0"} & set(needed_values(make()))
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,17 @@ def test_load_mode_that_library_lacks_is_named() -> None:
 
 def test_library_serves_what_it_holds_and_says_what_it_lacks() -> None:
     keys = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), receipt=200, tier="smoke"))
-    assert missing(keys, make(mask="bottom_right", window_right=0)) is None
-    assert missing(keys, make(page_size=16)) == f"no kernel with page_size 16 among {_plain(keys)} that fit otherwise"
-    assert missing(keys, make(mask="bottom_right", logits_soft_cap=9.0)) is not None
+    assert missing_kernel(keys, make(mask="bottom_right", window_right=0)) is None
+    assert (
+        missing_kernel(keys, make(page_size=16))
+        == f"no kernel with page_size 16 among {_plain(keys)} that fit otherwise"
+    )
+    assert missing_kernel(keys, make(mask="bottom_right", logits_soft_cap=9.0)) is not None
     capped = make(mask="bottom_right", logits_soft_cap=9.0, lse=True)
     served = [key for key in keys if serves(key, capped)]
     assert served
     assert {(key.logits, key.lse, key.mask, key.dtype) for key in served} == {(True, True, "mask", "bf16")}
-    assert missing([], make()) == "no kernel with dtype bf16 among 0 that fit otherwise"
+    assert missing_kernel([], make()) == "no kernel with dtype bf16 among 0 that fit otherwise"
 
 
 def _plain(keys: Sequence[object]) -> int:
@@ -220,7 +223,7 @@ def test_full_dialects_serve_every_case_of_their_features(name: str) -> None:
     family = dialect(name).family("batch_prefill")
     keys = enumerate_keys(family, arch="gfx950")
     for problem in (p for suite in SUITES for p in problems(suite) if p.expect == "ok"):
-        reason = missing(keys, problem)
+        reason = missing_kernel(keys, problem)
         newer = problem.page_size > 1 or problem.sink_size or problem.sink_logits or problem.dtype == "fp8bf16"
         newer = newer or problem.hdim_q > 128 or problem.kv_table == "vllm"
         if problem.page_size in (64, 128, 2048) or problem.v3 == "on":  # of ckpm-extended, or prefill-v3, alone
@@ -248,12 +251,12 @@ def test_smoke_kernels_and_problems_cover_each_other(name: str, masks: str, arch
     launched = set()
     for problem in (p for suite in ("batch-prefill", "large-kv", "page-fault") for p in problems(suite)):
         assert problem.batch * problem.nhead_q * -(-max(problem.seqlens_q) // 128) < 0.8 * 80 or problem.tile_rows
-        able = serving(keys, problem)
+        able = serving_kernels(keys, problem)
         assert not able or missing_load(keys, problem) is None, problem.name
         first = {key.load: key.name for key in reversed(able)}
         launched |= set(first.values())
         if "v3_off" in problem.checks:
-            off = serving(keys, dataclasses.replace(problem, v3="off"))
+            off = serving_kernels(keys, dataclasses.replace(problem, v3="off"))
             launched |= {key.name for key in off[:1] if able}
     assert {key.name for key in keys} == launched
 

@@ -16,7 +16,14 @@ from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.asked import not_asked
 from ckpm.matrix.problems.case import SUITES, SuiteCase
-from ckpm.matrix.problems.problem import loads, measured, missing, missing_load, needed, serving
+from ckpm.matrix.problems.problem import (
+    loads,
+    measured_kernel,
+    missing_kernel,
+    missing_load,
+    needed_values,
+    serving_kernels,
+)
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select_some, tiers
 from ckpm.matrix.where import compile_where
@@ -40,7 +47,7 @@ def tested_problems() -> tuple[SuiteCase, ...]:
 def unserved_problems(keys: Sequence[Key]) -> Iterator[str]:
     """The problems for which a library of these kernels may have none, whatever load mode its tree's selector takes."""
     for problem in tested_problems():
-        if missing(keys, problem) or missing_load(keys, problem):
+        if missing_kernel(keys, problem) or missing_load(keys, problem):
             yield problem.name
 
 
@@ -57,7 +64,7 @@ def test_smoke_tier_needs_each_of_its_kernels(arch: str) -> None:
         able[0].name
         for problem in tested_problems()
         for load in loads(problem)
-        if len(able := [key for key in serving(keys, problem) if key.load == load]) == 1
+        if len(able := [key for key in serving_kernels(keys, problem) if key.load == load]) == 1
     }
     assert {key.name for key in keys} - only == set()
     first = next(key for key in keys if key.page_size == 1024 and key.kv_layout == "linear" and key.mask == "no")
@@ -73,7 +80,7 @@ def test_every_smoke_kernel_is_launched_by_our_own_selector(arch: str) -> None:
     """
     launched = set()
     for problem in tested_problems():
-        able = serving(smoke(arch), problem)
+        able = serving_kernels(smoke(arch), problem)
         if not problem.tile_rows:
             high = problem.placement in ("high", "crossing") or "bload" not in loads(problem)
             wanted = "gload" if problem.page_size == 1 or (problem.page_size < 128 and high) else "bload"
@@ -85,15 +92,15 @@ def test_every_smoke_kernel_is_launched_by_our_own_selector(arch: str) -> None:
 def test_figures_are_of_kernels_that_serving_takes() -> None:
     """Not of the 32-bit loads of pages of one token, which the newest selectors never take."""
     keys = {key.name: key for key in smoke("gfx950")}
-    table = [p for p in performance_problems("smoke") if serving(keys.values(), p)]
-    named = {p.name: keys[name] for p in table if (name := measured(keys.values(), p))}
+    table = [p for p in performance_problems("smoke") if serving_kernels(keys.values(), p)]
+    named = {p.name: keys[name] for p in table if (name := measured_kernel(keys.values(), p))}
     assert {(key.tile.bm0, key.mask) for key in named.values()} == {(m, k) for m in (64, 128) for k in ("no", "mask")}
     assert {key.load for key in named.values()} == {"gload"}
     assert {p.page_size for p in table if p.name not in named} == {1, 16}
     older = select_some(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
     for problem in table:
-        name = measured(older, problem)
-        able = serving(older, problem)
+        name = measured_kernel(older, problem)
+        able = serving_kernels(older, problem)
         assert name == (able[0].name if able and problem.tile_rows else None)
 
 
@@ -112,9 +119,9 @@ def test_left_out_problems_have_a_reason_others_a_kernel() -> None:
     keys = enumerate_keys(dialect(NEWEST).family("batch_prefill"), arch="gfx942")
     served: dict[tuple[Any, ...], bool] = {}
     for problem in (p for p in every if p.expect == "ok"):
-        needs = tuple(needed(problem).items())
+        needs = tuple(needed_values(problem).items())
         if needs not in served:
-            served[needs] = bool(serving(keys, problem))
+            served[needs] = bool(serving_kernels(keys, problem))
         assert (problem.name in left_out) != served[needs], problem.name
     assert not [problem.name for problem in every if problem.expect != "ok" and problem.name in left_out]
     assert left_out["batch-prefill/half.batch-q128k256"] == "mode batch: rule group_mode_only"

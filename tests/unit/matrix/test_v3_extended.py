@@ -13,7 +13,7 @@ from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.explain import why
 from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import serving
+from ckpm.matrix.problems.problem import serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
 
@@ -111,6 +111,6 @@ def fp8(**changes: Any) -> SuiteCase:
     ],
 )
 def test_which_requests_v3_serves(changes: dict[str, Any], count: int) -> None:
-    able = serving(enumerate_keys(EXTENDED, arch="gfx950"), fp8(**{"page_size": 64, "hdim_v": 128, **changes}))
+    able = serving_kernels(enumerate_keys(EXTENDED, arch="gfx950"), fp8(**{"page_size": 64, "hdim_v": 128, **changes}))
     assert ["_v3_" in key.name for key in able].count(True) == count
     assert count == 0 or "_v3_" in able[0].name

@@ -1,4 +1,4 @@
-"""Run a command and turn its failure into a message and an exit code instead of a traceback."""
+"""What every command line does with what its command returns or raises: a message and an exit code, no traceback."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _OF_AN_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF
 
 
 def exit_code(command: Callable[[], int]) -> int:
-    """Run ``command`` and return its result, or the exit code of its failure; the message goes to stderr.
+    """Run ``command``; its result, or the exit code of its failure, whose message goes to stderr as ``error: ...``.
 
-    Failures are our own errors and those of the machine: unreadable files, a full or closed output, an interrupt. A bug
-    of this program keeps its traceback.
+    Besides our own errors these are what a machine can do to any program: files that can't be read or written where
+    nobody looks for that, an output that is full or that nobody reads any more, an interrupt. A mistake of this
+    program keeps its traceback.
     """
     forgiving_output()
     try:
@@ -70,13 +71,8 @@ def _record(error: CkPrefillError) -> None:
 
 
 def _tell(message: str, code: int) -> int:
-<<<<<<< HEAD
-    with contextlib.suppress(OSError):  # stderr may be closed: the exit code is left
-        show(f"error: {shown(as_called(message))}", file=sys.stderr, flush=True)
-=======
     with contextlib.suppress(OSError):  # nobody may read it: the exit code is left
         show(f"error: {shown(message)}", file=sys.stderr, flush=True)
->>>>>>> int
     return code
 
 

@@ -67,25 +67,7 @@ def add_match_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=lambda args: _emit(commands.match(args)))
 
 
-<<<<<<< HEAD
-def _testing_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.matrix.problems.commands import add_testing_options, list_shapes
-
-    add_testing_options(parser)
-    parser.set_defaults(run=_emit_result(list_shapes))
-
-
-def _match_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.matrix.problems.commands import add_match_options, match
-
-    add_match_options(parser)
-    parser.set_defaults(run=_emit_result(match))
-
-
-def _problems_options(parser: argparse.ArgumentParser) -> None:
-=======
 def add_problems_options(parser: argparse.ArgumentParser) -> None:
->>>>>>> int
     from ckpm.matrix.problems.case import SUITES, TIERS
 
     parser.add_argument("--suite", default=None, help=f"{', '.join(SUITES)} (default: all)")
@@ -108,30 +90,8 @@ def _add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(args: argparse.Namespace) -> None:
-<<<<<<< HEAD
-    _list_selected(args, *selection_from(args))
-
-
-def _sweep(args: argparse.Namespace) -> None:
-    from ckpm.matrix.configurations.sweeps import sweep_selection
-
-    (_count_selected if args.count_only else _list_selected)(args, *sweep_selection(args))
-
-
-def _list_selected(args: argparse.Namespace, chosen: Dialect, selection: Selection) -> None:
-    keys = _select_keys(chosen, selection)
-    if args.format == "text":
-        _emit("".join(f"{key.name}\n" for key in keys))
-    else:
-        _emit(_rows(keys, args.format))
-
-
-def _export(args: argparse.Namespace) -> None:
-    text = _rows(_select_keys(*selection_from(args)), args.format)
-=======
-    keys = _selected(*_selection(args))
+    keys = _select_keys(*_selection(args))
     text = "".join(f"{key.name}\n" for key in keys) if args.format == "text" else _rows(keys, args.format)
->>>>>>> int
     if args.output is None:
         _emit(text)
     else:
@@ -252,11 +212,11 @@ def _validate(args: argparse.Namespace) -> None:
 def _problems(args: argparse.Namespace) -> None:
     """Names of problems, or every field of them; with ``--count`` figures for each suite."""
     from ckpm.matrix.problems.case import SUITES, wave_instructions
-    from ckpm.matrix.problems.commands import testing
+    from ckpm.matrix.problems.commands import list_shapes
     from ckpm.matrix.problems.tables import problems
 
     if args.shapes:
-        _emit(testing(args))
+        _emit(list_shapes(args))
         return
     by_suite = {suite: problems(suite, args.tier) for suite in ((args.suite,) if args.suite else SUITES)}
     if args.count:
@@ -278,15 +238,7 @@ def _problems(args: argparse.Namespace) -> None:
         _emit(_records([problem.row() for cases in by_suite.values() for problem in cases], args.format))
 
 
-<<<<<<< HEAD
-def _emit_result(text: Callable[[argparse.Namespace], str]) -> Callable[[argparse.Namespace], None]:
-    return lambda args: _emit(text(args))
-
-
 def _select_keys(chosen: Dialect, selection: Selection) -> list[Key]:
-=======
-def _selected(chosen: Dialect, selection: Selection) -> list[Key]:
->>>>>>> int
     """The selected keys; none where no arch has kernels, which is said on stderr.
 
     Raises:

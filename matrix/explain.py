@@ -99,13 +99,7 @@ def find_key(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, Key]:
     """
     family, values = find(chosen, name, mask_impl)
     if reasons := outside(chosen, family, values):
-<<<<<<< HEAD
-        raise NameSyntaxError(
-            f"'{name}' is not a kernel of {chosen.name}: {reasons[0].text}. See `python -m matrix why NAME`."
-        )
-=======
-        raise NameSyntaxError(f"'{name}' is no kernel of {chosen.name}: {reasons[0].text}. `ckpm why NAME` says more.")
->>>>>>> int
+        raise NameSyntaxError(f"'{name}' is not a kernel of {chosen.name}: {reasons[0].text}. See `ckpm why NAME`.")
     return family, make_key(family, values, name)
 
 

@@ -49,7 +49,7 @@ def commit_of(root: Path, revision: str) -> str:
             "Fetch the history (git fetch --unshallow) and try again."
         )
     raise UnknownRevisionError(
-        f"--since {revision}: there is no such commit here. Name one of `git log --all`, "
+        f"--since {revision}: there is not a such commit here. Name one of `git log --all`, "
         "or fetch the branch that has it."
     )
 

@@ -24,26 +24,11 @@ _TOLD = 5  # shapes without a kernel that are named beside a list of pairs
 _PAIRS = ("shape", "family", "kernel")
 
 
-<<<<<<< HEAD
-def add_testing_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
-    parser.add_argument("--test", default=None, metavar="GLOB", help="glob over the shapes' names")
-    parser.add_argument("--count-only", action="store_true", help="how many, and how many of these can't be launched")
-    parser.add_argument("--format", choices=_FORMATS, default="text", help="(default: %(default)s)")
-
-
 def list_shapes(args: argparse.Namespace) -> str:
     """Shapes by name, or with every field; impossible ones are among them and say why in their last column."""
     chosen = _chosen(shapes(args.tier), args.test)
-    if not args.count_only:
-        return _render([shape.row() for shape in chosen], args.format, lambda row: f"{row['name']}")
-=======
-def testing(args: argparse.Namespace) -> str:
-    """Shapes by name, or with every field; impossible ones are among them and say why in their last column."""
-    chosen = _chosen(shapes(args.tier), args.test)
     if not args.count:
-        return _rendered([shape.row() for shape in chosen], args.format, lambda row: f"{row['name']}")
->>>>>>> int
+        return _render([shape.row() for shape in chosen], args.format, lambda row: f"{row['name']}")
     rows = []
     for direction in DIRECTIONS:
         for tier in TIERS[: TIERS.index(args.tier) + 1]:
@@ -73,7 +58,7 @@ def add_match_options(parser: argparse.ArgumentParser) -> None:
 
 
 def match(args: argparse.Namespace) -> str:
-    """The output of ``match``.
+    """What ``match`` prints.
 
     Raises:
         UsageError, UnknownTierError, TableError; what selecting keys raises.
@@ -153,7 +138,7 @@ def _tell_unserved(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _counts(matcher: Matcher, keys: Sequence[Key], chosen: Sequence[Shape]) -> list[dict[str, Any]]:
-    """Counts by family: shapes served, not served and impossible, kernels exercised or not."""
+    """By family: shapes that are served, not served and impossible, kernels that are exercised or not."""
     counts = count_shapes(matcher, chosen)
     rows = []
     for family in (name for name in (*FAMILIES, *HAND_WRITTEN) if name in matcher.families):
@@ -178,7 +163,7 @@ def _counts(matcher: Matcher, keys: Sequence[Key], chosen: Sequence[Shape]) -> l
 
 
 def _pair(args: argparse.Namespace) -> Callable[[Mapping[str, Any]], str]:
-    """The half of a pair that the reader has not given."""
+    """What of a pair is not yet known to the reader."""
     if args.shape is not None:
         return lambda row: str(row["kernel"])
     if args.kernel is not None:

@@ -178,7 +178,7 @@ def test_changed_paths_has_deleted_renamed_and_untracked(clone: Path) -> None:
 
 @pytest.mark.parametrize("revision", ["no-such-branch", "--all", "HEAD:matrix/rules.py", ""])
 def test_commit_of_an_unknown_revision_is_refused(clone: Path, revision: str) -> None:
-    with pytest.raises(UnknownRevisionError, match="there is no such commit here"):
+    with pytest.raises(UnknownRevisionError, match="there is not a such commit here"):
         commit_of(clone, revision)
 
 

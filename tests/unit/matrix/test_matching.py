@@ -108,13 +108,8 @@ def test_shape_holds_what_upstreams_test_says() -> None:
     )
 
 
-<<<<<<< HEAD
 def test_testing_lists_counts_and_tells_impossible(run: Run) -> None:
-    code, out, _ = run("testing", "--test", "*Extreme_GQA*h5x*", "--format", "csv")
-=======
-def test_testing_lists_counts_and_tells_the_impossible(run: Run) -> None:
     code, out, _ = run("problems", "--shapes", "--test", "*Extreme_GQA*h5x*", "--format", "csv")
->>>>>>> int
     rows = list(csv.DictReader(io.StringIO(out)))
     assert (code, {row["impossible"] for row in rows}) == (
         0,
@@ -296,10 +291,7 @@ def test_paging_is_either_way_unless_asked_for() -> None:
     assert {key.paged_kv for key in either} == {True, False}
     assert {key.paged_kv for key in kernels_for("fwd_splitkv", Shape(page_size=16))} == {True}
     assert {key.page_size for key in kernels_for("batch_prefill", Shape(page_size=16))} == {16}
-    assert needed_values(Shape(page_size=1))["page_size"] == {
-        1,
-        None,
-    }  # CK of 2025 has no page sizes: each token is a page
+    assert needed_values(Shape(page_size=1))["page_size"] == {1, None}  # CK of 2025 has no page sizes
 
 
 @pytest.mark.parametrize(
@@ -332,9 +324,8 @@ def test_one_shape_lists_its_kernels_and_one_kernel_its_shapes(run: Run) -> None
     assert len(expected) == 2  # two tiles; pages of 1024 tokens need no 64-bit loads
     code, out, _ = run("match", *NEWEST, "--kernel", expected[0], "--shapes", "smoke")
     assert code == 0
-    assert [
-        shape for shape in shapes() if expected[0] in {key.name for key in kernels_for("batch_prefill", shape)}
-    ] == [shape for shape in shapes() if shape.name in out.splitlines()]
+    listed = [shape for shape in shapes() if shape.name in out.splitlines()]
+    assert [one for one in shapes() if expected[0] in {key.name for key in kernels_for("batch_prefill", one)}] == listed
 
 
 def test_nothing_is_dropped_in_silence(run: Run) -> None:

@@ -22,7 +22,7 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
     ("argv", "code", "message"),
     [
         ((), 2, "a command is missing. See ckpm --help."),
-        (("lst",), 2, "there is no command 'lst'. See ckpm --help."),
+        (("lst",), 2, "there is not a command 'lst'. See ckpm --help."),
         (("list", "--archs", "gfx950"), 2, "unrecognized arguments: --archs gfx950. See ckpm list --help."),
         (("list", "--tier", "smoke", "--tier=full"), 2, "--tier is given twice, as smoke and full"),
         (("list", "--arc", "gfx950"), 2, "unrecognized arguments: --arc gfx950"),
@@ -100,13 +100,8 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
         (
             ("show", GROUP.replace("_psskddv_", "_psddv_")),
             14,
-<<<<<<< HEAD
             f"'{GROUP.replace('_psskddv_', '_psddv_')}' is not a kernel of ck-2025-11: group mode needs seqlen_q and "
-            "seqlen_k padding: the length of the next sequence is unknown. See `python -m matrix why NAME`.",
-=======
-            f"'{GROUP.replace('_psskddv_', '_psddv_')}' is no kernel of ck-2025-11: group mode needs seqlen_q and "
             "seqlen_k padding: the length of the next sequence is unknown. `ckpm why NAME` says more.",
->>>>>>> int
         ),
         (("list", "--where", " "), 12, "--where ' ': it is empty; leave it out, or write e.g. "),
         (("list", "--filter-file", "/"), 13, "--filter-file /: it is a folder, no file. It must be Python and define "),
@@ -173,13 +168,8 @@ def test_malformed_table(
     assert err.startswith(f"error: {file}{message}")
 
 
-<<<<<<< HEAD
 def test_closed_pipe_is_no_traceback() -> None:
-    command = [sys.executable, "-m", "ckpm.matrix", "list"]
-=======
-def test_a_closed_pipe_is_no_traceback() -> None:
     command = [sys.executable, "-m", "ckpm", "list"]
->>>>>>> int
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as lister:
         assert lister.stdout is not None
         lister.stdout.close()
@@ -189,26 +179,16 @@ def test_a_closed_pipe_is_no_traceback() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-<<<<<<< HEAD
 def test_full_disk_is_message() -> None:
-    command = [sys.executable, "-m", "ckpm.matrix", "list"]
-=======
-def test_a_full_disk_is_a_message() -> None:
     command = [sys.executable, "-m", "ckpm", "list"]
->>>>>>> int
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 27
     assert done.stderr == b"error: standard output: no space left on the disk. Free some, or send it elsewhere.\n"
 
 
-<<<<<<< HEAD
 def test_closed_standard_output_is_no_traceback() -> None:
-    command = ["sh", "-c", 'exec "$0" -m matrix count >&-', sys.executable]
-=======
-def test_a_closed_standard_output_is_no_traceback() -> None:
     command = ["sh", "-c", 'exec "$0" -m ckpm count >&-', sys.executable]
->>>>>>> int
     done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 

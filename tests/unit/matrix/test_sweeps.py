@@ -238,13 +238,8 @@ def test_mistake_names_its_place_and_nearest_word(run: Run, tmp_path: Path, text
     assert err.startswith(f"error: {file}:{message}")
 
 
-<<<<<<< HEAD
 def test_missing_file(run: Run, tmp_path: Path) -> None:
-    code, _, err = run("sweep", str(tmp_path / "none.json"))
-=======
-def test_a_missing_file(run: Run, tmp_path: Path) -> None:
     code, _, err = run("list", "--sweep", str(tmp_path / "none.json"))
->>>>>>> int
     assert code == 10
     assert err.startswith(f"error: {tmp_path / 'none.json'}:1: ")
 

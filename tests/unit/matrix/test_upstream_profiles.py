@@ -31,13 +31,8 @@ commands = pytest.mark.parametrize(("command", "words"), COMMANDS)
 
 @commands
 @pytest.mark.parametrize(("profile", "upstream"), [("v3", "ckpm-v3"), ("extended", "ckpm-extended")])
-<<<<<<< HEAD
 def test_profile_of_ckpm_is_upstream_in_every_command(
-    parser: Parse, words: tuple[str, ...], profile: str, upstream: str
-=======
-def test_a_profile_of_ckpm_is_an_upstream_in_every_command(
     command: Parse, words: tuple[str, ...], profile: str, upstream: str
->>>>>>> int
 ) -> None:
     asked = command([*words, "--upstream", "ckpm", "--profile", profile])
     named = command([*words, "--upstream", upstream])
@@ -45,11 +40,7 @@ def test_a_profile_of_ckpm_is_an_upstream_in_every_command(
 
 
 @commands
-<<<<<<< HEAD
-def test_upstream_without_such_profile_is_refused(parser: Parse, words: tuple[str, ...]) -> None:
-=======
-def test_an_upstream_without_such_a_profile_is_refused(command: Parse, words: tuple[str, ...]) -> None:
->>>>>>> int
+def test_upstream_without_such_profile_is_refused(command: Parse, words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError) as caught:
         command([*words, "--upstream", "flash-attn", "--profile", "v3"])
     assert str(caught.value) == "--profile v3: upstream flash-attn has no such profile. Ask for --upstream ckpm."
@@ -57,13 +48,8 @@ def test_an_upstream_without_such_a_profile_is_refused(command: Parse, words: tu
         command([*words, "--upstream", "ckmp", "--profile", "v3"])
 
 
-<<<<<<< HEAD
 def test_profile_narrows_builds_and_is_refused_for_libraries() -> None:
-    asked = kernels_cli.parser().parse_args(["build", "--upstream", "ckpm", "--profile", "aiter_group"])
-=======
-def test_an_ordinary_profile_narrows_builds_and_lists_and_means_nothing_to_a_library() -> None:
     asked = parse(["build", "--upstream", "ckpm", "--profile", "aiter_group"])
->>>>>>> int
     assert (asked.upstream, asked.profile) == ("ckpm", "aiter_group")
     suite = ("test", "--suite", "batch-prefill", "--upstream")
     with pytest.raises(UsageError, match=r"--profile aiter_group narrows what is built or listed; leave it out"):

@@ -365,7 +365,7 @@ def doctor(session: nox.Session) -> None:
 @session("plan")
 def plan(session: nox.Session) -> None:
     """What a change since a revision can touch, and what to run for it: `nox -s plan -- --since main`."""
-    run(session, "matrix", "plan", *session.posargs)
+    run(session, "kernels", "plan", *session.posargs)
 
 
 @session("workflows")

@@ -120,6 +120,13 @@ def _benchmark(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=elsewhere.run)
 
 
+def _plan(parser: argparse.ArgumentParser) -> None:
+    from ckpm.kernels.changes import plan
+
+    plan.add_options(parser)
+    parser.set_defaults(run=plan.run)
+
+
 def _doctor(parser: argparse.ArgumentParser) -> None:
     from ckpm.kernels.library import doctor
 
@@ -143,6 +150,7 @@ COMMANDS: Commands = {
     "decode": ("counts of the decode kernels' two forms on the emulated device", _decode),
     "images": ("container images: list, render, lint, build", _images),
     "in-container": ("run nox sessions in a container", _in_container),
+    "plan": ("what a change since a revision can touch, and what to run for it", _plan),
     "doctor": ("what a build finds on this machine", _doctor),
 }
 

@@ -121,13 +121,6 @@ def _match_options(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_emitting(match))
 
 
-def _plan_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.matrix.changes.command import add_plan_options, plan_text
-
-    add_plan_options(parser)
-    parser.set_defaults(run=_emitting(plan_text))
-
-
 def _problems_options(parser: argparse.ArgumentParser) -> None:
     from ckpm.matrix.problems.case import SUITES, TIERS
 
@@ -149,7 +142,6 @@ _COMMANDS: Mapping[str, tuple[Callable[[argparse.ArgumentParser], None], str]] =
     "export": (_export_options, "write the selected kernels with every field"),
     "testing": (_testing_options, "list the shapes of the tile engine's testing matrix"),
     "match": (_match_options, "which kernels serve a shape, and which shapes exercise a kernel"),
-    "plan": (_plan_options, "what a change since a revision can touch, and what to run for it"),
     "problems": (_problems_options, "list the problems that a suite runs in a tier"),
 }
 

@@ -1,6 +1,6 @@
 """The command line of reports/: ``python -m reports --help`` lists the commands.
 
-What a command needs is imported when it is called: none waits for the imports of the others.
+A command imports its modules when it is called, so that no command waits for the imports of others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def _junit(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_junit(args: argparse.Namespace) -> None:
-    """Raises RecordError, DiskFullError, OutputError; FailedCasesError after the report is written."""
+    """Write JUnit. Raises RecordError, DiskFullError, OutputError; FailedCasesError after the report is written."""
     from ckpm.base.junit import write_junit
     from ckpm.base.results import Results
     from ckpm.reports.errors import FailedCasesError
@@ -132,22 +132,22 @@ COMMANDS: Commands = {
     "resources": ("print a library's kernels with their registers, LDS and scratch", _resources),
     "gate": ("compare a built library with the accepted baseline", _gate),
     "accept": ("make a built library's figures the baseline", _accept),
-    "history": ("when and why the accepted figures of a library's kind changed", _history),
+    "history": ("list when and why accepted figures changed", _history),
     "compare": ("time two libraries on one device and judge the second", _compare),
     "model": ("show the modelled cycles and the roofline of measured counts", _model),
-    "timing": ("show what workgroups take on the timing model, and why their waves stall", _timing),
+    "timing": ("show modelled cycles of workgroups, and why their waves stall", _timing),
     "references": ("list published figures that measured ones are shown beside", _references),
-    "html": ("write everything that was found as one HTML file", _html),
+    "html": ("write all results as one HTML file", _html),
     "summary": ("print a summary in Markdown; also to GITHUB_STEP_SUMMARY if set", _summary),
     "table": ("write results with the tile engine's columns as CSV or JSON", _table),
     "merge": ("join the JUnit files of shards", _merge),
     "qualify": ("run every stage of a release, judge it, and write its bundle", _qualify),
-    "verify-bundle": ("whether a bundle is the one that was released; offline", _verify_bundle),
+    "verify-bundle": ("check that a bundle is the released one; offline", _verify_bundle),
 }
 
 
 def parser(words: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
-    """Knows every command, and the options of those that are among the words of a command line."""
+    """The parser of every command, with the options of the commands among ``words``."""
     root = Parser(prog="python -m reports", description="Reports from the results of checks.")
     return add_commands(root, COMMANDS, words)
 

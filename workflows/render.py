@@ -12,7 +12,7 @@ import jinja2
 
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import load
-from ckpm.matrix.changes.rules import Rules, rules
+from ckpm.kernels.changes.rules import Rules, rules
 from ckpm.reports.release.qualification.stages import read_table
 from ckpm.workflows.errors import StaleWorkflowError
 

@@ -1,4 +1,4 @@
-"""``python -m reports html|summary|table|merge``: from an output folder to what people read."""
+"""``python -m reports html|summary|table|merge``: write reports of an output folder."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def add_table_options(table: argparse.ArgumentParser) -> None:
         required=True,
         metavar="FILE",
         help="ends with .csv or .json; in CSV a text that a spreadsheet would run as a formula (it begins with =, +, "
-        "-, @, tab or carriage return, and is no number) has an apostrophe before it",
+        "-, @, tab or carriage return, and is not a number) has an apostrophe before it",
     )
     table.set_defaults(run=_table)
 
@@ -62,7 +62,9 @@ def _input(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """No garbage collection: a report's million objects live to the end; looking at them takes a fifth of the time."""
+    """Pause garbage collection: a report's million objects live to the end, and scanning them takes a fifth of the
+    time.
+    """
     gc.disable()
     try:
         yield
@@ -71,9 +73,9 @@ def _collector_paused() -> Iterator[None]:
 
 
 def _make_way(args: argparse.Namespace) -> None:
-    """Remove the reports of an earlier run, so that nobody reads them if this one fails.
+    """Remove the reports of an earlier run, so that they are not read if this run fails.
 
-    Raises OverwriteError: one would replace a file that the report is made of. OutputError.
+    Raises OverwriteError: a report would replace one of its inputs. OutputError.
     """
     for output in filter(None, (args.output, args.html)):
         refuse_inputs(output, files_of(args.input))
@@ -81,7 +83,10 @@ def _make_way(args: argparse.Namespace) -> None:
 
 
 def _html(args: argparse.Namespace) -> None:
-    """Raises what :func:`gather` and :func:`write_html` raise; NotPassedError after the report is written."""
+    """Write the HTML report.
+
+    Raises as :func:`gather`, :func:`write_html`; NotPassedError after the report is written.
+    """
     _make_way(args)
     with _collector_paused():
         inputs = gather(args.input)
@@ -92,7 +97,7 @@ def _html(args: argparse.Namespace) -> None:
 
 
 def _summary(args: argparse.Namespace) -> None:
-    """Raises what :func:`gather` raises, DiskFullError, OutputError; NotPassedError after the summary is written."""
+    """Print the summary. Raises as :func:`gather`; DiskFullError, OutputError; NotPassedError after that."""
     _make_way(args)
     with _collector_paused():
         inputs = gather(args.input)
@@ -110,7 +115,7 @@ def _summary(args: argparse.Namespace) -> None:
 
 
 def _table(args: argparse.Namespace) -> None:
-    """Raises what :func:`gather` and :func:`write_measurements` raise; NothingToReportError if no row was written."""
+    """Write the table. Raises as :func:`gather`, :func:`write_measurements`; NothingToReportError without a row."""
     refuse_inputs(args.output, files_of(args.input))
     inputs: Inputs = gather(args.input)
     count = write_measurements(inputs, args.output)
@@ -122,7 +127,7 @@ def _table(args: argparse.Namespace) -> None:
 
 
 def _merge(args: argparse.Namespace) -> None:
-    """Raises ShardError, DiskFullError, OutputError; FailedCasesError after the file is written."""
+    """Merge shards. Raises ShardError, DiskFullError, OutputError; FailedCasesError after the file is written."""
     forget_output(args.output)
     demand_passed(merge(args.shards, args.output), args.output)
     show(f"{len(args.shards)} shards: {args.output}")

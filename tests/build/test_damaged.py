@@ -130,7 +130,7 @@ ONE = ("--suite", "sanitize", "--case", "plain.m64-full-q40k100")
     ("damage", "message"),
     [
         (lambda library: library.read_bytes()[:200_000], f"{LIBRARY} is truncated"),
-        (lambda library: b"#!/bin/sh\n", f"{LIBRARY} is no shared library"),
+        (lambda library: b"#!/bin/sh\n", f"{LIBRARY} is not a shared library"),
         (
             lambda library: library.read_bytes().replace(
                 b"\0hipGetDevicePropertiesR0600", b"\0hipGetDevicePropertiesR0999"

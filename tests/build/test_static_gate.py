@@ -104,7 +104,7 @@ def test_s_nops_without_their_counts_are_found(built: Path, tmp_path: Path) -> N
     for arch in ARCHS:
         (kernel,) = inspect(damaged, arch)
         assert len(kernel.missing_states) > 10
-        assert all("missing behind pc" in said for said in kernel.missing_states)
+        assert all("missing after pc" in said for said in kernel.missing_states)
 
 
 def refusals(library: bytes, folder: Path) -> list[str]:

@@ -58,7 +58,7 @@ def blocks_are_known(page: str, text: str) -> Iterator[str]:
             yield f"{page}:{block.line}: a block of kind {block.kind!r}: {', '.join(sorted(_KINDS))} are known"
         for mark in block.marks:
             if block.kind == "console" and not _MARK.fullmatch(mark):
-                yield f"{page}:{block.line}: nobody knows the mark {mark!r}"
+                yield f"{page}:{block.line}: unknown mark {mark!r}"
 
 
 def commands_could_run(page: str, text: str) -> Iterator[str]:

@@ -97,7 +97,7 @@ def _of_one(words: Sequence[str]) -> list[str]:
             return _module(rest[1], rest[2:])
         case "python" if rest == ["-"]:  # a script after it, which is run with the page
             return []
-    return [] if program in PROGRAMS else [f"no test knows the program {program}"]
+    return [] if program in PROGRAMS else [f"no test runs the program {program}"]
 
 
 def _module(module: str, options: Sequence[str]) -> list[str]:

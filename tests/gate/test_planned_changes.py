@@ -1,4 +1,4 @@
-"""`python -m matrix plan` holds every kernel that a change affects: changes planted in tables, templates and headers.
+"""`python -m kernels plan` holds every kernel that a change affects: changes planted in tables, templates and headers.
 
 Which kernels a change affects is computed without the planner: tests/gate/rendered.py renders all of them before and
 after. Every missed kernel or library is listed, and the test demands that there is none.

@@ -18,7 +18,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import Matcher, exercised, needed, not_for_its_lengths, padding, tried
 from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection
-from tests.unit.enumerated import selected
+from tests.unit.enumerated import select_keys
 from tests.unit.matrix.matrix_samples import Run
 
 NEWEST = ("--dialect", "rocm-libraries-2026")
@@ -36,7 +36,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @functools.cache
 def keys(family: str, name: str = "rocm-libraries-2026") -> tuple[Key, ...]:
-    return tuple(selected(name, Selection(archs=("gfx950",), families=(family,))))
+    return tuple(select_keys(name, Selection(archs=("gfx950",), families=(family,))))
 
 
 @functools.cache

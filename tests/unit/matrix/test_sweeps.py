@@ -20,7 +20,7 @@ from ckpm.matrix.configurations.sweeps import read_sweep, vocabulary
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.export import key_from_row
 from ckpm.matrix.selection import Selection
-from tests.unit.enumerated import selected
+from tests.unit.enumerated import select_keys
 from tests.unit.matrix.matrix_samples import Run
 
 APRIL = ("--dialect", "rocm-libraries-2026-04", "--mask", "generic")
@@ -46,7 +46,7 @@ def config(tmp_path: Path, variant: str, **traits: list[Any]) -> str:
 @functools.cache
 def all_names(family: str) -> list[str]:
     chosen = Selection(archs=("gfx950",), families=(family,), mask_impl="generic")
-    return [key.name for key in selected("rocm-libraries-2026-04", chosen)]
+    return [key.name for key in select_keys("rocm-libraries-2026-04", chosen)]
 
 
 def names(family: str, pattern: str) -> list[str]:

@@ -72,13 +72,13 @@ def test_the_table() -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("ckmp: {v3: ckpm-v3}", "2: profiles.ckmp: is no upstream of this table"),
-        ("ckpm: {v3: ckpm-v4}", "2: profiles.ckpm.v3: 'ckpm-v4' is no upstream of this table"),
-        ("ckpm: {all: ckpm-v3}", "2: profiles.ckpm.all: is a profile of profiles.yaml, too"),
+        ("ckmp: {v3: ckpm-v3}", "3: profiles.ckmp: is not an upstream of this table"),
+        ("ckpm: {v3: ckpm-v4}", "3: profiles.ckpm.v3: 'ckpm-v4' is not an upstream of this table"),
+        ("ckpm: {all: ckpm-v3}", "3: profiles.ckpm.all: is also a profile of profiles.yaml"),
     ],
 )
 def test_a_malformed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, message: str) -> None:
-    (tmp_path / "upstreams.yaml").write_text(f"profiles:\n  {row}\n")
+    (tmp_path / "upstreams.yaml").write_text(f"upstreams: {{}}\nprofiles:\n  {row}\n")
     monkeypatch.setattr(upstream_profiles_module, "TABLES", tmp_path)
     with pytest.raises(TableError) as caught:
         upstream_profiles.__wrapped__()

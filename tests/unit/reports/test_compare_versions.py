@@ -6,14 +6,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from ckpm.attention.launch.buffers import Prepared
-from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.timing import tables
 from ckpm.attention.timing.measure import performance_problems
+from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
@@ -22,7 +22,7 @@ from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError
 from ckpm.reports.gates import compare_command, gpu
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
-from tests.unit.reports.test_gpu_gate import KNOWN, SETTINGS, device, planned
+from tests.unit.reports.test_gpu_gate import KNOWN, SETTINGS, device
 
 UPSTREAM = ("--upstream", "ckpm", "--profile", "v3")
 KEYS = tuple(select(dialect("prefill-v3"), Selection(archs=("gfx950",), tier="full")))
@@ -31,20 +31,17 @@ MI355X = "AMD Instinct MI355X"
 
 
 def library(obeys: bool = True) -> gpu.Side:
-    """A library whose V2 takes 1 ms, and V3 0.7 ms. It runs V2 if V3 is turned off and it ``obeys``."""
+    """A library whose V2 takes 1 ms and whose V3, unless CKPM_V3 is 0 and it ``obeys``, 0.7 ms."""
 
-    def launch(prepared: Prepared) -> Launch:
-        v3 = not obeys or prepared.posed.v3 != "off"
+    def launch(given: Any, kernel: str | None) -> Launch:
+        v3 = not obeys or os.environ.get("CKPM_V3") != "0"
         name = next(key.name for key in KEYS if is_v3(key.pipeline) == v3)
         return Launch(status=Status.OK, message="", kernels=(name,), milliseconds=0.7 if v3 else 1.0)
 
-    loaded = cast(Library, SimpleNamespace(launch=launch, path=Path("lib.so")))
+    loaded = cast(
+        Library, SimpleNamespace(launch=launch, path=Path("lib.so"), family="batch_prefill", arguments=LaunchArguments)
+    )
     return gpu.Side(library=loaded, keys=KEYS, file_facts={})
-
-
-@pytest.fixture(autouse=True)
-def _fake_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "plan_of", planned)
 
 
 @pytest.fixture

@@ -13,16 +13,14 @@ from typing import Any, cast
 import pytest
 
 from ckpm.attention.launch import gpu_context
-from ckpm.attention.launch.buffers import Prepared
-from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.hip_api import Memory
-from ckpm.attention.launch.plan import Plan
 from ckpm.base.outputs import write_output
+from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError
-from ckpm.reports.gates import gpu
 from ckpm.reports.gates.gpu import Side, compare
 from ckpm.reports.gates.statistics import COLD, CONTEXT, WARM, read_settings
 
@@ -62,7 +60,7 @@ def side(milliseconds: float, serves: bool = True, status: Status = Status.OK) -
     """A library that takes so long, with 1 % of noise."""
     noise = random.Random(milliseconds)
 
-    def launch(prepared: Prepared) -> Launch:
+    def launch(given: Any, kernel: str | None) -> Launch:
         time = milliseconds * noise.lognormvariate(0, 0.01)
         return Launch(status=status, message="a reason", kernels=("k",), milliseconds=time)
 
@@ -70,22 +68,12 @@ def side(milliseconds: float, serves: bool = True, status: Status = Status.OK) -
         def serves(self, problem: SuiteCase) -> bool:
             return serves
 
+    loaded = SimpleNamespace(launch=launch, path=Path("lib.so"), family="batch_prefill", arguments=LaunchArguments)
     return Served(
-        library=cast(Library, SimpleNamespace(launch=launch, path=Path("lib.so"))),
+        library=cast(Library, loaded),
         keys=(),
         file_facts={"library sha256": "ab"},
     )
-
-
-def planned(device: Device, library: Library, prepared: Prepared, kernel: str | None) -> Plan:
-    """A plan that launches a fake library."""
-    launch: Callable[[Prepared], Launch] = cast(Any, library).launch
-    return cast(Plan, SimpleNamespace(launch=lambda given, warmups=0, repeats=1: launch(prepared)))
-
-
-@pytest.fixture(autouse=True)
-def _fake_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "plan_of", planned)
 
 
 @pytest.mark.parametrize(("candidate", "verdict"), [(1.0001, "unchanged"), (1.05, "regressed"), (0.9, "improved")])

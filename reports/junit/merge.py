@@ -33,8 +33,8 @@ def read_shard(file: Path) -> JUnitXml:
         for suite in [document] if isinstance(document, TestSuite) else document:
             if suite.tests and suite.tests != len(list(suite)):
                 raise ShardError(
-                    f"{file}: suite {one_line(str(suite.name), _LONGEST)}: its header counts {suite.tests} cases, the file has "
-                    f"{len(list(suite))}. {_REMEDY}"
+                    f"{file}: suite {one_line(str(suite.name), _LONGEST)}: its header counts {suite.tests} cases, "
+                    f"the file has {len(list(suite))}. {_REMEDY}"
                 )
             whole.add_testsuite(suite)
     except OSError as error:

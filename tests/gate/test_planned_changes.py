@@ -28,7 +28,7 @@ WHOLE = [
     *(ROOT / "kernels" / "include_fwd").glob("*.h"),
     *(ROOT / "kernels" / "include_bwd").glob("*.h"),
     *(ROOT / "kernels" / "hip").rglob("*.h"),
-    ROOT / "kernels" / "build" / "ckpm.map",
+    ROOT / "kernels" / "library" / "ckpm.map",
     ROOT / "kernels" / "families" / "spellings.yaml",
 ]
 RENDERED = ["batch_prefill", "fwd_splitkv_combine", "fwd_appendkv", "fwd_v3"]  # of the others, smoke libraries
@@ -41,7 +41,7 @@ class Checkout:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(folder)], check=True)
-        for name in ("matrix", "kernels", "tests/gate"):  # what is not committed yet is tested, too
+        for name in ("base", "matrix", "kernels", "tests/gate"):  # what is not committed yet is tested, too
             subprocess.run(["cp", "-a", f"{ROOT / name}/.", str(folder / name)], check=True)
         self.git("add", "-A")
         self.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "as it is", "--allow-empty")

@@ -122,7 +122,8 @@ def demand(gate: Gate, file: Path | None = None) -> None:
     if len(bad) > _SHOWN:
         lines.append(f"  and {len(bad) - _SHOWN} more")
     place = f"; all of them in {file}" if file else ""
-    raise kinds[gate.verdict](f"{gate.verdict}: {len(bad)} of {len(gate.rows)} figures{place}\n" + "\n".join(lines))
+    message = f"{gate.verdict}: {len(bad)} of {len(gate.rows)} figures{place}\n" + "\n".join(lines)
+    raise kinds[gate.verdict](message, kind=gate.verdict.replace(" ", "-"))
 
 
 def _format(value: float | None) -> str:

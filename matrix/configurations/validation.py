@@ -347,7 +347,7 @@ def family_has_its_mode(family: str, mode: str) -> str:
     """batch prefill is built for group mode, append-KV for batch mode
 
     validation.py, validate_config, rules of batch_prefill and fwd_appendkv. fwd_splitkv_combine has both modes, and
-    there is not a third: reading a configuration sees to that.
+    there is no third: reading a configuration sees to that.
 
     Contradicted: CK's codegen of 2025 lists batch prefill kernels for batch mode.
     """

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ckpm.base.errors import ProblemError, UnknownSuiteError, UnknownTierError
+from ckpm.base.errors import ProblemError, UnknownWordError
 from ckpm.base.tablefile import Field, Record, decode, load
 from ckpm.matrix.dialects import TABLES
 from ckpm.matrix.problems.case import CHOICES, SUITES, TIERS, SuiteCase, complaint
@@ -122,13 +122,13 @@ def problems(suite: str, tier: str = "smoke") -> tuple[SuiteCase, ...]:
     """The cases of a suite that a tier runs, in the table's order.
 
     Raises:
-        UnknownSuiteError, UnknownTierError.
+        UnknownWordError.
         TableError: the table is malformed or has an impossible case.
     """
     if suite not in SUITES:
-        raise UnknownSuiteError(suite, SUITES)
+        raise UnknownWordError("suite", suite, SUITES)
     if tier not in TIERS:
-        raise UnknownTierError(tier, TIERS)
+        raise UnknownWordError("tier", tier, TIERS)
     return tuple(itertools.chain.from_iterable(_suite(suite, name) for name in TIERS[: TIERS.index(tier) + 1]))
 
 

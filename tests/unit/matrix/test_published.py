@@ -89,7 +89,7 @@ def _broken(data: bytes) -> bytes:
     ("content", "message"),
     [
         (_archive(b"fmha_x\n"), ":1: sha256 of list.txt is 5bfa00"),
-        (_archive(b"fmha_x\n", "other.txt"), ":1: list.txt can't be read: There is not an item named 'list.txt'"),
+        (_archive(b"fmha_x\n", "other.txt"), ":1: list.txt can't be read: There is no item named 'list.txt'"),
         (_broken(_archive(b"fmha_x\n" * 50)), ":1: list.txt can't be read: "),
         (_archive(b"fmha_x\n")[:-10], ":1: list.txt can't be read: File is not a zip file"),
         (b"", ":1: list.txt can't be read: File is not a zip file"),

@@ -101,7 +101,7 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
             ("show", GROUP.replace("_psskddv_", "_psddv_")),
             3,
             f"'{GROUP.replace('_psskddv_', '_psddv_')}' is not a kernel of ck-2025-11: group mode needs seqlen_q and "
-            "seqlen_k padding: the length of the next sequence is unknown. `ckpm why NAME` says more.",
+            "seqlen_k padding: the length of the next sequence is unknown. See `ckpm why NAME`.",
         ),
         (("list", "--where", " "), 2, "--where ' ': it is empty; leave it out, or write e.g. "),
         (("list", "--filter-file", "/"), 2, "--filter-file /: it is a folder, no file. It must be Python and define "),

@@ -379,9 +379,9 @@ def test_smaller_tier_picks_from_larger_group(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("suite: dispatch", "suite: other", "1: suite: must be dispatch"),
-        ("tier: smoke", "tier: quick", "5: groups.a.tier: unknown tier"),
+        ("tier: smoke", "tier: quick", "5: groups.a.tier: unknown word 'quick'; known here: smoke"),
         ("    why: a test\n    set", "    set", "groups.a: field 'why' is missing"),
-        ("bf16, fp16]", "bf16, bf8]", "9: groups.a.axes.dtype[1]: unknown dtype 'bf8'"),
+        ("bf16, fp16]", "bf16, bf8]", "9: groups.a.axes.dtype[1]: unknown word 'bf8'; known here: "),
         ("bf16, fp16]", "bf16, bf16]", "two cases are named dispatch/a.bf16-full"),
         ("q: 3", "q: -3", "dispatch/a.bf16-full: a length is negative"),
         ("q: 3", "z: 3", "unknown field; known here: q, k, batch, ragged"),

@@ -48,7 +48,7 @@ _INTEGERS = (
 )
 # the fields of a case that are a SuiteCase's as they are
 _PLAIN: Mapping[str, Any] = {
-    **{name: Literal[tuple(words)] for name, words in CHOICES.items()},  # type: ignore[valid-type]
+    **{name: Literal[tuple(words)] for name, words in CHOICES.items()},
     **dict.fromkeys(_INTEGERS, int),
     **dict.fromkeys(("sink_logits", "alibi_per_batch", "lse", "store_randval"), bool),
     **dict.fromkeys(("logits_soft_cap", "p_drop", "scale"), float),

@@ -24,7 +24,7 @@ from tests.programs.__main__ import parser as programs_parser
 from tests.programs.conformance.__main__ import parser as conformance_parser
 
 PARSERS: dict[str, Callable[[], Any]] = {
-    "emulator": emulator_parser,
+    "ckpm_emulator": emulator_parser,
     "tests.programs": programs_parser,
     "tests.programs.conformance": conformance_parser,
 }
@@ -78,6 +78,8 @@ def _of_one(words: Sequence[str]) -> list[str]:
             return _nox(rest)
         case "ckpm":
             return [] if rest[:1] in (["--version"], ["--help"]) else _parsed("ckpm", parse, rest)
+        case "ckpm-emulator":
+            return _module("ckpm_emulator", rest)
         case "python" if rest[:2] == ["-m", "ckpm"]:
             return _parsed("ckpm", parse, rest[2:])
         case "python" if rest[:1] == ["-m"] and len(rest) > 1:

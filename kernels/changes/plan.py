@@ -108,7 +108,7 @@ def plan_since(root: Path, revision: str) -> Plan:
     """Plan for the difference between a revision and the working tree below ``root``.
 
     Raises:
-        NotACheckoutError, UnknownRevisionError, ShallowCloneError: see ckpm.kernels.changes.history.
+        SetupError, UsageError: see ckpm.kernels.changes.history.
         TableError: changes.yaml, or a table that the plan itself needs, can't be read.
     """
     commit = commit_of(root, revision)
@@ -127,7 +127,7 @@ def _widen(effect: Effect, why: str) -> Effect:
 
 
 def _compare(root: Path, commit: str, changes: Mapping[str, Effect]) -> tuple[Sequence[Altered], Mapping[str, str]]:
-    """Compare the manifests of both states, if any changed file needs it. Raises ManifestError."""
+    """Compare the manifests of both states, if any changed file needs it. Raises RecordError."""
     compared = {effect.compare for effect in changes.values()}
     tables = [Path(path) for path, effect in changes.items() if effect.compare == "kernels"]
     one_family = all(path.match("tables/dialects/*/*.yaml") and path.stem != "dialect" for path in tables)

@@ -73,7 +73,7 @@ class Gate:
         return tuple(sorted(bad, key=lambda row: VERDICTS.index(row.verdict)))
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError; InconclusiveError: a figure is not a number."""
+        """Replace ``file`` in one step. Raises DiskFullError, OutputError; InconclusiveError: not a number."""
         try:
             data = as_text(dataclasses.asdict(self))
         except ValueError as error:
@@ -111,8 +111,7 @@ def demand(gate: Gate, file: Path | None = None) -> None:
     """Return if the gate passes (unchanged or improved).
 
     Raises:
-        InconclusiveError, CheckFailedError, InconclusiveError: not comparable, regressed, inconclusive; the message names the
-            first rows at fault.
+        CheckFailedError, InconclusiveError: regressed; inconclusive or not comparable.
     """
     kinds = {"not comparable": InconclusiveError, "regressed": CheckFailedError, "inconclusive": InconclusiveError}
     if gate.verdict not in kinds:

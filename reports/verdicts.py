@@ -73,7 +73,7 @@ class Gate:
         return tuple(sorted(bad, key=lambda row: VERDICTS.index(row.verdict)))
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError; InconclusiveError: not a number."""
+        """Replace ``file`` in one step."""
         try:
             data = as_text(dataclasses.asdict(self))
         except ValueError as error:
@@ -111,7 +111,7 @@ def demand(gate: Gate, file: Path | None = None) -> None:
     """Return if the gate passes (unchanged or improved).
 
     Raises:
-        CheckFailedError, InconclusiveError: regressed; inconclusive or not comparable.
+        InconclusiveError, CheckFailedError: the message contains the first rows at fault.
     """
     kinds = {"not comparable": InconclusiveError, "regressed": CheckFailedError, "inconclusive": InconclusiveError}
     if gate.verdict not in kinds:

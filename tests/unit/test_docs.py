@@ -92,7 +92,7 @@ def test_blocks_are_read_with_commands_and_output() -> None:
     assert block.commands() == [
         Command(line=4, text="first", output=("said", "..."), exit_code=0),
         Command(line=7, text="cat <<'END'\na\nEND", output=(), exit_code=0),
-        Command(line=10, text="last", output=(), exit_code=49),
+        Command(line=10, text="last", output=(), exit_code=8),
     ]
     assert not next(blocks("p.md", page("$ x", fence="console gpu"))).is_run
 

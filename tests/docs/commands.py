@@ -24,7 +24,7 @@ from tests.programs.__main__ import parser as programs_parser
 from tests.programs.conformance.__main__ import parser as conformance_parser
 
 PARSERS: dict[str, Callable[[], Any]] = {
-    "emulator": emulator_parser,
+    "ckpm_emulator": emulator_parser,
     "tests.programs": programs_parser,
     "tests.programs.conformance": conformance_parser,
 }

@@ -57,7 +57,7 @@ class Checkout:
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def render_commit(self, families: list[str]) -> dict[str, Any]:
-        """What the commit renders to."""
+        """Digests of the rendered commit."""
         if tuple(families) not in self._rendered:
             found = self.render(families)
             assert found is not None
@@ -96,7 +96,7 @@ def sample(texts: list[str], count: int) -> list[str]:
 
 
 def readable(table: Path, text: str, folder: Path) -> bool:
-    """Whether a dialect can be read with this text as its table; a mutant that can't be is no change to plan for."""
+    """True if a dialect can be read with this text as its table. Other mutants are not changes to plan for."""
     shutil.copytree(table.parents[1], folder, dirs_exist_ok=True)
     place = folder / table.parent.name / table.name
     place.write_text(text)
@@ -113,7 +113,7 @@ def compare_plan(checkout: Checkout, families: list[str]) -> tuple[list[str], in
     """Affected kernels and libraries that the plan lacks, and how many were affected."""
     before, after = checkout.render_commit(families), checkout.render(families)
     code, plan = checkout.plan()
-    if after is None:  # no table: no plan either, and a message that says which
+    if after is None:  # no table: no plan either, and a message that names it
         assert code != 0
         return [], 0
     assert code == 0
@@ -193,7 +193,7 @@ def test_toolchains(checkout: Checkout, toolchain: str, flag: str) -> None:
     assert judge(checkout, file, file.read_text().replace(flag, f'{flag} "-Dchanged",'), ["fwd_v3"]) > 0
 
 
-def test_a_rule_that_keeps_kernels_out(checkout: Checkout) -> None:
+def test_rule_that_keeps_kernels_out(checkout: Checkout) -> None:
     file = ROOT / "matrix" / "rules.py"
     text = file.read_text().replace("return ", "return not ", 1)
     judge(checkout, file, text, ["batch_prefill"])

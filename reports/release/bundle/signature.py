@@ -23,7 +23,7 @@ def sign(folder: Path, key: Path) -> None:
     """Sign a bundle's checksums with a private key, or a public one whose private key an agent holds.
 
     Raises:
-        SignatureError: there is no such key, or ssh-keygen says no.
+        SignatureError: the key is missing, or ssh-keygen refuses it.
     """
     if not key.is_file():
         raise SignatureError(f"{key}: no such key. Make one with ssh-keygen -t ed25519, or sign elsewhere.")
@@ -33,27 +33,27 @@ def sign(folder: Path, key: Path) -> None:
 
 
 def check_whole(folder: Path) -> None:
-    """Raises SignatureError: the signature is not one of this SHA256SUMS, whoever made it."""
+    """Raise SignatureError if the signature is not of this SHA256SUMS, whoever made it."""
     file = folder / SIGNATURE
     _demand_canonical(file)
     _keygen("-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(file), data=_sums(folder))
 
 
 def check_signer(folder: Path, allowed: Path) -> str:
-    """Who of an ``allowed_signers`` file (see ssh-keygen's manual) signed the bundle.
+    """The signer's name in an ``allowed_signers`` file (see ssh-keygen's manual).
 
     Raises:
-        SignatureError: nobody of them, or there is no signature.
+        SignatureError: another signer, or no signature.
     """
     file = folder / SIGNATURE
     if not allowed.is_file():
         raise SignatureError(f"{allowed}: no such file of allowed signers.")
     if not file.is_file():
-        raise SignatureError(f"{file}: missing: the bundle is not signed, so nobody of {allowed} vouches for it.")
+        raise SignatureError(f"{file}: missing: the bundle is not signed, and {allowed} can't vouch for it.")
     _demand_canonical(file)
     principals = _keygen("-Y", "find-principals", "-n", NAMESPACE, "-s", str(file), "-f", str(allowed)).splitlines()
     if not principals:
-        raise SignatureError(f"{file}: by nobody of {allowed}.")
+        raise SignatureError(f"{file}: the signer is not in {allowed}.")
     who = principals[0].strip()
     words = ("-Y", "verify", "-n", NAMESPACE, "-I", who, "-s", str(file), "-f", str(allowed))
     _keygen(*words, data=_sums(folder))
@@ -68,7 +68,7 @@ def _sums(folder: Path) -> bytes:
 
 
 def _demand_canonical(file: Path) -> None:
-    """Readers of base64 overlook some changed bytes; nothing may be changed here without anybody's notice."""
+    """Check that the signature is in canonical form, because readers of base64 overlook some changed bytes."""
     try:
         text = read_bytes(file).decode("ascii")
         lines = text.splitlines()

@@ -1,4 +1,4 @@
-"""``verify-bundle``: whether a bundle is the one that was released, offline. Every doubt is an error."""
+"""``verify-bundle``: check offline that a bundle is the released one. Every doubt is an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REMEDY = "Don't use it; take the bundle again from where it was published."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """A bundle that is in order. ``signer`` is '' if it was not asked for, None if the bundle is not signed."""
+    """A bundle that is in order. ``signer`` is '' without --allowed-signers, None if the bundle is not signed."""
 
     folder: Path
     verdict: Verdict
@@ -29,7 +29,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
-    """What verdict.json says of the release, besides the verdict."""
+    """The fields of verdict.json besides the verdict."""
 
     facts: Facts
     epoch: int
@@ -40,11 +40,11 @@ class _Said:
 
 
 def verify(folder: Path, allowed: Path | None) -> Verified:
-    """Compare everything in a bundle's folder with everything else in it, and its signature with ``allowed`` signers.
+    """Compare all files of a bundle's folder with one another, and its signature with ``allowed`` signers.
 
     Raises:
         ArchiveError: names, links.
-        SignatureError: nobody of ``allowed`` signed it, or what is signed are other checksums.
+        SignatureError: the signer is not in ``allowed``, or other checksums are signed.
         BundleFileError: a file is changed, added, renamed or missing.
         StatementError: records, verdict, SBOM or provenance don't fit the files.
         StageRecordError, FailedCasesError, GateError, WaiverError, RecordError, TableError: it should not have passed.
@@ -59,7 +59,7 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
     sums = checksums.demand_listed(folder, files)
     said = _said(folder, sums)
     if said.signed and names.SIGNATURE not in files:
-        raise BundleFileError(f"{folder}/{names.SIGNATURE}: missing: {names.VERDICT} says that the bundle is signed.")
+        raise BundleFileError(f"{folder}/{names.SIGNATURE}: missing: {names.VERDICT} has it as signed.")
     planned = steps(
         read_table(_require(folder, sums, names.STAGES)),
         said.archs,
@@ -107,7 +107,7 @@ def _read_words(values: Value) -> tuple[str, ...]:
 
 
 def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], facts: Facts) -> Mapping[str, Record]:
-    """The records of all steps, each of the inputs and outputs that lie in the bundle."""
+    """Records of all steps. Their inputs and outputs must be the bundle's files."""
     records: dict[str, Record] = {}
     for step in planned:
         record = Record.read(_require(folder, sums, contents.record_of(step)))
@@ -125,7 +125,7 @@ def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], f
 def _verdict(
     folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], records: Mapping[str, Record], said: _Said
 ) -> Verdict:
-    """Judged anew from the files, which must give the verdict that is written."""
+    """Judge the files again; the verdict must be the written one."""
     upstream = said.facts.upstream
     findings = examine(planned, records, lambda step, role: folder / contents.place_of(step, role, upstream))
     waivers = read_waivers(folder / names.WAIVERS) if names.WAIVERS in sums else {}
@@ -140,12 +140,12 @@ def _verdict(
         today=None,
     )
     if verdict.as_bytes(signed=said.signed) != (folder / names.VERDICT).read_bytes():
-        raise StatementError(f"{folder}/{names.VERDICT}: says other than the results and waivers beside it. {_REMEDY}")
+        raise StatementError(f"{folder}/{names.VERDICT}: contradicts the results and waivers beside it. {_REMEDY}")
     return verdict
 
 
 def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], upstream: str) -> None:
-    """Nothing is in a bundle that no stage left and no table of ours is."""
+    """Check that every file is the output of a stage or one of our tables, and that none is missing."""
     tables = (names.STAGES, names.WAIVERS, names.LEDGER, names.REQUIREMENTS, names.VERDICT)
     expected = {*tables, names.SBOM, names.PROVENANCE}
     for step in planned:
@@ -161,7 +161,7 @@ def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[Step,
 
 
 def describe(verified: Verified) -> list[str]:
-    """What was verified, for people."""
+    """Lines on a verified bundle, for people."""
     verdict, facts = verified.verdict, verified.verdict.facts
     signed = "not signed"
     if verified.signer is not None:

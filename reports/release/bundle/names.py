@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ckpm.reports.errors import ArchiveError
+from ckpm.base.errors import TrustError
 
 CHECKSUMS = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.sig"
@@ -22,7 +22,7 @@ _LONGEST = 200  # characters: what a header of a POSIX tar takes besides the bun
 
 
 def demand_plain(names: Iterable[str], where: str) -> None:
-    """Raise ArchiveError, with the name, unless all names are plain.
+    """Raise TrustError, with the name, unless all names are plain.
 
     A name must not lead elsewhere, be other than ASCII, occur twice, differ from another by case alone, or be both a
     file and a folder.
@@ -30,14 +30,18 @@ def demand_plain(names: Iterable[str], where: str) -> None:
     seen: dict[str, str] = {}
     for name in names:
         if len(name) > _LONGEST or not _NAME.fullmatch(name):
-            raise ArchiveError(f"{where}: {name[:_LONGEST]!r}: not a name that a bundle can have. Don't unpack it.")
+            raise TrustError(
+                f"{where}: {name[:_LONGEST]!r}: not a name that a bundle can have. Don't unpack it.", kind="archive"
+            )
         folded = name.lower()
         if other := seen.get(folded):
             what = "is there twice" if other == name else f"and {other!r} differ by case alone"
-            raise ArchiveError(f"{where}: {name!r} {what}. Don't unpack it.")
+            raise TrustError(f"{where}: {name!r} {what}. Don't unpack it.", kind="archive")
         seen[folded] = name
     for folded, name in seen.items():
         parts = folded.split("/")
         for depth in range(1, len(parts)):
             if other := seen.get("/".join(parts[:depth])):
-                raise ArchiveError(f"{where}: {other!r} is a file and a folder, that of {name!r}. Don't unpack it.")
+                raise TrustError(
+                    f"{where}: {other!r} is a file and a folder, that of {name!r}. Don't unpack it.", kind="archive"
+                )

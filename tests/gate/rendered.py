@@ -1,4 +1,4 @@
-"""Digests of a checkout's rendered tables, templates and headers: run as a script in that checkout.
+"""Digests of the outputs of a checkout's tables, templates and headers. Runs as a script in the checkout.
 
 ``python -I rendered.py ROOT FAMILY...`` prints {"kernels": {"DIALECT FAMILY": {name: digest}}, "libraries": {...}}. A
 kernel's digest is over its C++ text for every arch trait, mask set and some receipts, or, in a dialect that only names

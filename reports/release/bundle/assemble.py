@@ -37,7 +37,7 @@ def assemble(release: Release, output: Path) -> tuple[Path, Path]:
     """Make the bundle's folder and its tar below ``output``, and replace those of an earlier run.
 
     Raises:
-        TrustError, TrustError, RecordError.
+        TrustError, RecordError.
         OutputError, DiskFullError: also if something else than a bundle is at the path.
     """
     name = contents.bundle_name(release.verdict.facts)

@@ -1,4 +1,4 @@
-"""The report has the content of its inputs, is one small file, and never turns a damaged or missing input into a pass."""
+"""The report has the content of its inputs, is one small file, and never passes with a damaged or missing input."""
 
 from __future__ import annotations
 

@@ -186,6 +186,8 @@ def pinned(text: str) -> dict[str, Requirement]:
 
 def test_dependencies_are_the_pins_of_requirements_in_as_lower_bounds() -> None:
     wanted = pinned("\n".join(PROJECT["dependencies"]))
+    emulator = tomllib.loads((ROOT / "emulator/pyproject.toml").read_text())["project"]
+    assert wanted.pop("ckpm-emulator").specifier == f"=={emulator['version']}"
     assert wanted.pop("pip").specifier == ""  # the environment's own
     pins = pinned(PINS)
     assert wanted.keys() == pins.keys()

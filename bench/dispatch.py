@@ -9,13 +9,13 @@ from pathlib import Path
 
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.kernel_sets import kernel_set
-from ckpm.attention.launch.c_abi import CheckedArguments, Library
+from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device, EmulatedDevice
-from ckpm.attention.launch.harness import LaunchArguments
 from ckpm.attention.registry import Registry
 from ckpm.base import settings
 from ckpm.bench.cold import ARCH, python
 from ckpm.bench.figures import Figure, seconds_of
+from ckpm.kernels.abi import CheckedArguments, LaunchArguments
 from ckpm.kernels.upstream.trees import Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.problem import Problem

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ckpm.attention.launch.buffers import prepare
-from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device, choose
 from ckpm.attention.launch.launching import plan_of, uploaded
 from ckpm.attention.timing import tables
@@ -18,6 +18,7 @@ from ckpm.attention.timing.record import Timings
 from ckpm.base import jobs
 from ckpm.base.errors import BenchError
 from ckpm.bench.figures import Figure, seconds_of
+from ckpm.kernels.abi import Status
 from ckpm.kernels.library.request import LIBRARY, PROJECT
 from ckpm.matrix.problems.case import SUITES, SuiteCase
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from ckpm.attention.launch.c_abi import Status
 from ckpm.attention.launch.encodings import encode
 from ckpm.attention.launch.fwd_launching import run_attention
 from ckpm.attention.timing.building import built
@@ -20,6 +19,7 @@ from ckpm.attention.timing.checks import check, read_published
 from ckpm.attention.timing.modelling import Asked, Modelled, open_library
 from ckpm.attention.timing.record import Check, Timed
 from ckpm.base.errors import MeasureError
+from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 
 ARCH, UPSTREAM = "gfx950", "aiter"

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.attention.launch.apart import run_apart
-from ckpm.attention.launch.c_abi import Status
 from ckpm.attention.launch.counters import LIBRARY_FACTS, Measured, Measurements, flattened
 from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import CkPrefillError, MeasureError, RecordError, UnknownTierError
 from ckpm.base.outputs import demand_place, refuse_inputs
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
+from ckpm.kernels.abi import Status
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library, library_digest
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import TABLES, check_built_arch, check_upstream

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.attention.launch.buffers import Prepared, prepare
-from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.launching import check, plan_of, uploaded
 from ckpm.attention.launch.plan import Plan
 from ckpm.attention.timing.measure import identity_facts, keys_of, manifest_of
+from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import measured, serving

@@ -10,9 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.timing import tables
 from ckpm.attention.timing.measure import performance_problems
+from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase

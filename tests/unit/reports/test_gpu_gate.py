@@ -13,10 +13,11 @@ from typing import Any, cast
 import pytest
 
 from ckpm.attention.launch import gpu_context
-from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.base.outputs import write_output
+from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError
@@ -67,8 +68,9 @@ def side(milliseconds: float, serves: bool = True, status: Status = Status.OK) -
         def serves(self, problem: SuiteCase) -> bool:
             return serves
 
+    loaded = SimpleNamespace(launch=launch, path=Path("lib.so"), family="batch_prefill", arguments=LaunchArguments)
     return Served(
-        library=cast(Library, SimpleNamespace(launch=launch, path=Path("lib.so"))),
+        library=cast(Library, loaded),
         keys=(),
         file_facts={"library sha256": "ab"},
     )

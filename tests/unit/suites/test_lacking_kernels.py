@@ -8,10 +8,11 @@ from typing import Any, cast
 import pytest
 
 from ckpm.attention.launch import launching
-from ckpm.attention.launch.c_abi import Launch, Status
+from ckpm.attention.launch.c_abi import Launch
 from ckpm.attention.launch.launching import Outcome
 from ckpm.attention.timing import measure
 from ckpm.base.errors import MeasureError
+from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase

@@ -1,7 +1,7 @@
 """Append-KV as the default upstream's templates give it, chosen by our dispatch and run on the emulator.
 
-The caches before a launch hold random bits, NaNs among them: afterwards the rows that are appended hold K_new (rotated
-in float64, within bf16's rounding) and V_new, and all others what they held.
+The caches hold random bits before a launch, NaNs among them. After it the appended rows hold K_new (rotated in float64,
+within bf16's rounding) and V_new. All other rows are unchanged.
 """
 
 from __future__ import annotations

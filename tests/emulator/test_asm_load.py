@@ -17,7 +17,7 @@ from ckpm.suites.suites import LocatedLibrary, unwaited_loads
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.errors import DeviceFaultError
 from ckpm_emulator.inspection.inspect import inspect
-from tests.emulator.emulator_assembly import compiled, launch
+from tests.emulator.emulator_assembly import compile_source, launch
 from tests.emulator.emulator_child import on_device
 from tests.unit import manifests
 
@@ -27,11 +27,11 @@ LOADS, LANES, FLOATS = 8, 64, 4  # of the kernel; its output holds as much again
 
 @functools.cache
 def code(arch: str, *, in_one: bool) -> bytes:
-    return compiled(SOURCE, arch, "-O3", *(("-DONE_ASM",) if in_one else ()))
+    return compile_source(SOURCE, arch, "-O3", *(("-DONE_ASM",) if in_one else ()))
 
 
 def outcome(device: EmulatedGpu, made: bytes, *, late: bool) -> str:
-    """What becomes of a launch: the input is copied, something else is, or the kind of its fault."""
+    """The outcome of a launch: the input is copied, other data is copied, or the kind of its fault."""
     device.configure(late_loads=late, poison=late, uninitialised=late)
     given = np.arange(LOADS * LANES * FLOATS, dtype=np.float32)
     source, out = device.upload(given), device.upload(np.zeros(2 * given.size, np.float32))

@@ -1,4 +1,4 @@
-"""What docs/reference/device-semantics.md calls settled, each rule as its source states it.
+"""The settled rules of docs/reference/device-semantics.md, each as its source states it.
 
 Assembled by the embedded toolchain, run on one wave.
 """
@@ -27,7 +27,7 @@ def resource(records: int, stride: int = 0) -> dict[int, int]:
 
 @pytest.mark.parametrize(("records", "expected"), [(4, [2, 0]), (7, [2, 0]), (8, [2, 3]), (3, [0, 0]), (0, [0, 0])])
 def test_a_dword_that_straddles_num_records_is_out_of_range(records: int, expected: list[int]) -> None:
-    """LLVM, buffer out-of-bounds modes: bytes of a dword that reaches behind the end are out of bounds, too."""
+    """LLVM, buffer out-of-bounds modes: bytes of a dword that reaches beyond the end are out of bounds, too."""
     scalars = resource(records) | {40: (memory_base() + 4) & 0xFFFFFFFF}
     after = run_wave("buffer_load_dwordx2 v[30:31], v20, s[40:43], 0 offen\n", {20: 0}, scalars, memory=DATA)
     assert after.vector[30:32, 17].tolist() == expected
@@ -48,7 +48,7 @@ def test_soffset_takes_no_part_in_the_range_check(voffset: int, expected: int) -
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(4, 2), (8, 0)])
-def test_without_an_index_num_records_counts_bytes_whatever_the_stride(offset: int, expected: int) -> None:
+def test_num_records_without_index_counts_bytes_at_any_stride(offset: int, expected: int) -> None:
     """CDNA4 ISA 9.1.5.1: a raw buffer is one with IdxEn 0."""
     after = run_wave(
         "buffer_load_dword v30, v20, s[40:43], 0 offen\n", {20: offset}, resource(8, stride=16), memory=DATA
@@ -79,8 +79,8 @@ NO_SIZE = (
 )  # num_records of every resource that Triton makes; a lane that is masked off has the offset 2**31 - 1
 
 
-def test_a_resource_without_a_size_is_judged_by_what_its_lanes_address() -> None:
-    """With the rule of ranges on: a masked lane reads 0, and an overrun is found by what it addresses."""
+def test_resource_without_size_is_checked_by_lane_addresses() -> None:
+    """The rule of ranges is on: a masked lane reads 0, and an overrun is found by its address."""
     assembly, options = "buffer_load_dword v30, v20, s[40:43], 0 offen\n", {"srd_range_rule": 1}
     offsets = np.where(np.arange(64) == 0, 4, NO_SIZE + 1)
     after = run_wave(assembly, {20: offsets}, resource(NO_SIZE), memory=DATA, options=options)
@@ -164,7 +164,7 @@ def test_packed_f16_conversions_round_by_themselves(rounding: int, by_mode: floa
 
 # 2.0 is 0x40000000 as f32, whose lower half is 0 as f16, and 0x4000 as f16
 @pytest.mark.parametrize(("op_sel_hi", "expected"), [("[1,1,1]", 3 * 2 + 5), ("[1,0,1]", 3 * 2 + 5)])
-def test_an_inline_constant_of_fma_mix_is_of_the_type_that_op_sel_hi_chooses(op_sel_hi: str, expected: float) -> None:
+def test_inline_constant_of_fma_mix_has_the_type_of_op_sel_hi(op_sel_hi: str, expected: float) -> None:
     """LLVM makes of ``fpext(a) + fpext(b)`` an fma by 1.0 with all bits of op_sel_hi set."""
     after = run_wave(f"v_fma_mix_f32 v30, v20, 2.0, v21 op_sel_hi:{op_sel_hi}\n", {20: f16(3), 21: f16(5)})
     assert after.vector[30, 0] == f32(expected)

@@ -1,4 +1,4 @@
-"""``python -m ckpm_emulator`` ends like the other command lines, although it may not import their wrapper."""
+"""``python -m ckpm_emulator`` ends like the other command lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.emulator.emulator_small import small_library
 ROOT = Path(__file__).parents[2]
 
 
-def raising(error: BaseException) -> Callable[[], int]:
+def fail_with(error: BaseException) -> Callable[[], int]:
     def command() -> int:
         raise error
 
@@ -32,7 +32,7 @@ def raising(error: BaseException) -> Callable[[], int]:
 def test_it_ends_like_the_others(error: BaseException, code: int, capfd: pytest.CaptureFixture[str]) -> None:
     saved = os.dup(1)  # a closed pipe's output goes nowhere from then on
     try:
-        assert exit_code(raising(error)) == others(raising(error)) == code
+        assert exit_code(fail_with(error)) == others(fail_with(error)) == code
     finally:
         os.dup2(saved, 1)
         os.close(saved)
@@ -40,14 +40,14 @@ def test_it_ends_like_the_others(error: BaseException, code: int, capfd: pytest.
 
 
 def test_a_file_that_the_system_refuses(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(raising(PermissionError(13, "Permission denied", "/some/file"))) == OutputError.exit_code
+    assert exit_code(fail_with(PermissionError(13, "Permission denied", "/some/file"))) == OutputError.exit_code
     assert capsys.readouterr().err == "error: /some/file: Permission denied. Name another place.\n"
     assert main(["inspect", "/nowhere", "--arch", "gfx950"]) == CodeObjectError.exit_code
 
 
 def test_a_mistake_of_ours_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
-        exit_code(raising(ZeroDivisionError()))
+        exit_code(fail_with(ZeroDivisionError()))
 
 
 @pytest.mark.parametrize(("output", "code"), [("/dev/full", OutputError.exit_code), ("closed", 141)])
@@ -64,8 +64,8 @@ def test_an_output_that_takes_nothing(output: str, code: int) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_the_helper_decodes_with_nothing_of_tinygrad_but_its_tables(tmp_path: Path) -> None:
-    """With all of tinygrad, as here, the program is the same."""
+def test_helper_imports_only_tables_of_tinygrad(tmp_path: Path) -> None:
+    """The program is the same as with all of tinygrad, as here."""
     (_, code), *_ = code_objects(small_library())
     text = (
         "import sys\nfrom ckpm_emulator.cli import main\nmain(['decode'])\n"

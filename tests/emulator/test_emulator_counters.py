@@ -37,7 +37,7 @@ ALL_LANES = "s_mov_b64 exec, -1"
 def conflicts(
     device: EmulatedGpu, instruction: str, first: object, second: object = None, mask: str = ALL_LANES
 ) -> int:
-    """What is counted for one instruction on these byte addresses."""
+    """The counts of one instruction on these byte addresses."""
     addresses = np.stack([np.asarray(one, np.uint32) + 0 * LANE.astype(np.uint32) for one in (first, second or 0)])
     table = device.upload(addresses)
     device.reset_counters()

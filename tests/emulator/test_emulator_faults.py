@@ -1,4 +1,4 @@
-"""Faults: what a launch that touched foreign memory says, in fields and in words."""
+"""Faults of launches that touched foreign memory: the report's fields and text."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_gfx950_faults_for_the_whole_range(device: EmulatedGpu, small: Path) -> 
     assert _touch(device, small, buffer.address, "srd", 0xFFFFFFFF) is None
 
 
-NO_SIZE = 2**31 - 2  # num_records that Triton gives each of its resources, whatever lies behind the pointer
+NO_SIZE = 2**31 - 2  # num_records that Triton gives each of its resources, whatever lies after the pointer
 
 
 @on_device("gfx950")

@@ -48,7 +48,7 @@ def test_properties_by_the_kernels_header(device: EmulatedGpu, small: Path, cus:
     properties, values = ctypes.create_string_buffer(1472 + 64), (ctypes.c_uint64 * 12)()
     assert library.small_properties(properties, values) == SUCCESS
     assert list(values) == [1472, *expected]
-    assert properties.raw[1472:] == bytes(64)  # nothing was written behind the struct
+    assert properties.raw[1472:] == bytes(64)  # nothing was written after the struct
     assert library.small_arch(properties) == b"gfx950:sramecc+:xnack-"
     assert library.small_name(properties).startswith(b"AMD Instinct MI350")
     # The places that facts/emulation.md names.
@@ -398,7 +398,7 @@ def test_missing_symbol_and_missing_file(device: EmulatedGpu, tmp_path: Path) ->
 
 @on_device("gfx950")
 def test_truncated_library(device: EmulatedGpu, small: Path, tmp_path: Path) -> None:
-    """The dynamic loader maps what the headers say: reading behind the file's end would kill the process."""
+    """The dynamic loader maps the sizes in the headers: a read after the file's end would kill the process."""
     data = small.read_bytes()
     for part in (10, 63, 64, 1000, len(data) // 2, len(data) - 100):
         cut = tmp_path / f"cut{part}.so"

@@ -96,7 +96,7 @@ def test_unknown_bits_trap() -> None:
 
 
 @pytest.mark.parametrize("name", ["buffer_wbinvl1", "buffer_wbinvl1_vol"])
-def test_the_caches_of_gfx90a_are_invalidated_by_a_name_of_their_own(name: str) -> None:
+def test_cache_invalidations_of_gfx90a_have_their_own_name(name: str) -> None:
     first, last = instructions_of({name: f"{name}\n"}, "gfx90a")[name]
     assert (first.name, first.size, last.name) == ("buffer_inv", 8, "s_endpgm")
     assert not missing_instructions([first, last])

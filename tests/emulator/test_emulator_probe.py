@@ -120,7 +120,7 @@ print(json.dumps(answers))
 
 @functools.cache
 def answers() -> dict[str, Any]:
-    """What the probe says of each case; the script asserts that memory is as without it."""
+    """The probe's counts of each case; the script asserts that memory is as without it."""
     codes = []
     for name, (before, built, other, after, _) in CASES.items():
         pair = (assemble(f"{START}{before}{one}\n{after}", ARCH, 1024).hex() for one in (built, other))
@@ -151,6 +151,6 @@ def test_the_sources_of_the_built_instruction_are_given() -> None:
     assert answers()["the same result"]["sources"] == [None, [0, 127], None]
 
 
-def test_a_probe_and_the_check_of_unwritten_registers_exclude_each_other() -> None:
+def test_probe_with_check_of_unwritten_registers_is_refused() -> None:
     with pytest.raises(DeviceError, match="choose one"):
         Options(probe=True, uninitialised=True)

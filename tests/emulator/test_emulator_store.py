@@ -20,7 +20,7 @@ from ckpm.base.store import DRAFTS, Store, adopt, draft_folder, is_adopted, is_w
 SEEDS = range(200)
 
 
-def damaged(content: bytes, seed: int) -> bytes:
+def damage(content: bytes, seed: int) -> bytes:
     """Other bytes, as a full disk, a cut copy or a bad block leaves them."""
     draw = random.Random(seed)
     at = draw.randrange(len(content))
@@ -51,7 +51,7 @@ def test_a_damaged_entry_counts_as_absent_and_is_replaced(tmp_path: Path, seed: 
     store.put("key", content)
     (file,) = store.entries()
     assert is_whole_entry(file)
-    file.write_bytes(damaged(file.read_bytes(), seed))
+    file.write_bytes(damage(file.read_bytes(), seed))
     assert not is_whole_entry(file)
     assert store.get("key") is None
     store.put("key", content)
@@ -114,7 +114,7 @@ with draft_folder(Path(sys.argv[1])) as folder:
 """
 
 
-def test_the_draft_of_a_killed_process_goes_with_the_next_one_and_a_living_ones_stays(tmp_path: Path) -> None:
+def test_next_draft_removes_only_those_of_killed_processes(tmp_path: Path) -> None:
     with draft_folder(tmp_path) as living:
         run = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
         assert run.returncode == -signal.SIGKILL
@@ -124,9 +124,7 @@ def test_the_draft_of_a_killed_process_goes_with_the_next_one_and_a_living_ones_
     assert left(tmp_path) == []
 
 
-def test_a_draft_taken_for_abandoned_before_it_was_locked_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_draft_removed_before_its_lock_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process may come between the making of a folder and its lock."""
     flock = fcntl.flock
     folders: list[Path] = []

@@ -20,7 +20,7 @@ from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, around, build, compared, problem, tensors
+from tests.emulator.emulator_fwd import CHECKS, around, build, compare_outcome, problem, tensors
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_o_agrees_with_the_reference(
     opened, hip = load(library, abi.FwdArguments), around(device)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_v3", "ck-2025-11", 2)
     first = run_attention(hip, opened, p, bits)
-    compared(p, bits, first)
+    compare_outcome(p, bits, first)
     assert first.launch.kernels == (f"fmha_fwd_v3_d128_bf16_{'mask' if causal else 'nmask'}",)
     # nothing depends on what registers and LDS held, on loads that land early, or on the waves' order
     device.configure(**CHECKS, wave_order=1)
@@ -59,7 +59,7 @@ def test_o_agrees_with_the_reference(
 
 
 @on_device("gfx950", whole=True)
-def test_what_v3_would_compute_otherwise_or_not_at_all_is_refused(device: EmulatedGpu, library: Path) -> None:
+def test_problem_that_v3_computes_otherwise_is_refused(device: EmulatedGpu, library: Path) -> None:
     """Upstream's own function launches for any head dims, and its arguments have no place for most features."""
     device.load_library(library)
     opened = load(library, abi.FwdArguments)

@@ -1,4 +1,4 @@
-"""What `coverage --isa` says: facts of LLVM, README's number is the real one, and what is refused is known."""
+"""The report of `coverage --isa`: facts of LLVM, README's number, and the refused instructions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_is_refused_is_known(arch: str) -> None:
     assert refused == REFUSED.keys() & isa.instructions(arch).keys()
 
 
-def test_an_instruction_that_is_lost_changes_the_number_and_is_named(
+def test_lost_instruction_changes_the_number_and_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = isa.summary("gfx942")

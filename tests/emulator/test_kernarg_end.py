@@ -23,7 +23,7 @@ s_endpgm
 
 @on_device("gfx942", whole=True)
 def test_a_wide_load_of_the_last_three_dwords(device: EmulatedGpu) -> None:
-    """Of 132 bytes the dwords from 120 on: hipCUB's partition kernels have that load, aligned to 8 bytes."""
+    """Load the dwords of 132 bytes from 120 on: hipCUB's partition kernels have that load, aligned to 8 bytes."""
     out = device.upload(np.ones(64, np.uint32))
     launch(device, assemble(_READ.format(offset=120), kernarg_bytes=132), out)
     assert not device.read(out, np.uint32).any()

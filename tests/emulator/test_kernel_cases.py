@@ -31,7 +31,7 @@ def bench_of(device: EmulatedGpu, library: Path) -> FamilyBench:
     )
 
 
-def test_every_kernel_of_a_library_has_a_case_and_the_report_shows_it(library: Path) -> None:
+def test_every_kernel_of_a_library_has_a_reported_case(library: Path) -> None:
     work = library.parents[3]
     assert cli.main(["--suite", "kernels", "--family", "fwd", "--device", "emulator", "--work", str(work)]) == 0
     results = Results.read(library.with_name("kernels.json"))
@@ -55,18 +55,18 @@ def test_a_wrong_number_fails_the_case(device: EmulatedGpu, library: Path) -> No
     bench = bench_of(device, library)
     for key in bench.keys:
 
-        def scaled(inputs: Inputs, random: Any = None) -> Expected:
+        def scale(inputs: Inputs, random: Any = None) -> Expected:
             p = dataclasses.replace(inputs.problem, scale=inputs.problem.softmax_scale * 1.1)
             return attention(dataclasses.replace(inputs, problem=p), random)
 
-        def moved(problem: SuiteCase, tensors: Any) -> Any:
+        def move(problem: SuiteCase, tensors: Any) -> Any:
             found = laid_out(problem, tensors)
             found["k"] = found["k"][::-1].copy()
             return found
 
-        with mock.patch.object(fwd_cases, "attention", scaled):
+        with mock.patch.object(fwd_cases, "attention", scale):
             assert_wrong(bench, key.name)
-        with mock.patch("ckpm.attention.launch.fwd_launching.laid_out", moved):
+        with mock.patch("ckpm.attention.launch.fwd_launching.laid_out", move):
             assert_wrong(bench, key.name)
 
 

@@ -30,7 +30,7 @@ def code() -> bytes:
 
 
 def test_kernels_of_all_notes() -> None:
-    """The linker puts the notes one behind the other."""
+    """The linker puts the notes one after the other."""
     assert {kernel[".name"] for kernel in read(code()).kernels} == set(VALUES)
 
 

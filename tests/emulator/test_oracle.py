@@ -185,7 +185,7 @@ def test_square_root_is_numpys(bits: int) -> None:
 def test_fma_rounds_once() -> None:
     # (1 + 2^-12)^2 - (1 + 2^-11) = 2^-24: a rounded product would give 0
     a, c = f32(1 + 2.0**-12), f32(-(1 + 2.0**-11))
-    assert as_float(one("v_fma_f32", S0=a, S1=a, S2=c)["D0"]) == 2.0**-24
+    assert as_float(run_one("v_fma_f32", S0=a, S1=a, S2=c)["D0"]) == 2.0**-24
 
 
 def test_signs_of_zero_sums_follow_the_rounding_mode() -> None:
@@ -196,8 +196,8 @@ def test_signs_of_zero_sums_follow_the_rounding_mode() -> None:
 # --- the evaluator ---
 
 
-def one(name: str, *, d0: int = 0, vcc: int = 0, scc: int = 0, lane: int = 5, **sources: int) -> dict[str, int]:
-    """Run one listing on 32-bit operands (64-bit ones if the name says so)."""
+def run_one(name: str, *, d0: int = 0, vcc: int = 0, scc: int = 0, lane: int = 5, **sources: int) -> dict[str, int]:
+    """Run one listing on 32-bit operands (64-bit if the name has it)."""
     wide = name.endswith(("64",)) and not name.startswith("v_mad")
     scope = Scope()
     for key, bits in sources.items():
@@ -291,27 +291,27 @@ KNOWN = [  # opcode, operands, result: worked by hand
 
 @pytest.mark.parametrize(("name", "operands_", "result"), KNOWN, ids=lambda x: x if isinstance(x, str) else "")
 def test_known_results(name: str, operands_: tuple[int, ...], result: int) -> None:
-    got = one(name, **{f"S{n}": bits for n, bits in enumerate(operands_)})["D0"]
+    got = run_one(name, **{f"S{n}": bits for n, bits in enumerate(operands_)})["D0"]
     assert got == result, f"{got:#x}"
 
 
 def test_carries_and_flags() -> None:
-    assert one("s_add_u32", S0=0xFFFFFFFF, S1=1)["SCC"] == 1
-    assert one("s_add_i32", S0=0x7FFFFFFF, S1=1)["SCC"] == 1
-    assert one("s_add_i32", S0=0xFFFFFFFF, S1=1)["SCC"] == 0
-    assert one("s_addc_u32", S0=0xFFFFFFFF, S1=0, scc=1)["SCC"] == 1
-    assert one("s_addc_u32", S0=0xFFFFFFFF, S1=0, scc=1)["D0"] == 0
-    assert one("s_subb_u32", S0=0, S1=0, scc=1)["SCC"] == 1
-    assert one("v_add_co_u32", S0=0xFFFFFFFF, S1=1)["VCC"] == 1 << 5
-    assert one("v_cndmask_b32", S0=1, S1=2, vcc=1 << 5)["D0"] == 2
+    assert run_one("s_add_u32", S0=0xFFFFFFFF, S1=1)["SCC"] == 1
+    assert run_one("s_add_i32", S0=0x7FFFFFFF, S1=1)["SCC"] == 1
+    assert run_one("s_add_i32", S0=0xFFFFFFFF, S1=1)["SCC"] == 0
+    assert run_one("s_addc_u32", S0=0xFFFFFFFF, S1=0, scc=1)["SCC"] == 1
+    assert run_one("s_addc_u32", S0=0xFFFFFFFF, S1=0, scc=1)["D0"] == 0
+    assert run_one("s_subb_u32", S0=0, S1=0, scc=1)["SCC"] == 1
+    assert run_one("v_add_co_u32", S0=0xFFFFFFFF, S1=1)["VCC"] == 1 << 5
+    assert run_one("v_cndmask_b32", S0=1, S1=2, vcc=1 << 5)["D0"] == 2
 
 
 def test_division_steps() -> None:
-    scaled = one("v_div_scale_f32", S0=f32(1), S1=f32(1), S2=0x7F000000)  # numerator near the largest number
+    scaled = run_one("v_div_scale_f32", S0=f32(1), S1=f32(1), S2=0x7F000000)  # numerator near the largest number
     assert (scaled["D0"], scaled["VCC"]) == (f32(2.0**64), 1)
-    plain = one("v_div_scale_f32", S0=f32(3), S1=f32(3), S2=f32(7))
+    plain = run_one("v_div_scale_f32", S0=f32(3), S1=f32(3), S2=f32(7))
     assert (plain["D0"], plain["VCC"]) == (f32(3), 0)
-    assert one("v_div_fmas_f32", S0=f32(1), S1=f32(1), S2=f32(1), vcc=1 << 5)["D0"] == f32(2.0**33)
+    assert run_one("v_div_fmas_f32", S0=f32(1), S1=f32(1), S2=f32(1), vcc=1 << 5)["D0"] == f32(2.0**33)
 
 
 def test_mad_u64_u32_has_a_65th_bit() -> None:
@@ -438,7 +438,7 @@ def test_packed_operand_halves() -> None:
 
 
 def test_matrix_layout_of_32x32x8() -> None:
-    """Row 5 of A times column 9 of B, set where the facts file says they are."""
+    """Row 5 of A times column 9 of B, set at the positions of the facts file."""
     state = state_with()
     for k in range(8):
         lane, element = 32 * (k // 4), k % 4

@@ -18,7 +18,7 @@ RESOLVED = {f"CDNA4-RJ-{n:03}" for n in (14, 15, 16, 18, 27, 120, 121, 123, 125)
 
 
 def complaint(test: str) -> str:
-    """Why there is no such test; empty if there is."""
+    """The reason why a test is missing; empty if it exists."""
     file, _, name = test.partition("::")
     function, _, parameter = name.partition("[")
     path = HERE / file

@@ -67,7 +67,7 @@ def test_what_is_too_large(name: str, mode: int, code: int, value: float) -> Non
     assert after.vector[40, 0] == code
 
 
-def test_widening_beyond_the_largest_is_infinity_and_a_scale_of_255_no_number() -> None:
+def test_widening_overflows_to_infinity_and_scale_255_is_nan() -> None:
     assembly = "v_cvt_scalef32_pk_f16_fp8 v40, v20, v30\n"
     after = run_wave(assembly, {20: 0xFE7E, 30: [bits(2.0**n) for n in range(64)]})
     low, high = after.vector[40].astype(np.uint16).view(np.float16), (after.vector[40] >> 16).astype(np.uint16)

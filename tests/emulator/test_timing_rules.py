@@ -1,7 +1,7 @@
 """The timing model's rules, each on a stream whose cycles follow from the published figures by hand.
 
-Figures of gfx950: a slot of 4 cycles an instruction, MFMA 32x32x16 of 8 passes of 4 cycles and 16x16x32 of 4, vector
-instructions beside it after its first 8 cycles, packed ones 12 cycles behind it; LDS reads 256 bytes a cycle.
+On gfx950 an instruction has a slot of 4 cycles. MFMA 32x32x16 has 8 passes of 4 cycles, and 16x16x32 has 4. Vector
+instructions run beside it after its first 8 cycles, packed ones 12 cycles after it. LDS reads 256 bytes a cycle.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_an_accumulation_does_not_wait_for_its_result(device: EmulatedGpu) -> No
 
 @GFX950
 def test_others_wait_for_a_result(device: EmulatedGpu) -> None:
-    """LLVM's 12 wait states of 4 cycles behind 8 passes, for VALU, a factor, and a part of the addend."""
+    """LLVM's 12 wait states of 4 cycles after 8 passes, for VALU, a factor, and a part of the addend."""
     assert Stream(device, mfma(0) + "v_accvgpr_read_b32 v20, a3").cycles() == 48 + 4 + END
     assert Stream(device, mfma(0) + mfma(16, factor="a[0:3]")).cycles() == 48 + 32
     assert Stream(device, mfma(0) + mfma(20, shape="16x16x32", addend=4)).cycles() == 48 + 16
@@ -42,7 +42,7 @@ def test_others_wait_for_a_result(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_a_factor_that_is_overwritten_costs_nothing_and_a_result_does(device: EmulatedGpu) -> None:
+def test_only_an_overwritten_result_costs_cycles(device: EmulatedGpu) -> None:
     assert Stream(device, mfma(0) + "v_mov_b32 v0, v9").cycles() == 32
     assert Stream(device, mfma(0) + "v_accvgpr_write_b32 a3, v9").cycles() == 48 + 4 + END
 
@@ -82,7 +82,7 @@ def test_six_vector_instructions_fit_beside_an_mfma(device: EmulatedGpu) -> None
 
 
 @GFX950
-def test_an_mfma_of_fp8_over_64_columns_takes_16_passes_and_reads_its_factors_twice_as_long(
+def test_mfma_of_fp8_over_64_columns_takes_16_passes(
     device: EmulatedGpu,
 ) -> None:
     """LLVM: 16 passes of 4 cycles. Its factors are 16 registers, those of 32x32x16 in bf16 eight."""
@@ -121,7 +121,7 @@ def test_packed_instructions_keep_away_from_mfmas(device: EmulatedGpu) -> None:
 
 @GFX950
 def test_packed_instructions_and_another_waves_mfmas(device: EmulatedGpu) -> None:
-    """The first comes in behind wave 0's second MFMA, then one behind each; all but the last make the next late."""
+    """The first comes in after wave 0's second MFMA, then one after each; all but the last make the next late."""
     packed = "v_pk_mul_f32 v[10:11], v[12:13], v[14:15]\n"
     stream = Stream(device, SPLIT + mfma(0) * 9 + "s_endpgm\nother:\n" + packed * 8, threads=320)
     apart, together = (stream.replay(packed_apart=switch)["waves"] for switch in (1, 0))
@@ -286,7 +286,7 @@ def test_the_higher_priority_goes_first(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_copies_of_a_workgroup_share_the_unit_and_not_their_barriers(device: EmulatedGpu) -> None:
+def test_copies_of_a_workgroup_have_their_own_barriers(device: EmulatedGpu) -> None:
     stream = Stream(device, mfma(0) * 10 + "s_barrier\n" + mfma(0) * 10, threads=256)
     one, two = stream.replay(barrier_cycles=0), stream.replay(workgroups=2, barrier_cycles=0)
     assert len(two["waves"]) == 8
@@ -361,7 +361,7 @@ def test_the_order_of_the_emulators_waves_does_not_matter(device: EmulatedGpu) -
 
 
 @GFX950
-def test_numbers_that_are_missing_unknown_or_senseless_are_refused(device: EmulatedGpu) -> None:
+def test_missing_unknown_or_senseless_numbers_are_refused(device: EmulatedGpu) -> None:
     stream = Stream(device, "s_nop 0")
     with pytest.raises(DeviceError, match="the timing model has no number 'cheese'"):
         stream.replay(cheese=1)
@@ -414,7 +414,7 @@ def test_only_the_chosen_workgroup_runs(device: EmulatedGpu) -> None:
 
 @on_device("gfx942", whole=True)
 def test_gfx942_by_its_own_figures(device: EmulatedGpu) -> None:
-    """28 of 32 cycles beside 32x32x8, 12 of 16 beside 16x16x16; 11 wait states behind 8 passes."""
+    """28 of 32 cycles beside 32x32x8, 12 of 16 beside 16x16x16; 11 wait states after 8 passes."""
     large, small = mfma(0, shape="32x32x8"), mfma(0, shape="16x16x16")
     assert Stream(device, (large + adds(7)) * 8, arch="gfx942").cycles() == 8 * 32 + END
     assert Stream(device, (small + adds(3)) * 8, arch="gfx942").cycles() == 8 * 16 + END

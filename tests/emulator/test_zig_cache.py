@@ -1,4 +1,4 @@
-"""What zig keeps for links is used as it was made, or made again."""
+"""Files that zig keeps for links are used as they were made, or made again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_links_add_nothing_to_a_cache_that_is_known(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut", "missing"])
-def test_damage_is_gone_before_the_link_and_what_is_made_again_is_known(cache: Path, damage: str) -> None:
+def test_damaged_files_are_removed_before_the_link(cache: Path, damage: str) -> None:
     library = cache / "o/aa/libc++.a"
     if damage == "missing":
         library.unlink()

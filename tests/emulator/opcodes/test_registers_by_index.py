@@ -1,8 +1,8 @@
 """v_mov_b32 between s_set_gpr_idx_on and s_set_gpr_idx_off: what LLVM makes of an array in registers with a variable
 index.
 
-Expected is what the ISA manual says of VGPR indexing (CDNA3 ISA, "VGPR indexing"): the index in M0[7:0] is added to the
-registers that the second operand of s_set_gpr_idx_on names, bit 0 the first source and bit 3 the destination.
+The CDNA3 ISA, "VGPR indexing", adds the index in M0[7:0] to the registers that the second operand of s_set_gpr_idx_on
+selects. Bit 0 is the first source, bit 3 the destination.
 """
 
 from __future__ import annotations

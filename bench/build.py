@@ -46,7 +46,7 @@ class _Run:
 
 
 def _list(folder: Path, *options: str) -> _Run:
-    """``python -m matrix list`` with all families; its best of three runs."""
+    """``ckpm list`` with all families; its best of three runs."""
     runs = []
     for _ in range(3):
         with (folder / "names.txt").open("wb") as output:
@@ -83,7 +83,7 @@ def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
         lambda: listed.append(len(codegen_runner.list_names(tree, "gfx950", ",".join(APIS), 0, "simplified")))
     )
     if listed != [ours.lines]:
-        raise BenchError(f"{tree.name} lists {listed} kernels, the matrix {ours.lines}; Run python -m kernels parity.")
+        raise BenchError(f"{tree.name} lists {listed} kernels, the matrix {ours.lines}; Run ckpm parity.")
     ratio = theirs / ours.seconds
     rows.append(
         Figure(

@@ -47,10 +47,10 @@ def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
     parts = {
         "CK's package fetched": python(cache, "-c", _FETCH, upstream, str(cache)),
         "library, libc++ and the emulator's core": python(
-            cache, "-m", "ckpm.kernels", "build", "--emulator", "--toolchain", toolchain, *emulated
+            cache, "-m", "ckpm", "build", "--emulator", "--toolchain", toolchain, *emulated
         ),
-        "suite large-kv": python(cache, "-m", "ckpm.suites", "--suite", "large-kv", "--device", "emulator", *emulated),
-        "gate": python(cache, "-m", "ckpm.reports", "gate", *emulated),
+        "suite large-kv": python(cache, "-m", "ckpm", "test", "--suite", "large-kv", "--device", "emulator", *emulated),
+        "gate": python(cache, "-m", "ckpm", "gate", *emulated),
     }
     total = sum(part.wall for part in parts.values())
     shares = {"libc++": _libcxx(toolchain, folder / "libcxx"), "core": _core(folder / "core")}

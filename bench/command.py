@@ -1,4 +1,4 @@
-"""``python -m kernels bench``: the figures this project promises, as ratios measured in one run on one machine.
+"""``ckpm bench``: the figures this project promises, as ratios measured in one run on one machine.
 
 Absolute seconds are printed for orientation; targets in seconds were set for two processors. For large build graphs a
 stub takes the compiler's place, because compiling thousands of kernels takes hours. Rows with the stub are marked: they
@@ -25,6 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--upstream", default="aiter", help="the packaged upstream to compare with (default: aiter)")
     parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--output", type=Path, default=None, help="also write the table to this file")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -99,7 +99,7 @@ def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
         BenchError: a build, launch or suite failed.
     """
     options = ["--upstream", upstream, "--work", str(folder)]
-    _output_of(["-m", "ckpm.kernels", "build", "--arch", ARCH, "--toolchain", toolchain, *options])
+    _output_of(["-m", "ckpm", "build", "--arch", ARCH, "--toolchain", toolchain, *options])
     path = folder / "build" / ARCH / upstream / LIBRARY
     device = choose("emulator", ARCH, threads=1)
     library = device.load(path)
@@ -170,7 +170,7 @@ def _scaling(device: Device, library: Library) -> Figure:
 def _suites(options: Sequence[str]) -> Figure:
     parts = {}
     for suite in SUITES:
-        command = ["-m", "ckpm.suites", "--suite", suite, "--arch", ARCH, "--device", "emulator", *options]
+        command = ["-m", "ckpm", "test", "--suite", suite, "--arch", ARCH, "--device", "emulator", *options]
         parts[suite] = seconds_of(functools.partial(_output_of, command))
     total = sum(parts.values())
     by_suite = ", ".join(f"{suite} {seconds:.0f}" for suite, seconds in parts.items())

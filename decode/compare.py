@@ -1,4 +1,4 @@
-"""``python -m kernels decode``: counts and modelled cycles of both forms, beside what others measured on an MI350."""
+"""``ckpm decode compare``: counts and modelled cycles of both forms, beside what others measured on an MI350."""
 
 from __future__ import annotations
 

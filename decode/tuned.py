@@ -1,7 +1,7 @@
 """Streaming with launch parameters that are chosen by measuring, among the launches that fit the guard's budget.
 
 On a GPU, Triton's autotuner measures times (:func:`autotuner`). Without a GPU, cycles of the timing model decide
-(:func:`rank`, ``python -m kernels decode --tune``). The default, ``forced_launch`` of decode/problem.py, measures
+(:func:`rank`, ``ckpm decode compare --tune``). The default, ``forced_launch`` of decode/problem.py, measures
 nothing.
 """
 

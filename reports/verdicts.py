@@ -22,7 +22,7 @@ VERDICTS = ("not comparable", "missing", "regressed", "inconclusive", "improved"
 FAMILY = "library"  # a fact that tells a library of other families from one of batch prefill, which lacks it
 V3_AGAINST_V2 = "V3 against V2"  # a fact of a gate whose candidate is its baseline's library with V3 turned on
 _SHOWN = 10  # rows that an error message names; the rest is in the file
-_REMEDY = "Run the gate again: python -m reports gate --help."
+_REMEDY = "Run the gate again: ckpm gate --help."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""``python -m kernels timing``: model the longest workgroup, or a chosen one, of the gates' problems."""
+"""``ckpm timing model``: model the longest workgroup, or a chosen one, of the gates' problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m kernels measure``: run the problems of matrix/tables/performance.yaml and store what the emulator counts.
+"""``ckpm measure``: run the problems of matrix/tables/performance.yaml and store what the emulator counts.
 
 Counts don't depend on the machine, its load or the number of threads: two runs of the same library give the same file.
 """
@@ -45,6 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--kernel", default=EVERY, metavar="GLOB", help="launch kernels of such a name instead of dispatch's"
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the JSON file to write")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -163,7 +164,7 @@ def _count_launch(
         return refused_for(lacks)
     if not outcome.ran:
         why = outcome.fault.message if outcome.fault else outcome.launch.message
-        raise MeasureError(f"{problem.name}: the launch failed: {why}. See nox -s test-batch-prefill.")
+        raise MeasureError(f"{problem.name}: the launch failed: {why}. See ckpm test --suite batch-prefill.")
     kernel = outcome.launch.kernel or named or ""
     if kernel not in manifest.kernels or device.arch not in manifest.kernels[kernel].archs:
         raise MeasureError(f"{problem.name}: ran on '{kernel}', which the manifest does not list. Build it again.")
@@ -185,7 +186,7 @@ def manifest_of(library: Path, arch: str) -> Manifest:
     file = library.with_name(MANIFEST)
     for one in (library, file):
         if not one.is_file():
-            raise MeasureError(f"{one}: no such file. Build the library first: nox -s build-{arch}")
+            raise MeasureError(f"{one}: no such file. Build the library first: ckpm build --arch {arch}")
     try:
         manifest = Manifest.read(file)
     except RecordError as error:

@@ -1,4 +1,4 @@
-"""Modelled times of workgroups as plain data: written by ``python -m kernels timing``, read by reports."""
+"""Modelled times of workgroups as plain data: written by ``ckpm timing model``, read by reports."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ class Timings:
     @classmethod
     def read(cls, file: Path) -> Timings:
         """Read a file of timings. Raises RecordError: it can't be read; the message names the field."""
-        document = of_library(file, "timings", _FORMAT, "Model them again: python -m kernels timing --help.")
+        document = of_library(file, "timings", _FORMAT, "Model them again: ckpm timing model --help.")
         rows = tuple(map(_read_timed, document.get("problems").items()))
         if not rows:
             raise document.get("problems").fail("expected a list of at least one")

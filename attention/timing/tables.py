@@ -1,4 +1,4 @@
-"""``python -m kernels timing-tables``: model V2 and V3 of our batch prefill on the problems of published tables.
+"""``ckpm timing tables``: model V2 and V3 of our batch prefill on the problems of published tables.
 
 Both are built into one library. The run includes the check of CK's own V2 and V3 on bf16 (forward.py). Of each problem,
 the workgroup of the last queries is run and replayed, because it sees most keys under a causal mask. The launch has one

@@ -1,4 +1,4 @@
-"""``python -m kernels guard FILE|KERNEL``: a kernel's configurations, held against budget and ratchet."""
+"""``ckpm guard FILE|KERNEL``: a kernel's configurations, held against budget and ratchet."""
 
 from __future__ import annotations
 

@@ -79,9 +79,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    program = "ckpm emulator" if "CKPM_PROGRAM" in os.environ else "python -m ckpm_emulator"
-    if Path(sys.argv[0]).name == "ckpm-emulator":
-        program = "ckpm-emulator"
+    program = "ckpm-emulator" if Path(sys.argv[0]).name == "ckpm-emulator" else "python -m ckpm_emulator"
     parser = _Parser(prog=program, description="The emulated gfx9 device.")
     commands = parser.add_subparsers(dest="command", required=True)
     cover = commands.add_parser(

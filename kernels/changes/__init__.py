@@ -1,1 +1,1 @@
-"""Find what a change can touch: `python -m kernels plan --since REV`."""
+"""Find what a change can touch: `ckpm plan --since REV`."""

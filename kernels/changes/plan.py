@@ -297,6 +297,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--since", required=True, metavar="REV", help="a commit, branch or tag to compare with")
     parser.add_argument("--json", action="store_true", help="everything, for programs")
     parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="write it there, too, as JSON")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -51,13 +51,13 @@ def sweep_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
         TableError, SweepError; what ckpm.matrix.options.selection_from raises.
         UsageError: --family names no family of the sweep.
     """
-    sweep = read_sweep(args.file)
+    sweep = read_sweep(args.sweep)
     chosen, selection = selection_from(args)
     families = sweep.families if args.family is None else [f for f in sweep.families if f in selection.families]
     if not families:
-        raise UsageError(f"--family names none of the families of {args.file}: {', '.join(sweep.families)}")
+        raise UsageError(f"--family names none of the families of {args.sweep}: {', '.join(sweep.families)}")
     for note in sweep.notes:
-        show(f"{args.file}: {note}", file=sys.stderr)
+        show(f"{args.sweep}: {note}", file=sys.stderr)
     return chosen, replace(selection, families=tuple(families), where=(*sweep.where, *selection.where))
 
 

@@ -25,12 +25,11 @@ from ckpm.reports.errors import GateError
 from ckpm.reports.verdicts import FAMILY
 
 FOLDER = Path(__file__).parents[1] / "baselines"
-INSTALLED = FOLDER.parts[-4:-2] == ("ckpm", "rooms")  # in a wheel, whose next version would replace them
 # what must be equal for figures to be comparable; flags are not among them: a change of theirs is what a gate judges
 IDENTITY = ("arch", "toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection")
 CHECKOUT = "checkout"
 ROCM = "rocm"  # the toolchain that a machine has in a version of its own
-ACCEPT = "python -m reports accept --reason TEXT"
+ACCEPT = "ckpm accept --reason TEXT"
 _SHOWN = 10
 _END = re.compile(r"# end: (\d+) lines")
 _FACT = re.compile(r"# (\w+): (.*)")
@@ -225,6 +224,6 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
-_LOOK = "Look at the figures (python -m reports resources MANIFEST), then"
+_LOOK = "Look at the figures (ckpm report --manifest FILE), then"
 _CORRECT = "Restore it from git, or remove lines that are not complete"
 _RESTORE = f"Restore it from git, or accept anew: {ACCEPT}"

@@ -1,4 +1,4 @@
-"""``python -m reports compare``: the GPU gate, of two built libraries on the device that is here."""
+"""``ckpm compare``: the GPU gate, of two built libraries on the device that is here."""
 
 from __future__ import annotations
 

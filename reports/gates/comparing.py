@@ -83,7 +83,7 @@ def _presence(gate: str, subject: str, *, built: bool) -> Row:
         candidate=float(built),
         threshold="no change",
         verdict="missing" if built else "regressed",
-        note="not in the baseline: python -m reports accept" if built else "in the baseline, but no longer built",
+        note="not in the baseline: ckpm accept" if built else "in the baseline, but no longer built",
     )
 
 

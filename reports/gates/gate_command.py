@@ -1,4 +1,4 @@
-"""``python -m reports gate|accept|history``: compare a built library with its baseline, or make it the baseline.
+"""``ckpm gate`` and ``ckpm accept``: compare a built library with its baseline, or make it the baseline.
 
 Each gate measures subjects (kernels, problems) and compares them with its own baseline file. The verdict is over the
 rows of all gates.
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ckpm.base import junit
+from ckpm.base import junit, settings
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
 from ckpm.base.files import locked
@@ -34,18 +34,14 @@ from ckpm.reports.verdicts import VERDICTS, Gate, Row, demand
 def add_gate_options(gate: argparse.ArgumentParser) -> None:
     _add_options(gate)
     gate.add_argument("--output", type=Path, metavar="FILE", help="the result (default: gate.json beside the manifest)")
-    gate.set_defaults(run=run_gate)
+    gate.add_argument("--history", action="store_true", help="list when and why accepted figures changed instead")
+    gate.set_defaults(run=lambda args: run_history(args) if args.history else run_gate(args))
 
 
 def add_accept_options(accept: argparse.ArgumentParser) -> None:
     _add_options(accept)
     accept.add_argument("--reason", required=True, metavar="TEXT", help="why these figures are right, for the history")
     accept.set_defaults(run=run_accept)
-
-
-def add_history_options(history: argparse.ArgumentParser) -> None:
-    _add_options(history)
-    history.set_defaults(run=run_history)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -124,7 +120,7 @@ def run_accept(args: argparse.Namespace) -> None:
         UsageError: the folder belongs to an installed ckpm.
         UnknownArchError, NoManifestError, ManifestError, CodeObjectError, GateError, DiskFullError, OutputError.
     """
-    if baseline.INSTALLED and args.baselines == baseline.FOLDER:
+    if settings.INSTALLED and args.baselines == baseline.FOLDER:
         raise UsageError(
             f"{baseline.FOLDER} belongs to the installed ckpm, whose next version replaces it. "
             "Choose a folder of your own with --baselines FOLDER, here and for the gate."

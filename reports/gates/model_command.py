@@ -1,4 +1,4 @@
-"""``python -m reports model``: modelled cycles from counts, and a list of what the model leaves out."""
+"""``ckpm model``: modelled cycles from counts, and a list of what the model leaves out."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ _UNITS = ("matrix", "vector", "lds", "l1", "serial")
 
 
 def add_options(model: argparse.ArgumentParser) -> None:
-    model.add_argument("counters", type=Path, metavar="FILE", help="of python -m kernels measure, or a gate's")
+    model.add_argument("counters", type=Path, nargs="?", metavar="FILE", help="of ckpm measure, or a gate's")
     model.add_argument("--against", type=Path, default=None, metavar="FILE", help="compare with another library's")
-    model.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""``python -m reports references``: the published figures, with their documents."""
+"""``ckpm model --references``: the published figures, with their documents."""
 
 from __future__ import annotations
 
@@ -9,10 +9,6 @@ from rich.table import Table
 
 from ckpm.base.console import console
 from ckpm.reports.gates.references import Reference, read_references
-
-
-def add_options(references: argparse.ArgumentParser) -> None:
-    references.set_defaults(run=run)
 
 
 def run(_: argparse.Namespace) -> None:

@@ -105,5 +105,5 @@ def references(inputs: Inputs) -> Table:
         ),
         rows=rows,
         note="Of the problems that a GPU of the document's kind was timed on. No verdict follows from them. "
-        "python -m reports references lists all figures and what their documents say.",
+        "ckpm model --references lists all figures and what their documents say.",
     )  # fmt: skip

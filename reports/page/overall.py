@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpm.base.program import as_called
 from ckpm.base.results import KNOWN_DEFECT, Case, Results
 from ckpm.reports.errors import NotPassedError
 from ckpm.reports.page.columns import STATUSES
@@ -95,9 +94,7 @@ def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[Case], se
 
 def _of_parity(parity: Results | None) -> Check:
     if parity is None:
-        return Check(
-            name="parity", verdict="not run", text=as_called("no parity.json: nox -s parity"), section="parity"
-        )
+        return Check(name="parity", verdict="not run", text="no parity.json: ckpm parity", section="parity")
     return _of_counts("parity", parity.counts(), parity.failing, "parity")
 
 
@@ -118,9 +115,9 @@ def _of_gates(inputs: Inputs) -> list[Check]:
     for library in inputs.libraries:
         for arch in library.manifest.archs:
             if not gates_of(inputs, library, arch):
-                text = f"no gate.json: nox -s perf-gate -- --arch {arch} --upstream {library.upstream}"
+                text = f"no gate.json: ckpm gate --arch {arch} --upstream {library.upstream}"
                 name = f"gate of {library.upstream} on {arch}"
-                checks.append(Check(name=name, verdict="not run", text=as_called(text), section="figures"))
+                checks.append(Check(name=name, verdict="not run", text=text, section="figures"))
     return checks
 
 

@@ -1,4 +1,4 @@
-"""``python -m reports timing``: cycles of workgroups, the matrix units' share, and why waves did not issue."""
+"""``ckpm timing show``: cycles of workgroups, the matrix units' share, and why waves did not issue."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ckpm.reports.timing.versions import PublishedRow, has_versions, published_r
 
 
 def add_options(timing: argparse.ArgumentParser) -> None:
-    timing.add_argument("timings", type=Path, metavar="FILE", help="of python -m kernels timing")
+    timing.add_argument("timings", type=Path, metavar="FILE", help="of ckpm timing model")
     timing.add_argument("--against", type=Path, default=None, metavar="FILE", help="compare with another library's")
     timing.set_defaults(run=run)
 

@@ -59,7 +59,7 @@ def emulator() -> Device:
 
 
 def start(name: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "ckpm.attention", "jit", name, "--toolchain", "embedded", "--device", "emulator"]
+    command = [sys.executable, "-m", "ckpm", "jit", name, "--toolchain", "embedded", "--device", "emulator"]
     return subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -144,7 +144,7 @@ def test_a_header_of_a_checkout_that_is_edited(cache: Path, tmp_path: Path, tree
 def test_a_process_that_may_not_write_there(small: str, tmp_path: Path) -> None:
     place = tmp_path / "a file"
     place.write_text("")
-    command = [sys.executable, "-m", "ckpm.attention", "jit", small]
+    command = [sys.executable, "-m", "ckpm", "jit", small]
     done = subprocess.run(
         command,
         cwd=PROJECT,

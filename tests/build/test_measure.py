@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import ckpm.kernels.cli
+from ckpm import commands as cli
 from ckpm.attention.launch.counters import Measurements
 from ckpm.base.errors import LibraryError, MeasureError
 from ckpm.kernels.library.request import LIBRARY, PROJECT
@@ -19,7 +19,7 @@ from tests.fuzz import compiled
 
 
 def measured(library: Path, arch: str, output: Path) -> bytes:
-    command = (sys.executable, "-m", "ckpm.kernels", "measure", "--library", str(library), "--arch", arch)
+    command = (sys.executable, "-m", "ckpm", "measure", "--library", str(library), "--arch", arch)
     subprocess.run((*command, "--output", str(output)), cwd=PROJECT, check=True, capture_output=True)
     return output.read_bytes()
 
@@ -46,9 +46,9 @@ def test_a_kernel_of_the_name_that_is_asked_for_is_measured(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("measure", "--library", str(built / LIBRARY), "--output", str(tmp_path / "out.json"), "--kernel")
-    assert ckpm.kernels.cli.main([*options, NAME]) == 0
+    assert cli.main([*options, NAME]) == 0
     assert {one.kernel for one in Measurements.read(tmp_path / "out.json").problems} == {NAME}
-    assert ckpm.kernels.cli.main([*options, "*_gload_*"]) == MeasureError.exit_code
+    assert cli.main([*options, "*_gload_*"]) == MeasureError.exit_code
     assert "it serves none of the" in capsys.readouterr().err
 
 
@@ -60,7 +60,7 @@ def test_a_library_that_ends_the_process_that_opens_it_is_named(
     constructor = f'extern "C" void _exit(int); __attribute__((constructor)) static void end() {{ {code} }}'
     compiled.prepare_loadable(tmp_path, tmp_path / "code" / "library.o", constructor)
     library, output = tmp_path / compiled.LIBRARY / LIBRARY, tmp_path / "out.json"
-    ended = ckpm.kernels.cli.main(["measure", "--library", str(library), "--output", str(output)])
+    ended = cli.main(["measure", "--library", str(library), "--output", str(output)])
     assert ended == LibraryError.exit_code
     message = rf"error: {re.escape(str(library))}: opening or running it ended the process \({how}\): "
     assert re.match(message, capsys.readouterr().err)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ckpm.commands import main
 from ckpm.decode.attention import SOURCE
 from ckpm.decode.guard.candidates import Judged
 from ckpm.decode.guard.command import OWN
@@ -20,7 +21,6 @@ from ckpm.decode.guard.ratchet import Accepted
 from ckpm.decode.guard.table import read_table
 from ckpm.decode.problem import RESIDENT, Launch, Shape, attention_candidate, forced_launch
 from ckpm.decode.tuned import LAUNCHES, autotuner, configurations
-from ckpm.kernels.cli import main
 
 SHAPE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
 LEAN = Budget(vgpr=128, vgpr_spills=0, waves=2)
@@ -79,7 +79,7 @@ def config_of(config: Any) -> tuple[int, ...]:
 
 def test_without_a_gpu_modelled_cycles_choose_among_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
     """The launches stand in the order of their cycles; each that is left out has its reason."""
-    assert main(["decode", "--tune", "streaming-fp8"]) == 0
+    assert main(["decode", "compare", "--tune", "streaming-fp8"]) == 0
     said = capsys.readouterr().out
     rows = [line.split("│") for line in said.splitlines() if "BLOCK_N=64 STEP=" in line and "│" in line]
     cycles = [float(row[4]) for row in rows]
@@ -87,7 +87,7 @@ def test_without_a_gpu_modelled_cycles_choose_among_what_fits(capsys: pytest.Cap
     assert all(int(row[2]) <= LEAN.vgpr for row in rows)
     assert sum("(forced)" in row[1] for row in rows) == 1
     assert said.count("pruned: ") + len(rows) == len(LAUNCHES)
-    assert main(["decode", "--tune", "streeming"]) == 2
+    assert main(["decode", "compare", "--tune", "streeming"]) == 2
 
 
 def arguments() -> dict[str, Any]:

@@ -34,7 +34,7 @@ CASE = "plain.m64-full-q40k100"
 SMALL = "import sys, pathlib, tests.fuzz.compiled as compiled; compiled.prepare_code(pathlib.Path(sys.argv[1]))"
 STEPS: Mapping[str, tuple[str, ...]] = {
     "small": ("-c", SMALL, "small"),  # code for GPUs that compiles in a second
-    "build": ("-m", "ckpm.kernels", "build", *ARCH, "--upstream", "aiter", "--toolchain", "embedded", "--filter", NAME),
+    "build": ("-m", "ckpm", "build", *ARCH, "--upstream", "aiter", "--toolchain", "embedded", "--filter", NAME),
     "run": (
         "-m",
         "ckpm.suites",
@@ -46,7 +46,7 @@ STEPS: Mapping[str, tuple[str, ...]] = {
         "--device",
         "emulator",
     ),
-    "jit": ("-m", "ckpm.attention", "jit", NAME, *ARCH, "--toolchain", "embedded", "--device", "emulator"),
+    "jit": ("-m", "ckpm", "jit", NAME, *ARCH, "--toolchain", "embedded", "--device", "emulator"),
     "inspect": ("-m", "ckpm_emulator", "inspect", str(OUTPUTS.relative_to("work") / LIBRARY), *ARCH),
 }
 

@@ -1,4 +1,4 @@
-"""`python -m kernels plan` holds every kernel that a change affects: changes planted in tables, templates and headers.
+"""`ckpm plan` holds every kernel that a change affects: changes planted in tables, templates and headers.
 
 Which kernels a change affects is computed without the planner: tests/gate/rendered.py renders all of them before and
 after. Every missed kernel or library is listed, and the test demands that there is none.
@@ -65,7 +65,7 @@ class Checkout:
         return self._rendered[tuple(families)]
 
     def plan(self) -> tuple[int, dict[str, Any]]:
-        command = [sys.executable, "-m", "ckpm.matrix", "plan", "--since", "HEAD", "--json"]
+        command = [sys.executable, "-m", "ckpm", "plan", "--since", "HEAD", "--json"]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, check=False)
         return done.returncode, json.loads(done.stdout) if done.returncode == 0 else {}
 

@@ -1,4 +1,4 @@
-"""Fixtures of the unit tests: a toolchain whose compiler is a shell script, and calls of `python -m ckpm.matrix`."""
+"""Fixtures of the unit tests: a toolchain whose compiler is a shell script, and calls of ckpm."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.request import Request
 from ckpm.kernels.upstream.trees import FMHA, Tree
-from ckpm.matrix.cli import main
 from ckpm.matrix.selection import Selection
 
 # Lists of ten thousands of keys live as long as the process. Collecting garbage among them took a fifth of the time.
@@ -130,7 +130,7 @@ def finished_build(
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """``run("list", "--arch", "gfx950")`` of `python -m matrix`: exit code, standard output, standard error."""
+    """``run("list", "--arch", "gfx950")`` of ckpm: exit code, standard output, standard error."""
 
     def call(*argv: str) -> tuple[int, str, str]:
         code = main(argv)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import ckpm.kernels.cli
-import ckpm.matrix.cli
-import ckpm.reports.cli
-import ckpm.suites.cli
+from ckpm import commands as cli
 from ckpm.base.outputs import RECORD, demand_place
 from ckpm.bench import command as bench
 from ckpm.kernels.library import command as build
@@ -36,22 +32,20 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("main", "line"),
+    "line",
     [
-        (ckpm.kernels.cli.main, "build --arch gfx950,gfx1100 --family all"),
-        (ckpm.kernels.cli.main, "reproduce --arch gfx1100"),
-        (ckpm.kernels.cli.main, "measure --arch gfx1100 --output x.json"),
-        (ckpm.reports.cli.main, "gate --arch gfx1100"),
-        (ckpm.reports.cli.main, "compare --arch gfx1100 --baseline a --candidate b --output x.json"),
-        (ckpm.suites.cli.main, "--suite dispatch --arch gfx1100"),
+        "build --arch gfx950,gfx1100 --family all",
+        "build --reproduce --arch gfx1100",
+        "measure --arch gfx1100 --output x.json",
+        "gate --arch gfx1100",
+        "compare --arch gfx1100 --baseline a --candidate b --output x.json",
+        "test --suite dispatch --arch gfx1100",
     ],
 )
 @pytest.mark.usefixtures("idle")
-def test_command_with_listed_arch_is_refused(
-    main: Callable[[list[str]], int], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_with_listed_arch_is_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     """No session builds a library for the arch, so the message names none."""
-    assert main(line.split()) == 2
+    assert cli.main(line.split()) == 2
     assert capsys.readouterr().err == UNBUILT
 
 
@@ -71,18 +65,18 @@ def test_command_checks_options_first(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    assert ckpm.kernels.cli.main(line.split()) == code
+    assert cli.main(line.split()) == code
     assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
 def test_suite_is_checked_before_library(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ckpm.suites.cli.main(["--suite", "large", "--work", "/nowhere"]) == 17
+    assert cli.main(["test", "--suite", "large", "--work", "/nowhere"]) == 17
     assert capsys.readouterr().err.startswith("error: unknown suite 'large'; did you mean 'large-kv'? ")
 
 
 @pytest.mark.usefixtures("idle")
 def test_qualify_reads_table_before_checking_commit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ckpm.reports.cli.main(["qualify", "--stages", "no.yaml"]) == 10
+    assert cli.main(["qualify", "--stages", "no.yaml"]) == 10
     assert capsys.readouterr().err.startswith("error: no.yaml:1: the table can't be read: ")
 
 
@@ -94,14 +88,14 @@ def test_demand_place_leaves_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("word", ["a\nb", "a\x1b[31m", "a\x7f", "\udcff"])
 def test_name_with_control_character_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ckpm.matrix.cli.main(["validate", word]) == 2
+    assert cli.main(["validate", word]) == 2
     assert capsys.readouterr().err.startswith(f"error: file: {word!r} holds a control character")
 
 
 def test_expression_with_lines_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
     where = "(key.hdim_q == 128\n\tand key.bias == 'no')"
-    assert ckpm.matrix.cli.main(["count", "--where", where]) == 0
-    assert ckpm.matrix.cli.main(["validate", "naïve-\u200f\u05d0.yaml"]) == 95  # a right-to-left name is accepted
+    assert cli.main(["count", "--where", where]) == 0
+    assert cli.main(["validate", "naïve-\u200f\u05d0.yaml"]) == 95  # a right-to-left name is accepted
 
 
 class Refusing(Recorder):

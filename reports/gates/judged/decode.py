@@ -1,7 +1,7 @@
 """The decode kernels for the gates: their code objects, and counts of their problems on the emulator.
 
 The emulated gate has counts, the gates' own model, and the timing model's cycles for each token, as
-``python -m kernels decode`` prints them.
+``ckpm decode compare`` prints them.
 """
 
 from __future__ import annotations

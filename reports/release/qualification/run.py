@@ -39,7 +39,7 @@ def execute(step: Step, work: Path, epoch: int) -> int:
     path = os.pathsep.join(filter(None, (str(IMPORTS), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "SOURCE_DATE_EPOCH": str(epoch)}
     with ended_by_signals():
-        process = subprocess.Popen([sys.executable, "-m", *step.command], cwd=work, env=environment)
+        process = subprocess.Popen([sys.executable, "-m", "ckpm", *step.command], cwd=work, env=environment)
         try:
             return process.wait()
         except BaseException:

@@ -18,7 +18,7 @@ from ckpm.base.errors import MeasureError, TableError
 from ckpm.base.tablefile import load
 from ckpm.bench import emulated
 from ckpm.bench.figures import Figure
-from ckpm.kernels.cli import main
+from ckpm.commands import main
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import is_v3
 from ckpm.matrix.problems.case import SuiteCase

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpm.base.errors import TableError
+from ckpm.commands import main
 from ckpm.decode.guard import command
 from ckpm.decode.guard.candidates import Candidate, Judged, candidate
 from ckpm.decode.guard.errors import (
@@ -23,7 +24,6 @@ from ckpm.decode.guard.errors import (
 from ckpm.decode.guard.figures import Budget, Figures, over_budget
 from ckpm.decode.guard.ratchet import Accepted, changes, merge
 from ckpm.decode.guard.table import read_table
-from ckpm.kernels.cli import main
 
 LEAN = Figures(vgpr=120, agpr=0, sgpr=90, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=2048, waves=4)
 BUDGET = Budget(vgpr=128, vgpr_spills=0, lds_bytes=4096, waves=2)

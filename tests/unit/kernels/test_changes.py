@@ -1,4 +1,4 @@
-"""`python -m kernels plan --since REV`: what a change of each kind touches, and states that it can't compare.
+"""`ckpm plan --since REV`: what a change of each kind touches, and states that it can't compare.
 
 Planted changes in every table, template and header, judged by rendering all kernels, are in tests/gate.
 """
@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import NotACheckoutError, ShallowCloneError, TableError, UnknownRevisionError
+from ckpm.commands import main
 from ckpm.kernels.changes.history import changed_paths, commit_of
 from ckpm.kernels.changes.plan import Plan, plan_since, to_json
 from ckpm.kernels.changes.rules import read_rules, rules
-from ckpm.kernels.cli import main
 from ckpm.kernels.families.libraries import host, libraries
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys

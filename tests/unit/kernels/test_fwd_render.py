@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from ckpm import commands as cli
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import CodeObjectError, ProblemError
-from ckpm.kernels import cli
 from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.code import symbols
 from ckpm.kernels.families import fwd, fwd_pagedkv
@@ -160,7 +160,7 @@ def test_problems_that_are_not_laid_out_are_refused() -> None:
 )
 def test_what_can_t_be_rendered_is_said(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "sources"
-    code = cli.main(["render", "--output", str(folder), "--arch", "gfx950", "--tier", "full", "--family", *words])
+    code = cli.main(["build", "--render", str(folder), "--arch", "gfx950", "--tier", "full", "--family", *words])
     assert code == 2
     assert "can't be rendered into one library. What can be: --family batch_prefill (" in capsys.readouterr().err
     assert not folder.exists()
@@ -180,5 +180,5 @@ def test_a_split_needs_its_combine_kernel(
     where: str, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--arch", "gfx950", "--family", "fwd_splitkv,fwd_splitkv_combine", "--where", where]
-    assert cli.main(["render", "--output", str(tmp_path / "sources"), *words]) == 2
+    assert cli.main(["build", "--render", str(tmp_path / "sources"), *words]) == 2
     assert printed in capsys.readouterr().err

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpm.base.errors import NameSyntaxError, NoListOfArchError, TableError
-from ckpm.matrix.cli import main
+from ckpm.commands import main
 from ckpm.matrix.dialects import TABLES, Dialect, dialect, read_dialect
 from ckpm.matrix.enumeration import enumerate_names
 from ckpm.matrix.explain import find, outside, receipts_with, why

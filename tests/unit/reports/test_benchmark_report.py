@@ -1,4 +1,4 @@
-"""Results of ``python -m kernels benchmark`` in the report: best kernels, what was left out, and the verdict."""
+"""Results of ``ckpm sweep run`` in the report: best kernels, what was left out, and the verdict."""
 
 from __future__ import annotations
 

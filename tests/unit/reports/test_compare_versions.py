@@ -13,12 +13,12 @@ import pytest
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.timing import tables
 from ckpm.attention.timing.measure import performance_problems
+from ckpm.commands import main
 from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
-from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError
 from ckpm.reports.gates import compare_command, gpu
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate

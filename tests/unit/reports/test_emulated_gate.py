@@ -17,8 +17,8 @@ from ckpm.attention.launch.counters import METRICS, Measured, Measurements, flat
 from ckpm.attention.timing.measure import _count_launch, compulsory_bytes, identity_facts, measure, performance_problems
 from ckpm.base.errors import LibraryError, LibraryMismatchError, MeasureError, RecordError, TableError, UnknownTierError
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
+from ckpm.commands import main
 from ckpm.matrix.problems.case import SuiteCase, wave_instructions
-from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError, RegressedError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
@@ -242,7 +242,7 @@ def test_compulsory_bytes_by_hand() -> None:
 
 def test_a_library_that_is_not_there_or_of_another_arch(tmp_path: Path) -> None:
     library = tmp_path / "libckpm.so"
-    with pytest.raises(MeasureError, match=r"libckpm.so: no such file. Build the library first: nox -s build-gfx950"):
+    with pytest.raises(MeasureError, match=r"no such file. Build the library first: ckpm build --arch gfx950"):
         measure(library, "gfx950", "smoke")
     library.touch()
     manifest = tmp_path / "manifest.json"

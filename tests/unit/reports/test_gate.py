@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from ckpm.base.errors import CodeObjectError, LibraryMismatchError
+from ckpm.commands import main
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.library.manifest import Manifest
-from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError, InconclusiveError, RegressedError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import static as static_gate
@@ -300,14 +300,14 @@ def test_accepting_leaves_a_line_of_history(library: Library, capsys: pytest.Cap
         ("wider loads", 2, 408),
     ]
     capsys.readouterr()
-    assert library.run("history") == 0
+    assert library.run("gate", "--history") == 0
     first, second, *changed = capsys.readouterr().out.splitlines()
     assert first.endswith(" static: 2 subjects: the first")
     assert second.endswith(" static: 2 subjects: wider loads")
     assert changed == ["  vgpr: 400 -> 408"]
     with (library.baselines / "gfx950/embedded/aiter.history.jsonl").open("a") as stream:
         stream.write('{"gate": "static", "reason')
-    assert library.run("history") == GateError.exit_code
+    assert library.run("gate", "--history") == GateError.exit_code
     assert "aiter.history.jsonl:3: can't be read as a line of a baseline's history" in capsys.readouterr().err
 
 

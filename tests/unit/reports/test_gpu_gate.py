@@ -17,9 +17,9 @@ from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.base.outputs import write_output
+from ckpm.commands import main
 from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError
 from ckpm.reports.gates.gpu import Side, compare
 from ckpm.reports.gates.statistics import COLD, CONTEXT, WARM, read_settings

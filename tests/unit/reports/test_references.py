@@ -10,8 +10,8 @@ import pytest
 from ckpm.attention.launch import device
 from ckpm.attention.timing.measure import performance_problems
 from ckpm.base.errors import TableError
+from ckpm.commands import main
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.reports.cli import main
 from ckpm.reports.gates import gpu as gpu_gate
 from ckpm.reports.gates.references import REFERENCES, Beside, compare_with_references, read_references
 from ckpm.reports.page.inputs import gather
@@ -160,7 +160,7 @@ def test_compare_shows_them(
 
 
 def test_the_command_lists_figures_with_their_documents(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["references"]) == 0
+    assert main(["model", "--references"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "h=6/1 sq=131k c V3 1390.2 TFLOP/s" in printed
     assert "h=40/40 sq=37k nc V3 1304.3 TFLOP/s within 0.15" in printed

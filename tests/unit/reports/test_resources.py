@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ckpm.reports.cli import main
+from ckpm.commands import main
 from tests.unit import manifests
 
 FIGURES = {**manifests.FIGURES, "vgpr_spills": 3}
@@ -16,7 +16,7 @@ MANIFEST = manifests.document({"fmha_batch_prefill_d128_bf16": {"archs": {"gfx95
 
 
 def resources(file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    code = main(["resources", str(file)])
+    code = main(["report", "--manifest", str(file)])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 

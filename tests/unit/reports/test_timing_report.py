@@ -14,7 +14,7 @@ from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.attention.timing.command import summary
 from ckpm.attention.timing.record import CAUSES, Timings, wave_of
 from ckpm.base.errors import RecordError
-from ckpm.reports.cli import main
+from ckpm.commands import main
 from ckpm.reports.errors import GateError, OrphanResultsError
 from ckpm.reports.page.plots import plots
 from ckpm.reports.timing.grid import launch
@@ -115,7 +115,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, old: str, new: str, message: 
 
 def test_the_command_shows_cycles_stalls_checks_and_doubts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     timings().write(tmp_path / "timing.json")
-    assert main(["timing", str(tmp_path / "timing.json")]) == 0
+    assert main(["timing", "show", str(tmp_path / "timing.json")]) == 0
     text = capsys.readouterr().out
     assert re.search(r"prefill\.m64 +3 +1 +1000 +1000 +5 +100 +60\.0% +90\.0%", text)
     assert re.search(r"prefill\.m64 +90\.0%.* 10\.0%", text)
@@ -129,7 +129,7 @@ def test_two_libraries_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixtur
     files = [tmp_path / f"{name}.json" for name in ("ours", "theirs")]
     timings().write(files[0])
     timings(cycles=1600, resident=2).write(files[1])
-    assert main(["timing", str(files[0]), "--against", str(files[1])]) == 0
+    assert main(["timing", "show", str(files[0]), "--against", str(files[1])]) == 0
     assert re.search(r"prefill\.m64 +1000 +\+25\.00% +100 +\+0\.00%", capsys.readouterr().out)
 
 
@@ -144,7 +144,7 @@ def test_files_that_cannot_be_compared(
     files = [tmp_path / f"{name}.json" for name in ("ours", "theirs")]
     timings().write(files[0])
     other.write(files[1])
-    assert main(["timing", str(files[0]), "--against", str(files[1])]) == GateError.exit_code
+    assert main(["timing", "show", str(files[0]), "--against", str(files[1])]) == GateError.exit_code
     assert message in capsys.readouterr().err
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.attention.timing.record import Timed, Timings
-from ckpm.reports.cli import main
+from ckpm.commands import main
 from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.overall import overall
 from ckpm.reports.timing.versions import PublishedRow, published_rows
@@ -120,7 +120,7 @@ def test_the_report_and_the_summary_have_both_tables(tmp_path: Path) -> None:
 
 def test_the_command_prints_both_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with_rows(*pair(1390, 1000)).write(tmp_path / "timing.json")
-    assert main(["timing", str(tmp_path / "timing.json")]) == 0
+    assert main(["timing", "show", str(tmp_path / "timing.json")]) == 0
     text = capsys.readouterr().out
     assert re.search(r"h=6/1 sq=8k c +1390 +1000 +90\.0% +90\.0% +1\.39 +1\.39 +yes", text)
     assert text.count("not measured") == 19

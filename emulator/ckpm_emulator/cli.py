@@ -9,20 +9,25 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import importlib.util
 import io
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from ckpm_emulator import program_cache, standalone, tables, toolchain
+from ckpm_emulator import program_cache, standalone, toolchain
 from ckpm_emulator.errors import DeviceError, EmulatorError, OutputError, ProgramError, UnknownInstructionError
 from ckpm_emulator.options import ARCHS, Options, Trace
 
 # as base/entry.py
 _CLOSED_PIPE = 141
 _INTERRUPTED = 130
+_AMD = "tinygrad.runtime.autogen.amd"
+_PACKAGES = ("tinygrad", "tinygrad.renderer", "tinygrad.runtime", "tinygrad.runtime.autogen")
+_OTHERS = tuple(f"{_AMD}.{arch}.{table}" for arch in ("rdna3", "rdna4") for table in ("operands", "ins"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -147,7 +152,7 @@ def _checks(words: str) -> dict[str, bool]:
 def _decode(chosen: argparse.Namespace) -> int:
     gc.disable()  # nothing of a process that ends at once is garbage worth a search
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy starts them when it is imported
-    tables.import_nothing_else()
+    import_tables_only()
     code = sys.stdin.buffer.read()
     if not chosen.hazards:
         sys.stdout.buffer.write(program_cache.program(code))
@@ -156,6 +161,31 @@ def _decode(chosen: argparse.Namespace) -> int:
 
     sys.stdout.buffer.write(program_cache.program(code, judge=too_early))
     return 0
+
+
+class _Absent(ModuleType):
+    """An empty module in place of tables whose classes are listed among the formats, but never used."""
+
+    OPERANDS: Mapping[Any, Any] = {}
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+def import_tables_only() -> None:
+    """Restrict this process's imports of tinygrad to the tables of CDNA, unless it already has more.
+
+    Their import brings tinygrad's tensors and its tables of other GPUs, too, which takes as long as decoding a kernel.
+    """
+    if "tinygrad" in sys.modules:
+        return
+    for name in _PACKAGES:
+        spec = importlib.util.find_spec(name)
+        if spec is None:  # the import itself reports what is missing
+            return
+        sys.modules[name] = importlib.util.module_from_spec(spec)  # its submodules are found, its own code is not run
+    for name in _OTHERS:
+        sys.modules[name] = _Absent(name)
 
 
 def _inspect(chosen: argparse.Namespace) -> int:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.entry import exit_code as others
-from ckpm_emulator import tables
-from ckpm_emulator.cli import exit_code, main
+from ckpm_emulator.cli import exit_code, import_tables_only, main
 from ckpm_emulator.code_object import code_objects
 from ckpm_emulator.errors import CodeObjectError, OutputError
 from ckpm_emulator.lowering.translate import translate
@@ -84,5 +83,5 @@ def test_helper_imports_only_tables_of_tinygrad(tmp_path: Path) -> None:
 def test_a_process_that_has_tinygrad_keeps_it() -> None:
     before = {name: module for name, module in sys.modules.items() if name.startswith("tinygrad")}
     assert "tinygrad.renderer.amd.dsl" in before
-    tables.import_nothing_else()
+    import_tables_only()
     assert {name: module for name, module in sys.modules.items() if name.startswith("tinygrad")} == before

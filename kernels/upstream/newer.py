@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ckpm.base.errors import UnfitTreeError
+from ckpm.base.errors import SetupError
 from ckpm.kernels.upstream.headers import content
 from ckpm.matrix.dialects import Dialect
 
@@ -20,7 +20,7 @@ def newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[st
     """A line for each enumerator and template parameter in C++ ``files`` below ``root`` that is none of the dialect's.
 
     Raises:
-        UnfitTreeError: a parameter stands where our text names another one.
+        SetupError: a parameter stands where our text names another one.
         OSError.
     """
     wanted = (*dialect.enumerators, *dialect.parameters)
@@ -57,7 +57,7 @@ def _enumerators(dialect: Dialect, code: str, place: str) -> Iterator[str]:
 
 
 def _parameters(dialect: Dialect, code: str, place: str) -> Iterator[str]:
-    """Those that follow the known ones and have a default: our text leaves them out. Raises UnfitTreeError."""
+    """Those that follow the known ones and have a default: our text leaves them out. Raises SetupError."""
     for name, known in dialect.parameters.items():
         template = re.search(rf"template\s*<([^;{{}}]*)>\s*struct\s+{name}(?!\w)", code)
         there = (
@@ -70,10 +70,11 @@ def _parameters(dialect: Dialect, code: str, place: str) -> Iterator[str]:
             if parameter[1] in known:
                 continue
             if index < len(known) or not parameter[2]:
-                raise UnfitTreeError(
+                raise SetupError(
                     f"{at}: {name} has a parameter {parameter[1]} that dialect {dialect.name} doesn't know, and that "
                     "can't be left out: no kernel of batch prefill would compile. A new age of CK needs a dialect file "
-                    "in matrix/tables/dialects."
+                    "in matrix/tables/dialects.",
+                    kind="ck-tree-version",
                 )
             yield f"another {parameter[1]} of {name} than its default ({at})"
 

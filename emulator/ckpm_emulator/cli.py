@@ -7,24 +7,21 @@ running it. ``core`` builds the interpreter. ``decode`` is for programs that run
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
 import importlib.util
-import io
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ckpm_emulator import program_cache, standalone, toolchain
-from ckpm_emulator.base.errors import CheckFailedError, CkPrefillError, DeviceError, InputError, OutputError
+from ckpm_emulator.base.display import printable
+from ckpm_emulator.base.entry import exit_code
+from ckpm_emulator.base.errors import CheckFailedError, DeviceError, InputError
 from ckpm_emulator.options import ARCHS, Options, Trace
 
-# as base/entry.py
-_CLOSED_PIPE = 141
-_INTERRUPTED = 130
 _AMD = "tinygrad.runtime.autogen.amd"
 _PACKAGES = ("tinygrad", "tinygrad.renderer", "tinygrad.runtime", "tinygrad.runtime.autogen")
 _OTHERS = tuple(f"{_AMD}.{arch}.{table}" for arch in ("rdna3", "rdna4") for table in ("operands", "ins"))
@@ -33,47 +30,6 @@ _OTHERS = tuple(f"{_AMD}.{arch}.{table}" for arch in ("rdna3", "rdna4") for tabl
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0, or the exit code of the error's class."""
     return exit_code(lambda: _run(_parser().parse_args(arguments)))
-
-
-def exit_code(command: Callable[[], int]) -> int:
-    """Run ``command``; its result, or the exit code of its failure, whose message goes to stderr as ``error: ...``."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what the encoding lacks is escaped
-    try:
-        code = command()
-        if sys.stdout is not None:  # Python's word for a closed one
-            sys.stdout.flush()  # here, and not while Python shuts down
-    except CkPrefillError as error:
-        return _complain(str(error), error.exit_code)
-    except BrokenPipeError:
-        _abandon_stdout()
-        return _CLOSED_PIPE
-    except KeyboardInterrupt:
-        return _complain("interrupted; run the same command again", _INTERRUPTED)
-    except OSError as error:
-        if error.filename is None:  # standard output: what is left in its buffer can't be written, either
-            _abandon_stdout()
-        where = error.filename or "standard output"
-        return _complain(f"{where}: {error.strerror or error}. Name another place.", OutputError.exit_code)
-    return code
-
-
-def _complain(message: str, code: int) -> int:
-    with contextlib.suppress(OSError):  # if the message can't be written, the exit code remains
-        print(f"error: {_printable(message)}", file=sys.stderr, flush=True)
-    return code
-
-
-def _printable(text: str) -> str:
-    """Escape control characters, which names in files can have, as base/display.py does."""
-    return "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
-
-
-def _abandon_stdout() -> None:
-    """Let Python's last flush write to nothing instead of failing again."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Parser(argparse.ArgumentParser):
@@ -211,5 +167,5 @@ def _coverage(chosen: argparse.Namespace) -> int:
     from ckpm_emulator.inspection import coverage  # only here: it imports the decoder's tables
 
     covered = [coverage.cover(path) for path in chosen.files]
-    print(_printable(coverage.report(covered, verbose=chosen.verbose)))
+    print(printable(coverage.report(covered, verbose=chosen.verbose)))
     return CheckFailedError.exit_code if any(one.missing for one in covered) else 0

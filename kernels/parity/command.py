@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def request_from(args: argparse.Namespace) -> Request:
-    """What the options ask for. Raises UnknownWordError, UnknownWordError, UsageError, SetupError."""
+    """What the options ask for. Raises UnknownWordError, UsageError, SetupError."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
     cache = settings.cache_folder()

@@ -79,7 +79,7 @@ def locate(
 
     Raises:
         UsageError: it has none, or the folder holds no header.
-        UnknownWordError, SetupError, SetupError, TrustError, ServiceError, DiskFullError, OutputError.
+        UnknownWordError, SetupError, TrustError, ServiceError, DiskFullError, OutputError.
     """
     if headers is not None:
         _check_headers(name, headers)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ckpm_emulator import toolchain
-from ckpm_emulator.base.errors import CompileError, OutputError, SetupError
+from ckpm_emulator.base.errors import CompileError, SetupError, UsageError
 
 ANSWER = (
     '#include <bit>\nextern "C" __attribute__((visibility("default"))) int emu_answer() { return std::popcount(7u); }\n'
@@ -205,5 +205,5 @@ def test_cache_folder_without_a_home_is_refused(monkeypatch: pytest.MonkeyPatch)
     for name in ("CKPM_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", nowhere)
-    with pytest.raises(OutputError, match="no home folder for the cache: set CKPM_CACHE to a folder"):
+    with pytest.raises(UsageError, match="no home folder for the cache: set CKPM_CACHE to a folder"):
         toolchain.cache_folder()

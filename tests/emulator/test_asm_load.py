@@ -45,7 +45,7 @@ def outcome(device: EmulatedGpu, made: bytes, *, late: bool) -> str:
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 @pytest.mark.parametrize("in_one", [False, True])
-def test_the_lint_names_moved_overwritten_and_spilled_registers(tmp_path: Path, arch: str, in_one: bool) -> None:
+def test_lint_names_moved_overwritten_and_spilled_registers(tmp_path: Path, arch: str, in_one: bool) -> None:
     file = tmp_path / "kernel.hsaco"
     file.write_bytes(code(arch, in_one=in_one))
     (kernel,) = inspect(file, arch, cache=tmp_path / "cache")
@@ -60,7 +60,7 @@ def test_the_lint_names_moved_overwritten_and_spilled_registers(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("in_one", "named"), [(False, {"kernel"}), (True, set())])
-def test_a_suite_knows_the_kernels_that_have_one(tmp_path: Path, in_one: bool, named: set[str]) -> None:
+def test_suite_knows_kernels_that_have_one(tmp_path: Path, in_one: bool, named: set[str]) -> None:
     resources = {**manifests.FIGURES, "symbol": "test_kernel"}
     listed = manifests.document({"kernel": {"archs": {"gfx950": resources}}})
     library = manifests.write_library(tmp_path, listed)

@@ -90,7 +90,7 @@ def test_gradients_are_those_of_float64(
 
 
 @on_device("gfx950", whole=True)
-def test_what_goes_wrong_in_a_pass_is_noticed(device: EmulatedGpu, library: Path) -> None:
+def test_what_goes_wrong_in_pass_is_noticed(device: EmulatedGpu, library: Path) -> None:
     """Each defect is one of what the kernels get, while the reference gets what it should have been."""
     asked = request(75, 171, deterministic=True)
     data = given(asked)
@@ -113,7 +113,7 @@ def test_what_goes_wrong_in_a_pass_is_noticed(device: EmulatedGpu, library: Path
 
 
 @on_device("gfx950", whole=True)
-def test_an_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: Path) -> None:
+def test_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: Path) -> None:
     """Kernels add to it, or leave out rows that a tile of keys doesn't see."""
     from ckpm.attention.launch import backward_launching as launching
     from ckpm.attention.launch.arguments import workspaces
@@ -170,7 +170,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @on_device("gfx950", whole=True)
-def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
+def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     _, found = open_device(device, library)
     sound = dict.fromkeys((*POINTERS, *SIZES), 1)
     for message, wrong in REFUSED.items():

@@ -48,7 +48,7 @@ def test_functions_are_measured_with_their_heads() -> None:
     assert list(functions(text)) == [("S(int x) : a(x)", 8), ("template <typename T> int f(int a, int b)", 8)]
 
 
-def test_the_core_has_functions() -> None:
+def test_core_has_functions() -> None:
     heads = [head for path in toolchain.CORE.rglob("*.cpp") for head, _ in functions(path.read_text())]
     assert len(heads) > 300
     assert any("run_wave(" in head for head in heads)

@@ -37,7 +37,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_installed_command_finds_the_library_of_the_machine(wheel: Path, tmp_path: Path) -> None:
+def test_installed_command_finds_library_of_machine(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     libraries = {f"ckpm_emulator/core/{level}/{toolchain.SONAME}" for level in toolchain.ISA_LEVELS}

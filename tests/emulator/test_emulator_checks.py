@@ -116,7 +116,7 @@ def test_right_kernels_pass(device: EmulatedGpu, body: str, threads: int, wave_o
     ids=["vmcnt", "lgkmcnt-scalar", "lgkmcnt-lds", "vmcnt-lds-dma"],
 )
 @on_device("gfx942", whole=True)
-def test_a_wait_that_is_missing_is_found_where_the_value_is_used(
+def test_wait_that_is_missing_is_found_where_value_is_used(
     device: EmulatedGpu, body: str, wait: str, threads: int, use: str
 ) -> None:
     fault = run_checked(device, body.replace(f"{wait}\n", "s_nop 0\n", 1), threads=threads)
@@ -127,7 +127,7 @@ def test_a_wait_that_is_missing_is_found_where_the_value_is_used(
 
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
 @on_device("gfx942", whole=True)
-def test_unwaited_lds_write_is_found_after_the_barrier(device: EmulatedGpu, wave_order: int) -> None:
+def test_unwaited_lds_write_is_found_after_barrier(device: EmulatedGpu, wave_order: int) -> None:
     body = EXCHANGE.replace(f"{WAIT_OTHERS} ; of the write\n", "s_nop 0\n")
     fault = run_checked(device, body, threads=128, wave_order=wave_order)
     assert fault
@@ -149,7 +149,7 @@ def test_unwaited_lds_write_without_race_check_is_missing(device: EmulatedGpu) -
 
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
 @on_device("gfx942", whole=True)
-def test_a_barrier_that_is_missing_is_found_in_any_wave_order(device: EmulatedGpu, wave_order: int) -> None:
+def test_barrier_that_is_missing_is_found_in_any_wave_order(device: EmulatedGpu, wave_order: int) -> None:
     fault = run_checked(device, EXCHANGE.replace(BARRIER, "s_nop 0"), threads=128, wave_order=wave_order)
     assert fault
     assert fault.kind in ("race", "uninitialised")
@@ -261,7 +261,7 @@ def expect_fault(device: EmulatedGpu, body: str) -> FaultReport:
 
 
 @on_device("gfx942", whole=True)
-def test_a_fault_in_lds_says_which_bytes_of_how_many(device: EmulatedGpu) -> None:
+def test_fault_in_lds_says_which_bytes_of_how_many(device: EmulatedGpu) -> None:
     fault = expect_fault(device, "ds_write_b64 v1, v[2:3] offset:776")
     assert (fault.kind, fault.lane, fault.address, fault.bytes) == ("lds", 61, 1020, 8)
     assert "bytes 1020 to 1027 of the 1024 bytes of LDS that the workgroup has" in fault.message
@@ -269,7 +269,7 @@ def test_a_fault_in_lds_says_which_bytes_of_how_many(device: EmulatedGpu) -> Non
 
 
 @on_device("gfx942", whole=True)
-def test_a_fault_in_scratch_says_which_bytes_of_how_many(device: EmulatedGpu) -> None:
+def test_fault_in_scratch_says_which_bytes_of_how_many(device: EmulatedGpu) -> None:
     fault = expect_fault(device, "scratch_load_dword v8, off, off offset:62")
     assert fault.kind == "scratch"
     assert "bytes 62 to 65 of the 64 bytes of scratch that a lane has" in fault.message

@@ -23,7 +23,7 @@ def test_missing_file_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("output", "code"), [("/dev/full", OutputError.exit_code), ("closed", 141)])
-def test_an_output_that_takes_nothing(output: str, code: int) -> None:
+def test_output_that_takes_nothing(output: str, code: int) -> None:
     command = [sys.executable, "-m", "ckpm_emulator", "inspect", str(small_library()), "--arch", "gfx950"]
     if output == "closed":
         reading, writing = os.pipe()
@@ -53,7 +53,7 @@ def test_helper_imports_only_tables_of_tinygrad(tmp_path: Path) -> None:
     assert not imported & {"tinygrad.tensor", "tinygrad.device", "tinygrad.runtime.autogen.amd.rdna4.enum"}
 
 
-def test_a_process_that_has_tinygrad_keeps_it() -> None:
+def test_process_that_has_tinygrad_keeps_it() -> None:
     before = {name: module for name, module in sys.modules.items() if name.startswith("tinygrad")}
     assert "tinygrad.renderer.amd.dsl" in before
     import_tables_only()

@@ -114,5 +114,5 @@ def test_inactive_lanes_ask_for_nothing(device: EmulatedGpu) -> None:
     ids=["moved", "without", "fewer"],
 )
 @on_device("gfx942", whole=True)
-def test_an_instruction_is_counted_each_time_it_is_executed(device: EmulatedGpu, second: object, expected: int) -> None:
+def test_instruction_is_counted_each_time_it_is_executed(device: EmulatedGpu, second: object, expected: int) -> None:
     assert conflicts(device, READ, 128 * LANE, np.asarray(second).tolist()) == 62 + expected

@@ -51,7 +51,7 @@ def refusal_message(device: EmulatedGpu, code: bytes) -> str:
 
 
 @on_device("gfx942", whole=True)
-def test_a_kernel_with_what_it_needs_runs(device: EmulatedGpu) -> None:
+def test_kernel_with_what_it_needs_runs(device: EmulatedGpu) -> None:
     launch(device, assemble(KERNEL))
 
 
@@ -67,7 +67,7 @@ def test_a_kernel_with_what_it_needs_runs(device: EmulatedGpu) -> None:
     ids=["halved", "quartered", "fewer before the accumulation registers", "more before them", "scalars"],
 )
 @on_device("gfx942", whole=True)
-def test_registers_beyond_the_descriptors_count_stop_the_launch(
+def test_registers_beyond_descriptors_count_stop_launch(
     device: EmulatedGpu, word: int, field: int, low: int, value: int, said: str
 ) -> None:
     message = refusal_message(device, edit_descriptor(assemble(KERNEL), word, field, low, value))
@@ -77,14 +77,14 @@ def test_registers_beyond_the_descriptors_count_stop_the_launch(
 
 
 @on_device("gfx942", whole=True)
-def test_fewer_user_scalars_than_are_enabled_stop_the_launch(device: EmulatedGpu) -> None:
+def test_fewer_user_scalars_than_are_enabled_stop_launch(device: EmulatedGpu) -> None:
     """The arguments' address takes two, followed by the workgroup's number."""
     message = refusal_message(device, edit_descriptor(assemble(KERNEL), RSRC2, 5, 1, 1))
     assert "1 user SGPRs, where the descriptor enables 2" in message
 
 
 @on_device("gfx942", whole=True)
-def test_scratch_that_is_not_enabled_stops_the_launch(device: EmulatedGpu) -> None:
+def test_scratch_that_is_not_enabled_stops_launch(device: EmulatedGpu) -> None:
     code = assemble("scratch_store_dword off, v0, off\ns_endpgm\n")
     launch(device, edit_descriptor(code, RSRC2, 1, 0, 1))
     message = refusal_message(device, edit_descriptor(code, RSRC2, 1, 0, 0))
@@ -103,7 +103,7 @@ MISPLACED = {
 
 @pytest.mark.parametrize("case", MISPLACED)
 @on_device("gfx942", whole=True)
-def test_a_tuple_where_none_may_begin_stops_the_launch(device: EmulatedGpu, case: str) -> None:
+def test_tuple_where_none_may_begin_stops_launch(device: EmulatedGpu, case: str) -> None:
     _, before, after, said = MISPLACED[case]
     code = assemble(KERNEL)
     assert code.count(bytes.fromhex(before)) == 1
@@ -111,11 +111,11 @@ def test_a_tuple_where_none_may_begin_stops_the_launch(device: EmulatedGpu, case
 
 
 @on_device("gfx942", whole=True)
-def test_code_that_the_kernel_does_not_reach_is_not_judged(device: EmulatedGpu) -> None:
+def test_code_that_kernel_does_not_reach_is_not_judged(device: EmulatedGpu) -> None:
     launch(device, assemble(KERNEL + "v_mov_b32 v60, 1\n"))
 
 
-def test_counts_of_the_descriptor() -> None:
+def test_counts_of_descriptor() -> None:
     """LLVM's guide: GRANULATED_WORKITEM_VGPR_COUNT max(0, ceil(n / 8) - 1), GRANULATED_WAVEFRONT_SGPR_COUNT
     2 * max(0, ceil(n / 16) - 1), ACCUM_OFFSET in fours, less one."""
     assert Granted.of(rsrc1=63 | 12 << 6, rsrc3=63) == Granted(112, 256, 256)

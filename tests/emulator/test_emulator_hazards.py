@@ -173,14 +173,14 @@ def test_only_too_few_wait_states_are_reported(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_what_the_hardware_looks_at_itself_is_not_blamed(name: str) -> None:
+def test_what_hardware_looks_at_itself_is_not_blamed(name: str) -> None:
     arch, _ = SOUND[name]
     assert len(programs(arch)[name]) > 2
     assert missing_states(programs(arch)[name], arch) == []
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_every_way_through_the_code_counts(name: str) -> None:
+def test_every_way_through_code_counts(name: str) -> None:
     (found,) = missing_states(programs("gfx942")[name], "gfx942")
     assert found.missing == WAYS[name][1]
 

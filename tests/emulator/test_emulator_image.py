@@ -74,6 +74,6 @@ def test_coverage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing missing" in capsys.readouterr().out
 
 
-def test_coverage_of_a_bad_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_coverage_of_bad_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["coverage", str(tmp_path / "missing")]) == CodeObjectError.exit_code
     assert capsys.readouterr().err.startswith("error: ")

@@ -73,7 +73,7 @@ LATE = {
 
 
 @pytest.mark.parametrize("case", LATE)
-def test_a_use_before_the_load_is_back_is_found(case: str) -> None:
+def test_use_before_load_is_back_is_found(case: str) -> None:
     _, said = LATE[case]
     (hazard,) = hazards(programs()[case])
     assert said in str(hazard)
@@ -97,7 +97,7 @@ SOUND = {
 
 
 @pytest.mark.parametrize("case", SOUND)
-def test_a_sufficient_wait_is_not_blamed(case: str) -> None:
+def test_sufficient_wait_is_not_blamed(case: str) -> None:
     assert len(programs()[case]) > 2
     assert hazards(programs()[case]) == []
 
@@ -134,7 +134,7 @@ FINISHED = {
 
 
 @pytest.mark.parametrize("case", FINISHED)
-def test_a_write_that_is_waited_for_in_time_is_not_blamed(case: str) -> None:
+def test_write_that_is_waited_for_in_time_is_not_blamed(case: str) -> None:
     assert unfinished_writes(programs()[case]) == []
 
 
@@ -146,9 +146,7 @@ LOOPS = (
 )  # fmt: skip
 
 
-def test_the_hot_loop_is_the_one_with_the_matrix_instructions(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hot_loop_is_one_with_matrix_instructions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "kernel.hsaco"
     file.write_bytes(assemble(LOOPS + "s_endpgm\n"))
     assert main(["inspect", str(file), "--arch", "gfx942"]) == 0
@@ -181,7 +179,7 @@ def test_what_was_found_is_kept_for_each_kernels_code(tmp_path: Path, monkeypatc
     assert (other.loop["mfma"], other.hazards) == (0, ())
 
 
-def test_the_text_of_whatever_inspects_decides_about_the_cache() -> None:
+def test_text_of_whatever_inspects_decides_about_cache() -> None:
     text = "import sys\nfrom ckpm_emulator.inspection import hazards, lds_waits, mix, waits\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     names = {name.removeprefix(OURS) for name in done.stdout.split() if name.startswith(OURS)}

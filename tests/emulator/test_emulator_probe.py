@@ -135,7 +135,7 @@ def answers() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_difference_is_followed_to_its_end(name: str) -> None:
+def test_difference_is_followed_to_its_end(name: str) -> None:
     said = answers()[name]
     wanted = CASES[name][-1]
     fates = {(one["fate"], one["text"]) for one in said["fates"]}
@@ -147,7 +147,7 @@ def test_a_difference_is_followed_to_its_end(name: str) -> None:
     assert (said["different"] > 0) == bool(wanted)
 
 
-def test_the_sources_of_the_built_instruction_are_given() -> None:
+def test_sources_of_built_instruction_are_given() -> None:
     assert answers()["the same result"]["sources"] == [None, [0, 127], None]
 
 

@@ -92,7 +92,7 @@ def test_sdwa_names_vector_and_scalar_sources(select: str) -> None:
 
 
 @pytest.mark.parametrize("select", SELECTORS)
-def test_the_text_of_sdwa_is_what_the_assembler_was_given(select: str) -> None:
+def test_text_of_sdwa_is_what_assembler_was_given(select: str) -> None:
     number = SELECTORS.index(select)
     for form in _sdwa(select):
         _, operands = encodings()[form].text.split(" ", 1)

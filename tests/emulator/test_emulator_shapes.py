@@ -93,7 +93,7 @@ def _text(instruction: decoder.Instruction) -> str:
     return "none"
 
 
-def test_all_have_a_text() -> None:
+def test_all_have_text() -> None:
     texts = [next(decoder.decode(code)).text for code in encodings()]
     assert "s_setreg_imm32_b32" in " ".join(texts)
 
@@ -131,7 +131,7 @@ def test_what_was_learned_changes_nothing(code: bytes) -> None:
     assert registers.accesses(learned) == registers.accesses(alone)
 
 
-def test_instructions_of_one_shape_ask_the_tables_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instructions_of_one_shape_ask_tables_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def decode_alone(code: bytes, arch: str) -> Inst:
@@ -147,7 +147,7 @@ def test_instructions_of_one_shape_ask_the_tables_once(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("form", ["src0_sel:BYTE_1", "row_shr:1"])
-def test_what_stands_behind_a_marker_is_read_of_each(form: str) -> None:
+def test_what_stands_behind_marker_is_read_of_each(form: str) -> None:
     """Forms SDWA and DPP have a marker in the field of the first source, the same for all registers."""
     name = "v_and_b32_sdwa" if "sel" in form else "v_and_b32_dpp"
     texts = [next(decoder.decode(read(assemble(f"{name} v1, v{i}, v3 {form}\n")).text)).text for i in (4, 5)]

@@ -45,7 +45,7 @@ def test_what_was_stored_comes_back(tmp_path_factory: pytest.TempPathFactory, ke
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_damaged_entry_counts_as_absent_and_is_replaced(tmp_path: Path, seed: int) -> None:
+def test_damaged_entry_counts_as_absent_and_is_replaced(tmp_path: Path, seed: int) -> None:
     store = Store(tmp_path)
     content = random.Random(seed).randbytes(1 + seed)
     store.put("key", content)
@@ -58,7 +58,7 @@ def test_a_damaged_entry_counts_as_absent_and_is_replaced(tmp_path: Path, seed: 
     assert store.get("key") == content
 
 
-def test_an_entry_under_the_name_of_another_is_none(tmp_path: Path) -> None:
+def test_entry_under_name_of_another_is_none(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put("one", b"1")
     (file,) = store.entries()
@@ -66,21 +66,21 @@ def test_an_entry_under_the_name_of_another_is_none(tmp_path: Path) -> None:
     assert store.get("other") is None
 
 
-def test_an_entry_that_others_can_write_is_not_read(tmp_path: Path) -> None:
+def test_entry_that_others_can_write_is_not_read(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put("key", b"1")
     store.entries()[0].chmod(0o666)
     assert store.get("key") is None
 
 
-def test_a_store_that_can_not_be_written_is_no_failure(tmp_path: Path) -> None:
+def test_store_that_can_not_be_written_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = Store(tmp_path / "file" / "store")
     store.put("key", b"1")
     assert store.get("key") is None
 
 
-def test_an_adopted_file_is_known_by_its_bytes(tmp_path: Path) -> None:
+def test_adopted_file_is_known_by_its_bytes(tmp_path: Path) -> None:
     place = tmp_path / "lib.so"
     assert not is_adopted(place)
     with draft_folder(tmp_path) as drafts:
@@ -98,7 +98,7 @@ def left(top: Path) -> list[str]:
     return [file.name for file in (top / DRAFTS).iterdir()]
 
 
-def test_no_draft_is_left_by_an_error(tmp_path: Path) -> None:
+def test_no_draft_is_left_by_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="mine"), draft_folder(tmp_path):
         raise FileNotFoundError("mine")
     assert left(tmp_path) == []

@@ -74,7 +74,7 @@ def test_nothing_else_is_traced(device: EmulatedGpu, tmp_path: Path, other: dict
 
 
 @on_device("gfx942", whole=True)
-def test_a_fault_is_at_the_last_line_of_the_trace(device: EmulatedGpu, tmp_path: Path) -> None:
+def test_fault_is_at_last_line_of_trace(device: EmulatedGpu, tmp_path: Path) -> None:
     file = tmp_path / "trace.txt"
     device.configure(trace=Trace(file=str(file)))
     code, out = assemble(BODY), device.malloc(128)

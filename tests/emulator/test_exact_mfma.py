@@ -110,7 +110,7 @@ def pack(values: np.ndarray, width: int) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["near", "far", "all"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_sums_are_those_of_the_model(name: str, kind: str) -> None:
+def test_sums_are_those_of_model(name: str, kind: str) -> None:
     rng = np.random.default_rng(len(name) * 100 + len(kind))
     shape = mfma.shape_of(f"V_MFMA_F32_{name.upper()}")
     vectors: dict[int, np.ndarray] = {}
@@ -145,7 +145,7 @@ def test_sums_are_those_of_the_model(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["32x32x2_f32", "16x16x4_f32"])
-def test_f32_sums_are_a_chain_of_fma(name: str) -> None:
+def test_f32_sums_are_chain_of_fma(name: str) -> None:
     rng = np.random.default_rng(7)
     shape = mfma.shape_of(f"V_MFMA_F32_{name.upper()}")
     before = State(np.zeros((512, 64), np.uint32), np.zeros(256, np.uint32), arch="gfx942")
@@ -164,7 +164,7 @@ def test_f32_sums_are_a_chain_of_fma(name: str) -> None:
             assert float(after.vector[40 + register, lane].view(np.float32)) == float(total)
 
 
-def test_the_model_differs_from_a_chain_of_f32_sums() -> None:
+def test_model_differs_from_chain_of_f32_sums() -> None:
     """2**24 + 1 + 1: a chain of f32 sums loses each 1; 24 places after 2**24 the model keeps both."""
     large, one = 0x6C00, 0x3C00  # 2**12 and 1 in f16
     first = np.arange(64) < 16  # the lanes with k from 0 to 3
@@ -178,6 +178,6 @@ def test_the_model_differs_from_a_chain_of_f32_sums() -> None:
 
 
 @pytest.mark.parametrize("arch", ["gfx950", "gfx90a"])
-def test_the_model_is_of_gfx942_alone(arch: str) -> None:
+def test_model_is_of_gfx942_alone(arch: str) -> None:
     with pytest.raises(DeviceError, match="gfx942"):
         Options(arch=arch, exact_mfma=True)

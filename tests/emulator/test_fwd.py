@@ -48,7 +48,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [(16, 64, 2, 1, "qr_async_trload"), (1, 130, 1, 1, "qr_async_trload"), (200, 300, 2, 1, "qr_async")],
 )
 @on_device("gfx950", whole=True)
-def test_o_agrees_with_the_reference(
+def test_o_agrees_with_reference(
     device: EmulatedGpu,
     library: Path,
     seqlen_q: int,
@@ -92,7 +92,7 @@ def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> 
 
 
 @on_device("gfx950", whole=True)
-def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
+def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     device.load_library(library)
     opened = load(library, abi.FwdArguments)
     refused = {

@@ -92,7 +92,7 @@ WINDOW = {"window_left": 60, "window_right": 7}
     ],
 )
 @on_device("gfx950", whole=True)
-def test_o_agrees_with_the_reference(device: EmulatedGpu, library: Path, changes: dict[str, Any]) -> None:
+def test_o_agrees_with_reference(device: EmulatedGpu, library: Path, changes: dict[str, Any]) -> None:
     p = problem(**changes)
     bits = tensors(p)
     hip, ours = open_device(device, library)
@@ -116,7 +116,7 @@ def test_o_agrees_with_the_reference(device: EmulatedGpu, library: Path, changes
     ],
 )
 @on_device("gfx950", whole=True)
-def test_split_kv_agrees_with_the_reference(
+def test_split_kv_agrees_with_reference(
     device: EmulatedGpu, split_library: Path, splits: int, changes: dict[str, Any]
 ) -> None:
     p = problem(**CAUSAL, **changes)
@@ -130,7 +130,7 @@ def test_split_kv_agrees_with_the_reference(
 
 
 @on_device("gfx950", whole=True)
-def test_lengths_may_be_told_apart_from_the_places_of_keys(device: EmulatedGpu, library: Path) -> None:
+def test_lengths_may_be_told_apart_from_places_of_keys(device: EmulatedGpu, library: Path) -> None:
     """Test group mode: seqlen_k_ptr goes before seqstart_k, and orders the workgroups otherwise."""
     p = problem(mode="group", bias="bias", seqlens_q=(5, 130), seqlens_k=(257, 90))
     bits = tensors(p)
@@ -142,7 +142,7 @@ def test_lengths_may_be_told_apart_from_the_places_of_keys(device: EmulatedGpu, 
 
 
 @on_device("gfx950", whole=True)
-def test_an_unused_entry_would_fault_if_it_were_read(device: EmulatedGpu, library: Path) -> None:
+def test_unused_entry_would_fault_if_it_were_read(device: EmulatedGpu, library: Path) -> None:
     p = problem()
     hip, ours = open_device(device, library)
     given = laid_out(p, tensors(p))
@@ -154,7 +154,7 @@ def test_an_unused_entry_would_fault_if_it_were_read(device: EmulatedGpu, librar
 
 
 @on_device("gfx950", whole=True)
-def test_a_page_taken_for_another_is_noticed(device: EmulatedGpu, library: Path) -> None:
+def test_page_taken_for_another_is_noticed(device: EmulatedGpu, library: Path) -> None:
     p = problem()
     bits = tensors(p)
     hip, ours = open_device(device, library)
@@ -181,7 +181,7 @@ def test_a_page_taken_for_another_is_noticed(device: EmulatedGpu, library: Path)
     ],
 )
 @on_device("gfx950", whole=True)
-def test_a_problem_that_contradicts_itself_is_refused(
+def test_problem_that_contradicts_itself_is_refused(
     device: EmulatedGpu, library: Path, message: str, wrong: dict[str, int]
 ) -> None:
     _, ours = open_device(device, library)

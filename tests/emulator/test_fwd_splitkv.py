@@ -49,7 +49,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 @on_device("gfx950", whole=True)
-def test_o_agrees_with_the_reference(
+def test_o_agrees_with_reference(
     device: EmulatedGpu,
     library: Path,
     seqlen_q: int,
@@ -75,7 +75,7 @@ def test_o_agrees_with_the_reference(
 
 @pytest.mark.parametrize("splits", [2, 5])
 @on_device("gfx950", whole=True)
-def test_o_of_a_group_agrees_with_the_reference(device: EmulatedGpu, library: Path, splits: int) -> None:
+def test_o_of_group_agrees_with_reference(device: EmulatedGpu, library: Path, splits: int) -> None:
     """Sequences of different lengths; the second has no key in most of its splits."""
     p = dataclasses.replace(problem(1, 1, 2, 1, causal=True), mode="group", seqlens_q=(70, 9), seqlens_k=(500, 30))
     bits = tensors(p)
@@ -89,7 +89,7 @@ def test_o_of_a_group_agrees_with_the_reference(device: EmulatedGpu, library: Pa
 
 
 @on_device("gfx950", whole=True)
-def test_sequences_are_found_in_a_cache_by_index_and_length(device: EmulatedGpu, library: Path) -> None:
+def test_sequences_are_found_in_cache_by_index_and_length(device: EmulatedGpu, library: Path) -> None:
     """A contiguous KV cache: places of 200 keys, of which sequences fill 200 and 77, in another order."""
     p = problem(16, 200, 1, 1, causal=False, batch=2)
     bits = tensors(p)
@@ -108,7 +108,7 @@ def test_sequences_are_found_in_a_cache_by_index_and_length(device: EmulatedGpu,
 
 
 @on_device("gfx950", whole=True)
-def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
+def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     device.load_library(library)
     opened = load(library, abi.FwdArguments)
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "q": 1, "k": 1, "v": 1, "o": 1}

@@ -35,7 +35,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [(256, 256, 1, 1, 1), (300, 500, 2, 1, 1), (64, 130, 2, 2, 2), (1024, 1024, 1, 1, 1)],
 )
 @on_device("gfx950", whole=True)
-def test_o_agrees_with_the_reference(
+def test_o_agrees_with_reference(
     device: EmulatedGpu,
     library: Path,
     seqlen_q: int,
@@ -97,7 +97,7 @@ def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> 
 
 
 @on_device("gfx950", whole=True)
-def test_an_lse_is_refused_and_not_left_out(device: EmulatedGpu, library: Path) -> None:
+def test_lse_is_refused_and_not_left_out(device: EmulatedGpu, library: Path) -> None:
     p = replace(problem(16, 64, 1, 1, causal=False), lse=True)
     device.load_library(library)
     opened, hip = load(library, abi.FwdArguments), around(device)

@@ -142,7 +142,7 @@ def printed_by_c(text: bytes, *values: int | float | bytes) -> bytes:
 
 
 @on_device(ARCH, whole=True)
-def test_lanes_print_in_their_order_and_get_the_count(device: EmulatedGpu) -> None:
+def test_lanes_print_in_their_order_and_get_count(device: EmulatedGpu) -> None:
     out, answers = print_all(
         device, [message(STDOUT, b"%d-%s\n", lane * 1000, b"x" * (lane % 3)) for lane in range(64)]
     )
@@ -223,17 +223,17 @@ def test_what_differs_from_c(
 
 
 @on_device(ARCH, whole=True)
-def test_a_stream_that_is_not_there_gets_nothing(device: EmulatedGpu) -> None:
+def test_stream_that_is_not_there_gets_nothing(device: EmulatedGpu) -> None:
     assert print_all(device, [message(2, b"text")]) == (b"", [ABSENT])  # -1
 
 
 @on_device(ARCH, whole=True)
-def test_the_waves_rounding_is_not_the_hosts(device: EmulatedGpu) -> None:
+def test_waves_rounding_is_not_hosts(device: EmulatedGpu) -> None:
     assert print_all(device, [message(STDOUT, b"%.1f", 0.25)], rounding=UP)[0] == b"0.2"
 
 
 @on_device(ARCH, whole=True)
-def test_memory_of_the_host(device: EmulatedGpu) -> None:
+def test_memory_of_host(device: EmulatedGpu) -> None:
     """Word 0: what is released; word 1: how much is wanted."""
     wanted = [1, 5000, 2 << 20, 2 << 20, 1 << 40]  # the last is more than any device has
     addresses = [int(one) for one in ask(device, MEMORY, [[[0, size] for size in wanted]])[0, : len(wanted), 0]]
@@ -251,7 +251,7 @@ def test_memory_of_the_host(device: EmulatedGpu) -> None:
 
 
 @on_device(ARCH, whole=True)
-def test_a_function_of_the_program(device: EmulatedGpu) -> None:
+def test_function_of_program(device: EmulatedGpu) -> None:
     @ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64))  # type: ignore[untyped-decorator]
     def function(answer: Any, words: Any) -> None:
         answer[0], answer[1] = sum(words[i] for i in range(7)), words[6]
@@ -271,7 +271,7 @@ def test_a_function_of_the_program(device: EmulatedGpu) -> None:
     ],
 )
 @on_device(ARCH, whole=True)
-def test_what_nobody_serves_is_a_fault(device: EmulatedGpu, service: int, words: list[int], said: str) -> None:
+def test_what_nobody_serves_is_fault(device: EmulatedGpu, service: int, words: list[int], said: str) -> None:
     fault = refusal(device, service, words)
     assert (fault.kind, fault.error) == ("host", 719)
     assert said in fault.message
@@ -281,7 +281,7 @@ def test_what_nobody_serves_is_a_fault(device: EmulatedGpu, service: int, words:
 # Trap Handler ABI of LLVM's guide: 2 is llvm.trap, 3 llvm.debugtrap.
 @pytest.mark.parametrize("number", [1, 2, 255])
 @on_device("gfx942", whole=True)
-def test_a_trap_ends_the_launch(device: EmulatedGpu, number: int) -> None:
+def test_trap_ends_launch(device: EmulatedGpu, number: int) -> None:
     with pytest.raises(DeviceFaultError) as caught:
         launch(device, assemble(f"s_trap {number}\ns_endpgm"))
     assert caught.value.fault
@@ -298,7 +298,7 @@ def test_trap_for_debuggers_does_nothing(device: EmulatedGpu) -> None:
 
 
 @on_device("gfx942", whole=True)
-def test_a_wave_that_waits_for_a_time_comes_to_it(device: EmulatedGpu) -> None:
+def test_wave_that_waits_for_time_comes_to_it(device: EmulatedGpu) -> None:
     for clock in ("s_memtime", "s_memrealtime"):
         loop = f"again:\n{clock} s[2:3]\ns_waitcnt lgkmcnt(0)\ns_cmp_lt_u32 s2, 0x10000\ns_cbranch_scc1 again\n"
         launch(device, assemble(f"{loop}s_endpgm"))

@@ -34,7 +34,7 @@ def test_kernels_of_all_notes() -> None:
     assert {kernel[".name"] for kernel in read(code()).kernels} == set(VALUES)
 
 
-def test_a_function_without_a_size_ends_where_the_next_begins() -> None:
+def test_function_without_size_ends_where_next_begins() -> None:
     functions = sorted(read(code()).functions.values(), key=lambda function: function.address)
     assert [function.name for function in functions] == list(VALUES)
     for function, behind in itertools.pairwise(functions):

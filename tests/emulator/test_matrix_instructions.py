@@ -88,11 +88,11 @@ def test_everything_that_llvm_assembles_is_read_and_executed(arch: str) -> None:
         assert bool(refused) == (name in OWN[arch])
 
 
-def test_the_table_has_no_other_instruction() -> None:
+def test_table_has_no_other_instruction() -> None:
     assert set(BOTH) | {name for names in OWN.values() for name in names} == matrix_table.NAMES
 
 
-def test_a_code_object_is_lowered_for_its_own_arch() -> None:
+def test_code_object_is_lowered_for_its_own_arch() -> None:
     one = assemble_all("gfx942")["v_mfma_f32_16x16x8_xf32"]
     assert missing_instructions(one, "gfx942") == {}
     assert list(missing_instructions(one, "gfx950")) == ["gfx950 has no v_mfma_f32_16x16x8_xf32, gfx942 has"]
@@ -100,7 +100,7 @@ def test_a_code_object_is_lowered_for_its_own_arch() -> None:
     assert b"gfx90a has not the matrix instruction" in translate(older)
 
 
-def test_fields_that_the_manual_leaves_undefined_are_refused() -> None:
+def test_fields_that_manual_leaves_undefined_are_refused() -> None:
     codes = {
         "cbsz:1 of": "v_mfma_f32_16x16x16_f16 v[0:3], v[8:9], v[10:11], v[0:3] cbsz:1\n",
         "abid:2 with": "v_mfma_f32_16x16x4_4b_f16 v[0:15], v[18:19], v[20:21], v[0:15] cbsz:1 abid:2\n",
@@ -112,7 +112,7 @@ def test_fields_that_the_manual_leaves_undefined_are_refused() -> None:
 # --- where the hardware looks: measured on MI350 ---
 
 
-def test_scale_comes_from_the_lane_of_the_hardware() -> None:
+def test_scale_comes_from_lane_of_hardware() -> None:
     """Composable Kernel, test/mx_mfma_op/scale_mapping_16x16x128.txt: the lane whose scale a value of A in row 0 gets.
 
     The values are counted by lanes' registers: 32 of lane 0, 32 of lane 16, 32 of lane 32, 32 of lane 48.
@@ -131,7 +131,7 @@ def test_scale_comes_from_the_lane_of_the_hardware() -> None:
 SCALED = "v_mfma_scale_f32_16x16x128_f8f6f4"
 
 
-def test_scales_come_from_the_byte_that_op_sel_names() -> None:
+def test_scales_come_from_byte_that_op_sel_names() -> None:
     ones = dict.fromkeys(range(8, 24), 943208504)
     vectors = ones | {30: 0x83828180, 31: 0x7F7F7F7F}
     for byte in range(4):
@@ -140,7 +140,7 @@ def test_scales_come_from_the_byte_that_op_sel_names() -> None:
         assert after.vector[64, 0].view(np.float32) == 128 * 2.0 ** (byte + 1)
 
 
-def test_sparse_values_meet_the_values_of_b_of_the_hardware() -> None:
+def test_sparse_values_meet_values_of_b_of_hardware() -> None:
     """16x16x128 of 8 bits, as measured: group q of four k has its indices in a nibble of lane 16 * group + row.
 
     In B, k = 32 * (e / 8) + 8 * g + e % 8 is byte e of lane group g.
@@ -192,7 +192,7 @@ def test_results_are_waited_for_by_their_passes(name: str) -> None:
 
 
 @pytest.mark.parametrize("register", ["v30", "v31"])
-def test_scales_and_indices_are_read_by_the_instruction(register: str) -> None:
+def test_scales_and_indices_are_read_by_instruction(register: str) -> None:
     code = f"v_mov_b32 {register}, 0\n" + PASSES["scaled fp8"][0]
     (found,) = missing_states(instructions_of({"": code}, "gfx950")[""], "gfx950")
     assert (found.rule.name, found.missing) == ("MFMA reads a register that VALU wrote", 2)

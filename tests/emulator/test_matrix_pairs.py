@@ -104,7 +104,7 @@ class Wave:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_sums_are_rounded_after_each_product_in_the_order_of_k(shape: str) -> None:
+def test_sums_are_rounded_after_each_product_in_order_of_k(shape: str) -> None:
     wave = Wave(shape)
     expected = wave.expected_sums()
     assert np.array_equal(wave.by_rows(wave.run(wave.operands())).view(np.uint32), expected.view(np.uint32))
@@ -160,7 +160,7 @@ CHANGES: dict[str, Callable[[Wave], None]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("change", CHANGES)
-def test_numbers_that_the_host_instruction_loses_are_kept(shape: str, change: str) -> None:
+def test_numbers_that_host_instruction_loses_are_kept(shape: str, change: str) -> None:
     wave = Wave(shape)
     CHANGES[change](wave)
     wave.run(wave.operands())

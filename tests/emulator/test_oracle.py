@@ -53,7 +53,7 @@ def test_every_f16_code_has_numpys_value() -> None:
     np.testing.assert_array_equal(mfma.decode(codes.astype(np.uint32), F16), expected)
 
 
-def test_every_bf16_code_is_the_upper_half_of_an_f32() -> None:
+def test_every_bf16_code_is_upper_half_of_f32() -> None:
     codes = np.arange(1 << 16, dtype=np.uint32)
     with np.errstate(invalid="ignore"):
         expected = (codes << 16).view(np.float32).astype(np.float64)
@@ -75,14 +75,14 @@ def test_f32_to_f16_rounds_as_numpy_around_every_f16_and_halfway(step: int) -> N
 
 
 @given(BITS32)
-def test_rounding_to_bf16_is_the_usual_integer_trick(bits: int) -> None:
+def test_rounding_to_bf16_is_usual_integer_trick(bits: int) -> None:
     if F32.is_nan(bits):
         return
     assert BF16.pack(F32.unpack(bits)) == bits + 0x7FFF + (bits >> 16 & 1) >> 16
 
 
 @given(BITS32, st.sampled_from(list(Round)))
-def test_directed_rounding_brackets_the_value(bits: int, mode: Round) -> None:
+def test_directed_rounding_brackets_value(bits: int, mode: Round) -> None:
     if F32.is_nan(bits) or F32.exponent_field(bits) == 255:
         return
     x, result = as_float(bits), value_of(F16, F16.pack(F32.unpack(bits), mode))
@@ -131,7 +131,7 @@ def test_fp8_codes(fmt: Format, code: int, value: float) -> None:
 
 
 @pytest.mark.parametrize("fmt", [F16, BF16, E4M3FN, E5M2, E4M3FNUZ, E5M2FNUZ, floats.E2M1, floats.E2M3, floats.E3M2])
-def test_packing_what_was_unpacked_is_the_identity(fmt: Format) -> None:
+def test_packing_what_was_unpacked_is_identity(fmt: Format) -> None:
     codes = [code for code in range(1 << fmt.width) if not fmt.is_nan(code)]
     assert [fmt.pack(fmt.unpack(code)) for code in codes] == codes
 
@@ -188,7 +188,7 @@ def test_fma_rounds_once() -> None:
     assert as_float(run_one("v_fma_f32", S0=a, S1=a, S2=c)["D0"]) == 2.0**-24
 
 
-def test_signs_of_zero_sums_follow_the_rounding_mode() -> None:
+def test_signs_of_zero_sums_follow_rounding_mode() -> None:
     assert floats.add(F32.unpack(f32(1.0)), F32.unpack(f32(-1.0)), Round.DOWN).sign == 1
     assert floats.add(F32.unpack(f32(1.0)), F32.unpack(f32(-1.0)), Round.EVEN).sign == 0
 
@@ -314,7 +314,7 @@ def test_division_steps() -> None:
     assert run_one("v_div_fmas_f32", S0=f32(1), S1=f32(1), S2=f32(1), vcc=1 << 5)["D0"] == f32(2.0**33)
 
 
-def test_mad_u64_u32_has_a_65th_bit() -> None:
+def test_mad_u64_u32_has_65th_bit() -> None:
     scope = Scope()
     for name, bits, width in (("S0", 0xFFFFFFFF, 32), ("S1", 0xFFFFFFFF, 32), ("S2", ALL, 64)):
         scope.set(name, "b", width, bits)
@@ -327,7 +327,7 @@ def test_mad_u64_u32_has_a_65th_bit() -> None:
 # --- the parser ---
 
 
-def test_every_listing_parses_but_the_prose() -> None:
+def test_every_listing_parses_but_prose() -> None:
     broken = []
     for op, text in PCODE.items():
         try:
@@ -469,7 +469,7 @@ def test_every_element_of_d_has_one_place(name: str) -> None:
     assert len(places) == shape.registers * 64 == shape.blocks * shape.n**2
 
 
-def test_transposed_read_is_a_transposition() -> None:
+def test_transposed_read_is_transposition() -> None:
     """Four rows of 16 elements, four a lane: lane l of the group gets column l."""
     loaded = [sum((16 * (lane // 4) + 4 * (lane % 4) + e) << 16 * e for e in range(4)) for lane in range(16)] * 4
     assert [transpose(loaded, 18, 16) >> 16 * e & 0xFFFF for e in range(4)] == [2, 18, 34, 50]

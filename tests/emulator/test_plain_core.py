@@ -60,7 +60,7 @@ def differences(one: State, other: State) -> list[str]:
 
 
 @pytest.mark.parametrize("encoding", ONE_WAVE)
-def test_instructions_give_the_same_bits_without_the_short_ways(encoding: str) -> None:
+def test_instructions_give_same_bits_without_short_ways(encoding: str) -> None:
     compared = 0
     for named, op in listed_opcodes():
         if named != encoding:

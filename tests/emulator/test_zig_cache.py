@@ -33,7 +33,7 @@ def test_what_was_linked_with_is_known_from_then_on(cache: Path) -> None:
     assert kept == ["c.s", "libc.so.6", "libc.so.6.sha256", "libc.so.6.sha256.sha256"]  # no more with each link
 
 
-def test_links_add_nothing_to_a_cache_that_is_known(cache: Path) -> None:
+def test_links_add_nothing_to_cache_that_is_known(cache: Path) -> None:
     """A digest of a digest of a digest ended as a file name that no system takes."""
     before = sorted(cache.rglob("*"))
     for _ in range(3):
@@ -43,7 +43,7 @@ def test_links_add_nothing_to_a_cache_that_is_known(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut", "missing"])
-def test_damaged_files_are_removed_before_the_link(cache: Path, damage: str) -> None:
+def test_damaged_files_are_removed_before_link(cache: Path, damage: str) -> None:
     library = cache / "o/aa/libc++.a"
     if damage == "missing":
         library.unlink()
@@ -58,7 +58,7 @@ def test_damaged_files_are_removed_before_the_link(cache: Path, damage: str) -> 
     assert is_adopted(library)
 
 
-def test_a_cache_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_cache_that_is_not_there_yet(tmp_path: Path) -> None:
     with checked_link(tmp_path / "zig"):
         (tmp_path / "zig/o/aa").mkdir(parents=True)
         (tmp_path / "zig/o/aa/libc++.a").write_text("made")

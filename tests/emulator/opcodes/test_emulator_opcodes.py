@@ -123,12 +123,12 @@ def test_every_listed_opcode_has_oracle_cases() -> None:
     assert without == []
 
 
-def test_every_micro_op_is_reached_by_a_machine_opcode() -> None:
+def test_every_micro_op_is_reached_by_machine_opcode() -> None:
     clamped = {f"{name}_clamp" for name in opcodes.CLAMPED}
     assert SUPPORTED - clamped - {micro_op_name(machine_name(op)) for _, op in listed_opcodes()} <= NO_MACHINE_OPCODE
 
 
-def test_an_opcode_without_pseudocode_has_no_oracle() -> None:
+def test_opcode_without_pseudocode_has_no_oracle() -> None:
     with pytest.raises(NoOracleError, match="S_SETKILL"):
         cases_for("SOPP", enum.SOPPOp.S_SETKILL, "gfx950", 0)
 
@@ -143,7 +143,7 @@ SWAPPED = [
 
 
 @pytest.mark.parametrize(("encoding", "right", "wrong"), SWAPPED)
-def test_a_wrong_handler_is_noticed(encoding: str, right: str, wrong: str) -> None:
+def test_wrong_handler_is_noticed(encoding: str, right: str, wrong: str) -> None:
     """The expectation of one opcode against the execution of another on the same operands."""
     enumeration = getattr(enum, f"{encoding}Op")
     operation, other = enumeration[right], enumeration[wrong]
@@ -156,7 +156,7 @@ def test_a_wrong_handler_is_noticed(encoding: str, right: str, wrong: str) -> No
 
 
 @pytest.mark.parametrize(("encoding", "right", "wrong"), SWAPPED)
-def test_a_wrong_row_of_the_table_fails_its_opcode(
+def test_wrong_row_of_table_fails_its_opcode(
     monkeypatch: pytest.MonkeyPatch, encoding: str, right: str, wrong: str
 ) -> None:
     """The table gives an opcode another one's micro-op, as if the core's handler were wrong: its own test sees it."""
@@ -164,7 +164,7 @@ def test_a_wrong_row_of_the_table_fails_its_opcode(
     assert problems(cases_for(encoding, getattr(enum, f"{encoding}Op")[right], "gfx950", machine().base)) != []
 
 
-def test_a_write_to_another_register_is_noticed() -> None:
+def test_write_to_another_register_is_noticed() -> None:
     case = next(cases_for("VOP1", enum.VOP1Op.V_MOV_B32, "gfx950", 0))
     want, got = expected_state(case), machine().run(case)
     assert differences(case, want, got) == []

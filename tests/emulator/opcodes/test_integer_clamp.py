@@ -126,7 +126,7 @@ def instruction(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted(CLAMPED))
-def test_an_integer_result_stays_in_its_range(name: str) -> None:
+def test_integer_result_stays_in_its_range(name: str) -> None:
     rng = generator(name)
     state = fresh_state(rng)
     for row in (20, 30, 40):
@@ -142,5 +142,5 @@ def test_an_integer_result_stays_in_its_range(name: str) -> None:
     assert any(value != plain for value, plain in zip(want, unbounded_results(name, operands), strict=True))
 
 
-def test_every_clamped_instruction_has_an_exact_result() -> None:
+def test_every_clamped_instruction_has_exact_result() -> None:
     assert EXACT.keys() | PACKED.keys() == CLAMPED

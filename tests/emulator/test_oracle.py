@@ -370,9 +370,9 @@ def test_sdwa_selects_and_places() -> None:
     assert operands.select(0x11228344, 1, False) == 0x83
     assert operands.select(0x11228344, 1, True) == 0xFFFFFF83
     assert operands.select(0x8122_8344, 5, True) == 0xFFFF8122
-    assert operands.place(0x11223344, 0xAB, 2, 2) == 0x11AB3344
-    assert operands.place(0x11223344, 0xAB, 2, 0) == 0x00AB0000
-    assert operands.place(0x11223344, 0xAB, 2, 1) == 0xFFAB0000
+    assert operands.insert(0x11223344, 0xAB, 2, 2) == 0x11AB3344
+    assert operands.insert(0x11223344, 0xAB, 2, 0) == 0x00AB0000
+    assert operands.insert(0x11223344, 0xAB, 2, 1) == 0xFFAB0000
 
 
 def test_dpp_lanes() -> None:

@@ -210,7 +210,7 @@ class _Sources:
         if self.sdwa:
             return self._sdwa(n, bits, kind)
         if self.packed:
-            return self._packed(n, bits, kind)
+            return self._packed_source(n, bits, kind)
         if kind.bits == 16 and self.opsel >> n & 1 and encoding(self.inst) == "VOP3" and "SCALEF32" not in self.name:
             bits >>= 16  # listings of scaled conversions do that themselves
         if kind.format is not None or self.name in LOGIC_WITH_MODIFIERS:
@@ -296,7 +296,7 @@ def _result(inst: Any, state: State, bits: int, kind: Operand, old: int) -> int:
             raise AssertionError("mixed precision is packed by its caller")
     variant = inst.variant
     if "SDWA" in variant and hasattr(inst, "dst_sel"):
-        return operands.place(old, bits, inst.dst_sel, inst.dst_unused)
+        return operands.insert(old, bits, inst.dst_sel, inst.dst_unused)
     if kind.bits == 16 and encoding(inst) == "VOP3" and inst.opsel >> 3 & 1:
         return old & 0xFFFF | bits << 16 & 0xFFFF0000
     return bits

@@ -141,8 +141,8 @@ def _accepts(case: Case, want: State, got: State) -> Mask:
         for n in range(max(1, kind.bits // 32)):
             if fmt.width == 64:
                 if n % 2 == 0:
-                    joined = (_join_words(state, row + n) for state in (want, got))
-                    _accept(accepted, row + n, *joined, fmt, case.tolerance)
+                    wanted, found = (_join_words(state, row + n) for state in (want, got))
+                    _accept(accepted, row + n, wanted, found, fmt, case.tolerance)
             else:
                 _accept(accepted, row + n, want.vector[row + n], got.vector[row + n], fmt, case.tolerance)
     return accepted

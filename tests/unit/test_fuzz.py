@@ -115,5 +115,5 @@ def test_make_hostile_with_seed_is_repeatable(tmp_path: Path, changes: tuple[obj
 def test_commands_of_every_room_are_in_the_table() -> None:
     named = {one.name for one in commands()}
     rooms = {COMMANDS[name].options.split(".")[1].partition(":")[0] for name in named if name in COMMANDS}
-    assert rooms == {"matrix", "kernels", "reports", "attention", "suites", "workflows", "bench", "joined"}
+    assert rooms == {"matrix", "kernels", "reports", "attention", "suites", "workflows", "joined"}
     assert named - set(COMMANDS) == {"python -m ckpm_emulator", "python -m ckpm.kernels.library.write_manifest"}

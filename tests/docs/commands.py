@@ -84,7 +84,7 @@ def _of_one(words: Sequence[str]) -> list[str]:
             return _parsed("ckpm", parse, rest[2:])
         case "python" if rest[:1] == ["-m"] and len(rest) > 1:
             return _module(rest[1], rest[2:])
-        case "python" if rest == ["-"]:  # a script after it, which is run with the page
+        case "python" if rest in (["-"], ["-c", *rest[1:2]]):  # a script after it, which is run with the page
             return []
     return [] if program in PROGRAMS else [f"no test runs the program {program}"]
 

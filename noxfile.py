@@ -221,7 +221,7 @@ def tests(session: nox.Session) -> None:
         run(session, "pytest", *tests_of(session, "tests/unit", "tests/emulator", "tests/build"))
     else:
         run(session, "pytest", "-n", "auto", "tests/unit", "tests/emulator")
-        run(session, "pytest", "tests/build")  # one after the other: compilers take the processors
+        run(session, "pytest", "-n", "auto", "--dist", "loadgroup", "tests/build")
 
 
 @session("test-gate")

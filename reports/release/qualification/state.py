@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.kernels.upstream.trees import damage, place
+from ckpm.kernels.upstream.trees import damage, package_folder
 from ckpm.matrix.dialects import PackagedUpstream
 from ckpm.reports.errors import DirtyError, UnpinnedImageError
 
@@ -41,7 +41,7 @@ def read_checkout(root: Path) -> Checkout:
 def demand_undamaged(package: PackagedUpstream, cache: Path) -> None:
     """Raises DirtyError: a file of the unpacked upstream is not as it was published, or nobody can know."""
     if damaged := damage(package, cache):
-        folder = place(package, cache)
+        folder = package_folder(package, cache)
         more = [f"and {len(damaged) - _SHOWN} more"] if len(damaged) > _SHOWN else []
         lines = "\n  ".join([*damaged[:_SHOWN], *more])
         raise DirtyError(

@@ -1,4 +1,4 @@
-"""The task list. Sessions are a few lines over `python -m matrix|kernels|reports|ckpm.suites`; options go after `--`.
+"""The task list. Sessions are a few lines over `ckpm`; options go after `--`.
 
 nox -s build-gfx950                          the smoke tier, in minutes on two cores
 nox -s build-gfx950 -- --tier full           every kernel of the default upstream
@@ -68,7 +68,7 @@ def tests_of(session: nox.Session, *usual: str) -> list[str]:
 
 
 def judged() -> list[tuple[str, ...]]:
-    """The options of each `python -m reports gate`: by what this call of nox builds."""
+    """The options of each `ckpm gate`: by what this call of nox builds."""
     decode = [("--family", "decode", "--arch", arch) for arch in EMULATED] if "build-decode" in sys.argv else []
     library = [()] if not decode or any(word.startswith("build-gfx") for word in sys.argv) else []
     return [*library, *decode]
@@ -76,7 +76,7 @@ def judged() -> list[tuple[str, ...]]:
 
 def run_suite(session: nox.Session, suite: str, *options: str) -> None:
     """Run a suite of GPU tests on the library that was built; options after `--` are ckpm.suites's."""
-    run(session, "ckpm.suites", "--suite", suite, *options, *session.posargs)
+    run(session, "ckpm", "test", "--suite", suite, *options, *session.posargs)
 
 
 # virtualenv and not uv: upstream packages are fetched with pip's configuration, so pip must be in the environment
@@ -90,7 +90,7 @@ def environment(session: nox.Session) -> None:
 def add_build(arch: str, gpu: str) -> None:
     @session(f"build-{arch}", f"Build a library for {gpu} and print its kernels.")
     def build(session: nox.Session) -> None:
-        run(session, "kernels", "build", "--arch", arch, "--resources", *CORE, *session.posargs)
+        run(session, "ckpm", "build", "--arch", arch, "--resources", *CORE, *session.posargs)
 
 
 def add_sanitizer(arch: str, gpu: str) -> None:
@@ -161,57 +161,58 @@ def perf_gate(session: nox.Session) -> None:
     That is a library, or after build-decode in one line the decode kernels of both archs.
     """
     for which in judged():
-        run(session, "reports", "gate", *which, *session.posargs)
+        run(session, "ckpm", "gate", *which, *session.posargs)
 
 
 @session("perf-accept")
 def perf_accept(session: nox.Session) -> None:
     """Make the figures of what perf-gate judges the baseline: `nox -s perf-accept -- --reason TEXT`."""
     for which in judged():
-        run(session, "reports", "accept", *which, *session.posargs)
+        run(session, "ckpm", "accept", *which, *session.posargs)
 
 
 @session("perf-compare")
 def perf_compare(session: nox.Session) -> None:
     """Time two libraries in turns on the GPU that is here: `-- --baseline A/libckpm.so --candidate B/libckpm.so`."""
-    run(session, "reports", "compare", "--output", "build/gpu.json", *session.posargs)
+    run(session, "ckpm", "compare", "--output", "build/gpu.json", *session.posargs)
 
 
 @session("timing-tables")
 def timing_tables(session: nox.Session) -> None:
     """V3 against V2 on the timing model, for the tables of CK's pull request 6054, where `report` shows them."""
-    run(session, "kernels", "timing-tables", "--output", "build/timing-tables.json", *session.posargs)
+    run(session, "ckpm", "timing", "tables", "--output", "build/timing-tables.json", *session.posargs)
 
 
 @session("report")
 def report(session: nox.Session) -> None:
     """All results in build/ as Markdown and as one HTML file; fails if they are no pass."""
-    run(session, "reports", "summary", "--output", "build/report.md", "--html", "build/report.html", *session.posargs)
+    run(session, "ckpm", "report", "--output", "build/report.md", "--html", "build/report.html", *session.posargs)
 
 
-@session("test-report")
+# an environment of its own: Playwright is 50 MB that nothing else needs
+@nox.session(name="test-report", venv_backend="virtualenv")
 def test_report(session: nox.Session) -> None:
     """The HTML report in a headless Chromium, which has to be installed (Debian: apt-get install chromium)."""
-    run(session, "pytest", *tests_of(session, "tests/browser"))
+    session.install("--quiet", "--require-hashes", "-r", "requirements.txt", "-r", "requirements-browser.txt")
+    session.run("python", "-m", "pytest", *tests_of(session, "tests/browser"))
 
 
 @session("parity")
 def parity(session: nox.Session) -> None:
     """Compare the matrix with the upstreams' own codegen: names, bindings, dispatch, machine code."""
-    run(session, "kernels", "parity", "--output", "build/parity.json", *session.posargs)
+    run(session, "ckpm", "parity", "--output", "build/parity.json", *session.posargs)
 
 
 @session("reproduce")
 def reproduce(session: nox.Session) -> None:
     """Build twice in two folders without cache and compare every artifact."""
-    run(session, "kernels", "reproduce", *session.posargs)
+    run(session, "ckpm", "build", "--reproduce", *session.posargs)
 
 
 @session("bench")
 def bench(session: nox.Session) -> None:
     """Measure the promised figures as ratios in one run."""
-    run(session, "kernels", "bench", "--output", "reports/bench.md", *session.posargs)
-    run(session, "dispatcher", "bench", "--output", "reports/bench-dispatcher.md")
+    run(session, "ckpm", "bench", "--output", "reports/bench.md", *session.posargs)
 
 
 @session("tests")
@@ -304,8 +305,8 @@ def test_docs(session: nox.Session) -> None:
 @session("docker")
 def docker(session: nox.Session) -> None:
     """Render and lint the Dockerfiles, build the local images twice and compare their ids."""
-    run(session, "kernels", "images", "lint")
-    run(session, "kernels", "images", "build", *session.posargs)
+    run(session, "ckpm", "images", "lint")
+    run(session, "ckpm", "images", "build", *session.posargs)
 
 
 @session("test-docker")
@@ -317,7 +318,7 @@ def test_docker(session: nox.Session) -> None:
 @session("in-container")
 def in_container(session: nox.Session) -> None:
     """Sessions inside an image: `nox -s in-container -- build-gfx950 test-large-kv --image debian-rocm-test`."""
-    run(session, "kernels", "in-container", *session.posargs)
+    run(session, "ckpm", "in-container", *session.posargs)
 
 
 # an environment of its own: the laptop's needs no Dask
@@ -337,8 +338,8 @@ def install_triton(session: nox.Session) -> None:
 def build_decode(session: nox.Session) -> None:
     """Compile the decode kernels and judge registers, spills and waves; `-- --accept REASON` accepts what differs."""
     install_triton(session)
-    session.run("python", "-m", "ckpm.kernels", "guard", "decode/guard.yaml", *session.posargs)
-    session.run("python", "-m", "ckpm.kernels", "build-decode")
+    session.run("python", "-m", "ckpm", "guard", "decode/guard.yaml", *session.posargs)
+    session.run("python", "-m", "ckpm", "decode", "build")
 
 
 @nox.session(name="test-decode", venv_backend="virtualenv")
@@ -358,13 +359,13 @@ def test_triton(session: nox.Session) -> None:
 @session("doctor")
 def doctor(session: nox.Session) -> None:
     """What was found here: toolchains, upstreams, device, caches; and what to do about what is missing."""
-    run(session, "kernels", "doctor", *session.posargs)
+    run(session, "ckpm", "doctor", *session.posargs)
 
 
 @session("plan")
 def plan(session: nox.Session) -> None:
     """What a change since a revision can touch, and what to run for it: `nox -s plan -- --since main`."""
-    run(session, "matrix", "plan", *session.posargs)
+    run(session, "ckpm", "plan", *session.posargs)
 
 
 @session("workflows")
@@ -372,7 +373,7 @@ def workflows(session: nox.Session) -> None:
     """The rendered workflows are those of their templates, and no finding of GitHub's schema, zizmor or actionlint."""
     refuse_options(session)
     files = sorted(map(str, Path(".github/workflows").glob("*.yml")))
-    run(session, "workflows", "render", "--check")
+    run(session, "ckpm", "workflows", "render", "--check")
     run(session, "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *files)
     zizmor = program(session, "zizmor")  # a program without a module
     session.run(zizmor, "--offline", "--pedantic", "--no-progress", *files, external=True)
@@ -385,16 +386,16 @@ def workflows(session: nox.Session) -> None:
 @session("run-workflow")
 def run_workflow(session: nox.Session) -> None:
     """The steps of a workflow's jobs on this machine, each job in a clone: `nox -s run-workflow -- pull-request`."""
-    run(session, "workflows", "run", *session.posargs)
+    run(session, "ckpm", "workflows", "run", *session.posargs)
 
 
 @session("collect")
 def collect(session: nox.Session) -> None:
     """One report of what the jobs of a workflow left; it fails if a planned one left nothing."""
-    run(session, "workflows", "collect", *session.posargs)
+    run(session, "ckpm", "workflows", "collect", *session.posargs)
 
 
 @session("release-qualification")
 def release_qualification(session: nox.Session) -> None:
     """Every stage of a release on a clean commit, the verdict and the bundle; a rehearsal with `-- --tier smoke`."""
-    run(session, "reports", "qualify", *session.posargs)
+    run(session, "ckpm", "qualify", *session.posargs)

@@ -54,7 +54,7 @@ def default(arch: str = "gfx950") -> Dispatcher:
             for library in sorted(Path("build", arch).glob(f"*/{LIBRARY}")):
                 registry.add_library(library)
             if not len(registry):
-                raise NoKernelError(f"no library is in build/{arch}. Build one: nox -s build-{arch}")
+                raise NoKernelError(f"no library is in build/{arch}. Build one: ckpm build --arch {arch}")
             _DEFAULTS[arch] = Dispatcher(registry, choose("auto", arch))
         return _DEFAULTS[arch]
 

@@ -31,7 +31,7 @@ def kept(cache: Path) -> Iterator[Kept]:
         ("parity", cache / "parity"),
     ):
         yield _count_kept(what, Store(folder).entries(), is_whole_entry)
-    yield _count_kept("the emulator's core", _with_digests(cache / "emulator", "objects", "core-*"), is_adopted)
+    yield _count_kept("the emulator's core", _with_digests(cache / "emulator", "core-*"), is_adopted)
     yield _count_kept("compiled units", _with_digests(cache / "objects", "??"), is_adopted)
     yield _count_kept("libraries compiled on demand", _with_digests(cache / "jit/entries", "*"), is_adopted)
     yield _count_kept("what zig links with", linked_with(cache / "zig"), is_adopted)

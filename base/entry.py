@@ -13,7 +13,6 @@ from .display import forgiving_output, one_line, show
 from .display import message as shown
 from .errors import CkPrefillError, OutputError, ProcessLimitError
 from .files import write_error
-from .program import as_called
 
 _CLOSED_PIPE = 141  # what a shell reports for a program that SIGPIPE ended, as `| head` does to any other
 FAILURES = "CKPM_FAILURES"  # names the file in which failures are recorded, for whoever called nox
@@ -73,7 +72,7 @@ def _record(error: CkPrefillError) -> None:
 
 def _tell(message: str, code: int) -> int:
     with contextlib.suppress(OSError):  # nobody may read it: the exit code is left
-        show(f"error: {shown(as_called(message))}", file=sys.stderr, flush=True)
+        show(f"error: {shown(message)}", file=sys.stderr, flush=True)
     return code
 
 

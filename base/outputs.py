@@ -20,7 +20,8 @@ from .files import is_special, regular_file, sha256_of, write_atomically, writin
 
 RECORD = ".ckpm-outputs"
 _LONGEST = 100_000  # bytes; then the record is written anew without repetitions
-OPTIONS = ("output", "html", "trace")  # names of the arguments that are written and not read
+# arguments that are written and not read
+OPTIONS = ("output", "html", "table", "render", "trace", "csv", "json")
 
 
 def write_output(file: Path, data: bytes) -> None:

@@ -11,6 +11,7 @@ from .errors import UsageError
 # The folder that `ckpm` is imported from: a clone, where ckpm/base is a link, or site-packages. Child processes get it
 # as PYTHONPATH, since they may run in any folder.
 IMPORTS = Path(__file__).absolute().parents[2]
+INSTALLED = not (IMPORTS / "noxfile.py").exists()  # True in a wheel, without a clone
 
 
 def cache_folder() -> Path:

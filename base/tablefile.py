@@ -1,17 +1,19 @@
-"""Typed reading of the YAML tables: every complaint names the file, the line and the dotted path of the field.
+"""Read YAML tables as declared records: every error has the file, the line and the dotted path of the field.
 
-A table is a tree of :class:`Field`. A field knows where it was written, so that a mistake in a file of six hundred
-lines is found at once, also after a child dialect was laid over its parent.
+A table is loaded as a tree of :class:`Field`, each with its file and line, also after a child dialect was laid over
+its parent. :func:`decode` makes a :class:`Record` of the tree.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
+import msgspec
 import yaml
 
 from .bounded import LARGEST_TABLE, BoundsError, check_number, read_text
@@ -22,6 +24,10 @@ from .errors import TableError
 T = TypeVar("T")
 
 _LONGEST = 1000  # characters of a complaint: names may be as long as a file
+_KINDS = {
+    **{"int": "a whole number", "str": "text", "bool": "true or false", "float": "a number", "null": "empty"},
+    **{"array": "a list", "object": "a mapping", "date": "a date such as 2027-06-30"},
+}
 _CONSTRUCTOR = yaml.constructor.SafeConstructor()
 
 
@@ -193,3 +199,97 @@ def describe(value: object) -> str:
     if isinstance(value, list):
         return "a list"
     return "empty" if value is None else f"{value!r}"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A declared record of a table: its fields, their types and bounds; unknown fields are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[T]):
+    """A decoded table. ``root`` has the file and line of each value, for checks that need more than one field."""
+
+    record: T
+    root: Field
+
+    def at(self, *path: str | int) -> Field:
+        """The field at a path of names and positions."""
+        field = self.root
+        for part in path:
+            field = field.value[part]
+        return field
+
+    def fail(self, message: str, *path: str | int) -> TableError:
+        """Return the error for the field at a path, to be raised by the caller."""
+        return self.at(*path).fail(message)
+
+
+def read_table(file: Path, kind: type[T]) -> Table[T]:
+    """Read a YAML or JSON file as a declared record.
+
+    Raises:
+        TableError: the file is not a table, or a field is missing, unknown, of another type or out of bounds.
+    """
+    return decode(load(file), kind)
+
+
+def decode(root: Field, kind: type[T]) -> Table[T]:
+    """Decode a loaded table, which may be laid over others. Raises TableError."""
+    values = plain(root)
+    try:
+        return Table(msgspec.convert(values, kind, str_keys=True), root)
+    except msgspec.ValidationError as error:
+        raise _complaint_of(str(error), values, kind, root) from None
+
+
+def plain(field: Field) -> Any:
+    """The values of a field without their files and lines."""
+    if isinstance(field.value, dict):
+        return {name: plain(one) for name, one in field.value.items()}
+    if isinstance(field.value, list):
+        return [plain(one) for one in field.value]
+    return field.value
+
+
+def _complaint_of(text: str, values: Any, kind: type, root: Field) -> TableError:
+    """Return msgspec's error with file, line and the names that its path leaves out: it writes ``[...]`` for each."""
+    message, _, path = text.partition(" - at ")
+    top = {"": values}
+    holder: Any = top
+    key: Any = ""
+    field = root
+    for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
+        here = holder[key]
+        part: Any = int(index) if index.isdigit() else name
+        if index == "...":
+            part = next(one for one in here if _fails_with(text, top, kind, holder, key, {one: here[one]}))
+        holder, key, field = here, part, field.value[part]
+    if unknown := re.search("unknown field `(.*)`", message):
+        field = field.value[unknown[1]]
+    return field.fail(_reword(message, field))
+
+
+def _reword(message: str, field: Field) -> str:
+    """Return msgspec's message in the words of a table."""
+    if missing := re.fullmatch("Object missing required field `(.*)`", message):
+        return f"field '{missing[1]}' is missing; it has {', '.join(field.value) or 'no field'}"
+    if message.startswith("Object contains unknown field"):
+        return "unknown field"
+    if expected := re.fullmatch("Expected `(.*)`, got `.*`", message):
+        found = "" if isinstance(field.value, dict) else f", not {describe(field.value)}"
+        return f"must be {' or '.join(_KINDS.get(kind, kind) for kind in expected[1].split(' | '))}{found}"
+    message = message.replace("Invalid RFC3339 encoded date", "must be a date such as 2027-06-30")
+    message = re.sub("`([^`]*)`", lambda kind: _KINDS.get(kind[1], kind[1]), message)
+    return message.replace("Expected", "must be").replace("Invalid enum value", "unknown word")
+
+
+def _fails_with(text: str, top: Any, kind: type, holder: Any, key: Any, trial: Any) -> bool:
+    """Return True if the table is refused in the same words with ``trial`` in place of a mapping."""
+    kept, holder[key] = holder[key], trial
+    try:
+        msgspec.convert(top[""], kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        return str(error) == text
+    finally:
+        holder[key] = kept
+    return False

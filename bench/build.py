@@ -1,4 +1,7 @@
-"""Figures of rendering and building. Large build graphs are measured with a stub in the compiler's place."""
+"""Figures of enumerating, rendering and building.
+
+Large build graphs are measured with a stub in the compiler's place.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from pathlib import Path
 
 from ckpm.base import jobs
 from ckpm.base.errors import BenchError
-from ckpm.bench.figures import Figure, timed
+from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.code.toolchains import Toolchain, compile_command
 from ckpm.kernels.families.render import render
 from ckpm.kernels.families.units import DEFAULT_SIZE, Unit
@@ -25,11 +28,81 @@ from ckpm.kernels.families.units import plan as plan_units
 from ckpm.kernels.families.words import features as features_of
 from ckpm.kernels.library.request import PROJECT, Request, prepare, scons_command
 from ckpm.kernels.library.run_step import EVENT
+from ckpm.kernels.upstream import codegen_runner
 from ckpm.kernels.upstream.trees import Tree
-from ckpm.matrix.dialects import dialect
+from ckpm.matrix.dialects import APIS, archs, dialect
 from ckpm.matrix.selection import Selection, select
 
 NEWEST = "rocm-libraries-2026"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A whole process: wall seconds, peak resident bytes, lines printed."""
+
+    seconds: float
+    peak_bytes: int
+    lines: int
+
+
+def _list(folder: Path, *options: str) -> _Run:
+    """``ckpm list`` with all families; its best of three runs."""
+    runs = []
+    for _ in range(3):
+        with (folder / "names.txt").open("wb") as output:
+            started = time.perf_counter()
+            command = [sys.executable, "-m", "ckpm.matrix", "list", "--family", "all", *options]
+            process = subprocess.Popen(command, cwd=PROJECT, stdout=output, stderr=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            seconds = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            raise BenchError(f"{' '.join(command)} ended with {process.returncode}.")
+        lines = (folder / "names.txt").read_bytes().count(b"\n")
+        runs.append(_Run(seconds, usage.ru_maxrss * 1024, lines))
+    return min(runs, key=lambda run: run.seconds)
+
+
+def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
+    """List nine families on gfx950 with both mask sets and beside the upstream's codegen; filter over all archs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for mask, seconds in (("simplified", 1.0), ("generic", 1.5)):
+        run = _list(folder, "--dialect", NEWEST, "--mask", mask)
+        rows.append(
+            Figure(
+                f"list {run.lines:,} kernels of nine families ({NEWEST}, {mask} masks), whole process",
+                f"{run.seconds:.2f} s, {run.peak_bytes / 1e6:.0f} MB",
+                f"< {seconds} s, < 200 MB",
+                run.seconds < seconds and run.peak_bytes < 200e6,
+            )
+        )
+    ours = _list(folder, "--dialect", tree.dialect)
+    listed: list[int] = []
+    theirs = seconds_of(
+        lambda: listed.append(len(codegen_runner.list_names(tree, "gfx950", ",".join(APIS), 0, "simplified")))
+    )
+    if listed != [ours.lines]:
+        raise BenchError(f"{tree.name} lists {listed} kernels, the matrix {ours.lines}; Run ckpm parity.")
+    ratio = theirs / ours.seconds
+    rows.append(
+        Figure(
+            f"list {ours.lines:,} kernels of {tree.name}, against its own codegen, whole processes",
+            f"{ours.seconds:.2f} s against {theirs:.1f} s: {ratio:.0f} times faster",
+            ">= 10 times",
+            ratio >= 10,
+        )
+    )
+    every = _list(folder, "--dialect", NEWEST, "--arch", ",".join(archs()), "--filter", "*_d128_*")
+    rows.append(
+        Figure(
+            f"list --filter over all archs and families ({every.lines:,} kernels), whole process",
+            f"{every.seconds:.2f} s",
+            "< 3 s",
+            every.seconds < 3,
+        )
+    )
+    return rows
 
 
 # Runs inside an upstream's codegen folder: seconds of its own rendering, start-up and imports left out.
@@ -57,21 +130,21 @@ def render_once(dialect_name: str, receipt: str, folder: str) -> None:
         render(keys, plan_units(keys), dialect_name, features_of(dialect_name), Path(place))
 
 
-def rendering(tree: Tree, folder: Path) -> list[Figure]:
-    """Enumerate and render: the newest set as a whole process; the packaged set against the upstream's own codegen.
+def compare_rendering(tree: Tree, folder: Path) -> list[Figure]:
+    """Enumerate and render the newest set in a process, and the packaged set against the upstream's own codegen.
 
-    The latter is timed inside both processes: starting Python takes longer than either.
+    The packaged set is timed inside both processes, because starting Python takes longer than either.
     """
     command = [sys.executable, "-c", _OURS, NEWEST, "200", str(folder)]
-    newest = min(timed(lambda: subprocess.run(command, cwd=PROJECT, check=True)) for _ in range(3))
+    newest = min(seconds_of(lambda: subprocess.run(command, cwd=PROJECT, check=True)) for _ in range(3))
     count = len(select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200)))
     packaged = len(select(dialect(tree.dialect), Selection(archs=("gfx950",))))
     their_command = [sys.executable, "-B", "-c", _THEIRS, str(folder)]
     theirs, ours = [], []
-    for _ in range(3):  # by turns: the machine's mood is the same for both
+    for _ in range(3):  # by turns, so that other work of the machine slows both
         run = subprocess.run(their_command, cwd=tree.fmha, check=True, capture_output=True, text=True)
         theirs.append(float(run.stdout))
-        ours += [timed(lambda: render_once(tree.dialect, "0", str(folder))) for _ in range(5)]
+        ours += [seconds_of(lambda: render_once(tree.dialect, "0", str(folder))) for _ in range(5)]
     ratio = min(theirs) / min(ours)
     return [
         Figure(
@@ -89,10 +162,10 @@ def rendering(tree: Tree, folder: Path) -> list[Figure]:
     ]
 
 
-def merging(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
-    """Kernels a minute of one merged unit against one compiler call a kernel, same flags.
+def compare_merged(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
+    """Compile one merged unit, and each of its kernels alone with the same flags.
 
-    Minutes of processor time: what one compiler takes on a processor of its own, whatever else the machine does.
+    Minutes are of processor time, so that other work of the machine does not count.
     """
     keys = select(dialect(tree.dialect), Selection(archs=("gfx950",), receipt=200))
     unit = next(unit for unit in plan_units(keys) if len(unit.keys) == DEFAULT_SIZE)
@@ -127,7 +200,7 @@ def merging(tree: Tree, toolchain: Toolchain, folder: Path) -> Figure:
 
 
 def _stub(folder: Path) -> Toolchain:
-    """A toolchain whose compiler copies the source to the object: for measuring the build graph alone."""
+    """A toolchain whose compiler copies the source to the object, to measure the build graph alone."""
     script = folder / "stub"
     script.write_text(
         "#!/bin/sh\n"
@@ -149,7 +222,7 @@ def _stub(folder: Path) -> Toolchain:
 
 @dataclass(frozen=True, slots=True)
 class _Build:
-    """One run of render, plan and SCons: of the ``steps`` that compile, how many ran or came from the cache."""
+    """One run of render, plan and SCons. Of the ``steps`` that compile, some ran and some came from the cache."""
 
     seconds: float
     peak_bytes: int
@@ -180,8 +253,8 @@ def _scons(request: Request) -> _Build:
     )
 
 
-def graph(tree: Tree, folder: Path) -> list[Figure]:
-    """An axis value added, a build with nothing to do, one in a second checkout with a warm cache: 6,000 kernels."""
+def measure_graph(tree: Tree, folder: Path) -> list[Figure]:
+    """Add an axis value, build with nothing to do, and build in a second checkout with a warm cache: 6,000 kernels."""
     keys = select(dialect(NEWEST), Selection(archs=("gfx950",), receipt=200, mask_impl="generic"))[:6000]
     filter_file = folder / "first6000.py"
     filter_file.write_text(f"names = { ({key.name for key in keys})!r}\ndef keep(key):\n    return key.name in names\n")

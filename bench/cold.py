@@ -1,8 +1,8 @@
-"""The cold path: what a runner without any cache pays for a library, one suite and the gate, and what of that is what.
+"""The cold path: the cost of a library, one suite and the gate on a runner without any cache.
 
-The whole is one run with an empty cache folder, in which libc++ and the emulator's core are made beside the kernels.
-Those two are then made once more, each in an empty folder of its own, to know their shares in processor seconds, which
-don't depend on what else the machine does. The environment's installation is not in it.
+The whole is one run with an empty cache folder, in which libc++ and the emulator's core are built beside the kernels.
+Then libc++ and the core are built once more, each in an empty folder, to measure their shares in processor seconds.
+The environment's installation is not included.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class Spent:
         return f"{self.wall:.0f} s, {self.processors:.0f} of processors"
 
 
-def figures(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
-    """Raises BenchError: a step failed; ToolchainMissingError."""
+def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
+    """Measure the whole path and its shares. Raises BenchError: a step failed; ToolchainMissingError."""
     cache = folder / "cache"
     options = ["--upstream", upstream, "--work", str(folder)]
     emulated = ["--arch", ARCH, *options]
     parts = {
         "CK's package fetched": python(cache, "-c", _FETCH, upstream, str(cache)),
         "library, libc++ and the emulator's core": python(
-            cache, "-m", "ckpm.kernels", "build", "--emulator", "--toolchain", toolchain, *emulated
+            cache, "-m", "ckpm", "build", "--emulator", "--toolchain", toolchain, *emulated
         ),
-        "suite large-kv": python(cache, "-m", "ckpm.suites", "--suite", "large-kv", "--device", "emulator", *emulated),
-        "gate": python(cache, "-m", "ckpm.reports", "gate", *emulated),
+        "suite large-kv": python(cache, "-m", "ckpm", "test", "--suite", "large-kv", "--device", "emulator", *emulated),
+        "gate": python(cache, "-m", "ckpm", "gate", *emulated),
     }
     total = sum(part.wall for part in parts.values())
     shares = {"libc++": _libcxx(toolchain, folder / "libcxx"), "core": _core(folder / "core")}
@@ -71,7 +71,7 @@ def figures(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
 
 
 def python(cache: Path, *words: str) -> Spent:
-    """What a command of ours takes with a cache folder. Raises BenchError: it failed."""
+    """Run Python with a cache folder and measure it. Raises BenchError: it failed."""
     return _spent([sys.executable, *words], {"CKPM_CACHE": str(cache)})
 
 
@@ -80,7 +80,7 @@ def _core(cache: Path) -> Spent:
 
 
 def _libcxx(toolchain: str, cache: Path) -> Spent:
-    """A link of nothing. A toolchain of the machine has its C++ library."""
+    """Link an empty file. A toolchain of the machine has its own C++ library."""
     compiler = detect(toolchain, cache=cache)
     source = cache / "nothing.cpp"
     source.write_text("")
@@ -89,7 +89,6 @@ def _libcxx(toolchain: str, cache: Path) -> Spent:
 
 
 def _spent(command: Sequence[str], environment: Mapping[str, str]) -> Spent:
-    """Raises BenchError: the command failed."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
         command, cwd=PROJECT, env={**os.environ, **environment}, capture_output=True, text=True, check=False

@@ -6,21 +6,29 @@ import functools
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ckpm.attention.launch.buffers import prepare
-from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device, choose
 from ckpm.attention.launch.launching import plan_of, uploaded
+from ckpm.attention.timing import tables
+from ckpm.attention.timing.record import Timings
 from ckpm.base import jobs
 from ckpm.base.errors import BenchError
-from ckpm.bench.figures import Figure, timed
+from ckpm.bench.figures import Figure, seconds_of
+from ckpm.kernels.abi import Status
 from ckpm.kernels.library.request import LIBRARY, PROJECT
 from ckpm.matrix.problems.case import SUITES, SuiteCase
 
 ARCH = "gfx950"
 _CPU = Path("/proc/cpuinfo")
+# Queries and keys, 6 heads on one, causal -> the pull request's own ratio (its TFLOP/s: reports/gates/references.yaml)
+_SCALES: Mapping[str, tuple[str, Mapping[str, float]]] = {
+    "tensor": ("one scale a tensor, pages of 1", {"1k": 1.11, "4k": 1.31, "8k": 1.39}),
+    "page": ("block scales, pages of 1,024", {"1k": 1.06, "4k": 1.22, "8k": 1.31}),
+}
 _PLAIN = "import sys; from ckpm.bench.emulated import plain_seconds; print(plain_seconds(*sys.argv[1:]))"
 _START = "import sys; from ckpm.bench.emulated import first_launch; print(first_launch(sys.argv[1]))"
 
@@ -53,7 +61,7 @@ def plain_seconds(library: str, core: str) -> float:
 
 
 def _long(device: Device, library: Library) -> float:
-    """Processor seconds on one processor, the best of five: what it takes whatever else the machine does."""
+    """Processor seconds on one processor, the best of five runs."""
     return _best(device, library, _problem("long", 131072), 5, time.process_time)
 
 
@@ -76,7 +84,7 @@ def _best(
     return min(seconds)
 
 
-def _called(command: Sequence[str]) -> str:
+def _output_of(command: Sequence[str]) -> str:
     """Standard output of a Python module of ours. Raises BenchError."""
     process = subprocess.run([sys.executable, *command], cwd=PROJECT, capture_output=True, text=True, check=False)
     if process.returncode != 0:
@@ -84,14 +92,14 @@ def _called(command: Sequence[str]) -> str:
     return process.stdout
 
 
-def figures(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
+def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
     """Build the smoke tier below ``folder`` (objects come from the shared cache if they are there) and run it.
 
     Raises:
         BenchError: a build, launch or suite failed.
     """
     options = ["--upstream", upstream, "--work", str(folder)]
-    _called(["-m", "ckpm.kernels", "build", "--arch", ARCH, "--toolchain", toolchain, *options])
+    _output_of(["-m", "ckpm", "build", "--arch", ARCH, "--toolchain", toolchain, *options])
     path = folder / "build" / ARCH / upstream / LIBRARY
     device = choose("emulator", ARCH, threads=1)
     library = device.load(path)
@@ -99,17 +107,17 @@ def figures(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
 
 
 def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]:
-    """With the core as it was before it had short ways for the usual cases of an instruction, in the same run.
+    """Measure the long workgroup on the core, and on the core built with -DEMU_PLAIN, in the same run.
 
-    That is without the huge pages for device memory, too: both came to make this workgroup faster.
+    The plain core has no short ways for the usual cases of an instruction, and no huge pages for device memory.
     """
     wide = "avx512f" in _CPU.read_text(encoding="utf-8")
     best = _long(device, library)
     (counted,) = device.counters()["kernels"].values()
     instructions = counted["instructions"]
     rate = sum(instructions.values()) / best
-    core = _called(["-m", "ckpm_emulator", "core", "--plain"]).strip()
-    plain = float(_called(["-c", _PLAIN, str(path), core]))
+    core = _output_of(["-m", "ckpm_emulator", "core", "--plain"]).strip()
+    plain = float(_output_of(["-c", _PLAIN, str(path), core]))
     name, seconds = ("AVX-512", 0.5) if wide else ("AVX2", 1.5)
     return [
         Figure(
@@ -135,7 +143,7 @@ def _one_workgroup(device: Device, library: Library, path: Path) -> list[Figure]
 
 def _start(library: Path) -> Figure:
     """The first process fills the cache of decoded code objects if it has to."""
-    seconds = min(float(_called(["-c", _START, str(library)])) for _ in range(4))
+    seconds = min(float(_output_of(["-c", _START, str(library)])) for _ in range(4))
     return Figure(
         "emulator: start-up and end of a process's first launch (decoded code in the cache)",
         f"{1000 * seconds:.0f} ms",
@@ -162,8 +170,8 @@ def _scaling(device: Device, library: Library) -> Figure:
 def _suites(options: Sequence[str]) -> Figure:
     parts = {}
     for suite in SUITES:
-        command = ["-m", "ckpm.suites", "--suite", suite, "--arch", ARCH, "--device", "emulator", *options]
-        parts[suite] = timed(functools.partial(_called, command))
+        command = ["-m", "ckpm", "test", "--suite", suite, "--arch", ARCH, "--device", "emulator", *options]
+        parts[suite] = seconds_of(functools.partial(_output_of, command))
     total = sum(parts.values())
     by_suite = ", ".join(f"{suite} {seconds:.0f}" for suite, seconds in parts.items())
     return Figure(
@@ -172,3 +180,31 @@ def _suites(options: Sequence[str]) -> Figure:
         "< 120 s on 2",
         total < 120,
     )
+
+
+def model_versions(toolchain: str, folder: Path) -> list[Figure]:
+    """Build V2 and V3 below ``folder`` and model a few rows of the tables of CK's pull request 6054.
+
+    A launch that is resident at once takes the cycles of its longest workgroup. All rows: kernels timing-tables.
+
+    Raises as :func:`ckpm.attention.timing.tables.model`.
+    """
+    timings = tables.model(f"{tables.PUBLISHED[:-1]}*-q[148]k", toolchain, folder)
+    return [_ratio_figure(timings, scale) for scale in _SCALES]
+
+
+def _ratio_figure(timings: Timings, scale: str) -> Figure:
+    what, published = _SCALES[scale]
+    ratios = {length: _ratio(timings, f"{tables.PUBLISHED[:-1]}{scale}-q{length}") for length in published}
+    return Figure(
+        f"timing model: V3 as fast as so many of V2, fp8, causal, {what}: {', '.join(ratios)} queries and keys",
+        ", ".join(f"{ratio:.2f}" for ratio in ratios.values()),
+        f">= {', '.join(f'{ratio:.2f}' for ratio in published.values())} (published)",
+        all(ratios[length] >= ratio for length, ratio in published.items()),
+    )
+
+
+def _ratio(timings: Timings, problem: str) -> float:
+    """Cycles of V2 over cycles of V3. A problem has two rows: V3, then V2."""
+    v3, v2 = (one.cycles for one in timings.problems if one.problem == problem)
+    return v2 / v3

@@ -20,7 +20,7 @@ class Figure:
     met: bool | None
 
 
-def timed(action: Callable[[], object]) -> float:
+def seconds_of(action: Callable[[], object]) -> float:
     started = time.perf_counter()
     action()
     return time.perf_counter() - started

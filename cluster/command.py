@@ -1,4 +1,4 @@
-"""Options for many machines, and ``python -m kernels build`` with them."""
+"""Options for many machines, and ``ckpm build`` with them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _demand_ready(args: argparse.Namespace) -> None:
 
 
 def build(args: argparse.Namespace) -> int:
-    """Run ``python -m kernels build``, here or on many machines, and return exit code 0."""
+    """Run ``ckpm build``, here or on many machines, and return exit code 0."""
     if not is_remote(args):
         return build_command.build(args)
     if args.jobs is not None:

@@ -44,7 +44,7 @@ class RemoteBuild:
     @classmethod
     def read(cls, file: Path) -> RemoteBuild:
         """Read what :meth:`write` wrote."""
-        remedy = "'python -m kernels build --scheduler ADDRESS' writes it."
+        remedy = "'ckpm build --scheduler ADDRESS' writes it."
         document = Source(place=file, what="the scheduler of a build", remedy=remedy, error=RecordError).read()
         recipe = document.get("recipe")
         return cls(

@@ -16,7 +16,7 @@ from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.encodings import from_bf16, to_bf16
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.decode.guard.candidates import Candidate
-from ckpm.decode.guard.compiling import Code, compiled, function_of
+from ckpm.decode.guard.compiling import Code, compile_candidate, function_of
 from ckpm.decode.problem import Array, Cache, Launch, Shape
 
 SOURCE = Path(__file__).with_name("splitk.py")
@@ -41,7 +41,7 @@ class Stages:
 
 def compiled_stages(candidates: tuple[Candidate, Candidate]) -> Stages:
     """Raises TritonMissingError, KernelFileError."""
-    first, second = (compiled(function_of(SOURCE, one.kernel), one) for one in candidates)
+    first, second = (compile_candidate(function_of(SOURCE, one.kernel), one) for one in candidates)
     return Stages(attention=first, reduction=second)
 
 
@@ -85,10 +85,10 @@ def decode(
 
 
 def _memory(device: EmulatedDevice, stack: ExitStack) -> tuple[Callable[[int], Memory], Callable[[Array], Memory]]:
-    """What allocates bytes, and what copies an array to the device; the stack frees them."""
+    """Two functions: allocate bytes, and copy an array to the device. The stack frees both."""
 
     def free(taken: Memory) -> None:
-        if device.fault() is None:  # else every call fails, and would hide what the launch says
+        if device.fault() is None:  # after a fault every call fails, which would hide the launch's message
             device.hip.free(taken)
 
     def memory(size: int) -> Memory:

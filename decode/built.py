@@ -49,13 +49,13 @@ def run(args: argparse.Namespace) -> int:
     demand_triton()
     for arch in args.arch or ARCHS:
         check_built_arch(arch)
-        file = place(args.work, arch)
+        file = manifest_path(args.work, arch)
         write(file, arch, {one: compiled_stages(one.candidates(arch)) for one in problems(arch)})
         show(f"{len(problems(arch))} problems of {arch}: {file}")
     return 0
 
 
-def place(work: Path, arch: str) -> Path:
+def manifest_path(work: Path, arch: str) -> Path:
     return work / "build" / arch / FOLDER / MANIFEST
 
 
@@ -64,7 +64,7 @@ def code_file(folder: Path, name: str, stage: str) -> Path:
 
 
 def write(file: Path, arch: str, compiled: Mapping[Problem, Stages]) -> None:
-    """The code objects, then the file that names them. Raises DiskFullError, OutputError."""
+    """Write the code objects, then the file that names them. Raises DiskFullError, OutputError."""
     import triton
 
     rows = {}
@@ -79,10 +79,10 @@ def write(file: Path, arch: str, compiled: Mapping[Problem, Stages]) -> None:
 
 
 def read(file: Path, arch: str) -> Built:
-    """What :func:`write` left.
+    """Read the files of :func:`write`.
 
     Raises:
-        MeasureError: nothing was built for the arch, or of other problems than there are now.
+        MeasureError: nothing was built for the arch, or for other problems.
         RecordError: the file or a code object that it names is damaged.
     """
     if not file.is_file():

@@ -1,4 +1,4 @@
-"""``python -m kernels decode``: counts and modelled cycles of both forms, beside what others measured on an MI350."""
+"""``ckpm decode compare``: counts and modelled cycles of both forms, beside what others measured on an MI350."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ckpm.base.errors import UsageError
 from ckpm.decode.attention import compiled_stages
 from ckpm.decode.gated import TOKENS, problems
 from ckpm.decode.guard.packages import demand_triton
-from ckpm.decode.measuring import Outcome, measured
+from ckpm.decode.measuring import Outcome, measure
 from ckpm.matrix.dialects import check_built_arch
 
 ARCH = "gfx950"
@@ -44,13 +44,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tune(name: str, arch: str) -> int:
-    from ckpm.decode.tuned import ranked
+    from ckpm.decode.tuned import rank
 
     check_built_arch(arch)
     known = {one.name: one for one in problems(arch) if one.form == "streaming"}
     if name not in known:
         raise UsageError(f"--tune {name}: no such problem. Known: {', '.join(known)}.")
-    found, pruned = ranked(EmulatedDevice(arch), known[name])
+    found, pruned = rank(EmulatedDevice(arch), known[name])
     printed = Table("launch", "VGPRs", "waves", "modelled cycles a token")
     for one in found:
         own, figures = one.launch, one.judged.figures
@@ -68,7 +68,7 @@ def _compare() -> int:
     compared = {one.name: one for one in problems(ARCH) if one.name in _COMPARED}
     compiled = {name: compiled_stages(one.candidates(ARCH)) for name, one in compared.items()}
     device = EmulatedDevice(ARCH)
-    rows = {name: _shown(measured(device, compiled[name], compared[name])) for name in _COMPARED}
+    rows = {name: _shown(measure(device, compiled[name], compared[name])) for name in _COMPARED}
     printed = Table("", *rows)
     for name in next(iter(rows.values())):
         printed.add_row(name, *(f"{row[name]:,}" for row in rows.values()))

@@ -1,4 +1,4 @@
-"""What perf-gate judges of the decode kernels: each form on problems of one sequence, as data."""
+"""The problems of perf-gate for the decode kernels, as data: each form on problems of one sequence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from ckpm.decode.guard.candidates import Candidate
-from ckpm.decode.problem import RESIDENT, Launch, Shape, attention_candidate, forced, reduction_candidate
+from ckpm.decode.problem import RESIDENT, Launch, Shape, attention_candidate, forced_launch, reduction_candidate
 
 TOKENS = 4096  # of the one sequence
 BASE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
@@ -31,7 +31,7 @@ class Problem:
     launch: Launch
 
     def candidates(self, arch: str) -> tuple[Candidate, Candidate]:
-        """What is compiled of it: the attention and the reduction."""
+        """The two kernels to compile: the attention and the reduction."""
         return attention_candidate(self.form, self.shape, self.launch, arch), reduction_candidate(self.shape, arch)
 
 
@@ -39,7 +39,7 @@ def problems(arch: str) -> tuple[Problem, ...]:
     """Streaming on every kind of cache, then the bad example on the first."""
     shapes = {name: dataclasses.replace(BASE, **changes) for name, changes in _SHAPES.items()}  # type: ignore[arg-type]
     streaming = [
-        Problem(name=f"streaming-{name}", form="streaming", shape=shape, launch=forced(arch, shape))
+        Problem(name=f"streaming-{name}", form="streaming", shape=shape, launch=forced_launch(arch, shape))
         for name, shape in shapes.items()
     ]
     return (*streaming, Problem(name="resident-fp8", form="resident", shape=BASE, launch=RESIDENT))

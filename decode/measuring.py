@@ -1,4 +1,4 @@
-"""A built problem launched on the emulated device: what its code object says, counts, and the model's cycles."""
+"""Launch a built problem on the emulated device: read its code object, count, and model its cycles."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ckpm.attention.timing.replaying import replay
 from ckpm.decode.attention import Stages, decode
 from ckpm.decode.gated import TOKENS, Problem
 from ckpm.decode.guard.figures import Figures, figures_of
-from ckpm.decode.problem import Array, Cache, quantised
+from ckpm.decode.problem import Array, Cache, quantise
 from ckpm.kernels.code.code_object import kernels
 
 
@@ -36,23 +36,23 @@ class Outcome:
         return round(self.cycles / (self.resident * self.tokens), 2)
 
 
-def figures(stages: Stages, problem: Problem, arch: str) -> Figures:
+def attention_figures(stages: Stages, problem: Problem, arch: str) -> Figures:
     """Registers, LDS and waves of the attention. Raises CodeObjectError."""
     (kernel,) = kernels(stages.attention.binary)
     code = stages.attention
     return figures_of(kernel, arch=arch, warps=problem.launch.num_warps, lds_bytes=code.lds_bytes)
 
 
-def measured(device: EmulatedDevice, stages: Stages, problem: Problem) -> Outcome:
-    """Raises DeviceError, CodeObjectError. The device's options are as they were made afterwards."""
-    own = figures(stages, problem, device.arch)
+def measure(device: EmulatedDevice, stages: Stages, problem: Problem) -> Outcome:
+    """Launch a problem, and reset the device's options. Raises DeviceError, CodeObjectError."""
+    own = attention_figures(stages, problem, device.arch)
     resident = max(own.waves * SIMDS // problem.launch.num_warps, 1)
     modelled: dict[str, Any] = {}
 
     def after_first() -> None:
         modelled.update(replay(device, numbers(device.arch), resident)[0])
 
-    q, cache, lengths = posed(problem, device.arch)
+    q, cache, lengths = make_inputs(problem, device.arch)
     device.configure(record={"workgroup": 0})
     try:
         done = decode(device, stages, problem.shape, problem.launch, q, cache, lengths, after_first)
@@ -70,11 +70,11 @@ def measured(device: EmulatedDevice, stages: Stages, problem: Problem) -> Outcom
     return Outcome(figures=own, counts=counts, resident=resident, tokens=tokens, cycles=modelled["cycles"])
 
 
-def posed(problem: Problem, arch: str) -> tuple[Array, Cache, Array]:
-    """Q, the cache and the lengths: numbers of a fixed seed, pages in a random order."""
+def make_inputs(problem: Problem, arch: str) -> tuple[Array, Cache, Array]:
+    """Make Q, the cache and the lengths: numbers of a fixed seed, pages in a random order."""
     shape, rng = problem.shape, np.random.default_rng(0)
     k, v = (rng.standard_normal((TOKENS, shape.heads_kv, shape.head_dim)) for _ in range(2))
-    (kb, ks, kh), (vb, vs, vh) = (quantised(one, shape.groups, shape.stored, arch) for one in (k, v))
+    (kb, ks, kh), (vb, vs, vh) = (quantise(one, shape.groups, shape.stored, arch) for one in (k, v))
     pages = rng.permutation(TOKENS // shape.page_size).astype(np.int32)[None] if shape.page_size else None
     q = rng.standard_normal((1, shape.heads_kv * shape.heads_q, shape.head_dim)).astype(np.float32)
     cache = Cache(k=kb, v=vb, k_scale=ks, k_shift=kh, v_scale=vs, v_shift=vh, pages=pages)
@@ -82,6 +82,6 @@ def posed(problem: Problem, arch: str) -> tuple[Array, Cache, Array]:
 
 
 def _bytes(q: Array, cache: Cache) -> int:
-    """Q, the output (both bf16) and the cache, each once."""
+    """Bytes of Q, the output (both bf16) and the cache, each once."""
     parts = (cache.k, cache.v, cache.k_scale, cache.k_shift, cache.v_scale, cache.v_shift)
     return 2 * 2 * q.size + sum(one.nbytes for one in parts)

@@ -27,9 +27,9 @@ _TILE_ROWS = 16  # of the smallest matrix instruction: heads that share a KV hea
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a kernel is launched. ``waves`` a SIMD is what the compiler is asked to leave registers for; 0: nothing.
+    """Launch parameters of a kernel. The compiler leaves registers for ``waves`` a SIMD; 0: as it likes.
 
-    ``step`` tokens of a tile are in registers at a time; 0: all of them, as ``resident`` has it.
+    ``step`` tokens of a tile are in registers at a time; 0: the whole tile, as ``resident`` does.
     """
 
     block_m: int
@@ -45,7 +45,7 @@ class Launch:
         return {"num_warps": self.num_warps, "num_stages": self.num_stages, **more}
 
 
-# What streaming is launched with unless told otherwise, so that no heuristic drifts; each is in guard.yaml.
+# The default launches of streaming, fixed so that no heuristic drifts; each is in guard.yaml.
 FORCED: Mapping[tuple[str, int], Launch] = {
     ("gfx942", 64): Launch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=3),
     ("gfx942", 128): Launch(block_m=16, block_n=64, step=32, num_stages=2, num_warps=1, waves=3),
@@ -114,8 +114,8 @@ class Cache:
     pages: Array | None = None
 
 
-def forced(arch: str, shape: Shape) -> Launch:
-    """What streaming is launched with for a shape: FORCED, with shorter steps on pages that hold none of those."""
+def forced_launch(arch: str, shape: Shape) -> Launch:
+    """Launch parameters of streaming for a shape: FORCED, with shorter steps on pages smaller than a step."""
     launch = FORCED[arch, shape.head_dim]
     if shape.page_size % launch.step:
         return dataclasses.replace(launch, step=SMALL_PAGE_STEP)
@@ -154,8 +154,10 @@ def reduction_candidate(shape: Shape, arch: str) -> Candidate:
     )
 
 
-def quantised(values: Array, groups: int, stored: str, arch: str) -> tuple[Array, Array, Array]:
-    """Bytes, scales and shifts of (slots, heads, head_dim): each group's middle is its shift, its extent its scale."""
+def quantise(values: Array, groups: int, stored: str, arch: str) -> tuple[Array, Array, Array]:
+    """Quantise (slots, heads, head_dim) to bytes, scales and shifts: a group's middle is its shift, its extent its
+    scale.
+    """
     grouped = values.reshape(*values.shape[:2], groups, -1)
     low, high = grouped.min(-1), grouped.max(-1)
     largest = _LARGEST.get(stored, 240.0)  # of fp8: within both kinds
@@ -167,8 +169,8 @@ def quantised(values: Array, groups: int, stored: str, arch: str) -> tuple[Array
     return to_fp8(numbers, fp8_of(arch)).reshape(values.shape), scale, shift
 
 
-def dequantised(stored_bytes: Array, scale: Array, shift: Array, stored: str, arch: str) -> Array:
-    """The float64 values that a cache stands for, (slots, heads, head_dim)."""
+def dequantise(stored_bytes: Array, scale: Array, shift: Array, stored: str, arch: str) -> Array:
+    """The float64 values of a cache, (slots, heads, head_dim)."""
     numbers = stored_bytes.astype(np.float64) if stored == "int8" else from_fp8(stored_bytes, fp8_of(arch))
     grouped = numbers.reshape(*numbers.shape[:2], scale.shape[-1], -1)
     whole = grouped * scale[..., None].astype(np.float64) + shift[..., None]

@@ -1,14 +1,14 @@
 """Split-K decode attention over an 8-bit KV cache, in Triton: one program for a sequence, a KV head and a split.
 
-The cache holds K and V as fp8 or int8 of shape (slots, HEADS_KV, HEAD_DIM), and for each of a row's GROUPS groups of
-consecutive elements a scale and a shift of shape (slots, HEADS_KV, GROUPS), float32: an element is ``scale * stored +
+The cache has K and V as fp8 or int8 of shape (slots, HEADS_KV, HEAD_DIM). A row has GROUPS groups of consecutive
+elements, each with a scale and a shift of shape (slots, HEADS_KV, GROUPS), float32: an element is ``scale * stored +
 shift``. A sequence's slots follow one another, or are pages that a table names. Q is (sequences, HEADS_KV * HEADS_Q,
-HEAD_DIM), bf16: one token, whose HEADS_Q heads that share a KV head are the rows of a tile.
+HEAD_DIM), bf16: one token. The HEADS_Q heads that share a KV head are the rows of a tile.
 
-``streaming`` never makes a dequantised tile. With scale and shift taken out of the sums, q . k is ``scale * (q .
-stored) + shift * sum(q)`` in each group: stored elements go straight into the product, and the shifts of all groups are
-one more product, of GROUPS terms. P . V likewise. ``resident`` is the form that fills the register file, kept as what
-the guard has to refuse: it dequantises all groups of K and V of a tile before the first product.
+``streaming`` never makes a dequantised tile. It takes scale and shift out of the sums: in each group, q . k is ``scale
+* (q . stored) + shift * sum(q)``. Stored elements go straight into the product. The shifts of all groups are one more
+product, of GROUPS terms. P . V likewise. ``resident`` dequantises all groups of K and V of a tile before the first
+product and fills the register file. It is the bad example, which the guard has to refuse.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MINUS_INFINITY = tl.constexpr(float("-inf"))
 
 @triton.jit
 def _rows(pages, sequence, first, end, capacity, HEADS_KV: tl.constexpr, PAGE_SIZE: tl.constexpr, STEP: tl.constexpr):
-    """The cache's rows of STEP tokens from ``first``: a row that they are counted from, and each one's distance to it.
+    """The cache's rows of STEP tokens from ``first``: a first row, and the distance of each row to it.
 
-    Pools are larger than 4 GB, so the first is 64 bits wide; within a page 32 are enough. ``capacity`` counts the slots
-    of a sequence, or with pages the entries of its row of the table. Where a step may lie in several pages, each of its
-    tokens is looked up.
+    Pools are larger than 4 GB, so the first row is 64 bits wide; within a page 32 are enough. ``capacity`` counts the
+    slots of a sequence, or with pages the entries of its row of the table. If a step may lie in several pages, each of
+    its tokens is looked up.
     """
     tokens = tl.arange(0, STEP)
     if PAGE_SIZE == 0:
@@ -90,7 +90,7 @@ def _scores(queries, query_sums, k, k_scale, k_shift, rows, valid):
     at = k_shift + (groups[:, None] + rows[None, :] * GROUPS)
     scores = tl.dot(query_sums, tl.load(at, mask=valid[None, :], other=0.0), input_precision="ieee")
     for group in tl.static_range(GROUPS):
-        tl.debug_barrier()  # loads of the next groups stay behind it: registers would hold all groups again
+        tl.debug_barrier()  # loads of the next groups stay after it, else registers would hold all groups again
         at = k + group * WIDTH + (rows[None, :] * (GROUPS * WIDTH) + across[:, None])
         stored = tl.load(at, mask=valid[None, :], other=0.0)
         by = tl.load(k_scale + group + rows * GROUPS, mask=valid, other=0.0)
@@ -253,7 +253,7 @@ def resident(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """As ``streaming``, but all groups of K and V are dequantised before the first product and stay in registers."""
+    """Compute as ``streaming``, but dequantise all groups of K and V before the first product, into registers."""
     WIDTH: tl.constexpr = HEAD_DIM // GROUPS
     sequence, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     first_head = (sequence * HEADS_KV + head).to(tl.int64) * HEADS_Q

@@ -1,8 +1,8 @@
-"""Streaming with launch parameters that are chosen by measuring, among those that fit the guard's budget.
+"""Streaming with launch parameters that are chosen by measuring, among the launches that fit the guard's budget.
 
-On a GPU Triton's autotuner takes times (:func:`tuned`). Without one, the timing model's cycles on the emulated device
-decide (:func:`ranked`, ``python -m kernels decode --tune``). ``forced`` of decode/problem.py needs neither and
-is the default.
+On a GPU, Triton's autotuner measures times (:func:`autotuner`). Without a GPU, cycles of the timing model decide
+(:func:`rank`, ``ckpm decode compare --tune``). The default, ``forced_launch`` of decode/problem.py, measures
+nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ckpm.decode.guard.errors import OverBudgetError
 from ckpm.decode.guard.figures import Budget
 from ckpm.decode.guard.pruning import complaints, early_config_prune
 from ckpm.decode.guard.table import read_table
-from ckpm.decode.measuring import measured
+from ckpm.decode.measuring import measure
 from ckpm.decode.problem import Launch
 
 KEY = ["capacity"]
@@ -44,7 +44,7 @@ class Ranked:
 
 
 def budget(arch: str, head_dim: int) -> Budget:
-    """That of the guard's table for streaming, which says why it is what it is."""
+    """The budget of streaming in the guard's table."""
     return next(
         kernel.budget
         for kernel in read_table(OWN).kernels
@@ -54,8 +54,8 @@ def budget(arch: str, head_dim: int) -> Budget:
     )
 
 
-def tuned(arch: str = "", head_dim: int = 128) -> Any:
-    """The kernel as Triton's Autotuner; without ``arch`` for the GPU that Triton uses."""
+def autotuner(arch: str = "", head_dim: int = 128) -> Any:
+    """The kernel as Triton's Autotuner. Without ``arch`` it is for the GPU that Triton uses."""
     import triton
 
     from ckpm.decode.splitk import streaming
@@ -78,8 +78,8 @@ def configurations() -> list[Any]:
     ]
 
 
-def ranked(device: EmulatedDevice, problem: Problem) -> tuple[list[Ranked], list[str]]:
-    """The launches that fit, the fewest cycles first; and a line for each that doesn't, with the reason.
+def rank(device: EmulatedDevice, problem: Problem) -> tuple[list[Ranked], list[str]]:
+    """Rank the launches that fit, the fewest cycles first. Return a line with the reason for each that doesn't.
 
     Raises:
         OverBudgetError: none fits.
@@ -94,7 +94,7 @@ def ranked(device: EmulatedDevice, problem: Problem) -> tuple[list[Ranked], list
         if not (judged := judge(function, candidates[0], limit)).fits:
             pruned += complaints(judged)
             continue
-        outcome = measured(device, compiled_stages(candidates), one)
+        outcome = measure(device, compiled_stages(candidates), one)
         found.append(Ranked(launch=launch, judged=judged, cycles_a_token=outcome.cycles_a_token))
     if not found:
         raise OverBudgetError("no launch fits the budget: " + "; ".join(pruned))

@@ -1,4 +1,4 @@
-"""List, render, lint and build the images of docker/images.yaml: ``python -m kernels images``."""
+"""List, render, lint and build the images of docker/images.yaml: ``ckpm images``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ckpm.docker import building, dockerfile
 from ckpm.docker.context import Sources, labels
 from ckpm.docker.engines import CHOICES, Engine, detect
 from ckpm.docker.errors import PackagesDifferError
-from ckpm.docker.images import INSTALLED, Image, image, images
+from ckpm.docker.images import Image, image, images
 
 ACTIONS = ("list", "render", "lint", "build")
 DEFAULT_WORK = Path("build/docker")
@@ -33,6 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     packages = parser.add_mutually_exclusive_group()
     packages.add_argument("--locked", action="store_true", help="build: fail if packages differ from docker/locks")
     packages.add_argument("--update-locks", action="store_true", help="build: record the packages in docker/locks")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -64,7 +65,7 @@ def _list(chosen: Sequence[Image]) -> None:
 
 
 def _build(chosen: Sequence[Image], args: argparse.Namespace) -> None:
-    if args.update_locks and INSTALLED:
+    if args.update_locks and settings.INSTALLED:
         raise UsageError("--update-locks writes into docker/locks of a clone: run it in a clone.")
     engine = detect(args.engine)
     sources = Sources(settings.cache_folder(), labels())

@@ -14,7 +14,6 @@ from ckpm.docker.errors import UnknownImageError
 from ckpm.matrix.dialects import archs, upstreams
 
 FOLDER = Path(__file__).resolve().parent
-INSTALLED = not (FOLDER.parent / "noxfile.py").is_file()  # True in a wheel, without a clone
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _SIZE = re.compile(r"[1-9][0-9]*[kmg]")
 

@@ -1,4 +1,4 @@
-"""Run nox sessions inside an image: ``python -m kernels in-container``.
+"""Run nox sessions inside an image: ``ckpm in-container``.
 
 The checkout and the cache folder have the same paths in the container, so that every path in a result is valid outside.
 Files belong to the caller. The settings of pip and git are passed on, and a GPU if there is one.
@@ -24,7 +24,7 @@ from ckpm.docker import building, running
 from ckpm.docker.command import DEFAULT_WORK
 from ckpm.docker.context import Sources, labels
 from ckpm.docker.engines import CHOICES, Mount, Run, detect, device_groups, present
-from ckpm.docker.images import FOLDER, INSTALLED, Image, image
+from ckpm.docker.images import FOLDER, Image, image
 from ckpm.docker.rootfs import write_private
 
 DEFAULT_IMAGE = "debian-rocm-test"
@@ -42,11 +42,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", default=DEFAULT_IMAGE, metavar="NAME", help="default: %(default)s")
     parser.add_argument("--engine", choices=CHOICES, default="auto", help="default: the first that works")
     parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder of image builds (default: %(default)s)")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the sessions and return the exit code of nox. Raises UsageError without a clone."""
-    if INSTALLED:
+    if settings.INSTALLED:
         raise UsageError("in-container runs the sessions of a clone's noxfile.py: run it in a clone.")
     with ended_by_signals():  # ends and removes the container with this process
         return _run(args)

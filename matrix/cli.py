@@ -1,6 +1,6 @@
-"""``python -m matrix COMMAND``: questions to the matrix; nothing is built or downloaded.
+"""The commands about the matrix. They build and download nothing.
 
-What only some commands need is imported by those: with all of it, a list of 23,000 names took a fifth longer.
+What only some commands need is imported by these commands: otherwise a list of 23,000 names took a fifth longer.
 """
 
 from __future__ import annotations
@@ -8,150 +8,81 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ckpm.base.display import show
-from ckpm.base.entry import exit_code
 from ckpm.base.files import write_atomically
 from ckpm.matrix.dialects import Dialect
 from ckpm.matrix.export import COLUMNS, to_csv, to_json
 from ckpm.matrix.keys import Key
-from ckpm.matrix.options import Parser, add_dialect_options, add_selection_options, dialect_from, selection_from
+from ckpm.matrix.options import add_dialect_options, add_selection_options, dialect_from, selection_from
 from ckpm.matrix.selection import Selection, absences, select, select_some
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code. Prints ``error: ...`` for failures that a user can fix."""
-
-    def command() -> int:
-        args = parser().parse_args(argv)
-        args.run(args)
-        return 0
-
-    return exit_code(command)
+_FORMATS = ("text", "json", "csv")
 
 
-def parser() -> Parser:
-    root = Parser(prog="python -m matrix", description="The build matrix of CK batch-prefill kernels.")
-    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=CommandParser)
-    for name, (options, summary) in _COMMANDS.items():
-        commands.add_parser(name, options=options, help=summary, description=summary)
-    return root
-
-
-class CommandParser(Parser):
-    """The parser of a command, which gets its options when it is the command that was given."""
-
-    def __init__(self, *, options: Callable[[argparse.ArgumentParser], None], **words: Any) -> None:
-        super().__init__(**words)
-        self._options = [options]
-
-    def with_options(self) -> CommandParser:
-        while self._options:
-            self._options.pop()(self)
-        return self
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Raises UsageError, OverwriteError."""
-        return super(CommandParser, self.with_options()).parse_known_args(args, namespace)
-
-
-def _list_options(parser: argparse.ArgumentParser) -> None:
+def add_list_options(parser: argparse.ArgumentParser) -> None:
     add_selection_options(parser)
+    _add_sweep(parser)
     _add_format(parser)
+    parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="(default: standard output)")
     parser.set_defaults(run=_list)
 
 
-def _count_options(parser: argparse.ArgumentParser) -> None:
+def add_count_options(parser: argparse.ArgumentParser) -> None:
     add_selection_options(parser)
+    _add_sweep(parser)
     _add_format(parser)
     parser.set_defaults(run=_count)
 
 
-def _why_options(parser: argparse.ArgumentParser) -> None:
+def add_why_options(parser: argparse.ArgumentParser) -> None:
     add_selection_options(parser)
     _add_format(parser)
     parser.add_argument("name", metavar="NAME")
     parser.set_defaults(run=_why)
 
 
-def _sweep_options(parser: argparse.ArgumentParser) -> None:
-    add_selection_options(parser)
-    parser.add_argument("--count-only", action="store_true", help="count them by family and arch")
-    _add_format(parser)
-    parser.add_argument("file", type=Path, metavar="FILE")
-    parser.set_defaults(run=_sweep)
+def add_validate_options(parser: argparse.ArgumentParser) -> None:
+    from ckpm.matrix.configurations import command
 
-
-def _validate_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.matrix.configurations.command import add_validate_options
-
-    add_validate_options(parser)
+    command.add_validate_options(parser)
     parser.set_defaults(run=_validate)
 
 
-def _show_options(parser: argparse.ArgumentParser) -> None:
+def add_show_options(parser: argparse.ArgumentParser) -> None:
     add_dialect_options(parser)
     _add_format(parser)
     parser.add_argument("name", metavar="NAME")
     parser.set_defaults(run=_show)
 
 
-def _export_options(parser: argparse.ArgumentParser) -> None:
-    add_selection_options(parser)
-    parser.add_argument("--format", choices=_FORMATS[1:], default="json", help="(default: %(default)s)")
-    parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="(default: standard output)")
-    parser.set_defaults(run=_export)
+def add_match_options(parser: argparse.ArgumentParser) -> None:
+    from ckpm.matrix.problems import commands
+
+    commands.add_match_options(parser)
+    parser.set_defaults(run=lambda args: _emit(commands.match(args)))
 
 
-def _testing_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.matrix.problems.commands import add_testing_options, testing
-
-    add_testing_options(parser)
-    parser.set_defaults(run=_emitting(testing))
-
-
-def _match_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.matrix.problems.commands import add_match_options, match
-
-    add_match_options(parser)
-    parser.set_defaults(run=_emitting(match))
-
-
-def _plan_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.matrix.changes.command import add_plan_options, plan_text
-
-    add_plan_options(parser)
-    parser.set_defaults(run=_emitting(plan_text))
-
-
-def _problems_options(parser: argparse.ArgumentParser) -> None:
+def add_problems_options(parser: argparse.ArgumentParser) -> None:
     from ckpm.matrix.problems.case import SUITES, TIERS
 
     parser.add_argument("--suite", default=None, help=f"{', '.join(SUITES)} (default: all)")
+    parser.add_argument("--shapes", action="store_true", help="list the tile engine's shapes instead")
+    parser.add_argument("--test", default=None, metavar="GLOB", help="with --shapes: glob over the shapes' names")
     parser.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
     parser.add_argument("--count", action="store_true", help="how many, and an emulator's wave-instructions")
     _add_format(parser)
     parser.set_defaults(run=_problems)
 
 
-_FORMATS = ("text", "json", "csv")
-_COMMANDS: Mapping[str, tuple[Callable[[argparse.ArgumentParser], None], str]] = {
-    "list": (_list_options, "list the selected kernels"),
-    "count": (_count_options, "count the selected kernels by family and arch"),
-    "why": (_why_options, "which rule keeps a kernel out of the selection, or which axes bring it in"),
-    "sweep": (_sweep_options, "list the kernels of a sweep configuration (upstream's JSON, or ours)"),
-    "validate": (_validate_options, "every error and warning about a hand-written configuration or a kernel"),
-    "show": (_show_options, "every field of one kernel, and the receipts, profiles and tiers that hold it"),
-    "export": (_export_options, "write the selected kernels with every field"),
-    "testing": (_testing_options, "list the shapes of the tile engine's testing matrix"),
-    "match": (_match_options, "which kernels serve a shape, and which shapes exercise a kernel"),
-    "plan": (_plan_options, "what a change since a revision can touch, and what to run for it"),
-    "problems": (_problems_options, "list the problems that a suite runs in a tier"),
-}
+def _add_sweep(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--sweep", type=Path, default=None, metavar="FILE", help="of a sweep configuration's kernels alone"
+    )
 
 
 def _add_format(parser: argparse.ArgumentParser) -> None:
@@ -159,33 +90,24 @@ def _add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(args: argparse.Namespace) -> None:
-    _list_selected(args, *selection_from(args))
-
-
-def _sweep(args: argparse.Namespace) -> None:
-    from ckpm.matrix.configurations.sweeps import sweep_selection
-
-    (_count_selected if args.count_only else _list_selected)(args, *sweep_selection(args))
-
-
-def _list_selected(args: argparse.Namespace, chosen: Dialect, selection: Selection) -> None:
-    keys = _selected(chosen, selection)
-    if args.format == "text":
-        _emit("".join(f"{key.name}\n" for key in keys))
-    else:
-        _emit(_rows(keys, args.format))
-
-
-def _export(args: argparse.Namespace) -> None:
-    text = _rows(_selected(*selection_from(args)), args.format)
+    keys = _selected(*_selection(args))
+    text = "".join(f"{key.name}\n" for key in keys) if args.format == "text" else _rows(keys, args.format)
     if args.output is None:
         _emit(text)
     else:
         write_atomically(args.output, text.encode())
 
 
+def _selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
+    if args.sweep is None:
+        return selection_from(args)
+    from ckpm.matrix.configurations.sweeps import sweep_selection
+
+    return sweep_selection(args)
+
+
 def _count(args: argparse.Namespace) -> None:
-    _count_selected(args, *selection_from(args))
+    _count_selected(args, *_selection(args))
 
 
 def _count_selected(args: argparse.Namespace, chosen: Dialect, selection: Selection) -> None:
@@ -290,8 +212,12 @@ def _validate(args: argparse.Namespace) -> None:
 def _problems(args: argparse.Namespace) -> None:
     """Names of problems, or every field of them; with ``--count`` figures for each suite."""
     from ckpm.matrix.problems.case import SUITES, wave_instructions
+    from ckpm.matrix.problems.commands import testing
     from ckpm.matrix.problems.tables import problems
 
+    if args.shapes:
+        _emit(testing(args))
+        return
     by_suite = {suite: problems(suite, args.tier) for suite in ((args.suite,) if args.suite else SUITES)}
     if args.count:
         rows = [
@@ -310,10 +236,6 @@ def _problems(args: argparse.Namespace) -> None:
         _emit("".join(f"{problem.name}\n" for cases in by_suite.values() for problem in cases))
     else:
         _emit(_records([problem.row() for cases in by_suite.values() for problem in cases], args.format))
-
-
-def _emitting(text: Callable[[argparse.Namespace], str]) -> Callable[[argparse.Namespace], None]:
-    return lambda args: _emit(text(args))
 
 
 def _selected(chosen: Dialect, selection: Selection) -> list[Key]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ckpm.base.errors import WhereError
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Record, read_table
 from ckpm.matrix.dialects import TABLES
 from ckpm.matrix.keys import Key
 from ckpm.matrix.where import Predicate, compile_where
@@ -24,23 +24,35 @@ class Defect:
     holds: Predicate
 
 
+class _Row(Record, frozen=True):
+    dialect: str
+    family: str
+    where: str
+    reason: str
+
+
+class DefectTable(Record, frozen=True):
+    """The record of defects.yaml."""
+
+    defects: dict[str, _Row]
+
+
 @functools.cache
 def defects() -> tuple[Defect, ...]:
-    """All known defects. Raises TableError."""
-    return tuple(_defect(name, row) for name, row in load(TABLES / "defects.yaml").get("defects").mapping().items())
-
-
-def _defect(name: str, row: Field) -> Defect:
-    row.allow(("dialect", "family", "where", "reason"))
-    try:
-        holds = compile_where(row.get("where").text())
-    except WhereError as error:
-        raise row.get("where").fail(str(error)) from error
-    return Defect(name, row.get("dialect").text(), row.get("family").text(), row.get("reason").text(), holds)
+    """The known defects. Raises TableError."""
+    table = read_table(TABLES / "defects.yaml", DefectTable)
+    found = []
+    for name, row in table.record.defects.items():
+        try:
+            holds = compile_where(row.where)
+        except WhereError as error:
+            raise table.fail(str(error), "defects", name, "where") from error
+        found.append(Defect(name, row.dialect, row.family, row.reason, holds))
+    return tuple(found)
 
 
 def defect_of(key: Key, dialect: str) -> Defect | None:
-    """The defect that keeps a dialect's kernel from being compiled, if one is known."""
+    """Return the defect that keeps a dialect's kernel from being compiled, if one is known."""
     for defect in defects():
         if defect.dialect == dialect and defect.family == key.family and defect.holds(key):
             return defect

@@ -6,10 +6,12 @@ A dialect is a folder: dialect.yaml names its parent, a file for each family say
 from __future__ import annotations
 
 import functools
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
 
 from ckpm.base.errors import (
     NoListOfArchError,
@@ -21,7 +23,7 @@ from ckpm.base.errors import (
     UnknownUpstreamError,
     UsageError,
 )
-from ckpm.base.tablefile import Field, load, overlay
+from ckpm.base.tablefile import Field, Record, decode, load, overlay, read_table
 from ckpm.matrix.families import Family
 from ckpm.matrix.family_tables import read_family
 
@@ -40,17 +42,34 @@ FAMILIES = tuple(family for families in APIS.values() for family in families)
 # Families whose instances upstream keeps as files of their own: no codegen lists them, so `--family all` and the totals
 # leave them out, no receipt narrows them, and a dialect doesn't inherit them.
 HAND_WRITTEN = ("fwd_v3",)
-_HEAD = ("dialect", "parent", "summary", "detect", "known_archs", "asked_everything")
 
 
-@dataclass(frozen=True, slots=True)
-class Detection:
-    """How a checkout's age is recognised: words that a codegen file has or lacks, a file that must not exist."""
+class Detection(Record, frozen=True):
+    """How a checkout's dialect is recognised: words that a codegen file has or lacks, a file that must not exist."""
 
     file: str
     has: tuple[str, ...]
     lacks: tuple[str, ...]
-    lacks_file: str | None
+    lacks_file: str | None = None
+
+
+class _KnownArchs(Record, frozen=True):
+    archs: tuple[str, ...]
+    why: str
+
+
+class DialectHead(Record, frozen=True):
+    """The record of a dialect.yaml."""
+
+    dialect: str
+    summary: str
+    parent: str | None = None
+    detect: Detection | None = None
+    known_archs: _KnownArchs | None = None
+    enumerators: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    targets: tuple[str, ...] = ()
+    parameters: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    asked_everything: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,28 +172,39 @@ class Arch:
     compute_unit: ComputeUnit | None
 
 
+class _ComputeUnitRow(Record, frozen=True):
+    vgprs: int
+    vgpr_granule: int
+    waves: int
+    simds: int
+
+
+class _ArchRow(Record, frozen=True):
+    device: str
+    generation: str
+    wave_size: int
+    lds_bytes: int
+    compute_unit: _ComputeUnitRow | None = None
+
+
+class ArchTable(Record, frozen=True):
+    """The record of archs.yaml."""
+
+    archs: dict[str, _ArchRow]
+
+
 @functools.cache
 def archs() -> Mapping[str, Arch]:
-    table = load(TABLES / "archs.yaml").get("archs")
-    by_name = {}
-    for name, row in table.mapping().items():
-        row.allow(("device", "generation", "wave_size", "lds_bytes", "compute_unit"))
-        lds_bytes, unit = row.get("lds_bytes").integer(), row.find("compute_unit")
-        by_name[name] = Arch(
-            name,
-            device=row.get("device").text(),
-            generation=row.get("generation").text(),
-            wave_size=row.get("wave_size").integer(),
-            lds_bytes=lds_bytes,
-            compute_unit=_compute_unit(unit, lds_bytes) if unit else None,
-        )
-    return by_name
+    """The archs of archs.yaml by name. Raises TableError."""
+    rows = read_table(TABLES / "archs.yaml", ArchTable).record.archs
+    return {name: _arch(name, **msgspec.structs.asdict(row)) for name, row in rows.items()}
 
 
-def _compute_unit(row: Field, lds_bytes: int) -> ComputeUnit:
-    figures = ("vgprs", "vgpr_granule", "waves", "simds")
-    row.allow(figures)
-    return ComputeUnit(lds_bytes=lds_bytes, **{name: row.get(name).integer() for name in figures})
+def _arch(name: str, compute_unit: _ComputeUnitRow | None, **fields: Any) -> Arch:
+    if compute_unit is None:
+        return Arch(name=name, compute_unit=None, **fields)
+    unit = ComputeUnit(lds_bytes=fields["lds_bytes"], **msgspec.structs.asdict(compute_unit))
+    return Arch(name=name, compute_unit=unit, **fields)
 
 
 @functools.cache
@@ -190,11 +220,16 @@ def check_arch(name: str) -> Arch:
     return archs()[name]
 
 
+class ReceiptTable(Record, frozen=True):
+    """The record of receipts.yaml: receipt number -> its purpose."""
+
+    receipts: dict[Annotated[int, msgspec.Meta(ge=0)], str]
+
+
 @functools.cache
 def receipts() -> Mapping[int, str]:
-    """Receipt number -> what it is for."""
-    table = load(TABLES / "receipts.yaml").get("receipts")
-    return {_number(name, field): field.text() for name, field in table.mapping().items()}
+    """Receipt number -> its purpose. Raises TableError."""
+    return read_table(TABLES / "receipts.yaml", ReceiptTable).record.receipts
 
 
 def check_receipt(receipt: str | int) -> int:
@@ -205,23 +240,55 @@ def check_receipt(receipt: str | int) -> int:
     return int(receipt)
 
 
+_PACKAGE = ("package", "version", "file", "sha256", "tree")
+
+
+class _UpstreamRow(Record, frozen=True):
+    """Either a package of its own, or the tree of ``base`` with our ``headers``."""
+
+    summary: str
+    dialect: str
+    package: str = ""
+    version: str = ""
+    file: str = ""
+    sha256: str = ""
+    tree: str = ""
+    base: str = ""
+    headers: str = ""
+
+
+class UpstreamTable(Record, frozen=True):
+    """The record of upstreams.yaml; ``profiles`` maps an upstream's profile to the upstream that it stands for."""
+
+    upstreams: dict[str, _UpstreamRow]
+    profiles: dict[str, dict[str, str]]
+
+
 @functools.cache
 def upstreams() -> Mapping[str, PackagedUpstream]:
-    """Every packaged upstream by name. Raises TableError."""
-    table = load(TABLES / "upstreams.yaml").get("upstreams")
-    fields = ("summary", "package", "version", "file", "sha256", "tree", "dialect")
+    """The packaged upstreams by name. Raises TableError."""
+    return read_upstreams(TABLES / "upstreams.yaml")
+
+
+def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
+    """Read a table of upstreams. Raises TableError."""
+    table = read_table(file, UpstreamTable)
     by_name: dict[str, PackagedUpstream] = {}
-    for name, row in table.mapping().items():
-        if base := row.find("base"):
-            row.allow(("summary", "base", "headers", "dialect"))
-            if base.text() not in by_name:
-                raise base.fail(f"is none of the upstreams before it: {', '.join(by_name)}")
-            own = {field: row.get(field).text() for field in ("summary", "headers", "dialect")}
-            by_name[name] = replace(by_name[base.text()], name=name, **own)
-            continue
-        row.allow(fields)
-        own = {field: row.get(field).text() for field in fields}
-        by_name[name] = PackagedUpstream(name=name, base=name, headers="", **own)
+    for name, row in table.record.upstreams.items():
+        if row.base and row.base not in by_name:
+            raise table.fail(f"is not an upstream before it: {', '.join(by_name)}", "upstreams", name, "base")
+        required = ("headers",) if row.base else _PACKAGE
+        for field in (*_PACKAGE, "headers"):
+            if bool(getattr(row, field)) != (field in required):
+                kind = "an upstream with a base" if row.base else "a package"
+                raise table.fail(
+                    f"{kind} has {', '.join(required)}; '{field}' is {'missing' if field in required else 'unknown'}",
+                    "upstreams", name,
+                )  # fmt: skip
+        own = {"summary": row.summary, "dialect": row.dialect, "headers": row.headers}
+        package = by_name[row.base] if row.base else row
+        tree = {field: getattr(package, field) for field in _PACKAGE}
+        by_name[name] = PackagedUpstream(name=name, base=row.base or name, **own, **tree)
     return by_name
 
 
@@ -271,31 +338,27 @@ def read_dialect(folder: Path) -> Dialect:
         TableError: a file is malformed or says something impossible; for a family's file, when it is first asked for.
     """
     line = lineage(folder)
-    table = line[-1]
-    table.allow((*_HEAD, "enumerators", "targets", "parameters"))
-    if table.get("dialect").text() != folder.name:
-        raise table.get("dialect").fail(f"a dialect has the name of its folder, here '{folder.name}'")
-    detect, known = _overlaid(line).find("detect"), _overlaid(line).find("known_archs")
-    targets, asked = table.find("targets"), _overlaid(line).find("asked_everything")
+    own, whole = decode(line[-1], DialectHead), decode(functools.reduce(overlay, line), DialectHead)
+    head, inherited = own.record, whole.record
+    if head.dialect != folder.name:
+        raise own.fail(f"a dialect has the name of its folder, here '{folder.name}'", "dialect")
+    known = inherited.known_archs
+    for index, arch in enumerate(known.archs if known else ()):
+        if arch not in archs():
+            raise whole.fail(f"'{arch}' is not in archs.yaml", "known_archs", "archs", index)
     return Dialect(
-        name=table.get("dialect").text(),
-        summary=table.get("summary").text(),
-        detection=_detection(detect) if detect else None,
-        known_archs=tuple(map(_known_arch, known.get("archs").items())) if known else tuple(archs()),
-        unknown_archs=known.get("why").text() if known else "",
-        enumerators=_lists(table.find("enumerators")),
-        targets=targets.texts() if targets else (),
-        parameters=_lists(table.find("parameters")),
-        asked_everything=asked.boolean() if asked else True,
+        name=head.dialect,
+        summary=head.summary,
+        detection=inherited.detect,
+        known_archs=known.archs if known else tuple(archs()),
+        unknown_archs=known.why if known else "",
+        enumerators=head.enumerators,
+        targets=head.targets,
+        parameters=head.parameters,
+        asked_everything=inherited.asked_everything is not False,
         families=Families(tuple(one.file.parent for one in line), FAMILIES),
         hand_written=Families((folder,), HAND_WRITTEN),
     )
-
-
-def _known_arch(field: Field) -> str:
-    if field.text() not in archs():
-        raise field.fail(f"'{field.text()}' is not in archs.yaml")
-    return field.text()
 
 
 def lineage(folder: Path) -> list[Field]:
@@ -309,14 +372,6 @@ def lineage(folder: Path) -> list[Field]:
             raise parent.fail(f"no dialect '{parent.text()}' beside this one")
         line.insert(0, load(file))
     return line
-
-
-def _lists(field: Field | None) -> dict[str, tuple[str, ...]]:
-    return {name: row.texts() for name, row in field.mapping().items()} if field else {}
-
-
-def _overlaid(tables: Sequence[Field]) -> Field:
-    return functools.reduce(overlay, tables)
 
 
 class Families(Mapping[str, Family]):
@@ -336,7 +391,7 @@ class Families(Mapping[str, Family]):
     def table(self, name: str) -> Field:
         """A family's table laid over those of the ancestors; each field knows the file and line it was written in."""
         files = [folder / f"{name}.yaml" for folder in self._folders]
-        return _overlaid([load(file) for file in files if file.exists()])
+        return functools.reduce(overlay, [load(file) for file in files if file.exists()])
 
     def __getitem__(self, name: str) -> Family:
         if name not in self._read:
@@ -350,20 +405,3 @@ class Families(Mapping[str, Family]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-def _detection(field: Field) -> Detection:
-    field.allow(("file", "has", "lacks", "lacks_file"))
-    lacks_file = field.find("lacks_file")
-    return Detection(
-        file=field.get("file").text(),
-        has=field.get("has").texts(),
-        lacks=field.get("lacks").texts(),
-        lacks_file=lacks_file.text() if lacks_file else None,
-    )
-
-
-def _number(name: str, field: Field) -> int:
-    if not re.fullmatch("0|[1-9][0-9]*", name):
-        raise field.fail(f"a receipt is a number, not '{name}'")
-    return int(name)

@@ -99,9 +99,7 @@ def find_key(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, Key]:
     """
     family, values = find(chosen, name, mask_impl)
     if reasons := outside(chosen, family, values):
-        raise NameSyntaxError(
-            f"'{name}' is no kernel of {chosen.name}: {reasons[0].text}. `python -m matrix why NAME` says more."
-        )
+        raise NameSyntaxError(f"'{name}' is no kernel of {chosen.name}: {reasons[0].text}. `ckpm why NAME` says more.")
     return family, make_key(family, values, name)
 
 

@@ -72,9 +72,9 @@ class Tile:
 class Key:
     """One kernel of a dialect. A field that its family or dialect doesn't have is "", False or None.
 
-    ``name`` is the kernel's name in the dialect's grammar; it is derived from the other fields and parses back to them
-    (matrix.names). ``arch_trait`` is upstream's: the archs that the kernel is built for (gfx9 is all of gfx9, or all
-    but those with a trait of their own; the table of a family says which).
+    ``name`` is the name in the dialect's grammar. It is derived from the other fields and parses back to them
+    (ckpm.matrix.names). ``arch_trait`` is upstream's: the archs that the kernel is built for. gfx9 is all of gfx9, or
+    all but those with a trait of their own; the table of a family lists them.
     """
 
     name: str

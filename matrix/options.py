@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 from ckpm.base.display import one_line
 from ckpm.base.errors import UsageError
 from ckpm.base.outputs import refuse_inputs_among
-from ckpm.base.program import as_called
 from ckpm.matrix.dialects import (
     Dialect,
     check_arch,
@@ -77,9 +76,6 @@ class Parser(argparse.ArgumentParser):
                     unicodedata.category(letter) in ("Cc", "Cs") and letter not in allowed for letter in str(one)
                 ):
                     self.error(f"{name}: {str(one)!r} holds a control character, or bytes that are no text")
-
-    def format_help(self) -> str:
-        return as_called(super().format_help())
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{one_line(message, _LONGEST_COMPLAINT)}. See {self.prog} --help.")

@@ -1,7 +1,7 @@
 """Named reasons for which a combination of axis values is no kernel.
 
 A rule is a function of some fields of a key, named by its parameters; it returns True for what it excludes. Which rules
-a dialect applies is said in its table. The docstring's first line is the reason shown by ``python -m matrix why``; the
+a dialect applies is said in its table. The docstring's first line is the reason shown by ``ckpm why``; the
 second paragraph names the place of upstream that the rule mirrors.
 """
 

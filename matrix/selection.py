@@ -23,7 +23,7 @@ from ckpm.base.errors import (
     UsageError,
     WhereError,
 )
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import TABLES, Dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
@@ -63,25 +63,42 @@ class Selection:
         return ", ".join(parts)
 
 
+class TierTable(Record, frozen=True):
+    """The record of tiers.yaml: a key is in a tier if it meets one of its --where expressions."""
+
+    tiers: dict[str, tuple[str, ...]]
+
+
+class ProfileTable(Record, frozen=True):
+    """The record of profiles.yaml: a --where expression for each profile."""
+
+    profiles: dict[str, str]
+
+
 @functools.cache
 def tiers() -> Mapping[str, tuple[str, ...]]:
     """Tier -> --where expressions of which a key must meet one. Raises TableError."""
-    table = load(TABLES / "tiers.yaml").get("tiers")
-    return table.map(lambda field: tuple(_expression(item) for item in field.items()))
+    table = read_table(TABLES / "tiers.yaml", TierTable)
+    for name, texts in table.record.tiers.items():
+        for index in range(len(texts)):
+            _check_expression(table.at("tiers", name, index))
+    return table.record.tiers
 
 
 @functools.cache
 def profiles() -> Mapping[str, str]:
     """Profile -> --where expression. Raises TableError."""
-    return load(TABLES / "profiles.yaml").get("profiles").map(_expression)
+    table = read_table(TABLES / "profiles.yaml", ProfileTable)
+    for name in table.record.profiles:
+        _check_expression(table.at("profiles", name))
+    return table.record.profiles
 
 
-def _expression(field: Field) -> str:
+def _check_expression(field: Field) -> None:
     try:
-        compile_where(field.text())
+        compile_where(field.value)
     except WhereError as error:
         raise field.fail(str(error).removeprefix("--where ")) from error
-    return field.text()
 
 
 def parse_shard(text: str) -> tuple[int, int]:

@@ -6,24 +6,24 @@ import functools
 from collections.abc import Mapping
 
 from ckpm.base.errors import UnknownProfileError, UsageError
-from ckpm.base.tablefile import load
-from ckpm.matrix.dialects import TABLES, check_upstream, upstreams
+from ckpm.base.tablefile import read_table
+from ckpm.matrix.dialects import TABLES, UpstreamTable, check_upstream, upstreams
 from ckpm.matrix.selection import profiles
 
 
 @functools.cache
 def upstream_profiles() -> Mapping[str, Mapping[str, str]]:
     """Upstream -> its profiles -> the upstream that each stands for. Raises TableError."""
-    table = load(TABLES / "upstreams.yaml").get("profiles")
-    for name, row in table.mapping().items():
+    table = read_table(TABLES / "upstreams.yaml", UpstreamTable)
+    for name, row in table.record.profiles.items():
         if name not in upstreams():
-            raise row.fail("is no upstream of this table")
-        for profile, variant in row.mapping().items():
-            if variant.text() not in upstreams():
-                raise variant.fail(f"'{variant.text()}' is no upstream of this table")
+            raise table.fail("is not an upstream of this table", "profiles", name)
+        for profile, variant in row.items():
+            if variant not in upstreams():
+                raise table.fail(f"'{variant}' is not an upstream of this table", "profiles", name, profile)
             if profile in profiles():
-                raise variant.fail("is a profile of profiles.yaml, too; one word must not mean two things")
-    return {name: row.map(lambda variant: variant.text()) for name, row in table.mapping().items()}
+                raise table.fail("is also a profile of profiles.yaml; rename one", "profiles", name, profile)
+    return table.record.profiles
 
 
 def variant(upstream: str, profile: str) -> str | None:

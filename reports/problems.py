@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from ckpm.bench.measure import performance_problems
+from ckpm.attention.timing.measure import performance_problems
 from ckpm.matrix.problems.case import SUITES, TIERS, SuiteCase
 from ckpm.matrix.problems.problem import mask_corner
 from ckpm.matrix.problems.tables import problems

@@ -17,7 +17,7 @@ def read_manifest(file: Path) -> Manifest:
         ManifestError: it can't be read, or a field is missing or of another kind.
     """
     if not file.exists():
-        raise NoManifestError(f"{file}: no such manifest. Build first: python -m kernels build --help.")
+        raise NoManifestError(f"{file}: no such manifest. Build first: ckpm build --help.")
     try:
         return Manifest.read(file)
     except RecordError as error:

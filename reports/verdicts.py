@@ -22,7 +22,7 @@ VERDICTS = ("not comparable", "missing", "regressed", "inconclusive", "improved"
 FAMILY = "library"  # a fact that tells a library of other families from one of batch prefill, which lacks it
 V3_AGAINST_V2 = "V3 against V2"  # a fact of a gate whose candidate is its baseline's library with V3 turned on
 _SHOWN = 10  # rows that an error message names; the rest is in the file
-_REMEDY = "Run the gate again: python -m reports gate --help."
+_REMEDY = "Run the gate again: ckpm gate --help."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Row:
     def __str__(self) -> str:
         if self.baseline is self.candidate is None:
             return one_line(f"{self.verdict}: {self.subject}: {self.metric}: {self.note}")
-        change = f"{_figure(self.baseline)} -> {_figure(self.candidate)} {self.unit}".rstrip()
+        change = f"{_format(self.baseline)} -> {_format(self.candidate)} {self.unit}".rstrip()
         allowed = f" (allowed: {self.threshold})" if self.threshold else ""
         note = f"; {self.note}" if self.note else ""
         return one_line(f"{self.verdict}: {self.subject}: {self.metric}: {change}{allowed}{note}")
@@ -121,7 +121,7 @@ def demand(gate: Gate, file: Path | None = None) -> None:
     raise kinds[gate.verdict](f"{gate.verdict}: {len(bad)} of {len(gate.rows)} figures{place}\n" + "\n".join(lines))
 
 
-def _figure(value: float | None) -> str:
+def _format(value: float | None) -> str:
     return "none" if value is None else f"{value:.6g}" if value % 1 else str(int(value))
 
 

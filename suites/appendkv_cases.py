@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from ckpm.attention.launch.appendkv_launching import Append, run_append
-from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode, encode
+from ckpm.kernels.abi import Status
 from ckpm.kernels.families.fwd_appendkv import AppendRequest
 from ckpm.suites.fwd_cases import Ended
 

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from ckpm.attention.launch import hip_api, launching
 from ckpm.attention.launch.buffers import POISON, prepare
-from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.launching import Outcome
 from ckpm.base.errors import HipError
+from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import PAIRWISE, SuiteCase, counterpart
 from ckpm.matrix.problems.problem import missing, missing_load, refused_for, serves, serving

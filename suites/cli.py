@@ -1,4 +1,4 @@
-"""``python -m suites --suite large-kv --arch gfx950``: run a suite, apply the ledger, report, write results.
+"""``ckpm test --suite large-kv --arch gfx950``: run a suite, apply the ledger, report, write results.
 
 ``--suite kernels --family fwd`` runs every kernel of a library of one of fwd's families.
 
@@ -24,7 +24,6 @@ from rich.console import Console
 from ckpm.attention.launch.device import CHOICES, default_workers, kind_of, unused_gpu
 from ckpm.base import junit, settings
 from ckpm.base.console import console, say
-from ckpm.base.entry import exit_code
 from ckpm.base.errors import UnknownSuiteError, UsageError
 from ckpm.base.files import make_folder, sha256_of
 from ckpm.base.results import FOREIGN_LIBRARY
@@ -33,7 +32,7 @@ from ckpm.kernels.families.libraries import host, libraries, made_of
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.request import folder_name
 from ckpm.matrix.dialects import check_built_arch, check_upstream
-from ckpm.matrix.options import DEFAULT_ARCH, Parser, add_library_options, words
+from ckpm.matrix.options import DEFAULT_ARCH, add_library_options, words
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger, source
 from ckpm.matrix.problems.tables import find
@@ -53,8 +52,7 @@ def _families() -> tuple[str, ...]:
     return tuple(library for library in libraries() if not host(library).table_problems)
 
 
-def parser() -> argparse.ArgumentParser:
-    root = Parser(prog="python -m suites", description=__doc__)
+def add_options(root: argparse.ArgumentParser) -> None:
     root.add_argument("--suite", required=True, help=", ".join((*SUITES, FAMILY_SUITE)))
     root.add_argument(
         "--family", default=None, metavar="NAME", help=f"of suite {FAMILY_SUITE}: {', '.join(_families())}"
@@ -84,17 +82,7 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE", help="known defects (default: ours)")
     root.add_argument("--jobs", "-j", type=int, default=None, help="workers (default: one a processor, one on a GPU)")
     cluster.add_options(root)
-    return root
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run; the exit code. Prints ``error: ...`` for failures that a user can do something about."""
-
-    def command() -> int:
-        run(parser().parse_args(argv), console())
-        return 0
-
-    return exit_code(command)
+    root.set_defaults(run=lambda args: run(args, console()))
 
 
 def run(args: argparse.Namespace, out: Console) -> None:

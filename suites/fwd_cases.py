@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.launch.buffers import Inputs
-from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.launch.fwd_launching import FwdOutcome, run_attention
+from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.checks import uneven_dropout
 from ckpm.suites.reference import attention

@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 
 from ckpm.attention.launch import hip_api
-from ckpm.attention.launch.appendkv_harness import AppendKvArguments
-from ckpm.attention.launch.bwd_harness import BwdArguments
-from ckpm.attention.launch.c_abi import CheckedArguments, Library, Status
+from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
-from ckpm.attention.launch.fwd_harness import FwdArguments
 from ckpm.base.errors import HipError, LibraryError
+from ckpm.kernels.abi import AppendKvArguments, BwdArguments, CheckedArguments, FwdArguments, Status
 from ckpm.kernels.families.family import Scenario
 from ckpm.kernels.families.fwd_appendkv import AppendRequest
 from ckpm.kernels.families.libraries import host

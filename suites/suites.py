@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ckpm.attention.timing.measure import identity_facts
 from ckpm.base.errors import NameSyntaxError, RecordError
-from ckpm.base.program import as_called
 from ckpm.base.results import Case as Recorded
 from ckpm.base.results import CaseFault, LedgerUse, Results
-from ckpm.bench.measure import identity_facts
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.families.libraries import libraries, option
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
@@ -108,7 +107,7 @@ def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) 
     family = "".join(f" {word}" for word in option(library))
     raise NotBuiltError(
         f"{places[0]}: no library of {upstream} for {arch}. "
-        f"Build it first: nox -s build-{arch} -- --upstream {upstream}{family}"
+        f"Build it first: ckpm build --arch {arch} --upstream {upstream}{family}"
     )
 
 
@@ -123,7 +122,7 @@ def read_library(library: Path, *, foreign: bool) -> LocatedLibrary:
     manifest = library.with_name(MANIFEST)
     for file in (library, manifest):
         if not file.is_file():
-            raise NotBuiltError(f"{file}: no such file. Build the library first: python -m kernels build --help")
+            raise NotBuiltError(f"{file}: no such file. Build the library first: ckpm build --help")
     listed = _manifest(manifest)
     return LocatedLibrary(library=library, manifest=listed, file_facts=identity_facts(library, listed, foreign=foreign))
 
@@ -165,7 +164,7 @@ def cases(suite: str, tier: str, kind: str, glob: str = "*") -> tuple[Case, ...]
         if any(fnmatch.fnmatchcase(problem.name, pattern) for pattern in (glob, f"{suite}/{glob}"))
     ]
     if not fitting:
-        raise NothingRanError(f"no case of {suite} in tier {tier} fits '{glob}'. See python -m matrix problems.")
+        raise NothingRanError(f"no case of {suite} in tier {tier} fits '{glob}'. See ckpm problems.")
     return tuple(Case(problem=problem, variants=variants) for problem in fitting)
 
 
@@ -231,11 +230,9 @@ def reproduce_command(
 ) -> str:
     """The line that runs one case again, with a trace of a suite's."""
     root = f"CK_ROOT={shlex.quote(os.environ.get('CK_ROOT', ''))} " if upstream == "checkout" else ""
-    session = f"sanitize-{arch} --" if suite == "sanitize" else f"test-{suite} -- --arch {arch}"
-    if suite == FAMILY_SUITE:
-        session = f"test-fwd -- --arch {arch} --family {','.join(libraries()[library])}"
-    command = as_called(f"nox -s {session} --upstream {upstream} --device {device} --reproduce ")
-    return f"{root}{command}{shlex.quote(name)}"
+    family = f" --family {','.join(libraries()[library])}" if suite == FAMILY_SUITE else ""
+    options = f"--suite {suite} --arch {arch}{family} --upstream {upstream} --device {device}"
+    return f"{root}ckpm test {options} --reproduce {shlex.quote(name)}"
 
 
 def recorded(judged: Judged, suite: str, arch: str, upstream: str, command: str, family: str = "") -> Recorded:

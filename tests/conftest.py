@@ -1,11 +1,10 @@
-"""What every test shares: hypothesis judges results, never seconds (a busy machine is no defect); bytecode is kept."""
+"""Settings of all tests: hypothesis has no time limit, as the machine may be busy, and bytecode is kept."""
 
 import sys
 
 from hypothesis import settings
 
-# Also where PYTHONDONTWRITEBYTECODE is set, as in many containers: to compile every test and module anew takes each
-# worker, and each process that a test starts, seconds.
+# Many containers set PYTHONDONTWRITEBYTECODE. Without bytecode each process that a test starts compiles for seconds.
 sys.dont_write_bytecode = False
 settings.register_profile("no-deadline", deadline=None)
 settings.load_profile("no-deadline")

@@ -23,7 +23,7 @@ def collect(plan: Path, artifacts: Path, output: Path) -> None:
     """Copy results of runs and checks to ``output``, join all JUnit as ``all.xml``, and check that none is missing.
 
     Args:
-        plan: the file of ``python -m matrix plan --output``.
+        plan: the file of ``ckpm plan --output``.
         artifacts: a folder for each job's artifact, named like the job.
         output: ``build/``, the input of reports.
 

@@ -39,7 +39,7 @@ def main(file: str) -> None:
     try:
         planned = jobs(json.loads(Path(file).read_text(encoding="utf-8")))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        sys.exit(f"error: {file}: is not a readable plan: {error!r}. Write it with python -m matrix plan --output.")
+        sys.exit(f"error: {file}: is not a readable plan: {error!r}. Write it with ckpm plan --output.")
     lines = [f"{name}={json.dumps(entries)}" for name, entries in planned.items()]
     with Path(os.environ["GITHUB_OUTPUT"]).open("a", encoding="utf-8") as stream:
         stream.write("\n".join(lines) + "\n")

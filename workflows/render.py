@@ -12,7 +12,7 @@ import jinja2
 
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import load
-from ckpm.matrix.changes.rules import Rules, rules
+from ckpm.kernels.changes.rules import Rules, rules
 from ckpm.reports.release.qualification.stages import read_table
 from ckpm.workflows.errors import StaleWorkflowError
 
@@ -50,7 +50,7 @@ def render_all() -> dict[Path, str]:
     texts = {}
     for name in names():
         source = f"workflows/templates/{name}.yml.j2"
-        head = f"# Rendered from {source} by `python -m workflows render --write`: edit that.\n"
+        head = f"# Rendered from {source} by `ckpm workflows render --write`: edit that.\n"
         text = engine.get_template(f"{name}.yml.j2").render(values)
         texts[FOLDER / f"{name}.yml"] = head + re.sub(r"\n\s*\n", "\n", text).strip() + "\n"
     labels = sorted({label for gpu in values["gpus"].values() for label in gpu["labels"]} - _KNOWN_LABELS)
@@ -127,7 +127,7 @@ def check(root: Path = PROJECT) -> None:
     differences += [f"{file}: has no template" for file in sorted(strangers)]
     if found := [text for text in differences if text]:
         raise StaleWorkflowError(
-            "\n".join(found) + "\nEdit workflows/templates or workflows.yaml, then: python -m workflows render --write"
+            "\n".join(found) + "\nEdit workflows/templates or workflows.yaml, then: ckpm workflows render --write"
         )
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from ckpm.base.display import show
-from ckpm.matrix.changes.history import commit_of
+from ckpm.kernels.changes.history import commit_of
 from ckpm.workflows.errors import JobsFailedError, NothingDoneError, UnknownWorkflowError, WorkflowError
 from ckpm.workflows.render import FOLDER, PROJECT, check, names
 

@@ -1,4 +1,4 @@
-"""``python -m attention index|declared|run-cpp``: what C++ programs need of the files around them."""
+"""``ckpm cpp index|kernels|run``: what C++ programs need of the files around them."""
 
 from __future__ import annotations
 

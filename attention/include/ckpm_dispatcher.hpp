@@ -2,7 +2,7 @@
  * kernels, choose one by a pattern over its fields, launch it with raw pointers on a stream.
  *
  * A folder holds libckpm.so and kernels.txt. Folders of kernels that were compiled on demand
- * (python -m attention jit) have both; python -m attention index FOLDER writes kernels.txt beside
+ * (ckpm jit) have both; ckpm cpp index FOLDER writes kernels.txt beside
  * another library. A library leaves HIP's symbols open: link the program with libamdhip64, or load
  * one with RTLD_GLOBAL before the first folder.
  *
@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-/* The kernels that a program needs, for python -m attention declared FILE and jit --declared FILE:
+/* The kernels that a program needs, for ckpm cpp kernels FILE and jit --declared FILE:
  *
  *   CKPM_KERNEL_SET(prefill, "aiter", "family=batch_prefill dtype=bf16 hdim_q=128 lse=false");
  *
@@ -215,7 +215,7 @@ private:
         std::string line;
         if(!std::getline(file, line) || line != INDEX_START)
             throw Error(place +
-                        ": missing, or of another version. Run: python -m attention index " +
+                        ": missing, or of another version. Run: ckpm cpp index " +
                         folder_);
         while(std::getline(file, line))
         {
@@ -273,7 +273,7 @@ private:
                 in_order.push_back(at->second);
         if(in_order.size() != kernels_.size() || in_order.size() != static_cast<size_t>(count))
             throw Error(folder_ +
-                        ": kernels.txt is another library's. Run: python -m attention index " +
+                        ": kernels.txt is another library's. Run: ckpm cpp index " +
                         folder_);
         kernels_ = std::move(in_order);
     }
@@ -325,7 +325,7 @@ public:
             if(const Kernel* kernel = library.find(pattern))
                 return {&library, kernel};
         throw Error("no kernel fits '" + pattern +
-                    "'. Compile one: python -m attention jit --declared FILE");
+                    "'. Compile one: ckpm jit --declared FILE");
     }
 
     /* Error unless each pattern of a declared set has a kernel. */

@@ -1,4 +1,4 @@
-"""``python -m attention jit NAME...``: compile kernels by name, load each, and say where the time lies."""
+"""``ckpm jit NAME...``: compile kernels by name, load each, and say where the time lies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="*", metavar="NAME", help="kernels, as `python -m matrix list` names them")
+    parser.add_argument("name", nargs="*", metavar="NAME", help="kernels, as `ckpm list` names them")
     parser.add_argument("--declared", type=Path, default=None, metavar="FILE", help="those that a C++ file declares")
     parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     parser.add_argument("--upstream", default=DEFAULT_UPSTREAM, help="(default: %(default)s)")
@@ -32,6 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--headers", type=Path, default=None, metavar="DIR", help="instead of our own headers (ckpm)")
     parser.add_argument("--jobs", "-j", type=int, default=None, help="compilers at once; default: processors, memory")
     parser.add_argument("--device", default="auto", choices=devices.CHOICES, help="what loads them (default: auto)")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,88 +1,25 @@
 """A built library from Python, through ctypes: opened by the C ABI that its struct of one launch belongs to.
 
-harness.py (ckpm.h), fwd_harness.py (ckpm_fwd.h) and appendkv_harness.py (ckpm_appendkv.h) have the structs. A library
-leaves its HIP symbols open: load a ``libamdhip64.so`` (a GPU's or an emulator's) with ``ctypes.RTLD_GLOBAL`` first.
+The structs are in kernels/abi.py. A library leaves its HIP symbols open: load a ``libamdhip64.so`` (a GPU's or an
+emulator's) with ``ctypes.RTLD_GLOBAL`` first.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from ckpm.base.errors import LibraryError
 from ckpm.base.trust import demand_trusted_library
+from ckpm.kernels.abi import CheckedArguments, Status
 
-Fields = tuple[tuple[str, Any], ...]
 Signature = tuple[Any, list[Any]]  # the result's type, the arguments' types
 
-_UNSIGNED = (ctypes.c_uint32, ctypes.c_uint64)
 _MESSAGE_BYTES = 1024
-
-
-class Status(IntEnum):
-    """How a launch ended: enum ckpm_status."""
-
-    OK = 0
-    UNSUPPORTED = 1
-    BAD_PROBLEM = 2
-    NO_KERNEL = 3
-    HIP_ERROR = 4
-    EXCEPTION = 5
-
-
-def fields(groups: Sequence[tuple[Any, str]]) -> Fields:
-    """A struct's fields from (C type, names separated by spaces), in the header's order."""
-    return tuple((name, kind) for kind, names in groups for name in names.split())
-
-
-class CheckedArguments(ctypes.Structure):
-    """A header's struct of one launch. ``START`` is what its functions begin with, ``VERSION`` its ABI's.
-
-    ``STAGES`` are how many kernels a launch may be, each with a name of its own. ``FAMILY`` is the family of all
-    libraries with this C ABI, '' if a function of theirs says it. ``BY_NAME``: a launch may name its kernel.
-
-    Pointers are device addresses, strides count elements. Fields not given are 0 or null.
-
-    Raises:
-        TypeError: a field that doesn't exist.
-        OverflowError: an integer, or the data type's name, that doesn't fit its field (ctypes would cut it silently).
-    """
-
-    __slots__ = ()
-    START: ClassVar[str]
-    VERSION: ClassVar[int]
-    FAMILY: ClassVar[str] = ""
-    STAGES: ClassVar[int] = 1
-    BY_NAME: ClassVar[bool] = False
-
-    def __init__(self, **values: Any) -> None:
-        super().__init__()
-        kinds = {field[0]: field[1] for field in self._fields_}
-        known = {"struct_bytes": ctypes.sizeof(type(self)), "abi_version": self.VERSION, **values}
-        for name, value in known.items():
-            if name not in kinds:
-                raise TypeError(f"{self.START}_problem has no field '{name}'")
-            ctypes.Structure.__setattr__(self, name, _fitting(name, value, kinds[name]))
-
-
-def _fitting(name: str, value: Any, kind: Any) -> Any:
-    """The value as its field takes it. Raises OverflowError."""
-    if name == "data_type":
-        encoded = value.encode()
-        if len(encoded) > 15:
-            raise OverflowError(f"data_type '{value}' is longer than 15 bytes")
-        return encoded
-    if kind is ctypes.c_int32 or kind in _UNSIGNED:
-        bits = 8 * ctypes.sizeof(kind)
-        low, high = (-(1 << (bits - 1)), 1 << (bits - 1)) if kind is ctypes.c_int32 else (0, 1 << bits)
-        if not low <= value < high:
-            raise OverflowError(f"{name} = {value} does not fit {kind.__name__.removeprefix('c_')}")
-    return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What the emulator counted of each problem, as plain data: written by ``python -m kernels measure``, read by gates."""
+"""What the emulator counted of each problem, as plain data: written by ``ckpm measure``, read by gates."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Measurements:
     @classmethod
     def read(cls, file: Path) -> Measurements:
         """Raises RecordError: the file can't be read or is no file of measurements; the message names the field."""
-        document = of_library(file, "measurements", _FORMAT, "Measure again: python -m kernels measure --help.")
+        document = of_library(file, "measurements", _FORMAT, "Measure again: ckpm measure --help.")
         problems = document.get("problems")
         rows = tuple(map(_measured, problems.items()))
         if not rows:

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.attention.launch import gpu_context, gpu_smi
-from ckpm.attention.launch.c_abi import CheckedArguments, Library, load
-from ckpm.attention.launch.harness import LaunchArguments
+from ckpm.attention.launch.c_abi import Library, load
 from ckpm.attention.launch.hip_api import HipApi
 from ckpm.base import rocm_places
 from ckpm.base.display import show
 from ckpm.base.errors import DeviceError, HipError, LibraryError, UntrustedFileError, UsageError
 from ckpm.base.jobs import processors
 from ckpm.base.trust import demand_trusted_library
+from ckpm.kernels.abi import CheckedArguments, LaunchArguments
 from ckpm_emulator import device as emulated
 from ckpm_emulator.errors import EmulatorError, LibraryLoadError
 from ckpm_emulator.errors import UntrustedFileError as UntrustedCoreError
@@ -152,7 +152,7 @@ class EmulatedDevice(Device):
     @contextlib.contextmanager
     def placed(self, placement: str, at: int = 0) -> Iterator[None]:
         try:
-            with self._device.placed(placement, at):
+            with self._device.place_allocations(placement, at):
                 yield
         except emulated.DeviceFaultError:
             raise
@@ -192,7 +192,7 @@ class EmulatedDevice(Device):
 
     def recording(self) -> Mapping[str, Any] | None:
         """The workgroup that the emulator's option ``record`` asked for; None if none was."""
-        return self._device.recording()
+        return self._device.recorded_workgroup()
 
     def forget_recording(self) -> None:
         self._device.forget_recording()

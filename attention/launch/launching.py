@@ -17,13 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.launch.buffers import POISON, Prepared
-from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import decode
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.attention.launch.kv_pool import Buffer, Write
 from ckpm.attention.launch.plan import Plan
 from ckpm.base.errors import HipError, ProblemError
+from ckpm.kernels.abi import Status
 
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]

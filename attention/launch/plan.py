@@ -18,10 +18,11 @@ import numpy as np
 
 from ckpm.attention.errors import LaunchError, NullPointerError, OtherKernelError
 from ckpm.attention.launch import arguments
-from ckpm.attention.launch.c_abi import CheckedArguments, Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.base.errors import HipError
+from ckpm.kernels.abi import CheckedArguments, Status
 from ckpm.matrix.problems.problem import Problem
 
 

@@ -14,7 +14,7 @@ _SAME = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_
 
 
 def broken_rules(problem: Problem) -> list[str]:
-    """What `python -m matrix validate` says against the problem, a line each.
+    """What `ckpm validate` says against the problem, a line each.
 
     Rules that ask for a kernel's algorithm are left out, and so are those that kernels of CK itself contradict: whether
     such a kernel is there is the registry's affair.

@@ -27,7 +27,7 @@ def validated(problem: Problem) -> Problem:
     Raises:
         DimensionError: a size is negative, zero, or over what 32 bits hold.
         OverlapError: two elements of a tensor have one place.
-        InvalidProblemError: it breaks rules of `python -m matrix validate`, or contradicts itself.
+        InvalidProblemError: it breaks rules of `ckpm validate`, or contradicts itself.
     """
     _check_sizes(problem)
     if complaints := list(_unknown_words(problem)) or [*_contradictions(problem), *broken_rules(problem)]:

@@ -1,4 +1,4 @@
-"""``python -m attention benchmark CONFIG``: compile a configuration's kernels, run each on each shape that it serves.
+"""``ckpm sweep run CONFIG``: compile a configuration's kernels, run each on each shape that it serves.
 
 Also ``best FILE...``, over results of all shards of a run.
 """

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from ckpm.attention.errors import DimensionError, InvalidProblemError, LaunchError, NoKernelError, OtherKernelError
-from ckpm.attention.launch.c_abi import Status
 from ckpm.attention.launch.device import Device
 from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.sweeps.asked import Asked, request
@@ -25,6 +24,7 @@ from ckpm.attention.sweeps.tensors import not_laid_out
 from ckpm.attention.timing.machine import Number, numbers
 from ckpm.base.console import PlainConsole, say
 from ckpm.base.errors import HipError, MeasureError
+from ckpm.kernels.abi import Status
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.command import run as build
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library

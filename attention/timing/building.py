@@ -1,4 +1,4 @@
-"""Libraries that the timing model's own tables need, built by `python -m kernels build` in a process of its own."""
+"""Libraries that the timing model's own tables need, built by `ckpm build` in a process of its own."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ def built(selection: tuple[str, ...], folder: str, toolchain: str, work: Path) -
     Raises:
         MeasureError: the build failed; the message ends with its words.
     """
-    command = [
-        *(sys.executable, "-m", "ckpm.kernels", "build", "--arch", "gfx950", "--toolchain", toolchain),
-        *selection,
-    ]
+    command = [*(sys.executable, "-m", "ckpm", "build", "--arch", "gfx950", "--toolchain", toolchain), *selection]
     command += ["--work", str(work.absolute())]
     show(f"building {folder} below {work}")
     process = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)

@@ -11,7 +11,7 @@ from typing import Any
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.timing.machine import Number, values
 from ckpm.attention.timing.record import SIMDS, Check
-from ckpm.attention.timing.streams import KERNEL, READ, Stream, assembled, dot, gemm, large, small
+from ckpm.attention.timing.streams import KERNEL, READ, Stream, assemble, dot, gemm, large, small
 from ckpm.base.tablefile import Field, load
 
 ARCH = "gfx950"  # whose figures they are
@@ -22,7 +22,7 @@ _FLOPS = 2 * 32 * 32 * 16  # of an MFMA, 32x32x16 and twice 16x16x32
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a check asks: replays of a stream."""
+    """Replays of streams on one machine's numbers."""
 
     device: EmulatedDevice
     numbers: Mapping[str, int]
@@ -30,46 +30,46 @@ class Model:
     def replay(self, stream: Stream) -> Mapping[str, Any]:
         self.device.configure(record={"workgroup": 0})
         self.device.forget_recording()
-        self.device.run_code(assembled(stream, ARCH), KERNEL, 64 * stream.waves)
+        self.device.run_code(assemble(stream, ARCH), KERNEL, 64 * stream.waves)
         return self.device.replay({**self.numbers, **_ONCE})
 
     def more(self, short: Stream, long: Stream) -> int:
-        """Cycles that the longer of two streams takes longer."""
+        """Cycles of the long stream less cycles of the short stream."""
         return int(self.replay(long)["cycles"]) - int(self.replay(short)["cycles"])
 
     def share(self, stream: Stream) -> float:
-        """Percent of the hot loop's time in which the matrix unit of a SIMD with one wave is at work."""
+        """Percent of the hot loop's time in which the matrix unit of a SIMD with one wave works."""
         loops = [wave["loop"] for wave in self.replay(stream)["waves"]]
         return float(100 * sum(one["matrix"] for one in loops) / sum(one["end"] - one["begin"] for one in loops))
 
 
 def checks(device: EmulatedDevice, known: Mapping[str, Number]) -> tuple[Check, ...]:
-    """Every published figure with the model's.
+    """Model every published figure.
 
     Raises:
-        TableError: the table names a check that there is no stream for.
-        ToolchainMissingError: the embedded toolchain, which assembles the streams, is not there.
+        TableError: the table names a check without a stream.
+        ToolchainMissingError: the embedded toolchain, which assembles the streams, is missing.
         MeasureError, DeviceError: a stream can't be assembled, run or replayed.
     """
     model, made = Model(device, values(known)), []
-    for name, field in published("checks").items():
+    for name, field in read_published("checks").items():
         if name not in _STREAMS:
             raise field.fail(f"no stream for '{name}'; there are {', '.join(_STREAMS)}")
         made.append(check(name, field, _STREAMS[name](model)))
     return tuple(made)
 
 
-def published(section: str) -> Mapping[str, Field]:
+def read_published(section: str) -> Mapping[str, Field]:
     """The rows of a section of the table. Raises TableError."""
     return load(TABLE).get(section).mapping()
 
 
 def check(name: str, field: Field, modelled: float) -> Check:
-    """A row of the table with the model's figure. Raises TableError."""
+    """A row of the table with the modelled figure. Raises TableError."""
     field.allow(("about", "unit", "published", "measured", "independent", "source"))
     value = field.get("published").value
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
-        raise field.get("published").fail("must be a number above 0, or null: nobody has published one")
+        raise field.get("published").fail("must be a number above 0, or null if no figure is published")
     return Check(
         name=name,
         about=field.get("about").text(),
@@ -96,13 +96,13 @@ def _between(text: str, model: Model) -> float:
     return model.more(Stream(text * 64), Stream(text * 96)) / 32
 
 
-def _moved(shift: str, text: str, model: Model) -> float:
-    """As :func:`_between`, with the lanes' addresses further apart or nearer than 16 bytes."""
+def _cycles_between_lanes(shift: str, text: str, model: Model) -> float:
+    """Cycles as :func:`_between`, with ``shift`` as the distance of the lanes' addresses instead of 16 bytes."""
     return model.more(Stream(f"{shift}\n{text * 64}"), Stream(f"{shift}\n{text * 96}")) / 32
 
 
 def _ninth(model: Model) -> float:
-    """How much later the ninth read issues than it might: s_endpgm's time tells."""
+    """Cycles by which the ninth read issues late, seen at s_endpgm."""
     eight, nine = (int(model.replay(Stream(READ * count, waves=1))["cycles"]) for count in (8, 9))
     return nine - eight - model.numbers["issue_cycles"]
 
@@ -118,8 +118,8 @@ _STREAMS: Mapping[str, Callable[[Model], float]] = {
     "first-dot": functools.partial(_dot, 96 + 4, 0, 16),
     "second-dot": functools.partial(_dot, 54, 33, 0),
     "lds-b128": functools.partial(_between, READ),
-    "lds-b64": functools.partial(_moved, "v_lshrrev_b32 v1, 1, v1", "ds_read_b64 v[24:25], v1\n"),
-    "lds-conflict": functools.partial(_moved, "v_lshlrev_b32 v1, 1, v1", READ),
+    "lds-b64": functools.partial(_cycles_between_lanes, "v_lshrrev_b32 v1, 1, v1", "ds_read_b64 v[24:25], v1\n"),
+    "lds-conflict": functools.partial(_cycles_between_lanes, "v_lshlrev_b32 v1, 1, v1", READ),
     "lds-ninth": _ninth,
     **{f"tile-{rows}x{columns}": functools.partial(_tile, rows, columns) for rows, columns in _TILES},
 }

@@ -1,4 +1,4 @@
-"""``python -m kernels timing``: model the longest workgroup, or a chosen one, of the gates' problems."""
+"""``ckpm timing model``: model the longest workgroup, or a chosen one, of the gates' problems."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import fnmatch
 from collections.abc import Sequence
 from pathlib import Path
 
+from ckpm.attention.timing.measure import EVERY, on_library, performance_problems
 from ckpm.attention.timing.record import Timed, Timings
 from ckpm.base.display import show
 from ckpm.base.errors import MeasureError
-from ckpm.bench.measure import EVERY, on_library, performance_problems
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
 from ckpm.matrix.problems.case import TIERS, SuiteCase
@@ -72,7 +72,8 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
 
     Raises:
         LibraryMismatchError: the library doesn't fit its manifest.
-        MeasureError: there is no library or manifest, none of the problems can be run, or one faults; no machine.
+        MeasureError: there is no library or manifest, none of the problems can be run, one faults, or the arch has no
+            machine.
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
     # only here: other commands do without NumPy and the emulator
@@ -80,7 +81,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
 
     if args.checks and arch != checks.ARCH:
         raise MeasureError(f"the published figures are of {checks.ARCH}, not of {arch}: leave --checks out.")
-    place = modelling.opened(library, arch, foreign=args.library is not None)
+    place = modelling.open_library(library, arch, foreign=args.library is not None)
     keys = [key for key in place.keys if fnmatch.fnmatchcase(key.name, args.kernel)]
     asked = modelling.Asked(
         workgroup=args.workgroup, resident=args.resident, full_gpu=args.full_gpu, sensitivity=args.sensitivity
@@ -89,7 +90,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
     for problem in performance_problems(args.tier):
         if not fnmatch.fnmatchcase(problem.name, args.problem):
             continue
-        one = missing(keys, problem) or place.timed(problem, _named(keys, problem, args.kernel), asked)
+        one = missing(keys, problem) or place.model(problem, _kernel_name(keys, problem, args.kernel), asked)
         if isinstance(one, str):
             left_out[problem.name] = one
         else:
@@ -102,7 +103,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
     )  # fmt: skip
 
 
-def _named(keys: Sequence[Key], problem: SuiteCase, kernel: str) -> str | None:
+def _kernel_name(keys: Sequence[Key], problem: SuiteCase, kernel: str) -> str | None:
     return measured(keys, problem) if kernel == EVERY else serving(keys, problem)[0].name
 
 

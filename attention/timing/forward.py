@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ckpm.attention.launch.c_abi import Status
 from ckpm.attention.launch.encodings import encode
 from ckpm.attention.launch.fwd_launching import run_attention
 from ckpm.attention.timing.building import built
-from ckpm.attention.timing.checks import check, published
-from ckpm.attention.timing.modelling import Asked, Modelled, opened
+from ckpm.attention.timing.checks import check, read_published
+from ckpm.attention.timing.modelling import Asked, Modelled, open_library
 from ckpm.attention.timing.record import Check, Timed
 from ckpm.base.errors import MeasureError
+from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 
 ARCH, UPSTREAM = "gfx950", "aiter"
@@ -49,10 +49,10 @@ def checks(toolchain: str, work: Path) -> tuple[Check, ...]:
     for family, where in WHERE.items():
         selection = ("--upstream", UPSTREAM, "--family", family, "--tier", "full", "--where", where)
         library = built(selection, f"{UPSTREAM}-{family}", toolchain, work)
-        places[family] = opened(library, ARCH, family=family)
+        places[family] = open_library(library, ARCH, family=family)
     made = []
-    for name, field in published(SECTION).items():
-        v3, v2 = (_timed(place, name) for place in places.values())
+    for name, field in read_published(SECTION).items():
+        v3, v2 = (_model(place, name) for place in places.values())
         made.append(check(name, field, _of_a_query(v2) / _of_a_query(v3)))
     return tuple(made)
 
@@ -61,7 +61,7 @@ def _of_a_query(one: Timed) -> float:
     return one.cycles / (one.resident * one.tile_rows)
 
 
-def _timed(place: Modelled, name: str) -> Timed:
+def _model(place: Modelled, name: str) -> Timed:
     """Raises MeasureError: the launch fails or is refused."""
     problem = SuiteCase(
         name=f"forward/{name}", suite=FAMILY_SUITE, tier="full", group=SECTION, mode="batch", dtype="bf16",
@@ -75,4 +75,4 @@ def _timed(place: Modelled, name: str) -> Timed:
     outcome = run_attention(place.device, place.library, problem, tensors)
     if outcome.launch.status != Status.OK or outcome.fault:
         raise MeasureError(f"{problem.name}: {outcome.fault.message if outcome.fault else outcome.launch.message}")
-    return place.replayed(problem, outcome.launch.kernel or "", Asked(full_gpu=True))
+    return place.replay(problem, outcome.launch.kernel or "", Asked(full_gpu=True))

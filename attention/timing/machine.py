@@ -1,4 +1,4 @@
-"""The figures of machine.yaml: what the timing model takes for a compute unit of an arch."""
+"""The numbers of machine.yaml: the timing model's compute unit of each arch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TABLE = Path(__file__).with_name("machine.yaml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number:
-    """A figure of one arch. ``doubtful``: no document says it, or one of another arch. ``switch``: 0 or 1."""
+    """A number of one arch. ``doubtful``: no document of this arch has it. ``switch``: it is 0 or 1."""
 
     name: str
     value: int
@@ -25,21 +25,21 @@ class Number:
 
 
 def numbers(arch: str, file: Path = TABLE) -> dict[str, Number]:
-    """An arch's figures by name. Raises MeasureError: the table has none of the arch; TableError."""
+    """An arch's numbers by name. Raises MeasureError: the table lacks the arch; TableError."""
     found = {name: _number(field, arch) for name, field in load(file).get("numbers").mapping().items()}
     known = {name: number for name, number in found.items() if number is not None}
     if len(known) != len(found):
-        raise MeasureError(f"the timing model knows nothing of {arch}: add it to {file.name}, with sources.")
+        raise MeasureError(f"the timing model has no numbers of {arch}: add them to {file.name}, with sources.")
     return known
 
 
 def cannot_see(file: Path = TABLE) -> tuple[str, ...]:
-    """What the model leaves out, in words. Raises TableError."""
+    """List what the model leaves out. Raises TableError."""
     return load(file).get("cannot_see").texts()
 
 
 def values(known: Mapping[str, Number]) -> dict[str, int]:
-    """What the device's replay is given."""
+    """Arguments of the device's replay."""
     return {name: number.value for name, number in known.items()}
 
 

@@ -1,6 +1,6 @@
-"""From a library to modelled workgroups: a problem is launched on the emulator, recorded, and replayed.
+"""Model workgroups of a library: launch a problem on the emulator, record the launch, and replay it.
 
-NumPy and the emulator are needed for it: other commands do without them and this module.
+This module imports NumPy and the emulator. Commands that need neither don't import it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.attention.launch.launching import Outcome, run_problem
 from ckpm.attention.timing.machine import Number, numbers
+from ckpm.attention.timing.measure import identity_facts, keys_of, manifest_of
 from ckpm.attention.timing.record import SIMDS, Timed, wave_of
 from ckpm.attention.timing.replaying import replay, sensitivity
 from ckpm.base.errors import CkPrefillError, MeasureError
-from ckpm.bench.measure import identity_facts, keys_of, manifest_of
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.keys import Key
@@ -30,7 +30,7 @@ _GPU_PAGE = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What of a launch is replayed: workgroup ``workgroup``, which alone is run, or the longest of all.
+    """The part of a launch to replay: workgroup ``workgroup``, which alone is run, or the longest of all.
 
     ``resident`` copies of it are on a compute unit: None is as many as occupancy and the grid allow, or, on a
     ``full_gpu``, as occupancy alone does. A recorded launch stands for one of ``heads`` times as many workgroups.
@@ -58,28 +58,26 @@ class Modelled:
         facts = {name: getattr(self.manifest, name) for name in LIBRARY_FACTS}
         return {"arch": self.device.arch, **facts, "tier": tier, **self.file_facts}
 
-    def timed(self, problem: SuiteCase, named: str | None, asked: Asked) -> Timed | str:
-        """A workgroup of the problem, on the kernel ``named`` or on dispatch's; or why it could not be launched.
+    def model(self, problem: SuiteCase, named: str | None, asked: Asked) -> Timed | str:
+        """Model a workgroup on the kernel ``named``, or on dispatch's. Return the reason if it can't be launched.
 
         Raises:
-            MeasureError: it faults, or runs a kernel that the manifest doesn't know; no such workgroup.
+            MeasureError: it faults, runs a kernel that the manifest lacks, or has no such workgroup.
         """
-        outcome = self._launched(problem, named, asked)
+        outcome = self._launch(problem, named, asked)
         if not outcome.ran:
             why = outcome.fault.message if outcome.fault else outcome.launch.message
             return f"the launch failed: {why.partition(chr(10))[0]}"
-        return self.replayed(problem, outcome.launch.kernel or "", asked)
+        return self.replay(problem, outcome.launch.kernel or "", asked)
 
-    def replayed(self, problem: SuiteCase, kernel: str, asked: Asked) -> Timed:
-        """What was recorded of a launch that ran ``kernel``. Raises MeasureError as :meth:`timed`."""
+    def replay(self, problem: SuiteCase, kernel: str, asked: Asked) -> Timed:
+        """Replay the recording of a launch that ran ``kernel``. Raises MeasureError as :meth:`model`."""
         device = self.device
         recording = device.recording()
         if recording is None:
             raise MeasureError(f"{problem.name}: the launch has no workgroup {asked.workgroup}. Choose a smaller one.")
         if kernel not in self.manifest.kernels:
-            raise MeasureError(
-                f"{problem.name}: ran on '{kernel}', of which the manifest knows nothing. Build it anew."
-            )
+            raise MeasureError(f"{problem.name}: ran on '{kernel}', which the manifest does not list. Build it again.")
         launched = recording["launched"] * asked.heads
         occupancy = self.manifest.kernels[kernel].archs[device.arch].occupancy_waves
         possible = max(occupancy * SIMDS // len(recording["instructions"]), 1)
@@ -101,7 +99,7 @@ class Modelled:
             sensitivity=sensitivity(device, self.known, resident) if asked.sensitivity else {},
         )
 
-    def _launched(self, problem: SuiteCase, named: str | None, asked: Asked) -> Outcome:
+    def _launch(self, problem: SuiteCase, named: str | None, asked: Asked) -> Outcome:
         """Raises MeasureError: the problem can't be laid out or launched."""
         device = self.device
         device.forget_recording()
@@ -113,12 +111,12 @@ class Modelled:
         return outcome
 
 
-def opened(library: Path, arch: str, *, foreign: bool = False, family: str = DEFAULT_FAMILY) -> Modelled:
-    """A built library on an emulated device of its own. The bytes of a ``foreign`` one needn't fit its manifest.
+def open_library(library: Path, arch: str, *, foreign: bool = False, family: str = DEFAULT_FAMILY) -> Modelled:
+    """Load a built library on an emulated device of its own. A ``foreign`` library needn't fit its manifest.
 
     Raises:
-        LibraryMismatchError: they don't fit and it isn't foreign.
-        MeasureError: there is no library or manifest, or the model knows nothing of the arch.
+        LibraryMismatchError: it doesn't fit, and it is not foreign.
+        MeasureError: library or manifest is missing, or the model has no numbers of the arch.
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
     known, manifest = numbers(arch), manifest_of(library, arch)

@@ -1,4 +1,4 @@
-"""Modelled times of workgroups as plain data: written by ``python -m kernels timing``, read by reports."""
+"""Modelled times of workgroups as plain data: written by ``ckpm timing model``, read by reports."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ PHASES: Mapping[str, str] = {
     "softmax": "transcendental instructions, no MFMA",
     "mixed": "both",
     "other": "neither",
-    "epilogue": "behind the last MFMA",
+    "epilogue": "after the last MFMA",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """Cycles of a wave from ``begin`` to ``end``. ``issued`` and the ``stalls``, by CAUSES, add up to all of them.
+    """Cycles of a wave from ``begin`` to ``end``: the sum of ``issued`` and of the ``stalls``, by CAUSES.
 
-    ``matrix`` are those that its MFMAs keep the SIMD's matrix unit, ``vector`` those that other vector instructions
-    keep the vector port: both go on beside what the wave does next.
+    ``matrix`` are the cycles in which its MFMAs keep the SIMD's matrix unit, ``vector`` the cycles in which other
+    vector instructions keep the vector port. Both go on beside the wave's next instructions.
     """
 
     begin: int
@@ -61,9 +61,9 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """All ``parts`` of a wave that are of one phase, with figures as those of a span. Phases add up to the wave.
+    """All ``parts`` of a wave that are of one phase, counted as in a span. Phases add up to the wave.
 
-    A wait at the s_barrier that ends a part is in it.
+    A part includes the wait at the s_barrier that ends it.
     """
 
     parts: int
@@ -99,8 +99,10 @@ class WaveTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseShare:
-    """A phase of all waves. ``cycles``: its share in those of the waves; the rest: shares in its own cycles, where
-    ``matrix`` is that of the matrix unit at work for these waves, which goes on beside what they do next.
+    """A phase of all waves. ``cycles`` is its share in the cycles of the waves.
+
+    The other shares are in the phase's own cycles. ``matrix`` is the share in which the matrix unit works for these
+    waves, which goes on beside their next instructions.
     """
 
     phase: str
@@ -133,19 +135,19 @@ class Timed:
 
     @property
     def matrix_share(self) -> float:
-        """Of the cycles, those in which the matrix units of the SIMDs that have waves are at work."""
+        """Share of the cycles in which the matrix units of the SIMDs with waves work."""
         simds = len({wave.simd for wave in self.waves})
         return sum(wave.whole.matrix for wave in self.waves) / (self.cycles * simds)
 
     @property
     def loop_share(self) -> float:
-        """The same in the hot loop: what each wave's MFMAs take of its passes, summed over the waves of a SIMD."""
+        """The same share in the hot loop: the MFMAs' part of each wave's passes, summed over the waves of a SIMD."""
         simds = len({wave.simd for wave in self.waves})
         return sum(wave.loop.matrix / wave.loop.cycles for wave in self.waves if wave.loop.cycles) / simds
 
     @property
     def pass_cycles(self) -> float:
-        """Of one pass through the hot loop, on average over the waves; 0 if there is no loop."""
+        """Cycles of one pass through the hot loop, on average over the waves; 0 without a loop."""
         passes = sum(wave.passes - 1 for wave in self.waves if wave.passes > 1)
         return sum(wave.loop.cycles for wave in self.waves) / passes if passes else 0.0
 
@@ -156,7 +158,7 @@ class Timed:
         return {cause: sum(span.stalls[cause] for span in spans) / total for cause in CAUSES}
 
     def phases(self) -> list[PhaseShare]:
-        """Of all waves, in the order of PHASES; those that take no cycle are left out."""
+        """Shares of all waves, in the order of PHASES; phases without a cycle are left out."""
         total = sum(wave.whole.cycles for wave in self.waves)
         shares = []
         for name in PHASES:
@@ -178,7 +180,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A published figure beside the model's: fields as in published.yaml. None: nobody has published one."""
+    """A published figure beside the modelled one: fields as in published.yaml. None: no figure is published."""
 
     name: str
     about: str
@@ -191,15 +193,15 @@ class Check:
 
     @property
     def error(self) -> float | None:
-        """Relative."""
+        """Relative difference."""
         return None if self.published is None else self.modelled / self.published - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """``provenance``: as that of measurements. ``left_out``: problem -> why the library could not run it.
+    """``provenance``: as in measurements. ``left_out``: problem -> why the library could not run it.
 
-    ``checks``: published figures beside the model's; none unless they were asked for.
+    ``checks``: published figures beside modelled ones; empty without --checks.
     """
 
     provenance: Mapping[str, str]
@@ -213,9 +215,9 @@ class Timings:
 
     @classmethod
     def read(cls, file: Path) -> Timings:
-        """Raises RecordError: the file can't be read or is no file of timings; the message names the field."""
-        document = of_library(file, "timings", _FORMAT, "Model them again: python -m kernels timing --help.")
-        rows = tuple(map(_timed, document.get("problems").items()))
+        """Read a file of timings. Raises RecordError: it can't be read; the message names the field."""
+        document = of_library(file, "timings", _FORMAT, "Model them again: ckpm timing model --help.")
+        rows = tuple(map(_read_timed, document.get("problems").items()))
         if not rows:
             raise document.get("problems").fail("expected a list of at least one")
         return cls(
@@ -227,7 +229,7 @@ class Timings:
 
 
 def wave_of(replayed: Mapping[str, Any]) -> WaveTime:
-    """One of the ``waves`` that a device's replay answers with."""
+    """A wave of the ``waves`` in a device's replay."""
     loop = replayed["loop"]
     return WaveTime(
         simd=replayed["simd"],
@@ -245,7 +247,7 @@ def _span_of(figures: Mapping[str, Any], begin: int, end: int) -> Span:
     return Span(begin=begin, end=end, **counted, stalls=dict(figures["stalls"]))
 
 
-def _timed(row: Value) -> Timed:
+def _read_timed(row: Value) -> Timed:
     row.allow([field.name for field in dataclasses.fields(Timed)])
     waves = tuple(map(_wave, row.get("waves").items()))
     if not waves:
@@ -297,7 +299,7 @@ def _wave(row: Value) -> WaveTime:
 
 
 def _span(row: Value) -> Span:
-    span = Span(**_counted(row, Span))
+    span = Span(**_read_counts(row, Span))
     if span.end < span.begin:
         raise row.get("end").fail("is before the begin")
     return span
@@ -305,11 +307,11 @@ def _span(row: Value) -> Span:
 
 def _phases(row: Value) -> dict[str, Phase]:
     row.allow(tuple(PHASES))
-    return row.map(lambda phase: Phase(**_counted(phase, Phase)))
+    return row.map(lambda phase: Phase(**_read_counts(phase, Phase)))
 
 
-def _counted(row: Value, kind: type[Span] | type[Phase]) -> dict[str, Any]:
-    """Counts and stalls, by the fields of ``kind``."""
+def _read_counts(row: Value, kind: type[Span] | type[Phase]) -> dict[str, Any]:
+    """Read counts and stalls, by the fields of ``kind``."""
     names = [field.name for field in dataclasses.fields(kind)]
     row.allow(names)
     stalls = row.get("stalls")

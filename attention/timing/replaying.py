@@ -13,10 +13,10 @@ _NO_TIMELINE = {"timeline_from": 0, "timeline_bin": 1, "timeline_bins": 0}
 
 
 def replay(device: EmulatedDevice, known: Mapping[str, Number], resident: int) -> tuple[Mapping[str, Any], int, int]:
-    """What the device answers, with the cycle at which its timelines begin and the cycles of a letter.
+    """Replay on the device. Return its answer, the cycle at which the timelines begin, and the cycles of a letter.
 
     Raises:
-        DeviceError: nothing was recorded, or the figures are of no use.
+        DeviceError: nothing was recorded, or a number is refused.
     """
     given = {**values(known), "workgroups": resident}
     first = device.replay({**given, **_NO_TIMELINE})

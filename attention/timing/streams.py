@@ -1,4 +1,4 @@
-"""Streams of instructions whose rate others have published: assembly of one workgroup, to check the timing model."""
+"""Streams of instructions with a published rate, to check the timing model: assembly of one workgroup."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _WAVES = 4  # of a GEMM's workgroup, two by two
 _LDS = 160 << 10  # bytes of a compute unit of gfx950
 _DEEP = 64  # elements of K a pass
 _SLICES = 4  # of a pass
-_MOST_FLYING = 62  # that s_waitcnt vmcnt can ask for, and still wait
+_MOST_FLYING = 62  # loads that s_waitcnt vmcnt can name, and still wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,8 @@ class Stream:
     waves: int = 4
 
 
-def assembled(stream: Stream, arch: str) -> bytes:
-    """The code object. Raises ToolchainMissingError; MeasureError: the toolchain refuses the text."""
+def assemble(stream: Stream, arch: str) -> bytes:
+    """The code object of a stream. Raises ToolchainMissingError; MeasureError: the toolchain refuses the text."""
     tc = toolchains.detect("embedded", cache=cache_folder())
     environment = {**os.environ, **tc.environment}
     with tempfile.TemporaryDirectory() as folder:
@@ -90,8 +90,8 @@ def assembled(stream: Stream, arch: str) -> bytes:
         return linked.read_bytes()
 
 
-def looped(passes: int, body: str) -> str:
-    """``body`` so many times."""
+def repeat(passes: int, body: str) -> str:
+    """A loop that runs ``body`` ``passes`` times."""
     return f"s_mov_b32 s8, {passes}\nloop:\n{body}s_sub_u32 s8, s8, 1\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 loop\n"
 
 
@@ -115,7 +115,7 @@ LOAD = "global_load_lds_dwordx4 v1, s[4:5]\n"
 
 
 def dot(matrices: int, vector: int, exponentials: int, packed: int) -> str:
-    """MFMAs with as much vector work beside each as fits into 24 cycles, exponentials last; the rest behind them."""
+    """MFMAs with as much vector work beside each as fits into 24 cycles: exponentials last, and the rest after them."""
     work = [(4, ADD)] * vector + [(8, EXPONENTIAL)] * exponentials
     body = ""
     for _ in range(matrices):
@@ -146,4 +146,4 @@ def gemm(rows: int, columns: int, passes: int) -> Stream:
         body += small(4 * (at % 16))
         body += LOAD * ((at + 1) * loads // mfmas - at * loads // mfmas)
         body += READ * ((at + 1) * reads // mfmas - at * reads // mfmas)
-    return Stream(looped(passes, body + "s_waitcnt lgkmcnt(0)\n"))
+    return Stream(repeat(passes, body + "s_waitcnt lgkmcnt(0)\n"))

@@ -1,9 +1,8 @@
-"""``python -m kernels timing-tables``: V2 and V3 of our batch prefill on the problems of published tables, in one run;
-and the model's check of CK's own two on bf16 (forward.py).
+"""``ckpm timing tables``: model V2 and V3 of our batch prefill on the problems of published tables.
 
-Both are built into one library. Of each problem the workgroup of the last queries is run and replayed, which sees most
-keys under a causal mask, in a launch of one KV head and its query heads: KV heads differ in nothing but their numbers,
-and 40 of them would be gigabytes that are laid out for one workgroup.
+Both are built into one library. The run includes the check of CK's own V2 and V3 on bf16 (forward.py). Of each problem,
+the workgroup of the last queries is run and replayed, because it sees most keys under a causal mask. The launch has one
+KV head and its query heads: KV heads differ in their numbers alone, and 40 of them would need gigabytes.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from ckpm.attention.timing.building import built
 from ckpm.attention.timing.command import summary
+from ckpm.attention.timing.measure import performance_problems
 from ckpm.attention.timing.record import Timed, Timings
 from ckpm.base.display import show
 from ckpm.base.errors import MeasureError
 from ckpm.base.outputs import demand_place
-from ckpm.bench.measure import performance_problems
 from ckpm.kernels.code.toolchains import CHOICES
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.problem import missing, serving
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 ARCH, UPSTREAM, TIER = "gfx950", "ckpm-v3", TIERS[-1]
 PUBLISHED = "performance/published_fp8.*"  # pull request 6054: its two tables
 WORK = Path("build/tables")
-VERSIONS = ("on", "off")  # a problem's field v3: V3, and V2 behind it
+VERSIONS = ("on", "off")  # a problem's field v3: V3, then V2
 # the kernels that serve them
 WHERE = (
     "key.dtype == 'fp8bf16' and key.hdim_q == 128 and key.kv_layout == 'linear' and key.kv_table == 'sglang' "
@@ -72,22 +71,25 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
     # only here: other commands do without NumPy and the emulator
-    from ckpm.attention.timing.modelling import opened
+    from ckpm.attention.timing.modelling import open_library
 
     chosen = [one for one in performance_problems(TIER) if fnmatch.fnmatchcase(one.name, problems)]
     if not chosen:
         raise MeasureError(f"no problem fits '{problems}'. See matrix/tables/performance.yaml.")
-    place = opened(library(toolchain, work), ARCH)
-    rows = tuple(_timed(place, problem, version) for problem in chosen for version in VERSIONS)
+    place = open_library(library(toolchain, work), ARCH)
+    rows = tuple(_model_row(place, problem, version) for problem in chosen for version in VERSIONS)
     return Timings(provenance=place.provenance(TIER), problems=rows)
 
 
 def library(toolchain: str, work: Path) -> Path:
-    """The kernels of both versions that serve the tables, built below ``work``. Raises MeasureError: that failed."""
+    """Build the kernels of both versions that serve the tables below ``work``.
+
+    Raises MeasureError: the build failed.
+    """
     return built(("--upstream", UPSTREAM, "--tier", "full", "--where", WHERE), UPSTREAM, toolchain, work)
 
 
-def _timed(place: Modelled, problem: SuiteCase, version: str) -> Timed:
+def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
     """Raises MeasureError: the library has no such kernel, or the launch fails."""
     from ckpm.attention.timing.modelling import Asked
 
@@ -96,7 +98,7 @@ def _timed(place: Modelled, problem: SuiteCase, version: str) -> Timed:
         raise MeasureError(f"{problem.name}: {why}")
     key = serving(place.keys, head)[0]
     tiles = -(-problem.seqlens_q[0] // key.tile.bm0)
-    timed = place.timed(head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_k))
+    timed = place.model(head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_k))
     if isinstance(timed, str):
         raise MeasureError(f"{problem.name}: {timed}")
     if timed.launched != tiles * problem.nhead_q:

@@ -1,7 +1,7 @@
-"""A Python file with Triton kernels as a table of the guard, without a table being written.
+"""Make a table of the guard from a Python file with Triton kernels.
 
-Kernels are what ``@triton.jit`` stands above and no other kernel of the file calls. What a launch would say about the
-arguments stands in a comment above the kernel, or in ``--signature``, which goes before it:
+Kernels are the functions with ``@triton.jit`` that no other kernel of the file calls. Types and constants of the
+arguments are in a comment above the kernel, or in ``--signature``, which takes precedence:
 
     # guard: x=*bf16:16, out=*bf16:16, columns=i32, BLOCK=1024
     @triton.jit
@@ -22,7 +22,7 @@ from typing import Any
 
 from ckpm.base.errors import UsageError
 from ckpm.decode.guard.candidates import Constant
-from ckpm.decode.guard.compiling import configurations, is_kernel, jitted, module_of
+from ckpm.decode.guard.compiling import configurations, is_kernel, jit_function, module_of
 from ckpm.decode.guard.errors import KernelFileError, SignatureError
 from ckpm.decode.guard.figures import Budget
 from ckpm.decode.guard.table import Case, Guarded, Table
@@ -43,14 +43,14 @@ class _Found:
 
 
 def table_of(file: Path, archs: Sequence[str], signatures: Sequence[str], budget: Budget) -> Table:
-    """Every kernel of the file, held against one budget.
+    """Every kernel of the file with one budget.
 
     ``signatures``: ``KERNEL: x=*bf16:16, n=i32, BLOCK=64``, each instead of the comment above that kernel.
 
     Raises:
         TritonMissingError: Triton is not installed.
         KernelFileError: the file can't be run, or has no kernel.
-        SignatureError: types or constants are missing, or said of what is no argument; the message has all of them.
+        SignatureError: types or constants are missing, or name no argument; the message has all of them.
         UsageError: a signature that can't be read, or of no kernel.
     """
     options = dict(_option(one) for one in signatures)
@@ -60,7 +60,7 @@ def table_of(file: Path, archs: Sequence[str], signatures: Sequence[str], budget
         raise UsageError(f"--signature {unknown[0]}: no kernel of {file.name}, which has {known}.")
     if wrong := [line for one in found for line in _complaints(one)]:
         raise SignatureError(f"{file}: " + "; ".join(wrong))
-    guarded = tuple(_guarded(file, one, tuple(archs), budget) for one in found)
+    guarded = tuple(_guard(file, one, tuple(archs), budget) for one in found)
     return Table(file=file, accepted=file.with_name(file.stem + ACCEPTED_SUFFIX), kernels=guarded)
 
 
@@ -79,7 +79,7 @@ def _kernels(file: Path, options: Mapping[str, Said]) -> Iterator[_Found]:
     module = module_of(file)
     text = file.read_text()
     here = {name: value for name, value in vars(module).items() if is_kernel(value) and _is_of(value, file)}
-    called = _called(text, here)
+    called = _callees(text, here)
     comments = _comments(text)
     names = [name for name in here if name in options or name in comments or name not in called]
     if not names:
@@ -90,12 +90,12 @@ def _kernels(file: Path, options: Mapping[str, Said]) -> Iterator[_Found]:
 
 
 def _is_of(function: Any, file: Path) -> bool:
-    """Whether it is defined there, and not imported."""
-    return Path(jitted(function).fn.__code__.co_filename).resolve() == file.resolve()
+    """True if the function is defined in the file, and not imported."""
+    return Path(jit_function(function).fn.__code__.co_filename).resolve() == file.resolve()
 
 
-def _called(text: str, kernels: Mapping[str, Any]) -> set[str]:
-    """Kernels that a kernel calls: parts of that one, which nobody launches."""
+def _callees(text: str, kernels: Mapping[str, Any]) -> set[str]:
+    """Kernels that another kernel calls: its parts, which are not launched."""
     called = set()
     for function in ast.walk(ast.parse(text)):
         if isinstance(function, ast.FunctionDef) and function.name in kernels:
@@ -105,7 +105,7 @@ def _called(text: str, kernels: Mapping[str, Any]) -> set[str]:
 
 
 def _comments(text: str) -> dict[str, Said]:
-    """What comments directly above a kernel and its decorators say. Raises UsageError."""
+    """Read the comments directly above a kernel and its decorators. Raises UsageError."""
     lines = text.splitlines()
     said: dict[str, Said] = {}
     for function in ast.parse(text).body:
@@ -143,12 +143,14 @@ def _constant(value: str, word: str, kernel: str) -> Constant:
         constant = ...
     if constant is None or isinstance(constant, int | float | str | bool):
         return constant
-    raise UsageError(f"{kernel}: '{word}' in its signature: {value} is no type, as *bf16:16 or i32, and no constant.")
+    raise UsageError(
+        f"{kernel}: '{word}' in its signature: {value} is neither a type, as *bf16:16 or i32, nor a constant."
+    )
 
 
 def _complaints(found: _Found) -> list[str]:
-    """What a launch would have to say and nobody does, and what is said of no argument."""
-    function = jitted(found.function)
+    """List arguments without type or constant, and types or constants without argument."""
+    function = jit_function(found.function)
     chosen = {name for one in configurations(found.function) for name in one}
     missing = [
         f"{one.name}={'CONSTANT' if one.is_constexpr else 'TYPE'}"
@@ -158,7 +160,7 @@ def _complaints(found: _Found) -> list[str]:
     lines = []
     if missing:
         lines.append(
-            f"{found.name}: nothing says what its arguments are. Write above it '# guard: {', '.join(missing)}' "
+            f"{found.name}: its arguments have no types. Write above it '# guard: {', '.join(missing)}' "
             f"with types as *bf16:16 or i32, or give --signature '{found.name}: ...'"
         )
     if unknown := [name for name in found.said if name not in function.arg_names]:
@@ -168,12 +170,12 @@ def _complaints(found: _Found) -> list[str]:
     return lines
 
 
-def _guarded(file: Path, found: _Found, archs: tuple[str, ...], budget: Budget) -> Guarded:
+def _guard(file: Path, found: _Found, archs: tuple[str, ...], budget: Budget) -> Guarded:
     own = configurations(found.function)
     chosen = {name for one in own for name in one}
     defaults = {
         one.name: one.default
-        for one in jitted(found.function).params
+        for one in jit_function(found.function).params
         if one.is_constexpr and one.has_default and one.name not in chosen
     }
     constants = {name: value[0] for name, value in found.said.items() if isinstance(value, tuple)}

@@ -1,6 +1,6 @@
-"""Configurations of a Triton kernel, each known by what it is: function, arch, types, constants and launch options.
+"""Configurations of a Triton kernel, identified by function, arch, types, constants and launch options.
 
-The name that a compiler gives a kernel is no part of that: it changes with Triton's version.
+The name that a compiler gives a kernel does not count, because it changes with Triton's version.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ LAUNCH_OPTIONS: Mapping[str, Constant] = {"num_warps": 4, "num_stages": 2}
 class Candidate:
     """One configuration of ``kernel`` for one arch.
 
-    ``signature`` has each argument that is no constant, with its type as Triton writes it: ``*bf16``, ``i32``;
-    ``:16`` behind it says that address or value is a multiple of 16. ``options`` are num_warps, num_stages and such.
+    ``signature`` has the type of each argument that is not a constant, as Triton writes it: ``*bf16``, ``i32``. A type
+    that ends with ``:16`` is of an address or value that is a multiple of 16. ``options`` are num_warps and such.
     """
 
     kernel: str
@@ -32,13 +32,13 @@ class Candidate:
 
     @property
     def identity(self) -> str:
-        """What it is, as text: equal for equal candidates, whatever the order of their members."""
+        """The candidate as text, equal for equal candidates whatever the order of their members."""
         members = (self.kernel, self.arch, dict(self.signature), dict(self.constexprs), dict(self.options))
         return json.dumps(members, sort_keys=True)
 
     @property
     def words(self) -> str:
-        """For people: kernel, arch, constants and options."""
+        """Kernel, arch, constants and options, for people."""
         chosen = {**self.constexprs, **self.options}
         types = ",".join(dict.fromkeys(self.signature.values()))
         return f"{self.kernel} {self.arch} ({types}) " + " ".join(f"{name}={value}" for name, value in chosen.items())
@@ -46,7 +46,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A candidate with its figures, None if it doesn't compile, and the reasons to prune it, none if it fits."""
+    """A candidate with its figures (None if it doesn't compile) and the reasons to prune it (none if it fits)."""
 
     candidate: Candidate
     figures: Figures | None
@@ -65,7 +65,7 @@ def candidate(
     constexprs: Mapping[str, Constant],
     configuration: Mapping[str, Constant],
 ) -> Candidate:
-    """A kernel's candidate: members of the configuration that are ``arguments`` of it are constants, others options."""
+    """Make a kernel's candidate. Members of the configuration that are ``arguments`` are constants, others options."""
     inside = {name: value for name, value in configuration.items() if name in arguments}
     outside = {name: value for name, value in configuration.items() if name not in arguments}
     return Candidate(

@@ -1,4 +1,4 @@
-"""``python -m kernels guard FILE|KERNEL``: a kernel's configurations, held against budget and ratchet."""
+"""``ckpm guard FILE|KERNEL``: a kernel's configurations, held against budget and ratchet."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ckpm.base.display import show
 from ckpm.base.errors import UsageError
 from ckpm.decode.guard.bare import budget_of, table_of
 from ckpm.decode.guard.candidates import Judged, candidate
-from ckpm.decode.guard.compiling import configurations, function_of, jitted, judge
+from ckpm.decode.guard.compiling import configurations, function_of, jit_function, judge
 from ckpm.decode.guard.errors import KernelFileError, OverBudgetError, UnacceptedError
 from ckpm.decode.guard.figures import DIRECTIONS
 from ckpm.decode.guard.packages import demand_triton
 from ckpm.decode.guard.pruning import complaints
-from ckpm.decode.guard.ratchet import Accepted, changes, merged
+from ckpm.decode.guard.ratchet import Accepted, changes, merge
 from ckpm.decode.guard.table import Case, Guarded, Table, read_table
 from ckpm.matrix.dialects import check_built_arch
 
@@ -31,7 +31,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         metavar="FILE|KERNEL",
-        help="a Python file with Triton kernels, a table of them (.yaml; decode/guard/table.py says how it looks), "
+        help="a Python file with Triton kernels, a table of them (.yaml; its form is in decode/guard/table.py), "
         f"or a kernel of {OWN.parent.name}/{OWN.name}",
     )
     parser.add_argument("--arch", default=None, help=f"this one alone (default: the table's, or {', '.join(ARCHS)})")
@@ -50,12 +50,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises:
-    TritonMissingError: Triton is not installed.
-    TableError, KernelFileError, AcceptedFileError: a file that is not what it should be.
-    SignatureError: types of a Python file's kernels are missing.
-    OverBudgetError: nothing of a kernel fits its budget, or something of a bad example does.
-    UnacceptedError: figures differ from the accepted ones.
+    """Compile, print and judge every configuration.
+
+    Raises:
+        TritonMissingError: Triton is not installed.
+        TableError, KernelFileError, AcceptedFileError: a file that is not what it should be.
+        SignatureError: types of a Python file's kernels are missing.
+        OverBudgetError: no configuration of a kernel fits its budget, or one of a bad example fits.
+        UnacceptedError: figures differ from the accepted ones.
     """
     if args.accept is not None and (not args.accept.strip() or args.arch):
         raise UsageError("--accept: say why in a few words, and accept all archs at once, without --arch.")
@@ -90,18 +92,18 @@ def chosen(args: argparse.Namespace) -> Table:
     if not kernels:
         known = ", ".join(one.name for one in own.kernels)
         raise UsageError(
-            f"'{what}' is no Python file, no table (.yaml) and no kernel of {OWN.name}, which has {known}."
+            f"'{what}' is neither a Python file nor a table (.yaml) nor a kernel of {OWN.name}, which has {known}."
         )
     return Table(file=own.file, accepted=own.accepted, kernels=kernels)
 
 
 def judged_kernel(guarded: Guarded, arch: str | None) -> list[list[Judged]]:
-    """Each case's configurations on each arch, compiled. Raises KernelFileError."""
+    """Compile each case's configurations on each arch. Raises KernelFileError."""
     function = function_of(guarded.file, guarded.function)
     chosen = guarded.configurations or configurations(function)
     if not chosen:
         raise KernelFileError(f"{guarded.name}: no autotuner and no configurations: name at least one in the table.")
-    arguments = tuple(jitted(function).arg_names)
+    arguments = tuple(jit_function(function).arg_names)
 
     def judge_all(case: Case, arch: str) -> list[Judged]:
         each = [candidate(guarded.name, arch, arguments, case.signature, case.constexprs, one) for one in chosen]
@@ -111,10 +113,10 @@ def judged_kernel(guarded: Guarded, arch: str | None) -> list[list[Judged]]:
 
 
 def verdicts(guarded: Guarded, cases: Sequence[Sequence[Judged]]) -> list[str]:
-    """What is wrong with a kernel's outcome: a case without a configuration that fits, or a bad example that does."""
+    """List what is wrong with a kernel: a case without a configuration that fits, or a bad example that fits."""
     if guarded.breaks_budget:
         return [
-            f"{one.candidate.words} fits, and the table says that {guarded.name} breaks its budget: correct the table"
+            f"{one.candidate.words} fits, but the table marks {guarded.name} with breaks_budget: correct the table"
             for case in cases
             for one in case
             if one.fits
@@ -149,7 +151,7 @@ def _accept(table: Table, judged: Sequence[Judged], names: Sequence[str], reason
     import triton
 
     before = Accepted.read(table.accepted) if table.accepted.is_file() else None
-    accepted = merged(before, judged, names, compiler=f"triton {triton.__version__}", reason=reason)
+    accepted = merge(before, judged, names, compiler=f"triton {triton.__version__}", reason=reason)
     accepted.write(table.accepted)
     show(f"{number(len(judged), 'configuration')} accepted: {table.accepted.resolve()}")
     return 0

@@ -36,20 +36,20 @@ def function_of(file: Path, name: str) -> Any:
 
     Raises:
         TritonMissingError: Triton is not installed.
-        KernelFileError: the file can't be run, or the name is no Triton kernel of it.
+        KernelFileError: the file can't be run, or has no Triton kernel of the name.
     """
     function = getattr(module_of(file), name, None)
     if not is_kernel(function):
-        raise KernelFileError(f"{file}: '{name}' is no Triton kernel of this file: write @triton.jit above it.")
+        raise KernelFileError(f"{file}: '{name}' is not a Triton kernel of this file: write @triton.jit above it.")
     return function
 
 
 def module_of(file: Path) -> ModuleType:
-    """The file, run as an import of it would: once, as long as it stays the same.
+    """Run the file as an import would: once, as long as it stays the same.
 
     Raises:
         TritonMissingError: Triton is not installed.
-        KernelFileError: it is no Python file, imports what is not installed, raises, or ends the process.
+        KernelFileError: it is not a Python file, imports a missing package, raises, or ends the process.
     """
     demand_triton()
     if not file.is_file():
@@ -97,18 +97,18 @@ def is_kernel(value: Any) -> bool:
     """A JITFunction, or an autotuner or heuristics over one."""
     import triton
 
-    return isinstance(jitted(value), triton.JITFunction)
+    return isinstance(jit_function(value), triton.JITFunction)
 
 
-def jitted(function: Any) -> Any:
-    """The JITFunction below an autotuner's, and below heuristics."""
+def jit_function(function: Any) -> Any:
+    """The JITFunction below an autotuner and heuristics."""
     while hasattr(function, "fn") and hasattr(function.fn, "arg_names"):
         function = function.fn
     return function
 
 
 def configurations(function: Any) -> tuple[Mapping[str, Constant], ...]:
-    """What a kernel's autotuner chooses from; nothing if it has none."""
+    """The configurations of a kernel's autotuner; empty without one."""
     return tuple(configuration_of(one) for one in getattr(function, "configs", ()))
 
 
@@ -118,13 +118,16 @@ def configuration_of(config: Any) -> Mapping[str, Constant]:
     return {**config.kwargs, **{name: value for name, value in chosen.items() if value is not None}}
 
 
-def compiled(function: Any, candidate: Candidate) -> Code:
-    """Raises KernelFileError: Triton refuses it, or types and constants are not those of the kernel's arguments."""
+def compile_candidate(function: Any, candidate: Candidate) -> Code:
+    """Compile a candidate.
+
+    Raises KernelFileError: Triton refuses it, or types and constants don't fit the arguments.
+    """
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    kernel = jitted(function)
+    kernel = jit_function(function)
     names = list(kernel.arg_names)
     if missing := [name for name in names if name not in candidate.signature and name not in candidate.constexprs]:
         raise KernelFileError(f"{candidate.kernel}: no type and no constant for {', '.join(missing)}. Add them.")
@@ -146,7 +149,7 @@ def compiled(function: Any, candidate: Candidate) -> Code:
 
 
 def _why(error: BaseException) -> str:
-    """The last line of what was first wrong: an error in a function that the kernel calls is the cause of others."""
+    """The last line of the first error: an error in a function that the kernel calls causes others."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip().strip("^")]
@@ -154,12 +157,12 @@ def _why(error: BaseException) -> str:
 
 
 def judge(function: Any, candidate: Candidate, budget: Budget) -> Judged:
-    """Compile a candidate and hold its figures against the budget. One that doesn't compile has that as its reason."""
-    return judged_code(candidate, budget, lambda: compiled(function, candidate))
+    """Compile a candidate and compare its figures with the budget. A failure to compile is a reason, too."""
+    return judged_code(candidate, budget, lambda: compile_candidate(function, candidate))
 
 
 def judged_code(candidate: Candidate, budget: Budget, compiling: Callable[[], Code]) -> Judged:
-    """As :func:`judge`, with what compiles."""
+    """Judge a candidate as :func:`judge`, with ``compiling`` as the compiler."""
     try:
         code = compiling()
     except KernelFileError as error:

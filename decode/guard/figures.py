@@ -1,4 +1,4 @@
-"""What a compiled kernel takes of the hardware, and the budget that it has to stay within."""
+"""Figures of a compiled kernel, and the budget that it has to stay within."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ckpm.kernels.code.code_object import KernelResources, occupancy
 from ckpm.matrix.dialects import compute_units
 
-# the figures by name: whether less is better (-1), more is better (1), or neither says anything alone (0)
+# the figures by name: less is better (-1), more is better (1), or neither alone (0)
 DIRECTIONS: Mapping[str, int] = {
     "vgpr": -1,
     "agpr": 0,  # a part of vgpr
@@ -24,8 +24,10 @@ DIRECTIONS: Mapping[str, int] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Of one kernel, as its code object says: registers of a lane (``vgpr`` includes ``agpr``), spilled registers,
-    bytes of scratch a lane and of LDS a workgroup, and ``waves`` that a SIMD holds at once, 0 if none fits.
+    """Figures of one kernel from its code object.
+
+    Registers are of a lane (``vgpr`` includes ``agpr``), scratch of a lane, LDS of a workgroup. ``waves`` fit on a SIMD
+    at once.
     """
 
     vgpr: int
@@ -43,7 +45,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """At most so many registers of a lane, spilled VGPRs and bytes of LDS; at least so many waves on a SIMD."""
+    """Upper limits of VGPRs, spilled VGPRs and bytes of LDS, and a lower limit of waves on a SIMD."""
 
     vgpr: int = 512
     vgpr_spills: int = 0
@@ -52,9 +54,9 @@ class Budget:
 
 
 def figures_of(kernel: KernelResources, *, arch: str, warps: int, lds_bytes: int) -> Figures:
-    """The figures of a kernel launched with so many waves and so many bytes of LDS.
+    """The figures of a kernel launched with ``warps`` waves and ``lds_bytes`` of LDS.
 
-    Triton's LDS is a launch parameter, of which the code object says nothing, and counts into the occupancy.
+    Triton's LDS is a launch parameter. It is not in the code object, and counts into the occupancy.
     """
     lds = max(kernel.lds_bytes, lds_bytes)
     waves = occupancy(
@@ -77,7 +79,7 @@ def figures_of(kernel: KernelResources, *, arch: str, warps: int, lds_bytes: int
 
 
 def over_budget(figures: Figures, budget: Budget) -> tuple[str, ...]:
-    """Why the figures break the budget; nothing if they don't."""
+    """Reasons why the figures break the budget; empty if they don't."""
     reasons = []
     if figures.vgpr > budget.vgpr:
         reasons.append(f"{figures.vgpr} VGPRs, of which the budget allows {budget.vgpr}")
@@ -86,5 +88,5 @@ def over_budget(figures: Figures, budget: Budget) -> tuple[str, ...]:
     if budget.lds_bytes is not None and figures.lds_bytes > budget.lds_bytes:
         reasons.append(f"{figures.lds_bytes} bytes of LDS, of which the budget allows {budget.lds_bytes}")
     if figures.waves < budget.waves:
-        reasons.append(f"{figures.waves} waves on a SIMD, of which the budget asks for {budget.waves}")
+        reasons.append(f"{figures.waves} waves on a SIMD, of which the budget requires {budget.waves}")
     return tuple(reasons)

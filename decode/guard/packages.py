@@ -1,4 +1,4 @@
-"""Triton, which only the guard and the decode kernels need: requirements-triton.txt."""
+"""Triton, a requirement of the guard and the decode kernels alone: requirements-triton.txt."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements-triton.txt"
 
 
 def demand_triton() -> None:
-    """Raises TritonMissingError. The package compiles for AMD's GPUs without one, and without ROCm or torch."""
+    """Raise TritonMissingError unless Triton is installed. It compiles for AMD's GPUs without a GPU, ROCm or torch."""
     if importlib.util.find_spec("triton") is None:
         where = "" if REQUIREMENTS.is_file() else " (the file is in the repository)"
         raise TritonMissingError(

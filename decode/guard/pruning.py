@@ -1,4 +1,4 @@
-"""The guard inside of Triton's autotuner: what breaks a budget is never timed.
+"""The guard inside of Triton's autotuner: a configuration that breaks a budget is never timed.
 
 >>> tuned = triton.autotune(
 ...     configs, key=["tokens"], prune_configs_by={"early_config_prune": early_config_prune(kernel, Budget(vgpr=128))}
@@ -12,7 +12,7 @@ from typing import Any
 
 from ckpm.base.display import show
 from ckpm.decode.guard.candidates import Judged, candidate
-from ckpm.decode.guard.compiling import configuration_of, jitted, judge
+from ckpm.decode.guard.compiling import configuration_of, jit_function, judge
 from ckpm.decode.guard.errors import OverBudgetError
 from ckpm.decode.guard.figures import Budget
 
@@ -22,7 +22,7 @@ _ALIGNED = 16
 def early_config_prune(
     kernel: Any, budget: Budget, arch: str = "", tell: Callable[[str], None] = show
 ) -> Callable[..., list[Any]]:
-    """A callable for Triton's ``prune_configs_by``: it keeps the configurations that fit, and tells why others don't.
+    """A callable for Triton's ``prune_configs_by``: it keeps the configurations that fit, and reports why others don't.
 
     ``kernel`` is what ``triton.jit`` gave; without ``arch`` it is that of the GPU that Triton uses.
 
@@ -31,7 +31,7 @@ def early_config_prune(
 
     def prune(configs: Sequence[Any], named_args: Mapping[str, Any], **kwargs: Any) -> list[Any]:
         values = {**named_args, **kwargs}
-        outcome = [_judged(kernel, config, values, budget, arch or _current_arch()) for config in configs]
+        outcome = [_judge(kernel, config, values, budget, arch or _current_arch()) for config in configs]
         pruned = [line for one in outcome for line in complaints(one)]
         kept = [config for config, one in zip(configs, outcome, strict=True) if one.fits]
         if not kept:
@@ -46,12 +46,12 @@ def early_config_prune(
 
 
 def complaints(judged: Judged) -> list[str]:
-    """A line for a configuration that doesn't fit; none for one that does."""
+    """A line for each configuration that doesn't fit."""
     return [] if judged.fits else [f"pruned: {judged.candidate.words}: {'; '.join(judged.reasons)}"]
 
 
-def _judged(kernel: Any, config: Any, values: Mapping[str, Any], budget: Budget, arch: str) -> Judged:
-    function, chosen = jitted(kernel), configuration_of(config)
+def _judge(kernel: Any, config: Any, values: Mapping[str, Any], budget: Budget, arch: str) -> Judged:
+    function, chosen = jit_function(kernel), configuration_of(config)
     signature: dict[str, str] = {}
     constexprs: dict[str, Any] = {}
     for parameter in function.params:
@@ -68,7 +68,7 @@ def _judged(kernel: Any, config: Any, values: Mapping[str, Any], budget: Budget,
 
 
 def type_of(value: Any) -> str:
-    """An argument's type as Triton compiles for it: with ``:16`` for a multiple of 16; None and 1 are constants."""
+    """An argument's type as Triton compiles it: ``:16`` marks a multiple of 16; None and 1 are constants."""
     from triton.runtime.jit import mangle_type
 
     kind = str(mangle_type(value, specialize=True))

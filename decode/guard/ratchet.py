@@ -1,4 +1,4 @@
-"""Accepted figures, and what differs from them: worse, better, moved, new and gone all ask for acceptance.
+"""Accepted figures and the changes since: worse, better, moved, new and gone all have to be accepted.
 
 Kept as one JSON file for a table, an entry for each candidate in the order of its identity, so that one changed figure
 is one changed line.
@@ -23,21 +23,21 @@ _REMEDY = "Restore it from git, or accept anew: --accept REASON"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """``compiler`` and ``reason`` of the last acceptance; a candidate without figures is one that doesn't compile."""
+    """``compiler`` and ``reason`` of the last acceptance; a candidate without figures doesn't compile."""
 
     compiler: str
     reason: str
     entries: Mapping[str, tuple[Candidate, Figures | None]]
 
     def write(self, file: Path) -> None:
-        """Raises DiskFullError, OutputError."""
+        """Replace ``file``. Raises DiskFullError, OutputError."""
         entries = [_row(one, figures) for _, (one, figures) in sorted(self.entries.items())]
         head = {"format": _FORMAT, "compiler": self.compiler, "reason": self.reason}
         write_atomically(file, as_text({**head, "candidates": entries}))
 
     @classmethod
     def read(cls, file: Path) -> Accepted:
-        """Raises AcceptedFileError: it can't be read, or a field is missing or of another kind."""
+        """Read a file of accepted figures. Raises AcceptedFileError: it can't be read, or a field is wrong."""
         root = Source(file, "accepted figures", _REMEDY, AcceptedFileError).read()
         if (version := root.get("format").whole()) != _FORMAT:
             raise root.fail(f"its format is {version}, and {_FORMAT} is known")
@@ -62,24 +62,24 @@ class Change:
 
 
 def changes(accepted: Accepted, judged: Sequence[Judged], guarded: Sequence[str]) -> list[Change]:
-    """What differs, candidate by candidate. Accepted ones of other kernels than ``guarded`` are left alone."""
+    """Changes, candidate by candidate. Accepted figures of other kernels than ``guarded`` are left alone."""
     now = {one.candidate.identity: one for one in judged}
     found: list[Change] = []
     for identity, one in now.items():
         if identity not in accepted.entries:
-            found.append(Change(kind="new", candidate=one.candidate, what=_words(one.figures)))
+            found.append(Change(kind="new", candidate=one.candidate, what=_describe(one.figures)))
         else:
-            found += _compared(one.candidate, accepted.entries[identity][1], one.figures)
+            found += _compare(one.candidate, accepted.entries[identity][1], one.figures)
     found += [
-        Change(kind="gone", candidate=one, what=_words(figures))
+        Change(kind="gone", candidate=one, what=_describe(figures))
         for identity, (one, figures) in accepted.entries.items()
         if identity not in now and one.kernel in guarded
     ]
     return found
 
 
-def merged(accepted: Accepted | None, judged: Sequence[Judged], guarded: Sequence[str], **head: str) -> Accepted:
-    """What is accepted after these figures are: entries of other kernels stay."""
+def merge(accepted: Accepted | None, judged: Sequence[Judged], guarded: Sequence[str], **head: str) -> Accepted:
+    """Accept these figures; entries of other kernels stay."""
     kept = {
         identity: entry
         for identity, entry in (accepted.entries if accepted else {}).items()
@@ -90,12 +90,12 @@ def merged(accepted: Accepted | None, judged: Sequence[Judged], guarded: Sequenc
     )
 
 
-def _compared(candidate: Candidate, before: Figures | None, after: Figures | None) -> list[Change]:
+def _compare(candidate: Candidate, before: Figures | None, after: Figures | None) -> list[Change]:
     if before is None or after is None:
         if before is after:
             return []
         kind = "better" if before is None else "worse"
-        return [Change(kind=kind, candidate=candidate, what=f"{_words(before)}, now {_words(after)}")]
+        return [Change(kind=kind, candidate=candidate, what=f"{_describe(before)}, now {_describe(after)}")]
     found = []
     for name, old in before.numbers().items():
         if (new := after.numbers()[name]) != old:
@@ -105,7 +105,7 @@ def _compared(candidate: Candidate, before: Figures | None, after: Figures | Non
     return found
 
 
-def _words(figures: Figures | None) -> str:
+def _describe(figures: Figures | None) -> str:
     if figures is None:
         return "doesn't compile"
     return " ".join(f"{name}={value}" for name, value in figures.numbers().items())
@@ -131,9 +131,9 @@ def _read_row(row: Value) -> tuple[Candidate, Figures | None]:
         constexprs=row.get("constexprs").map(lambda one: one.value),
         options=row.get("options").map(lambda one: one.value),
     )
-    return candidate, row.optional("figures", _figures, None)
+    return candidate, row.optional("figures", _read_figures, None)
 
 
-def _figures(value: Value) -> Figures:
+def _read_figures(value: Value) -> Figures:
     value.allow(tuple(DIRECTIONS))
     return Figures(**{name: value.get(name).count() for name in DIRECTIONS})

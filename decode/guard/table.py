@@ -1,18 +1,4 @@
-"""The table that says which Triton kernels are guarded: a YAML file, beside the kernels it names.
-
-accepted: accepted.json            # where the accepted figures are kept, from this file's folder
-kernels:
-  softmax:                         # a name of your own
-    file: softmax.py               # from this file's folder
-    function: softmax_kernel
-    archs: [gfx942, gfx950]
-    signature: {x: "*bf16:16", out: "*bf16:16", columns: i32}
-    constexprs: {ROWS: 1}
-    configurations: [{BLOCK: 1024, num_warps: 4}]   # left out: those of the kernel's autotuner
-    cases: {wide: {constexprs: {ROWS: 4}}, narrow: {}}   # left out: one case
-    budget: {vgpr: 128, vgpr_spills: 0, waves: 2}
-    breaks_budget: true            # left out: false. A bad example: it fails the guard if it fits
-"""
+"""The table of guarded Triton kernels: a YAML file beside the kernels that it names."""
 
 from __future__ import annotations
 
@@ -25,6 +11,19 @@ from ckpm.decode.guard.candidates import Constant
 from ckpm.decode.guard.figures import Budget
 from ckpm.matrix.dialects import compute_units
 
+# The form of a table:
+#   accepted: accepted.json            # the accepted figures, from this file's folder
+#   kernels:
+#     softmax:                         # a name of your own
+#       file: softmax.py               # from this file's folder
+#       function: softmax_kernel
+#       archs: [gfx942, gfx950]
+#       signature: {x: "*bf16:16", out: "*bf16:16", columns: i32}
+#       constexprs: {ROWS: 1}
+#       configurations: [{BLOCK: 1024, num_warps: 4}]   # left out: those of the kernel's autotuner
+#       cases: {wide: {constexprs: {ROWS: 4}}, narrow: {}}   # left out: one case
+#       budget: {vgpr: 128, vgpr_spills: 0, waves: 2}
+#       breaks_budget: true            # left out: false. A bad example: it fails the guard if it fits
 _FIELDS = (
     *("file", "function", "archs", "signature", "constexprs", "configurations", "cases", "budget", "breaks_budget"),
 )
@@ -63,14 +62,14 @@ class Table:
 
 
 def read_table(file: Path) -> Table:
-    """Raises TableError: the file is no such table; the message names line and field."""
+    """Read a table. Raises TableError: a mistake in the file; the message names line and field."""
     root = load(file)
     root.allow(("accepted", "kernels"))
-    kernels = tuple(_guarded(name, field, file.parent) for name, field in root.get("kernels").mapping().items())
+    kernels = tuple(_read_kernel(name, field, file.parent) for name, field in root.get("kernels").mapping().items())
     return Table(file=file, accepted=file.parent / root.get("accepted").text(), kernels=kernels)
 
 
-def _guarded(name: str, field: Field, folder: Path) -> Guarded:
+def _read_kernel(name: str, field: Field, folder: Path) -> Guarded:
     field.allow(_FIELDS)
     signature, constexprs = _texts(field.find("signature")), _constants(field.find("constexprs"))
     cases, configurations = field.find("cases"), field.find("configurations")
@@ -90,7 +89,7 @@ def _guarded(name: str, field: Field, folder: Path) -> Guarded:
 
 
 def _case(name: str, field: Field, signature: Mapping[str, str], constexprs: Mapping[str, Constant]) -> Case:
-    """What it doesn't say is the kernel's."""
+    """Read a case; fields that it leaves out are the kernel's."""
     field.allow(("signature", "constexprs"))
     return Case(
         name=name,

@@ -1,5 +1,7 @@
-"""``python -m ckpm_emulator run -- PROGRAM``: HIP programs on the emulated device. ``coverage|inspect FILE...``: what
-GPU code needs, and what it shows unrun; ``core`` compiles the interpreter; ``decode`` is for programs that run.
+"""The commands of ``ckpm-emulator``.
+
+``run -- PROGRAM`` runs a HIP program on the emulated device. ``coverage`` and ``inspect`` check GPU code without
+running it. ``core`` builds the interpreter. ``decode`` is for programs that run.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from ckpm_emulator import program_cache, standalone, tables, toolchain
 from ckpm_emulator.errors import DeviceError, EmulatorError, OutputError, ProgramError, UnknownInstructionError
 from ckpm_emulator.options import ARCHS, Options, Trace
 
-# as base/entry.py, which this room may not import
+# as base/entry.py
 _CLOSED_PIPE = 141
 _INTERRUPTED = 130
 
@@ -53,18 +55,18 @@ def exit_code(command: Callable[[], int]) -> int:
 
 
 def _complain(message: str, code: int) -> int:
-    with contextlib.suppress(OSError):  # nobody may read the message; the exit code remains
+    with contextlib.suppress(OSError):  # if the message can't be written, the exit code remains
         print(f"error: {_printable(message)}", file=sys.stderr, flush=True)
     return code
 
 
 def _printable(text: str) -> str:
-    """As base/display.py: names in files can hold what steers a terminal."""
+    """Escape control characters, which names in files can have, as base/display.py does."""
     return "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
 
 
 def _abandon_stdout() -> None:
-    """Let Python's last flush go nowhere instead of failing again."""
+    """Let Python's last flush write to nothing instead of failing again."""
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -77,7 +79,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    program = "ckpm emulator" if "CKPM_PROGRAM" in os.environ else "python -m ckpm_emulator"
+    program = "ckpm-emulator" if Path(sys.argv[0]).name == "ckpm-emulator" else "python -m ckpm_emulator"
     parser = _Parser(prog=program, description="The emulated gfx9 device.")
     commands = parser.add_subparsers(dest="command", required=True)
     cover = commands.add_parser(
@@ -111,7 +113,7 @@ def _add_run(commands: Any) -> None:
     run.add_argument("--checks", default="", metavar="NAMES", help=f"all, or some of {','.join(standalone.CHECKS)}")
     run.add_argument("--cus", type=int, default=Options.cu_count, metavar="N", help="compute units that it shows")
     run.add_argument("--threads", type=int, default=0, metavar="N", help="of the host; default: one a processor")
-    run.add_argument("--trace", type=Path, metavar="FILE", help="what the first wave of each launch executes")
+    run.add_argument("--trace", type=Path, metavar="FILE", help="write the instructions of each launch's first wave")
     run.add_argument("--counters", type=Path, metavar="FILE", help="counts of all launches as JSON, at the end")
     run.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM [ARGUMENT...]")
     run.set_defaults(run=_run_program)
@@ -135,7 +137,7 @@ def _run_program(chosen: argparse.Namespace) -> int:
 
 
 def _checks(words: str) -> dict[str, bool]:
-    """Options by the names of checks. Raises DeviceError: there is no such check."""
+    """Options by the names of checks."""
     names = standalone.CHECKS if words == "all" else tuple(filter(None, words.split(",")))
     if unknown := [name for name in names if name not in standalone.CHECKS]:
         raise DeviceError(f"no such check: {', '.join(unknown)}. Known: all, {', '.join(standalone.CHECKS)}.", 1)

@@ -1,10 +1,11 @@
-"""The one reader of GPU code in files: offload bundles, AMDGPU ELF files, their metadata and their functions.
+"""Reader of GPU code in files: offload bundles, AMDGPU ELF files, their metadata and their functions.
 
 A host object or shared library holds in its section ``.hip_fatbin`` one offload bundle for each translation unit, and
-each bundle one AMDGPU ELF for each arch. Sources: LLVM's "User Guide for AMDGPU Backend" (ELF code object, metadata of
-code objects V3 to V6, which is MessagePack in the note NT_AMDGPU_METADATA) and clang's "Clang Offload Bundler": the
-magic, a count, then for each entry the offset, the size and the length of its id, and the id; numbers are 64-bit little
-endian, offsets count from the magic.
+each bundle one AMDGPU ELF for each arch.
+
+A bundle has the magic, a count, then for each entry the offset, the size and the length of its id, and the id. Numbers
+are 64-bit little endian, and offsets count from the magic (clang, "Clang Offload Bundler"). The metadata of code
+objects V3 to V6 is MessagePack in the note NT_AMDGPU_METADATA (LLVM, "User Guide for AMDGPU Backend").
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ _COUNTS = (
     *(".max_flat_workgroup_size", ".wavefront_size"),
 )
 _KINDS = ("hip", "hipv4")  # of bundle entries with device code; a host entry is empty
-# An entry id holds a triple and an arch; a longer one means that the bytes are no bundle.
+# An entry id holds a triple and an arch; a longer one means that the bytes are not a bundle.
 _LONGEST_ID = 512
 _MOST_ENTRIES = 1024
 _LARGEST = 4 << 30  # bytes of a file: a library of all kernels for three archs has a tenth
-# Of ELF64 (System V ABI, chapters 4 and 5): what the file header, a section's and a segment's say of places and sizes.
+# Of ELF64 (System V ABI, chapters 4 and 5): the offsets and sizes in the file header, a section's and a segment's.
 _ELF64_LITTLE = b"\x7fELF\x02\x01"
 _HEADER = struct.Struct("<32xQQIHHHHHH")
 _SECTION = struct.Struct("<4xI16xQQ16xQ")
@@ -142,11 +143,11 @@ def code_objects(path: Path) -> list[tuple[str, bytes]]:
     """(target, ELF) of every device code object in a host object, a library, an offload bundle or a bare ELF, in order.
 
     Raises:
-        CodeObjectError: the file can't be read, is no ELF, is truncated, or holds no GPU code.
+        CodeObjectError: the file can't be read, is not an ELF, is truncated, or has no GPU code.
     """
     data = _file(path)
     if data.startswith(_BUNDLE_MAGIC):
-        return list(bundled(data, str(path)))
+        return list(device_entries(data, str(path)))
     elf = _open(data, str(path))
     if elf["e_machine"] == "EM_AMDGPU":
         return [(_target(elf, _metadata(elf, str(path)), str(path)), data)]
@@ -154,14 +155,14 @@ def code_objects(path: Path) -> list[tuple[str, bytes]]:
         section = elf.get_section_by_name(_FAT_SECTION)
     if section is None:
         raise CodeObjectError(f"{path}: no section {_FAT_SECTION}: the file holds no GPU code; was it compiled as HIP?")
-    members = list(bundled(content(section), f"{path}: section {_FAT_SECTION}"))
+    members = list(device_entries(content(section), f"{path}: section {_FAT_SECTION}"))
     if not members:
         raise CodeObjectError(f"{path}: section {_FAT_SECTION} holds no GPU code")
     return members
 
 
 def _file(path: Path) -> bytes:
-    """Raises CodeObjectError: it can't be read, is no plain file, or larger than any library."""
+    """Read a plain file no larger than a library can be."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             there = os.fstat(stream.fileno())
@@ -176,7 +177,7 @@ def _file(path: Path) -> bytes:
 
 
 def read(elf_bytes: bytes) -> CodeObject:
-    """A code object. Raises CodeObjectError: no AMDGPU ELF, truncated, or its metadata is stripped."""
+    """Read a code object. Raises CodeObjectError: not an AMDGPU ELF, truncated, or without metadata."""
     elf = _open(elf_bytes, "code object")
     if elf["e_machine"] != "EM_AMDGPU":
         raise CodeObjectError(f"no AMDGPU code object: the ELF file is for {elf['e_machine']}")
@@ -184,11 +185,11 @@ def read(elf_bytes: bytes) -> CodeObject:
     return CodeObject(target=_target(elf, metadata, "code object"), metadata=metadata, elf=elf)
 
 
-def bundled(section: bytes, where: str) -> Iterator[tuple[str, bytes]]:
+def device_entries(section: bytes, where: str) -> Iterator[tuple[str, bytes]]:
     """(target, ELF) of the device entries of every bundle; the linker pads between bundles with zeros.
 
     Raises:
-        CodeObjectError: bytes that are no bundle, a compressed or damaged one, an entry that ends behind the bytes.
+        CodeObjectError: bytes that are not a bundle, a compressed or damaged bundle, an entry beyond the bytes.
     """
     at = 0
     while rest := section[at:].lstrip(b"\0"):
@@ -201,7 +202,7 @@ def bundled(section: bytes, where: str) -> Iterator[tuple[str, bytes]]:
 
 
 def bundle(data: bytes, start: int, where: str) -> tuple[list[tuple[str, bytes]], int]:
-    """The entries (id, content) of the bundle at ``start`` and the offset just behind its last byte.
+    """The entries (id, content) of the bundle at ``start`` and the offset just after its last byte.
 
     Raises:
         CodeObjectError: the magic is missing, the bundle is compressed, or an entry reaches beyond the data.
@@ -242,10 +243,7 @@ def _open(data: bytes, where: str) -> ELFFile:
 
 
 def _check_tables(data: bytes, where: str) -> None:
-    """Headers, sections and segments lie in the file, and entries have their size: what else is read is small.
-
-    Raises CodeObjectError.
-    """
+    """Check that headers, sections and segments lie in the file, and that entries have their size."""
     if len(data) < _HEADER.size or not data.startswith(_ELF64_LITTLE):
         raise CodeObjectError(f"{where}: no readable ELF file (it has no header of a 64-bit little endian one)")
     segments_at, sections_at, _, _, segment_bytes, segments, section_bytes, sections, _ = _HEADER.unpack_from(data)
@@ -267,7 +265,7 @@ def _check_tables(data: bytes, where: str) -> None:
 
 @contextlib.contextmanager
 def damage(where: str) -> Iterator[None]:
-    """What pyelftools stumbles over in a damaged file is a CodeObjectError: it raises whatever its parts raise."""
+    """Turn the errors of pyelftools, which are of many classes for a damaged file, into CodeObjectError."""
     try:
         yield
     except (
@@ -295,9 +293,9 @@ def content(section: Section) -> bytes:
 
 
 def _metadata(elf: ELFFile, where: str) -> Mapping[str, Any]:
-    """Of all notes together: kernels that were assembled one by one keep one each when they are linked.
+    """The metadata of all notes: kernels that were assembled one by one keep a note each when they are linked.
 
-    comgr, of which ROCm's runtime asks the metadata, merges the same two lists.
+    comgr, from which ROCm's runtime has the metadata, merges the same two lists.
     """
     with damage(where):
         notes = [
@@ -309,7 +307,7 @@ def _metadata(elf: ELFFile, where: str) -> Mapping[str, Any]:
             try:
                 unpacked = msgpack.unpackb(note["n_descdata"])
             except (ValueError, TypeError, OverflowError) as error:  # TypeError: a list as the name of a member
-                raise CodeObjectError(f"{where}: metadata note is no MessagePack ({error})") from error
+                raise CodeObjectError(f"{where}: metadata note is not MessagePack ({error})") from error
             if isinstance(unpacked, dict):
                 _check_metadata(unpacked, where)
                 lists = {name: [*metadata.get(name, []), *unpacked.get(name, [])] for name in _MERGED}
@@ -320,17 +318,17 @@ def _metadata(elf: ELFFile, where: str) -> Mapping[str, Any]:
 
 
 def _check_metadata(metadata: Mapping[str, Any], where: str) -> None:
-    """Raises CodeObjectError: a field that is there is of another kind than LLVM's guide says."""
+    """Check that the metadata's fields have the types of LLVM's guide."""
     if not isinstance(metadata.get("amdhsa.printf", []), list):
         raise CodeObjectError(f"{where}: damaged: its metadata has no list as amdhsa.printf")
-    kernels = _listed(metadata, "amdhsa.kernels", where)
+    kernels = _list_of_tables(metadata, "amdhsa.kernels", where)
     for kernel in kernels:
         _check_fields(kernel, where)
-        for argument in _listed(kernel, ".args", where):
+        for argument in _list_of_tables(kernel, ".args", where):
             _check_fields(argument, where)
 
 
-def _listed(table: Mapping[str, Any], name: str, where: str) -> list[Mapping[str, Any]]:
+def _list_of_tables(table: Mapping[str, Any], name: str, where: str) -> list[Mapping[str, Any]]:
     listed = table.get(name, [])
     if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
         raise CodeObjectError(f"{where}: damaged: its metadata has no list of tables as {name}")

@@ -5,8 +5,8 @@
 >>> library = device.load_library("build/libckpm.so")  # its HIP calls come to the emulator
 >>> device.synchronize()                               # raises DeviceFaultError if a launch faulted
 
-One arch in a process: the runtime and the libraries bound to it are process-wide. A second
-``EmulatedGpu`` of the same arch is the same device with other options; one of another arch is refused.
+A process has one arch: the runtime and the libraries bound to it are process-wide. A second ``EmulatedGpu`` of the same
+arch is the same device with other options. A device of another arch is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TO_DEVICE, _TO_HOST = 1, 2  # hipMemcpyKind
 
 
 class Placement(IntEnum):
-    """Where allocations are put: enum Placement in core/memory/memory.h."""
+    """Placement of allocations: enum Placement in core/memory/memory.h."""
 
     DEFAULT = 0
     LOW = 1  # below 4 GiB
@@ -128,7 +128,7 @@ class EmulatedGpu:
     # ---- memory
 
     def malloc(self, size: int, label: str = "") -> Buffer:
-        """Allocate; raises DeviceError if there is no room. Fresh memory is zero (or poison) and costs nothing."""
+        """Allocate; raises DeviceError if memory is full. Fresh memory is zero (or poison) and costs nothing."""
         self._check_fault()
         address = self._hip_runtime.c.emu_allocate(size, 0, label.encode())
         if not address:
@@ -142,12 +142,12 @@ class EmulatedGpu:
             raise DeviceError(f"{buffer.address:#x} is not the start of an allocation", 17)
 
     def restart_addresses(self) -> None:
-        """Ids and addresses of allocations begin again: what follows gets the same ones in every process."""
+        """Begin again with ids and addresses of allocations: the next ones are the same in every process."""
         self._hip_runtime.c.emu_restart_addresses()
 
     @contextlib.contextmanager
-    def placed(self, placement: Placement | str, at: int = 0) -> Iterator[None]:
-        """Allocations inside the ``with`` are put elsewhere: ``with device.placed("crossing", at=1 << 33):``."""
+    def place_allocations(self, placement: Placement | str, at: int = 0) -> Iterator[None]:
+        """Place the allocations inside of the ``with`` elsewhere: ``place_allocations("crossing", at=1 << 33)``."""
         kind = Placement[placement.upper()] if isinstance(placement, str) else placement
         self._hip_runtime.require(self._hip_runtime.c.emu_set_placement(int(kind), at), "placement")
         try:
@@ -201,7 +201,7 @@ class EmulatedGpu:
     # ---- code
 
     def load_library(self, path: str | Path) -> ctypes.CDLL:
-        """Load a kernel library. Raises LibraryLoadError: missing, a symbol nobody has, no code for this device."""
+        """Load a kernel library. Raises LibraryLoadError: missing, an unknown symbol, no code for this device."""
         place = str(Path(path).absolute())
         known = {row["handle"] for row in self.modules()}
         require_whole(Path(place))
@@ -231,7 +231,7 @@ class EmulatedGpu:
         self._hip(self._hip_runtime.c.hipDeviceSynchronize(), "hipDeviceSynchronize")
 
     def last_fault(self) -> FaultReport | None:
-        """The fault that the device is in, None if it works."""
+        """The device's fault; None if it works."""
         text = self._hip_runtime.text("emu_last_fault_json")
         return FaultReport.from_json(json.loads(text)) if text else None
 
@@ -240,7 +240,7 @@ class EmulatedGpu:
         self._hip_runtime.c.emu_clear_fault()
 
     def last_error(self) -> str:
-        """Why the last HIP call of this thread failed: more than its error number tells."""
+        """The message of this thread's last failed HIP call: more than its error number."""
         return self._hip_runtime.last_error()
 
     def counters(self) -> dict[str, Any]:
@@ -252,33 +252,34 @@ class EmulatedGpu:
         self._hip_runtime.c.emu_reset_counters()
 
     def probe(self) -> dict[str, Any]:
-        """What the option ``probe`` saw since the last reset: executions of the planted micro-op, in how many it had
-        another result, the least and the greatest number in each source (signed dwords), and what became of the
-        differences, by place (core/checks/probe.h).
+        """The counts of the option ``probe`` since the last reset (core/checks/probe.h).
+
+        They are executions of the planted micro-op, those with another result, the least and the greatest number in
+        each source (signed dwords), and the fates of the differences, by place.
         """
         return dict(json.loads(self._hip_runtime.text("emu_probe_json")))
 
     def reset_probe(self) -> None:
-        """Forget what a probe saw."""
+        """Forget the counts of a probe."""
         self._hip_runtime.c.emu_reset_probe()
 
-    def recording(self) -> dict[str, Any] | None:
-        """The workgroup that the option ``record`` asked for: its kernel and number, how many workgroups were
-        launched, and the instructions of each wave.
+    def recorded_workgroup(self) -> dict[str, Any] | None:
+        """The workgroup of the option ``record``: its kernel and number, the count of launched workgroups, and the
+        instructions of each wave.
         """
         text = self._hip_runtime.text("emu_recording_json")
         return dict(json.loads(text)) if text else None
 
     def forget_recording(self) -> None:
-        """As if nothing had been recorded."""
+        """Forget the recorded workgroup."""
         self._hip_runtime.c.emu_forget_recording()
 
     def replay(self, numbers: Mapping[str, int]) -> dict[str, Any]:
         """Cycles of the recorded workgroup on a compute unit of these ``numbers`` (core/timing/numbers.h): ``cycles``,
-        and of each of the ``waves`` what core/timing/replay.h says.
+        and the results of each of the ``waves`` (core/timing/replay.h).
 
         Raises:
-            DeviceError: nothing was recorded, or the numbers are not all there, or of no use.
+            DeviceError: nothing was recorded, or numbers are missing or useless.
         """
         names = (ctypes.c_char_p * len(numbers))(*(name.encode() for name in numbers))
         values = (ctypes.c_uint64 * len(numbers))(*numbers.values())
@@ -310,7 +311,7 @@ def _program_builder(chosen: Options) -> ProgramBuilder:
 
 
 def _demand_same_programs(chosen: Options) -> None:
-    """Raises OneDeviceError: code was, or may have been, translated without what ``hazards`` looks for."""
+    """Raise OneDeviceError if code was, or may have been, translated without the checks of ``hazards``."""
     if chosen.hazards != EmulatedGpu._hazards:
         raise OneDeviceError(
             "option hazards can't be changed: it belongs to the programs of this process. Start one anew"

@@ -1,6 +1,6 @@
 """Failures of the emulated device. Exit codes 60-79, one for each class.
 
-Every message says what happened, where (kernel, pc, address, path) and what to do about it.
+A message has the event, its place (kernel, pc, address, path) and a remedy.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class DeviceError(EmulatorError):
 
 
 class OneDeviceError(EmulatorError):
-    """A second device of another arch was asked for: the runtime is one for each process."""
+    """A second device of another arch: a process has one runtime."""
 
     exit_code = 65
 
 
 class LibraryLoadError(EmulatorError):
-    """A kernel library that can't be loaded: missing, not a shared library, or with a symbol that nobody has."""
+    """A kernel library that can't be loaded: missing, not a shared library, or with an unknown symbol."""
 
     exit_code = 66
 

@@ -1,4 +1,4 @@
-"""What the device says about a launch that faulted, as Python objects."""
+"""The device's report of a faulted launch, as Python objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Nearest:
     label: str
     freed: bool  # it has been freed
     distance: int  # of the address: negative before the first byte, 0 inside, else from the last byte
-    overrun: int  # of an access that begins inside: bytes behind the end
+    overrun: int  # of an access that begins inside: bytes after the end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class FaultReport:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> FaultReport:
-        """From what emu_last_fault_json writes."""
+        """Read the JSON of emu_last_fault_json."""
         near = data["nearest"]
         rest = {**data, "workgroup": tuple(data["workgroup"]), "nearest": Nearest(**near) if near else None}
         return cls(**rest)

@@ -1,4 +1,4 @@
-"""What a launch needs of a code object: segments, relocations, and each kernel's descriptor and arguments.
+"""The parts of a code object that a launch needs: segments, relocations, and each kernel's descriptor and arguments.
 
 Source: LLVM's "User Guide for AMDGPU Backend" (kernel descriptor, metadata of code objects V3 to V6).
 """
@@ -87,7 +87,7 @@ class Image:
 
     @property
     def arch_name(self) -> str:
-        """As gfx950."""
+        """The arch's name, such as gfx950."""
         return next(name for name, number in ARCHS.items() if number == self.arch)
 
 
@@ -126,10 +126,10 @@ def read(elf_bytes: bytes) -> Image:
 
 
 def _formats(code: CodeObject) -> Iterator[tuple[str, int]]:
-    """The formats of what is printed into a buffer, with the hashes that stand there for them.
+    """The formats of prints into a buffer, with their hashes.
 
-    An entry is ``0:0:<16 hexadecimal digits>,<format>`` (clang's -mprintf-kind=buffered); OpenCL's have other ones,
-    without a comma behind a hash, and no launch of HIP asks for them.
+    An entry is ``0:0:<16 hexadecimal digits>,<format>`` (clang's -mprintf-kind=buffered); OpenCL's entries
+    have no comma after a hash, and no launch of HIP needs them.
     """
     for entry in code.metadata.get("amdhsa.printf", []):
         number, comma, text = str(entry).removeprefix("0:0:").partition(",")
@@ -138,7 +138,7 @@ def _formats(code: CodeObject) -> Iterator[tuple[str, int]]:
 
 
 def _check_places(code: CodeObject, start: int, size: int) -> None:
-    """Raises CodeObjectError: a function does not lie in .text, where its instructions are looked for."""
+    """Check that functions lie in .text, where their instructions are read."""
     for function in code.functions.values():
         if not start <= function.address <= function.address + function.size <= start + size:
             raise CodeObjectError(f"code object: damaged: function '{function.name}' lies outside of .text")

@@ -1,4 +1,4 @@
-"""Options of the emulated device: what it is, and what it checks."""
+"""Options of the emulated device: its properties and its checks."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class Options:
     poison_memory: bool = False  # fresh allocations too: bytes 0xff
     late_loads: bool = False  # asynchronous results land only at the wait that covers them
     lds_races: bool = False  # unordered LDS accesses of two waves are faults
-    uninitialised: bool = False  # letting a register, LDS or scratch that nobody wrote decide something is a fault
+    uninitialised: bool = False  # a decision by a register, LDS or scratch that was never written is a fault
     hazards: bool = False  # an instruction too early after another, by LLVM's wait states, is a fault
     exact_mfma: bool = False  # sums of MFMA bit for bit as a published model of gfx942 has them; slow
-    probe: bool = False  # what planted micro-ops would have changed is counted; for tests/mutants
+    probe: bool = False  # count what planted micro-ops would have changed; for tests/mutants
     wave_order: int = 0  # 0 forward, 1 backward, from 2 on a seed
     max_instructions: int = 0  # of one wave; 0: no limit
     memory_bytes: int | None = None  # of the device; None: what a board of the arch has
@@ -73,7 +73,7 @@ class Options:
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def all_checks(self) -> Options:
-        """With every check on: what a sanitizer run uses, once for each wave order."""
+        """The options with every check on: those of a sanitizer run, once for each wave order."""
         return self.replace(poison=True, poison_memory=True, late_loads=True, lds_races=True, uninitialised=True)
 
     def integers(self) -> dict[str, int]:

@@ -33,7 +33,7 @@ def program(code_object: bytes, *, cache: Path | None = None, judge: Judge | Non
 
     ``judge`` is None or inspection.early.too_early.
 
-    Raises CodeObjectError if the bytes are no readable code object of an emulated arch.
+    Raises CodeObjectError if the bytes are not a readable code object of an emulated arch.
     """
     programs = Store(folder(cache))
     key = hashlib.sha256(code_object + makers(judged=judge is not None).encode()).hexdigest()
@@ -48,20 +48,18 @@ def program(code_object: bytes, *, cache: Path | None = None, judge: Judge | Non
 
 
 def folder(cache: Path | None = None) -> Path:
-    """Where programs are kept: in the cache folder."""
+    """The folder of programs in the cache folder."""
     return (cache if cache is not None else cache_folder()) / "programs"
 
 
 def makers(*, judged: bool) -> str:
-    """What stands for the makers in a program's key, which is the sha256 of code object and this (as
-    core/standalone/standalone_decoder.cpp has it).
-    """
+    """The version of the makers, a part of a program's key (core/standalone/decoder.cpp)."""
     return text_version((*_MAKERS, *_JUDGES) if judged else _MAKERS)
 
 
 @memoised
 def text_version(modules: tuple[str, ...]) -> str:
-    """A hash of what makes something out of machine code: the text of these modules of ours, and of tinygrad's."""
+    """A hash of the text of these modules of ours, and of tinygrad's."""
     spec = find_spec("tinygrad")
     assert spec is not None  # else the decoder has no tables
     assert spec.origin is not None

@@ -78,7 +78,7 @@ class Runtime:
         self.c.emu_on_code_object(self._callback)
 
     def text(self, name: str) -> str:
-        """What a function that writes a text says."""
+        """The text that a function of the core writes."""
         function = getattr(self.c, name)
         function.restype, function.argtypes = _N, (_P, _N)
         size = function(None, 0)
@@ -90,7 +90,7 @@ class Runtime:
             size = needed
 
     def last_error(self) -> str:
-        """Why the last call of this thread failed."""
+        """The message of this thread's last failed call."""
         return str(self.c.emu_last_error().decode())
 
     def require(self, status: int, what: str) -> None:
@@ -99,7 +99,7 @@ class Runtime:
             raise DeviceError(f"{what}: {self.last_error()}", 1)
 
     def _add_program(self, handle: int, code: int, size: int) -> int:
-        """Called by the core, on whatever thread needs a program first. No exception may leave it."""
+        """Add a program; the core calls this on the thread that needs it first. No exception may leave it."""
         try:
             blob = self._builder(ctypes.string_at(code, size))
         except EmulatorError as error:
@@ -115,13 +115,13 @@ class Runtime:
 
 
 def require_whole(path: Path) -> None:
-    """Raise LibraryLoadError unless a file is a whole ELF: of a cut one, the dynamic loader maps what is not there."""
+    """Raise LibraryLoadError unless a file is a whole ELF: the dynamic loader crashes on a truncated one."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             head = file.read(64)
             if len(head) < 64 or head[:5] != b"\x7fELF\2":
-                raise LibraryLoadError(f"the library doesn't load: {path} is no shared library of 64 bits")
+                raise LibraryLoadError(f"the library doesn't load: {path} is not a shared library of 64 bits")
             # e_phoff, e_shoff, .., e_phentsize, e_phnum, e_shentsize, e_shnum (System V ABI)
             segments, sections = struct.unpack_from("<QQ", head, 32)
             segment_size, segment_count, section_size, section_count = struct.unpack_from("<4H", head, 54)
@@ -136,7 +136,7 @@ def require_whole(path: Path) -> None:
 
 
 def _refuse_other_runtime() -> None:
-    """A process with ROCm's runtime loaded would bind libraries to that."""
+    """Raise OneDeviceError if ROCm's runtime is loaded: libraries would bind to it."""
     maps = Path("/proc/self/maps")
     lines = maps.read_text().splitlines() if maps.is_file() else []
     loaded = {line.split(maxsplit=5)[5] for line in lines if _OTHER_RUNTIME in line}

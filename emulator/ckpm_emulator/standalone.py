@@ -1,13 +1,14 @@
-"""Programs that run by themselves on the emulated device: what their environment has to hold, and their decoder.
+"""Programs that run by themselves on the emulated device: their environment, and their decoder.
 
-The core's library stands in for ROCm's: the dynamic loader is shown a folder where it has the names that programs were
-linked against (libamdhip64.so.5 to .7). In such a process there is no Python. Its settings are in the environment
-(core/standalone/settings.h); a code object's program comes out of the same store as ours, and whatever is not there is
-made by a helper process, ``python -m ckpm_emulator decode``.
+The core's library takes the place of ROCm's. The dynamic loader finds it in a folder, under the names that programs
+were linked against (libamdhip64.so.5 to .7). Such a process has no Python: its settings are in the environment
+(core/standalone/settings.h), and it reads programs of code objects from the cache. A missing one comes from a helper,
+``python -m ckpm_emulator decode``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from ckpm_emulator import code_object, program_cache, toolchain
 from ckpm_emulator.base.store import draft_folder
+from ckpm_emulator.base.trust import keep_others_out
 from ckpm_emulator.errors import CodeObjectError, OutputError, ProgramError
 from ckpm_emulator.options import ARCHS, Options
 
@@ -30,7 +32,7 @@ _DECODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from ckpm_emulator.c
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A program with its arguments, the device it shall find, and where its counters go (None: nowhere)."""
+    """A program with its arguments, its device, and the file for its counters."""
 
     command: Sequence[str]
     options: Options
@@ -38,15 +40,15 @@ class Run:
 
 
 def program(name: str) -> Path:
-    """The file that a command names, as a shell finds it. Raises ProgramError: there is none, or it can't be run."""
+    """The file of a command, as a shell finds it. Raises ProgramError if it is missing or not executable."""
     if found := shutil.which(name):
         return Path(found).absolute()
-    state = "is no program that may be run" if Path(name).exists() else "is not there"
+    state = "is not an executable program" if Path(name).exists() else "is not there"
     raise ProgramError(f"{name} {state}. Give a path, or the name of a program in PATH.")
 
 
 def arch_of(file: Path) -> str | None:
-    """The first arch that a program has code for and that can be emulated; None if none is seen in its file."""
+    """The first emulated arch in a program's file; None if it has none."""
     try:
         targets = {target.partition(":")[0] for target, _ in code_object.code_objects(file)}
     except CodeObjectError:  # a script, a program whose code is in a library, or compressed
@@ -57,8 +59,8 @@ def arch_of(file: Path) -> str | None:
 def environment(run: Run, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program that is run with ``run``'s settings.
 
-    Raises CompilerMissingError, CoreBuildError, UntrustedFileError: there is no core. OutputError: a path in it holds
-    the end of a line, or a link can't be made.
+    Raises CompilerMissingError, CoreBuildError, UntrustedFileError: the core can't be built. OutputError: a path has
+    the end of a line in it, or a link can't be made.
     """
     core = toolchain.library()
     folders = [str(library_folder(core))]
@@ -84,18 +86,25 @@ def settings(run: Run) -> str:
 
 
 def library_folder(core: Path) -> Path:
-    """The folder of the core's library, which has it under all names then. Raises OutputError."""
+    """A folder with the core's library under all names; for an installed library, in the cache. Raises OutputError."""
+    installed = core.is_relative_to(toolchain.INSTALLED)
+    folder, target = core.parent, Path(core.name)
+    if installed:
+        keep_others_out()
+        target, name = core, hashlib.sha256(bytes(core)).hexdigest()[:16]
+        folder = toolchain.cache_folder() / f"names-{name}"
     try:
-        for name in NAMES:
-            place = core.with_name(name)
-            if place.is_symlink() and place.readlink() == Path(core.name):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in (*NAMES, core.name) if installed else NAMES:
+            link = folder / name
+            if link.is_symlink() and link.readlink() == target:
                 continue
-            with draft_folder(core.parent) as drafts:
-                (drafts / name).symlink_to(core.name)
-                (drafts / name).replace(place)
+            with draft_folder(folder) as drafts:
+                (drafts / name).symlink_to(target)
+                (drafts / name).replace(link)
     except OSError as error:
-        raise OutputError(f"{core.parent}: {error.strerror}. Set CKPM_CACHE to another folder.") from error
-    return core.parent
+        raise OutputError(f"{folder}: {error.strerror}. Set CKPM_CACHE to another folder.") from error
+    return folder
 
 
 def execute(run: Run) -> None:
@@ -110,6 +119,6 @@ def execute(run: Run) -> None:
     os.umask(mask)  # compiling the core changes it, and the program inherits it
     sys.stdout.flush()
     try:
-        os.execve(file, list(run.command), variables)  # noqa: S606 - running it is what was asked for
+        os.execve(file, list(run.command), variables)  # noqa: S606 - the user's program
     except OSError as error:
         raise ProgramError(f"{file} can't be run: {error.strerror}. Is it built for this machine?") from error

@@ -1,7 +1,7 @@
 """tinygrad's tables of CDNA machine code without the rest of tinygrad.
 
-To import them is to import its tensors and its tables of other GPUs' machine code, too, which takes as long as to
-decode a kernel. A process that decodes and ends leaves that out.
+Importing them imports tinygrad's tensors and its tables of other GPUs, too, which takes as long as decoding a kernel. A
+process that decodes and ends leaves that out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OTHERS = tuple(f"{_AMD}.{arch}.{table}" for arch in ("rdna3", "rdna4") for tabl
 
 
 class _Absent(ModuleType):
-    """A module of tables in whose place nothing is; its classes are listed among the formats, but never asked for."""
+    """An empty module in place of tables whose classes are listed among the formats, but never used."""
 
     OPERANDS: Mapping[Any, Any] = {}
 
@@ -27,12 +27,12 @@ class _Absent(ModuleType):
 
 
 def import_nothing_else() -> None:
-    """From now on, these tables are all that this process can import of tinygrad, unless it already has more."""
+    """Restrict this process's imports of tinygrad to these tables, unless it already has more."""
     if "tinygrad" in sys.modules:
         return
     for name in _PACKAGES:
         spec = importlib.util.find_spec(name)
-        if spec is None:  # the import itself says what is missing
+        if spec is None:  # the import itself reports what is missing
             return
         sys.modules[name] = importlib.util.module_from_spec(spec)  # its submodules are found, its own code is not run
     for name in _OTHERS:

@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from ckpm.attention.launch.harness import LaunchArguments
+from ckpm.kernels.abi import LaunchArguments
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.family import INCLUDE, Family, Host, Values, on_own_trait
 from ckpm.kernels.families.spellings import spellings

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ckpm.attention.launch.c_abi import CheckedArguments
+from ckpm.kernels.abi import CheckedArguments
 from ckpm.kernels.families.words import Features
 from ckpm.matrix.keys import Key
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ckpm.attention.launch.fwd_harness import FwdArguments
+from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.families import fwd_words, symbol_words
 from ckpm.kernels.families import words as cpp
 from ckpm.kernels.families.family import Family, Host, Scenario, Values

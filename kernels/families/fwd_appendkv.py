@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ckpm.attention.launch.appendkv_harness import AppendKvArguments
+from ckpm.kernels.abi import AppendKvArguments
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
 from ckpm.kernels.families.fwd_dispatch import by_device, nest

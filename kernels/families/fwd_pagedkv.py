@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ckpm.attention.launch.fwd_harness import FwdArguments
+from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.families import fwd_words, kernel_problems, symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
 from ckpm.kernels.families.fwd_dispatch import by_device, harness_text, one_stage

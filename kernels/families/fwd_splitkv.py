@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ckpm.attention.launch.fwd_harness import FwdArguments
 from ckpm.base.errors import UsageError
+from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.families import fwd_splitkv_combine as combine
 from ckpm.kernels.families import fwd_words, symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values

@@ -11,7 +11,7 @@ import ctypes
 import re
 from collections.abc import Sequence
 
-from ckpm.attention.launch.fwd_harness import FIELDS, FwdArguments
+from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
 from ckpm.kernels.families.kernel_problems import attention_scenarios, not_laid_out
@@ -82,7 +82,7 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
 
 def harness_text(dialect: str, features: Features) -> str:
     """The C ABI of kernels/include_fwd/ckpm_fwd.h. Fields of its struct that aren't listed here must be 0 or null."""
-    foreign = [(name, kind is ctypes.c_void_p) for name, kind in FIELDS if name not in _KNOWN]
+    foreign = [(name, kind is ctypes.c_void_p) for name, kind in FwdArguments.kinds().items() if name not in _KNOWN]
     return (
         environment()
         .get_template("fwd_v3_harness.hip.j2")

@@ -1,29 +1,19 @@
-"""``python -m kernels render``: the sources of a library as text, for any dialect, without a CK tree or a compiler."""
+"""``ckpm build --render``: the sources of a library as text, for any dialect, without a CK tree or a compiler."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
 from ckpm.base.outputs import demand_ours
 from ckpm.kernels.families.libraries import whole
 from ckpm.kernels.families.render import render
-from ckpm.kernels.families.units import DEFAULT_SIZE
 from ckpm.kernels.families.units import plan as plan_units
 from ckpm.kernels.families.words import features
-from ckpm.matrix.options import add_selection_options, selection_from
+from ckpm.matrix.options import selection_from
 from ckpm.matrix.selection import select_some
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add_selection_options(parser, tier="smoke")
-    parser.add_argument(
-        "--unit-size", type=int, default=DEFAULT_SIZE, help="kernels in one unit (default: %(default)s)"
-    )
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder for the sources")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     dialect, selection = selection_from(args)
     keys = select_some(dialect, replace(selection, families=whole(selection.families)))
     units = plan_units(keys, args.unit_size)
-    demand_ours(args.output / f"{name}.hip" for name in (*(unit.name for unit in units), "dispatch", "harness"))
-    render(keys, units, dialect.name, features(dialect.name), args.output)
-    show(f"{args.output}: {len(keys)} kernels in {len(units)} units, dispatch.hip, harness.hip ({dialect.name})")
+    demand_ours(args.render / f"{name}.hip" for name in (*(unit.name for unit in units), "dispatch", "harness"))
+    render(keys, units, dialect.name, features(dialect.name), args.render)
+    show(f"{args.render}: {len(keys)} kernels in {len(units)} units, dispatch.hip, harness.hip ({dialect.name})")
     return 0

@@ -1,4 +1,4 @@
-"""``python -m kernels build``: build a library, with progress, failures and a one-line result."""
+"""``ckpm build``: build a library, with progress, failures and a one-line result."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None)
         example = next(record for record in records if record["kind"] == "host")
         raise CompileError(
             f"{number(len(records), 'step')} failed, with and without kernels, and this is common to them: {reason}\n"
-            f"The CK tree of {request.tree.name} in {request.tree.root} may be damaged: 'python -m kernels doctor' "
+            f"The CK tree of {request.tree.name} in {request.tree.root} may be damaged: 'ckpm doctor' "
             f"examines it.\n{failures.describe(example, request.work)}"
         )
     texts = [failures.describe(record, request.work) for record in records]

@@ -1,4 +1,4 @@
-"""``python -m kernels doctor``: check what a build needs on this machine; list what is missing and how to get it."""
+"""``ckpm doctor``: check what a build needs on this machine; list what is missing and how to get it."""
 
 from __future__ import annotations
 
@@ -157,6 +157,7 @@ def _resources() -> Finding:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout; default: CK_ROOT")
+    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

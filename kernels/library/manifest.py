@@ -145,7 +145,7 @@ def check_library(library: Path, manifest: Manifest) -> str:
     if digest != manifest.library_sha256:
         raise LibraryMismatchError(
             f"{library}: it is not the library of the {MANIFEST} beside it: its sha256 is {digest}, the manifest's "
-            f"{manifest.library_sha256 or 'not said'}. Build it anew. The suites and `python -m kernels measure` "
+            f"{manifest.library_sha256 or 'not said'}. Build it anew. The suites and `ckpm measure` "
             "run it all the same if it is named with --library; their results then say what it was."
         )
     return digest

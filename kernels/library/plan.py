@@ -18,7 +18,7 @@ from ckpm.base.errors import UsageError
 from ckpm.base.files import write_if_changed
 from ckpm.base.records import Source, Value
 
-_REMEDY = "'python -m kernels build' writes plans, as build/<arch>/<upstream>/plan.json."
+_REMEDY = "'ckpm build' writes plans, as build/<arch>/<upstream>/plan.json."
 
 
 @dataclass(frozen=True, kw_only=True)

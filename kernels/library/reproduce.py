@@ -1,4 +1,4 @@
-"""``python -m kernels reproduce``: build a selection twice, in two folders, with nothing shared; compare every byte.
+"""``ckpm build --reproduce``: build a selection twice, in two folders, with nothing shared; compare every byte.
 
 Neither build takes objects from a cache, and each has a compiler's cache of its own, so that the toolchain's own
 libraries (zig's libc++) are compared, too. No artifact may contain the name of a folder of this machine.
@@ -29,7 +29,6 @@ from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.leftovers import TEMPORARY
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.kernels.library.request import LIBRARY, PROJECT, Request
-from ckpm.matrix.options import add_selection_options
 
 # Files about the machine or the run, which are not artifacts. Nor are hidden files (a build's locks, signatures,
 # headers and outputs) and files that compilers left in the folder for temporary files.
@@ -121,14 +120,6 @@ def _folders(request: Request, base: Path) -> tuple[Path, ...]:
     with contextlib.suppress(RuntimeError):  # a user without one
         folders.append(Path.home())
     return tuple(folders)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    add_selection_options(parser, tier="smoke", checkouts=True)
-    build_command.add_compile_options(parser)
-    parser.add_argument(
-        "--built", type=Path, default=None, metavar="DIR", help="build once, and compare with DIR/build"
-    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -198,7 +198,7 @@ def compile_step(request: Request, identity: tuple[str, ...], file: Path, kernel
 
 def manifest_command(folder: str) -> tuple[str, ...]:
     """The command that writes manifest.json beside the plan of an output folder."""
-    return (sys.executable, "-P", "-m", "ckpm.kernels", "manifest", f"{folder}/plan.json")
+    return (sys.executable, "-P", "-m", "ckpm.kernels.library.write_manifest", f"{folder}/plan.json")
 
 
 def _seconds(unit: Unit) -> float:

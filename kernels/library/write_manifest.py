@@ -1,10 +1,12 @@
-"""``python -m kernels manifest PLAN``: write the manifest of a built plan from its objects, the build's last step."""
+"""``python -m ckpm.kernels.library.write_manifest PLAN``: write the manifest of a built plan; a build's last step."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+from ckpm.base.entry import exit_code
 from ckpm.base.errors import CodeObjectError, UsageError
 from ckpm.base.files import sha256_of
 from ckpm.base.records import Source, Value
@@ -83,3 +85,17 @@ def _unit_resources(
 
 def _relative(path: str, plan: Plan) -> str:
     return path.removeprefix(f"{plan.folder}/")
+
+
+def main(plan: str) -> int:
+    """Write the manifest of a plan's file and return the exit code."""
+
+    def command() -> int:
+        write_manifest(Path(plan))
+        return 0
+
+    return exit_code(command)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

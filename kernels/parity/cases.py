@@ -45,7 +45,7 @@ from ckpm.matrix.dialects import archs as archs_table
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.families import Family
 from ckpm.matrix.keys import Key
-from ckpm.matrix.published.golden import StoredList, stored_lists
+from ckpm.matrix.published import StoredList, stored_lists
 
 FAMILY = "batch_prefill"
 TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv", "fwd_appendkv", "bwd")

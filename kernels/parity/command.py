@@ -1,4 +1,4 @@
-"""The command ``python -m kernels parity``: options, a run, a table, the results file."""
+"""The command ``ckpm parity``: options, a run, a table, the results file."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--jobs", "-j", type=int, default=None, help="compilers at once; default: by memory")
     parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="write the results as JSON")
+    parser.set_defaults(run=run_command)
 
 
 def request_from(args: argparse.Namespace) -> Request:

@@ -17,8 +17,7 @@ from ckpm.matrix.dialects import APIS, dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.families import Family
 from ckpm.matrix.keys import Key
-from ckpm.matrix.published.comparison import compare_names
-from ckpm.matrix.published.golden import StoredList, emission_sha256
+from ckpm.matrix.published import StoredList, compare_names, emission_sha256
 
 _SHOWN = 5
 

@@ -29,7 +29,7 @@ from ckpm.kernels.upstream.trees import Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
-from ckpm.matrix.published.comparison import compare_names
+from ckpm.matrix.published import compare_names
 
 DISPATCH = "fmha_fwd_v3.cpp"
 _FUNCTION = "fmha_fwd_v3"

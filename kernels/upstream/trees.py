@@ -1,9 +1,9 @@
 """CK's source trees: a pinned package, downloaded and unpacked once, or a checkout.
 
-A package is found with pip's own configuration, checked against the sha256 in matrix/tables/upstreams.yaml, and unpacked
-below the cache folder. It is renamed at the end, so that two runs at once or a killed run leave either the whole tree or
-none. The sha256 of each unpacked file is stored beside the tree and checked before each use, because objects of a
-damaged header would enter the shared cache. About 1,100 files of 10 MB take a tenth of a second.
+A package is found with pip's own configuration, checked against the sha256 in matrix/tables/upstreams.yaml, and
+unpacked below the cache folder. It is renamed at the end, so that two runs at once or a killed run leave either the
+whole tree or none. The sha256 of each unpacked file is stored beside the tree and checked before each use, because
+objects of a damaged header would enter the shared cache. About 1,100 files of 10 MB take a tenth of a second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m matrix validate FILE`` and ``validate --kernel NAME``: what is wrong with a configuration or a kernel."""
+"""``ckpm validate FILE`` and ``validate --kernel NAME``: what is wrong with a configuration or a kernel."""
 
 from __future__ import annotations
 

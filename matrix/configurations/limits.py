@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ckpm.base.tablefile import Field, load
+from msgspec import structs
+
+from ckpm.base.tablefile import Record, read_table
 from ckpm.matrix.dialects import FAMILIES, TABLES, archs
 
 
 @dataclass(frozen=True, slots=True)
 class ArchLimits:
-    """What CK's dispatcher says of an arch, and the bytes of LDS that a block can have (archs.yaml)."""
+    """The limits of an arch in CK's dispatcher, and the bytes of LDS that a block can have (archs.yaml)."""
 
     matrix_cores: str
     dtypes: tuple[str, ...]
@@ -38,58 +40,83 @@ class Limits:
     words: Mapping[str, Mapping[str, str]]
 
 
-_NUMBERS = (
-    *("hdim_multiple", "wave_length", "warp_length", "mfma_instructions_multiple", "combine_bn1", "d128_bn0"),
-    *("d128_async_bm0", "d128_refused_bk0", "trload_d128_refused_bn0", "v3_bm0"),
-)
-_LISTS = ("trload_hdims", "bm0")
-_LDS = ("sync_bytes", "async_buffers", "async_bk1", "pack_bytes")
-_REST = ("archs", "dtypes", "forward_dtypes", "backward_dtypes", "other_pipelines", "family_pipelines", "tile_length")
+class _ArchRow(Record, frozen=True):
+    matrix_cores: str
+    dtypes: tuple[str, ...]
+    pipelines: tuple[str, ...]
+    async_load_bytes: int
+    lds_banks: int
+
+
+class _Lds(Record, frozen=True):
+    sync_bytes: int
+    async_buffers: int
+    async_bk1: int
+    pack_bytes: int
+
+
+class LimitTable(Record, frozen=True):
+    """The record of validation.yaml."""
+
+    archs: dict[str, _ArchRow]
+    dtypes: dict[str, int]
+    forward_dtypes: tuple[str, ...]
+    backward_dtypes: tuple[str, ...]
+    other_pipelines: tuple[str, ...]
+    family_pipelines: dict[str, tuple[str, ...]]
+    tile_length: dict[str, int]
+    hdim_multiple: int
+    wave_length: int
+    warp_length: int
+    mfma_instructions_multiple: int
+    combine_bn1: int
+    d128_bn0: int
+    d128_async_bm0: int
+    d128_refused_bk0: int
+    trload_d128_refused_bn0: int
+    v3_bm0: int
+    trload_hdims: tuple[int, ...]
+    bm0: tuple[int, ...]
+    lds: _Lds
+    words: dict[str, dict[str, tuple[str, ...]]]
 
 
 @functools.cache
 def limits() -> Limits:
-    """Raises TableError."""
-    table = load(TABLES / "validation.yaml")
-    table.allow((*_NUMBERS, *_LISTS, *_REST, "lds", "words"))
-    table.get("lds").allow(_LDS)
-    table.get("archs").allow(archs())
-    known = {name: _arch(table.get("archs").get(name), arch.lds_bytes) for name, arch in archs().items()}
-    dtypes = table.get("dtypes").map(Field.integer)
-    pipelines = [name for arch in known.values() for name in arch.pipelines] + [*table.get("other_pipelines").texts()]
+    """Read validation.yaml. Raises TableError."""
+    table = read_table(TABLES / "validation.yaml", LimitTable)
+    record = table.record
+    for name in {*archs()} ^ {*record.archs}:
+        raise table.fail(f"'{name}' must be both here and in archs.yaml", "archs")
+    known = {
+        name: ArchLimits(**structs.asdict(record.archs[name]), lds_bytes=arch.lds_bytes)
+        for name, arch in archs().items()
+    }
+    pipelines = [name for arch in known.values() for name in arch.pipelines] + [*record.other_pipelines]
+    fields = structs.asdict(record)
     return Limits(
         archs=known,
-        dtypes=dtypes,
-        forward_dtypes=table.get("forward_dtypes").texts(),
-        backward_dtypes=table.get("backward_dtypes").texts(),
-        family_pipelines=table.get("family_pipelines").map(Field.texts),
-        tile_length=table.get("tile_length").map(Field.integer),
-        numbers={name: table.get(name).integer() for name in _NUMBERS},
-        lists={name: tuple(item.integer() for item in table.get(name).items()) for name in _LISTS},
-        lds={name: table.get("lds").get(name).integer() for name in _LDS},
+        dtypes=record.dtypes,
+        forward_dtypes=record.forward_dtypes,
+        backward_dtypes=record.backward_dtypes,
+        family_pipelines=record.family_pipelines,
+        tile_length=record.tile_length,
+        numbers={name: value for name, value in fields.items() if isinstance(value, int)},
+        lists={name: fields[name] for name in ("trload_hdims", "bm0")},
+        lds=structs.asdict(record.lds),
         words={
-            **{name: _themselves(words) for name, words in (("arch", known), ("family", FAMILIES), ("dtype", dtypes))},
-            "pipeline": _themselves(dict.fromkeys(pipelines)),
-            **table.get("words").map(_spellings),
+            "arch": _themselves(known),
+            "family": _themselves(FAMILIES),
+            "dtype": _themselves(record.dtypes),
+            "pipeline": _themselves(pipelines),
+            **{field: _spellings(words) for field, words in record.words.items()},
         },
     )
 
 
-def _arch(row: Field, lds_bytes: int) -> ArchLimits:
-    row.allow(("matrix_cores", "dtypes", "pipelines", "async_load_bytes", "lds_banks"))
-    return ArchLimits(
-        matrix_cores=row.get("matrix_cores").text(),
-        dtypes=row.get("dtypes").texts(),
-        pipelines=row.get("pipelines").texts(),
-        async_load_bytes=row.get("async_load_bytes").integer(),
-        lds_banks=row.get("lds_banks").integer(),
-        lds_bytes=lds_bytes,
-    )
-
-
-def _themselves(words: Mapping[str, object] | tuple[str, ...]) -> Mapping[str, str]:
+def _themselves(words: Iterable[str]) -> Mapping[str, str]:
     return {word: word for word in words}
 
 
-def _spellings(field: Field) -> Mapping[str, str]:
-    return {spelling: word for word, item in field.mapping().items() for spelling in (word, *item.texts())}
+def _spellings(words: Mapping[str, Iterable[str]]) -> Mapping[str, str]:
+    return {spelling: word for word, spellings in words.items() for spelling in (word, *spellings)}

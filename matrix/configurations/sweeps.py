@@ -22,7 +22,7 @@ from typing import Any
 
 from ckpm.base.display import show
 from ckpm.base.errors import SweepError, UsageError
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Field, Record, load, read_table
 from ckpm.matrix.dialects import FAMILIES, TABLES, Dialect, dialect, dialect_names
 from ckpm.matrix.keys import KEY_FIELDS, TILE_NUMBERS
 from ckpm.matrix.options import selection_from
@@ -51,13 +51,13 @@ def sweep_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
         TableError, SweepError; what ckpm.matrix.options.selection_from raises.
         UsageError: --family names no family of the sweep.
     """
-    sweep = read_sweep(args.file)
+    sweep = read_sweep(args.sweep)
     chosen, selection = selection_from(args)
     families = sweep.families if args.family is None else [f for f in sweep.families if f in selection.families]
     if not families:
-        raise UsageError(f"--family names none of the families of {args.file}: {', '.join(sweep.families)}")
+        raise UsageError(f"--family names none of the families of {args.sweep}: {', '.join(sweep.families)}")
     for note in sweep.notes:
-        show(f"{args.file}: {note}", file=sys.stderr)
+        show(f"{args.sweep}: {note}", file=sys.stderr)
     return chosen, replace(selection, families=tuple(families), where=(*sweep.where, *selection.where))
 
 
@@ -69,37 +69,32 @@ class Trait:
     words: Mapping[Any, tuple[Any, ...]] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """``variants`` maps a variant to its families, each with the traits that upstream's builder reads for it."""
+class _TraitRow(Record, frozen=True):
+    field: str
+    words: dict[str, tuple[str, ...]] | tuple[str, ...] | None = None
+    flag: bool = False
+    number: bool = False
 
-    variants: Mapping[str, Mapping[str, tuple[str, ...]]]
-    traits: Mapping[str, Trait]
-    notes: Mapping[str, str]
+    def trait(self) -> Trait:
+        if self.flag:
+            return Trait(self.field, {True: (True,), False: (False, None)})
+        if isinstance(self.words, tuple):
+            return Trait(self.field, {word: (word,) for word in self.words})
+        return Trait(self.field, self.words)
+
+
+class SweepTable(Record, frozen=True):
+    """The record of sweeps.yaml: a variant's families, each with the traits that upstream's builder reads for it."""
+
+    variants: dict[str, dict[str, tuple[str, ...]]]
+    traits: dict[str, _TraitRow]
+    notes: dict[str, str]
 
 
 @functools.cache
-def vocabulary() -> Vocabulary:
-    """Raises TableError."""
-    table = load(TABLES / "sweeps.yaml")
-    table.allow(("variants", "traits", "notes"))
-    return Vocabulary(
-        variants=table.get("variants").map(lambda variant: variant.map(lambda traits: traits.texts())),
-        traits=table.get("traits").map(_trait),
-        notes=table.get("notes").map(lambda note: note.text()),
-    )
-
-
-def _trait(row: Field) -> Trait:
-    row.allow(("field", "words", "flag", "number"))
-    name, words = row.get("field").text(), row.find("words")
-    if row.find("flag"):
-        return Trait(name, {True: (True,), False: (False, None)})
-    if words is None:
-        return Trait(name, None)
-    if isinstance(words.value, dict):
-        return Trait(name, words.map(lambda values: values.texts()))
-    return Trait(name, {word: (word,) for word in words.texts()})
+def vocabulary() -> SweepTable:
+    """Read sweeps.yaml. Raises TableError."""
+    return read_table(TABLES / "sweeps.yaml", SweepTable).record
 
 
 def read_sweep(file: Path) -> Sweep:
@@ -128,13 +123,14 @@ def _upstreams(config: Field) -> Sweep:
         notes.append(f"tile_config: {words.notes['tile_config']}")
     for name, row in lists.items():
         row.allow(("values",))
-        allowed, used = _allowed(row.get("values"), name, words.traits[name])
+        trait = words.traits[name].trait()
+        allowed, used = _allowed(row.get("values"), name, trait)
         notes += [f"{row.path}: {words.notes[word]}" for word in (name, *used) if word in words.notes]
         readers = [family for family, read in families.items() if name in read]
         if not readers:
             notes.append(f"{row.path}: upstream's builder doesn't read it for {variant}: it leaves no kernel out")
             continue
-        test = f"key.{words.traits[name].field} in {_tuple(allowed)}"
+        test = f"key.{trait.field} in {_tuple(allowed)}"
         where.append(test if len(readers) == len(families) else f"key.family not in {_tuple(readers)} or {test}")
     return Sweep(tuple(families), tuple(where), tuple(notes))
 

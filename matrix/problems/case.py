@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpm.matrix.problems.problem import CHOICES as PROBLEM_CHOICES
-from ckpm.matrix.problems.problem import Problem, launch_instructions
+from ckpm.matrix.problems.problem import STEP, Problem, launch_instructions
 
 SUITES = ("batch-prefill", "large-kv", "page-fault", "dispatch", "sanitize")
 FAMILY_SUITE = "kernels"  # of libraries of fwd's families: their cases come from the kernels and not from a table
@@ -101,7 +101,6 @@ class SuiteCase(Problem):
 
     def __post_init__(self) -> None:
         group, lengths = self.mode == "group", self.seqlens_k
-        whole = self.family == "batch_prefill" and all(length and length % 128 == 0 for length in lengths)
         derived = {
             "batch": len(self.seqlens_q),
             "seqlen_q": max(self.seqlens_q, default=0),
@@ -109,7 +108,7 @@ class SuiteCase(Problem):
             "total_q": sum(self.seqlens_q) if group else 0,
             "total_k": sum(lengths) if group and not self.page_size else 0,
             "dropout_seed": self.seed if self.p_drop else 0,
-            "ragged": len({*lengths}) > 1 and not whole,
+            "ragged": len({*lengths}) > 1,
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -136,6 +135,10 @@ class SuiteCase(Problem):
     @property
     def lengths(self) -> tuple[tuple[int, int], ...]:
         return tuple(zip(self.seqlens_q, self.seqlens_k, strict=True))
+
+    @property
+    def whole_steps(self) -> bool:
+        return all(length and length % STEP == 0 for length in self.seqlens_k)
 
     def pages_of(self, sequence: int) -> int:
         return -(-self.seqlens_k[sequence] // self.page_size)

@@ -1,4 +1,4 @@
-"""``python -m matrix testing`` and ``match``: the testing matrix's shapes, and which kernels serve which of them."""
+"""``ckpm problems --shapes`` and ``match``: the testing matrix's shapes, and which kernels serve which of them."""
 
 from __future__ import annotations
 
@@ -24,17 +24,10 @@ _TOLD = 5  # shapes without a kernel that are named beside a list of pairs
 _PAIRS = ("shape", "family", "kernel")
 
 
-def add_testing_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
-    parser.add_argument("--test", default=None, metavar="GLOB", help="glob over the shapes' names")
-    parser.add_argument("--count-only", action="store_true", help="how many, and how many of these can't be launched")
-    parser.add_argument("--format", choices=_FORMATS, default="text", help="(default: %(default)s)")
-
-
 def testing(args: argparse.Namespace) -> str:
     """Shapes by name, or with every field; impossible ones are among them and say why in their last column."""
     chosen = _chosen(shapes(args.tier), args.test)
-    if not args.count_only:
+    if not args.count:
         return _rendered([shape.row() for shape in chosen], args.format, lambda row: f"{row['name']}")
     rows = []
     for direction in DIRECTIONS:
@@ -100,7 +93,7 @@ def match(args: argparse.Namespace) -> str:
 def _chosen(given: Iterable[Shape], glob: str | None) -> list[Shape]:
     named = [shape for shape in given if glob is None or fnmatch.fnmatchcase(shape.name, glob)]
     if not named:
-        raise EmptySelectionError(f"no shape is named like --test '{glob}'. List them with `python -m matrix testing`.")
+        raise EmptySelectionError(f"no shape is named like --test '{glob}'. List them with `ckpm problems --shapes`.")
     return named
 
 

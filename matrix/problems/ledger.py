@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import datetime
 import fnmatch
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from ckpm.base.errors import LedgerError, WhereError
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import archs, dialect_names, upstreams
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, SuiteCase
 from ckpm.matrix.where import compile_over
@@ -39,18 +42,6 @@ SIGNATURES = (
 )
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
 _SUITES = (*SUITES, FAMILY_SUITE, "performance")  # the gates' problems: what can't be run can't be measured
-_FIELDS = (
-    "problems",
-    "where",
-    "unwaited_loads",
-    "upstreams",
-    "archs",
-    "outcome",
-    "signature",
-    "reason",
-    "link",
-    "expires",
-)
 _PROBLEM_FIELDS = tuple(f"problem.{name}" for name in (*(one.name for one in fields(SuiteCase)), "keys_ahead"))
 
 
@@ -183,85 +174,81 @@ def source(upstream: str, dialect: str) -> str:
     return upstream if upstream in upstreams() else dialect
 
 
+class _Row(Record, frozen=True):
+    problems: str | tuple[str, ...]
+    upstreams: str | tuple[str, ...]
+    archs: str | tuple[str, ...]
+    outcome: str | tuple[str, ...]
+    reason: str
+    expires: datetime.date
+    link: Annotated[str, Meta(pattern="^https://")] = ""
+    where: str | None = None
+    unwaited_loads: bool = False
+    signature: str | tuple[str, ...] | None = None
+
+
+class LedgerTable(Record, frozen=True):
+    """The record of ledger.yaml."""
+
+    entries: dict[str, _Row]
+
+
 def read_ledger(file: Path = LEDGER) -> Ledger:
-    """The ledger as written, expired entries included (see :meth:`Ledger.check_dates`).
+    """Read the ledger, expired entries included (see :meth:`Ledger.check_dates`).
 
     Raises:
         TableError: with file, line and field.
     """
-    table = load(file)
-    table.allow(("entries",))
-    entries = table.get("entries")
-    return Ledger(file=file, entries=tuple(_entry(name, item) for name, item in entries.mapping().items()))
+    table = read_table(file, LedgerTable)
+    entries = tuple(_entry(name, row, table.at("entries", name)) for name, row in table.record.entries.items())
+    return Ledger(file=file, entries=entries)
 
 
-def _entry(name: str, item: Field) -> Entry:
-    item.allow(_FIELDS)
-    problems = _words(item.get("problems"))
+def _entry(name: str, row: _Row, item: Field) -> Entry:
+    problems = _words(row.problems)
     for glob in problems:
         if glob.partition("/")[0] not in _SUITES:
-            raise item.get("problems").fail(f"'{glob}' names no suite: write SUITE/GLOB, suites: {', '.join(_SUITES)}")
-    reason = item.get("reason").text().strip()
-    if not reason:
-        raise item.get("reason").fail("is empty: say what goes wrong and where")
-    link = item.find("link")
+            message = f"'{glob}' has no suite: write SUITE/GLOB, suites: {', '.join(_SUITES)}"
+            raise item.value["problems"].fail(message)
+    known = {
+        "problems": problems,
+        "upstreams": ("*", *upstreams(), *dialect_names()),
+        "archs": ("*", *archs()),
+        "outcome": OUTCOMES,
+        "signature": SIGNATURES,
+    }
+    words = {part: _words(getattr(row, part)) for part in known}
+    for part, names in words.items():
+        if not names and getattr(row, part) is not None:
+            raise item.value[part].fail("is empty")
+        if unknown := [one for one in names if one not in known[part]]:
+            raise item.value[part].fail(f"unknown '{unknown[0]}'; known: {', '.join(known[part])}")
+    if not row.reason.strip():
+        raise item.value["reason"].fail("is empty: describe the defect and its place")
+    try:
+        holds = compile_over(row.where, _PROBLEM_FIELDS) if row.where is not None else _always
+    except WhereError as error:
+        raise item.value["where"].fail(str(error)) from error
     return Entry(
         name=name,
         place=f"{item.file.name}:{item.line}",
         problems=problems,
-        holds=_condition(item.find("where")),
-        unwaited_loads=_flag(item.find("unwaited_loads")),
-        upstreams=_known(item.get("upstreams"), ("*", *upstreams(), *dialect_names())),
-        archs=_known(item.get("archs"), ("*", *archs())),
-        outcomes=_known(item.get("outcome"), OUTCOMES),
-        signatures=_known(signature, SIGNATURES) if (signature := item.find("signature")) else (),
-        reason=reason,
-        link=_link(link),
-        expires=_date(item.get("expires")),
+        holds=holds,
+        unwaited_loads=row.unwaited_loads,
+        upstreams=words["upstreams"],
+        archs=words["archs"],
+        outcomes=words["outcome"],
+        signatures=words["signature"],
+        reason=row.reason.strip(),
+        link=row.link,
+        expires=row.expires,
     )
 
 
-def _flag(field: Field | None) -> bool:
-    if field is not None and not isinstance(field.value, bool):
-        raise field.fail(f"must be true or false, not {field.value!r}")
-    return field is not None and bool(field.value)
+def _words(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
+    """The words of a field that has one word or a list."""
+    return (value,) if isinstance(value, str) else value or ()
 
 
-def _condition(field: Field | None) -> Callable[[SuiteCase], bool]:
-    if field is None:
-        return lambda problem: True
-    try:
-        return compile_over(field.text(), _PROBLEM_FIELDS)
-    except WhereError as error:
-        raise field.fail(str(error)) from error
-
-
-def _words(field: Field) -> tuple[str, ...]:
-    """A word or a list of at least one."""
-    words = field.texts() if isinstance(field.value, list) else (field.text(),)
-    if not words:
-        raise field.fail("is empty")
-    return words
-
-
-def _known(field: Field, known: Collection[str]) -> tuple[str, ...]:
-    words: Sequence[str] = _words(field)
-    for word in words:
-        if word not in known:
-            raise field.fail(f"unknown '{word}'; known: {', '.join(known)}")
-    return tuple(words)
-
-
-def _link(field: Field | None) -> str:
-    """Empty where upstream has no report of the defect."""
-    if field is None:
-        return ""
-    if not field.text().startswith("https://"):
-        raise field.fail("must be an https:// address; leave it out where there is none")
-    return field.text()
-
-
-def _date(field: Field) -> datetime.date:
-    if not isinstance(field.value, datetime.date) or isinstance(field.value, datetime.datetime):
-        raise field.fail(f"must be a date such as 2027-06-30, not {field.value!r}")
-    return field.value
+def _always(_: SuiteCase) -> bool:
+    return True

@@ -13,7 +13,7 @@ from typing import Any
 
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 
-_KN0 = 128  # keys of one step of every batch-prefill tile of V2
+STEP = 128  # keys of one step of every batch-prefill tile of V2
 _V3_HEAD_DIMS = ((128, 128), (192, 128))
 PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
 ELEMENT_BYTES: Mapping[str, int] = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8bf16": 1, "fp8fp32": 1}
@@ -142,6 +142,11 @@ class Problem:
         return ((self.seqlen_q, self.seqlen_k),) * self.batch
 
     @property
+    def whole_steps(self) -> bool:
+        """True if the keys of each sequence fill whole steps of a kernel."""
+        return self.seqlen_k > 0 and self.seqlen_k % STEP == 0 and not self.ragged
+
+    @property
     def head_rows(self) -> int:
         """Rows of a head in LSE, bias and random values: a sequence's in batch mode, all in group mode."""
         return self.seqlen_q if self.mode == "batch" else self.rows_q
@@ -237,7 +242,7 @@ def loads(problem: Problem) -> tuple[str, ...]:
     of one token. Source: fmha_batch_prefill_select_kv_load_mode in upstream's fmha_fwd.hpp.
     """
     p = problem
-    if p.page_size >= _KN0:
+    if p.page_size >= STEP:
         return ("bload",)
     pool = p.pool_pages * max(p.page_elements("k"), p.page_elements("v")) * p.element_bytes
     return ("gload",) if pool > 2**31 - 1 else ("bload", "gload")
@@ -274,7 +279,7 @@ def launch_seqlen_k(problem: Problem) -> int:
     ragged lengths must not give one.
     """
     longest = problem.seqlen_k
-    return longest if longest % 128 or (longest and not problem.ragged) else longest + 1
+    return longest if problem.whole_steps or longest % STEP else longest + 1
 
 
 def serves(key: Key, problem: Problem) -> bool:

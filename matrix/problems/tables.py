@@ -90,7 +90,7 @@ def find(name: str) -> SuiteCase:
         for problem in _suite(suite, tier):
             if problem.name == name:
                 return problem
-    raise ProblemError(f"no problem '{name}'. List them with `python -m matrix problems --suite SUITE --tier nightly`.")
+    raise ProblemError(f"no problem '{name}'. List them with `ckpm problems --suite SUITE --tier nightly`.")
 
 
 @functools.cache

@@ -13,10 +13,12 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from ckpm.base.errors import UnknownTierError, UsageError
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Record, read_table
 from ckpm.matrix.dialects import TABLES
 from ckpm.matrix.problems.case import TIERS
 
@@ -107,46 +109,85 @@ def shapes(tier: str = "smoke") -> tuple[Shape, ...]:
     return tuple(itertools.chain.from_iterable(_read(FILE, *part) for part in itertools.product(DIRECTIONS, tiers)))
 
 
+_Positive = Annotated[int, Meta(ge=1)]
+_Dropout = Annotated[float, Meta(ge=0, lt=1)]
+
+
+class _Defaults(Record, frozen=True):
+    """Lists of the values of each axis that a test may leave out."""
+
+    layout: tuple[str, ...]
+    mask: tuple[str, ...]
+    bias: tuple[str, ...]
+    dropout: tuple[_Dropout, ...]
+    lse: tuple[bool, ...]
+    dbias: tuple[bool, ...]
+    deterministic: tuple[bool, ...]
+
+
+class _Test(Record, frozen=True):
+    """Lists of the values of each axis; an axis without a list has the table's defaults."""
+
+    batch: tuple[_Positive, ...]
+    seqlen_q: tuple[_Positive, ...]
+    seqlen_k: tuple[_Positive, ...]
+    nhead_q: tuple[_Positive, ...]
+    nhead_k: tuple[_Positive, ...]
+    hdim_q: tuple[_Positive, ...]
+    hdim_v: tuple[_Positive, ...]
+    dtype: tuple[str, ...]
+    layout: tuple[str, ...] | None = None
+    mask: tuple[str, ...] | None = None
+    bias: tuple[str, ...] | None = None
+    dropout: tuple[_Dropout, ...] | None = None
+    lse: tuple[bool, ...] | None = None
+    dbias: tuple[bool, ...] | None = None
+    deterministic: tuple[bool, ...] | None = None
+
+
+class TestingTable(Record, frozen=True):
+    """The record of testing.yaml: direction -> tier -> test."""
+
+    defaults: _Defaults
+    tests: dict[Literal["fwd", "bwd"], dict[Literal["smoke", "full", "nightly"], dict[str, _Test]]]
+
+
+@functools.cache
+def _table(file: Path) -> TestingTable:
+    table = read_table(file, TestingTable)
+    tests = [("tests", *path) for path in _paths(table.record)]
+    for path in [("defaults",), *tests]:
+        for name, field in table.at(*path).value.items():
+            for item in field.value if name in _WORDS else ():
+                if item.value not in _WORDS[name]:
+                    raise item.fail(f"unknown {name} '{item.value}'; known: {', '.join(_WORDS[name])}")
+    return table.record
+
+
+def _paths(record: TestingTable) -> Iterator[tuple[str, str, str]]:
+    for direction, tiers in record.tests.items():
+        for tier, tests in tiers.items():
+            for name in tests:
+                yield direction, tier, name
+
+
 @functools.cache
 def _read(file: Path, direction: str, tier: str) -> Mapping[Shape, None]:
     """The shapes of one tier alone. A list that holds a value twice gives a shape twice upstream; here once."""
-    table = load(file)
-    table.allow(("defaults", "tests"))
-    defaults = table.get("defaults")
+    record = _table(file)
     expanded: dict[Shape, None] = {}
-    directions = table.get("tests")
-    directions.allow(DIRECTIONS)
-    rows = directions.find(direction)
-    if rows:
-        rows.allow(TIERS)
-    tests = rows.find(tier) if rows else None
-    for name, test in tests.mapping().items() if tests else ():
-        expanded |= dict.fromkeys(_expand(direction, tier, name, test, defaults))
+    for own_direction, own_tier, name in _paths(record):
+        if (own_direction, own_tier) == (direction, tier):
+            test = record.tests[own_direction][own_tier][name]  # type: ignore[index]
+            expanded |= dict.fromkeys(_expand(direction, tier, name, test, record.defaults))
     return expanded
 
 
-def _expand(direction: str, tier: str, name: str, test: Field, defaults: Field) -> Iterator[Shape]:
-    test.allow(_AXES)
-    lists = [[_value(axis, item) for item in (test.find(axis) or defaults.get(axis)).items()] for axis in _AXES]
+def _expand(direction: str, tier: str, name: str, test: _Test, defaults: _Defaults) -> Iterator[Shape]:
+    lists = [getattr(test, axis) if getattr(test, axis) is not None else getattr(defaults, axis) for axis in _AXES]
     for values in itertools.product(*lists):
         axes = dict(zip(_AXES, values, strict=True))
         yield Shape(name=f"{direction}/{name}.{_words(axes)}", direction=direction, tier=tier, **axes)
-
-
-def _value(name: str, field: Field) -> Any:
-    if name in _WORDS:
-        if field.text() not in _WORDS[name]:
-            raise field.fail(f"unknown {name} '{field.value}'; known: {', '.join(_WORDS[name])}")
-        return field.text()
-    if _KINDS[name] == "bool":
-        return field.boolean()
-    if name == "dropout":
-        if not isinstance(field.value, float) or not 0 <= field.value < 1:
-            raise field.fail(f"must be a number from 0.0 to below 1, not {field.value!r}")
-        return field.value
-    if field.integer() < 1:
-        raise field.fail(f"must be positive, not {field.value}")
-    return field.value
 
 
 def _words(axes: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""Accepting figures: the baselines of all gates and their history change together, or not at all.
+"""Accept figures: the baselines of all gates and their history change together, or not at all.
 
-What is going to be in each file is first written into one journal beside them, in one step. From then on the figures
-are accepted: if the process is killed, the next command that looks at these baselines writes the files.
+The new content of every file is first written into one journal beside them, in one step. From then on the figures are
+accepted: if the process is killed, the next command that reads these baselines writes the files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ckpm.base.bounded import read_bytes, read_text
 from ckpm.base.files import is_special, write_atomically, writing
 from ckpm.base.records import Source
 from ckpm.reports.errors import GateError
-from ckpm.reports.gates.baseline import FOLDER, Acceptance, Baseline, Figures, history_of, place, read_history
+from ckpm.reports.gates.baseline import FOLDER, Acceptance, Baseline, Figures, history_of, path_of, read_history
 
 _REMEDY = "Delete it, and accept once more."
 
@@ -25,12 +25,12 @@ _REMEDY = "Delete it, and accept once more."
 def accept(
     identity: Mapping[str, str], measured: Mapping[str, Figures], reason: str, folder: Path = FOLDER
 ) -> list[Path]:
-    """Store each gate's figures as its baseline, and for each a line of history: date, reason, sum of each metric.
+    """Store each gate's figures as its baseline, with a line of history: date, reason, sum of each metric.
 
-    A gate whose baseline is that already, with the same reason, gets no second line. Returns the baselines.
+    If figures and reason are those of the baseline, no line is added. Returns the baselines.
 
     Raises:
-        GateError: no reason, no figures, one that is no finite number, or a history that can't be read.
+        GateError: no reason, no figures, a figure that is not a finite number, or a damaged history.
         DiskFullError, OutputError.
     """
     reason = " ".join(reason.split())
@@ -40,7 +40,7 @@ def accept(
     complete(identity, folder)
     texts, lines = {}, []
     for gate, figures in measured.items():
-        file = place(identity, gate, folder)
+        file = path_of(identity, gate, folder)
         if is_special(file):  # writing would wait for whoever reads the pipe
             raise GateError(f"{file}: a pipe or a device is in the baseline's place. Remove it.")
         text = Baseline(facts={**identity, "reason": reason}, figures=figures).text()
@@ -54,11 +54,11 @@ def accept(
     if texts:
         write_atomically(_journal(identity, folder), json.dumps({**texts, history.name: "".join(lines)}).encode())
         complete(identity, folder)
-    return [place(identity, gate, folder) for gate in measured]
+    return [path_of(identity, gate, folder) for gate in measured]
 
 
 def complete(identity: Mapping[str, str], folder: Path = FOLDER) -> None:
-    """Write what an interrupted :func:`accept` left to be written.
+    """Write the files that an interrupted :func:`accept` left.
 
     Raises:
         GateError: its journal is damaged.
@@ -70,14 +70,14 @@ def complete(identity: Mapping[str, str], folder: Path = FOLDER) -> None:
     source = Source(place=journal, what="a journal of accepted figures", remedy=_REMEDY, error=GateError)
     for name, text in source.read().texts().items():
         if name != Path(name).name:
-            raise GateError(f"{journal}: {name!r} is no file beside it. {_REMEDY}")
+            raise GateError(f"{journal}: {name!r} is not a file beside it. {_REMEDY}")
         write_atomically(journal.with_name(name), text.encode())
     with writing(journal):
         journal.unlink()
 
 
 def _journal(identity: Mapping[str, str], folder: Path) -> Path:
-    return place(identity, "accepting", folder).with_suffix(".json")
+    return path_of(identity, "accepting", folder).with_suffix(".json")
 
 
 def _demand_finite(measured: Mapping[str, Figures]) -> None:

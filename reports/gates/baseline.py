@@ -1,11 +1,12 @@
 """Baselines: the figures of an accepted build, as a small text file for each arch, toolchain, upstream and gate.
 
-``baselines/<arch>/<toolchain>/<upstream>.<gate>.txt``: what was measured (``# name: value``), then a line for each
-kernel or problem in the order of their names, ``subject metric=figure ...``, and a last line that counts them, so that
-a file cut short is noticed. ``<upstream>.history.jsonl`` beside it has a line for each time that one was accepted. A
-library of other families has its own files, named like its folder in build/: ``<upstream>-fwd``. The toolchain is
-``embedded``, which is pinned, or an installed one with its versions, ``rocm-hipcc-HIP-7.0.2-clang21.1.8``: two
-versions of ROCm have a folder each. Older files, in ``rocm/``, are still read.
+``baselines/<arch>/<toolchain>/<upstream>.<gate>.txt`` begins with facts of the build (``# name: value``). Then it has
+a line for each kernel or problem in the order of their names, ``subject metric=figure ...``. The last line counts the
+lines, so that a truncated file is noticed. ``<upstream>.history.jsonl`` beside it has a line for each acceptance. A
+library of other families has its own files, named like its folder in build/: ``<upstream>-fwd``.
+
+The toolchain is ``embedded``, which is pinned, or an installed one with its versions,
+``rocm-hipcc-HIP-7.0.2-clang21.1.8``: each version of ROCm has its folder. Older files, in ``rocm/``, are still read.
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ from ckpm.reports.errors import GateError
 from ckpm.reports.verdicts import FAMILY
 
 FOLDER = Path(__file__).parents[1] / "baselines"
-INSTALLED = FOLDER.parts[-4:-2] == ("ckpm", "rooms")  # in a wheel, whose next version would replace them
 # what must be equal for figures to be comparable; flags are not among them: a change of theirs is what a gate judges
 IDENTITY = ("arch", "toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection")
 CHECKOUT = "checkout"
 ROCM = "rocm"  # the toolchain that a machine has in a version of its own
-ACCEPT = "python -m reports accept --reason TEXT"
+ACCEPT = "ckpm accept --reason TEXT"
 _SHOWN = 10
 _END = re.compile(r"# end: (\d+) lines")
 _FACT = re.compile(r"# (\w+): (.*)")
@@ -55,7 +55,7 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acceptance:
-    """A line of a history: when and why a gate's figures were accepted, and each metric's sum over the subjects."""
+    """A line of a history: date and reason of an acceptance, and each metric's sum over the subjects."""
 
     date: str
     gate: str
@@ -76,15 +76,15 @@ class Acceptance:
 
 
 def toolchain_folder(facts: Mapping[str, str]) -> str:
-    """``embedded``, or what distinguishes an installed toolchain: its name and versions, as words of a file's name."""
+    """``embedded``, or name and versions of an installed toolchain, as words of a file's name."""
     if facts["toolchain"] != ROCM:
         return facts["toolchain"]
     return "-".join(re.findall(r"[A-Za-z0-9._]+", facts["identity"].replace("clang ", "clang")))
 
 
-def existing(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
-    """:func:`place`; or its place before versions had folders, if there is one of exactly this toolchain."""
-    now = place(facts, gate, folder)
+def existing_path(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
+    """Path of an existing baseline: :func:`path_of`, or an older path without the version, of the same toolchain."""
+    now = path_of(facts, gate, folder)
     older = _before_versions(facts, gate, folder)
     if now.exists() or older == now or not older.is_file():
         return now
@@ -92,12 +92,12 @@ def existing(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path
 
 
 def _before_versions(facts: Mapping[str, str], gate: str, folder: Path) -> Path:
-    file = place(facts, gate, folder)
+    file = path_of(facts, gate, folder)
     return file.parents[1] / facts["toolchain"] / file.name
 
 
-def place(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
-    """Where the baseline of a build with these facts lies. Raises GateError for a name that is no file's."""
+def path_of(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
+    """Path of the baseline of a build with these facts. Raises GateError: a name that can't be a file's."""
     name = "-".join(facts[part] for part in ("upstream", FAMILY) if part in facts)
     parts = [facts["arch"], toolchain_folder(facts), name]
     for part in parts:
@@ -108,20 +108,20 @@ def place(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
 
 
 def identity_of(manifest: Manifest, arch: str) -> dict[str, str]:
-    """IDENTITY of a built library for one of its archs. Raises GateError: the manifest doesn't say it."""
+    """IDENTITY of a built library for one of its archs. Raises GateError: the manifest lacks a field."""
     facts = {"arch": arch}
     for name in IDENTITY[1:]:
         value = getattr(manifest, name)
         if not value or "\n" in value:
-            raise GateError(f"the manifest's field {name} is no line of text: {value!r}. Build again.")
+            raise GateError(f"the manifest's field {name} is not a line of text: {value!r}. Build again.")
         facts[name] = value
     return facts
 
 
 def read(file: Path, accept: str = ACCEPT) -> Baseline:
-    """A baseline; ``accept`` is the command that would make one of this build.
+    """Read a baseline. ``accept`` is the command that would make a baseline of this build.
 
-    Raises GateError: there is none, or the file is cut short, damaged, or holds what is no number.
+    Raises GateError: the file is missing, truncated or damaged, or has a figure that is not a number.
     """
     try:
         lines = read_text(file).splitlines()
@@ -145,7 +145,7 @@ def read(file: Path, accept: str = ACCEPT) -> Baseline:
         if len(figures[subject]) != len(words):
             raise GateError(f"{file}:{number}: a metric is there twice. {_RESTORE}")
     if len(figures) != int(end[1]) or not figures:
-        raise GateError(f"{file}: {len(figures)} lines of figures, its last line says {end[1]}. {_RESTORE}")
+        raise GateError(f"{file}: {len(figures)} lines of figures, its last line counts {end[1]}. {_RESTORE}")
     return Baseline(facts=facts, figures=figures)
 
 
@@ -156,13 +156,12 @@ def demand_same(
     present: Collection[str] | None = None,
     accept: str = ACCEPT,
 ) -> None:
-    """Raises GateError: the baseline is of another arch, toolchain, upstream, dialect, mask set or selection.
+    """Raise GateError if the baseline is of another arch, toolchain, upstream, dialect, mask set or selection.
 
-    A package may not change. The text of a checkout or of our own headers and the flags may: the gate is to show what
-    such a change did.
-    ``present`` are the subjects of this build, if they are known: the message then names those that are gone.
+    A package may not change. The text of a checkout or of our own headers and the flags may change: the gate shows the
+    effect. ``present`` are the subjects of this build, if they are known: the message then names missing subjects.
     """
-    accepted, built = _compared(baseline.facts), _compared(identity)
+    accepted, built = _comparable(baseline.facts), _comparable(identity)
     names = dict.fromkeys((*IDENTITY, *identity))
     other = [name for name in names if accepted.get(name) != built.get(name)]
     if other:
@@ -175,15 +174,15 @@ def demand_same(
         )
 
 
-def _compared(identity: Mapping[str, str]) -> dict[str, str]:
-    """Without what a gate judges: a checkout's text, and that of our own headers before a package."""
+def _comparable(identity: Mapping[str, str]) -> dict[str, str]:
+    """The identity without the text that a gate judges: a checkout's, and that of our own headers."""
     package = "" if identity.get("upstream") == CHECKOUT else identity.get("upstream_identity", "")
     return {**identity, "upstream_identity": package.partition(OWN_HEADERS)[0]}
 
 
 def history_of(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:
     """The JSON Lines of every accepted baseline, the newest last."""
-    return place(identity, "history", folder).with_suffix(".jsonl")
+    return path_of(identity, "history", folder).with_suffix(".jsonl")
 
 
 def existing_history(identity: Mapping[str, str], folder: Path = FOLDER) -> Path:
@@ -193,7 +192,7 @@ def existing_history(identity: Mapping[str, str], folder: Path = FOLDER) -> Path
 
 
 def read_history(file: Path) -> tuple[Acceptance, ...]:
-    """The lines of a history, the oldest first. Raises GateError: there is none, or a line that is none."""
+    """The lines of a history, the oldest first. Raises GateError: the file is missing, or a line is damaged."""
     try:
         text = read_text(file)
     except (OSError, ValueError) as error:
@@ -216,7 +215,7 @@ def _pair(word: str, where: str) -> tuple[str, float]:
     except ValueError:
         value = math.nan
     if not metric or not math.isfinite(value):
-        raise GateError(f"{where}: {word!r} is no figure. {_RESTORE}")
+        raise GateError(f"{where}: {word!r} is not a figure. {_RESTORE}")
     return metric, value
 
 
@@ -225,6 +224,6 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(float(value))
 
 
-_LOOK = "Look at the figures (python -m reports resources MANIFEST), then"
-_CORRECT = "Restore it from git, or remove what is no whole line of it"
+_LOOK = "Look at the figures (ckpm report --manifest FILE), then"
+_CORRECT = "Restore it from git, or remove lines that are not complete"
 _RESTORE = f"Restore it from git, or accept anew: {ACCEPT}"

@@ -1,4 +1,6 @@
-"""Budgets: what a kernel may need of the hardware, by selector, and an allow-list that expires (budgets.yaml)."""
+"""Budgets: limits of a kernel's registers, spills and waves, by selector, and an allow-list that expires
+(budgets.yaml).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _TOOLCHAINS = tuple(name for name in CHOICES if name != "auto")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
-    """What a library was built for, from and with."""
+    """Arch, upstream and toolchain of a library."""
 
     arch: str
     upstream: str
@@ -105,7 +107,7 @@ class Budgets:
     ) -> tuple[Row, ...]:
         """A row for each figure beyond its limit: unchanged where it is allowed, else regressed.
 
-        A metric that a kernel lacks is ``missing``: a limit that can't be checked is no pass.
+        A metric that a kernel lacks is ``missing``: a limit that can't be checked fails.
         """
         rows = []
         limits = [

@@ -1,4 +1,4 @@
-"""``python -m reports compare``: the GPU gate, of two built libraries on the device that is here."""
+"""``ckpm compare``: the GPU gate, of two built libraries on the device that is here."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ckpm.attention.timing.measure import performance_problems
 from ckpm.attention.timing.tables import ARCH, UPSTREAM, WORK, library
 from ckpm.base import junit
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
-from ckpm.bench.measure import performance_problems
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import check_built_arch
 from ckpm.matrix.options import DEFAULT_ARCH
 from ckpm.matrix.problems.case import TIERS
-from ckpm.reports.gates.references import beside
+from ckpm.reports.gates.references import compare_with_references
 from ckpm.reports.gates.statistics import read_settings
 from ckpm.reports.junit.write import write_gate
 from ckpm.reports.verdicts import VERDICTS, Gate, demand
 
 
 def add_options(compare: argparse.ArgumentParser, remarks: Callable[[Gate], Iterable[str]]) -> None:
-    """``remarks`` of a gate are lines to print below its verdict."""
+    """Add options. ``remarks`` returns lines to print below a gate's verdict."""
     compare.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     compare.add_argument("--device", default="auto", help="auto, hip or emulator (default: a GPU if there is one)")
     for side in ("baseline", "candidate"):
@@ -42,7 +42,11 @@ def add_options(compare: argparse.ArgumentParser, remarks: Callable[[Gate], Iter
 
 
 def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> None:
-    """Raises MeasureError, DeviceError, LibraryError, UsageError; GateError, RegressedError, InconclusiveError."""
+    """Time both libraries, and write the verdict.
+
+    Raises:
+        MeasureError, DeviceError, LibraryError, UsageError, GateError, RegressedError, InconclusiveError.
+    """
     from ckpm.attention.launch.device import choose  # only here: other commands do without NumPy and the emulator
     from ckpm.reports.gates import gpu as gpu_gate
 
@@ -55,20 +59,20 @@ def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> N
     device = choose(args.device, arch)
     if args.upstream:
         baseline, candidate = gpu_gate.versions(device, files[0])
-        chosen = gpu_gate.served(baseline, candidate, chosen)
+        chosen = gpu_gate.problems_of_both(baseline, candidate, chosen)
     else:
         baseline, candidate = (gpu_gate.side(device, path) for path in files)
     gate = gpu_gate.compare(device, baseline, candidate, chosen, read_settings())
     write_gate(gate, args.output)
     counts = Counter(row.verdict for row in gate.rows)
     show(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; {args.output}")
-    for line in (*beside(gate), *remarks(gate)):
+    for line in (*compare_with_references(gate), *remarks(gate)):
         show(f"  {line}")
     demand(gate, args.output)
 
 
 def _files(args: argparse.Namespace, arch: str) -> list[Path]:
-    """The two libraries, or the one of both versions, built if need be.
+    """Paths of the two libraries, or of one with both versions, which is built if it is missing.
 
     Raises:
         UsageError: neither two files nor an upstream that has V3, or both.

@@ -52,13 +52,13 @@ def _threshold(field: Field) -> Threshold:
 
 
 def compare(gate: str, baseline: Figures, candidate: Figures, thresholds: Mapping[str, Threshold]) -> tuple[Row, ...]:
-    """A row for each figure of the baseline, in the order of subjects.
+    """Compare each figure of the baseline, in the order of subjects.
 
-    A subject of the baseline that is gone is a regression. A new subject, or a metric that only one of the two has, is
+    A subject that only the baseline has is a regression. A new subject, or a metric that only one of the two has, is
     ``missing``, which fails until it is accepted.
 
     Raises:
-        GateError: a metric without a threshold, or a figure that is no finite number.
+        GateError: a metric without a threshold, or a figure that is not a finite number.
     """
     rows: list[Row] = []
     for subject in sorted({*baseline, *candidate}):
@@ -83,14 +83,14 @@ def _presence(gate: str, subject: str, *, built: bool) -> Row:
         candidate=float(built),
         threshold="no change",
         verdict="missing" if built else "regressed",
-        note="not in the baseline: python -m reports accept" if built else "in the baseline, but no longer built",
+        note="not in the baseline: ckpm accept" if built else "in the baseline, but no longer built",
     )
 
 
 def _row(gate: str, subject: str, metric: str, old: float | None, new: float | None, threshold: Threshold) -> Row:
     for value in (old, new):
         if value is not None and not math.isfinite(value):
-            raise GateError(f"{subject}: {metric}: {value} is no finite number: nothing can be compared with it.")
+            raise GateError(f"{subject}: {metric}: {value} is not a finite number, and can't be compared.")
     note = ""
     if old is None or new is None:
         verdict, note = "missing", f"no figure in the {'baseline' if old is None else 'candidate'}"

@@ -1,7 +1,7 @@
-"""The emulated gate: what each problem's launch executes and moves, and the model's cycles, against the baseline.
+"""The emulated gate: counts of each problem's launch and the model's cycles, compared with the baseline.
 
 The counts are exact: two runs of one library give the same counts. So a change comes from the machine code, the
-dispatch or the problems. Thresholds (emulated_thresholds.yaml) say which changes matter.
+dispatch or the problems. Changes below a threshold (emulated_thresholds.yaml) pass.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ckpm.attention.launch.counters import Measurements
-from ckpm.bench import measure
+from ckpm.attention.timing import measure
 from ckpm.reports.errors import GateError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds
@@ -27,7 +27,7 @@ MODEL_METRICS = ("model_workgroup_cycles", "model_steady_cycles", "model_grid_cy
 
 
 @functools.cache
-def measured(library: Path, arch: str) -> Measurements:
+def measure_library(library: Path, arch: str) -> Measurements:
     """Run the problems on the emulator, and write the counters beside the library, for the report.
 
     Raises:
@@ -38,17 +38,17 @@ def measured(library: Path, arch: str) -> Measurements:
     return measurements
 
 
-def figures(measured: Measurements, known: Mapping[str, Machine] | None = None) -> dict[str, dict[str, float]]:
-    """The counters of every problem, then the model's cycles.
+def by_problem(measured: Measurements, known: Mapping[str, Machine] | None = None) -> dict[str, dict[str, float]]:
+    """Counters and modelled cycles of every problem.
 
     Raises:
-        GateError: the model knows no such arch, or a count is 0 that can't be.
+        GateError: the model has no numbers of the arch, or a count is 0 that can't be 0.
         TableError: a mistake in model.yaml.
     """
     arch = measured.provenance["arch"]
     machine = (known or machines()).get(arch)
     if machine is None:
-        raise GateError(f"the model knows nothing of {arch}: add it to reports/gates/model.yaml.")
+        raise GateError(f"the model has no numbers of {arch}: add them to reports/gates/model.yaml.")
     by_problem: dict[str, dict[str, float]] = {}
     for one in measured.problems:
         guess = estimate(one, machine)
@@ -64,7 +64,7 @@ def rows(
     measured: Measurements,
     thresholds: Mapping[str, Threshold] | None = None,
 ) -> tuple[Row, ...]:
-    """A row for each figure, with the kernel that ran, or why none did. A problem that is gone is a regression.
+    """A row for each figure, with the kernel or the reason why none ran. A missing problem is a regression.
 
     Raises:
         GateError: a metric without a threshold.

@@ -1,7 +1,7 @@
-"""``python -m reports gate|accept|history``: a built library against its accepted baseline, or as the new one.
+"""``ckpm gate`` and ``ckpm accept``: compare a built library with its baseline, or make it the baseline.
 
-Each gate of GATES measures subjects (kernels, problems) and compares with its own baseline file; the verdict is over
-the rows of all of them.
+Each gate measures subjects (kernels, problems) and compares them with its own baseline file. The verdict is over the
+rows of all gates.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ckpm.base import junit
+from ckpm.base import junit, settings
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
 from ckpm.base.files import locked
@@ -34,18 +34,14 @@ from ckpm.reports.verdicts import VERDICTS, Gate, Row, demand
 def add_gate_options(gate: argparse.ArgumentParser) -> None:
     _add_options(gate)
     gate.add_argument("--output", type=Path, metavar="FILE", help="the result (default: gate.json beside the manifest)")
-    gate.set_defaults(run=run_gate)
+    gate.add_argument("--history", action="store_true", help="list when and why accepted figures changed instead")
+    gate.set_defaults(run=lambda args: run_history(args) if args.history else run_gate(args))
 
 
 def add_accept_options(accept: argparse.ArgumentParser) -> None:
     _add_options(accept)
     accept.add_argument("--reason", required=True, metavar="TEXT", help="why these figures are right, for the history")
     accept.set_defaults(run=run_accept)
-
-
-def add_history_options(history: argparse.ArgumentParser) -> None:
-    _add_options(history)
-    history.set_defaults(run=run_history)
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -65,23 +61,23 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run_gate(args: argparse.Namespace) -> None:
-    """Judge a library; the result is written whatever it says.
+    """Judge a library, and write the result whatever the verdict.
 
     Raises:
         UnknownArchError, NoManifestError, ManifestError, CodeObjectError, TableError.
         GateError, RegressedError, InconclusiveError: it could not be compared, or does not pass.
     """
-    judged = _judged(args)
+    judged = _read_judged(args)
     output = args.output or judged.inputs[0].with_name("gate.json")
     junit.clear(output, *judged.inputs)
     identity = judged.identity()
     complete(identity, args.baselines)
-    refuse_inputs(output, [baseline.place(identity, name, args.baselines) for name in _chosen(args, judged)])
+    refuse_inputs(output, [baseline.path_of(identity, name, args.baselines) for name in _chosen(args, judged)])
     thresholds = read_thresholds()
     rows: list[Row] = []
     provenance = dict(identity)
     for name in _chosen(args, judged):
-        place = baseline.existing(identity, name, args.baselines)
+        place = baseline.existing_path(identity, name, args.baselines)
         try:
             accepted = baseline.read(place, judged.accept)
             kind = judged.kinds[name]
@@ -109,7 +105,7 @@ def run_gate(args: argparse.Namespace) -> None:
 
 
 def _not_compared(name: str, why: str, provenance: Mapping[str, str]) -> Gate:
-    """The result of a gate that had nothing to compare with, or no figures."""
+    """The result of a gate without a baseline or without figures."""
     row = Row(
         gate=name, subject="library", metric="comparison", unit="", baseline=None, candidate=None, threshold="",
         verdict="not comparable", note=why,
@@ -121,15 +117,15 @@ def run_accept(args: argparse.Namespace) -> None:
     """Store the library's figures as the baseline.
 
     Raises:
-        UsageError: they would be stored where an installed ckpm keeps its own.
+        UsageError: the folder belongs to an installed ckpm.
         UnknownArchError, NoManifestError, ManifestError, CodeObjectError, GateError, DiskFullError, OutputError.
     """
-    if baseline.INSTALLED and args.baselines == baseline.FOLDER:
+    if settings.INSTALLED and args.baselines == baseline.FOLDER:
         raise UsageError(
             f"{baseline.FOLDER} belongs to the installed ckpm, whose next version replaces it. "
             "Choose a folder of your own with --baselines FOLDER, here and for the gate."
         )
-    judged = _judged(args)
+    judged = _read_judged(args)
     identity = judged.identity()
     chosen = _chosen(args, judged)
     measured = {name: judged.kinds[name].measure() for name in chosen}  # all of them before the first is stored
@@ -146,7 +142,7 @@ def run_history(args: argparse.Namespace) -> None:
     Raises:
         UnknownArchError, NoManifestError, ManifestError, GateError.
     """
-    judged = _judged(args)
+    judged = _read_judged(args)
     identity = judged.identity()
     complete(identity, args.baselines)
     for name in _chosen(args, judged):
@@ -160,7 +156,7 @@ def run_history(args: argparse.Namespace) -> None:
 
 
 def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
-    """For each line of the history by its number: which metric's sum changed, from what to what."""
+    """Changes of the metrics' sums, by number of the history's line."""
     changes: dict[int, list[str]] = {}
     for metric in dict.fromkeys(metric for line in lines for metric in line.sums):
         having = [(number, line.sums[metric]) for number, line in enumerate(lines) if metric in line.sums]
@@ -169,8 +165,8 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
     return changes
 
 
-def _judged(args: argparse.Namespace) -> Judged:
-    """What the options name. Raises UnknownArchError, and as the one that is asked."""
+def _read_judged(args: argparse.Namespace) -> Judged:
+    """The library or the kernels that the options name. Raises UnknownArchError, and errors of reading them."""
     check_built_arch(args.arch)
     return {DECODE: _decode_kernels}.get(args.family, gated_library)(args)
 
@@ -182,7 +178,7 @@ def _decode_kernels(args: argparse.Namespace) -> Judged:
 
 
 def _chosen(args: argparse.Namespace, judged: Judged) -> list[str]:
-    """The gates to run. Raises UsageError: the only one asked for is left out."""
+    """The gates to run. Raises UsageError: the gate of --only is left out."""
     if args.only in judged.left_out:
         raise UsageError(f"--only {args.only}: {judged.left_out[args.only]}.")
     return [args.only] if args.only else [name for name in judged.kinds if name not in judged.left_out]

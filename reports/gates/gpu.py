@@ -1,7 +1,7 @@
 """Two libraries' times on one device, interleaved, and the verdict of ckpm.reports.gates.statistics.
 
-Both are loaded in one process and launched on the same buffers. The emulator has a timer too, so that the whole path
-can be run without a GPU: its times are the host's, and mostly too noisy for a verdict other than inconclusive.
+Both are loaded in one process and launched on the same buffers. The emulator has a timer, too, so that the whole path
+can be run without a GPU. Its times are the host's, and mostly too noisy for another verdict than inconclusive.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.attention.launch.buffers import Prepared, prepare
-from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.launching import check, plan_of, uploaded
 from ckpm.attention.launch.plan import Plan
-from ckpm.bench.measure import identity_facts, keys_of, manifest_of
+from ckpm.attention.timing.measure import identity_facts, keys_of, manifest_of
+from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import measured, serving
@@ -30,12 +31,12 @@ from ckpm.reports.verdicts import V3_AGAINST_V2, Gate, Row
 class Side:
     """One of the two libraries, with its kernels in dispatch order.
 
-    Where V3 and V2 of one library are the two, ``v3`` says which this is: launches must come to it. None: either may.
+    If the two sides are V3 and V2 of one library, ``v3`` is True for V3: launches must take its kernels. None: any.
     """
 
     library: Library
     keys: Sequence[Key]
-    file_facts: Mapping[str, str]  # what the file is, as ckpm.bench.measure.identity_facts says it
+    file_facts: Mapping[str, str]  # identity_facts of the file
     v3: bool | None = None
 
     def serves(self, problem: SuiteCase) -> bool:
@@ -49,17 +50,17 @@ class Side:
 
 
 def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[SuiteCase], settings: Settings) -> Gate:
-    """Time every problem that both libraries serve; one that the candidate no longer serves is a regression.
+    """Time every problem that both libraries serve. A problem that the candidate no longer serves is a regression.
 
     Raises:
-        GateError: nothing could be compared, a launch failed, or a time is none.
+        GateError: nothing could be compared, or a launch or the timer failed.
     """
     before, sensed = device.context(), device.sensors()
     lost = [_lost(one) for one in problems if baseline.serves(one) and not candidate.serves(one)]
     samples: list[Samples] = []
     for problem in problems:
         if baseline.serves(problem) and candidate.serves(problem):
-            samples += _timed(device, baseline, candidate, problem, settings)
+            samples += _take_samples(device, baseline, candidate, problem, settings)
     after = device.context()  # if somebody changed the clocks in between, the times can't be compared
     provenance = {
         **before,
@@ -74,7 +75,7 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
     return Gate.of((*lost, *rows(samples, before, after, settings)), provenance)
 
 
-def _timed(
+def _take_samples(
     device: Device, baseline: Side, candidate: Side, problem: SuiteCase, settings: Settings
 ) -> tuple[Samples, Samples]:
     """Samples with a warm cache, and with a cold one."""
@@ -140,11 +141,11 @@ def versions(device: Device, path: Path) -> tuple[Side, Side]:
     return dataclasses.replace(whole, keys=v2, v3=False), dataclasses.replace(whole, keys=v3, v3=True)
 
 
-def served(baseline: Side, candidate: Side, problems: Sequence[SuiteCase]) -> list[SuiteCase]:
-    """The problems that both serve, whichever they ask for: what V3 doesn't serve it has not lost.
+def problems_of_both(baseline: Side, candidate: Side, problems: Sequence[SuiteCase]) -> list[SuiteCase]:
+    """Problems that both sides serve: V3 has not lost a problem that it never served.
 
     Raises:
-        GateError: there is none.
+        GateError: there is no such problem.
     """
     either = [dataclasses.replace(one, v3="any") for one in problems]
     both = [one for one in either if baseline.serves(one) and candidate.serves(one)]

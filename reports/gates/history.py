@@ -1,7 +1,7 @@
-"""Steps in a history: where the level of a series of figures changes for good, and does not just vary.
+"""Steps in a history: lasting changes in the level of a series of figures.
 
-The levels minimise the sum of distances to the figures plus a price for each step (the L1 Potts functional, as in
-Friedrich et al., "Complexity Penalized M-Estimation", 2008, and in airspeed velocity). The price follows the noise, so
+The levels minimise the sum of distances to the figures plus a price for each step: the L1 Potts functional, as in
+airspeed velocity (Friedrich and others, "Complexity Penalized M-Estimation", 2008). The price follows the noise, so
 that figures without noise have a step wherever they change.
 """
 
@@ -19,7 +19,7 @@ _NORMAL = 0.6745 * math.sqrt(2)  # median of |a - b| of two normal figures, in s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """At index ``at`` the level changes from ``before`` to ``after`` (medians)."""
+    """A change of the level at index ``at``, from ``before`` to ``after`` (medians)."""
 
     at: int
     before: float
@@ -27,7 +27,7 @@ class Step:
 
 
 def noise_of(values: Sequence[float]) -> float:
-    """The standard deviation of measured figures, from the differences of neighbours: a step adds but one of them."""
+    """The standard deviation of measured figures, from differences of neighbours: a step adds only one difference."""
     return median(abs(b - a) for a, b in pairwise(values)) / _NORMAL if len(values) > 1 else 0.0
 
 

@@ -2,8 +2,8 @@
 
 H. B. Mann, D. R. Whitney, "On a Test of Whether one of Two Random Variables is Stochastically Larger than the Other",
 Annals of Mathematical Statistics 18 (1947): the recurrence of U's exact distribution. With ties, and for large samples,
-the normal approximation with its corrections for ties and continuity is used, as is usual. The shift is the median of
-all pairwise differences, its interval the one that inverts the test: J. L. Hodges, E. L. Lehmann, "Estimates of
+the normal approximation with its corrections for ties and continuity is used. The shift is the median of all pairwise
+differences. Its interval inverts the test: J. L. Hodges, E. L. Lehmann, "Estimates of
 Location Based on Rank Tests", Annals of Mathematical Statistics 34 (1963).
 """
 
@@ -21,7 +21,7 @@ _EXACT_UP_TO = 30  # samples a side; above, the approximation is within a thousa
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """How much larger the second sample is: the estimate, and an interval that holds it with a confidence."""
+    """Difference of the second sample from the first: an estimate, and its confidence interval."""
 
     estimate: float
     low: float
@@ -35,7 +35,7 @@ def u_statistic(first: Sequence[float], second: Sequence[float]) -> float:
 
 @functools.cache
 def _ways(n: int, m: int) -> tuple[int, ...]:
-    """How many of the orders of n and m distinct values have U = 0, 1, .. n*m."""
+    """Number of orders of n and m distinct values with U = 0, 1, .. n*m."""
     if n == 0 or m == 0:
         return (1,)
     ways = [0] * (n * m + 1)
@@ -52,7 +52,7 @@ def cumulative(n: int, m: int, u: int) -> float:
 
 
 def p_value(first: Sequence[float], second: Sequence[float]) -> float:
-    """Two-sided: how likely samples of one distribution differ at least so much.
+    """Two-sided p: the probability that samples of one distribution differ at least so much.
 
     Raises:
         ValueError: a sample is empty.
@@ -75,12 +75,12 @@ def p_value(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def least_p_value(n: int, m: int) -> float:
-    """What :func:`p_value` gives at best, if the samples don't overlap."""
+    """The smallest :func:`p_value`: that of samples that don't overlap."""
     return min(1.0, 2 / math.comb(n + m, n))
 
 
 def shift(first: Sequence[float], second: Sequence[float], confidence: float) -> Shift:
-    """Second minus first. If the samples are too few for the confidence, the interval is all numbers.
+    """Estimate second minus first. If the samples are too few for the confidence, the interval is all numbers.
 
     Raises:
         ValueError: a sample is empty.

@@ -1,19 +1,20 @@
-"""A model of time from counts: cycles of a workgroup and of the grid, what bounds them, and the place on the roofline.
+"""A model of time from counts: cycles of a workgroup and of the grid, their bound, and the point on the roofline.
 
-It compares builds; it doesn't predict a GPU. The rules, with the figures of model.yaml:
+It compares builds; it doesn't predict a GPU. The timing model (attention/timing) replays one workgroup instruction by
+instruction; it has no grid, no HBM and no roofline. The rules, with the numbers of model.yaml:
 
-- A workgroup's waves are spread over the four SIMDs of its compute unit. Of an average workgroup,
-  ``matrix`` is the MFMA cycles of a SIMD, ``vector`` the cycles of its vector instructions (transcendental ones are
-  slower), ``lds`` the cycles of the unit's LDS (bytes over width, and bank conflicts), ``l1`` those of its vector L1.
-- ``serial`` is a wave alone: all its instructions one after the other, each with the cycles that it keeps its unit.
+- A workgroup's waves are spread over the four SIMDs of its compute unit. Of an average workgroup, ``matrix`` is the
+MFMA cycles of a SIMD. ``vector`` is the cycles of its vector instructions (transcendental ones are slower). ``lds`` is
+the cycles of the unit's LDS (bytes over width, and bank conflicts), ``l1`` the cycles of its vector L1.
+- ``serial`` is a wave alone: the sum of its instructions' cycles on their units.
 - With R workgroups on a compute unit, a round takes max(serial, R x each unit): waves overlap, a wave doesn't.
   R is what registers and LDS allow (the kernel's occupancy), or fewer if the grid is small.
 - The grid takes ceil(workgroups / (compute units x R)) rounds, and at least the time of its compulsory bytes (Q, K, V
   and O once) at HBM's peak.
-- ``steady`` is what the gate's small grids don't show: the cycles that one more workgroup costs its compute unit when
-  the GPU is full, with as many resident as the kernel's occupancy allows.
+- ``steady`` is the cost of one more workgroup in cycles of its compute unit on a full GPU, with as many resident as the
+  kernel's occupancy allows. The gate's small grids don't show it.
 
-What the model can't see is listed in model.yaml (``cannot_see``), and is shown with its figures.
+model.yaml lists what the model leaves out (``cannot_see``); the report shows that list beside the figures.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Machine:
         return self.hbm_gb_s * 1e3 / self.clock_mhz
 
     def peak_tflops(self, dtype: str) -> float:
-        """Of the matrix cores, dense, for operands of a dtype."""
+        """Peak of the matrix cores, dense, for operands of a dtype."""
         return self.matrix_flops * (2 if dtype.startswith("fp8") else 1) * self.compute_units * self.clock_mhz / 1e6
 
 
@@ -63,9 +64,9 @@ class Machine:
 class Estimate:
     """Cycles of an average workgroup by unit, and of the grid.
 
-    ``bound`` names the unit that decides the grid's time, ``serial`` or ``hbm`` among them. ``tflops`` (of
-    this grid), ``steady_tflops`` (of a full GPU) and ``roof_tflops`` are of the MFMA work; ``intensity`` is that work
-    in flop for each compulsory byte.
+    ``bound`` names the unit that decides the grid's time; it may be ``serial`` or ``hbm``. ``tflops`` (of this grid),
+    ``steady_tflops`` (of a full GPU) and ``roof_tflops`` are of the MFMA work. ``intensity`` is the MFMA work in flop
+    for each compulsory byte.
     """
 
     units: Mapping[str, float]  # matrix, vector, lds, l1, serial: cycles of one workgroup alone
@@ -82,17 +83,17 @@ class Estimate:
 
     @property
     def of_roof(self) -> float:
-        """The share of the roofline that the model reaches when the GPU is full."""
+        """Share of the roofline that the model reaches on a full GPU."""
         return self.steady_tflops / self.roof_tflops
 
 
 def machines(file: Path = TABLE) -> dict[str, Machine]:
-    """By arch. Raises TableError."""
+    """Machines by arch. Raises TableError."""
     return load(file).get("archs").map(_machine)
 
 
 def cannot_see(file: Path = TABLE) -> tuple[str, ...]:
-    """What the model leaves out, in words. Raises TableError."""
+    """List what the model leaves out. Raises TableError."""
     return load(file).get("cannot_see").texts()
 
 
@@ -107,7 +108,7 @@ def _machine(field: Field) -> Machine:
 
 
 def estimate(measured: Measured, machine: Machine) -> Estimate:
-    """The model's figures for one measured launch.
+    """Model one counted launch.
 
     Raises:
         GateError: a count is 0 that can't be: no workgroup worked, no MFMA was executed, the kernel can't be resident.
@@ -123,19 +124,19 @@ def estimate(measured: Measured, machine: Machine) -> Estimate:
         ("occupancy_waves", measured.occupancy_waves),
     ):
         if value <= 0:
-            raise GateError(f"{measured.problem}: {what}: {value}. Nothing can be modelled from that; measure again.")
+            raise GateError(f"{measured.problem}: {what}: {value}. Nothing can be modelled; measure again.")
     waves = -(-count["waves"] // count["workgroups"])
     units = _units(count, machine, groups, waves)
     possible = max(measured.occupancy_waves * compute_units()[machine.arch].simds // waves, 1)
     resident = min(possible, -(-groups // machine.compute_units))
     rounds = -(-groups // (machine.compute_units * resident))
-    times = {name: rounds * cycles for name, cycles in _shared(units, resident).items()}
+    times = {name: rounds * cycles for name, cycles in _round_cycles(units, resident).items()}
     times["hbm"] = measured.compulsory_bytes / machine.hbm_bytes_a_cycle
     bound = max(times, key=lambda name: times[name])
     seconds = times[bound] / (machine.clock_mhz * 1e6)
     intensity = count["mfma_flops"] / measured.compulsory_bytes
     roof = min(machine.peak_tflops(measured.dtype), intensity * machine.hbm_gb_s / 1e3)
-    steady = max(_shared(units, possible).values()) / possible
+    steady = max(_round_cycles(units, possible).values()) / possible
     full = count["mfma_flops"] / groups / steady * machine.compute_units * machine.clock_mhz / 1e6
     return Estimate(
         units=units,
@@ -152,7 +153,7 @@ def estimate(measured: Measured, machine: Machine) -> Estimate:
     )
 
 
-def _shared(units: Mapping[str, float], resident: int) -> dict[str, float]:
+def _round_cycles(units: Mapping[str, float], resident: int) -> dict[str, float]:
     """Cycles of a round: resident workgroups share the units, each wave still runs its own instructions in order."""
     return {name: cycles if name == "serial" else resident * cycles for name, cycles in units.items()}
 
@@ -177,5 +178,5 @@ def _units(count: Mapping[str, int], machine: Machine, groups: int, waves: int) 
 
 
 def whole(cycles: float) -> int:
-    """Cycles as a gate stores them: whole ones, so that a baseline reads well."""
+    """Cycles as a gate stores them: whole numbers."""
     return math.ceil(cycles)

@@ -1,4 +1,4 @@
-"""``python -m reports model``: the model's cycles from measured counts, and what the model can't see."""
+"""``ckpm model``: modelled cycles from counts, and a list of what the model leaves out."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ _UNITS = ("matrix", "vector", "lds", "l1", "serial")
 
 
 def add_options(model: argparse.ArgumentParser) -> None:
-    model.add_argument("counters", type=Path, metavar="FILE", help="of python -m kernels measure, or a gate's")
+    model.add_argument("counters", type=Path, nargs="?", metavar="FILE", help="of ckpm measure, or a gate's")
     model.add_argument("--against", type=Path, default=None, metavar="FILE", help="compare with another library's")
-    model.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Raises RecordError, GateError, TableError."""
+    """Show one file, or compare two. Raises RecordError, GateError, TableError."""
     measured = Measurements.read(args.counters)
     if args.against is None:
         show(measured, console())
@@ -32,10 +31,10 @@ def run(args: argparse.Namespace) -> None:
 
 
 def show(measured: Measurements, out: Console) -> None:
-    """A row a problem: cycles of an average workgroup by unit, of a full GPU and of the grid; the share of the roof.
+    """Print a row for each problem: cycles of an average workgroup by unit, of a full GPU and of the grid.
 
     Raises:
-        GateError: the model doesn't know the arch, or a count is 0 that can't be.
+        GateError: the model has no numbers of the arch, or a count is 0 that can't be 0.
     """
     arch = measured.provenance["arch"]
     machine = _machine(arch)
@@ -62,10 +61,10 @@ def show(measured: Measurements, out: Console) -> None:
 
 
 def show_against(measured: Measurements, other: Measurements, out: Console) -> None:
-    """A row a problem that both ran: instructions of all waves, a wave's cycles alone and those of a full GPU.
+    """Print a row for each problem of both: instructions of all waves, cycles of a wave alone and on a full GPU.
 
     Raises:
-        GateError: they are of different archs or share no problem; as :func:`show`.
+        GateError: different archs, or no common problem; as :func:`show`.
     """
     arch, others = measured.provenance["arch"], {one.problem: one for one in other.problems}
     if other.provenance["arch"] != arch:
@@ -78,14 +77,14 @@ def show_against(measured: Measurements, other: Measurements, out: Console) -> N
     for column in ("instructions", "", "serial", "", "steady", ""):
         table.add_column(column, justify="right", no_wrap=True)
     for one in shared:
-        both = [_compared(each, estimate(each, machine)) for each in (one, others[one.problem])]
+        both = [_cells(each, estimate(each, machine)) for each in (one, others[one.problem])]
         cells = (cell for ours, theirs in zip(*both, strict=True) for cell in _change(ours, theirs))
         table.add_row(one.problem.partition("/")[2], *cells)
     out.print(table)
     out.print("Cycles of the engine clock: serial of a wave alone, steady of a workgroup on a full GPU.")
 
 
-def _compared(one: Measured, estimated: Estimate) -> tuple[float, float, float]:
+def _cells(one: Measured, estimated: Estimate) -> tuple[float, float, float]:
     return one.counters["instructions"], estimated.units["serial"], estimated.steady_cycles
 
 
@@ -94,10 +93,10 @@ def _change(ours: float, theirs: float) -> tuple[str, str]:
 
 
 def _machine(arch: str) -> Machine:
-    """Raises GateError: the model doesn't know the arch."""
+    """Raises GateError: the model has no numbers of the arch."""
     machine = machines().get(arch)
     if machine is None:
-        raise GateError(f"the model knows nothing of {arch}: add it to reports/gates/model.yaml.")
+        raise GateError(f"the model has no numbers of {arch}: add them to reports/gates/model.yaml.")
     return machine
 
 

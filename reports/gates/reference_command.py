@@ -1,4 +1,4 @@
-"""``python -m reports references``: the published figures, with their documents."""
+"""``ckpm model --references``: the published figures, with their documents."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ from ckpm.base.console import console
 from ckpm.reports.gates.references import Reference, read_references
 
 
-def add_options(references: argparse.ArgumentParser) -> None:
-    references.set_defaults(run=run)
-
-
 def run(_: argparse.Namespace) -> None:
     """Raises TableError."""
     show(read_references(), console())
 
 
 def show(references: tuple[Reference, ...], out: Console) -> None:
-    """A table for each entry: its document, hardware, ROCm, and a row a figure."""
+    """Print a table for each entry: its document, hardware, ROCm, and a row for each figure."""
     for name in dict.fromkeys(one.name for one in references):
         mine = [one for one in references if one.name == name]
         first = mine[0]

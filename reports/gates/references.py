@@ -1,7 +1,7 @@
-"""Published figures (references.yaml) beside what was measured of the same problem on the same hardware.
+"""Published figures (references.yaml) beside measured ones of the same problem on the same hardware.
 
-They are no baseline: they may come from another ROCm, other clocks, or another way to count flops under a mask. So no
-verdict follows from a ratio. What a document leaves open is left open here as well.
+They are not a baseline: they may come from another ROCm, other clocks, or another way to count flops under a mask. So
+no verdict follows from a ratio. Fields that a document leaves open are left open here as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CAUSAL = ("top_left", "bottom_right")  # the same where both lengths are
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A document. ``rocm`` is '' where the document doesn't say it."""
+    """A document. ``rocm`` is '' if the document doesn't name it."""
 
     title: str
     hardware: str
@@ -35,14 +35,17 @@ class Source:
     method: str
 
     def is_on(self, gpu: str) -> bool:
-        """Whether a GPU, as ROCm's runtime names it, is of the document's hardware. The emulator is of none."""
+        """True if a GPU, as ROCm's runtime names it, is of the document's hardware. The emulator never is."""
         return not gpu.startswith("emulated") and self.hardware.lower() in gpu.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a document says about a problem; None is what it doesn't say. Features that it doesn't mention are off: no
-    window, no bias, no dropout, no LSE. ``seqlen`` is of Q and K, for every sequence."""
+    """A problem as a document describes it; fields that it leaves open are None.
+
+    Features that it doesn't mention are off: no window, no bias, no dropout, no LSE. ``seqlen`` is of Q and K, for
+    every sequence.
+    """
 
     seqlen: int
     causal: bool
@@ -71,9 +74,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """One figure. ``name`` is the table's entry, ``label`` the document's own, ``variant`` which of two it is of.
+    """One figure. ``name`` is the table's entry, ``label`` the document's own, ``variant`` one of two kernels.
 
-    ``assumed`` says what of the shape the document leaves open; '' where it says everything that the shape says.
+    ``assumed`` names the fields of the shape that the document leaves open; '' if it has all of them.
     """
 
     name: str
@@ -91,7 +94,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beside:
-    """A measured figure and a published one. ``rocm`` is the measuring machine's."""
+    """A measured figure and a published one. ``rocm`` is that of the measuring machine."""
 
     subject: str
     measured: float
@@ -118,8 +121,8 @@ class Beside:
         )
 
 
-def beside(gate: Gate) -> list[Beside]:
-    """What the GPU gate timed with a warm cache beside every figure published of it; empty on other hardware."""
+def compare_with_references(gate: Gate) -> list[Beside]:
+    """Compare times of the GPU gate with a warm cache with published figures; empty on other hardware."""
     gpu, rocm = gate.provenance.get("gpu", ""), gate.provenance.get("rocm", "")
     references = [one for one in read_references() if one.shape and one.source.is_on(gpu)]
     comparisons = []
@@ -128,13 +131,13 @@ def beside(gate: Gate) -> list[Beside]:
         if row.gate != "gpu" or row.metric != WARM or problem is None:
             continue
         for one in references:
-            measured = _measured(one.metric, row, problem)
+            measured = _value_of(one.metric, row, problem)
             if one.shape and one.shape.is_of(problem) and measured is not None:
                 comparisons.append(Beside(subject=row.subject, measured=measured, reference=one, rocm=rocm))
     return comparisons
 
 
-def _measured(metric: str, row: Row, problem: SuiteCase) -> float | None:
+def _value_of(metric: str, row: Row, problem: SuiteCase) -> float | None:
     if not row.candidate or row.unit != "us":
         return None
     if metric == "time_ratio":
@@ -148,25 +151,27 @@ def read_references(file: Path = REFERENCES) -> tuple[Reference, ...]:
     table = load(file)
     table.allow(("sources", "figures"))
     sources = table.get("sources").map(_source)
-    return tuple(one for name, item in table.get("figures").mapping().items() for one in _figures(name, item, sources))
+    return tuple(
+        one for name, item in table.get("figures").mapping().items() for one in _read_figures(name, item, sources)
+    )
 
 
 def _source(item: Field) -> Source:
     item.allow(("title", "hardware", "rocm", "method"))
     rocm = item.get("rocm")
-    words = {name: _word(item.get(name)) for name in ("title", "hardware", "method")}
-    return Source(**words, rocm="" if rocm.value is None else _word(rocm))
+    words = {name: _read_text(item.get(name)) for name in ("title", "hardware", "method")}
+    return Source(**words, rocm="" if rocm.value is None else _read_text(rocm))
 
 
-def _figures(name: str, item: Field, sources: Mapping[str, Source]) -> Sequence[Reference]:
+def _read_figures(name: str, item: Field, sources: Mapping[str, Source]) -> Sequence[Reference]:
     item.allow(("source", "about", "metric", "unit", "tolerance", "why_tolerance", "shape", "rows"))
-    source, metric = item.get("source"), _word(item.get("metric"))
+    source, metric = item.get("source"), _read_text(item.get("metric"))
     if source.text() not in sources:
         raise source.fail(f"no source {source.value!r}; known: {', '.join(sources)}")
-    tolerance = _number(item.get("tolerance"))
+    tolerance = _read_number(item.get("tolerance"))
     if not 0 <= tolerance < 1:
         raise item.get("tolerance").fail(f"must be 0 or more and below 1, not {tolerance:g}")
-    _word(item.get("why_tolerance"))
+    _read_text(item.get("why_tolerance"))
     common = item.get("shape")
     references = []
     for row in item.get("rows").items():
@@ -180,22 +185,22 @@ def _figures(name: str, item: Field, sources: Mapping[str, Source]) -> Sequence[
                 Reference(
                     name=name,
                     source=sources[source.text()],
-                    about=_word(item.get("about")),
-                    label=_word(row.get("label")),
+                    about=_read_text(item.get("about")),
+                    label=_read_text(row.get("label")),
                     variant=variant,
                     metric=metric,
-                    value=_published(value, metric),
+                    value=_read_value(value, metric),
                     unit=item.get("unit").text(),
                     tolerance=tolerance,
                     shape=_shape(common, own) if described and own else None,
-                    assumed=_word(assumed) if assumed else "",
+                    assumed=_read_text(assumed) if assumed else "",
                 )
             )
     return references
 
 
 def _shape(common: Field, own: Field) -> Shape:
-    """What all rows share and what one adds. Raises TableError."""
+    """The shape of a row: common fields and its own. Raises TableError."""
     fields = {**common.mapping(), **own.mapping()}
     both = Field(fields, own.file, own.line, own.path)
     both.allow(Shape.__dataclass_fields__)
@@ -210,26 +215,26 @@ def _shape(common: Field, own: Field) -> Shape:
     if field := both.find("heads"):
         read["heads"] = field.integers(2)
     if field := both.find("logits_soft_cap"):
-        read["logits_soft_cap"] = _number(field)
+        read["logits_soft_cap"] = _read_number(field)
     return Shape(**read)
 
 
-def _word(field: Field) -> str:
+def _read_text(field: Field) -> str:
     text = field.text().strip()
     if not text:
         raise field.fail("must not be empty")
     return text
 
 
-def _number(field: Field) -> float:
+def _read_number(field: Field) -> float:
     value = field.value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise field.fail(f"must be a number, not {value!r}")
     return float(value)
 
 
-def _published(field: Field, metric: str) -> float:
-    value = _number(field)
+def _read_value(field: Field, metric: str) -> float:
+    value = _read_number(field)
     if value < 0 or (value == 0 and metric in MATCHED):
         raise field.fail(f"must be {'above 0' if metric in MATCHED else '0 or more'}, not {value:g}")
     return value

@@ -1,7 +1,7 @@
-"""The static gate: what each kernel of a library needs of the hardware, read from its code objects.
+"""The static gate: registers, LDS, spills, hot loop and hazards of each kernel, read from a library's code objects.
 
-The figures come from the library itself; its manifest only says which symbol is which kernel, and must fit. The gate
-runs on no device: the same library gives the same figures everywhere.
+The figures come from the library itself. Its manifest only maps symbols to kernels, and must fit. The gate needs no
+device: the same library gives the same figures everywhere.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _FIGURES = (
 )  # fmt: skip
 
 
-def figures(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[str, float]]:
+def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[str, float]]:
     """The figures of every kernel that the library has for the arch.
 
-    ``loop_*`` count the instructions of the loop that holds the matrix instructions, ``wait_hazards`` the registers
-    and LDS used before what is loaded or written there is waited for, ``missing_states`` the instructions that follow
-    too early on others (an s_nop is missing). Of a kernel that was compiled to several each figure is the worst.
+    ``loop_*`` count the instructions of the loop with the matrix instructions. ``wait_hazards`` counts uses of
+    registers and LDS without a wait for the load or write. ``missing_states`` counts instructions that follow too early
+    on others (an s_nop is missing). If a kernel was compiled to several, each figure is the worst.
 
     Raises:
-        CodeObjectError: the library can't be read, or holds no GPU code.
+        CodeObjectError: the library can't be read, or has no GPU code.
         GateError: it has no kernel for the arch, or manifest and library are of different builds.
     """
     images = codeobject.bundles(library).get(arch, ())
@@ -65,9 +65,9 @@ def _worst(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def code_figures(inspected: Mapping[str, KernelCode], symbol: str, where: str) -> dict[str, float]:
-    """What a kernel's hot loop executes, and its hazards.
+    """Instructions of a kernel's hot loop, and its hazards.
 
-    Raises GateError: no such kernel, or instructions in it that can't be judged.
+    Raises GateError: no such kernel, or an instruction that can't be judged.
     """
     code = inspected.get(symbol)
     if code is None:
@@ -88,7 +88,7 @@ def rows(
     arch: str,
     today: datetime.date,
 ) -> tuple[Row, ...]:
-    """A row for each figure against the baseline, then one for each that is beyond a budget. Raises GateError."""
+    """Compare each figure with the baseline, then add a row for each figure beyond a budget. Raises GateError."""
     known = {key.name: key for key in manifest.keys(tuple(measured))}
     built = Built(arch=arch, upstream=manifest.upstream, toolchain=manifest.toolchain)
     beyond = budgets.rows(known, measured, thresholds, built=built, today=today)

@@ -1,16 +1,16 @@
-"""The GPU gate's decision: is a candidate slower than the baseline, by interleaved samples of both on one GPU.
+"""The GPU gate's decision, from interleaved samples of baseline and candidate on one GPU.
 
 Each round runs the baseline, the candidate and the baseline again (A/A), in another order each time (:func:`order`).
 For each problem (:func:`judge`):
 
-- ``ratio`` is Hodges' and Lehmann's estimate of candidate over baseline, with an interval; ``noise`` the farthest that
-  the interval of baseline against itself reaches from 1.
-- regressed, improved: Mann-Whitney says that it is no chance, and the ratio is beyond the effect floor and the noise.
+- ``ratio`` is Hodges' and Lehmann's estimate of candidate over baseline, with an interval. ``noise`` is the largest
+  distance from 1 in the interval of baseline against itself.
+- regressed, improved: Mann-Whitney excludes chance, and the ratio is beyond the effect floor and the noise.
 - unchanged: the whole interval is within the effect floor (a ratio, or microseconds if that is more).
 - inconclusive: anything else. More samples or a quieter machine are needed; it is never a pass.
 
-Times of another GPU, ROCm or clock policy are not comparable (:func:`differences`). Neither are times for which one of
-these is unknown.
+Times of another GPU, ROCm or clock policy are not comparable (:func:`differences`), nor are times with an unknown GPU,
+ROCm or clock policy.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ def _positive(field: Field) -> float:
 
 
 def order(number: int) -> tuple[str, ...]:
-    """In which order a round runs the arms. Each two rounds flip it; six have every order once."""
+    """Order of the arms in a round. Two successive rounds have opposite orders; six rounds have every order once."""
     one_way = [order for order in itertools.permutations(ARMS) if order < order[::-1]]
     chosen = one_way[number // 2 % len(one_way)]
     return chosen if number % 2 == 0 else chosen[::-1]
 
 
 def differences(baseline: Mapping[str, str], candidate: Mapping[str, str]) -> tuple[str, ...]:
-    """Why times taken in two contexts can't be compared, a line for each reason; empty if they can."""
+    """Reasons why times of two contexts can't be compared; empty if they can."""
     changes = []
     for name in CONTEXT:
         old, new = baseline.get(name), candidate.get(name)
@@ -105,10 +105,10 @@ def differences(baseline: Mapping[str, str], candidate: Mapping[str, str]) -> tu
 def rows(
     samples: Sequence[Samples], baseline: Mapping[str, str], candidate: Mapping[str, str], settings: Settings
 ) -> tuple[Row, ...]:
-    """A row for each problem, then one for the geometric mean of each metric. Contexts that differ: all not comparable.
+    """A row for each problem, then the geometric mean of each metric. All are not comparable if the contexts differ.
 
     Raises:
-        GateError: no samples, too few or too many of an arm, or a time that is no positive number.
+        GateError: no samples, too few or too many of an arm, or a time that is not positive.
     """
     if not samples:
         raise GateError("no times were taken: no problem was run.")
@@ -135,7 +135,7 @@ def mean_of(samples: Sequence[Samples]) -> Samples:
 
 
 def judge(samples: Samples, settings: Settings, floor: float | None = None) -> Row:
-    """The verdict on one problem. ``floor`` replaces both effect floors (of the mean, which is no time of a launch)."""
+    """Judge one problem. ``floor`` replaces both effect floors, for the mean, which is not the time of a launch."""
     old, new, again = ([math.log(time) for time in getattr(samples, arm)] for arm in ARMS)
     middle = math.exp(sum(old) / len(old))
     wanted = max(settings.ratio, settings.microseconds / middle) if floor is None else floor
@@ -161,7 +161,7 @@ def judge(samples: Samples, settings: Settings, floor: float | None = None) -> R
 
 
 def _verdict(change: Shift, p: float, wanted: float, noise: float, count: int, settings: Settings) -> tuple[str, str]:
-    """The verdict, and the reason where it needs one. Floors are symmetric in ratios: 1 + x and 1 / (1 + x)."""
+    """Verdict and reason. Floors are symmetric in ratios: 1 + x and 1 / (1 + x)."""
     if least_p_value(count, count) >= settings.significance:
         return "inconclusive", f"{count} samples can't show a difference"
     if noise > settings.noise:
@@ -184,7 +184,7 @@ def _demand_sound(samples: Samples, settings: Settings) -> None:
             )
         for at, time in enumerate(times):
             if not math.isfinite(time) or time <= 0:
-                raise GateError(f"{samples.subject}: {arm}[{at}]: {time} is no time. The timer failed; run again.")
+                raise GateError(f"{samples.subject}: {arm}[{at}]: {time} is not a time. The timer failed; run again.")
 
 
 def _not_comparable(samples: Samples, why: str) -> Row:

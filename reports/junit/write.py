@@ -21,12 +21,12 @@ def gate_results(gate: Gate) -> Results:
     by_subject: dict[tuple[str, str], list[Row]] = {}
     for row in gate.rows:
         by_subject.setdefault((row.gate, row.subject), []).append(row)
-    cases = [_judged(kind, subject, rows) for (kind, subject), rows in by_subject.items()]
+    cases = [_gate_case(kind, subject, rows) for (kind, subject), rows in by_subject.items()]
     arch, upstream, family = (gate.provenance.get(fact, "") for fact in ("arch", "upstream", FAMILY))
     return Results(tuple(replace(case, arch=arch, upstream=upstream, family=family) for case in cases))
 
 
-def _judged(kind: str, subject: str, rows: Sequence[Row]) -> Case:
+def _gate_case(kind: str, subject: str, rows: Sequence[Row]) -> Case:
     bad = [str(row) for row in rows if row.verdict not in ("unchanged", "improved")]
     verdict = worst(row.verdict for row in rows)
     outcome = "passed" if not bad else "error" if verdict == "inconclusive" else "failed"

@@ -1,63 +1,65 @@
-"""``python -m reports html|summary|table|merge``: from an output folder to what people read."""
+"""``ckpm report``: from an output folder to what people read."""
 
 from __future__ import annotations
 
 import argparse
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ckpm.base.console import console
 from ckpm.base.display import show
+from ckpm.base.errors import UsageError
 from ckpm.base.files import writing
+from ckpm.base.junit import write_junit
 from ckpm.base.outputs import forget_output, refuse_inputs, write_output
-from ckpm.reports.errors import NothingToReportError
+from ckpm.base.results import Results
+from ckpm.kernels.library import resources
+from ckpm.reports.errors import FailedCasesError, NothingToReportError
 from ckpm.reports.junit.merge import demand_passed, merge
+from ckpm.reports.junit.write import summary
 from ckpm.reports.page.html import write_html
 from ckpm.reports.page.inputs import Inputs, files_of, gather
 from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.measurements import write_measurements
 from ckpm.reports.page.overall import demand_pass, overall
+from ckpm.reports.resources import read_manifest
 
 
-def add_html_options(html: argparse.ArgumentParser) -> None:
-    _input(html)
-    html.add_argument("--output", type=Path, default=Path("build/report.html"), metavar="FILE", help=_DEFAULT)
-    html.set_defaults(run=_html, html=None)
-
-
-def add_summary_options(summary: argparse.ArgumentParser) -> None:
-    _input(summary)
-    summary.add_argument("--output", type=Path, default=None, metavar="FILE", help="write it there, too")
-    summary.add_argument("--html", type=Path, default=None, metavar="FILE", help="write the HTML report there, too")
-    summary.set_defaults(run=_summary)
-
-
-def add_table_options(table: argparse.ArgumentParser) -> None:
-    _input(table)
-    table.add_argument(
-        "--output",
+def add_options(report: argparse.ArgumentParser) -> None:
+    report.add_argument("--input", type=Path, default=Path("build"), metavar="DIR", help="(default: %(default)s)")
+    report.add_argument("--output", type=Path, default=None, metavar="FILE", help="write the Markdown there, too")
+    report.add_argument("--html", type=Path, default=None, metavar="FILE", help="write the HTML report there, too")
+    report.add_argument(
+        "--table",
         type=Path,
-        required=True,
         metavar="FILE",
-        help="ends with .csv or .json; in CSV a text that a spreadsheet would run as a formula (it begins with =, +, "
-        "-, @, tab or carriage return, and is no number) has an apostrophe before it",
+        help="write one row for each case to a .csv or .json file instead; in CSV an apostrophe precedes a text that "
+        "a spreadsheet would run as a formula (it begins with =, +, -, @, tab or carriage return, and is not a number)",
     )
-    table.set_defaults(run=_table)
+    report.add_argument("--junit", type=Path, metavar="FILE", help="save results as JUnit instead, as --output says")
+    report.add_argument("--manifest", type=Path, metavar="FILE", help="print a library's kernels and registers instead")
+    report.add_argument("--merge", type=Path, nargs="+", metavar="SHARD", help="join JUnit files into --output instead")
+    report.set_defaults(run=run)
 
 
-def add_merge_options(shards: argparse.ArgumentParser) -> None:
-    shards.add_argument("shards", type=Path, nargs="+", metavar="SHARD", help="a shard's JUnit XML")
-    shards.add_argument("--output", type=Path, required=True, metavar="FILE", help="the XML file to write")
-    shards.set_defaults(run=_merge)
-
-
-_DEFAULT = "(default: %(default)s)"
-
-
-def _input(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--input", type=Path, default=Path("build"), metavar="DIR", help=_DEFAULT)
+def run(args: argparse.Namespace) -> None:
+    """Write what the options name: tables, merged shards, or the reports of all results."""
+    if args.merge or args.junit:
+        if args.output is None:
+            raise UsageError("--merge and --junit need --output FILE.")
+        if args.merge:
+            _merge(args.merge, args.output)
+        else:
+            _write_junit(args.junit, args.output)
+    elif args.manifest:
+        resources.show(read_manifest(args.manifest), console())
+    elif args.table:
+        _table(args)
+    else:
+        write_summary(args.input, args.output, args.html)
 
 
 @contextmanager
@@ -70,39 +72,26 @@ def _collector_paused() -> Iterator[None]:
         gc.enable()
 
 
-def _make_way(args: argparse.Namespace) -> None:
-    """Remove the reports of an earlier run, so that nobody reads them if this one fails.
+def write_summary(folder: Path, output: Path | None, html: Path | None) -> None:
+    """Print all results of a folder as Markdown, and write them to the files. Reports of an earlier run go first.
 
-    Raises OverwriteError: one would replace a file that the report is made of. OutputError.
+    Raises:
+        OverwriteError: a report would replace a file that it is made of.
+        NotPassedError: after the reports are written.
+        DiskFullError, OutputError, and what :func:`gather` raises.
     """
-    for output in filter(None, (args.output, args.html)):
-        refuse_inputs(output, files_of(args.input))
-        forget_output(output)
-
-
-def _html(args: argparse.Namespace) -> None:
-    """Raises what :func:`gather` and :func:`write_html` raise; NotPassedError after the report is written."""
-    _make_way(args)
+    for file in filter(None, (output, html)):
+        refuse_inputs(file, files_of(folder))
+        forget_output(file)
     with _collector_paused():
-        inputs = gather(args.input)
-        verdict = overall(inputs)
-        write_html(inputs, verdict, args.output)
-    show(f"{verdict.headline}\nreport: {args.output}")
-    demand_pass(verdict)
-
-
-def _summary(args: argparse.Namespace) -> None:
-    """Raises what :func:`gather` raises, DiskFullError, OutputError; NotPassedError after the summary is written."""
-    _make_way(args)
-    with _collector_paused():
-        inputs = gather(args.input)
+        inputs = gather(folder)
         verdict = overall(inputs)
         text = markdown(inputs, verdict)
         show(text, end="")
-        if args.output:
-            write_output(args.output, text.encode())
-        if args.html:
-            write_html(inputs, verdict, args.html)
+        if output:
+            write_output(output, text.encode())
+        if html:
+            write_html(inputs, verdict, html)
     if place := os.environ.get("GITHUB_STEP_SUMMARY"):
         with writing(Path(place)), Path(place).open("a", encoding="utf-8") as stream:  # steps of a job share the file
             stream.write(text)
@@ -111,18 +100,27 @@ def _summary(args: argparse.Namespace) -> None:
 
 def _table(args: argparse.Namespace) -> None:
     """Raises what :func:`gather` and :func:`write_measurements` raise; NothingToReportError if no row was written."""
-    refuse_inputs(args.output, files_of(args.input))
+    refuse_inputs(args.table, files_of(args.input))
     inputs: Inputs = gather(args.input)
-    count = write_measurements(inputs, args.output)
-    show(f"{count} rows: {args.output}")
+    count = write_measurements(inputs, args.table)
+    show(f"{count} rows: {args.table}")
     if count == 0:
         raise NothingToReportError(
-            f"{args.input}: no case that ran on a kernel. Run a suite first: nox -s test-large-kv"
+            f"{args.input}: no case that ran on a kernel. Run a suite first: ckpm test --suite large-kv"
         )
 
 
-def _merge(args: argparse.Namespace) -> None:
+def _merge(shards: Sequence[Path], output: Path) -> None:
     """Raises ShardError, DiskFullError, OutputError; FailedCasesError after the file is written."""
-    forget_output(args.output)
-    demand_passed(merge(args.shards, args.output), args.output)
-    show(f"{len(args.shards)} shards: {args.output}")
+    forget_output(output)
+    demand_passed(merge(shards, output), output)
+    show(f"{len(shards)} shards: {output}")
+
+
+def _write_junit(file: Path, output: Path) -> None:
+    """Raises RecordError, DiskFullError, OutputError; FailedCasesError after the file is written."""
+    results = Results.read(file)
+    write_junit(results, output)
+    show(summary(results))
+    if results.failing:
+        raise FailedCasesError(f"{len(results.failing)} of {len(results.cases)} cases failed; see {output}")

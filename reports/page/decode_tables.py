@@ -21,7 +21,7 @@ def decode(inputs: Inputs) -> Table:
     for gate in inputs.gates.values():
         if gate.provenance.get("upstream") == DECODE:
             rows += _rows(gate)
-    published = _published()
+    published = _reference_cells()
     figures = (*_FIGURES.values(), "cycles a token", *(f"published {name}" for name in (*_FIGURES.values(), "us")))
     return Table(
         id="decode",
@@ -75,7 +75,7 @@ def _is_bf16(label: str) -> bool:
     return "BF16" in label
 
 
-def _published() -> Mapping[str, str | float]:
+def _reference_cells() -> Mapping[str, str | float]:
     times = [one for one in read_references() if one.name.startswith(_SOURCE) and one.metric == "time"]
     return {
         "document": times[0].source.title,

@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 from ckpm.reports.gates.model import cannot_see, estimate, machines
-from ckpm.reports.gates.references import beside
+from ckpm.reports.gates.references import compare_with_references
 from ckpm.reports.page.columns import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
-from ckpm.reports.page.inputs import Inputs
+from ckpm.reports.page.inputs import Inputs, measured_seconds
 
 
 def model(inputs: Inputs) -> Table:
     rows: list[list[Cell]] = []
     known = machines()
     for library in inputs.libraries:
-        for one in library.measured.problems if library.measured else ():
-            machine = known.get(library.measured.provenance["arch"]) if library.measured else None
-            if machine is None:
-                continue
+        arch = library.measured.provenance["arch"] if library.measured else ""
+        machine, seconds = known.get(arch), measured_seconds(inputs, library, arch)
+        if library.measured is None or machine is None:
+            continue
+        for one in library.measured.problems:
             guess = estimate(one, machine)
+            timed = seconds.get(one.problem)
             rows.append(
                 [
                     one.problem, library.label, guess.bound, round(guess.workgroup_cycles),
                     round(guess.steady_cycles), round(guess.grid_cycles), round(guess.steady_tflops, 1),
-                    round(100 * guess.of_roof, 1), round(guess.intensity, 1), one.counters["instructions"],
-                    one.counters["lds_bank_conflicts"], one.compulsory_bytes, one.kernel,
+                    round(100 * guess.of_roof, 1), round(guess.microseconds, 4),
+                    None if timed is None else round(timed * 1e6, 4), round(guess.intensity, 1),
+                    one.counters["instructions"], one.counters["lds_bank_conflicts"], one.compulsory_bytes, one.kernel,
                 ]
             )  # fmt: skip
     numbers = (
-        "workgroup cycles", "steady cycles", "grid cycles", "TFLOP/s, full GPU", "% of roof", "flop/byte",
-        "wave-instructions", "LDS conflict cycles", "bytes at least",
+        "workgroup cycles", "steady cycles", "grid cycles", "TFLOP/s, full GPU", "% of roof", "modelled us",
+        "measured us", "flop/byte", "wave-instructions", "LDS conflict cycles", "bytes at least",
     )  # fmt: skip
     return Table(
         id="model",
@@ -39,12 +42,12 @@ def model(inputs: Inputs) -> Table:
             **{name.replace(" ", "_"): "number" for name in numbers},
         ),
         rows=rows,
-        note="Cycles from what the emulator counts: a model, no measurement.",
+        note="Cycles and modelled times come from counts of the emulator. Measured times are of a GPU (warm cache).",
         folded=(Folded(title="What the model cannot see", lines=cannot_see()),) if rows else (),
     )  # fmt: skip
 
 
-def figures(inputs: Inputs) -> Table:
+def gate_rows(inputs: Inputs) -> Table:
     rows: list[list[Cell]] = []
     left_out = 0
     for file, gate in inputs.gates.items():
@@ -88,7 +91,7 @@ def references(inputs: Inputs) -> Table:
             one.rocm, str(file.relative_to(inputs.folder)),
         ]
         for file, gate in inputs.gates.items()
-        for one in beside(gate)
+        for one in compare_with_references(gate)
     ]  # fmt: skip
     return Table(
         id="references",
@@ -102,5 +105,5 @@ def references(inputs: Inputs) -> Table:
         ),
         rows=rows,
         note="Of the problems that a GPU of the document's kind was timed on. No verdict follows from them. "
-        "python -m reports references lists all figures and what their documents say.",
+        "ckpm model --references lists all figures and what their documents say.",
     )  # fmt: skip

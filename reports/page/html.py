@@ -62,11 +62,11 @@ def html(inputs: Inputs, verdict: Overall, written: datetime) -> str:
         written=written.strftime("%Y-%m-%d %H:%M UTC"),
         style=(_TEMPLATES / "report.css").read_text(encoding="utf-8"),
         script=(_TEMPLATES / "report.js").read_text(encoding="utf-8"),
-        data=_script_json(encoded(sections)),
+        data=_script_json(encode(sections)),
     )
 
 
-def encoded(tables: Sequence[Table]) -> Mapping[str, Any]:
+def encode(tables: Sequence[Table]) -> Mapping[str, Any]:
     """``strings``, and for each table its columns' cells: numbers as they are, texts as numbers of strings."""
     numbers: dict[str, int] = {}
 
@@ -99,7 +99,7 @@ def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
         (
             library.label,
             [("manifest", str(library.place))]
-            + [(_words(name), _fact(value)) for name, value in library.manifest.facts().items()]
+            + [(_without_underscores(name), _fact(value)) for name, value in library.manifest.facts().items()]
             + [
                 (f"sha256 of {name}", str(digest))
                 for name, digest in library.manifest.artifacts.items()
@@ -115,14 +115,14 @@ def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
     ]
     known = {fact for _, facts in sources for fact in facts}
     for file, gate in inputs.gates.items():
-        facts = [(_words(name), value) for name, value in gate.provenance.items()]
+        facts = [(_without_underscores(name), value) for name, value in gate.provenance.items()]
         sources.append((str(file), [fact for fact in facts if fact not in known] or [("all facts", "as above")]))
     file = inputs.ledger.file  # its content says which it is: a folder's name would make each machine's report another
     ledger = [("ledger", f"{file.name}, sha256 {sha256_of(file)}"), ("looked at on", str(inputs.today))]
     return [*sources, ("known defects", ledger)]
 
 
-def _words(name: str) -> str:
+def _without_underscores(name: str) -> str:
     return name.replace("_", " ")
 
 

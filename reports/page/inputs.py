@@ -30,8 +30,8 @@ from ckpm.reports.verdicts import Gate
 _SUITES = (*SUITES, FAMILY_SUITE)
 _GATES = tuple(f"{place}{name}*.json" for name in ("gate", "gpu") for place in ("", "*/*/"))
 TIMINGS = "timing.json"
-_TABLES = "timing-*.json"  # above the libraries: of python -m kernels timing-tables, which builds its own
-_BENCHMARKS = "benchmark/*.json"  # of python -m kernels benchmark
+_TABLES = "timing-*.json"  # above the libraries: of ckpm timing tables, which builds its own
+_BENCHMARKS = "benchmark/*.json"  # of ckpm sweep run
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 
@@ -44,7 +44,7 @@ class LibraryResults:
     manifest: Manifest
     suites: Mapping[str, Results]
     measured: Measurements | None  # what the emulated gate counted
-    timings: Timings | None = None  # what python -m kernels timing wrote
+    timings: Timings | None = None  # what ckpm timing model wrote
 
     @property
     def upstream(self) -> str:
@@ -139,7 +139,7 @@ def gather(
     if not (manifests or results or gates or tables or benchmarks or parity.exists()):
         raise NothingToReportError(
             f"{folder}: nothing to report: no <arch>/<upstream>/manifest.json, parity.json or gate.json. "
-            "Build and test first (nox -s build-gfx950 test-large-kv), or name another folder with --input."
+            "Build and test first (ckpm build, ckpm test --suite large-kv), or name another folder with --input."
         )
     for file in results:
         if not file.with_name(MANIFEST).exists():
@@ -184,7 +184,7 @@ def _library(file: Path) -> LibraryResults:
     timings = Timings.read(timing) if timing.exists() else None
     for place, found, again in (
         (counters, measured, "Run the gate again"),
-        (timing, timings, "Run python -m kernels timing again"),
+        (timing, timings, "Run ckpm timing model again"),
     ):
         other = [name for name in LIBRARY_FACTS if found and found.provenance[name] != getattr(manifest, name)]
         if other:
@@ -197,7 +197,7 @@ def _library(file: Path) -> LibraryResults:
         if digest and results.facts.get(LIBRARY_SHA256, digest) != digest:
             raise OrphanResultsError(
                 f"{places[suite]}: results of another build than the one beside it: its library had the sha256 "
-                f"{results.facts[LIBRARY_SHA256]}. Run it again: python -m suites --suite {suite} "
+                f"{results.facts[LIBRARY_SHA256]}. Run it again: ckpm test --suite {suite} "
                 f"--arch {manifest.archs[0]} --upstream {manifest.upstream}{_family(file, manifest, suite)}"
             )
     return LibraryResults(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ckpm.base.display import code_span
 from ckpm.base.display import markdown as shown
-from ckpm.reports.gates.references import beside
+from ckpm.reports.gates.references import compare_with_references
 from ckpm.reports.page.columns import STATUSES
 from ckpm.reports.page.decode_tables import decode
 from ckpm.reports.page.inputs import Inputs
-from ckpm.reports.page.overall import SYMBOLS, Overall, counted
+from ckpm.reports.page.overall import SYMBOLS, Overall, count_status
 from ckpm.reports.page.timing_tables import rows_of_versions
 
 _SHOWN = 15  # of each list: a comment of GitHub ends at 65,536 characters
@@ -30,7 +30,9 @@ def markdown(inputs: Inputs, verdict: Overall) -> str:
         ]
     figures = [f"{shown(str(row))} ({shown(row.gate)})" for gate in inputs.gates.values() for row in gate.failing]
     lines += [*_list("Cases that are not in order", failing), *_list("Figures that keep the gate from a pass", figures)]
-    published = [shown(str(comparison)) for gate in inputs.gates.values() for comparison in beside(gate)]
+    published = [
+        shown(str(comparison)) for gate in inputs.gates.values() for comparison in compare_with_references(gate)
+    ]
     lines += _list("Measured beside published figures, which are no verdict", published)
     lines += _versions(inputs)
     lines += _decode(inputs)
@@ -58,8 +60,8 @@ def _versions(inputs: Inputs) -> list[str]:
             if row.about == about:
                 modelled, measured = (f"{pair.ratio:.2f}" if pair else "" for pair in (row.modelled, row.measured))
                 label = f"{row.label} ({row.assumed})" if row.assumed else row.label
-                cells = (shown(label), f"{row.published.ratio:.2f}", modelled, row.reached(row.modelled))
-                lines.append(f"| {' | '.join((*cells, measured, row.reached(row.measured)))} |")
+                cells = (shown(label), f"{row.published.ratio:.2f}", modelled, row.reaches(row.modelled))
+                lines.append(f"| {' | '.join((*cells, measured, row.reaches(row.measured)))} |")
     return lines
 
 
@@ -71,11 +73,11 @@ def _decode(inputs: Inputs) -> list[str]:
     lines = ["", f"### {table.title}", "", f"| {' | '.join(one.name for one in table.columns)} |"]
     lines.append("|" + "".join(" ---: |" if one.kind == "number" else " --- |" for one in table.columns))
     for row in table.rows:
-        lines.append(f"| {' | '.join('' if cell is None else shown(_figure(cell)) for cell in row)} |")
+        lines.append(f"| {' | '.join('' if cell is None else shown(_format_cell(cell)) for cell in row)} |")
     return [*lines, "", shown(table.note)]
 
 
-def _figure(cell: str | float) -> str:
+def _format_cell(cell: str | float) -> str:
     return f"{cell:g}" if isinstance(cell, float) else str(cell)
 
 
@@ -90,7 +92,7 @@ def _counts(inputs: Inputs) -> list[str]:
         kernels = library.manifest.kernels
         spilling = sum(any(one.vgpr_spills for one in kernel.archs.values()) for kernel in kernels.values())
         for suite in library.suites or ("none run",):
-            numbers = [str(counted(inputs, library, suite)[word]) for word in words]
+            numbers = [str(count_status(inputs, library, suite)[word]) for word in words]
             lines.append(f"| {shown(library.label)} | {len(kernels)} | {spilling} | {suite} | {' | '.join(numbers)} |")
     return lines
 

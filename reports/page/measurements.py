@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ckpm.attention.timing.measure import compulsory_bytes
 from ckpm.base.errors import NameSyntaxError, UnknownDialectError, UsageError
 from ckpm.base.files import write_atomically
-from ckpm.bench.measure import compulsory_bytes
 from ckpm.matrix.export import to_csv
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.errors import ManifestError
@@ -81,7 +81,7 @@ def rows(inputs: Inputs) -> list[dict[str, Any]]:
             {
                 **_problem(problem),
                 **keys[library.place, kernel],
-                **_measured(problem, times.get((library.place, arch), {}).get(name)),
+                **_measured_columns(problem, times.get((library.place, arch), {}).get(name)),
                 "outcome": outcome,
                 "arch": arch,
                 "upstream": library.upstream,
@@ -115,7 +115,7 @@ def _kernel(library: LibraryResults, name: str) -> dict[str, Any]:
     }
 
 
-def _measured(problem: SuiteCase, seconds: float | None) -> dict[str, float | None]:
+def _measured_columns(problem: SuiteCase, seconds: float | None) -> dict[str, float | None]:
     if seconds is None:
         return dict.fromkeys(MEASURED_COLUMNS)
     return {

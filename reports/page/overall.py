@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpm.base.program import as_called
 from ckpm.base.results import KNOWN_DEFECT, Case, Results
 from ckpm.reports.errors import NotPassedError
 from ckpm.reports.page.columns import STATUSES
@@ -62,7 +61,7 @@ def demand_pass(verdict: Overall) -> None:
         raise NotPassedError("\n".join([f"the verdict is '{verdict.verdict}'", *lines]))
 
 
-def counted(inputs: Inputs, library: LibraryResults, suite: str) -> Counter[str]:
+def count_status(inputs: Inputs, library: LibraryResults, suite: str) -> Counter[str]:
     """A suite's cases by status (ckpm.reports.page.columns.STATUSES)."""
     return Counter(one.case.status for one in inputs.cases if one.library is library and one.suite == suite)
 
@@ -74,7 +73,7 @@ def _of_library(library: LibraryResults, inputs: Inputs) -> list[Check]:
     checks = []
     for suite, results in library.suites.items():
         name = f"{suite} of {library.label}{_ON.get(results.facts.get('device', ''), '')}"
-        checks.append(_of_counts(name, counted(inputs, library, suite), results.failing, "cases"))
+        checks.append(_of_counts(name, count_status(inputs, library, suite), results.failing, "cases"))
     return checks
 
 
@@ -95,9 +94,7 @@ def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[Case], se
 
 def _of_parity(parity: Results | None) -> Check:
     if parity is None:
-        return Check(
-            name="parity", verdict="not run", text=as_called("no parity.json: nox -s parity"), section="parity"
-        )
+        return Check(name="parity", verdict="not run", text="no parity.json: ckpm parity", section="parity")
     return _of_counts("parity", parity.counts(), parity.failing, "parity")
 
 
@@ -118,9 +115,9 @@ def _of_gates(inputs: Inputs) -> list[Check]:
     for library in inputs.libraries:
         for arch in library.manifest.archs:
             if not gates_of(inputs, library, arch):
-                text = f"no gate.json: nox -s perf-gate -- --arch {arch} --upstream {library.upstream}"
+                text = f"no gate.json: ckpm gate --arch {arch} --upstream {library.upstream}"
                 name = f"gate of {library.upstream} on {arch}"
-                checks.append(Check(name=name, verdict="not run", text=as_called(text), section="figures"))
+                checks.append(Check(name=name, verdict="not run", text=text, section="figures"))
     return checks
 
 

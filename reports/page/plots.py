@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from ckpm.attention.timing.measure import compulsory_bytes
 from ckpm.attention.timing.record import Timed
-from ckpm.bench.measure import compulsory_bytes
 from ckpm.reports.gates.baseline import Acceptance
 from ckpm.reports.gates.emulated import MODEL_METRICS
 from ckpm.reports.gates.history import steps
@@ -102,7 +102,7 @@ def _roofline(inputs: Inputs, library: LibraryResults, arch: str) -> list[Plot]:
     machine = machines().get(arch)
     if machine is None:
         return []
-    points = [*_modelled(library, arch, machine), *_timed(inputs, library, arch)]
+    points = [*_modelled_points(library, arch, machine), *_measured_points(inputs, library, arch)]
     if not points:
         return []
     peaks = {dtype: machine.peak_tflops(dtype) * 1e12 for dtype in ("bf16 and fp16", "fp8")}
@@ -147,7 +147,7 @@ def _roofline(inputs: Inputs, library: LibraryResults, arch: str) -> list[Plot]:
     ]
 
 
-def _modelled(library: LibraryResults, arch: str, machine: Machine) -> Iterable[tuple[float, float, str, str]]:
+def _modelled_points(library: LibraryResults, arch: str, machine: Machine) -> Iterable[tuple[float, float, str, str]]:
     """Intensity, FLOP/s, the mark's shape, and its tooltip."""
     if library.measured and library.measured.provenance["arch"] == arch:
         for one in library.measured.problems:
@@ -156,7 +156,7 @@ def _modelled(library: LibraryResults, arch: str, machine: Machine) -> Iterable[
             yield guess.intensity, guess.steady_tflops * 1e12, "unchanged", title
 
 
-def _timed(inputs: Inputs, library: LibraryResults, arch: str) -> Iterable[tuple[float, float, str, str]]:
+def _measured_points(inputs: Inputs, library: LibraryResults, arch: str) -> Iterable[tuple[float, float, str, str]]:
     """The same for times that were measured on a GPU."""
     for name, seconds in measured_seconds(inputs, library, arch).items():
         problem = known_problems().get(name)

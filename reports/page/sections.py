@@ -30,7 +30,7 @@ def tables(inputs: Inputs) -> tuple[Table, ...]:
         timing_tables.phases(inputs),
         timing_tables.timing_checks(inputs),
         decode_tables.decode(inputs),
-        figure_tables.figures(inputs),
+        figure_tables.gate_rows(inputs),
         figure_tables.references(inputs),
         benchmark_tables.best_kernels(inputs),
         _parity(inputs),

@@ -8,7 +8,7 @@ from ckpm.matrix.keys import V3_PIPELINE
 from ckpm.reports.page.columns import Cell, Folded, Table, columns
 from ckpm.reports.page.inputs import Inputs
 from ckpm.reports.timing.command import origin
-from ckpm.reports.timing.grid import launch, published
+from ckpm.reports.timing.grid import launch, show_published
 from ckpm.reports.timing.versions import Pair, PublishedRow, has_versions, published_rows, version_of
 from ckpm.reports.verdicts import V3_AGAINST_V2
 
@@ -25,7 +25,7 @@ def timing(inputs: Inputs) -> Table:
                 [
                     one.problem, label, one.cycles, one.resident, round(one.cycles / one.resident),
                     round(one.pass_cycles), round(100 * one.matrix_share, 1), round(100 * one.loop_share, 1),
-                    round(whole.tflops, 1) if whole else None, published(whole) if whole else "",
+                    round(whole.tflops, 1) if whole else None, show_published(whole) if whole else "",
                     causes[0][0] if causes[0][1] else "none", round(100 * causes[0][1], 1), one.kernel,
                 ]
             )  # fmt: skip
@@ -124,8 +124,8 @@ def versions(inputs: Inputs) -> Table:
         modelled, measured = one.modelled, one.measured
         rows.append(
             [
-                one.about, one.label, _ratio(modelled), _ratio(one.published), one.reached(modelled), _ratio(measured),
-                one.reached(measured), *_cycles(modelled), *_speeds(modelled), *_speeds(one.published),
+                one.about, one.label, _ratio(modelled), _ratio(one.published), one.reaches(modelled), _ratio(measured),
+                one.reaches(measured), *_cycles(modelled), *_speeds(modelled), *_speeds(one.published),
                 *_speeds(measured), one.assumed, one.problem,
             ]
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""``python -m reports qualify|verify-bundle``."""
+"""``ckpm qualify|verify-bundle``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``python -m reports timing``: cycles of workgroups, the matrix units' share, and why waves did not issue."""
+"""``ckpm timing show``: cycles of workgroups, the matrix units' share, and why waves did not issue."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ckpm.attention.timing.machine import cannot_see, numbers
 from ckpm.attention.timing.record import CAUSES, PHASES, Check, PhaseShare, Timed, Timings
 from ckpm.base.console import console
 from ckpm.reports.errors import GateError
-from ckpm.reports.timing.grid import launch, published
+from ckpm.reports.timing.grid import launch, show_published
 from ckpm.reports.timing.versions import PublishedRow, has_versions, published_rows, version_of
 
 
 def add_options(timing: argparse.ArgumentParser) -> None:
-    timing.add_argument("timings", type=Path, metavar="FILE", help="of python -m kernels timing")
+    timing.add_argument("timings", type=Path, metavar="FILE", help="of ckpm timing model")
     timing.add_argument("--against", type=Path, default=None, metavar="FILE", help="compare with another library's")
     timing.set_defaults(run=run)
 
@@ -99,7 +99,7 @@ def _launches(timings: Timings) -> Table:
                 str(one.launched),
                 f"{estimated.cycles:.0f}",
                 f"{estimated.tflops:.1f}",
-                published(estimated),
+                show_published(estimated),
                 ", ".join(ratios),
             )
     return table
@@ -137,7 +137,7 @@ def _versions(about: str, rows: Sequence[PublishedRow]) -> Table:
                 *(f"{one.loop:.1%}" for one in both),
                 f"{pair.ratio:.2f}",
             ]
-        table.add_row(row.label, *figures, f"{row.published.ratio:.2f}", row.reached(row.modelled), row.assumed)
+        table.add_row(row.label, *figures, f"{row.published.ratio:.2f}", row.reaches(row.modelled), row.assumed)
     return table
 
 

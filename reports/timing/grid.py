@@ -45,7 +45,7 @@ def launch(one: Timed, arch: str) -> Launch | None:
     return Launch(cycles=cycles, tflops=flops(problem) / (cycles / machine.clock_mhz / 1e6) / 1e12, published=figures)
 
 
-def published(whole: Launch) -> str:
+def show_published(whole: Launch) -> str:
     """The published figures in words."""
     return ", ".join(f"{variant} {value:g}" for variant, value in whole.published.items())
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ckpm.attention.timing.measure import performance_problems
 from ckpm.attention.timing.record import Timed, Timings
-from ckpm.bench.measure import performance_problems
 from ckpm.matrix.keys import V3_PIPELINE
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.reports.gates.references import Reference, read_references
@@ -57,7 +57,7 @@ class PublishedRow:
     modelled: Pair | None
     measured: Pair | None
 
-    def reached(self, pair: Pair | None) -> str:
+    def reaches(self, pair: Pair | None) -> str:
         """Whether V3 is at least as much faster than V2 as was published: yes, no or not measured."""
         if pair is None:
             return NOT_MEASURED
@@ -66,14 +66,14 @@ class PublishedRow:
 
 def has_versions(timings: Timings) -> bool:
     """Whether a problem was modelled on V2 and on V3."""
-    return any(_modelled(timings, problem) for problem in dict.fromkeys(one.problem for one in timings.problems))
+    return any(_modelled_pair(timings, problem) for problem in dict.fromkeys(one.problem for one in timings.problems))
 
 
 def published_rows(timings: Iterable[Timings], gates: Iterable[Gate]) -> list[PublishedRow]:
     """Every row of the documents' tables. Of several files or gates that have a problem the first one counts."""
     files, compared = list(timings), [gate for gate in gates if V3_AGAINST_V2 in gate.provenance]
     problems, rows = performance_problems(TIERS[-1]), []
-    for pair in _published():
+    for pair in _reference_pairs():
         first = pair["V2"]
         assert first.shape is not None
         problem = next(one for one in problems if first.shape.is_of(one))
@@ -84,8 +84,8 @@ def published_rows(timings: Iterable[Timings], gates: Iterable[Gate]) -> list[Pu
                 problem=problem.name,
                 assumed=first.assumed,
                 published=Pair(v2=Version(tflops=first.value), v3=Version(tflops=pair["V3"].value)),
-                modelled=next(filter(None, (_modelled(one, problem.name) for one in files)), None),
-                measured=next(filter(None, (_measured(one, problem) for one in compared)), None),
+                modelled=next(filter(None, (_modelled_pair(one, problem.name) for one in files)), None),
+                measured=next(filter(None, (_measured_pair(one, problem) for one in compared)), None),
             )
         )
     return rows
@@ -95,13 +95,13 @@ def remarks(gate: Gate) -> list[str]:
     """A line for each row of the documents' tables that a GPU timed V3 against V2 on."""
     return [
         f"{row.problem}: V3/V2 {row.measured.ratio:.2f}, published {row.published.ratio:.2f}; at least as published: "
-        f"{row.reached(row.measured)}"
+        f"{row.reaches(row.measured)}"
         for row in published_rows((), [gate])
         if row.measured
     ]
 
 
-def _published() -> list[Mapping[str, Reference]]:
+def _reference_pairs() -> list[Mapping[str, Reference]]:
     """Figures of one label that describe a problem, V2 and V3 of it."""
     pairs: dict[tuple[str, str], dict[str, Reference]] = {}
     for one in read_references():
@@ -110,7 +110,7 @@ def _published() -> list[Mapping[str, Reference]]:
     return [pair for pair in pairs.values() if set(pair) == set(BOTH)]
 
 
-def _modelled(timings: Timings, problem: str) -> Pair | None:
+def _modelled_pair(timings: Timings, problem: str) -> Pair | None:
     arch, found = timings.provenance["arch"], dict[str, Version]()
     for one in timings.problems:
         if one.problem == problem and (estimated := launch(one, arch)):
@@ -124,7 +124,7 @@ def version_of(one: Timed) -> str:
     return "V3" if f"_{V3_PIPELINE}_" in one.kernel else "V2"
 
 
-def _measured(gate: Gate, problem: SuiteCase) -> Pair | None:
+def _measured_pair(gate: Gate, problem: SuiteCase) -> Pair | None:
     """Times with a warm cache; the baseline is V2. The emulator's are no GPU's."""
     for row in gate.rows:
         if gate.provenance.get("gpu", "").startswith("emulated") or (row.subject, row.metric) != (problem.name, WARM):

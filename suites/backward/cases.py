@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.launch.backward_launching import BwdOutcome, run_backward
-from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode, encode
+from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites import fwd_cases
 from ckpm.suites.backward.reference import Backward, comparisons, gradients

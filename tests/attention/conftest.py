@@ -35,7 +35,7 @@ FAMILIES = ("batch_prefill", "fwd", "fwd_pagedkv", "fwd_splitkv", "fwd_appendkv"
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """The libraries' files; batch prefill also of ckpm, which has pages of several tokens."""
     work = tmp_path_factory.mktemp("libraries")
-    command = [sys.executable, "-m", "ckpm.kernels", "build", "--arch", ARCH, "--tier", "smoke", "--work", str(work)]
+    command = [sys.executable, "-m", "ckpm", "build", "--arch", ARCH, "--tier", "smoke", "--work", str(work)]
     for family in FAMILIES:
         subprocess.run([*command, "--family", ",".join(libraries()[family])], cwd=ROOT, check=True)
     subprocess.run([*command, "--upstream", "ckpm", "--where", PAGED], cwd=ROOT, check=True)

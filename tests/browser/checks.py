@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.browser.chromium import Page
+from playwright.sync_api import Page
 
 TABLES = ("kernels", "axes", "cases", "faults", "model", "figures", "parity", "ledger")
 # the order of a column that tells a state: the worst first
@@ -57,18 +57,19 @@ class Shown:
 
 
 def shown(page: Page, table: str) -> Shown:
-    return Shown(**page.run(_READ, table))
+    return Shown(**page.evaluate(_READ, table))
 
 
 def needs_nothing_from_outside(page: Page) -> None:
-    requests = [address for address in page.requests() if not address.startswith("data:")]
-    assert requests == [page.address]
-    assert page.complaints() == []
+    requests = [request.url for request in page.requests() if not request.url.startswith("data:")]
+    assert requests == [page.url]
+    assert [each.text for each in page.console_messages() if each.type in ("warning", "error", "assert")] == []
+    assert page.page_errors() == []
 
 
 def verdict_comes_first(page: Page) -> None:
     """The one h1 is the first heading, is on the first screen, and says the verdict in a word."""
-    seen = page.run("""() => {
+    seen = page.evaluate("""() => {
       const headings = [...document.querySelectorAll("h1, h2, h3")];
       const { top, bottom } = headings[0].getBoundingClientRect();
       const above = headings.filter((one) => one.getBoundingClientRect().top < top).length;
@@ -125,11 +126,11 @@ _FOCUSABLE = """() => [...document.querySelectorAll("a[href], button, input, sel
 
 def keyboard_reaches_everything(page: Page, *, backwards: bool = False) -> None:
     """Tab visits what can be operated in the order of the page, visibly, and under nothing that covers it."""
-    page.run(f"() => {{ window.stops = ({_FOCUSABLE})(); }}")
-    stops = page.run("() => stops.map((one) => one.textContent.slice(0, 30) || one.tagName)")
+    page.evaluate(f"() => {{ window.stops = ({_FOCUSABLE})(); }}")
+    stops = page.evaluate("() => stops.map((one) => one.textContent.slice(0, 30) || one.tagName)")
     for at, name in reversed([*enumerate(stops)]) if backwards else enumerate(stops):
-        page.press("Tab", shift=backwards)
-        found = page.run("""() => {
+        page.keyboard.press("Shift+Tab" if backwards else "Tab")
+        found = page.evaluate("""() => {
           const one = document.activeElement, box = one.getClientRects()[0], style = getComputedStyle(one);
           const x = Math.max(box.x + Math.min(box.width, 20) / 2, 0);
           const y = box.height < innerHeight / 2 ? box.y + box.height / 2 : innerHeight / 2;
@@ -152,36 +153,36 @@ def keyboard_goes_back(page: Page) -> None:
 
 def keyboard_operates(page: Page) -> None:
     """Enter and Space sort, open and close details; the skip link leads to the verdict; what is typed filters."""
-    page.press("Tab")
-    assert page.run("() => document.activeElement.textContent") == "Skip to the verdict"
-    page.press("Enter")
-    page.press("Tab")
-    assert page.run("() => document.activeElement.closest('section').id") == "verdict"
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.textContent") == "Skip to the verdict"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.closest('section').id") == "verdict"
     for key, sort in (("Enter", "ascending"), (" ", "descending")):
-        page.run("() => document.querySelector('[data-table=kernels] th > *').focus()")
-        page.press(key)
+        page.evaluate("() => document.querySelector('[data-table=kernels] th > *').focus()")
+        page.keyboard.press(key)
         assert shown(page, "kernels").sorts[0] == sort, f"{key!r} sorts"
     button = "document.querySelector('[data-table=faults] td button')"
     for key, opened in (("Enter", 1), ("Enter", 0), (" ", 1), (" ", 0)):
-        page.run(f"() => {button}.focus()")
-        page.press(key)
-        state = page.run(
+        page.evaluate(f"() => {button}.focus()")
+        page.keyboard.press(key)
+        state = page.evaluate(
             f"() => [{button}.getAttribute('aria-expanded'), document.querySelectorAll('tr.detail').length]"
         )
         assert state == [str(bool(opened)).lower(), opened], f"{key!r} opens and closes details"
     every = len(shown(page, "faults").rows)
-    page.run("() => document.querySelector('[data-table=faults] input').focus()")
-    page.type("no such word")
+    page.evaluate("() => document.querySelector('[data-table=faults] input').focus()")
+    page.keyboard.insert_text("no such word")
     assert (every > 0, len(shown(page, "faults").rows)) == (True, 0)
 
 
 def text_is_legible(page: Page) -> None:
     """The contrast of every text against what lies behind it, details and all; dimmed buttons are no text to read."""
-    page.run("""() => {
+    page.evaluate("""() => {
       document.querySelectorAll("details").forEach((one) => { one.open = true; });
       document.querySelectorAll("[data-table]").forEach((one) => one.querySelector("td button")?.click());
     }""")
-    poor = page.run(
+    poor = page.evaluate(
         """(enough) => {
       const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
       const known = new Map();
@@ -230,19 +231,19 @@ def text_is_legible(page: Page) -> None:
 
 def background(page: Page) -> float:
     """How bright the page is, 0 to 255."""
-    color: str = page.run("() => getComputedStyle(document.body).backgroundColor")
+    color: str = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     return sum(map(int, re.findall(r"\d+", color)[:3])) / 3
 
 
 def nothing_overflows(page: Page) -> None:
     """The page never scrolls sideways; what is wider scrolls in a box of its own."""
-    found = page.run("() => [document.documentElement.scrollWidth, innerWidth]")
+    found = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth]")
     assert found[0] <= found[1], f"{found[0]} px in a window of {found[1]}"
 
 
 def plots_are_readable(page: Page) -> None:
     """No label of a plot lies over another or leaves the picture."""
-    found = page.run("""() => {
+    found = page.evaluate("""() => {
       const bad = [], plots = [...document.querySelectorAll("svg")];
       for (const plot of plots) {
         const frame = plot.getBoundingClientRect();
@@ -265,7 +266,7 @@ def plots_are_readable(page: Page) -> None:
 
 def prints(page: Page) -> None:
     """On paper (the page was opened with the medium print): no controls, dark on light, nothing cut off or scrolled."""
-    found = page.run("""() => ({
+    found = page.evaluate("""() => ({
       controls: [...document.querySelectorAll("nav, input, select, .tools button, td button")]
         .filter((one) => one.getClientRects().length).length,
       cut: [...document.querySelectorAll(".wide")].filter((one) => one.scrollWidth > one.clientWidth + 1)
@@ -279,7 +280,7 @@ def prints(page: Page) -> None:
 
 
 def pdf_has_pages(page: Page, file: Path) -> None:
-    page.pdf(file)
+    page.pdf(path=file, prefer_css_page_size=True)
     data = file.read_bytes()
     assert data.startswith(b"%PDF-")
     assert len(re.findall(rb"/Type\s*/Page\b", data)) > 1

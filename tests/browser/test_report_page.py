@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Page
 
 from tests.browser import checks
-from tests.browser.chromium import Page
 
 Opened = Callable[..., Page]
 Check = Callable[[Page], None]
@@ -33,6 +33,7 @@ CHECKS = [
     (checks.keyboard_reaches_everything, WIDE),
     (checks.keyboard_reaches_everything, NARROW),
     (checks.keyboard_goes_back, WIDE),
+    (checks.keyboard_goes_back, NARROW),
     (checks.keyboard_operates, WIDE),
     (checks.text_is_legible, WIDE),
     (checks.text_is_legible, DARK),
@@ -59,7 +60,7 @@ BREAKS = [
     (checks.tables_sort, WIDE, _TELLS_SORT, _TELLS_SORT.replace("remove", "has")),
     (checks.keyboard_reaches_everything, WIDE, _FOCUS, _FOCUS.replace("3px solid", "0 solid")),
     (checks.keyboard_reaches_everything, WIDE, 'type: "search",', 'type: "search", tabIndex: 1,'),
-    (checks.keyboard_goes_back, WIDE, 'wide.addEventListener("focusin"', 'wide.addEventListener("nothing"'),
+    (checks.keyboard_goes_back, NARROW, 'wide.addEventListener("focusin"', 'wide.addEventListener("nothing"'),
     (checks.keyboard_goes_back, WIDE, "html { scroll-padding-top: 3.4rem; }", ""),
     (checks.keyboard_operates, WIDE, 'head.append(element("button", {', 'head.append(element("span", { tabIndex: 0,'),
     (checks.keyboard_operates, WIDE, 'href="#verdict">Skip', 'href="#kernels">Skip'),
@@ -111,7 +112,7 @@ def test_screenshots_are_left_to_be_looked_at(opened: Opened, tell: Callable[[st
     for name, options in (("light", WIDE), ("dark", {**WIDE, **DARK}), ("narrow", NARROW), ("paper", PAPER)):
         page = opened(**options)
         file = SCREENSHOTS / f"{name}.png"
-        page.screenshot(file, whole=True)
+        page.screenshot(path=file, full_page=True)
         width, height = struct.unpack(">II", file.read_bytes()[16:24])  # of the PNG's first chunk
         assert width == options["width"]
         assert height > options["height"]

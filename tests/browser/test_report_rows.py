@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Page
 
 from tests.browser import sample
 from tests.browser.checks import TABLES, shown
-from tests.browser.chromium import Browser, Page
 
 Opened = Callable[..., Page]
 LARGE = (6_000, 40_000)  # kernels, cases
@@ -21,14 +21,14 @@ def filter_by(page: Page, table: str, words: str = "", status: str = "") -> None
     """As a reader does: type words into the field, choose a status with the arrow keys."""
     if words:
         page.click(f'[data-table="{table}"] input')
-        page.type(words)
+        page.keyboard.insert_text(words)
     if status:
-        page.run("(id) => document.querySelector(`[data-table='${id}'] select`).focus()", table)
+        page.evaluate("(id) => document.querySelector(`[data-table='${id}'] select`).focus()", table)
         current = "(id) => document.querySelector(`[data-table='${id}'] select`).selectedOptions[0].textContent"
-        choices = page.run("(id) => document.querySelector(`[data-table='${id}'] select`).length", table)
+        choices = page.evaluate("(id) => document.querySelector(`[data-table='${id}'] select`).length", table)
         for _ in range(choices):
-            page.press("ArrowDown")
-            if f"{status} (" in page.run(current, table):
+            page.keyboard.press("ArrowDown")
+            if f"{status} (" in page.evaluate(current, table):
                 return
         raise AssertionError(f"{table} has no status {status}")
 
@@ -84,7 +84,7 @@ def test_cases_are_filtered(opened: Opened, words: str, status: str) -> None:
     ]
     found = shown(page, "cases")
     assert Counter(found.column("case")) == Counter(expected)
-    said = page.run("() => document.querySelector('[data-table=cases] [role=status]').textContent")
+    said = page.evaluate("() => document.querySelector('[data-table=cases] [role=status]').textContent")
     assert f"of {len(expected) or len(sample.cases())}" in said
 
 
@@ -110,34 +110,34 @@ def test_a_broken_filter_is_noticed(opened: Opened, report: Path, tmp_path: Path
 def test_a_faults_story_is_read_in_its_details(opened: Opened) -> None:
     page = opened()
     page.click("[data-table=faults] td button")
-    text = page.run("() => document.querySelector('tr.detail').textContent")
+    text = page.evaluate("() => document.querySelector('tr.detail').textContent")
     assert "address: 0x10f4872f5010" in text
     assert "lane: 8" in text
     assert "nearest base: 0x10f4872f5000" in text
     assert "12 bytes past the end of allocation 245" in shown(page, "faults").column("what happened")[0]
 
 
-def test_a_large_report_is_small_and_filters(browser: Browser, tmp_path: Path, tell: Callable[[str], None]) -> None:
+def test_a_large_report_is_small_and_filters(opened: Opened, tmp_path: Path, tell: Callable[[str], None]) -> None:
     file = sample.write(tmp_path, *LARGE)
     assert file.stat().st_size < BYTES
-    with Page(browser, file) as page:
-        # from the key to the frame after the one that shows the rows
-        took = page.run(
-            """async (words) => {
-          const field = document.querySelector("[data-table=cases] input"), took = [];
-          for (const word of words) {
-            const start = performance.now();
-            field.value = word;
-            field.dispatchEvent(new Event("input"));
-            await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
-            took.push(performance.now() - start);
-          }
-          return took;
-        }""",
-            ["q1", "b77_ fp16", "more.q39", "no such", "passed"],
-        )
-        expected = sum("passed" in sample.words_of(case) for case in sample.cases(LARGE[1], LARGE[0]))
-        said = page.run("() => document.querySelector('[data-table=cases] [role=status]').textContent")
+    page = opened(file)
+    # from the key to the frame after the one that shows the rows
+    took = page.evaluate(
+        """async (words) => {
+      const field = document.querySelector("[data-table=cases] input"), took = [];
+      for (const word of words) {
+        const start = performance.now();
+        field.value = word;
+        field.dispatchEvent(new Event("input"));
+        await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+        took.push(performance.now() - start);
+      }
+      return took;
+    }""",
+        ["q1", "b77_ fp16", "more.q39", "no such", "passed"],
+    )
+    expected = sum("passed" in sample.words_of(case) for case in sample.cases(LARGE[1], LARGE[0]))
+    said = page.evaluate("() => document.querySelector('[data-table=cases] [role=status]').textContent")
     assert f" of {expected}" in said
     kernels, cases = LARGE
     tell(

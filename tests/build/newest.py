@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.attention.launch.c_abi import Library, load
-from ckpm.attention.launch.harness import LaunchArguments
 from ckpm.base.settings import cache_folder
+from ckpm.kernels.abi import LaunchArguments
 from ckpm.kernels.code.toolchains import Toolchain, compile_command, detect, device_command, link_command
 from ckpm.kernels.families import words
 from ckpm.kernels.families.family import INCLUDE

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ckpm.attention.launch.harness import Bias, KvLayout, KvTable, LaunchArguments, Mask, QScale
+from ckpm.kernels.abi import Bias, KvLayout, KvTable, LaunchArguments, Mask, QScale
 from ckpm.matrix.keys import Key
 from tests.build.newest import FIVE
 

@@ -39,7 +39,7 @@ def folder(built: Path, tmp_path: Path) -> Path:
 
 def run(program: str, *words: Path) -> tuple[int, str]:
     """A program's exit code and all that was said."""
-    command = [sys.executable, "-m", "ckpm.attention", "run-cpp", str(PROGRAMS / program), *map(str, words)]
+    command = [sys.executable, "-m", "ckpm", "cpp", "run", str(PROGRAMS / program), *map(str, words)]
     done = subprocess.run(
         [*command, "--toolchain", "embedded", "--device", "emulator"],
         cwd=PROJECT,

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from elftools.elf.elffile import ELFFile
 
+from ckpm import commands as cli
 from ckpm.base.results import Results
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.library.request import LIBRARY, PROJECT
-from ckpm.suites import cli
 from ckpm.suites.pool import Worker
 from ckpm.suites.suites import Case, cases
 from ckpm_emulator.lowering.decode import decode
@@ -37,7 +37,7 @@ def run(built: Path, tmp_path: Path) -> Callable[..., tuple[int, list[str]]]:
         (tmp_path / LIBRARY).write_bytes(damage(built / LIBRARY))
         given = ["--arch", ARCH, "--device", "emulator", "--library", str(tmp_path / LIBRARY)]
         results = tmp_path / "results.json"
-        code = cli.main([*given, "--output", str(results), *words])
+        code = cli.main(["test", *given, "--output", str(results), *words])
         cases = Results.read(results).cases if results.exists() else ()
         return code, [case.outcome for case in cases]
 
@@ -130,7 +130,7 @@ ONE = ("--suite", "sanitize", "--case", "plain.m64-full-q40k100")
     ("damage", "message"),
     [
         (lambda library: library.read_bytes()[:200_000], f"{LIBRARY} is truncated"),
-        (lambda library: b"#!/bin/sh\n", f"{LIBRARY} is no shared library"),
+        (lambda library: b"#!/bin/sh\n", f"{LIBRARY} is not a shared library"),
         (
             lambda library: library.read_bytes().replace(
                 b"\0hipGetDevicePropertiesR0600", b"\0hipGetDevicePropertiesR0999"
@@ -160,7 +160,7 @@ def test_a_manifest_that_lies_about_the_arch(built: Path, tmp_path: Path, capsys
     text = (built / "manifest.json").read_text()
     (tmp_path / "manifest.json").write_text(text.replace('"gfx942"', '"gfx90a"'))
     given = ["--arch", "gfx90a", "--device", "emulator", "--library", str(tmp_path / LIBRARY)]
-    assert cli.main([*given, "--output", str(tmp_path / "r.json"), *ONE]) == 29
+    assert cli.main(["test", *given, "--output", str(tmp_path / "r.json"), *ONE]) == 29
     assert "it has code for gfx942, gfx950; the emulated device is gfx90a" in capsys.readouterr().err
 
 

@@ -68,7 +68,7 @@ def emulator() -> Device:
 
 
 def start_jit(name: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "ckpm.attention", "jit", name, "--toolchain", "embedded", "--device", "emulator"]
+    command = [sys.executable, "-m", "ckpm", "jit", name, "--toolchain", "embedded", "--device", "emulator"]
     return subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -156,7 +156,7 @@ def test_header_of_a_checkout_edited_is_noticed(cache: Path, tmp_path: Path, tre
 def test_process_without_write_access_is_refused(small: str, tmp_path: Path) -> None:
     place = tmp_path / "a file"
     place.write_text("")
-    command = [sys.executable, "-m", "ckpm.attention", "jit", small]
+    command = [sys.executable, "-m", "ckpm", "jit", small]
     done = subprocess.run(
         command,
         cwd=PROJECT,

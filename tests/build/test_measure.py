@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-import ckpm.kernels.cli
+from ckpm import commands as cli
 from ckpm.attention.launch.counters import Measurements
 from ckpm.base.errors import LibraryError, MeasureError
 from ckpm.kernels.library.request import LIBRARY, PROJECT
-from ckpm.reports.gates.emulated import figures
+from ckpm.reports.gates.emulated import by_problem
 from tests.build.real_kernel import NAME
 from tests.fuzz import compiled
 
 
 def measured(library: Path, arch: str, output: Path) -> bytes:
-    command = (sys.executable, "-m", "ckpm.kernels", "measure", "--library", str(library), "--arch", arch)
+    command = (sys.executable, "-m", "ckpm", "measure", "--library", str(library), "--arch", arch)
     subprocess.run((*command, "--output", str(output)), cwd=PROJECT, check=True, capture_output=True)
     return output.read_bytes()
 
@@ -39,16 +39,16 @@ def test_the_counts_are_those_of_the_problem_and_always_the_same(built: Path, tm
     assert (count["scratch_bytes"], count["early_out_workgroups"]) == (0, 0)
     assert "no kernel with mask" in found.left_out["performance/pages.linear-vllm"]  # the library's only one has none
     # 16 workgroups on 4 SIMDs, of which each executes at most 1024 flop a cycle (model.yaml: 4096 a compute unit)
-    assert figures(found)[one.problem]["model_workgroup_cycles"] >= count["mfma_flops"] / 16 / 4 / 1024
+    assert by_problem(found)[one.problem]["model_workgroup_cycles"] >= count["mfma_flops"] / 16 / 4 / 1024
 
 
 def test_a_kernel_of_the_name_that_is_asked_for_is_measured(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("measure", "--library", str(built / LIBRARY), "--output", str(tmp_path / "out.json"), "--kernel")
-    assert ckpm.kernels.cli.main([*options, NAME]) == 0
+    assert cli.main([*options, NAME]) == 0
     assert {one.kernel for one in Measurements.read(tmp_path / "out.json").problems} == {NAME}
-    assert ckpm.kernels.cli.main([*options, "*_gload_*"]) == MeasureError.exit_code
+    assert cli.main([*options, "*_gload_*"]) == MeasureError.exit_code
     assert "it serves none of the" in capsys.readouterr().err
 
 
@@ -60,7 +60,7 @@ def test_a_library_that_ends_the_process_that_opens_it_is_named(
     constructor = f'extern "C" void _exit(int); __attribute__((constructor)) static void end() {{ {code} }}'
     compiled.prepare_loadable(tmp_path, tmp_path / "code" / "library.o", constructor)
     library, output = tmp_path / compiled.LIBRARY / LIBRARY, tmp_path / "out.json"
-    ended = ckpm.kernels.cli.main(["measure", "--library", str(library), "--output", str(output)])
+    ended = cli.main(["measure", "--library", str(library), "--output", str(output)])
     assert ended == LibraryError.exit_code
     message = rf"error: {re.escape(str(library))}: opening or running it ended the process \({how}\): "
     assert re.match(message, capsys.readouterr().err)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from ckpm.attention.launch.c_abi import Library, Status
-from ckpm.attention.launch.harness import LaunchArguments
+from ckpm.attention.launch.c_abi import Library
+from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.keys import Key
 from tests.build.newest import AXES, DIALECT, EIGHT, FIVE, FORMS, MASK_IMPLS, all_keys, fake
 from tests.build.newest_requests import Model, request, requests

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.launch.c_abi import Library, Status
+from ckpm.attention.launch.c_abi import Library
+from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import Key
 from tests.build.newest import EIGHT, NO_DEVICE, fake
 from tests.build.newest_requests import served

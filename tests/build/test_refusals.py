@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.launch.c_abi import Library, Status
-from ckpm.attention.launch.harness import KvLayout, KvTable, LaunchArguments, QScale
+from ckpm.attention.launch.c_abi import Library
+from ckpm.kernels.abi import KvLayout, KvTable, LaunchArguments, QScale, Status
 from ckpm.kernels.families import words
 from ckpm.kernels.families.batch_prefill import harness_text
 from ckpm.kernels.upstream.trees import Tree

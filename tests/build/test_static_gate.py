@@ -29,14 +29,14 @@ NOTHING = (0xBF800000).to_bytes(4, "little")  # s_nop 0
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_real_kernel_is_measured_and_not_blamed(built: Path, arch: str) -> None:
     manifest = Manifest.read(built / "manifest.json")
-    figures = static_gate.figures(built / "libckpm.so", manifest, arch)
+    figures = static_gate.by_kernel(built / "libckpm.so", manifest, arch)
     assert set(figures) == set(manifest.kernels)
     for name, found in figures.items():
         assert found["vgpr"] == manifest.kernels[name].archs[arch].vgpr
         assert found["loop_mfma"] > 0
         assert found["loop_barriers"] > 0
         assert found["wait_hazards"] == 0
-    again = static_gate.figures(built / "libckpm.so", manifest, arch)
+    again = static_gate.by_kernel(built / "libckpm.so", manifest, arch)
     assert Gate.of(compare("static", figures, again, read_thresholds()), {}).verdict == "unchanged"
 
 
@@ -48,7 +48,7 @@ def test_a_wait_taken_out_of_the_code_is_found(built: Path, tmp_path: Path, arch
     damaged.write_bytes(whole.replace(WAIT_FOR_ALL_LOADS, NOTHING))
     assert all(kernel.hazards for kernel in inspect(damaged, arch))
     with pytest.raises(GateError, match="has other machine code in the library"):
-        static_gate.figures(damaged, Manifest.read(built / "manifest.json"), arch)
+        static_gate.by_kernel(damaged, Manifest.read(built / "manifest.json"), arch)
 
 
 def functions(library: Path) -> Iterator[tuple[str, list[Instruction]]]:
@@ -104,7 +104,7 @@ def test_s_nops_without_their_counts_are_found(built: Path, tmp_path: Path) -> N
     for arch in ARCHS:
         (kernel,) = inspect(damaged, arch)
         assert len(kernel.missing_states) > 10
-        assert all("missing behind pc" in said for said in kernel.missing_states)
+        assert all("missing after pc" in said for said in kernel.missing_states)
 
 
 def refusals(library: bytes, folder: Path) -> list[str]:

@@ -19,7 +19,7 @@ WAVES, ROWS = 8, 32  # of V3's workgroup, and queries of a wave
 def timings(tmp_path_factory: pytest.TempPathFactory) -> Timings:
     folder = tmp_path_factory.mktemp("tables")
     words = ("--problem", "*-q1k", "--work", str(folder), "--output", str(folder / "timing-tables.json"))
-    command = (sys.executable, "-m", "ckpm.kernels", "timing-tables", *words)
+    command = (sys.executable, "-m", "ckpm", "timing", "tables", *words)
     ended = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     return Timings.read(folder / "timing-tables.json")

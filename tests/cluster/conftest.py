@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ckpm import commands as cli
 from ckpm.base import settings
-from ckpm.kernels import cli
 from tests.cluster.machines import Compiler, Machines, machines
 
 Build = Callable[..., int]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.kernels import cli
+from ckpm import commands as cli
 from ckpm.kernels.library.manifest import Manifest
 from tests.cluster.machines import Machines, machines
 from tests.cluster.test_builds import take_files

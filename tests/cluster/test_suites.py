@@ -20,11 +20,10 @@ from pathlib import Path
 
 import pytest
 
+from ckpm import commands as cli
 from ckpm.base.records import as_text
 from ckpm.base.results import Case, Results
 from ckpm.cluster.errors import ForeignWorkerError, NoWorkersError
-from ckpm.kernels import cli as kernels_cli
-from ckpm.suites import cli
 from tests.cluster.machines import ROOT, Machines, is_alive, machines
 from tests.cluster.test_builds import copy_of_project, exit_code_after
 
@@ -36,7 +35,7 @@ ADDRESS = re.compile(r'0x[0-9a-f]+|allocation \d+|(?:address|base|id)(?:"|&quot;
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the smoke tier's library for gfx950."""
     folder = tmp_path_factory.mktemp("work")
-    assert kernels_cli.main(["build", "--toolchain", "embedded", "--work", str(folder)]) == 0
+    assert cli.main(["build", "--toolchain", "embedded", "--work", str(folder)]) == 0
     return folder
 
 
@@ -49,7 +48,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 def run(work: Path, suite: str, output: Path, *options: str) -> int:
     """Run a suite on the emulator and return the exit code."""
     device = [] if "--device" in options else ["--device", "emulator"]
-    command = ["--suite", suite, "--work", str(work), "--output", str(output), *device, *options]
+    command = ["test", "--suite", suite, "--work", str(work), "--output", str(output), *device, *options]
     return cli.main([*command, "--upstream", "aiter"])
 
 
@@ -148,7 +147,7 @@ def test_cancelled_suite_ends_its_processes(
 def test_killed_client_leaves_no_process(there: Machines, work: Path, tmp_path: Path) -> None:
     options = ["--suite", "page-fault", "--device", "emulator", "--upstream", "aiter", "--work", str(work)]
     options += ["--output", str(tmp_path / "many.json"), "--scheduler", there.address]
-    client = subprocess.Popen([sys.executable, "-m", "ckpm.suites", *options], cwd=ROOT, stdout=subprocess.DEVNULL)
+    client = subprocess.Popen([sys.executable, "-m", "ckpm", "test", *options], cwd=ROOT, stdout=subprocess.DEVNULL)
     while not (processes := suite_processes(there)):
         assert client.poll() is None, "it ended before its processes were seen"
     os.kill(processes[0], signal.SIGSTOP)  # the run can't end

@@ -18,8 +18,8 @@ from ckpm.decode.problem import (
     Launch,
     Shape,
     attention_candidate,
-    dequantised,
-    quantised,
+    dequantise,
+    quantise,
     reduction_candidate,
 )
 
@@ -49,11 +49,11 @@ def end() -> None:
         process.shutdown()
 
 
-def posed(shape: Shape, arch: str) -> tuple[Any, Cache, Any]:
+def make_inputs(shape: Shape, arch: str) -> tuple[Any, Cache, Any]:
     rng = np.random.default_rng(1)
     slots = len(LENGTHS) * max(CAPACITY, shape.page_size)
     k, v = (rng.standard_normal((slots, shape.heads_kv, shape.head_dim)) + 0.5 for _ in range(2))
-    (kb, ks, kh), (vb, vs, vh) = (quantised(one, shape.groups, shape.stored, arch) for one in (k, v))
+    (kb, ks, kh), (vb, vs, vh) = (quantise(one, shape.groups, shape.stored, arch) for one in (k, v))
     q = from_bf16(to_bf16(rng.standard_normal((len(LENGTHS), shape.heads_kv * shape.heads_q, shape.head_dim))))
     pages = None
     if shape.page_size:
@@ -64,8 +64,8 @@ def posed(shape: Shape, arch: str) -> tuple[Any, Cache, Any]:
 
 def attention(shape: Shape, arch: str, q: Any, cache: Cache) -> Any:
     """Softmax(q . k / sqrt(d)) . v in float64, head by head."""
-    k = dequantised(cache.k, cache.k_scale, cache.k_shift, shape.stored, arch)
-    v = dequantised(cache.v, cache.v_scale, cache.v_shift, shape.stored, arch)
+    k = dequantise(cache.k, cache.k_scale, cache.k_shift, shape.stored, arch)
+    v = dequantise(cache.v, cache.v_scale, cache.v_shift, shape.stored, arch)
     out = np.zeros(q.shape)
     for sequence, length in enumerate(LENGTHS):
         tokens = np.arange(length)
@@ -83,7 +83,7 @@ def _worst(arch: str, form: str, shape: Shape, launch: Launch, damage: str) -> f
     global _device
     _device = _device or EmulatedDevice(arch)
     stages = compiled_stages((attention_candidate(form, shape, launch, arch), reduction_candidate(shape, arch)))
-    q, cache, lengths = posed(shape, arch)
+    q, cache, lengths = make_inputs(shape, arch)
     right, given = attention(shape, arch, q, cache), cache
     if damage == "pages":
         given = dataclasses.replace(cache, pages=np.full_like(cache.pages, BEYOND))

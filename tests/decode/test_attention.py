@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from ckpm.base.errors import DeviceError, UsageError
-from ckpm.decode.problem import RESIDENT, Launch, Shape, forced
+from ckpm.decode.problem import RESIDENT, Launch, Shape, forced_launch
 from tests.decode.posed import SHAPE, worst
 
 ARCHS = ("gfx942", "gfx950")
@@ -25,14 +25,14 @@ SMALL = Launch(block_m=16, block_n=32, num_stages=1, num_warps=1)
 @pytest.mark.parametrize(("head_dim", "groups"), HEAD_DIMS)
 def test_streaming(arch: str, stored: str, page_size: int, head_dim: int, groups: int) -> None:
     shape = dataclasses.replace(SHAPE, stored=stored, page_size=page_size, head_dim=head_dim, groups=groups)
-    assert worst(arch, "streaming", shape, forced(arch, shape)) < TOLERANCE
+    assert worst(arch, "streaming", shape, forced_launch(arch, shape)) < TOLERANCE
 
 
 @pytest.mark.parametrize("page_size", [2, 4, 8, 32, 64, 256, 512, 1024])
 def test_every_power_of_two_is_a_page_size(page_size: int) -> None:
     """A page of 512 or 1,024 tokens is larger than any of the sequences."""
     shape = dataclasses.replace(SHAPE, page_size=page_size, heads_kv=1)
-    assert worst(ARCH, "streaming", shape, forced(ARCH, shape)) < TOLERANCE
+    assert worst(ARCH, "streaming", shape, forced_launch(ARCH, shape)) < TOLERANCE
 
 
 @pytest.mark.parametrize("page_size", [3, 48, 2048])
@@ -59,13 +59,13 @@ def test_the_bad_example_is_right_nevertheless(page_size: int) -> None:
 @pytest.mark.parametrize("heads_q", [1, 4, 8, 16])
 def test_splits_and_shared_heads(splits: int, heads_q: int) -> None:
     shape = dataclasses.replace(SHAPE, splits=splits, heads_q=heads_q, heads_kv=1)
-    assert worst(ARCH, "streaming", shape, forced(ARCH, shape)) < TOLERANCE
+    assert worst(ARCH, "streaming", shape, forced_launch(ARCH, shape)) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["k_shift", "v_shift", "k_scale", "v_scale", "k", "v"])
 def test_what_is_left_out_is_seen(name: str) -> None:
     """The comparison notices each part of the cache: what the kernel's second product is for among them."""
-    assert worst(ARCH, "streaming", SHAPE, forced(ARCH, SHAPE), damage=name) > 5 * TOLERANCE
+    assert worst(ARCH, "streaming", SHAPE, forced_launch(ARCH, SHAPE), damage=name) > 5 * TOLERANCE
 
 
 @pytest.mark.parametrize("page_size", [1, 64])
@@ -73,4 +73,4 @@ def test_a_page_beyond_the_pool_is_a_fault(page_size: int) -> None:
     """Triton's resources claim 2 GB: what a lane addresses beyond an allocation is found all the same."""
     shape: Shape = dataclasses.replace(SHAPE, page_size=page_size)
     with pytest.raises(DeviceError, match="outside the allocations"):
-        worst(ARCH, "streaming", shape, forced(ARCH, shape), damage="pages")
+        worst(ARCH, "streaming", shape, forced_launch(ARCH, shape), damage="pages")

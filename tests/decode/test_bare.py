@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.commands import main
 from ckpm.decode.guard.errors import KernelFileError, OverBudgetError, SignatureError, UnacceptedError
-from ckpm.kernels.cli import main
 
 HEAD = "import triton\nimport triton.language as tl\n"
 SOFTMAX = f"""{HEAD}

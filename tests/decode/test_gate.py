@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import MeasureError, RecordError
+from ckpm.commands import main
+from ckpm.commands import main as kernels
 from ckpm.decode.built import MANIFEST
-from ckpm.kernels.cli import main as kernels
-from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError, RegressedError
 
 ARCH = "gfx950"
@@ -20,7 +20,7 @@ ARCH = "gfx950"
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with build/ and accepted figures."""
     work = tmp_path_factory.mktemp("decode")
-    assert kernels(["build-decode", "--arch", ARCH, "--work", str(work)]) == 0
+    assert kernels(["decode", "build", "--arch", ARCH, "--work", str(work)]) == 0
     assert command("accept", work, "--reason", "a test") == 0
     return work
 
@@ -53,7 +53,7 @@ def test_what_was_accepted_passes_and_is_in_the_report(work: Path, capsys: pytes
     assert command("gate", work) == 0
     assert command("history", work) == 0
     capsys.readouterr()
-    assert main(["summary", "--input", str(work / "build")]) == 0
+    assert main(["report", "--input", str(work / "build")]) == 0
     rows = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if "-fp8 | gfx950" in line]
     published = {row[1]: [word.strip(" |") for word in row[-4:]] for row in rows}
     assert published == {"resident-fp8": ["512", "56", "1", "125"], "streaming-fp8": ["108", "0", "2", "105"]}
@@ -73,7 +73,7 @@ def test_a_better_figure_asks_for_acceptance(work: Path, capsys: pytest.CaptureF
     assert command("gate", work, "--only", "static") == 0
     said = capsys.readouterr().out
     assert "improved: resident-fp8: vgpr_spills: 1000 -> 98" in said
-    assert "until it is accepted: python -m reports accept --reason TEXT --arch gfx950 --family decode" in said
+    assert "until it is accepted: ckpm accept --reason TEXT --arch gfx950 --family decode" in said
 
 
 @pytest.mark.parametrize(("old", "new"), [("triton 3.9.0", "triton 3.8.0"), ("streaming-d64, ", "")])

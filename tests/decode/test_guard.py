@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ckpm.commands import main
 from ckpm.decode.attention import SOURCE
 from ckpm.decode.guard.candidates import Judged
 from ckpm.decode.guard.command import OWN
@@ -18,21 +19,23 @@ from ckpm.decode.guard.figures import Budget
 from ckpm.decode.guard.pruning import early_config_prune
 from ckpm.decode.guard.ratchet import Accepted
 from ckpm.decode.guard.table import read_table
-from ckpm.decode.problem import RESIDENT, Launch, Shape, attention_candidate, forced
-from ckpm.decode.tuned import LAUNCHES, configurations, tuned
-from ckpm.kernels.cli import main
+from ckpm.decode.problem import RESIDENT, Launch, Shape, attention_candidate, forced_launch
+from ckpm.decode.tuned import LAUNCHES, autotuner, configurations
 
 SHAPE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
 LEAN = Budget(vgpr=128, vgpr_spills=0, waves=2)
 
 
-def judged(form: str, launch: Launch) -> Judged:
+def judge_lean(form: str, launch: Launch) -> Judged:
     return judge(function_of(SOURCE, form), attention_candidate(form, SHAPE, launch, "gfx950"), LEAN)
 
 
 def test_resident_fills_the_registers_and_streaming_does_not() -> None:
     """The document: 512 VGPRs, 56 spills and one wave a SIMD before; 108, none and two after."""
-    before, after = judged("resident", RESIDENT).figures, judged("streaming", forced("gfx950", SHAPE)).figures
+    before, after = (
+        judge_lean("resident", RESIDENT).figures,
+        judge_lean("streaming", forced_launch("gfx950", SHAPE)).figures,
+    )
     assert before is not None
     assert after is not None
     assert (before.vgpr, before.waves) == (512, 1)
@@ -44,13 +47,13 @@ def test_resident_fills_the_registers_and_streaming_does_not() -> None:
 
 def test_the_forced_launch_is_the_documents_tuple() -> None:
     """BLOCK_M=16, BLOCK_N=64, num_stages=2, num_warps=1."""
-    launch = forced("gfx950", SHAPE)
+    launch = forced_launch("gfx950", SHAPE)
     assert (launch.block_m, launch.block_n, launch.num_stages, launch.num_warps) == (16, 64, 2, 1)
 
 
 def test_a_configuration_that_spills_is_pruned_inside_the_autotuner() -> None:
     """Triton's own pruning step, with arguments of the types that a launch would have."""
-    tuner = tuned("gfx950")
+    tuner = autotuner("gfx950")
     tuner.nargs = arguments()
     kept = tuner.prune_configs(constants())
     assert [config_of(one) for one in kept] == [(64, 32, 1, 4), (64, 16, 1, 4)]
@@ -76,7 +79,7 @@ def config_of(config: Any) -> tuple[int, ...]:
 
 def test_without_a_gpu_modelled_cycles_choose_among_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
     """The launches stand in the order of their cycles; each that is left out has its reason."""
-    assert main(["decode", "--tune", "streaming-fp8"]) == 0
+    assert main(["decode", "compare", "--tune", "streaming-fp8"]) == 0
     said = capsys.readouterr().out
     rows = [line.split("│") for line in said.splitlines() if "BLOCK_N=64 STEP=" in line and "│" in line]
     cycles = [float(row[4]) for row in rows]
@@ -84,7 +87,7 @@ def test_without_a_gpu_modelled_cycles_choose_among_what_fits(capsys: pytest.Cap
     assert all(int(row[2]) <= LEAN.vgpr for row in rows)
     assert sum("(forced)" in row[1] for row in rows) == 1
     assert said.count("pruned: ") + len(rows) == len(LAUNCHES)
-    assert main(["decode", "--tune", "streeming"]) == 2
+    assert main(["decode", "compare", "--tune", "streeming"]) == 2
 
 
 def arguments() -> dict[str, Any]:

@@ -49,19 +49,9 @@ def test_files_in_a_mount_belong_to_the_caller(engine: Engine, built: Built, tmp
     assert (tmp_path / "mine").stat().st_uid == os.getuid()
 
 
-def test_two_sessions_run_at_once(engine: Engine, built: Built) -> None:
-    """Run doctor twice. The first run makes the environment with this machine's pip settings."""
-    command = [
-        sys.executable,
-        "-m",
-        "ckpm.kernels",
-        "in-container",
-        "doctor",
-        "--image",
-        ONE.name,
-        "--engine",
-        engine.name,
-    ]
+def test_two_runs_at_once_in_one_image(engine: Engine, built: Built) -> None:
+    """doctor, in an environment made there with this machine's pip settings, by whichever of the two comes first."""
+    command = [sys.executable, "-m", "ckpm", "in-container", "doctor", "--image", ONE.name, "--engine", engine.name]
     both = [
         subprocess.Popen(
             command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -89,7 +89,7 @@ def test_command_records_a_failed_pull_as_infrastructure(engine: Engine, lone: P
     record = tmp_path / "failures"
     words = ["--image", "rocm-7.2-test", "--once", "--engine", engine.name, "--work", str(tmp_path / "work")]
     run = subprocess.run(
-        [sys.executable, "-m", "ckpm.kernels", "images", "build", *words],
+        [sys.executable, "-m", "ckpm", "images", "build", *words],
         cwd=ROOT,
         env={**os.environ, "CKPM_FAILURES": str(record)},
         capture_output=True,

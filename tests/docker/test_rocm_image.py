@@ -58,7 +58,7 @@ def test_compare_without_a_gpu_is_reported() -> None:
     """Run `nox -s in-container -- perf-compare` without libraries, in the environment of sessions."""
     words = "--device hip --baseline a/libckpm.so --candidate b/libckpm.so"
     done = subprocess.run(
-        [sys.executable, "-m", "ckpm.kernels", "in-container", "perf-compare", "--options", words],
+        [sys.executable, "-m", "ckpm", "in-container", "perf-compare", "--options", words],
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     said = done.stdout + done.stderr

@@ -20,16 +20,8 @@ from tests.docs.pages import NOT_HERE, ROOT, applied, blocks, prose
 _KINDS = {"console", "diff", "yaml", "{toctree}", "{raw}", "{literalinclude}"}
 _MARK = re.compile(rf"{'|'.join(NOT_HERE)}|exit=\d+")
 _ERRORS = (
-    "ckpm.base",
-    "kernels",
-    "ckpm.docker",
-    "ckpm.cluster",
-    "reports",
-    "emulator",
-    "ckpm.suites",
-    "workflows",
-    "ckpm.attention.jit",
-    "ckpm.attention.cpp",
+    *("base", "attention", "attention.jit", "attention.cpp", "attention.sweeps", "cluster", "decode.guard", "docker"),
+    *("reports", "suites", "workflows"),
 )
 _NAMED = re.compile(r"`(\w+Error)`(?: \((\d+)\))?")
 _SPOKEN = re.compile(r"[Ee]xit codes? (\d+)")
@@ -58,7 +50,7 @@ def blocks_are_known(page: str, text: str) -> Iterator[str]:
             yield f"{page}:{block.line}: a block of kind {block.kind!r}: {', '.join(sorted(_KINDS))} are known"
         for mark in block.marks:
             if block.kind == "console" and not _MARK.fullmatch(mark):
-                yield f"{page}:{block.line}: nobody knows the mark {mark!r}"
+                yield f"{page}:{block.line}: unknown mark {mark!r}"
 
 
 def commands_could_run(page: str, text: str) -> Iterator[str]:
@@ -138,8 +130,8 @@ def links_have_a_form(page: str, text: str) -> Iterator[str]:
 def exit_codes() -> dict[str, set[int]]:
     """By name of the class of errors; two rooms may have one of the same name."""
     found: dict[str, set[int]] = {}
-    for room in _ERRORS:
-        for name, one in inspect.getmembers(importlib.import_module(f"{room}.errors"), inspect.isclass):
+    for module in (*(f"ckpm.{room}.errors" for room in _ERRORS), "ckpm_emulator.errors"):
+        for name, one in inspect.getmembers(importlib.import_module(module), inspect.isclass):
             if issubclass(one, CkPrefillError | EmulatorError):
                 found.setdefault(name, set()).add(int(one.exit_code))
     return found

@@ -13,30 +13,18 @@ from typing import Any
 
 import nox.registry
 
-from ckpm.__main__ import ROOMS
-from ckpm.attention.cli import parser as dispatcher_parser
 from ckpm.base.errors import CkPrefillError
+from ckpm.commands import parse
 from ckpm.docker.images import images
-from ckpm.kernels.cli import parser as kernels_parser
-from ckpm.matrix.cli import parser as matrix_parser
 from ckpm.matrix.dialects import check_arch, dialect, upstreams
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
-from ckpm.reports.cli import parser as reports_parser
-from ckpm.suites.cli import parser as gpu_parser
-from ckpm.workflows.cli import parser as workflows_parser
 from ckpm_emulator.cli import _parser as emulator_parser
 from tests.docs.pages import ROOT
 from tests.programs.__main__ import parser as programs_parser
 from tests.programs.conformance.__main__ import parser as conformance_parser
 
 PARSERS: dict[str, Callable[[], Any]] = {
-    "matrix": matrix_parser,
-    "kernels": kernels_parser,
-    "reports": reports_parser,
-    "attention": dispatcher_parser,
-    "ckpm_emulator": emulator_parser,
-    "workflows": workflows_parser,
-    "suites": gpu_parser,
+    "emulator": emulator_parser,
     "tests.programs": programs_parser,
     "tests.programs.conformance": conformance_parser,
 }
@@ -89,15 +77,14 @@ def _of_one(words: Sequence[str]) -> list[str]:
         case "nox":
             return _nox(rest)
         case "ckpm":
-            room = ROOMS.get(rest[0]) if rest else None
-            if rest[:1] in (["--version"], ["--help"]):
-                return []
-            return _module(room.module, rest[1:]) if room else [f"ckpm has no command {rest[:1]}"]
+            return [] if rest[:1] in (["--version"], ["--help"]) else _parsed("ckpm", parse, rest)
+        case "python" if rest[:2] == ["-m", "ckpm"]:
+            return _parsed("ckpm", parse, rest[2:])
         case "python" if rest[:1] == ["-m"] and len(rest) > 1:
             return _module(rest[1], rest[2:])
         case "python" if rest == ["-"]:  # a script after it, which is run with the page
             return []
-    return [] if program in PROGRAMS else [f"no test knows the program {program}"]
+    return [] if program in PROGRAMS else [f"no test runs the program {program}"]
 
 
 def _module(module: str, options: Sequence[str]) -> list[str]:
@@ -111,13 +98,17 @@ def _module(module: str, options: Sequence[str]) -> list[str]:
         return [] if there else [f"python -m {module}: there is no such example"]
     if module not in PARSERS:
         return [f"python -m {module}: no module with a command line"]
+    return _parsed(f"python -m {module}", PARSERS[module]().parse_args, options)
+
+
+def _parsed(program: str, parse: Callable[[Sequence[str]], Any], options: Sequence[str]) -> list[str]:
     try:
-        chosen = PARSERS[module]().parse_args(list(options))
+        chosen = parse(list(options))
     except CkPrefillError as error:
-        return [f"python -m {module}: {error}"]
+        return [f"{program}: {error}"]
     except SystemExit as end:
-        return [] if not end.code else [f"python -m {module} {shlex.join(options)}: its parser refuses that"]
-    return [f"python -m {module}: {complaint}" for complaint in _values(vars(chosen))]
+        return [] if not end.code else [f"{program} {shlex.join(options)}: its parser refuses the options"]
+    return [f"{program}: {complaint}" for complaint in _values(vars(chosen))]
 
 
 def _values(chosen: dict[str, Any]) -> Iterator[str]:
@@ -195,4 +186,4 @@ def started_by(session: str, options: Sequence[str]) -> list[list[str]]:
         recorder = Recorder(options, Path(folder))
         sessions()[session](recorder)
     own = [words for words in recorder.started if words[0] == "/programs/python" and words[1] == "-m"]
-    return [["python", *words[1:]] for words in own if words[2] in {*PARSERS, "pytest"}]
+    return [["python", *words[1:]] for words in own if words[2] in {*PARSERS, "ckpm", "pytest"}]

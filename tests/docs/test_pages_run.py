@@ -32,7 +32,7 @@ def test_a_page_can_be_followed(file: Path, tmp_path: Path) -> None:
     [
         (["```console", "$ git log --no-such-option", "```"], "p.md:2: $ git log --no-such-option\nended with 128"),
         (["```console exit=3", "$ test -d matrix", "```"], "ended with 0, expected 3"),
-        (["```console", "$ python -m matrix count", "total 385 385", "```"], "did not print, in this order: total 385"),
+        (["```console", "$ ckpm count", "total 385 385", "```"], "did not print, in this order: total 385"),
         (["```console", "$ cd matrix", "$ cat base/errors.py", "$ cat matrix/cli.py", "```"], "p.md:4: $ cat matrix"),
         (["```diff", "--- a/LICENSE", "+++ b/LICENSE", "@@ -1,1 +1,1 @@", "-no", "+x", "```"], "p.md:1: error: patch"),
     ],

@@ -19,12 +19,7 @@ from typing import Any
 from ckpm_emulator import toolchain
 from ckpm_emulator.device import EmulatedGpu
 
-STUB = Path(__file__).parents[1] / "data" / "emulator" / "stub_core.cpp"
-OURS = (
-    *("memory", "mapping", "memory_api", "fault", "device_api", "code_object", "compressed", "modules", "hip_*"),
-    *("graph", "capture"),
-    *("standalone_*", "sha256"),
-)
+STUB = Path(__file__).parents[1] / "data" / "emulator"
 PROGRAM = "\n".join(
     (
         *("kernel touch 0 256 8 8", "kernel srd 0 256 8 8", "kernel trap 0 256", "kernel broken 0 256"),
@@ -38,8 +33,7 @@ _device: EmulatedGpu | None = None
 
 def stub_core() -> Path:
     """The shared library with the stub core."""
-    sources = sorted({path for name in OURS for path in toolchain.CORE.rglob(f"{name}.cpp")})
-    return toolchain.library(sources=[*sources, STUB])
+    return toolchain.library(tests=STUB)
 
 
 def on_device(arch: str = "gfx950", *, whole: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:

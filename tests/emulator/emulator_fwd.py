@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from ckpm.attention.launch.c_abi import Status
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.fwd_launching import FwdOutcome
 from ckpm.attention.launch.hip_api import HipApi
 from ckpm.base.settings import cache_folder
+from ckpm.kernels.abi import Status
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.request import LIBRARY, Request

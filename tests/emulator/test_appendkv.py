@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.attention.launch import appendkv_harness, fwd_harness
 from ckpm.attention.launch.appendkv_launching import pose, run_append
-from ckpm.attention.launch.c_abi import Status, load
+from ckpm.attention.launch.c_abi import load
 from ckpm.base.errors import LibraryError, ProblemError
+from ckpm.kernels import abi
+from ckpm.kernels.abi import Status
 from ckpm.suites.appendkv_cases import appending, differences
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
@@ -49,7 +50,7 @@ CASES["pskd_half"] |= {"rotary_dim": 32, "causal": False}
 def test_new_rows_are_appended_and_nothing_else_is_written(device: EmulatedGpu, library: Path, kernel: str) -> None:
     append = appending(**CASES[kernel])
     device.load_library(library)
-    opened, hip = load(library, appendkv_harness.AppendKvArguments), around(device)
+    opened, hip = load(library, abi.AppendKvArguments), around(device)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_appendkv", "ck-2025-11", 6)
     first = run_append(hip, opened, append)
     assert first.launch.status == Status.OK, first.launch
@@ -66,7 +67,7 @@ def test_a_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path
     """The comparison fails for what it must: each error is planted in what is expected."""
     append = appending(**CASES["psskddv_half_pagedkv"])
     device.load_library(library)
-    opened, hip = load(library, appendkv_harness.AppendKvArguments), around(device)
+    opened, hip = load(library, abi.AppendKvArguments), around(device)
     found = run_append(hip, opened, append)
     assert append.cos is not None
     assert append.sin is not None
@@ -95,7 +96,7 @@ def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) ->
     """Over a contiguous cache only whole tiles of Q have a kernel here; memory stays as it was."""
     append = appending(seqlen_q=63, seqlens_k=(3,), seqlen_knew=1)
     device.load_library(library)
-    opened, hip = load(library, appendkv_harness.AppendKvArguments), around(device)
+    opened, hip = load(library, abi.AppendKvArguments), around(device)
     outcome = run_append(hip, opened, append)
     assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
     assert np.array_equal(outcome.k, append.k)
@@ -104,7 +105,7 @@ def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) ->
 @on_device("gfx950", whole=True)
 def test_a_library_of_another_c_abi_is_told_apart(device: EmulatedGpu, library: Path) -> None:
     with pytest.raises(LibraryError, match="no library of ckpm_fwd's kernels"):
-        load(library, fwd_harness.FwdArguments)
+        load(library, abi.FwdArguments)
 
 
 SOUND: dict[str, Any] = {
@@ -138,9 +139,9 @@ REFUSED: dict[str, dict[str, Any]] = {
 @on_device("gfx950", whole=True)
 def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     device.load_library(library)
-    opened = load(library, appendkv_harness.AppendKvArguments)
+    opened = load(library, abi.AppendKvArguments)
     for message, wrong in REFUSED.items():
-        launch = opened.launch(appendkv_harness.AppendKvArguments(**{**SOUND, **wrong}))
+        launch = opened.launch(abi.AppendKvArguments(**{**SOUND, **wrong}))
         assert (launch.status, launch.message) == (Status.BAD_PROBLEM, message)
 
 

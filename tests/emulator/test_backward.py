@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from ckpm.attention.launch.backward_launching import BwdOutcome, run_backward
-from ckpm.attention.launch.bwd_harness import BwdArguments
-from ckpm.attention.launch.c_abi import Library, Status, load
+from ckpm.attention.launch.c_abi import Library, load
 from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.kernels.abi import BwdArguments, Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.backward.cases import Given, compared, given
 from ckpm_emulator.device import EmulatedGpu

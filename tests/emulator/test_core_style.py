@@ -54,7 +54,9 @@ def test_the_core_has_functions() -> None:
     assert any("run_wave(" in head for head in heads)
 
 
-@pytest.mark.parametrize("path", sorted(toolchain.CORE.rglob("*.[ch]*")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", sorted(toolchain.CORE.rglob("*.[ch]*")), ids=lambda path: path.relative_to(toolchain.CORE).as_posix()
+)
 def test_no_function_is_long(path: Path) -> None:
     long = {head: lines for head, lines in functions(path.read_text()) if lines > MOST_LINES}
     assert not long

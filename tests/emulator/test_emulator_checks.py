@@ -1,5 +1,5 @@
 """The sanitizer's checks on hand-written kernels: right ones pass, and the same kernels without a wait or a barrier, or
-with a register that nobody wrote, are found, each with the place where it matters.
+with a register that was never written, are found, each with the place where it matters.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def test_all_fields_and_the_message(device: EmulatedGpu, small: Path) -> None:
         (-1, -1, 0, "1 byte before the start of"),
         (-4000, -4000, 0, "4000 bytes before the start of"),
         (90, 0, 6, "inside, with its last 6 bytes past the end of"),
-        (100, 1, 0, "right behind the end of"),
+        (100, 1, 0, "right after the end of"),
     ],
 )
 @on_device("gfx950")

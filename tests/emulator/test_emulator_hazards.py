@@ -79,7 +79,7 @@ NEEDED = {
         "v_mov_b32 v3, v0\n", 1, "a part was written"),
     "upper half": ("gfx950", "v_fma_f16 v0, v1, v2, v3 op_sel:[0,0,0,1]\n", "v_fma_f16 v0, v1, v2, v3\n",
         1, "a part was written"),
-    "f64": ("gfx90a", DGEMM, "v_fma_f64 v[20:21], v[22:23], v[24:25], v[26:27]\n", 2, "v_fma_f64 behind"),
+    "f64": ("gfx90a", DGEMM, "v_fma_f64 v[20:21], v[22:23], v[24:25], v[26:27]\n", 2, "v_fma_f64 after"),
     "dot": ("gfx942", "v_dot2_f32_f16 v0, v1, v2, v3\n", "v_mov_b32 v4, v0\n", 3, "dot product is used"),
     "dot, its factor": ("gfx90a", "v_dot2_f32_f16 v0, v1, v2, v3\n", "v_dot2_f32_f16 v4, v0, v2, v3\n",
         3, "multiplies its result"),
@@ -162,7 +162,7 @@ def test_missing_wait_states_are_counted(name: str) -> None:
     (found,) = missing_states(programs(arch)[name], arch)
     assert said in found.rule.name
     assert found.missing == states
-    assert re.search(rf"{states} wait states? missing behind pc 0x", str(found))
+    assert re.search(rf"{states} wait states? missing after pc 0x", str(found))
 
 
 @pytest.mark.parametrize("name", NEEDED)

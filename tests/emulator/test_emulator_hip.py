@@ -210,7 +210,7 @@ def test_images_of_unknown_size_that_end(device: EmulatedGpu, small: Path) -> No
     ("image", "words"),
     [
         (b"", "truncated"),
-        (b"x" * 100, "neither an offload bundle nor an ELF|no offload bundle and no ELF"),
+        (b"x" * 100, "neither an offload bundle nor an ELF"),
         (b"CCOB" + bytes(100), "compressed"),
         (b"__CLANG_OFFLOAD_BUNDLE__" + bytes(8), "no GPU"),
         (b"__CLANG_OFFLOAD_BUNDLE__" + b"\xff" * 8, "truncated|damaged"),
@@ -392,7 +392,7 @@ def test_missing_symbol_and_missing_file(device: EmulatedGpu, tmp_path: Path) ->
         device.load_library(orphan)
     text = tmp_path / "text.so"
     text.write_text("no library")
-    with pytest.raises(LibraryLoadError, match=r"text\.so is no shared library"):
+    with pytest.raises(LibraryLoadError, match=r"text\.so is not a shared library"):
         device.load_library(text)
 
 
@@ -403,5 +403,5 @@ def test_truncated_library(device: EmulatedGpu, small: Path, tmp_path: Path) -> 
     for part in (10, 63, 64, 1000, len(data) // 2, len(data) - 100):
         cut = tmp_path / f"cut{part}.so"
         cut.write_bytes(data[:part])
-        with pytest.raises(LibraryLoadError, match=rf"cut{part}\.so is (truncated|no shared library)"):
+        with pytest.raises(LibraryLoadError, match=rf"cut{part}\.so is (truncated|not a shared library)"):
             device.load_library(cut)

@@ -86,7 +86,7 @@ def test_fault_names_the_lane(device: EmulatedGpu, small: Path) -> None:
     assert fault.address == out.address + 8 * 250
     assert (fault.nearest.label, fault.nearest.distance) == ("out", 1)
     assert "store_dwordx2" in fault.text
-    with pytest.raises(DeviceFaultError, match="right behind the end of"):
+    with pytest.raises(DeviceFaultError, match="right after the end of"):
         device.synchronize()
 
 

@@ -19,6 +19,7 @@ from ckpm_emulator.inspection.waits import hazards
 from ckpm_emulator.lowering.decode import Instruction
 from tests.emulator.emulator_assembly import assemble, instructions_of
 
+OURS = "ckpm_emulator."
 LOAD = "global_load_dword v2, v0, s[4:5]\n"
 LOADS = LOAD + "global_load_dword v3, v0, s[4:5]\n"
 USE = "v_add_f32 v4, v2, v2\n"
@@ -183,6 +184,6 @@ def test_what_was_found_is_kept_for_each_kernels_code(tmp_path: Path, monkeypatc
 def test_the_text_of_whatever_inspects_decides_about_the_cache() -> None:
     text = "import sys\nfrom ckpm_emulator.inspection import hazards, lds_waits, mix, waits\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    names = {name.removeprefix("emulator.") for name in done.stdout.split() if name.startswith("emulator.")}
+    names = {name.removeprefix(OURS) for name in done.stdout.split() if name.startswith(OURS)}
     modules = {name.replace(".", "/") for name in names} - {"inspection", "lowering"}
     assert set(inspection._MAKERS) == {*modules, "inspection/inspect"}

@@ -14,7 +14,7 @@ from ckpm_emulator.image import HIDDEN_KINDS
 from ckpm_emulator.lowering import blob, opcodes
 from ckpm_emulator.lowering import microop as m
 from ckpm_emulator.lowering.decode import Instruction, decode
-from ckpm_emulator.lowering.lower import lower, lower_one, missing
+from ckpm_emulator.lowering.lower import lower, lower_one, missing_instructions
 from tests.emulator.emulator_assembly import instructions_of
 
 
@@ -92,14 +92,14 @@ def test_a_branch_into_an_instruction_traps() -> None:
 def test_unknown_bits_trap() -> None:
     (only,) = instructions(0xFFFFFFFF)
     assert lower_one(only)[1] == "the emulator lacks bits that no instruction has: .long 0xffffffff"
-    assert missing([only, only]) == {"the emulator lacks bits that no instruction has": 2}
+    assert missing_instructions([only, only]) == {"the emulator lacks bits that no instruction has": 2}
 
 
 @pytest.mark.parametrize("name", ["buffer_wbinvl1", "buffer_wbinvl1_vol"])
 def test_the_caches_of_gfx90a_are_invalidated_by_a_name_of_their_own(name: str) -> None:
     first, last = instructions_of({name: f"{name}\n"}, "gfx90a")[name]
     assert (first.name, first.size, last.name) == ("buffer_inv", 8, "s_endpgm")
-    assert not missing([first, last])
+    assert not missing_instructions([first, last])
 
 
 def test_an_unknown_modifier_traps() -> None:
@@ -146,7 +146,8 @@ def test_every_maker_counts_for_the_cache() -> None:
 
     text = "import sys\nfrom ckpm_emulator.lowering import translate\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    names = {name.removeprefix("emulator.") for name in done.stdout.split() if name.startswith("emulator.")}
+    ours = "ckpm_emulator."
+    names = {name.removeprefix(ours) for name in done.stdout.split() if name.startswith(ours)}
     modules = {name.replace(".", "/") for name in names} - {"lowering", "errors"}
     assert set(program_cache._MAKERS) == modules
 

@@ -75,7 +75,7 @@ def test_fill_keeps_neighbours(device: EmulatedGpu) -> None:
 
 @on_device()
 def test_low_addresses(device: EmulatedGpu) -> None:
-    with device.placed("low"):
+    with device.place_allocations("low"):
         buffers = [device.malloc(size) for size in (100, 1 << 30, 5000)]
     assert all(buffer.address + buffer.bytes <= 4 * GIB for buffer in buffers)
 
@@ -83,7 +83,7 @@ def test_low_addresses(device: EmulatedGpu) -> None:
 @pytest.mark.parametrize("size", [64, 1 << 20, 2 * GIB - PAGE, 6 * GIB])
 @on_device()
 def test_high_addresses(device: EmulatedGpu, size: int) -> None:
-    with device.placed("high"):
+    with device.place_allocations("high"):
         buffers = [device.malloc(size) for _ in range(3)]
     for buffer in buffers:
         assert buffer.address >> 40 >= 0x60
@@ -95,7 +95,7 @@ def test_high_addresses(device: EmulatedGpu, size: int) -> None:
 @on_device()
 def test_crossing_chosen_line(device: EmulatedGpu, size: int, line: int) -> None:
     at = line * 4 * GIB
-    with device.placed("crossing", at=at):
+    with device.place_allocations("crossing", at=at):
         buffer = device.malloc(size)
     middle = buffer.address + size // 2
     nearest = (middle + 2 * GIB) // (4 * GIB) * (4 * GIB)
@@ -107,13 +107,19 @@ def test_crossing_chosen_line(device: EmulatedGpu, size: int, line: int) -> None
 
 @on_device()
 def test_given_base_is_for_one(device: EmulatedGpu) -> None:
-    with device.placed("fixed", at=0x5555_0000_1230):
+    with device.place_allocations("fixed", at=0x5555_0000_1230):
         here, elsewhere = device.malloc(100), device.malloc(100)
     assert here.address == 0x5555_0000_1230
     assert elsewhere.address != here.address
-    with device.placed("fixed", at=here.address + 50), pytest.raises(DeviceError, match="no room for 100 bytes"):
+    with (
+        device.place_allocations("fixed", at=here.address + 50),
+        pytest.raises(DeviceError, match="no room for 100 bytes"),
+    ):
         device.malloc(100)
-    with device.placed("fixed", at=ctypes.addressof(ctypes.c_int())), pytest.raises(DeviceError, match="no room"):
+    with (
+        device.place_allocations("fixed", at=ctypes.addressof(ctypes.c_int())),
+        pytest.raises(DeviceError, match="no room"),
+    ):
         device.malloc(100)
 
 
@@ -156,7 +162,7 @@ def test_byte_and_page_granularity(device: EmulatedGpu) -> None:
 def test_page_granularity_joins_neighbours(device: EmulatedGpu) -> None:
     base = 0x5C00_0000_0000  # between the regions for code and for rows that cross 4 GiB: nobody else allocates there
     for at, size in ((base, 2 * PAGE), (base + 2 * PAGE, 100)):
-        with device.placed("fixed", at=at):
+        with device.place_allocations("fixed", at=at):
             device.malloc(size)
     assert not _mapped(device, base + 2 * PAGE - 8, 16)
     device.configure(granularity=PAGE)
@@ -246,7 +252,7 @@ def test_intervals_agree_with_model(device: EmulatedGpu, granularity: int) -> No
             first, last = begin // PAGE * PAGE, -(-end // PAGE) * PAGE
             if any(first < -(-e // PAGE) * PAGE and b // PAGE * PAGE < last for b, e in live):
                 continue  # it would share a page with another
-            with device.placed("fixed", at=begin):
+            with device.place_allocations("fixed", at=begin):
                 buffer = device.malloc(end - begin)
             assert buffer.address == begin
             live.append((begin, end))

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckpm.attention.launch import fwd_harness
-from ckpm.attention.launch.c_abi import Status, load
+from ckpm.attention.launch.c_abi import load
 from ckpm.attention.launch.fwd_launching import run_attention
+from ckpm.kernels import abi
+from ckpm.kernels.abi import Status
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, around, build, compared, problem, tensors
@@ -60,7 +61,7 @@ def test_o_agrees_with_the_reference(
     p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=2)
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
+    opened, hip = load(library, abi.FwdArguments), around(device)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd", "ck-2025-11", 6)
     first = run_attention(hip, opened, p, bits)
     compared(p, bits, first)
@@ -77,7 +78,7 @@ def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) ->
     """The 128-row kernel here pads keys: whole tiles of them are another kernel's, which is not in the library."""
     p = problem(200, 256, 1, 1, causal=False)
     device.load_library(library)
-    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
+    opened, hip = load(library, abi.FwdArguments), around(device)
     outcome = run_attention(hip, opened, p, tensors(p))
     assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
     assert outcome.launch.message == "no kernel of this library serves the request"
@@ -86,14 +87,14 @@ def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) ->
 @on_device("gfx942", whole=True)
 def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> None:
     p = problem(16, 64, 1, 1, causal=False)
-    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
+    opened, hip = load(library, abi.FwdArguments), around(device)
     assert run_attention(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
 
 
 @on_device("gfx950", whole=True)
 def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     device.load_library(library)
-    opened = load(library, fwd_harness.FwdArguments)
+    opened = load(library, abi.FwdArguments)
     refused = {
         "nhead_k must be positive": {"nhead_k": 0},
         "num_splits must be 0: fwd doesn't know it": {"num_splits": 2},
@@ -102,5 +103,5 @@ def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, libra
     }
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "q": 1, "k": 1, "v": 1, "o": 1}
     for message, wrong in refused.items():
-        launch = opened.launch(fwd_harness.FwdArguments(**{**sound, **wrong}))
+        launch = opened.launch(abi.FwdArguments(**{**sound, **wrong}))
         assert (launch.status, launch.message) == (Status.BAD_PROBLEM, message)

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ckpm.attention.launch import fwd_harness
 from ckpm.attention.launch.buffers import Inputs
-from ckpm.attention.launch.c_abi import Library, Status, load
+from ckpm.attention.launch.c_abi import Library, load
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.encodings import decode, encode, from_bf16
 from ckpm.attention.launch.fwd_launching import run_attention
+from ckpm.kernels import abi
+from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.reference import attention
 from ckpm.suites.tolerances import compare_lse, compare_o
@@ -28,7 +29,7 @@ from tests.emulator.test_fwd import library as library
 
 def opened(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
     device.load_library(library)
-    return around(device), load(library, fwd_harness.FwdArguments)
+    return around(device), load(library, abi.FwdArguments)
 
 
 def split(p: SuiteCase, numbers: np.ndarray, lengths: tuple[int, ...]) -> tuple[np.ndarray, ...]:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.attention.launch import fwd_harness
-from ckpm.attention.launch.c_abi import Library, Status, load
+from ckpm.attention.launch.c_abi import Library, load
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.fwd_launching import laid_out, launch, run_attention
+from ckpm.kernels import abi
+from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
@@ -62,7 +63,7 @@ def problem(**changes: Any) -> SuiteCase:
 
 def opened(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
     device.load_library(library)
-    return around(device), load(library, fwd_harness.FwdArguments)
+    return around(device), load(library, abi.FwdArguments)
 
 
 CAUSAL = {"mask": "bottom_right", "window_right": 0}
@@ -186,7 +187,7 @@ def test_a_problem_that_contradicts_itself_is_refused(
     _, ours = opened(device, library)
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "page_block_size": 128}
     pointers = dict.fromkeys(("q", "k", "v", "o", "block_table"), 1)
-    ended = ours.launch(fwd_harness.FwdArguments(**{**sound, **pointers, **wrong}))
+    ended = ours.launch(abi.FwdArguments(**{**sound, **pointers, **wrong}))
     assert (ended.status, ended.message) == (Status.BAD_PROBLEM, message)
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckpm.attention.launch import fwd_harness
-from ckpm.attention.launch.c_abi import Status, load
+from ckpm.attention.launch.c_abi import load
 from ckpm.attention.launch.fwd_launching import laid_out, launch, run_attention
+from ckpm.kernels import abi
+from ckpm.kernels.abi import Status
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, around, build, compared, problem, tensors
@@ -62,7 +63,7 @@ def test_o_agrees_with_the_reference(
     p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=2, lse=lse)
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
+    opened, hip = load(library, abi.FwdArguments), around(device)
     assert (opened.family, len(opened.kernels)) == ("fwd_splitkv", 6)
     first = run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits)
     compared(p, bits, first)
@@ -79,7 +80,7 @@ def test_o_of_a_group_agrees_with_the_reference(device: EmulatedGpu, library: Pa
     p = dataclasses.replace(problem(1, 1, 2, 1, causal=True), mode="group", seqlens_q=(70, 9), seqlens_k=(500, 30))
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
+    opened, hip = load(library, abi.FwdArguments), around(device)
     first = run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits)
     compared(p, bits, first)
     assert [opened.kernels.index(name) for name in first.launch.kernels] == [2, 5]
@@ -93,7 +94,7 @@ def test_sequences_are_found_in_a_cache_by_index_and_length(device: EmulatedGpu,
     p = problem(16, 200, 1, 1, causal=False, batch=2)
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
+    opened, hip = load(library, abi.FwdArguments), around(device)
     given = laid_out(p, bits)
     for name in ("k", "v"):
         cache = np.full_like(bits[name], 0xFFFF)  # NaN
@@ -109,7 +110,7 @@ def test_sequences_are_found_in_a_cache_by_index_and_length(device: EmulatedGpu,
 @on_device("gfx950", whole=True)
 def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     device.load_library(library)
-    opened = load(library, fwd_harness.FwdArguments)
+    opened = load(library, abi.FwdArguments)
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "q": 1, "k": 1, "v": 1, "o": 1}
     refused = {
         "num_splits must be 1 to 128": {"num_splits": 129},
@@ -131,5 +132,5 @@ def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, libra
         },
     }
     for message, wrong in refused.items():
-        ended = opened.launch(fwd_harness.FwdArguments(**{**sound, **wrong}))
+        ended = opened.launch(abi.FwdArguments(**{**sound, **wrong}))
         assert (ended.status, ended.message) == (Status.BAD_PROBLEM, message)

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.attention.launch import fwd_harness
-from ckpm.attention.launch.c_abi import Status, load
+from ckpm.attention.launch.c_abi import load
 from ckpm.attention.launch.fwd_launching import run_attention
+from ckpm.kernels import abi
+from ckpm.kernels.abi import Status
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, around, build, compared, problem, tensors
@@ -47,7 +48,7 @@ def test_o_agrees_with_the_reference(
     p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=batch)
     bits = tensors(p)
     device.load_library(library)
-    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
+    opened, hip = load(library, abi.FwdArguments), around(device)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_v3", "ck-2025-11", 2)
     first = run_attention(hip, opened, p, bits)
     compared(p, bits, first)
@@ -61,17 +62,18 @@ def test_o_agrees_with_the_reference(
 def test_what_v3_would_compute_otherwise_or_not_at_all_is_refused(device: EmulatedGpu, library: Path) -> None:
     """Upstream's own function launches for any head dims, and its arguments have no place for most features."""
     device.load_library(library)
-    opened = load(library, fwd_harness.FwdArguments)
+    opened = load(library, abi.FwdArguments)
     served: dict[str, Any] = {"data_type": "bf16", "batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128}
     served |= {"q": 1, "k": 1, "v": 1, "o": 1, "is_v_rowmajor": 1}
-    foreign = [name for name, kind in fwd_harness.FIELDS if kind is ctypes.c_void_p and name not in (*"qkvo", "stream")]
+    kinds = abi.FwdArguments.kinds()
+    foreign = [name for name, kind in kinds.items() if kind is ctypes.c_void_p and name not in (*"qkvo", "stream")]
     refused: dict[str, dict[str, Any]] = {
         f"{name} must be null: fwd_v3 doesn't know it": {name: 1} for name in foreign if "cu_seq" not in name
     }
     known = {*served, "struct_bytes", "abi_version", "seqlen_q", "seqlen_k", "mask_type", "window_left", "window_right"}
     known |= {f"{part}stride_{name}" for part in ("", "nhead_", "batch_") for name in "qkvo"}
     known |= {"scale_s", "warmup", "repeat"}
-    numbers = [name for name, kind in fwd_harness.FIELDS if kind is not ctypes.c_void_p and name not in known]
+    numbers = [name for name, kind in kinds.items() if kind is not ctypes.c_void_p and name not in known]
     assert {"is_group_mode", "has_lse", "num_splits", "p_drop", "scale_p", "bias_type"} <= set(numbers)
     refused |= {f"{name} must be 0: fwd_v3 doesn't know it": {name: 1} for name in numbers}
     refused |= {
@@ -80,17 +82,17 @@ def test_what_v3_would_compute_otherwise_or_not_at_all_is_refused(device: Emulat
         "is_v_rowmajor must be 1: fwd_v3 has row-major V alone": {"is_v_rowmajor": 0},
     }
     for message, wrong in refused.items():
-        launch = opened.launch(fwd_harness.FwdArguments(**{**served, **wrong}))
+        launch = opened.launch(abi.FwdArguments(**{**served, **wrong}))
         assert (launch.status, launch.message) == (Status.BAD_PROBLEM, message)
     for wrong in ({"hdim_q": 64}, {"hdim_v": 256}, {"data_type": "fp16"}, {"data_type": "fp32"}):
-        launch = opened.launch(fwd_harness.FwdArguments(**{**served, **wrong}))
+        launch = opened.launch(abi.FwdArguments(**{**served, **wrong}))
         assert (launch.status, launch.kernels) == (Status.UNSUPPORTED, ()), wrong
 
 
 @on_device("gfx942", whole=True)
 def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> None:
     p = problem(16, 64, 1, 1, causal=False)
-    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
+    opened, hip = load(library, abi.FwdArguments), around(device)
     assert run_attention(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
 
 
@@ -98,5 +100,5 @@ def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> 
 def test_an_lse_is_refused_and_not_left_out(device: EmulatedGpu, library: Path) -> None:
     p = replace(problem(16, 64, 1, 1, causal=False), lse=True)
     device.load_library(library)
-    opened, hip = load(library, fwd_harness.FwdArguments), around(device)
+    opened, hip = load(library, abi.FwdArguments), around(device)
     assert run_attention(hip, opened, p, tensors(p)).launch.status == Status.BAD_PROBLEM

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from ckpm import commands as cli
 from ckpm.attention.launch.buffers import Inputs
 from ckpm.attention.launch.fwd_launching import laid_out
 from ckpm.base.results import Results
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.page.inputs import gather
-from ckpm.suites import cli, fwd_cases
+from ckpm.suites import fwd_cases
 from ckpm.suites.kernel_cases import FamilyBench, opened, run_kernel
 from ckpm.suites.reference import Expected, attention
 from ckpm.suites.suites import manifest_keys
@@ -33,7 +34,7 @@ def bench_of(device: EmulatedGpu, library: Path) -> FamilyBench:
 
 def test_every_kernel_of_a_library_has_a_case_and_the_report_shows_it(library: Path) -> None:
     work = library.parents[3]
-    assert cli.main(["--suite", "kernels", "--family", "fwd", "--device", "emulator", "--work", str(work)]) == 0
+    assert cli.main(["test", "--suite", "kernels", "--family", "fwd", "--device", "emulator", "--work", str(work)]) == 0
     results = Results.read(library.with_name("kernels.json"))
     kernels = json.loads(library.with_name("manifest.json").read_text())["kernels"]
     assert {case.name for case in results.cases} == {f"kernels/{name}" for name in kernels}
@@ -44,7 +45,7 @@ def test_every_kernel_of_a_library_has_a_case_and_the_report_shows_it(library: P
 
 
 def test_a_library_of_another_family_is_refused(library: Path) -> None:
-    output = ["--suite", "kernels", "--device", "emulator", "--work", str(library.parents[3])]
+    output = ["test", "--suite", "kernels", "--device", "emulator", "--work", str(library.parents[3])]
     assert cli.main([*output, "--family", "fwd_v3"]) == 81
     assert cli.main(output) == cli.main([*output, "--family", "fwd_splitkv_combine"]) == 2
 

@@ -13,7 +13,7 @@ from tinygrad.runtime.autogen.amd.cdna import enum
 from ckpm_emulator.inspection.hazards import missing_states
 from ckpm_emulator.lowering import matrix_table
 from ckpm_emulator.lowering.decode import Instruction
-from ckpm_emulator.lowering.lower import lower_one, missing
+from ckpm_emulator.lowering.lower import lower_one, missing_instructions
 from ckpm_emulator.lowering.translate import translate
 from tests.emulator.emulator_assembly import assemble, instructions_of
 from tests.emulator.emulator_wave import run_wave
@@ -94,8 +94,8 @@ def test_the_table_has_no_other_instruction() -> None:
 
 def test_a_code_object_is_lowered_for_its_own_arch() -> None:
     one = assembled("gfx942")["v_mfma_f32_16x16x8_xf32"]
-    assert missing(one, "gfx942") == {}
-    assert list(missing(one, "gfx950")) == ["gfx950 has no v_mfma_f32_16x16x8_xf32, gfx942 has"]
+    assert missing_instructions(one, "gfx942") == {}
+    assert list(missing_instructions(one, "gfx950")) == ["gfx950 has no v_mfma_f32_16x16x8_xf32, gfx942 has"]
     older = assemble("v_mfma_f32_32x32x8bf16_1k v[0:15], v[16:17], v[18:19], v[0:15]\ns_endpgm\n", "gfx90a")
     assert b"gfx90a has not the matrix instruction" in translate(older)
 

@@ -387,15 +387,20 @@ def test_the_longest_workgroup_is_recorded_or_a_chosen_one(device: EmulatedGpu) 
         device.configure(threads=threads, record=Record())
         device.forget_recording()
         launch(device, code, memory, groups=3)
-        assert device.recording() == {"kernel": "test_kernel", "workgroup": 2, "launched": 3, "instructions": [8]}
+        assert device.recorded_workgroup() == {
+            "kernel": "test_kernel",
+            "workgroup": 2,
+            "launched": 3,
+            "instructions": [8],
+        }
     device.configure(record=Record(workgroup=1))
     device.forget_recording()
     launch(device, code, memory, groups=3)
-    assert device.recording() == {"kernel": "test_kernel", "workgroup": 1, "launched": 3, "instructions": [4]}
+    assert device.recorded_workgroup() == {"kernel": "test_kernel", "workgroup": 1, "launched": 3, "instructions": [4]}
     device.configure(record=Record(kernel="another"))
     device.forget_recording()
     launch(device, code, memory, groups=3)
-    assert device.recording() is None
+    assert device.recorded_workgroup() is None
 
 
 @GFX950

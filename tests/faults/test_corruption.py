@@ -34,7 +34,7 @@ CASE = "plain.m64-full-q40k100"
 SMALL = "import sys, pathlib, tests.fuzz.compiled as compiled; compiled.prepare_code(pathlib.Path(sys.argv[1]))"
 STEPS: Mapping[str, tuple[str, ...]] = {
     "small": ("-c", SMALL, "small"),  # code for GPUs that compiles in a second
-    "build": ("-m", "ckpm.kernels", "build", *ARCH, "--upstream", "aiter", "--toolchain", "embedded", "--filter", NAME),
+    "build": ("-m", "ckpm", "build", *ARCH, "--upstream", "aiter", "--toolchain", "embedded", "--filter", NAME),
     "run": (
         "-m",
         "ckpm.suites",
@@ -46,7 +46,7 @@ STEPS: Mapping[str, tuple[str, ...]] = {
         "--device",
         "emulator",
     ),
-    "jit": ("-m", "ckpm.attention", "jit", NAME, *ARCH, "--toolchain", "embedded", "--device", "emulator"),
+    "jit": ("-m", "ckpm", "jit", NAME, *ARCH, "--toolchain", "embedded", "--device", "emulator"),
     "inspect": ("-m", "ckpm_emulator", "inspect", str(OUTPUTS.relative_to("work") / LIBRARY), *ARCH),
 }
 
@@ -69,7 +69,6 @@ KINDS: Mapping[str, Kind] = {
     "decoded program": Kind(files="cache/emulator/programs/*", steps=("run",)),
     "inspection": Kind(files="cache/emulator/inspections/*", steps=("inspect",)),
     "core": Kind(files="cache/emulator/core-*/*", steps=("run",)),
-    "object of the core": Kind(files="cache/emulator/objects/*", deleted=("cache/emulator/core-*",), steps=("run",)),
     "launcher": Kind(files="cache/launchers/*/*", deleted=("work/small",), steps=("small",)),
     "header of CK": Kind(
         files="cache/upstream/*/**/*.hpp", deleted=("work/build",), uncached="obj/dispatch.o", steps=("build",)
@@ -152,16 +151,10 @@ def delete_unused_objects(folder: Path) -> None:
 
 
 def copy_core(emulator: Path) -> None:
-    """Copy the core of this checkout, and its objects, from the user's cache."""
+    """Copy the core of this checkout; share the folder that it is linked in, so that a damaged core takes seconds."""
     core = toolchain.library()
-    kept = core.parent.parent
-    sources = sorted(toolchain.CORE.rglob("*.cpp"))
-    build = toolchain._Build(next(iter(toolchain.compilers(kept))), toolchain.isa_level(), sources, kept)
-    for file in (core, *build._objects):
-        for one in file.parent.glob(f"{file.name}*"):  # with its sha256
-            copy = emulator / one.relative_to(kept)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(one, copy)
+    shutil.copytree(core.parent, emulator / core.parent.name, symlinks=True)
+    (emulator / "build").symlink_to(core.parents[1] / "build")
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,10 @@ from rich.console import Console
 
 from ckpm.base.files import abandoned_drafts
 from ckpm.base.store import DRAFTS, is_adopted
+from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.request import LIBRARY, Request
-from ckpm.reports.cli import main as reports
-from ckpm.suites.cli import main as suites
 from tests.faults import killing
 from tests.unit.reports import report_samples
 from tests.unit.reports.release import samples
@@ -77,7 +76,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Work:
         if not (folder / "build").exists():
             report_samples.write(folder / "build.part")
             (folder / "build.part").rename(folder / "build")
-        assert reports(["html", "--input", str(folder / "build"), "--output", str(folder / "report.html")]) == 0
+        assert main(["report", "--input", str(folder / "build"), "--html", str(folder / "report.html")]) == 0
 
     def outcome(folder: Path) -> Outcome:
         found = contents(folder, "*.html", "build/*/*/*.json")
@@ -102,7 +101,7 @@ def suite(built: Path) -> Work:
     def act(folder: Path) -> None:
         words = ["--arch", "gfx950", "--device", "emulator", "--library", str(built / LIBRARY)]
         case = ["--suite", "sanitize", "--case", "plain.m64-full-q40k100"]
-        assert suites([*words, *case, "--output", str(folder / "results.json")]) == 0
+        assert main(["test", *words, *case, "--output", str(folder / "results.json")]) == 0
 
     def outcome(folder: Path) -> Outcome:
         from ckpm.base.results import Results

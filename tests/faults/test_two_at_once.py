@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ckpm.commands import main as reports
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.request import LIBRARY, Request
-from ckpm.reports.cli import main as reports
 from tests.unit.reports import report_samples
 
 Make = Callable[..., Request]

@@ -74,8 +74,8 @@ def _show(finding: Finding, seed: int) -> None:
 
 
 def _line(command: Command) -> str:
-    room = command.name.partition(" ")[0]
-    return " ".join((f"python -m {room}", *command.argv))
+    start = command.name if command.name.startswith("python") else "ckpm"
+    return " ".join((start, *command.argv))
 
 
 if __name__ == "__main__":

@@ -10,25 +10,22 @@ from pathlib import Path
 
 import yaml
 
-import ckpm.attention.cli
-import ckpm.kernels.cli
-import ckpm.matrix.cli
-import ckpm.reports.cli
-import ckpm.suites.cli
-import ckpm.workflows.cli
 import ckpm_emulator.cli
 from ckpm.attention.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from ckpm.attention.timing.measure import performance_problems
 from ckpm.base.junit import write_junit
 from ckpm.base.results import Results
-from ckpm.bench.measure import performance_problems
 from ckpm.cluster import site
+from ckpm.commands import main as ckpm
+from ckpm.commands import split
+from ckpm.kernels.library import write_manifest
 from ckpm.matrix.problems.ledger import LEDGER
 from tests.fuzz.compiled import LIBRARY, prepare_code, prepare_library, prepare_loadable
 from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change
 from tests.fuzz.tree import BUILD, CODEGEN, HEADER, INSTANCES, PARITY, prepare_newest_tree, prepare_tree
 from tests.unit import manifests
 from tests.unit.matrix.test_validate import YAML
-from tests.unit.reports.release.samples import list_anew, make_bundle
+from tests.unit.reports.release.samples import make_bundle, update_sums
 from tests.unit.reports.report_samples import SLOWER, case, write
 from tests.unit.reports.timing_samples import timings
 
@@ -52,21 +49,24 @@ class Command:
     amend: Callable[[Path], None] | None = None
 
 
-ROOMS: dict[str, Main] = {
-    "ckpm.matrix": ckpm.matrix.cli.main,
-    "ckpm.kernels": ckpm.kernels.cli.main,
-    "ckpm.reports": ckpm.reports.cli.main,
-    "ckpm.attention": ckpm.attention.cli.main,
-    "ckpm_emulator": ckpm_emulator.cli.main,
-    "ckpm.suites": ckpm.suites.cli.main,
-    "ckpm.workflows": ckpm.workflows.cli.main,
-}
-
-
 def _of(line: str, folder: str, inputs: dict[str, tuple[Change, ...]], ends: int = 0) -> Command:
-    room, *argv = line.split()
-    name = " ".join([room, *argv[: 0 if room == "ckpm.suites" else 1]])
-    return Command(name=name, main=ROOMS[room], argv=tuple(argv), folder=folder, inputs=inputs, ends=ends)
+    """A command line of ckpm; ``python -m`` begins one of the others in ``_OTHERS``."""
+    words = line.split()
+    for start, main in _OTHERS.items():
+        if line.startswith(start):
+            argv = words[len(start.split()) :]
+            return Command(name=start, main=main, argv=tuple(argv), folder=folder, inputs=inputs, ends=ends)
+    return Command(name=split(words)[0], main=ckpm, argv=tuple(words), folder=folder, inputs=inputs, ends=ends)
+
+
+def _write_manifest(argv: list[str]) -> int:
+    return write_manifest.main(*argv)
+
+
+_OTHERS: dict[str, Main] = {
+    "python -m ckpm_emulator": ckpm_emulator.cli.main,
+    "python -m ckpm.kernels.library.write_manifest": _write_manifest,
+}
 
 
 def commands() -> tuple[Command, ...]:
@@ -75,7 +75,7 @@ def commands() -> tuple[Command, ...]:
     python, manifest = {"filter.py": (*TEXT, *TEXT)}, {f"{LIBRARY}/manifest.json": DOCUMENT}
     gated = {**manifest, "baselines/gfx950/embedded/aiter.static.txt": TEXT}
     loaded = {**manifest, f"{LIBRARY}/libckpm.so": BYTES}
-    of_site, in_json = {"site.yaml": DOCUMENT}, {"configuration.json": DOCUMENT}
+    of_site = {"site.yaml": DOCUMENT}
     tested = {**manifest, "ledger.yaml": DOCUMENT}
     history = {**manifest, "baselines/gfx950/embedded/aiter.history.jsonl": DOCUMENT}
     kinds = ("manifest", "batch-prefill", "page-fault", "gate", "counters")
@@ -84,40 +84,39 @@ def commands() -> tuple[Command, ...]:
     bundle = dict.fromkeys(("verdict.json", "SHA256SUMS", "waivers.yaml", "stages.yaml", "ledger.yaml"), TEXT)
     folder = "--work . --arch gfx950 --upstream aiter --only static --baselines baselines"
     return (
-        *(_of(f"ckpm.matrix {name} {selected} --filter-file filter.py", "files", python) for name in ("list", "count")),
-        _of(f"ckpm.matrix export {selected} --filter-file filter.py --output out.json", "files", python),
-        _of("ckpm.matrix sweep sweep.json --arch gfx950 --count-only", "files", {"sweep.json": DOCUMENT}),
-        _of("ckpm.matrix validate configuration.yaml", "files", {"configuration.yaml": DOCUMENT}),
-        _of("ckpm.matrix validate configuration.json --format json", "files", in_json, ends=96),
-        _of(f"ckpm.kernels manifest {plan}", "files", {plan: DOCUMENT}),
-        _of(f"ckpm.kernels measure --library {LIBRARY}/libckpm.so --output out.json", "loadable", loaded, ends=38),
-        _of("ckpm.kernels measure --output out.json --upstream aiter", "loadable", loaded, ends=38),
-        _of("ckpm.kernels build --arch gfx950 --cluster slurm --cluster-file site.yaml", "files", of_site, ends=110),
+        *(_of(f"{name} {selected} --filter-file filter.py", "files", python) for name in ("list", "count")),
+        _of(f"list --format json {selected} --filter-file filter.py --output out.json", "files", python),
+        _of("count --sweep sweep.json --arch gfx950", "files", {"sweep.json": DOCUMENT}),
+        _of("validate configuration.yaml", "files", {"configuration.yaml": DOCUMENT}),
+        _of("validate configuration.json --format json", "files", {"configuration.json": DOCUMENT}, ends=96),
+        _of(f"python -m ckpm.kernels.library.write_manifest {plan}", "files", {plan: DOCUMENT}),
+        _of(f"measure --library {LIBRARY}/libckpm.so --output out.json", "loadable", loaded, ends=38),
+        _of("measure --output out.json --upstream aiter", "loadable", loaded, ends=38),
+        _of("build --arch gfx950 --cluster slurm --cluster-file site.yaml", "files", of_site, ends=110),
         _of(PARITY, "tree", {HEADER: TEXT, CODEGEN: TEXT, INSTANCES: DOCUMENT}),
         _of(BUILD, "newest", {HEADER: TEXT, CODEGEN: TEXT}, ends=11),
-        _of("ckpm.reports junit results.json --output out.xml", "files", {"results.json": DOCUMENT}, ends=40),
-        _of("ckpm.reports model counters.json", "files", {"counters.json": DOCUMENT}),
-        _of("ckpm.reports timing timing.json", "files", {"timing.json": DOCUMENT}),
-        _of("ckpm.reports merge one.xml two.xml --output out.xml", "files", {"one.xml": TEXT, "two.xml": TEXT}),
-        _of(f"ckpm.reports resources {LIBRARY}/manifest.json", "library", manifest),
-        _of(f"ckpm.reports gate {folder}", "library", gated),
-        _of(f"ckpm.reports accept {folder} --reason tried", "library", gated),
-        _of(f"ckpm.reports history {folder}", "library", history),
-        _of("ckpm.reports html --input build --output out.html", "report", report, ends=49),
-        _of("ckpm.reports summary --input build --html out.html --output out.md", "report", report, ends=49),
-        _of("ckpm.reports table --input build --output out.csv", "report", report),
-        _of("ckpm.reports archive --input build --output out.tar.gz", "report", report),
-        _of("ckpm.reports qualify --stages stages.yaml --only nothing", "files", {"stages.yaml": DOCUMENT}, ends=2),
-        replace(_of("ckpm.reports verify-bundle bundle", "bundle", _below("bundle", bundle)), amend=_write_checksums),
-        _of("ckpm.reports verify-bundle bundle.tar", "bundle", {"bundle.tar": BYTES}),
-        _of(f"ckpm.attention index {LIBRARY} --output out.txt", "library", manifest),
-        _of("ckpm.attention declared program.cpp", "files", {"program.cpp": TEXT}),
-        _of("ckpm_emulator coverage library.o", "code", {"library.o": BYTES}),
-        _of("ckpm_emulator coverage code.co", "code", {"code.co": BYTES}),
-        _of("ckpm_emulator inspect library.o --arch gfx950", "code", {"library.o": BYTES}),
-        _of("ckpm_emulator inspect code.co --arch gfx950", "code", {"code.co": BYTES}),
-        _of("ckpm.suites --suite dispatch --work . --case none --ledger ledger.yaml", "report", tested, ends=83),
-        _of("ckpm.workflows collect --plan plan.json --artifacts artifacts --output joined", "jobs", _JOBS),
+        _of("report --junit results.json --output out.xml", "files", {"results.json": DOCUMENT}, ends=40),
+        _of("model counters.json", "files", {"counters.json": DOCUMENT}),
+        _of("timing show timing.json", "files", {"timing.json": DOCUMENT}),
+        _of("report --merge one.xml two.xml --output out.xml", "files", {"one.xml": TEXT, "two.xml": TEXT}),
+        _of(f"report --manifest {LIBRARY}/manifest.json", "library", manifest),
+        _of(f"gate {folder}", "library", gated),
+        _of(f"accept {folder} --reason tried", "library", gated),
+        _of(f"gate --history {folder}", "library", history),
+        _of("report --input build --html out.html", "report", report, ends=49),
+        _of("report --input build --html out.html --output out.md", "report", report, ends=49),
+        _of("report --input build --table out.csv", "report", report),
+        _of("qualify --stages stages.yaml --only nothing", "files", {"stages.yaml": DOCUMENT}, ends=2),
+        replace(_of("verify-bundle bundle", "bundle", _below("bundle", bundle)), amend=_write_checksums),
+        _of("verify-bundle bundle.tar", "bundle", {"bundle.tar": BYTES}),
+        _of(f"cpp index {LIBRARY} --output out.txt", "library", manifest),
+        _of("cpp kernels program.cpp", "files", {"program.cpp": TEXT}),
+        _of("python -m ckpm_emulator coverage library.o", "code", {"library.o": BYTES}),
+        _of("python -m ckpm_emulator coverage code.co", "code", {"code.co": BYTES}),
+        _of("python -m ckpm_emulator inspect library.o --arch gfx950", "code", {"library.o": BYTES}),
+        _of("python -m ckpm_emulator inspect code.co --arch gfx950", "code", {"code.co": BYTES}),
+        _of("test --suite dispatch --work . --case none --ledger ledger.yaml", "report", tested, ends=83),
+        _of("workflows collect --plan plan.json --artifacts artifacts --output joined", "jobs", _JOBS),
     )  # fmt: skip
 
 
@@ -135,7 +134,7 @@ def _below(folder: str, inputs: dict[str, tuple[Change, ...]]) -> dict[str, tupl
 
 
 def _write_checksums(folder: Path) -> None:
-    list_anew(folder / "bundle")
+    update_sums(folder / "bundle")
 
 
 def prepare(top: Path) -> None:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import ckpm.reports.cli
+from ckpm import commands as cli
 from ckpm.base import settings
 from ckpm.base.files import sha256_of
 from ckpm.kernels.code import code_object, toolchains
@@ -98,7 +98,7 @@ def prepare_library(folder: Path, code: Path) -> None:
     shutil.copy(code, build / "libckpm.so")
     _write_manifest(build, code)
     words = ["--work", str(folder), "--arch", "gfx950", "--upstream", "aiter", "--only", "static"]
-    if end := ckpm.reports.cli.main(["accept", *words, "--baselines", str(folder / "baselines"), "--reason", "first"]):
+    if end := cli.main(["accept", *words, "--baselines", str(folder / "baselines"), "--reason", "first"]):
         raise RuntimeError(f"the valid library can't be accepted: exit code {end}")
 
 

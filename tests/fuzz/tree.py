@@ -53,11 +53,11 @@ HEADER, CODEGEN, INSTANCES = (
     f"ck/{FMHA}/instances.json",
 )
 PARITY = (
-    f"ckpm.kernels parity --upstream checkout --ck-root ck --family batch_prefill --arch gfx950 --receipt {RECEIPT} "
+    f"parity --upstream checkout --ck-root ck --family batch_prefill --arch gfx950 --receipt {RECEIPT} "
     "--mask simplified --no-machine-code --no-stored --output out.json"
 )
-# reads the tree and compiles nothing
-BUILD = "ckpm.kernels build --arch gfx950 --upstream checkout --ck-root ck --filter nothing"
+# reads the tree, and compiles nothing
+BUILD = "build --arch gfx950 --upstream checkout --ck-root ck --filter nothing"
 
 
 def prepare_tree(folder: Path) -> None:

@@ -14,7 +14,7 @@ from tests.build.real_kernel import NAME
 PLAIN = NAME
 MASKED = NAME.replace("_nmask_", "_mask_")
 _BOTH = NAME.replace("_nmask_", "_*mask_")
-_ROOMS = ("matrix", "kernels", "emulator", "reports")
+_ROOMS = ("ckpm", "matrix", "kernels", "emulator", "reports")
 
 
 class Copy:
@@ -37,22 +37,22 @@ class Copy:
     def build(self, *options: str) -> None:
         """Both kernels for gfx950, each in a unit of its own, so that they compile side by side."""
         words = ("--arch", "gfx950", "--toolchain", "embedded", "--filter", _BOTH, "--unit-size", "1", *options)
-        done = self._run("kernels", "build", *words)
+        done = self._run("build", *words)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def accept(self) -> None:
-        done = self._run("reports", "accept", "--reason", "before any change", "--baselines", str(self.baselines))
+        done = self._run("accept", "--reason", "before any change", "--baselines", str(self.baselines))
         assert done.returncode == 0, done.stderr
 
     def gate(self) -> subprocess.CompletedProcess[str]:
-        """``python -m reports gate`` of what was built: static and emulated."""
-        return self._run("reports", "gate", "--baselines", str(self.baselines))
+        """``ckpm gate`` of what was built: static and emulated."""
+        return self._run("gate", "--baselines", str(self.baselines))
 
     @property
     def result(self) -> Path:
         return self.work / "build/gfx950/checkout/gate.json"
 
     def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", *words, "--work", str(self.work)]
+        command = [sys.executable, "-m", "ckpm", *words, "--work", str(self.work)]
         environment = {**os.environ, "CK_ROOT": str(self.ck), "PYTHONPATH": ""}
         return subprocess.run(command, cwd=self.project, env=environment, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""`python -m matrix plan` holds every kernel that a change affects: changes planted in tables, templates and headers.
+"""`ckpm plan` holds every kernel that a change affects: changes planted in tables, templates and headers.
 
 Which kernels a change affects is computed without the planner: tests/gate/rendered.py renders all of them before and
 after. Every missed kernel or library is listed, and the test demands that there is none.
@@ -56,7 +56,7 @@ class Checkout:
         done = subprocess.run(script, capture_output=True, check=False)
         return json.loads(done.stdout) if done.returncode == 0 else None
 
-    def accepted(self, families: list[str]) -> dict[str, Any]:
+    def render_commit(self, families: list[str]) -> dict[str, Any]:
         """What the commit renders to."""
         if tuple(families) not in self._rendered:
             found = self.render(families)
@@ -65,7 +65,7 @@ class Checkout:
         return self._rendered[tuple(families)]
 
     def plan(self) -> tuple[int, dict[str, Any]]:
-        command = [sys.executable, "-m", "ckpm.matrix", "plan", "--since", "HEAD", "--json"]
+        command = [sys.executable, "-m", "ckpm", "plan", "--since", "HEAD", "--json"]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, check=False)
         return done.returncode, json.loads(done.stdout) if done.returncode == 0 else {}
 
@@ -109,9 +109,9 @@ def readable(table: Path, text: str, folder: Path) -> bool:
         place.write_text(table.read_text())
 
 
-def missed(checkout: Checkout, families: list[str]) -> tuple[list[str], int]:
+def compare_plan(checkout: Checkout, families: list[str]) -> tuple[list[str], int]:
     """Affected kernels and libraries that the plan lacks, and how many were affected."""
-    before, after = checkout.accepted(families), checkout.render(families)
+    before, after = checkout.render_commit(families), checkout.render(families)
     code, plan = checkout.plan()
     if after is None:  # no table: no plan either, and a message that says which
         assert code != 0
@@ -137,10 +137,10 @@ def judge(checkout: Checkout, file: Path, text: str, families: list[str]) -> int
     """Plant a change, demand that the plan misses nothing of it, take it back; how much was affected."""
     place = checkout.folder / file.relative_to(ROOT)
     original = place.read_text()
-    checkout.accepted(families)  # before the change is there
+    checkout.render_commit(families)  # before the change is there
     place.write_text(text)
     try:
-        lost, affected = missed(checkout, families)
+        lost, affected = compare_plan(checkout, families)
         print(f"{file.relative_to(ROOT)}: {affected} affected, {len(lost)} missed")
         assert lost == []
     finally:

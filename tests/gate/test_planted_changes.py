@@ -31,7 +31,7 @@ def copy(accepted: Copy) -> Iterator[Copy]:
         file.write_bytes(content)
 
 
-def regressed(copy: Copy) -> dict[tuple[str, str], tuple[float, float]]:
+def regressed_figures(copy: Copy) -> dict[tuple[str, str], tuple[float, float]]:
     """What the gate blames: figures of baseline and candidate by subject and metric. The first are named on stderr."""
     done = copy.gate()
     assert done.returncode == RegressedError.exit_code, done.stdout + done.stderr
@@ -61,7 +61,7 @@ def test_a_weaker_optimisation(copy: Copy) -> None:
     becomes a constant only later), and at -O2 all figures are those of -O3."""
     copy.plant(copy.project / FLAGS, '"-O3"', '"-Os"')
     copy.build()
-    found = regressed(copy)
+    found = regressed_figures(copy)
     for kernel in (PLAIN, MASKED):
         before, after = found[kernel, "vgpr_spills"]
         assert after > before == 0
@@ -74,7 +74,7 @@ def test_one_more_wave_a_simd_is_bought_with_spills(copy: Copy) -> None:
         copy.ck / PIPELINE, first, f"            if constexpr(kQKHeaddim == 128)\n                return 3;\n{first}"
     )
     copy.build()
-    found = regressed(copy)
+    found = regressed_figures(copy)
     assert found[MASKED, "vgpr_spills"][1] > 0
 
 
@@ -87,7 +87,7 @@ def test_a_loop_that_does_work_twice(copy: Copy) -> None:
     tail = "            { // tail\n                gemm_0("
     copy.plant(copy.ck / PIPELINE, tail, f"            for(int twice = 0; twice < 2; ++twice)\n{tail}")
     copy.build()
-    found = regressed(copy)
+    found = regressed_figures(copy)
     for kernel in (PLAIN, MASKED):
         before, after = found[kernel, "loop_mfma"]
         assert after == before + 8 * 4
@@ -98,5 +98,5 @@ def test_a_loop_that_does_work_twice(copy: Copy) -> None:
 def test_a_removed_kernel(copy: Copy) -> None:
     copy.plant(copy.project / AXES, "axes:\n", "masks: {simplified: [no], generic: [no]}\naxes:\n")
     copy.build()
-    found = regressed(copy)
+    found = regressed_figures(copy)
     assert found[MASKED, "built"] == (1, 0)

@@ -22,7 +22,7 @@ from ckpm.base.console import console, say
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import UsageError
 from ckpm.base.jobs import processors
-from ckpm.matrix.changes.history import commit_of
+from ckpm.kernels.changes.history import commit_of
 from ckpm.matrix.dialects import check_arch, check_upstream
 from ckpm.matrix.options import DEFAULT_ARCH, Parser, add_library_options
 from ckpm.matrix.problems.case import SUITES
@@ -35,8 +35,8 @@ from tests.mutants.trial import CRASH, HANG, STATIC, Setup, Trial
 
 _EVERY_SECONDS = 20.0
 _ROOT = Path(__file__).resolve().parents[2]
-# Percent. Of gfx950's aiter smoke library, 96 % of 26 mutants were detected (seed 2712), and 83 % of 52 (seed 1).
-FLOOR = 60
+# Percent. Measured on gfx950's aiter smoke library: 25 of 26 (seed 2712), 43 of 52 (seed 1), 46 of 52 (seed 2).
+FLOOR = 65
 
 
 def parser() -> argparse.ArgumentParser:

@@ -35,7 +35,7 @@ class PrefillCopy:
             f"NAMES = {sorted({key.name for key in keys})!r}\n\n\ndef keep(key):\n    return key.name in NAMES\n"
         )
         words = ("--tier", "full", "--filter-file", str(chosen), "--unit-size", "1", "--toolchain", "embedded")
-        done = self._run(("kernels", "build"), upstream, *words, "--headers", str(self.headers))
+        done = self._run(("build",), upstream, *words, "--headers", str(self.headers))
         assert done.returncode == 0, done.stdout + done.stderr
         return locate(self.work, ARCH, upstream).library.parent
 
@@ -59,7 +59,7 @@ class PrefillCopy:
         """The result of one case on the emulator, with the library that was built last of the upstream."""
         output = self.work / f"{suite}.json"
         words = ("--suite", suite, "--tier", "full", "--case", name, "--device", "emulator", "--output", str(output))
-        done = self._run(("ckpm.suites",), upstream, *words)
+        done = self._run(("test",), upstream, *words)
         assert done.returncode in (0, CasesFailedError.exit_code), done.stdout + done.stderr
         (case,) = Results.read(output).cases
         assert case.name == f"{suite}/{name}"
@@ -68,6 +68,6 @@ class PrefillCopy:
 
     def _run(self, command: Sequence[str], upstream: str, *words: str) -> subprocess.CompletedProcess[str]:
         place = ("--arch", ARCH, "--upstream", upstream, "--work", str(self.work))
-        line = [sys.executable, "-m", *command, *place, *words]
+        line = [sys.executable, "-m", "ckpm", *command, *place, *words]
         environment = {name: value for name, value in os.environ.items() if name != "CK_ROOT"}
         return subprocess.run(line, cwd=PROJECT, env=environment, capture_output=True, text=True, check=False)

@@ -12,7 +12,7 @@ from tests.programs.test_programs import output
 
 PARENT, CHILD = f"parent {128 * 5 * 7}", f"child {128 * 2 * 3}"
 # Words of the program: which process uses the device first, and how often it says so.
-SAID = {"before": [CHILD, PARENT], "behind": [PARENT, CHILD, "parent 35"], "again": [PARENT, CHILD]}
+SAID = {"before": [CHILD, PARENT], "after": [PARENT, CHILD, "parent 35"], "again": [PARENT, CHILD]}
 
 
 @pytest.mark.parametrize("how", SAID)
@@ -27,7 +27,7 @@ def test_threads_launch_at_once() -> None:
 
 
 # Launches of two workgroups with 64 lanes that store 4 bytes each. A forked child has its parent's counts, too.
-@pytest.mark.parametrize(("how", "launches"), [("before", [1, 1]), ("behind", [1, 3]), ("again", [1, 1])])
+@pytest.mark.parametrize(("how", "launches"), [("before", [1, 1]), ("after", [1, 3]), ("again", [1, 1])])
 def test_each_process_counts_by_itself(tmp_path: Path, how: str, launches: list[int]) -> None:
     file = tmp_path / "counters.json"
     output(sample("processes"), how, options=("--counters", str(file)))
@@ -46,4 +46,4 @@ def test_each_process_has_a_trace_of_its_own(tmp_path: Path, how: str) -> None:
     assert other.name.removeprefix("trace.").isdecimal()
     # Instructions stand at the line's begin; a launch ends once.
     assert file.read_text().count("s_endpgm") == 1
-    assert other.read_text().count("s_endpgm") == (2 if how == "behind" else 1)
+    assert other.read_text().count("s_endpgm") == (2 if how == "after" else 1)

@@ -104,7 +104,7 @@ def test_a_fault_is_an_error_of_the_program_and_a_report_beside_it() -> None:
     assert "kernel fill" in report
     assert "store of 4 bytes" in report
     assert "workgroup (1, 0, 0) wave 0 lane 36" in report  # element 100: 64 threads in the first
-    assert "right behind the end of allocation" in report
+    assert "right after the end of allocation" in report
     assert report.count("emulator: ") == 1  # of the calls after it nothing is said
 
 

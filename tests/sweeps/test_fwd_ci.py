@@ -18,7 +18,7 @@ from ckpm.attention.tuning import TuningDatabase
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "tests/sweeps/fwd_ci.json"
-KERNELS = 264  # of fp16, qr_async, without mask and bias, on gfx950: python -m matrix sweep FILE --count-only
+KERNELS = 264  # of fp16, qr_async, without mask and bias, on gfx950: ckpm count --sweep FILE
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def benchmark(folder: Path, *options: str) -> Results:
-    line = [sys.executable, "-m", "ckpm.kernels", "benchmark", str(CONFIG), "--arch", "gfx950", "--device", "emulator"]
+    line = [sys.executable, "-m", "ckpm", "sweep", "run", str(CONFIG), "--arch", "gfx950", "--device", "emulator"]
     outputs = ["--work", str(folder / "work"), "--json", str(folder / "r.json"), "--csv", str(folder / "r.csv")]
     subprocess.run([*line, *outputs, *options], cwd=ROOT, check=True)
     return Results.read(folder / "r.json")

@@ -12,7 +12,7 @@ import numpy as np
 from tests.triton import elementwise as kernels
 from tests.triton.cases import FP8, Case, close, random, same
 from tests.triton.machine import Machine, Tensor, room, tensor
-from tests.triton.number_formats import PLAIN, Array, numbers, rounded
+from tests.triton.number_formats import PLAIN, Array, numbers, round_to
 
 _N = 1000
 _BLOCK = 256
@@ -35,7 +35,7 @@ def cases(arch: str) -> Iterator[Case]:
     for name in _LIBRARY:
         for kind in ("fp32", "fp64"):
             yield Case(f"libdevice {name} {kind}", functools.partial(_library, name, kind))
-    yield Case("masked load", _masked)
+    yield Case("masked load", _masked_case)
     yield Case("loop until the data say so", _collatz)
     yield Case("philox", _philox)
     yield Case("low-memory dropout", _dropout)
@@ -56,7 +56,7 @@ def _add(kind: str, machine: Machine) -> None:
     machine.run(kernels.add, _GRID, x=x, y=y, out=out, n=_N, BLOCK=_BLOCK)
     with np.errstate(over="ignore"):
         expected = x.values + y.values
-    same(out.values, rounded(expected, kind) if kind in _FLOATS else expected)
+    same(out.values, round_to(expected, kind) if kind in _FLOATS else expected)
 
 
 # ---- operations of two
@@ -165,7 +165,7 @@ def _convert(source: str, target: str, machine: Machine) -> None:
     out = room(1024, target)
     machine.run(kernels.converted, 1, x=x, out=out, BLOCK=1024)
     if target in _FLOATS:
-        same(out.values, rounded(x.values.astype(np.float64), target))
+        same(out.values, round_to(x.values.astype(np.float64), target))
     else:
         same(out.values, np.trunc(x.values).astype(PLAIN[target]))
 
@@ -187,7 +187,7 @@ def _narrow(wide: str, small: str, machine: Machine) -> None:
     spread = random(wide, small).uniform(known[0], known[-1], 1024 - len(known) - len(middle))
     x, out = tensor(np.concatenate([known, middle, spread]), wide), room(1024, small)
     machine.run(kernels.converted, 1, x=x, out=out, BLOCK=1024)
-    same(out.values, rounded(x.values, small))
+    same(out.values, round_to(x.values, small))
 
 
 def _reinterpret(source: str, target: str, machine: Machine) -> None:
@@ -277,7 +277,7 @@ def _library(name: str, kind: str, machine: Machine) -> None:
 # ---- masks, control flow, random numbers
 
 
-def _masked(machine: Machine) -> None:
+def _masked_case(machine: Machine) -> None:
     """Behind the tensor is the end of its allocation: a lane that is masked out must not touch it."""
     x, out = tensor(random("masked").standard_normal(100)), room(256)
     machine.run(kernels.filled_up, 1, x=x, out=out, n=100, VALUE=-2.5, BLOCK=256)

@@ -14,8 +14,8 @@ from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.base.errors import DeviceError
 from ckpm.decode.guard.candidates import Candidate
-from ckpm.decode.guard.compiling import compiled
-from tests.triton.number_formats import Array, decoded, encoded, storage
+from ckpm.decode.guard.compiling import compile_candidate
+from tests.triton.number_formats import Array, decode, encode, storage
 
 _LANES = 64
 _INT32 = 1 << 31
@@ -30,12 +30,12 @@ class Tensor:
     @property
     def values(self) -> Array:
         """The numbers: float64, or integers."""
-        return decoded(self.bits, self.kind)
+        return decode(self.bits, self.kind)
 
 
 def tensor(values: Any, kind: str = "fp32") -> Tensor:
     """Memory with the numbers of a type that are nearest to ``values``."""
-    return Tensor(encoded(np.asarray(values), kind), kind)
+    return Tensor(encode(np.asarray(values), kind), kind)
 
 
 def room(shape: Any, kind: str = "fp32") -> Tensor:
@@ -74,7 +74,7 @@ class Machine:
         constants = {param.name for param in kernel.params if param.is_constexpr}
         constants |= {name for name, value in given.items() if value is None or (isinstance(value, int) and value == 1)}
         chosen = {"num_warps": 4, "num_stages": 2, **(options or {})}
-        code = compiled(
+        code = compile_candidate(
             kernel,
             Candidate(
                 kernel=kernel.__name__,

@@ -69,7 +69,7 @@ def numbers(kind: str) -> Array:
     return made
 
 
-def decoded(bits: Array, kind: str) -> Array:
+def decode(bits: Array, kind: str) -> Array:
     """The numbers of bits: float64 of floats, the integers themselves."""
     if kind in SMALL:
         return np.asarray(numbers(kind)[bits])
@@ -78,7 +78,7 @@ def decoded(bits: Array, kind: str) -> Array:
     return bits.astype(np.float64) if kind.startswith("fp") else bits
 
 
-def encoded(values: Array, kind: str) -> Array:
+def encode(values: Array, kind: str) -> Array:
     """Bits of the numbers nearest to ``values``, ties to even; they lie within the format's range."""
     if kind == "bf16":
         return to_bf16(np.asarray(values))
@@ -96,6 +96,6 @@ def encoded(values: Array, kind: str) -> Array:
     return np.asarray(code | np.where(negative, half, 0)).astype(np.uint8)
 
 
-def rounded(values: Array, kind: str) -> Array:
+def round_to(values: Array, kind: str) -> Array:
     """``values`` as they are after a passage through a type."""
-    return decoded(encoded(values, kind), kind)
+    return decode(encode(values, kind), kind)

@@ -29,8 +29,8 @@ def cases(arch: str) -> Iterator[Case]:
     for precision in ("bf16x3", "bf16x6", *(["tf32"] if arch == "gfx942" else [])):
         yield Case(f"matmul fp32 {precision}", functools.partial(_product, "fp32", precision, 32, False))
     first, second = FP8[arch]
-    yield Case(f"matmul {first} by {second}", functools.partial(_mixed, first, second))
-    yield Case(f"matmul {second} by {first}", functools.partial(_mixed, second, first))
+    yield Case(f"matmul {first} by {second}", functools.partial(_mixed_cases, first, second))
+    yield Case(f"matmul {second} by {first}", functools.partial(_mixed_cases, second, first))
     if arch == "gfx942":
         yield Case("matmul fp8e4nv, in fp16", functools.partial(_product, "fp8e4nv", "ieee", 32, False))
     for warps in (1, 2, 8):
@@ -38,12 +38,12 @@ def cases(arch: str) -> Iterator[Case]:
     for wide in (16, 32):
         yield Case(f"matmul fp16 instruction {wide}", functools.partial(_instruction, wide))
     yield Case("matmul persistent", _persistent)
-    yield Case("grouped gemm", _grouped)
+    yield Case("grouped gemm", _grouped_case)
     yield Case("matmul split along K", _split)
     for kind in ("fp16", "fp32"):
-        yield Case(f"batched matmul {kind}", functools.partial(_batched, kind))
+        yield Case(f"batched matmul {kind}", functools.partial(_batched_case, kind))
     for a, b in _SCALED:
-        yield Case(f"dot_scaled {a} by {b}", functools.partial(_scaled, a, b))
+        yield Case(f"dot_scaled {a} by {b}", functools.partial(_scaled_case, a, b))
     for causal in (False, True):
         for kind in ("fp16", "bf16"):
             for width in (64, 128):
@@ -95,7 +95,7 @@ def _product(kind: str, precision: str, deep: int, leaky: bool, machine: Machine
         _compare(out, a, b, errors.get(kind) or errors.get(precision) or _FLOAT32)
 
 
-def _mixed(first: str, second: str, machine: Machine) -> None:
+def _mixed_cases(first: str, second: str, machine: Machine) -> None:
     a, b = _operands(first, second)
     _launch(machine, a, b, {})
 
@@ -126,7 +126,7 @@ def _persistent(machine: Machine) -> None:
     _compare(out, a, b, _FLOAT32)
 
 
-def _grouped(machine: Machine) -> None:
+def _grouped_case(machine: Machine) -> None:
     rng = random("grouped")
     sizes = np.array([(64, 64, 64), (33, 100, 48), (128, 16, 80)])
     problems = [
@@ -146,7 +146,7 @@ def _split(machine: Machine) -> None:
     _compare(out, a, b, _FLOAT32)
 
 
-def _batched(kind: str, machine: Machine) -> None:
+def _batched_case(kind: str, machine: Machine) -> None:
     rng = random("batched", kind)
     a, b = tensor(rng.standard_normal((4, 32, 32)), kind), tensor(rng.standard_normal((4, 32, 64)), kind)
     out = room((4, 32, 64))
@@ -163,7 +163,7 @@ _SCALED = [
 _KINDS = {"e4m3": "fp8e4nv", "e5m2": "fp8e5"}
 
 
-def _microscaled(name: str, axis: int, shape: tuple[int, int]) -> tuple[Tensor, Tensor | None, Array]:
+def _microscaled_case(name: str, axis: int, shape: tuple[int, int]) -> tuple[Tensor, Tensor | None, Array]:
     """An operand, its scales (rows of ``axis`` 0, of the other's transpose) and what they stand for together."""
     rng = random("scaled", name, axis)
     if name in ("bf16", "fp16"):
@@ -183,10 +183,10 @@ def _microscaled(name: str, axis: int, shape: tuple[int, int]) -> tuple[Tensor, 
     return held, Tensor(exponents, "u8"), held.values * factors
 
 
-def _scaled(first: str, second: str, machine: Machine) -> None:
+def _scaled_case(first: str, second: str, machine: Machine) -> None:
     m, n, k = 64, 64, 256
-    a, a_scale, left = _microscaled(first, 0, (m, k))
-    b, b_scale, right = _microscaled(second, 1, (k, n))
+    a, a_scale, left = _microscaled_case(first, 0, (m, k))
+    b, b_scale, right = _microscaled_case(second, 1, (k, n))
     out = room((m, n))
     packed = {"A_PACKED": 1 + (first == "e2m1"), "B_PACKED": 1 + (second == "e2m1")}
     given = {"a": a, "a_scale": a_scale, "b": b, "b_scale": b_scale, "out": out, "A_FORMAT": first, "B_FORMAT": second}

@@ -14,7 +14,7 @@ import pytest
 from tests.programs.conformance.stored import differences, read
 from tests.triton.__main__ import STORED
 from tests.triton.cases import ARCHS, close, same
-from tests.triton.number_formats import SMALL, encoded, numbers
+from tests.triton.number_formats import SMALL, encode, numbers
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,5 +74,5 @@ def test_small_floats(kind: str, largest: float, smallest: float) -> None:
     assert finite.max() == largest
     assert finite[finite > 0].min() == smallest
     codes = np.arange(len(known))[np.isfinite(known)]
-    assert (encoded(finite, kind) == codes).all()  # minus zero is no number of FNUZ's
-    assert encoded(np.array([1.0 + 2.0 ** -(SMALL[kind].mantissa + 1)]), kind) == encoded(np.array([1.0]), kind)
+    assert (encode(finite, kind) == codes).all()  # minus zero is no number of FNUZ's
+    assert encode(np.array([1.0 + 2.0 ** -(SMALL[kind].mantissa + 1)]), kind) == encode(np.array([1.0]), kind)

@@ -1,4 +1,4 @@
-"""Shared by the unit tests: a toolchain whose compiler is a shell script, and calls of `python -m matrix`."""
+"""Fixtures of the unit tests: a toolchain whose compiler is a shell script, and calls of ckpm."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.request import Request
 from ckpm.kernels.upstream.trees import FMHA, Tree
-from ckpm.matrix.cli import main
 from ckpm.matrix.selection import Selection
 
-# Key lists of ten thousands of objects live as long as the process: looking through them again and again for garbage
-# took a fifth of all time.
+# Lists of ten thousands of keys live as long as the process. Collecting garbage among them took a fifth of the time.
 gc.set_threshold(100_000, 20, 50)
 
-# Copies the source to the object and logs its name; a source that holds the word BROKEN fails as a compiler would.
+# Copies the source to the object and logs its name. A source that contains $CKPM_STUB_BREAKS fails.
 STUB = """#!/bin/sh
 for word; do case $previous in -c) in=$word;; -o) out=$word;; esac; previous=$word; done
 echo "${in:-link}" >> "$CKPM_STUB_LOG"
@@ -59,7 +58,7 @@ def stub_toolchain(tmp_path: Path) -> Callable[..., Toolchain]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    """A tree of November 2025 by name alone: enough for rendering and planning."""
+    """A tree of November 2025 without files: enough for rendering and planning."""
     root = tmp_path / "ck"
     (root / FMHA).mkdir(parents=True)
     return Tree(name="aiter", root=root, dialect="ck-2025-11", identity="test tree", selector_takes_base=False)
@@ -86,7 +85,7 @@ def request_for(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture
 def copied_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The manifest is a copy of the plan: the real one reads code objects, which the stub compiler doesn't make."""
+    """Copy the plan as manifest, because the stub compiler makes no code objects to list."""
 
     def copy(folder: str) -> tuple[str, ...]:
         return ("cp", f"{folder}/plan.json", f"{folder}/manifest.json")
@@ -96,7 +95,7 @@ def copied_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def _finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Request]]:
-    """A folder for a copy of what the process's first finished build left, and that build's request."""
+    """A folder for a copy of the process's first finished build, and the request of that build."""
     return tmp_path_factory.mktemp("finished"), []
 
 
@@ -108,9 +107,9 @@ def finished_build(
     tmp_path: Path,
     _finished: tuple[Path, list[Request]],
 ) -> Callable[..., Request]:
-    """``finished_build(cached=False)``: the request of a small selection that has been built by the stub compiler.
+    """``finished_build(cached=False)``: the request of a small selection that the stub compiler has built.
 
-    It is built once in a process, because SCons takes seconds: every further test gets a copy of the folders.
+    SCons takes seconds, so one build is made in a process, and every test gets a copy of its folders.
     """
 
     def make(cached: bool = True) -> Request:
@@ -131,7 +130,7 @@ def finished_build(
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """``run("list", "--arch", "gfx950")`` of `python -m matrix`: exit code, standard output, standard error."""
+    """``run("list", "--arch", "gfx950")`` of ckpm: exit code, standard output, standard error."""
 
     def call(*argv: str) -> tuple[int, str, str]:
         code = main(argv)

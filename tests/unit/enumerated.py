@@ -1,6 +1,6 @@
-"""Lists of keys that several test modules look at, each made once a process: enumerating takes most of their time.
+"""Lists of keys for several test modules, each made once in a process, as enumerating takes most of their time.
 
-Nobody changes them: a test that edits a table enumerates its own family.
+Tests must not change them: a test that edits a table enumerates its own family.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.keys import Key
-from ckpm.matrix.published.golden import StoredList
+from ckpm.matrix.published import StoredList
 from ckpm.matrix.selection import Selection, select
 
 
@@ -24,13 +24,13 @@ def keys_of(name: str, family: str, arch: str = "gfx950", receipt: int = 0, mask
 def names_of(
     name: str, family: str, arch: str = "gfx950", receipt: int = 0, mask_impl: str = "simplified"
 ) -> list[str]:
-    """The names of :func:`keys_of`, in half its time."""
+    """The names of :func:`keys_of`, in half the time."""
     return enumerate_names(dialect(name).family(family), arch=arch, receipt=receipt, mask_impl=mask_impl)
 
 
 @functools.cache
-def selected(name: str, selection: Selection) -> list[Key]:
-    """What is selected of the dialect ``name``."""
+def select_keys(name: str, selection: Selection) -> list[Key]:
+    """The keys that a selection takes from the dialect ``name``."""
     return select(dialect(name), selection)
 
 

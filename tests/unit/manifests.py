@@ -20,7 +20,7 @@ FIGURES: dict[str, Any] = {
 
 
 def document(kernels: Mapping[str, Any], **change: Any) -> dict[str, Any]:
-    """The JSON of a library of these kernels: by name an object of archs, or {} for one with FIGURES on each arch."""
+    """The JSON of a library. ``kernels`` lists rows by name; an empty row stands for FIGURES on each arch."""
     archs = change.get("archs", ["gfx950"])
     listed = {name: {"unit": "u", "archs": dict.fromkeys(archs, FIGURES), **row} for name, row in kernels.items()}
     return {
@@ -45,7 +45,7 @@ def document(kernels: Mapping[str, Any], **change: Any) -> dict[str, Any]:
 
 
 def record(*kernels: str, **change: Any) -> Manifest:
-    """The same as the record that it is read as."""
+    """The record of :func:`document`."""
     stored = document({name: {} for name in kernels}, **change)
     del stored["kernel_count"]
     resources = {arch: KernelResources(arch=arch, **FIGURES) for arch in stored["archs"]}
@@ -54,7 +54,7 @@ def record(*kernels: str, **change: Any) -> Manifest:
 
 
 def write_library(folder: Path, manifest: Mapping[str, Any]) -> Path:
-    """The library and its manifest in a folder; the library's path."""
+    """Write a library and its manifest into a folder. Return the library's path."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     library = folder / "libckpm.so"

@@ -1,4 +1,4 @@
-"""What is too dear for each of pytest-xdist's workers: made by the first that needs it, in a folder of the run."""
+"""Folders that all workers of pytest-xdist share. The first worker that needs a folder makes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from filelock import FileLock
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """The folder ``name``, filled by ``make``, of all processes of this run. Nobody changes what is in it."""
+    """The folder ``name`` of this run, filled by ``make``. Tests must not change it."""
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"shared-{name}"
     with FileLock(f"{folder}.lock"):

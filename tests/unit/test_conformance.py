@@ -1,4 +1,4 @@
-"""The stored outcomes of peers' suites: what counts as a difference."""
+"""Differences between a run and the stored outcomes of other projects' suites."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ AS_STORED = {
 }
 
 
-def test_a_run_that_ended_as_stored_has_no_difference() -> None:
+def test_differences_of_equal_run_are_empty() -> None:
     assert differences(STORED, AS_STORED) == []
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"add": (WRONG, "1 of 4 differ")}, "add: wrong: 1 of 4 differ"),
         ({"add": (UNSUPPORTED, "s_x")}, "add: unsupported: s_x; stored: passed"),
@@ -28,10 +28,10 @@ def test_a_run_that_ended_as_stored_has_no_difference() -> None:
         ({"more": (PASSED, "")}, "5 tests ran, 4 are stored"),
     ],
 )
-def test_every_other_end_is_one(changed: dict[str, tuple[str, str]], said: str) -> None:
-    assert differences(STORED, AS_STORED | changed) == [said]
+def test_differences_list_changed_outcome(changed: dict[str, tuple[str, str]], message: str) -> None:
+    assert differences(STORED, AS_STORED | changed) == [message]
 
 
-def test_a_test_that_did_not_run_is_one() -> None:
+def test_differences_list_missing_test() -> None:
     seen = {name: ended for name, ended in AS_STORED.items() if name != "images"}
     assert differences(STORED, seen) == ["3 tests ran, 4 are stored", "images: stored as unsupported, did not run"]

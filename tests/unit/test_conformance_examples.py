@@ -1,4 +1,4 @@
-"""ROCm's examples: which run counts as passed, and what a user is told who has no hipcc."""
+"""ROCm's examples: the verdict of a run, and the message if there is no hipcc."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAULT = (
 
 
 @pytest.mark.parametrize(
-    ("text", "ended"),
+    ("text", "expected"),
     [
         ("Validation passed.\n", PASSED),
         ("Validation failed with 3 errors.\n", WRONG),
@@ -27,25 +27,25 @@ FAULT = (
         (f"{FAULT}\nValidation passed.\n", UNSUPPORTED),
     ],
 )
-def test_what_an_example_must_say(text: str, ended: str) -> None:
-    assert verdict(EXAMPLE, text)[0] == ended
+def test_verdict_depends_on_printed_text(text: str, expected: str) -> None:
+    assert verdict(EXAMPLE, text)[0] == expected
 
 
-def test_names_of_examples_are_their_folders() -> None:
+def test_examples_are_named_by_folder() -> None:
     names = [one.name for one in examples("gfx950")]
     assert "HIP-Basic/saxpy" in names
     assert "Tutorials/reduction/example/v1" in names
     assert len(names) == len(set(names))
-    assert not [one.name for one in examples("gfx950") if "rocBLAS" in one.name]  # it has no code for it
+    assert not [one.name for one in examples("gfx950") if "rocBLAS" in one.name]  # it has no code for gfx950
 
 
-def test_a_clone_that_the_root_does_not_hold(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_with_clone_outside_root_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", "rocm-examples", "--arch", "gfx950", "--root", str(tmp_path), "--clone", "/elsewhere"]
     assert main(words) == UsageError.exit_code
     assert "a clone of them below --root" in capsys.readouterr().err
 
 
-def test_a_root_without_hipcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outcome_without_hipcc_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="name a root with hipcc"):
         outcome(EXAMPLE, "gfx950", Path("/"), tmp_path)

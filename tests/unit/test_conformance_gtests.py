@@ -1,4 +1,4 @@
-"""What is read out of a googletest program's words, and what may be stored of it."""
+"""Outcomes of googletest programs: read from their output, and stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAULT = (
 
 
 def process(*tests: tuple[str, str, str]) -> str:
-    """The words of a process: each test with what stands in it, and its end ("": the process ends there)."""
+    """The output of a process. Each test has a name, its output and its end; the process ends after the end ""."""
     lines = ["Running main() from gtest_main.cc"]
     for name, inside, end in tests:
         lines += [f"[ RUN      ] {name}", *([inside] if inside else [])]
@@ -31,7 +31,7 @@ def process(*tests: tuple[str, str, str]) -> str:
 
 
 class Program:
-    """Answers each start with the next of some texts, and keeps what it was started with."""
+    """Return the next text at each start, and keep the filters."""
 
     def __init__(self, *texts: str) -> None:
         self.texts, self.filters = list(texts), list[str]()
@@ -44,31 +44,31 @@ class Program:
 OK, FAILED, SKIPPED = "       OK ", "  FAILED  ", "  SKIPPED "
 
 
-def test_names_are_those_of_suites_with_their_tests() -> None:
+def test_tests_are_named_by_suite_and_test() -> None:
     listed = "Running main()\nA/0.  # TypeParam = params<int>\n  One\n  Two  # GetParam() = 3\nB.\n  One\n"
     assert gtests.tests(Program(listed), "*") == ("A/0.One", "A/0.Two", "B.One")
     with pytest.raises(AssertionError, match="no tests are listed"):
         gtests.tests(Program("error while loading shared libraries"), "*")
 
 
-def test_of_several_lists_of_types_the_first_is_taken() -> None:
+def test_first_of_each_takes_first_list_of_types() -> None:
     names = ["Sort.A", "Id54/Sort/0.Keys", "Id54/Sort/0.Pairs", "Id61/Sort/0.Keys", "Id61/Sort/0.More", "A/Sort/0.Keys"]
     assert gtests.first_of_each(names) == (*names[:3], *names[4:])
 
 
-def test_all_that_passed_take_one_process() -> None:
+def test_outcomes_of_passed_tests_take_one_process() -> None:
     program = Program(process(("A.a", "", OK), ("A.b", "", OK)))
     assert gtests.outcomes(program, ["A.a", "A.b"]) == {"A.a": (PASSED, ""), "A.b": (PASSED, "")}
     assert program.filters == ["A.a:A.b"]
 
 
-def test_a_test_that_skips_itself_has_not_passed() -> None:
+def test_outcomes_of_skipped_test_are_unsupported() -> None:
     ended = gtests.outcomes(Program(process(("A.a", "", SKIPPED))), ["A.a"])
     assert ended == {"A.a": (UNSUPPORTED, "skipped by the test itself")}
 
 
-def test_what_follows_a_fault_is_run_again() -> None:
-    """A launch that faulted fails the calls after it; a test that looks at no error says OK all the same."""
+def test_outcomes_run_tests_after_fault_again() -> None:
+    """After a fault all calls fail, and a test that ignores errors prints OK."""
     first = process(("A.a", FAULT, OK), ("A.b", "x.cpp:3: Failure", FAILED))
     program = Program(first, process(("A.b", "", OK)))
     ended = gtests.outcomes(program, ["A.a", "A.b"])
@@ -78,7 +78,7 @@ def test_what_follows_a_fault_is_run_again() -> None:
     assert program.filters == ["A.a:A.b", "A.b"]
 
 
-def test_a_failure_is_looked_at_alone_for_functions_that_are_missing() -> None:
+def test_outcomes_run_failed_test_alone_for_missing_functions() -> None:
     absent = "emulator: answered hipErrorNotSupported, for want of these functions: hipCreateTextureObject (1 call)"
     one = process(("A.a", "HIP error: operation not supported line: 401", ""))
     program = Program(one, f"{one}\n{absent}", process(("A.b", "", OK)))
@@ -88,7 +88,7 @@ def test_a_failure_is_looked_at_alone_for_functions_that_are_missing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (process(("A.a", "x.cpp:3: Failure", FAILED)), "x.cpp:3: Failure"),
         (process(("A.a", "", FAILED)), "ended with FAILED"),
@@ -96,18 +96,18 @@ def test_a_failure_is_looked_at_alone_for_functions_that_are_missing() -> None:
         (process(("A.a", "emulator: hipMemcpy: hipErrorIllegalAddress: beyond", OK)), "emulator: hipMemcpy"),
     ],
 )
-def test_every_other_end_is_wrong(text: str, said: str) -> None:
+def test_outcomes_of_other_ends_are_wrong(text: str, message: str) -> None:
     outcome, detail = gtests.outcomes(Program(text), ["A.a"])["A.a"]
     assert outcome == WRONG
-    assert said in detail
+    assert message in detail
 
 
-def test_a_process_that_runs_nothing_is_refused() -> None:
+def test_outcomes_of_process_without_tests_raise() -> None:
     with pytest.raises(AssertionError, match=r"A\.a was not run"):
         gtests.outcomes(Program("Segmentation fault"), ["A.a"])
 
 
-def test_a_wrong_test_is_stored_only_with_an_account() -> None:
+def test_ran_with_wrong_test_needs_account() -> None:
     seen = {"a": (WRONG, "1 differs"), "b": (UNSUPPORTED, "s_x"), "c": (PASSED, "")}
     with pytest.raises(UsageError, match="a is wrong"):
         acceptance.ran(seen, None)
@@ -115,7 +115,7 @@ def test_a_wrong_test_is_stored_only_with_an_account() -> None:
     assert acceptance.ran(seen, known) == Ran(tests=3, unsupported={"s_x": ["b"]}, wrong={"rounds up": ["a"]})
 
 
-def test_what_is_stored_is_read_again(tmp_path: Path) -> None:
+def test_read_of_stored_suite_is_equal(tmp_path: Path) -> None:
     one = Ran(tests=9, unsupported={"s_x": ["b", "c"]}, wrong={})
     suite = Suite(name="s", source="of v1", toolchain="hipcc", command="run", archs={"gfx942": one})
     acceptance.store(acceptance.with_arch(suite, "gfx90a", one), tmp_path / "s.yaml")
@@ -124,7 +124,7 @@ def test_what_is_stored_is_read_again(tmp_path: Path) -> None:
     )
 
 
-def test_the_table_replaces_what_stands_between_the_marks() -> None:
+def test_with_table_replaces_text_between_marks() -> None:
     page = f"above\n{acceptance.BEGIN}\n| old |\n{acceptance.END}\nbelow\n"
     changed = acceptance.with_table(page, suites())
     assert changed.splitlines() == ["above", acceptance.BEGIN, *table(suites()), acceptance.END, "below"]
@@ -138,7 +138,7 @@ def test_page_has_the_table_of_stored_outcomes() -> None:
     assert acceptance.with_table(page, suites()) == page, "python -m tests.programs.conformance table"
 
 
-def test_nothing_stored_is_wrong_without_an_account() -> None:
+def test_stored_outcomes_have_accounts() -> None:
     for suite in suites():
         for one in suite.archs.values():
             names = [name for names in (*one.unsupported.values(), *one.wrong.values()) for name in names]
@@ -147,16 +147,15 @@ def test_nothing_stored_is_wrong_without_an_account() -> None:
 
 
 @pytest.mark.parametrize("suite", GTESTS)
-def test_a_suite_has_programs_and_a_place_for_its_outcomes(suite: str) -> None:
+def test_suite_has_programs_and_outcomes(suite: str) -> None:
     found = programs(suite)
     assert len(set(found.names)) == len(found.names) > 0
     assert (OUTCOMES / f"{suite}.yaml").is_file()
 
 
-def test_a_run_is_compared_with_what_was_accepted(
+def test_run_is_compared_with_accepted_outcomes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The program's answers: its list of tests, then a process; three times."""
     listed, good = "A.\n  a\n  b\n", process(("A.a", "", OK), ("A.b", "", SKIPPED))
     bad = process(("A.a", "x.cpp:3: Failure", FAILED))
     program = Program(
@@ -175,13 +174,13 @@ def test_a_run_is_compared_with_what_was_accepted(
     assert main(words) == 0
     assert "as stored" in capsys.readouterr().out
     assert main(words) == 1
-    said = capsys.readouterr().out
-    assert "one:A.a: wrong: x.cpp:3: Failure" in said
-    assert "one:A.b: passes now, stored as unsupported" in said
+    printed = capsys.readouterr().out
+    assert "one:A.a: wrong: x.cpp:3: Failure" in printed
+    assert "one:A.b: passes now, stored as unsupported" in printed
 
 
-def test_a_program_of_the_packaged_tree_is_compiled_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its root has googletest's sources, and no libraries that it would be started with."""
+def test_run_of_packaged_tree_starts_without_root_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The root contains googletest's sources, and no libraries for this machine."""
     started = list[tuple[Path, str, Path]]()
 
     def starter(file: Path, arch: str, root: Path) -> Program:
@@ -195,20 +194,20 @@ def test_a_program_of_the_packaged_tree_is_compiled_for_this_machine(monkeypatch
     assert started == [(Path("/r/test_memory_copy/test/ck_tile/memory_copy/test_copy.cpp"), "gfx950", Path("/"))]
 
 
-def test_without_googletest_nothing_is_compiled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_without_googletest_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", "ck-gtests", "--arch", "gfx950", "--root", str(tmp_path), "--only", "test_memory_copy"]
     assert main(words) == UsageError.exit_code
     assert "install Debian's package googletest" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--accept", "--only", "test_hipcub_basic"], "leave --only and --tier away"),
         (["--accept", "--tier", "full"], "leave --only and --tier away"),
         (["--only", "no_such_program"], "is not there"),
     ],
 )
-def test_what_cannot_be_run_is_said(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_with_wrong_options_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "hipcub", "--arch", "gfx90a", "--root", "/no-such-root", *words]) == UsageError.exit_code
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

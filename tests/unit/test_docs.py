@@ -1,7 +1,4 @@
-"""The pages of docs/ and README, without running what they show (``nox -s test-docs`` does that).
-
-Each check is seen to fail on a page with a mistake.
-"""
+"""The checks of the pages of docs/ and README. ``nox -s test-docs`` runs the commands that they show."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ from tests.docs.pages import ROOT, Command, blocks, name_of, page_files
 
 
 @pytest.mark.parametrize("file", page_files(), ids=name_of)
-def test_a_page_is_right(file: Path) -> None:
+def test_page_has_no_complaint(file: Path) -> None:
     assert of_page(name_of(file), file.read_text(encoding="utf-8")) == []
 
 
-def test_every_page_is_looked_at() -> None:
+def test_page_files_include_every_page() -> None:
     names = {name_of(file) for file in page_files()}
     assert names >= {"README.md", "docs/index.md", "docs/first-hour.md", "docs/howto/first-gpu-run.md"}
     assert sum(len(list(blocks(name_of(file), file.read_text()))) for file in page_files()) > 30
@@ -38,22 +35,22 @@ def page(*lines: str, fence: str = "console") -> str:
     [
         (page("$ nox -s build-gfx95"), "p.md:4: nox has no session build-gfx95"),
         (page("$ nox -s build-gfx950 -- --teir full"), "unrecognized arguments: --teir full"),
-        (page("$ nox -s build-gfx950 -- --tier fulll"), "p.md:4: python -m kernels: tier: fulll is none of smoke"),
+        (page("$ nox -s build-gfx950 -- --tier fulll"), "p.md:4: ckpm: tier: fulll is none of smoke"),
         (page("$ nox -s test-large-kv perf-gate -- --jobs 2"), "unrecognized arguments: --jobs 2"),
         (page("$ nox build-gfx950"), "sessions are named with -s"),
         (page("$ nox -s in-container -- test-larg-kv"), "sessions: test-larg-kv is none of"),
-        (page("$ python -m matrix lst"), "invalid choice: 'lst'"),
-        (page("$ python -m matrix count --arch gfx1200"), "unknown arch 'gfx1200'"),
-        (page("$ python -m suites --suite large"), "suite: large is none of batch-prefill"),
+        (page("$ ckpm lst"), "there is no command 'lst'"),
+        (page("$ ckpm count --arch gfx1200"), "unknown arch 'gfx1200'"),
+        (page("$ ckpm test --suite large"), "suite: large is none of batch-prefill"),
         (page("$ cat x | python -m nothing"), "python -m nothing: no module with a command line"),
         (page("$ python -m pytest tests/unit/none.py"), "pytest: there is no tests/unit/none.py"),
-        (page("$ ckpm matrx count"), "ckpm has no command"),
-        (page("$ rm -rf build"), "no test knows the program rm"),
+        (page("$ ckpm count --teir full"), "unrecognized arguments: --teir full"),
+        (page("$ rm -rf build"), "no test runs the program rm"),
         (page("$ echo 'half"), "p.md:4: no shell can read it"),
         (page("nox -s build-gfx950"), "p.md:4: a block of commands begins with '$ '"),
-        (page("$ nox -s report", fence="console slow"), "p.md:3: nobody knows the mark 'slow'"),
+        (page("$ nox -s report", fence="console slow"), "p.md:3: unknown mark 'slow'"),
         (page("$ nox -s report", fence="bash"), "p.md:3: a block of kind 'bash'"),
-        (page("--- a/README.md", "+++ b/README.md", "@@ -1,1 +1,1 @@", "-nobody wrote that", "+x", fence="diff"),
+        (page("--- a/README.md", "+++ b/README.md", "@@ -1,1 +1,1 @@", "-not in the file", "+x", fence="diff"),
          "p.md:3: error: patch failed: README.md"),
         (page("--- a/REDME.md", "+++ b/REDME.md", "@@ -1,1 +1,1 @@", "-x", "+y", fence="diff"),
          "p.md: a change of REDME.md, which is not there"),
@@ -66,9 +63,9 @@ def page(*lines: str, fence: str = "console") -> str:
         ("See https://example/x", "p.md:1: no address that anybody could follow"),
     ],
 )  # fmt: skip
-def test_a_mistake_is_noticed(text: str, complaint: str) -> None:
-    (said,) = of_page("p.md", text)
-    assert complaint in said
+def test_of_page_reports_mistake(text: str, complaint: str) -> None:
+    (found,) = of_page("p.md", text)
+    assert complaint in found
 
 
 @pytest.mark.parametrize(
@@ -77,16 +74,16 @@ def test_a_mistake_is_noticed(text: str, complaint: str) -> None:
         page("$ FOO=1 nox -s build-gfx950 test-large-kv 2>&1 | tee build/x.log"),
         page("$ nox -s perf-compare -- --baseline a/libckpm.so --candidate b/libckpm.so", fence="console gpu"),
         page("$ cat > waivers.yaml <<'END'", "> waivers:", "> END", "written"),
-        page("$ cd build && python -m matrix count > count.txt"),
+        page("$ cd build && ckpm count > count.txt"),
         "`matrix/tables/dialects/<dialect>/<family>.yaml`, `build/<arch>/x.json`, `RegressedError` (43), exit code 1, "
         "https://github.com/ROCm/rocm-libraries/pull/6932.",
     ],
 )
-def test_what_is_right_is_no_complaint(text: str) -> None:
+def test_of_page_accepts_right_text(text: str) -> None:
     assert of_page("p.md", text) == []
 
 
-def test_a_block_is_read_as_it_is_typed() -> None:
+def test_blocks_are_read_with_commands_and_output() -> None:
     text = page("$ first", "said", "...", "$ cat <<'END'", "> a", "> END", "$ last", fence="console exit=49")
     (block,) = blocks("p.md", text)
     assert block.is_run
@@ -98,14 +95,14 @@ def test_a_block_is_read_as_it_is_typed() -> None:
     assert not next(blocks("p.md", page("$ x", fence="console gpu"))).is_run
 
 
-def test_every_session_is_in_the_table_and_every_one_there_exists() -> None:
+def test_table_of_sessions_lists_sessions() -> None:
     table = (ROOT / "docs/reference/sessions.md").read_text()
     table = table[table.index("## Sessions") : table.index("## Options")]
     first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     assert {name for cell in first_cells for name in re.findall(r"`([\w-]+)`", cell)} == set(sessions())
 
 
-def test_the_counts_of_kernels_are_those_of_the_matrix() -> None:
+def test_counts_of_kernels_are_those_of_matrix() -> None:
     text = (ROOT / "docs/reference/matrix.md").read_text()
     for name in dialect_names():
         families = dialect(name).families
@@ -124,7 +121,7 @@ def test_the_counts_of_kernels_are_those_of_the_matrix() -> None:
         assert count == len(select(default, Selection(archs=("gfx950",), tier=tier)))
 
 
-def test_the_picture_of_the_report_is_small() -> None:
+def test_picture_of_report_is_small() -> None:
     picture = (ROOT / "docs/pictures/report.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert len(picture) < 300_000

@@ -1,19 +1,13 @@
-"""What can't end well is refused before anything is downloaded, compiled or measured, and nothing that a session was
-given is ignored.
-"""
+"""Wrong options are refused before a download, a compilation or a measurement, and no option is ignored."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import ckpm.kernels.cli
-import ckpm.matrix.cli
-import ckpm.reports.cli
-import ckpm.suites.cli
+from ckpm import commands as cli
 from ckpm.base.outputs import RECORD, demand_place
 from ckpm.bench import command as bench
 from ckpm.kernels.library import command as build
@@ -26,7 +20,7 @@ UNBUILT = "error: --arch gfx1100: its kernels are only listed. Libraries are for
 
 @pytest.fixture
 def idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever begins to work fails the test."""
+    """Make each function that begins the work fail."""
 
     def work(*_: Any, **__: Any) -> None:
         raise AssertionError("work has begun")
@@ -38,22 +32,20 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("main", "line"),
+    "line",
     [
-        (ckpm.kernels.cli.main, "build --arch gfx950,gfx1100 --family all"),
-        (ckpm.kernels.cli.main, "reproduce --arch gfx1100"),
-        (ckpm.kernels.cli.main, "measure --arch gfx1100 --output x.json"),
-        (ckpm.reports.cli.main, "gate --arch gfx1100"),
-        (ckpm.reports.cli.main, "compare --arch gfx1100 --baseline a --candidate b --output x.json"),
-        (ckpm.suites.cli.main, "--suite dispatch --arch gfx1100"),
+        "build --arch gfx950,gfx1100 --family all",
+        "build --reproduce --arch gfx1100",
+        "measure --arch gfx1100 --output x.json",
+        "gate --arch gfx1100",
+        "compare --arch gfx1100 --baseline a --candidate b --output x.json",
+        "test --suite dispatch --arch gfx1100",
     ],
 )
 @pytest.mark.usefixtures("idle")
-def test_an_arch_that_no_library_is_built_for(
-    main: Callable[[list[str]], int], line: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """No session would build it, so that none can be advised."""
-    assert main(line.split()) == 2
+def test_command_with_listed_arch_is_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """No session builds a library for the arch, so the message names none."""
+    assert cli.main(line.split()) == 2
     assert capsys.readouterr().err == UNBUILT
 
 
@@ -68,42 +60,42 @@ def test_an_arch_that_no_library_is_built_for(
     ],
 )
 @pytest.mark.usefixtures("idle")
-def test_options_are_looked_at_first(
+def test_command_checks_options_first(
     line: str, code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    assert ckpm.kernels.cli.main(line.split()) == code
+    assert cli.main(line.split()) == code
     assert capsys.readouterr().err.startswith(f"error: {message}")
 
 
-def test_a_suite_is_looked_at_before_its_library(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ckpm.suites.cli.main(["--suite", "large", "--work", "/nowhere"]) == 17
+def test_suite_is_checked_before_library(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["test", "--suite", "large", "--work", "/nowhere"]) == 17
     assert capsys.readouterr().err.startswith("error: unknown suite 'large'; did you mean 'large-kv'? ")
 
 
 @pytest.mark.usefixtures("idle")
-def test_a_release_reads_its_table_before_it_asks_for_a_clean_commit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert ckpm.reports.cli.main(["qualify", "--stages", "no.yaml"]) == 10
+def test_qualify_reads_table_before_checking_commit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["qualify", "--stages", "no.yaml"]) == 10
     assert capsys.readouterr().err.startswith("error: no.yaml:1: the table can't be read: ")
 
 
-def test_looking_at_a_place_leaves_nothing_there(tmp_path: Path) -> None:
+def test_demand_place_leaves_no_file(tmp_path: Path) -> None:
     demand_place(tmp_path / "new" / "file.json")
     assert [path.name for path in tmp_path.rglob("*")] == ["new"]
     assert not (tmp_path / "new" / RECORD).exists()
 
 
 @pytest.mark.parametrize("word", ["a\nb", "a\x1b[31m", "a\x7f", "\udcff"])
-def test_a_name_that_is_no_text_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ckpm.matrix.cli.main(["validate", word]) == 2
+def test_name_with_control_character_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["validate", word]) == 2
     assert capsys.readouterr().err.startswith(f"error: file: {word!r} holds a control character")
 
 
-def test_an_expression_may_have_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_expression_with_lines_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
     where = "(key.hdim_q == 128\n\tand key.bias == 'no')"
-    assert ckpm.matrix.cli.main(["count", "--where", where]) == 0
-    assert ckpm.matrix.cli.main(["validate", "naïve-\u200f\u05d0.yaml"]) == 95  # a right-to-left name is one
+    assert cli.main(["count", "--where", where]) == 0
+    assert cli.main(["validate", "naïve-\u200f\u05d0.yaml"]) == 95  # a right-to-left name is accepted
 
 
 class Refusing(Recorder):
@@ -111,7 +103,7 @@ class Refusing(Recorder):
         raise RuntimeError(*words)
 
 
-def test_a_session_passes_its_options_on_or_refuses_them(tmp_path: Path) -> None:
+def test_session_passes_on_or_refuses_options(tmp_path: Path) -> None:
     (line,) = started_by("report", ["--input", "elsewhere"])
     assert line[-2:] == ["--input", "elsewhere"]
     for name in ("lint", "docs", "workflows"):

@@ -1,4 +1,4 @@
-"""The examples: one for each feature of pull request 5260's list and issue of ours, short, and on their page."""
+"""The examples: one for each feature of pull request 5260's list, short, and shown on their page."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ FILES = sorted(path for path in (ROOT / "examples").iterdir() if path.suffix in 
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_each_feature_has_a_file_whose_text_and_output_are_on_the_page(feature: str) -> None:
+def test_feature_has_example_on_page(feature: str) -> None:
     assert (ROOT / f"examples/{feature}.py").is_file()
     assert f"../../examples/{feature}.py" in PAGE
     assert f"$ python -m examples.{feature}\n" in PAGE
 
 
-def test_there_is_no_other_example() -> None:
+def test_every_example_has_feature() -> None:
     shown = {path.stem for path in FILES if path.suffix == ".py"} - SHARED
-    assert shown == {*FEATURES, "paged_prefill"}  # the dispatcher's page has the last one
+    assert shown == {*FEATURES, "paged_prefill"}  # paged_prefill is on another page
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.stem not in SHARED], ids=lambda path: path.name)
-def test_an_example_has_at_most_60_lines(path: Path) -> None:
+def test_example_has_at_most_60_lines(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 60

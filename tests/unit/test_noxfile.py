@@ -1,4 +1,4 @@
-"""What a nox session calls pytest with."""
+"""The arguments of pytest in a nox session."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def noxfile() -> dict[str, Any]:
         (["tests/programs/test_graphs.py::test_a"], ["tests/programs/test_graphs.py::test_a"]),
     ],
 )
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of sessions named twice: other tests load the file, too
-def test_options_are_added_to_the_folder_and_files_replace_it(after_dashes: list[str], called_with: list[str]) -> None:
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of sessions registered twice: other tests load the file, too
+def test_tests_of_adds_options_and_replaces_folder(after_dashes: list[str], called_with: list[str]) -> None:
     assert noxfile()["tests_of"](SimpleNamespace(posargs=after_dashes), "tests/programs") == called_with

@@ -7,61 +7,40 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from ckpm import commands as cli
 from ckpm.base import outputs
 from ckpm.base.errors import OutputError, OverwriteError
 from ckpm.base.files import is_special, sha256_of, write_atomically
 from ckpm.base.outputs import RECORD, demand_ours, forget_output, is_ours, refuse_inputs, write_output
 from ckpm.base.results import Case, Results
-from ckpm.kernels import cli as kernels_cli
-from ckpm.matrix import cli as matrix_cli
-from ckpm.reports import cli as reports_cli
-from ckpm.suites import cli as gpu_cli
 from tests.unit.sources import ROOT, nodes, sources
 
-PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {
-    "matrix": matrix_cli.parser,
-    "kernels": kernels_cli.parser,
-    "reports": reports_cli.parser,
-    "ckpm.suites": gpu_cli.parser,
-}
-# calls that write or remove a file without base/files.py and base/outputs.py
+# what writes or removes a file in another way than base/files.py and outputs.py
 _OWN_WAYS = ("write_text", "write_bytes", "unlink", "rename", "replace_file", "open")
-
-
-def commands() -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every command of every command line."""
-    for room, make in PARSERS.items():
-        root = make()
-        below = [action for action in root._actions if isinstance(action, argparse._SubParsersAction)]
-        if not below:
-            yield room, root
-        for action in below:
-            for name, parser in action.choices.items():
-                yield f"{room} {name}", parser.with_options() if room == "matrix" else parser
 
 
 def output_options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     return [action for action in parser._actions if action.dest in outputs.OPTIONS and action.type is Path]
 
 
-WRITING = {name: parser for name, parser in commands() if output_options(parser)}
+PARSERS = {name: cli.parser(name) for name in cli.COMMANDS}
+WRITING = {name: parser for name, parser in PARSERS.items() if output_options(parser)}
 
 
 def test_writing_commands_are_found() -> None:
     assert set(WRITING) >= {
-        *("matrix export", "kernels render", "kernels parity", "kernels measure", "kernels bench", "ckpm.suites"),
-        *("reports junit", "reports html", "reports archive", "reports summary", "reports table", "reports merge"),
-        *("reports gate", "reports compare"),
+        *("list", "build", "parity", "measure", "bench", "test", "report", "gate", "compare", "timing model"),
+        *("timing tables", "cpp index", "workflows collect"),
     }
 
 
 def test_options_named_output_are_listed() -> None:
-    for name, parser in commands():
+    for name, parser in PARSERS.items():
         for action in parser._actions:
             if action.type is Path and ("write" in (action.help or "") or "output" in action.dest):
                 assert action.dest in outputs.OPTIONS or action.nargs == "+", f"{name} {action.dest}"
@@ -230,10 +209,10 @@ def test_reports_do_not_replace_their_inputs(tmp_path: Path, capsys: pytest.Capt
     manifest = tmp_path / "build/gfx950/aiter/manifest.json"
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
-    for words in (["html", "--output"], ["summary", "--output"], ["summary", "--html"], ["table", "--output"]):
-        assert reports_cli.main([words[0], "--input", str(tmp_path / "build"), words[1], str(manifest)]) == 97
+    for option in ("--output", "--html", "--table"):
+        assert cli.main(["report", "--input", str(tmp_path / "build"), option, str(manifest)]) == 97
     assert manifest.read_text() == "{}"
-    assert capsys.readouterr().err.count("name another output") == 4
+    assert capsys.readouterr().err.count("name another output") == 3
 
 
 def test_junit_keeps_foreign_file(tmp_path: Path) -> None:
@@ -254,14 +233,14 @@ def test_render_keeps_users_sources(tmp_path: Path, capsys: pytest.CaptureFixtur
     place = tmp_path / "src"
     place.mkdir()
     (place / "mine.hip").write_text("mine")
-    words = ["render", "--output", str(place), "--tier", "full", "--where"]
-    assert kernels_cli.main([*words, "key.logits and key.lse"]) == 0
+    words = ["build", "--render", str(place), "--tier", "full", "--where"]
+    assert cli.main([*words, "key.logits and key.lse"]) == 0
     first = {file.name for file in place.glob("*.hip")}
-    assert kernels_cli.main([*words, "key.logits and key.lse and key.dropout"]) == 0
+    assert cli.main([*words, "key.logits and key.lse and key.dropout"]) == 0
     second = {file.name for file in place.glob("*.hip")}
     assert first - second  # files of the other selection are removed
     assert "mine.hip" in second
     (place / "dispatch.hip").write_text("changed by the user")
-    assert kernels_cli.main([*words, "key.logits and key.lse"]) == 97
+    assert cli.main([*words, "key.logits and key.lse"]) == 97
     assert (place / "dispatch.hip").read_text() == "changed by the user"
     assert "dispatch.hip: it is there, and not as this command writes it" in capsys.readouterr().err

@@ -27,9 +27,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def command_line(name: str, files: Path) -> list[str]:
     return {
-        "list": ["matrix", "list", "--tier", "smoke"],
-        "table": ["reports", "resources", str(files / "manifest.json")],
-        "summary": ["reports", "junit", str(files / "r.json"), "--output", str(files / "r.xml")],
+        "list": ["ckpm", "list", "--tier", "smoke"],
+        "table": ["ckpm", "report", "--manifest", str(files / "manifest.json")],
+        "summary": ["ckpm", "report", "--junit", str(files / "r.json"), "--output", str(files / "r.xml")],
         "emulator": ["emulator", "--help"],
     }[name]
 

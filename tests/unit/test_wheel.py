@@ -21,15 +21,13 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ckpm import __version__
+from ckpm.commands import COMMANDS
 from tests.unit.shared import made_once
 from tests.unit.sources import nodes
 
 ROOT = Path(__file__).parents[2]
-ROOMS = (
-    *("matrix", "kernels", "reports", "emulator", "dispatcher"),
-    *("docker", "tests/__init__.py", "suites", "SConstruct"),
-)
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT, SOURCES = PYPROJECT["project"], PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["sources"]
 PINS, TOOLS = ((ROOT / "requirements.in").read_text()).split("# sessions, tests and lint\n")
 
 
@@ -65,11 +63,15 @@ def called(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]
 
 
 def test_every_file_of_the_rooms_is_in_the_wheel_and_nothing_else(wheel: Path) -> None:
-    listed = called(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", "ckpm", *ROOMS], ROOT)
+    listed = called(["git", "ls-files", "-zco", "--exclude-standard", "--", "ckpm", *SOURCES], ROOT)
     if listed.returncode:
         pytest.skip("no git repository: nothing says which files belong to the project")
-    present = [name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
-    expected = {name if name.startswith("ckpm/") else f"ckpm/rooms/{name}" for name in present}
+    present = [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    folders = {f"{folder}/": f"{packed}/" for folder, packed in SOURCES.items()}
+    expected = {"ckpm/SConstruct"}
+    for name in present:
+        folder = next((folder for folder in folders if name.startswith(folder)), "")
+        expected.add(folders.get(folder, "") + name.removeprefix(folder))
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert len(expected) > 500  # fewer: git was asked in the wrong folder
@@ -79,7 +81,7 @@ def test_every_file_of_the_rooms_is_in_the_wheel_and_nothing_else(wheel: Path) -
 def test_it_runs_in_an_environment_of_its_own(ckpm: Path, tmp_path: Path) -> None:
     version = called([str(ckpm), "--version"], tmp_path)
     assert (version.returncode, version.stdout) == (0, f"ckpm {__version__}\n"), version.stderr
-    count = called([str(ckpm), "matrix", "count"], tmp_path)
+    count = called([str(ckpm), "count"], tmp_path)
     assert count.returncode == 0, count.stderr
     assert count.stdout.split()[-3:] == [
         "total",
@@ -88,46 +90,26 @@ def test_it_runs_in_an_environment_of_its_own(ckpm: Path, tmp_path: Path) -> Non
     ]  # docs/reference/matrix.md: all kernels of the default upstream
 
 
-# what a child process of ckpm does: `python -m` looks into the current folder first
-CHILD = """
-import subprocess, sys
-from ckpm.__main__ import use_rooms
-use_rooms()
-sys.exit(subprocess.run([sys.executable, "-m", sys.argv[1], "--help"]).returncode)
-"""
-
-
-@pytest.mark.parametrize("module", ["matrix", "kernels", "ckpm.suites"])
-def test_folders_of_the_user_named_like_rooms_are_not_run(module: str, ckpm: Path, tmp_path: Path) -> None:
-    folder = tmp_path / module.partition(".")[0]
-    folder.mkdir()
-    (folder / "__init__.py").write_text("raise SystemExit('not ours')")
-    child = called([str(ckpm.with_name("python")), "-c", CHILD, module], tmp_path)
-    assert (child.returncode, child.stderr) == (0, "")
-    assert child.stdout.startswith(f"usage: ckpm {'test' if module == 'ckpm.suites' else module} ")
-
-
 def test_accepted_figures_of_an_installed_ckpm_are_not_replaced(ckpm: Path, tmp_path: Path) -> None:
-    done = called([str(ckpm), "reports", "accept", "--reason", "mine"], tmp_path)
+    done = called([str(ckpm), "accept", "--reason", "mine"], tmp_path)
     assert (done.returncode, "--baselines FOLDER" in done.stderr) == (2, True), done.stderr
-    done = called([str(ckpm), "reports", "accept", "--reason", "mine", "--baselines", "mine"], tmp_path)
+    done = called([str(ckpm), "accept", "--reason", "mine", "--baselines", "mine"], tmp_path)
     assert "no such manifest" in done.stderr  # it goes on to look for what was built
 
 
 def test_an_installed_ckpm_has_the_images_and_says_what_takes_a_clone(ckpm: Path, tmp_path: Path) -> None:
     for words, said in ((["list"], "debian-rocm-test"), (["render"], "render: 9 Dockerfiles in build/docker")):
-        done = called([str(ckpm), "kernels", "images", *words], tmp_path)
+        done = called([str(ckpm), "images", *words], tmp_path)
         assert (done.returncode, said in done.stdout) == (0, True), done.stderr
     assert (tmp_path / "build/docker/rocm-7.2-test/Dockerfile").read_text().startswith("# rocm-7.2-test: rendered")
     for command in (["images", "build", "--update-locks"], ["in-container", "doctor"]):
-        done = called([str(ckpm), "kernels", *command], tmp_path)
+        done = called([str(ckpm), *command], tmp_path)
         assert (done.returncode, "of a clone" in done.stderr or "a clone's" in done.stderr) == (2, True), done.stderr
 
 
 def test_packages_of_others_are_not_hidden_from_them(ckpm: Path, tmp_path: Path) -> None:
-    code = (
-        "import importlib.util as u; print([n for n in ('matrix', 'kernels', 'reports', 'emulator') if u.find_spec(n)])"
-    )
+    names = ("matrix", "kernels", "reports", "emulator", "base", "suites", "docker")
+    code = f"import importlib.util as u; print([n for n in {names} if u.find_spec(n)])"
     done = called([str(ckpm.with_name("python")), "-c", code], tmp_path)
     assert done.stdout == "[]\n", done.stderr
 
@@ -135,8 +117,9 @@ def test_packages_of_others_are_not_hidden_from_them(ckpm: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nope"], "'nope' is no command: matrix, kernels, reports, dispatcher, emulator, test. See ckpm --help."),
-        ([], "a command is missing: matrix, kernels, reports, dispatcher, emulator, test. See ckpm --help."),
+        (["nope"], "there is no command 'nope'. See ckpm --help."),
+        ([], "a command is missing. See ckpm --help."),
+        (["timing"], "ckpm timing needs one of: model, show, tables. See ckpm --help."),
     ],
 )
 def test_an_unknown_command(words: list[str], message: str) -> None:
@@ -154,13 +137,12 @@ def test_in_a_clone_the_version_has_its_revision() -> None:
 
 def test_help_names_every_command() -> None:
     done = called([sys.executable, "-m", "ckpm", "--help"], ROOT)
-    assert [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")][:6] == [
-        "matrix", "kernels", "reports", "dispatcher", "emulator", "test"
-    ]  # fmt: skip
+    rows = [line[2:20].rstrip() for line in done.stdout.splitlines() if line.startswith("  ")]
+    assert rows[: len(COMMANDS)] == list(COMMANDS)
 
 
 def test_what_the_rooms_import_is_a_dependency() -> None:
-    folders = [ROOT / name for name in ("ckpm", *ROOMS[:5], "suites")]
+    folders = [ROOT / name for name in ("ckpm", *SOURCES)]
     texts = [file.read_text() for folder in folders for file in folder.rglob("*.py")]
     imported = set()
     for node in (node for text in texts for node in nodes(text)):
@@ -168,7 +150,9 @@ def test_what_the_rooms_import_is_a_dependency() -> None:
             imported |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             imported.add(node.module.partition(".")[0])
-    foreign = imported - set(sys.stdlib_module_names) - {"ckpm", *ROOMS[:5], "tests", "amdsmi"}  # amdsmi: ROCm's own
+    foreign = (
+        imported - set(sys.stdlib_module_names) - {"ckpm", "ckpm_emulator", "tests", "amdsmi"}
+    )  # amdsmi: ROCm's own
     optional = [(ROOT / f"requirements-{name}.in").read_text() for name in ("cluster", "triton")]
     extra = {name.replace("-", "_") for text in optional for name in pinned(text)}
     distributions = packages_distributions()

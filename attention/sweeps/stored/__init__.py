@@ -1,1 +1,1 @@
-"""What ``python -m kernels benchmark`` leaves, for whoever reads it: columns, the file of results, the best kernels."""
+"""What ``ckpm sweep run`` leaves, for whoever reads it: columns, the file of results, the best kernels."""

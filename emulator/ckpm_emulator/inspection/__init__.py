@@ -1,1 +1,1 @@
-"""What machine code shows without running."""
+"""Static checks of machine code."""

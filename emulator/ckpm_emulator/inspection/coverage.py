@@ -1,4 +1,4 @@
-"""What a file's machine code needs of the emulator, and what is missing."""
+"""The instructions that a file's machine code needs, and those that the emulator lacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ckpm_emulator import code_object, image
 from ckpm_emulator.lowering.decode import Instruction, decode
-from ckpm_emulator.lowering.lower import missing
+from ckpm_emulator.lowering.lower import missing_instructions
 
 _QUIET = ("encoding", "seg", "offset", "offset0", "offset1", "literal", "simm16", "imm", "op", "x2encoding")
 
@@ -41,12 +41,12 @@ def cover(path: Path) -> Coverage:
             total += len(instructions)
             opcodes.update((instruction.format, instruction.name) for instruction in instructions)
             modifiers.update(word for instruction in instructions for word in _modifiers(instruction))
-            lacking.update(missing(instructions, read.arch_name))
+            lacking.update(missing_instructions(instructions, read.arch_name))
     return Coverage(path, kernels, total, opcodes, modifiers, lacking)
 
 
 def report(coverages: Sequence[Coverage], *, verbose: bool) -> str:
-    """A readable account; with ``verbose`` every opcode and modifier with its count."""
+    """Format the counts; with ``verbose`` every opcode and modifier with its count."""
     lines = []
     for one in coverages:
         lines.append(

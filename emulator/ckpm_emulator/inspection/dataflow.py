@@ -1,4 +1,4 @@
-"""What may be under way before each instruction, on any way that leads there: the nearest of it, to a fixed point."""
+"""The operations in flight before each instruction, on any path to it: the nearest of each kind, to a fixed point."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def before_each(
     following: Callable[[Place], Iterable[Place]],
     distance: Callable[[Value], int],
 ) -> dict[Place, dict[Entry, Value]]:
-    """The state at every place that can be reached from ``entry``, where nothing is under way.
+    """The state before every instruction that can be reached from ``entry``, where nothing is in flight.
 
-    ``after`` is what a place makes of the state before it. Where ways meet, the value of the smaller ``distance``, the
-    number of operations since, stands for an entry: what is right for the nearest is right for the others.
+    ``after`` computes the state after an instruction. Where paths meet, the entry with the smaller ``distance`` stays:
+    the number of operations since. A result for the nearest holds for the others.
     """
     before: dict[Place, dict[Entry, Value]] = {entry: {}}
     queue = [entry]
@@ -36,7 +36,7 @@ def before_each(
 
 
 def _merge(known: dict[Entry, Value], other: Mapping[Entry, Value], distance: Callable[[Value], int]) -> bool:
-    """Let ``known`` hold the nearest of both; whether it changed."""
+    """Let ``known`` hold the nearest of both; return True if it changed."""
     changed = False
     for entry, value in other.items():
         if entry not in known or distance(value) < distance(known[entry]):

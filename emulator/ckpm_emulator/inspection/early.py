@@ -1,4 +1,4 @@
-"""What an emulated run with the option hazards stops at: instructions of a code object that come too early."""
+"""Instructions of a code object that come too early: an emulated run with the option hazards stops at them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ckpm_emulator.options import ARCHS
 
 
 def too_early(instructions: Sequence[Instruction], read: Image) -> dict[int, str]:
-    """By pc, which wait states are missing before an instruction of the image on some way that leads there."""
+    """The wait states missing before instructions of the image, on some path to them, by pc."""
     arch = next(name for name, number in ARCHS.items() if number == read.arch)
     found = missing_states(instructions, arch, xnack=":xnack-" not in read.target)
     return {one.pc: one.reason(read.text_address) for one in found}

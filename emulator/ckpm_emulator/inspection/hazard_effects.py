@@ -1,6 +1,6 @@
-"""What an instruction does that a rule of hazard_rules.py is about: the registers, by the rule's words, as bit masks.
+"""Effects of an instruction that rules of hazard_rules.py name: the registers of each effect as bit masks.
 
-Bit n stands for register n of registers.py. Implied registers (vcc, exec, m0) are there where the hardware uses them.
+Bit n stands for register n of registers.py. Implied registers (vcc, exec, m0) are included if the hardware uses them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WHOLE = 6  # dst_sel of SDWA: the whole register
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """Masks by the rules' words, of the instruction as the first and as the later one; masks of 0 are left out."""
+    """Masks by effect, for the instruction as the first and as the later one, without masks of 0."""
 
     first: Mapping[str, int]
     then: Mapping[str, int]
@@ -39,11 +39,11 @@ class Effects:
 
 
 def effects(instruction: Instruction, arch: str) -> Effects:
-    """What rules of an arch need of an instruction."""
+    """The effects of an instruction for the rules of an arch."""
     if instruction.record is None:
         return Effects({}, {})
     one = _Masks(instruction)
-    first, then = dict(one.produced()), dict(one.consumed())
+    first, then = dict(one.first_effects()), dict(one.later_effects())
     if one.is_mfma:
         unit = matrix_unit(instruction.name, arch)
         passes = matrix_table.passes(instruction.name, instruction.record, arch)
@@ -98,7 +98,7 @@ class _Masks:
     def _field(self, *fields: str) -> int:
         return _mask(one for one in self.operands if one.field in fields)
 
-    def produced(self) -> Iterable[tuple[str, int]]:
+    def first_effects(self) -> Iterable[tuple[str, int]]:
         yield "vectors", self.vector_writes
         if self.format.startswith(_SALU):
             yield "salu m0", self.writes & _M0
@@ -123,7 +123,7 @@ class _Masks:
         return "wide store by scalar offset" if by_scalar else "wide store", _mask(data) if writes_memory else 0
 
     def _writes_a_part(self) -> bool:
-        """Whether the result has to be moved within the register (LLVM, getDstSelForwardingOperand)."""
+        """True if the result has to be moved within the register (LLVM, getDstSelForwardingOperand)."""
         if self.format.endswith("_SDWA"):
             return bool(getattr(self.record, "dst_sel", _WHOLE) != _WHOLE)
         if self.format != "VOP3" or self.name.startswith(("v_permlane", "v_bitop3")):
@@ -131,7 +131,7 @@ class _Masks:
         byte = self.name.startswith("v_cvt_sr_") and self.record.opsel & 4
         return bool(self.record.opsel & 8 or byte or _FP4.match(self.name))
 
-    def consumed(self) -> Iterable[tuple[str, int]]:
+    def later_effects(self) -> Iterable[tuple[str, int]]:
         if self.is_dma or self.name.startswith(_USES_M0) or getattr(self.record, "gds", False):
             yield "m0", _M0
         if self.is_vmem:

@@ -1,14 +1,15 @@
-"""Which instructions need wait states between them, because the hardware doesn't look: a table.
+"""The table of instructions that need wait states between them, because the hardware doesn't wait.
 
-A rule is about what a first instruction does (``first``) and what a later one does (``then``), to registers that they
-share; hazard_effects.py says which registers those are. ``states`` are the wait states that have to lie in between.
+A rule has an effect of a first instruction (``first``) and an effect of a later one (``then``) on registers that they
+share; hazard_effects.py computes these registers. ``states`` are the wait states needed in between.
 
-Sources: LLVM's GCNHazardRecognizer, by the name of its check (of August 2026, which knows more than its releases:
-llvm-project#197267, #203770, #218363, #222040); the ISA documents of CDNA2, CDNA3 and CDNA4, "Manually Inserted Wait
-States (NOPs)". Passes of the matrix instructions are those of hazard_effects.py.
+Sources: LLVM's GCNHazardRecognizer, by the name of its check, and the ISA documents of CDNA2, CDNA3 and CDNA4,
+"Manually Inserted Wait States (NOPs)". LLVM is of August 2026, which has more rules than its releases
+(llvm-project#197267, #203770, #218363, #222040). Passes of the matrix instructions are those of hazard_effects.py.
 
-Left out: a VALU, a double-precision MFMA and a memory read in a row on gfx90a; 64-bit shifts by the last register of a
-kernel on gfx90a, which LLVM avoids by a copy; what no compiler writes (s_rfe, setvskip, trap handlers).
+Left out on gfx90a: a VALU, a double-precision MFMA and a memory read in a row, and 64-bit shifts by a kernel's last
+register, which LLVM avoids by a copy. Left out everywhere: code that no compiler writes (s_rfe, setvskip, trap
+handlers).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from functools import cache
 
 
 class Relation(Enum):
-    """What must hold beside that the two share a register."""
+    """A condition of a rule besides the shared register."""
 
     OVERLAP = "nothing"
     PARTIAL = "not the same tuple, or another opcode"
@@ -76,7 +77,7 @@ _VECTOR = (
      "VALU reads the result of a transcendental operation"),
     ("checkVALUHazards", "part of a register", "valu uses", _on(_NEW, 1),
      "VALU uses a register of which a part was written"),
-    ("checkMAIVALUHazards", "dgemm", "fma f64", _on(_ALL, 2), "v_fma_f64 behind a double-precision MFMA"),
+    ("checkMAIVALUHazards", "dgemm", "fma f64", _on(_ALL, 2), "v_fma_f64 after a double-precision MFMA"),
     ("checkMAIHazards90A", "legacy vectors", "mfma reads", _on(_ALL, 2), "MFMA reads a register that VALU wrote"),
 )  # fmt: skip
 _DOT = (

@@ -1,9 +1,9 @@
-"""Wait states that are missing between two instructions, on any way through a kernel's code.
+"""Wait states that are missing between two instructions, on any path through a kernel's code.
 
 The hardware of gfx9 doesn't look at some dependencies: the compiler has to put s_nop or other instructions in between.
-Each instruction is one wait state, ``s_nop N`` is N + 1. From every instruction that a rule is about, the ways that
-branches allow are followed for as many wait states as a rule can ask for. A scalar register that a scalar instruction
-writes on the way is no matter any more: what reads it doesn't read what the first instruction wrote.
+Each instruction is one wait state, ``s_nop N`` is N + 1. From every instruction with a rule, all
+paths of branches are followed for as many wait states as a rule can need. A scalar register that a scalar instruction
+writes on the path counts no more: its readers don't read the value of the first instruction.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ckpm_emulator.lowering.flow import successors
 
 @dataclass(frozen=True, slots=True)
 class MissingStates:
-    """``pc`` and ``text`` are of the later instruction, ``first_pc`` is of the one that it is too near to."""
+    """``pc`` and ``text`` are of the later instruction, ``first_pc`` is of the instruction it is too near to."""
 
     pc: int
     text: str
@@ -31,15 +31,15 @@ class MissingStates:
         return f"pc 0x{self.pc:x}: {self.text}: {self.reason()}"
 
     def reason(self, start: int = 0) -> str:
-        """What is missing, and behind which pc where the code starts at ``start``."""
+        """The rule, the missing states, and the pc of the first instruction if the code starts at ``start``."""
         states = f"{self.missing} wait state{'s' * (self.missing > 1)}"
-        return f"{self.rule.name}: {states} missing behind pc 0x{start + self.first_pc:x}"
+        return f"{self.rule.name}: {states} missing after pc 0x{start + self.first_pc:x}"
 
 
 def missing_states(instructions: Sequence[Instruction], arch: str, *, xnack: bool = True) -> list[MissingStates]:
-    """For each instruction that comes too early the rule that asks for most, in the code's order.
+    """The instructions that come too early, in the code's order, each with the rule that needs most.
 
-    ``xnack``: whether the code may run where memory operations are repeated, as code does that doesn't exclude it.
+    ``xnack`` is True if the code may run with repeated memory operations: the default of code that doesn't exclude it.
     """
     if not instructions:
         return []
@@ -78,14 +78,14 @@ def _clauses(instructions: Sequence[Instruction], pairs: _Pairs) -> Iterable[tup
 
 
 def wait_states(instruction: Instruction) -> int:
-    """How many an instruction is."""
+    """Number of wait states an instruction provides."""
     return int(instruction.record.simm16 & 0xF) + 1 if instruction.name == "s_nop" else 1
 
 
 def _ahead(
     start: int, window: int, following: Sequence[tuple[int, ...]], length: Sequence[int], scalars: Sequence[int]
 ) -> Iterable[tuple[tuple[int, int], int]]:
-    """The instructions that may come within so many wait states, with the scalars written on the way there; for each
+    """The instructions that may come within so many wait states, with the scalars written on the path; for each
     the fewest wait states in between.
     """
     nearest = dict.fromkeys(((at, 0) for at in following[start]), 0)
@@ -114,7 +114,7 @@ class _Pairs:
         self._worst: dict[tuple[Encoding, Encoding, int], Rule | None] = {}
 
     def window(self, first: Instruction) -> int:
-        """The most wait states that any rule asks for behind it."""
+        """The most wait states that any rule needs after the instruction."""
         encoding = first.encoding
         if encoding not in self._windows:
             words = self._effects_of(first).first
@@ -132,7 +132,7 @@ class _Pairs:
         return self._effects_of(instruction).scalars
 
     def worst(self, first: Instruction, then: Instruction, overwritten: int) -> Rule | None:
-        """The rule that asks for most between the two, but for some registers."""
+        """The rule that needs most between the two, without some registers."""
         key = (first.encoding, then.encoding, overwritten)
         if key not in self._worst:
             masks, later = self._effects_of(first).first, self._effects_of(then).then

@@ -1,7 +1,7 @@
-"""What a kernel's machine code shows without running: the mix of its hot loop, waits and wait states that are missing.
+"""Static properties of a kernel's machine code: the mix of its hot loop, missing waits and missing wait states.
 
-Looking at a kernel takes a tenth of a second. The result for each kernel's code is cached, and the decoder's
-tables are imported only for new code: if one of 6,000 kernels changed, only that one is looked at.
+Inspecting a kernel takes a tenth of a second. The result for each kernel's code is cached, and the decoder's tables are
+imported only for new code: if one of 6,000 kernels changed, only that one is inspected.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Code:
     code: bytes
 
     def key(self) -> str:
-        """Of what its code shows."""
+        """The cache key of the code."""
         return hashlib.sha256(f"{text_version(_MAKERS)} {self.target} {self.pc} ".encode() + self.code).hexdigest()
 
 
@@ -75,19 +75,21 @@ def inspect(path: Path, arch: str, *, cache: Path | None = None) -> list[Inspect
         code: json.loads(text) for code in codes if (text := inspections.get(code.key()))
     }
     new = [code for code in codes if code not in known]
-    for code, facts in zip(new, _looked_at(new), strict=True):
+    for code, facts in zip(new, _look_at_all(new), strict=True):
         inspections.put(code.key(), json.dumps(facts).encode())
         known[code] = facts
-    return [_inspected(code.symbol, known[code]) for code in codes]
+    return [_as_record(code.symbol, known[code]) for code in codes]
 
 
 def as_json(inspected: Sequence[Inspected]) -> str:
-    """By symbol: ``instructions``, ``unknown``, ``loop`` by class, ``hazards`` and ``missing_states`` as text."""
+    """JSON of the kernels by symbol: ``instructions``, ``unknown``, ``loop`` by class, ``hazards`` and
+    ``missing_states`` as text.
+    """
     rows = [dataclasses.asdict(one) for one in inspected]
     return json.dumps({row.pop("symbol"): row for row in rows}, indent=1)
 
 
-def _inspected(symbol: str, facts: Mapping[str, Any]) -> Inspected:
+def _as_record(symbol: str, facts: Mapping[str, Any]) -> Inspected:
     lists = {name: tuple(facts[name]) for name in ("hazards", "missing_states")}
     return Inspected(symbol=symbol, **{**facts, **lists})
 
@@ -101,8 +103,8 @@ def _codes(path: Path, arch: str) -> Iterable[_Code]:
                 yield _Code(kernel.name, target, start, read.text[start : start + kernel.function.size])
 
 
-def _looked_at(codes: Sequence[_Code]) -> list[dict[str, Any]]:
-    """In the order given; many of them by all processors."""
+def _look_at_all(codes: Sequence[_Code]) -> list[dict[str, Any]]:
+    """Inspect kernels in the order given; many of them on all processors."""
     if len(codes) < _WORTH_PROCESSES:
         return [_look(code) for code in codes]
     # not forked: the caller may have started an emulated device, whose threads a fork would lose
@@ -112,7 +114,7 @@ def _looked_at(codes: Sequence[_Code]) -> list[dict[str, Any]]:
 
 
 def _look(code: _Code) -> dict[str, Any]:
-    """The fields of Inspected but the symbol."""
+    """The fields of Inspected without the symbol."""
     from ckpm_emulator.inspection.hazards import missing_states
     from ckpm_emulator.inspection.lds_waits import unfinished_writes
     from ckpm_emulator.inspection.mix import loop_mix

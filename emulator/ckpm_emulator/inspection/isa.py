@@ -1,8 +1,8 @@
-"""How much of an arch's instruction set is executed, by encoding.
+"""Coverage of an arch's instruction set, by encoding.
 
-What an arch has is what LLVM's assembler takes for it (isa.yaml, which ``python -m tests.emulator.isa_facts`` makes);
-the encodings of an instruction and its number are those of tinygrad's tables, made from AMD's ISA XML. An instruction
-is executed if its plain form doesn't become a trap.
+An arch has the instructions that LLVM's assembler accepts (isa.yaml, from ``python -m tests.emulator.isa_facts``).
+Their encodings and numbers are those of tinygrad's tables, made from AMD's ISA XML. An instruction is executed if its
+plain form doesn't become a trap.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _OLD_MATRIX = re.compile(r"v_mfma_[a-z0-9]+_\d+x\d+x\d+(xf32|bf16|f16|f32|f64|i8
 _SOURCES, _FIRST_VECTOR = ("src0", "src1", "src2"), 256
 _MARKERS = {"SDWA": 249, "DPP16": 250}  # in src0
 _LOAD_SCALE = 0xD3AC  # the upper half of the first dword of v_mfma_scale_*
-_LITERAL = bytes(4)  # behind those that take one
+_LITERAL = bytes(4)  # after instructions that take one
 _WHOLE, _BROADCAST = 6, 0x150  # SDWA's selection of a dword; row_newbcast, which all widths have
 
 
@@ -126,7 +126,7 @@ def _opcodes(encoding: str) -> Iterator[tuple[str, Any]]:
 
 
 def _is_executed(encoding: str, op: Any) -> bool:
-    """Whether the plain form isn't a trap: all operands are registers, modifiers are off."""
+    """True if the plain form isn't a trap: all operands are registers, modifiers are off."""
     kind = getattr(ins, encoding)
     values = {"op": op.value, "opsel_hi": 3, "opsel_hi2": 1, "src0_sel": _WHOLE, "src1_sel": _WHOLE, "dst_sel": _WHOLE}
     values |= dict.fromkeys(_SOURCES, _FIRST_VECTOR)

@@ -1,9 +1,9 @@
 """Writes to LDS that other waves may read before they are there: no s_waitcnt lgkmcnt between them and a barrier.
 
-A barrier doesn't wait for LDS. A write is followed on every way in both directions of branches: to a wait that covers
-it (LDS serves a wave in order, so that lgkmcnt(N) covers a write with N LDS operations after it), or to a barrier. A
-read of LDS behind that barrier is blamed, unless a wait and a further barrier lie in between: the wave that reads may
-be another. Which bytes are meant is not known here.
+A barrier doesn't wait for LDS. A write is followed on every path, to a wait that covers it or to a barrier. LDS serves
+a wave in order, so that lgkmcnt(N) covers a write with N LDS operations after it. A read of LDS after the barrier is
+reported, unless a wait and a further barrier lie in between: another wave may read. The check does not compare
+addresses.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def unfinished_writes(instructions: Sequence[Instruction]) -> list[UnfinishedWri
 
 def _step(at: int, instruction: Instruction, state: _Writes) -> _Writes:
     if instruction.name == "s_waitcnt":
-        return _waited(state, waited_for(instruction)[1])
+        return _after_wait(state, waited_for(instruction)[1])
     if instruction.name == "s_barrier":
         crossed = {_Stage.WRITTEN: _Stage.BEHIND_BARRIER, _Stage.BEHIND_BARRIER: _Stage.BEHIND_BARRIER}
         return {(write, crossed[stage]): since for (write, stage), since in state.items() if stage in crossed}
@@ -74,14 +74,14 @@ def _step(at: int, instruction: Instruction, state: _Writes) -> _Writes:
         return state
     after = {key: since + 1 for key, since in state.items()}
     if any(since > _CAPACITY for since in after.values()):
-        after = _waited(after, _CAPACITY + 1)
+        after = _after_wait(after, _CAPACITY + 1)
     if _uses_memory(instruction) and "_read" not in instruction.name:
         after[at, _Stage.WRITTEN] = 0
     return after
 
 
-def _waited(state: _Writes, most: int) -> _Writes:
-    """After a wait until at most so many operations are under way."""
+def _after_wait(state: _Writes, most: int) -> _Writes:
+    """The writes in flight after a wait for all but so many operations."""
     after: _Writes = {}
     for (write, stage), since in state.items():
         if since < most:

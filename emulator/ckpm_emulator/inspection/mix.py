@@ -13,7 +13,7 @@ CLASSES = ("mfma", "lane_moves", "valu", "scratch", "vmem", "lds", "smem", "wait
 
 
 def loop_mix(instructions: Sequence[Instruction]) -> dict[str, int]:
-    """The instructions of the hot loop by CLASSES; all 0 if there is no loop with MFMA."""
+    """The instructions of the hot loop by CLASSES; all 0 without a loop with MFMA."""
     loop = hot_loop(instructions)
     inside = instructions[loop.first : loop.last + 1] if loop else ()
     counts = Counter(_class(instruction) for instruction in inside)

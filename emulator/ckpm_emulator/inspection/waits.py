@@ -1,13 +1,13 @@
-"""Registers used before the load into them is known to be back: a missing s_waitcnt, or one that waits for too little.
+"""Registers used before the load into them is certain to have returned: s_waitcnt is missing or waits for too little.
 
-A compiler waits for the loads that it knows. What this finds are loads by inline assembly, whose registers it takes
-for written: it reads them, moves or spills them, or gives them to other values, into which the load then lands.
+A compiler waits for its own loads. This check finds loads by inline assembly, whose registers the compiler takes for
+written. It reads, moves or spills them, or gives them to other values, which the load then overwrites.
 
-The check is static and follows every branch in both directions. For each register that a load writes it knows how many
-operations of the load's counter were started since, at least, on any way that leads here. ``s_waitcnt vmcnt(N)`` lets
-at most N operations be under way: vector memory comes back in order, so that a load with N or more after it is back.
-LDS likewise with lgkmcnt; scalar loads come back in any order and need 0. What a load brings into LDS is not followed;
-for what is written there, see lds_waits.py.
+The check is static and follows every branch in both directions. For each register that a load writes it counts the
+operations of the load's counter that were started since, at least, on any path. ``s_waitcnt vmcnt(N)`` leaves at most N
+operations in flight. Vector memory returns in order, so that a load with N or more after it is back. The same holds for
+LDS with lgkmcnt. Scalar loads return in any order and need 0. Loads into LDS are not followed; lds_waits.py checks
+writes.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ _EXEC = frozenset((126, 127))
 
 
 def _next(instruction: Instruction, place: _Place, following: tuple[int, ...], *, sets_exec: bool) -> Iterator[_Place]:
-    """Where the wave may go, without the ways that a branch on exec excludes."""
+    """The next instructions, without those that a branch on exec excludes."""
     idle = place.idle and not sets_exec
     zero = {"s_cbranch_execz": 1, "s_cbranch_execnz": 0}.get(instruction.name)  # which successor is for exec == 0
     for way, at in enumerate(following):
@@ -150,7 +150,7 @@ def _setting_exec(instructions: Sequence[Instruction], touched: Sequence[Accesse
 
 
 def waited_for(wait: Instruction) -> tuple[int, int]:
-    """vmcnt and lgkmcnt of an s_waitcnt: how many operations of each may still be under way behind it."""
+    """vmcnt and lgkmcnt of an s_waitcnt: the operations of each that may still be in flight after it."""
     counts = int(wait.record.simm16)
     return counts & 15 | counts >> 14 << 4, counts >> 8 & 15
 

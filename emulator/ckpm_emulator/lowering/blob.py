@@ -1,4 +1,4 @@
-"""A program as one run of bytes, in the layout of core/run/blob.h: what emu_add_program takes and the cache keeps."""
+"""A program as bytes in the layout of core/run/blob.h, for emu_add_program and the cache."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class _Strings:
 def make_blob(
     image: Image, lowered: Lowered, spans: Mapping[str, tuple[int, int]], refused: Mapping[str, Refusal]
 ) -> bytes:
-    """The blob of a code object. ``spans`` has the range of micro-ops of each function by its name, ``refused`` why
-    kernels can't be launched, by theirs.
+    """The blob of a code object. ``spans`` has the range of micro-ops of each function by its name, ``refused`` the
+    reasons why kernels can't be launched, by kernel.
     """
     strings = _Strings()
     texts = list(lowered.texts)
@@ -114,7 +114,7 @@ def _kernel_rows(
     strings: _Strings,
     texts: list[str],
 ) -> tuple[list[Any], list[tuple[int, int]], list[tuple[int, int, int]]]:
-    """Rows of the kernels, and of the arguments and hidden arguments they refer to; why one is refused is a text."""
+    """Rows of the kernels and of their arguments and hidden arguments; the reason of a refusal is a text."""
     kernels: list[Any] = []
     arguments: list[tuple[int, int]] = []
     hidden: list[tuple[int, int, int]] = []

@@ -50,7 +50,7 @@ class Encoding:
 
     @cached_property
     def record(self) -> Any:
-        """tinygrad's record; None if no table knows the bits."""
+        """tinygrad's record; None if no table has the bits."""
         return self.shape.record(self.raw) if self.shape else None
 
     @cached_property
@@ -75,7 +75,7 @@ class Instruction:
 
     @property
     def forms(self) -> Mapping[str, Form]:
-        """The forms of the operands by field name; of unknown bits there is none."""
+        """The forms of the operands by field name; empty for unknown bits."""
         return self.encoding.shape.forms if self.encoding.shape else {}
 
     @property
@@ -92,7 +92,7 @@ class Instruction:
 
 
 def decode(code: bytes, pc: int = 0) -> Iterator[Instruction]:
-    """All instructions of a run of code that starts at ``pc``. Bits that no table knows become unknown dwords."""
+    """All instructions of a run of code that starts at ``pc``. Bits that no table has become unknown dwords."""
     at = 0
     while at < len(code):
         encoding = _decode_one(code[at : at + _LONGEST])
@@ -104,7 +104,7 @@ _known: dict[bytes, Encoding] = {}  # by their own bytes
 
 
 def _decode_one(chunk: bytes) -> Encoding:
-    """The encoding at the beginning of a chunk; what follows it decides nothing, unless it is unknown."""
+    """The encoding at the beginning of a chunk; later bytes matter only if it is unknown."""
     for size in reversed(_SIZES) if chunk[2:4] == _SCALED else _SIZES:
         if encoding := _known.get(chunk[:size]):
             return encoding
@@ -143,7 +143,7 @@ def _shape(chunk: bytes) -> Shape | None:
         return None
 
 
-_UNSAID = frozenset(  # the name or another operand says it
+_UNSAID = frozenset(  # the name or another operand has it
     ("op", "encoding", "seg", "literal", "soffset_en", "imm", "vsrc0", "s0", "s1", "sd")
 )
 _NO_ADDRESS = 0x7F  # saddr of GLOBAL and SCRATCH
@@ -204,7 +204,7 @@ def _name(shape: Shape) -> str:
 
 @cache
 def _parts(shape: Shape) -> tuple[_Part, ...]:
-    """Which fields an instruction shows is the same in all of a shape, and in which order."""
+    """The fields that instructions of a shape show, in order."""
     record = shape.sample
     fields = dict(type(record)._fields)
     parts = []
@@ -222,7 +222,7 @@ def _parts(shape: Shape) -> tuple[_Part, ...]:
 
 
 def _operand(record: Any, name: str) -> str:
-    """_LITERAL stands for what the record's literal says."""
+    """_LITERAL stands for the record's literal."""
     value = operand(record, name)
     if name == "sdst" and name not in record.operands:
         return repr(Reg(value.offset, 2))

@@ -1,10 +1,10 @@
-"""What a kernel's code uses and its descriptor doesn't grant, and tuples of registers where none may begin.
+"""Registers that a kernel's code uses without its descriptor granting them, and misaligned tuples of registers.
 
 Granted (LLVM, "User Guide for AMDGPU Backend", compute_pgm_rsrc1 and compute_pgm_rsrc3): vector and accumulation
 registers together in eights, the accumulation registers from ACCUM_OFFSET on; scalar registers in sixteens. From gfx90a
-on a tuple of vector registers begins at an even one (same guide, "VGPR alignment"); a pair of scalar registers begins
-at an even one, a longer tuple at a multiple of four. All code that the kernel can reach is looked at, run or not.
-The count of user SGPRs has room for all that the descriptor enables, and scratch is enabled where it is used.
+on a tuple of vector registers begins at an even number (same guide, "VGPR alignment"). A pair of scalar registers
+begins at an even number, a longer tuple at a multiple of four. All code that the kernel can reach is checked, run or
+not. The count of user SGPRs has room for all that the descriptor enables, and scratch is enabled where it is used.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ckpm_emulator.lowering.decode import Encoding, Instruction
 from ckpm_emulator.lowering.flow import successors
 from ckpm_emulator.lowering.registers import ACCUMULATION, VECTOR, Operand, name_of, operands
 
-_SCALARS = 102  # behind them vcc and others, which every wave has
+_SCALARS = 102  # after them vcc and others, which every wave has
 _DISTANCE = ("s_add_u32", "s_addc_u32")
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """How many registers of each kind a wave of the kernel has."""
+    """The number of registers of each kind that a wave of the kernel has."""
 
     scalars: int
     vectors: int
@@ -32,7 +32,7 @@ class Granted:
 
     @classmethod
     def of(cls, rsrc1: int, rsrc3: int) -> Granted:
-        """By the descriptor's words."""
+        """Read the numbers from the descriptor."""
         total, before = 8 * ((rsrc1 & 0x3F) + 1), 4 * ((rsrc3 & 0x3F) + 1)
         return cls(16 * ((rsrc1 >> 6 & 0xF) // 2 + 1), min(total, before, 256), max(0, min(total - before, 256)))
 
@@ -48,7 +48,7 @@ class Refusal:
 def refusal(
     kernel: KernelInfo, instructions: Sequence[Instruction], spans: Mapping[str, tuple[int, int]]
 ) -> Refusal | None:
-    """Why a kernel can't be launched; None if it can. ``spans`` has the instructions of each function by its name."""
+    """The reason why a kernel can't be launched; None if it can. ``spans`` are functions' instructions by name."""
     granted = Granted.of(kernel.rsrc1, kernel.rsrc3)
     if reason := _too_few_users(kernel):
         return Refusal(spans[kernel.function.name][0], reason)
@@ -56,16 +56,16 @@ def refusal(
     for at in _reachable(kernel.function.name, instructions, spans):
         encoding = instructions[at].encoding
         if encoding not in judged:
-            judged[encoding] = _judged(instructions[at], granted) or _without_scratch(instructions[at], kernel)
+            judged[encoding] = _refuse(instructions[at], granted) or _without_scratch(instructions[at], kernel)
         if judged[encoding]:
             return Refusal(at, judged[encoding])
     return None
 
 
 def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[str, tuple[int, int]]) -> list[int]:
-    """Ascending: what branches lead to from the kernel's entry, and from there what code takes the address of.
+    """The reachable instructions, ascending: by branches from the kernel's entry, and by addresses that code takes.
 
-    Calls of the compiler take it (s_getpc_b64 and a distance); where a call by an address in memory leads is not known.
+    Calls of the compiler take it (s_getpc_b64 and a distance); a call by an address in memory is not followed.
     """
     functions = sorted(set(spans.values()))
     reached: set[int] = set()
@@ -83,7 +83,7 @@ def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[st
 
 
 def _walk(entry: int, following: Sequence[tuple[int, ...]]) -> set[int]:
-    """All that may come after an instruction of a function, by index, and itself."""
+    """An instruction of a function and all that may come after it, by index."""
     seen, queue = {entry}, [entry]
     while queue:
         new = set(following[queue.pop()]) - seen
@@ -93,7 +93,7 @@ def _walk(entry: int, following: Sequence[tuple[int, ...]]) -> set[int]:
 
 
 def _taken(instructions: Sequence[Instruction], at: int) -> int | None:
-    """The instruction whose address an s_getpc_b64 and what follows it make; None if it is none's."""
+    """The instruction whose address an s_getpc_b64 and what follows it make; None if they make no address of one."""
     words = [_literal(one, name) for one, name in zip(instructions[at + 1 : at + 3], _DISTANCE, strict=False)]
     low, high = words if len(words) == 2 else (None, None)
     if low is None or high is None:
@@ -105,12 +105,12 @@ def _taken(instructions: Sequence[Instruction], at: int) -> int | None:
 
 
 def _literal(instruction: Instruction, name: str) -> int | None:
-    """The constant that an instruction of this name adds; None if it is another one, or adds none."""
+    """The constant that an instruction of this name adds; None for other instructions and operands."""
     if instruction.name != name:
         return None
     literal = getattr(instruction.record, "literal", None)
     if literal is None:
-        inline = instruction.record.ssrc1.offset - 128  # 128 to 192: 0 to 64; behind them -1 to -16
+        inline = instruction.record.ssrc1.offset - 128  # 128 to 192: 0 to 64; after them -1 to -16
         return inline if 0 <= inline <= 64 else 64 - inline & 0xFFFFFFFF if inline <= 80 else None
     return int(literal)
 
@@ -133,9 +133,9 @@ def _without_scratch(instruction: Instruction, kernel: KernelInfo) -> str:
     return f"{instruction.text}: the kernel's descriptor enables no scratch"
 
 
-def _judged(instruction: Instruction, granted: Granted) -> str:
+def _refuse(instruction: Instruction, granted: Granted) -> str:
     for operand in operands(instruction):
-        reason = _beyond(operand, granted) or _misplaced(operand)
+        reason = _beyond(operand, granted) or _misalignment(operand)
         if reason:
             return f"{instruction.text}: {reason}"
     return ""
@@ -155,7 +155,7 @@ def _beyond(operand: Operand, granted: Granted) -> str:
     return f"{name_of(last)} is beyond the {count} {kind} of the kernel's descriptor"
 
 
-def _misplaced(operand: Operand) -> str:
+def _misalignment(operand: Operand) -> str:
     if operand.words == 1:
         return ""
     step = 4 if operand.first < VECTOR and operand.words > 2 else 2

@@ -27,12 +27,12 @@ def target(instruction: Instruction) -> int | None:
 
 
 def _ends(instruction: Instruction) -> bool:
-    """Whether what stands behind it is not reached from here. Trap 3 is a debugger's, and no trap without one."""
+    """True if the next instruction is not reached from here. Trap 3 is for debuggers, and does nothing without them."""
     return instruction.name in _ENDS and not (instruction.name == "s_trap" and instruction.record.simm16 == 3)
 
 
 def successors(instructions: Sequence[Instruction]) -> list[tuple[int, ...]]:
-    """For each instruction the indices of those that may come next. A branch out of the function has none there."""
+    """The indices of the next instructions, for each instruction; none for a branch out of the function."""
     index = {instruction.pc: at for at, instruction in enumerate(instructions)}
     followers = []
     for at, instruction in enumerate(instructions):

@@ -1,6 +1,6 @@
 """Instructions to micro-ops.
 
-What the emulator lacks becomes a ``trap`` micro-op that carries the reason: a launch stops only when it gets there.
+An instruction that the emulator lacks becomes a ``trap`` micro-op with the reason: only a wave that gets there stops.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BY_FORMAT: dict[str, Callable[[Instruction, MicroOp], None]] = {
 }
 _MATRIX = ("VOP3P_MFMA", "VOP3PX2")
 _NONE: Mapping[int, str] = {}
-_HAZARD = 1  # core/isa/interp_control.cpp, trap
+_HAZARD = 1  # core/isa/ops/control.cpp, trap
 _NOWHERE = 0xFFFFFFFC  # a pc that no jump has
 _VARIANTS = ("_LIT", "_SDWA_SDST", "_SDWA", "_DPP16")
 
@@ -49,9 +49,9 @@ class Lowered:
 
 
 def lower_one(instruction: Instruction, arch: str = "") -> tuple[MicroOp, str]:
-    """The micro-op of one instruction, and why it is a trap ('' if it is none). Branch targets stay pcs.
+    """The micro-op of one instruction, and the reason if it is a trap, else ''. Branch targets stay pcs.
 
-    ``arch``: for which it is, as gfx950; without one matrix instructions of all archs pass.
+    ``arch`` is the target, such as gfx950; without it matrix instructions of all archs pass.
     """
     name = opcodes.micro_op_name(instruction.name)
     op = MicroOp(name)
@@ -65,7 +65,7 @@ def lower_one(instruction: Instruction, arch: str = "") -> tuple[MicroOp, str]:
         if instruction.format in _MATRIX:
             lower_matrix(instruction, op, arch)
         else:
-            _lowering(instruction)(instruction, op)
+            _lower_function(instruction)(instruction, op)
     except UnknownError as unknown:
         return MicroOp("trap"), f"the emulator lacks {unknown}: {instruction.text}"
     return op, ""
@@ -102,8 +102,8 @@ def lower(instructions: Sequence[Instruction], too_early: Mapping[int, str] = _N
 
 
 def _by_index(instruction: Instruction, op: MicroOp) -> tuple[MicroOp, str]:
-    """An instruction between s_set_gpr_idx_on and s_set_gpr_idx_off. Compilers put one v_mov_b32 there; where other
-    vector instructions or branches stand, what the index does is not followed.
+    """An instruction between s_set_gpr_idx_on and s_set_gpr_idx_off. Compilers put one v_mov_b32 there; other
+    vector instructions and branches there are not followed.
     """
     if op.name == "v_mov_b32" and not op.flags:
         op.name = "v_mov_b32_indexed"
@@ -113,7 +113,7 @@ def _by_index(instruction: Instruction, op: MicroOp) -> tuple[MicroOp, str]:
 
 
 def beside(lowered: Lowered, at: int, instruction: Instruction) -> Lowered:
-    """The program with a micro-op behind its end, which a probe (core/checks/probe.h) runs beside the one ``at``."""
+    """The program with a micro-op after its end, which a probe (core/checks/probe.h) runs beside the one ``at``."""
     one = lower([instruction])
     one.ops["text"] += len(lowered.texts)
     one.ops["pc"] = _NOWHERE
@@ -122,8 +122,8 @@ def beside(lowered: Lowered, at: int, instruction: Instruction) -> Lowered:
     return Lowered(ops, (*lowered.texts, *one.texts))
 
 
-def missing(instructions: Iterable[Instruction], arch: str = "") -> dict[str, int]:
-    """What the emulator lacks for these instructions, without the operands, and how often it occurs."""
+def missing_instructions(instructions: Iterable[Instruction], arch: str = "") -> dict[str, int]:
+    """Count the reasons why the emulator can't execute some of these instructions, without the operands."""
     counts: dict[str, int] = {}
     for instruction in instructions:
         _, reason = lower_one(instruction, arch)
@@ -133,7 +133,7 @@ def missing(instructions: Iterable[Instruction], arch: str = "") -> dict[str, in
     return counts
 
 
-def _lowering(instruction: Instruction) -> Callable[[Instruction, MicroOp], None]:
+def _lower_function(instruction: Instruction) -> Callable[[Instruction, MicroOp], None]:
     base = instruction.format
     for suffix in _VARIANTS:
         base = base.removesuffix(suffix) if base not in _BY_FORMAT else base

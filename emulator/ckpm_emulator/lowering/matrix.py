@@ -15,13 +15,13 @@ _INLINE = range(128, 249)  # encodings of inline constants
 
 
 def lower_matrix(instruction: Instruction, op: MicroOp, arch: str) -> None:
-    """The accumulation bits say which operands lie in AGPRs. Passes are those of ``arch``."""
+    """Lower an instruction. The accumulation bits select operands in AGPRs. Passes are those of ``arch``."""
     record, name = instruction.record, instruction.name
     shapes = instruction.forms
     for i, field in enumerate(("src0", "src1", "src2")):
         register = getattr(record, field).offset
         in_agprs = record.acc >> i & 1 if i < 2 else record.acc_cd and not name.startswith(matrix_table.SPARSE)
-        demand(register >= 256 or (i == 2 and register in _INLINE), f"a source of {name} that is no vector register")
+        demand(register >= 256 or (i == 2 and register in _INLINE), f"a source of {name} that is not a vector register")
         op.src[i] = Source(
             register - 256 + (m.ACCUMULATION if in_agprs else 0) if register >= 256 else m.SCALAR + register
         )
@@ -40,7 +40,7 @@ def lower_matrix(instruction: Instruction, op: MicroOp, arch: str) -> None:
 
 
 def _broadcast(name: str, record: Any) -> int:
-    """CBSZ and ABID, of A, and BLGP, of B, as core/isa/matrix.h has them; of f64 BLGP says what is negated."""
+    """CBSZ and ABID, of A, and BLGP, of B, as core/isa/matrix.h has them; of f64 BLGP negates."""
     if name.endswith("_f64"):
         return int(record.blgp) << 7
     parts = 1 << record.cbsz
@@ -50,8 +50,8 @@ def _broadcast(name: str, record: Any) -> int:
 
 
 def _first_index_bit(name: str, record: Any, stored: Form) -> int:
-    """Where the indices of a sparse A begin: two bits for each stored value; ABID says which of the sets that a
-    register has room for, unless CBSZ is set (CDNA4 ISA, section 7.5, "Sparse Index Select").
+    """First bit of the indices of a sparse A. They have two bits for each stored value. ABID selects a set of a
+    register, unless CBSZ is set (CDNA4 ISA, section 7.5, "Sparse Index Select").
     """
     width = 16 if name.endswith("f16") else 8
     bits = 2 * stored.bits // width
@@ -61,7 +61,7 @@ def _first_index_bit(name: str, record: Any, stored: Form) -> int:
 def _small_formats(name: str, record: Any) -> int:
     for field in ("cbsz", "blgp"):
         value = getattr(record, field)
-        demand(value < _FORMATS, f"{field}:{value} of {name}, which is no format")
+        demand(value < _FORMATS, f"{field}:{value} of {name}, which is not a format")
     demand(bool(record.abid) == name.startswith(matrix_table.SCALED), f"abid:{record.abid} of {name}")
     return int(record.cbsz | record.blgp << 3)
 

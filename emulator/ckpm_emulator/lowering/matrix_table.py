@@ -1,4 +1,4 @@
-"""The matrix instructions: names, which archs have them, work, passes.
+"""The matrix instructions: names, archs, work, passes.
 
 Names, archs and passes: LLVM's VOP3PInstructions.td (isGFX940Plus, HasGFX950Insts, HasXF32Insts, HasFP8Insts) and
 SISchedule.td; CDNA3 and CDNA4 ISA documents, tables of MFMA and SMFMA latencies.
@@ -58,7 +58,7 @@ _GFX90A = frozenset(
 
 
 def refusal(name: str, arch: str) -> str:
-    """Why an arch doesn't execute an instruction; '' if it does, or if this table does not say."""
+    """The reason why an arch lacks an instruction; '' if it has the instruction, or the table lacks it."""
     if arch == "gfx90a" and name in NAMES:
         return "" if name in _GFX90A else f"gfx90a has not the matrix instruction {name}"
     other = ARCHS.get(name, arch)

@@ -6,10 +6,10 @@ from ckpm_emulator.lowering import microop as m
 from ckpm_emulator.lowering.decode import Instruction
 from ckpm_emulator.lowering.operands import Form, MicroOp, Source, demand, source
 
-_TYPED = 0x80  # core/isa/interp_format.cpp
+_TYPED = 0x80  # core/isa/ops/format.cpp
 _OFF = 0x7F  # saddr that means none
 _ST64 = 64
-_ROTATION = 0xC000  # offsets of ds_swizzle_b32 from here on are no patterns of quads (ISA, DS_SWIZZLE_B32)
+_ROTATION = 0xC000  # offsets of ds_swizzle_b32 from here on are not patterns of quads (ISA, DS_SWIZZLE_B32)
 
 
 def lower_ds(instruction: Instruction, op: MicroOp) -> None:

@@ -1,7 +1,7 @@
-"""What the core executes: names of micro-ops, aliases, classes for the counters.
+"""The micro-ops of the core: names, aliases, classes for the counters.
 
 A machine opcode's micro-op has tinygrad's name in lower case unless ALIASES has another. Sizes and number formats of
-operands come from tinygrad's operand table. A new opcode is a row here and a handler in core/isa/interp_*.cpp; a test
+operands come from tinygrad's operand table. A new opcode is a row here and a handler in core/isa/ops/*.cpp; a test
 compares the two sets.
 """
 

@@ -15,7 +15,7 @@ class UnknownError(Exception):
 
 @dataclass(slots=True)
 class Source:
-    """struct Source of core/isa/microop.h."""
+    """A source, as struct Source of core/isa/microop.h."""
 
     code: int = m.NONE
     mods: int = 0
@@ -45,7 +45,7 @@ class MicroOp:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What tinygrad's table says of an operand: bits, and the number format without NUM_, such as F32 or PK2_F16."""
+    """An operand in tinygrad's table: bits, and the number format without NUM_, such as F32 or PK2_F16."""
 
     bits: int
     number: str

@@ -1,4 +1,4 @@
-"""Which registers an instruction reads and writes, by its encoding alone.
+"""Registers that an instruction reads and writes, by its encoding alone.
 
 Registers are numbers: SGPRs (with vcc, m0, exec) from 0, VGPRs from VECTOR, AGPRs from ACCUMULATION.
 """
@@ -63,7 +63,7 @@ def accesses(instruction: Instruction) -> Accesses:
 def operands(instruction: Instruction) -> Iterator[Operand]:
     """The operands that are registers, in no particular order."""
     encoding = instruction.encoding
-    for named in _named(encoding.shape) if encoding.shape else ():
+    for named in _register_operands(encoding.shape) if encoding.shape else ():
         first = (encoding.raw >> named.low & named.mask) * named.step + named.offset
         yield Operand(named.field, first, named.words, named.read, named.written)
 
@@ -83,7 +83,7 @@ class _Named:
 
 
 @functools.cache
-def _named(shape: Shape) -> tuple[_Named, ...]:
+def _register_operands(shape: Shape) -> tuple[_Named, ...]:
     record = shape.sample
     named = []
     for name, form in shape.forms.items():
@@ -95,7 +95,7 @@ def _named(shape: Shape) -> tuple[_Named, ...]:
             first -= VECTOR  # a scalar register in a vector register's field
         written = _is_result(shape, name)
         read = not written or (name != "vdata" and shape.name.startswith(_ALSO_READ))
-        words = _words(record, name, form.words)
+        words = _count_registers(record, name, form.words)
         if words:
             named.append(_operand(record, name, first, words, read=read, written=written))
     if getattr(record, "sd", 0):  # a comparison in SDWA form into an SGPR pair, which the table of operands lacks
@@ -116,7 +116,7 @@ _ALSO_READ = (
     *("v_fmac", "v_mac_", "v_dot2c", "v_dot4c", "v_dot8c", "v_pk_fmac", "v_writelane", "v_smfmac", "v_swap"),
     *("v_permlane", "s_addk", "s_mulk", "s_cmov", "s_bitset", "s_atomic", "s_buffer_atomic", "v_cvt_pkaccum"),
 )
-_ONLY_READS = ("s_cmpk", "s_setreg_b32")  # what stands where others have a destination
+_ONLY_READS = ("s_cmpk", "s_setreg_b32")  # the field where others have a destination
 _MEMORY = ("FLAT", "GLOBAL")
 
 
@@ -135,7 +135,7 @@ def _is_unused(shape: Shape, field: str, encoding: int) -> bool:
 
 
 def _is_result(shape: Shape, field: str) -> bool:
-    """Whether an operand is written: memory instructions name data alike in both directions."""
+    """True if an operand is written: memory instructions name data alike in both directions."""
     if field == "vdata":
         return "_load_" in shape.name or ("atomic" in shape.name and bool(shape.sample.sc0))
     if field == "sdata":
@@ -145,8 +145,8 @@ def _is_result(shape: Shape, field: str) -> bool:
     return field in ("vdst", "sdst") or (field == "src0" and "_swap_" in shape.name)
 
 
-def _words(record: Any, field: str, words: int) -> int:
-    """How many registers an operand takes; an address is shorter than the table's if a scalar base is there."""
+def _count_registers(record: Any, field: str, words: int) -> int:
+    """Number of registers of an operand; an address is shorter than the table's if a scalar base is there."""
     if field == "vaddr":
         return int(record.offen + record.idxen)
     if field == "addr" and hasattr(record, "saddr"):
@@ -157,7 +157,7 @@ def _words(record: Any, field: str, words: int) -> int:
 
 
 def _bank(shape: Shape, field: str) -> int:
-    """What to add to a vector register's number if the operand lies in AGPRs."""
+    """The offset of a vector register's number if the operand lies in AGPRs."""
     record, name = shape.sample, shape.name
     step = ACCUMULATION - VECTOR
     if name.startswith("v_accvgpr"):

@@ -26,7 +26,7 @@ def lower_sop(instruction: Instruction, op: MicroOp) -> None:
     if name in ("s_getpc_b64", "s_swappc_b64"):
         op.offset = instruction.pc + instruction.size
     if name == "s_set_gpr_idx_on":
-        op.src[1], op.control = Source(), record.ssrc1.offset  # the field itself says what the index is for
+        op.src[1], op.control = Source(), record.ssrc1.offset  # the field itself is the set of uses
 
 
 def lower_sopk(instruction: Instruction, op: MicroOp) -> None:

@@ -1,8 +1,8 @@
-"""Shapes: what instructions that differ in register numbers, offsets and literals alone have in common.
+"""Shapes: classes of instructions that differ only in register numbers, offsets and literals.
 
 tinygrad's tables take a tenth of a millisecond to recognise an instruction and as long to list its operands. A library
-of 384 kernels holds hundreds of thousands of different encodings, but some thousand shapes: the tables are asked once
-for each, and the rest are recognised by the bits that decide.
+of 384 kernels has hundreds of thousands of encodings, but some thousand shapes. The tables are used once for each
+shape. Other instructions are recognised by the bits that decide.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Layout:
             for name, field in fields.items()
             if name in _NUMBERS or (isinstance(field, SrcField | AlignedSGPRField) and name not in scalars_too)
         ]
-        self._same = ~_bits(free)  # with the format's fixed bits and the opcode, by which tinygrad tells classes apart
+        self._same = ~_bits(free)  # fixed bits and opcode, by which tinygrad distinguishes classes
         self._sources = [
             (field.lo, field.mask) for field in free if isinstance(field, SrcField) and not isinstance(field, VGPRField)
         ]

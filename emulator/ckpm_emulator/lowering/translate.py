@@ -1,4 +1,4 @@
-"""A code object to a program for the core: read, decode, lower. See program_cache.py, which keeps the result."""
+"""Translation of a code object to a program for the core: read, decode, lower. program_cache.py keeps the result."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ckpm_emulator.lowering.decode import Instruction, decode
 from ckpm_emulator.lowering.descriptor import refusal
 from ckpm_emulator.lowering.lower import lower
 
-# what of a function's code must not run, by pc, and why
+# instructions of a function that must not run, by pc, and why
 Judge = Callable[[Sequence[Instruction], image.Image], Mapping[int, str]]
 
 
 def translate(code_object: bytes, judge: Judge | None = None) -> bytes:
     """The program of a code object, in the layout of core/run/blob.h. Raises CodeObjectError.
 
-    What ``judge`` names stops the wave that gets there.
+    Instructions that ``judge`` returns stop the wave that gets there.
     """
     read = image.read(code_object)
     instructions: list[Instruction] = []

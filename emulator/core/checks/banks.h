@@ -6,11 +6,11 @@
 // lanes share a phase depends on the width (AMD's "amdgpu kernel optimization guide" in
 // nod-ai/amd-shark-ai, section "Avoiding LDS Bank Conflicts"; for ds_write_b128 also Composable
 // Kernel's "Understanding AMD GPU LDS and Bank Conflicts"). Within a phase, each cycle serves the
-// lanes, in ascending order, whose banks nobody served in this cycle uses for another dword; lanes
+// lanes, in ascending order, whose banks no lane of this cycle uses for another dword; lanes
 // that want the same dword share it. A phase without conflicts takes one cycle, and every further
 // cycle counts as a conflict.
 //
-// The guide tells the phases of reads. Writes and atomics: as MI300 on all archs, because MI350 has
+// The guide lists the phases of reads. Writes and atomics are as on MI300 for all archs: MI350 has
 // doubled the bandwidth of reads only. Not counted: LDS-DMA, and ds_permute and its kin, which use
 // the crossbar alone.
 #pragma once

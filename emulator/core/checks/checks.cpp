@@ -80,7 +80,7 @@ void check_lds(
                        at,
                        FaultKind::Uninitialised,
                        access,
-                       "nobody wrote this byte of LDS");
+                       "this byte of LDS was never written");
             byte.reader     = read_now && byte.reader != self ? 255 : self;
             byte.read_epoch = shadow.epoch;
         }

@@ -1,4 +1,4 @@
-// Checks of LDS use between barriers: races of two waves, and bytes that nobody wrote.
+// Checks of LDS use between barriers: races of two waves, and bytes that were never written.
 //
 // Each byte of LDS remembers the last epoch (count of barriers) in which it was written and read,
 // and by which wave. Two waves that touch the same byte in one epoch, at least one of them writing,
@@ -30,7 +30,7 @@ struct LdsShadow
 };
 
 // Record the use of [address, address + bytes) and throw LaunchFault if it is a race or reads what
-// nobody wrote.
+// was never written.
 void check_lds(
     Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use);
 

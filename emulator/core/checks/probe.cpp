@@ -201,7 +201,7 @@ const MicroOp* Probe::step(Wave& wave, const MicroOp* op)
 }
 
 // Stores and atomics happen once; where they would differ, or one of them is the planted
-// instruction, the two part. What a buffer's bounds leave out is no difference.
+// instruction, the two part. Lanes outside of a buffer's bounds do not count.
 const MicroOp* Probe::store(Wave& wave, const MicroOp* op, bool planted)
 {
     const Places& places = differing_[wave.number];

@@ -88,7 +88,7 @@ void raise_uninitialised(const Wave& wave,
     Fault fault;
     fault.kind   = FaultKind::Uninitialised;
     fault.lane   = lane;
-    fault.detail = what + " a register, LDS or scratch that nobody wrote";
+    fault.detail = what + " a register, LDS or scratch that was never written";
     raise(wave, op, std::move(fault));
 }
 

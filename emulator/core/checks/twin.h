@@ -1,15 +1,15 @@
 // Uninitialised reads (option uninitialised): each wave runs twice in lockstep, the second time as
 // its twin, which started with other contents than POISON in the registers, LDS and scratch that
-// nobody wrote. What both compute alike does not depend on them.
+// were never written. What both compute alike does not depend on them.
 //
-// Copying, selecting away or masking out what was never written is no mistake, and compilers do it.
-// A mistake is a use: values that differ between wave and twin in an address, in data that global
-// memory gets, in a resource, in EXEC or MODE, or in where execution goes. The fault names the
-// instruction that uses the value. Results of loads that were not waited for (option late_loads)
-// differ too, so that they are found in the same way.
+// Copying, selecting away or masking out what was never written is not a mistake, and compilers do
+// it. A mistake is a use: values that differ between wave and twin in an address, in data that
+// global memory gets, in a resource, in EXEC or MODE, or in where execution goes. The fault names
+// the instruction that uses the value. Results of loads that were not waited for (option
+// late_loads) differ too, so that they are found in the same way.
 //
-// Not found: a value of which both patterns make the same, and memory of the device that nobody
-// wrote (poison_memory makes it NaNs).
+// Not found: a value of which both patterns make the same, and memory of the device that was
+// never written (poison_memory makes it NaNs).
 #pragma once
 
 #include "isa/wave.h"

@@ -1,6 +1,6 @@
-// The C functions of the shared library beside the HIP ABI: what emulator/ckpm_emulator/device.py and the unit
-// tests call over ctypes. Functions that return int: 0 is success, anything else an error told in
-// emu_last_error().
+// The C functions of the shared library beside the HIP ABI: what emulator/ckpm_emulator/device.py
+// and the unit tests call over ctypes. Functions that return int: 0 is success, anything else an
+// error told in emu_last_error().
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ struct EmuWaveState
     uint32_t stopped; // out: 0 ran off the end, 1 s_endpgm, 2 s_barrier
 };
 
-// Run `count` micro-ops (hashes of names instead of handlers, as emulator/ckpm_emulator/lowering/lower.py makes
-// them) on one wave.
+// Run `count` micro-ops (hashes of names instead of handlers, as
+// emulator/ckpm_emulator/lowering/lower.py makes them) on one wave.
 EMU_API int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state);
 
 // Text of the last error of this thread.
@@ -45,7 +45,7 @@ EMU_API void emu_forget_recording(void);
 EMU_API int emu_replay(const char* const* names, const uint64_t* values, size_t count);
 EMU_API size_t emu_replay_json(char* text, size_t bytes);
 
-// sizeof(MicroOp) and the number of micro-ops the core knows: guards of the Python side.
+// sizeof(MicroOp) and the number of the core's micro-ops: guards of the Python side.
 EMU_API size_t emu_micro_op_bytes(void);
 EMU_API size_t emu_opcode_count(void);
 // Name of a micro-op by index; null past the last.

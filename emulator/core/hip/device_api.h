@@ -1,6 +1,6 @@
-// The C functions about the device: options, programs, faults, memory. emulator/ckpm_emulator/device.py calls
-// them over ctypes. (api.h has those about execution.) Functions that return int: 0 is success,
-// else emu_last_error() tells the reason.
+// The C functions about the device: options, programs, faults, memory.
+// emulator/ckpm_emulator/device.py calls them over ctypes. (api.h has those about execution.)
+// Functions that return int: 0 is success, else emu_last_error() has the reason.
 //
 // Texts: functions with (char* text, size_t bytes) write as much as fits, always terminated, and
 // return the bytes needed.
@@ -22,7 +22,7 @@ size_t answer_text(const std::string& whole, char* text, size_t bytes);
 } // namespace emu
 
 // --- options (device_api.cpp): every integer field of struct Options by its name, and
-//     "capacity" (bytes of device memory), "guard" (bytes behind allocations), "poison_memory".
+//     "capacity" (bytes of device memory), "guard" (bytes after allocations), "poison_memory".
 EMU_API int emu_set_option(const char* name, int64_t value);
 EMU_API int emu_set_text_option(const char* name, const char* value); // trace_kernel, ..
 EMU_API int emu_get_option(const char* name, int64_t* value);

@@ -12,9 +12,9 @@ namespace emu {
 // std::runtime_error: no room.
 uint64_t device_heap();
 
-// Service of a kernel's request: releases `address` unless that is 0, else allocates `bytes` and
-// answers the address, or 0 if there is no room. As with ROCm, the release of what was never
-// allocated does nothing. Throws HostCallError (messages.h): neither is asked for.
+// Serve a kernel's request: release `address` unless it is 0, else allocate `bytes` and return the
+// address, or 0 if memory is full. As with ROCm, the release of an address that was never
+// allocated does nothing. Throws HostCallError (messages.h) if both are 0.
 uint64_t serve_memory(uint64_t address, uint64_t bytes);
 
 } // namespace emu

@@ -60,8 +60,8 @@ std::string printed(const std::string& conversion, const std::vector<int>& stars
     return text;
 }
 
-// One conversion, `%` and letter included. Device code knows neither wide characters nor a long
-// double that is no double.
+// One conversion, `%` and letter included. Device code has no wide characters, and its
+// long double is a double.
 void convert(std::string& text, std::string conversion, Words& words)
 {
     std::vector<int> stars;

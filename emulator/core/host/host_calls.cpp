@@ -138,7 +138,7 @@ void HostCalls::serve()
     {
         if(served == PACKETS)
             throw HostCallError("the stack of packets for the host has no end");
-        // Behind the service the packet belongs to its wave again.
+        // After the service the packet belongs to its wave again.
         const uint64_t next = buffer_->header[entry & (PACKETS - 1)].next;
         serve_packet(entry & (PACKETS - 1));
         entry = next;

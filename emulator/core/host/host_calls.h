@@ -34,8 +34,8 @@ public:
     uint64_t printf_buffer() const { return printed_ ? printed_->address() : 0; }
     uint64_t heap() const { return heap_; }
 
-    // Serve every packet that is ready, lane by lane. Throws HostCallError (messages.h): a request
-    // that nobody serves.
+    // Serve every packet that is ready, lane by lane. Throws HostCallError (messages.h): an
+    // unknown request.
     void serve();
     // After the launch, faulted or not: write what kernels printed into their buffer.
     void finish();

@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t BEGIN = 1, END = 2, NUMBER_UNIT = 256;
 constexpr Field COUNT{5, 3};
 
-// The first word says where to: 0 is standard output, 1 standard error.
+// The first word is the stream: 0 is standard output, 1 standard error.
 int64_t print(const std::vector<uint64_t>& message)
 {
     if(message.empty() || message[0] > 1)

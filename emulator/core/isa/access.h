@@ -90,7 +90,7 @@ EMU_INLINE void gather_sixteen(const uint8_t* base, const Offset* offsets, uint3
     _mm512_storeu_si512(to[3], _mm512_unpackhi_epi64(ab_high, cd_high));
 }
 
-// Store 16 lanes' two dwords, which stand one behind the other.
+// Store 16 lanes' two consecutive dwords.
 template <typename Offset>
 EMU_INLINE void scatter_sixteen(uint8_t* base, const Offset* offsets, __m512i first, __m512i second)
 {

@@ -1,4 +1,4 @@
-// Where the lanes of a buffer instruction go (interp_buffer.cpp), for those that convert formats.
+// Where the lanes of a buffer instruction go (ops/buffer.cpp), for those that convert formats.
 #pragma once
 
 #include "isa/access.h"

@@ -115,7 +115,7 @@ inline uint32_t from_component(uint32_t value, uint32_t bits, NumberFormat numbe
     }
 }
 
-// A register's value as a component; nothing where no document says what is stored: integers that
+// A register's value as a component; nothing where no document has the stored value: integers that
 // the component does not hold, and scaled ones.
 inline std::optional<uint32_t> to_component(uint32_t value, uint32_t bits, NumberFormat number)
 {

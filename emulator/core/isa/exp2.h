@@ -101,7 +101,7 @@ inline Floats exp2_result(Floats x, Doubles power)
 }
 #endif
 
-// The transcendental instructions flush subnormals, whatever MODE says (LLVM's AMDGPU lowering of
+// The transcendental instructions flush subnormals in every MODE (LLVM's AMDGPU lowering of
 // exp2, log2, rcp, rsq and sqrt scales around that). Their documented error is 1 ulp; here they are
 // rounded once from double.
 inline void exp2_row(const uint32_t* from, uint32_t* to)

@@ -1,4 +1,4 @@
-// What matrix instructions have in common beside the fast kernels of interp_matrix.cpp: layouts of
+// What matrix instructions have in common beside the fast kernels of ops/matrix.cpp: layouts of
 // the factors and of the result for any shape, the broadcast patterns, and sums row by row.
 //
 // CDNA3 and CDNA4 ISA documents, section 7 ("Matrix arithmetic"): with B blocks of n rows (columns)
@@ -50,7 +50,8 @@ LaneMap own_lanes();
 LaneMap broadcast_lanes(uint32_t control); // of A: CBSZ, ABID
 LaneMap permuted_lanes(uint32_t control);  // of B: BLGP
 
-// MicroOp::control of the instructions that have these fields (emulator/ckpm_emulator/lowering/matrix.py).
+// MicroOp::control of the instructions that have these fields
+// (emulator/ckpm_emulator/lowering/matrix.py).
 namespace matrix_control {
 
 inline constexpr Field CBSZ{0, 3}, ABID{3, 4}, BLGP{7, 3};
@@ -108,7 +109,7 @@ void each_row(Wave& w, const MicroOp* op, uint16_t addend, Add&& add)
     std::memcpy(w.v[op->dst], result, S.n * S.n * S.blocks * sizeof(uint32_t));
 }
 
-// Matrix instructions round to nearest even and keep subnormals, whatever MODE says.
+// Matrix instructions round to nearest even and keep subnormals in every MODE.
 class MatrixRounding
 {
 public:
@@ -167,7 +168,7 @@ void add_products(const Wave& w, unsigned depth, const int32_t* a, const int32_t
     }
 }
 
-// D = A * B + C of any shape, with the broadcast patterns: slower than interp_matrix.cpp's kernels.
+// D = A * B + C of any shape, with the broadcast patterns: slower than ops/matrix.cpp's kernels.
 template <unsigned N, unsigned K, unsigned Blocks, typename FormatA, typename FormatB>
 const MicroOp* multiply(Wave& w, const MicroOp* op)
 {
@@ -204,7 +205,7 @@ std::span<const Entry> block_matrix_entries();
 std::span<const Entry> small_matrix_entries();
 std::span<const Entry> sparse_matrix_entries();
 
-// v_mfma_f32_*_f8f6f4 with any formats (interp_matrix_small.cpp).
+// v_mfma_f32_*_f8f6f4 with any formats (ops/matrix_small.cpp).
 template <unsigned N>
 const MicroOp* mfma_small(Wave& w, const MicroOp* op);
 

@@ -113,7 +113,7 @@ struct I8
     }
 };
 
-// Formats of 6 and 4 bits, one behind the other, across the boundaries of registers.
+// Formats of 6 and 4 bits, without gaps, across the boundaries of registers.
 template <typename Format>
 struct SubByte
 {

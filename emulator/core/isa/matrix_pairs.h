@@ -1,6 +1,6 @@
 // MFMA of bf16 by the host's own instruction for it, vdpbf16ps: two products a lane, which it adds
 // one after the other, each sum rounded once to nearest even. That is what mfma_plain does (see
-// interp_matrix.cpp), in half as many instructions, with two exceptions:
+// ops/matrix.cpp), in half as many instructions, with two exceptions:
 //
 // - It adds the product of the high halves first: the halves are exchanged here beforehand.
 // - It takes subnormals for zeros and makes no subnormals. So the factors must be zero or of
@@ -15,8 +15,8 @@ namespace emu {
 
 #if defined(__AVX512F__) && !defined(EMU_PLAIN)
 #define EMU_PAIRS 1
-// Not part of the instruction set that this is compiled for: HOST_ADDS_PAIRS says whether it is
-// there.
+// Not part of the instruction set that this is compiled for: HOST_ADDS_PAIRS is true if the
+// processor has it.
 #define EMU_PAIRS_TARGET __attribute__((target("avx512bf16")))
 #endif
 
@@ -25,7 +25,7 @@ extern const bool HOST_ADDS_PAIRS;
 
 #ifdef EMU_PAIRS
 
-// Biased exponents. Factors are of seven bits behind the point: 71 + 71 - 2 * (127 + 7) = -126.
+// Biased exponents. Factors have seven bits after the point: 71 + 71 - 2 * (127 + 7) = -126.
 // And 32 products below 2^112 added to a sum below 2^121 stay finite.
 constexpr uint32_t LEAST_FACTOR = 71, MOST_FACTOR = 182, LEAST_ADDEND = 24, MOST_ADDEND = 247;
 
@@ -99,7 +99,7 @@ EMU_PAIRS_TARGET bool multiply_pairs(Wave& w, const MicroOp* op)
         return false;
     for(unsigned first = 0; first < N; first += ROWS)
     {
-        unsigned place[ROWS]; // of the rows, in dwords behind the first register's
+        unsigned place[ROWS]; // of the rows, in dwords from the first register
         __m512 sum[ROWS][VECTORS];
         for(unsigned i = 0; i < ROWS; ++i)
         {

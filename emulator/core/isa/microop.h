@@ -1,8 +1,9 @@
 // The micro-op: one decoded machine instruction in the form the interpreter executes.
 //
-// emulator/ckpm_emulator/lowering/lower.py writes these records (numpy dtype in emulator/ckpm_emulator/lowering/microop.py:
-// same size, same offsets) and emulator/ckpm_emulator/program_cache.py keeps them on disk; the core only replaces
-// the opcode number by the handler's address.
+// emulator/ckpm_emulator/lowering/lower.py writes these records (numpy dtype in
+// emulator/ckpm_emulator/lowering/microop.py: same size, same offsets) and
+// emulator/ckpm_emulator/program_cache.py keeps them on disk; the core only replaces the opcode
+// number by the handler's address.
 #pragma once
 
 #include <cstddef>
@@ -81,7 +82,7 @@ struct MicroOp
 {
     Handler handler; // on disk: FNV-1a hash of the micro-op's name (registry.h)
     Source src[3];
-    uint16_t dst;        // row or scalar code; NONE if there is no destination
+    uint16_t dst;        // row or scalar code; NONE without a destination
     uint16_t scalar_dst; // carry-out, compare result
     uint32_t literal;
     uint32_t literal_high;
@@ -108,7 +109,8 @@ static_assert(offsetof(MicroOp, offset) == 32);
 static_assert(offsetof(MicroOp, words) == 40);
 static_assert(offsetof(MicroOp, pc) == 48);
 
-// Classes of instructions for the counters; emulator/ckpm_emulator/lowering/opcodes.py has the same list.
+// Classes of instructions for the counters; emulator/ckpm_emulator/lowering/opcodes.py has the same
+// list.
 enum class Kind : uint8_t
 {
     Salu,

@@ -31,8 +31,8 @@ inline Magnitude normalised(uint32_t units, int exponent)
     return {units << shift, exponent + static_cast<int>(F32_FIELDS) - shift};
 }
 
-// A format by its fields. Special says what the highest codes mean: as in IEEE 754, one NaN and no
-// infinity (e4m3 of OCP), or numbers all of them (the formats of 4 and 6 bits).
+// A format by its fields. Special has the meaning of the highest codes: as in IEEE 754, one NaN and
+// no infinity (e4m3 of OCP), or numbers all of them (the formats of 4 and 6 bits).
 enum class Special
 {
     Ieee,

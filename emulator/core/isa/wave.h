@@ -92,7 +92,7 @@ struct alignas(64) Wave
     Wave* twin             = nullptr; // twin.h; null unless the check is on
     Wave* other            = nullptr; // probe.h; null unless it is on
     uint32_t in_flight     = POISON;  // what the target of a load holds until the wait
-    bool unseen            = false;   // nobody looks at it between two instructions
+    bool unseen            = false;   // no check reads it between two instructions
     Pending pending;
 
     uint64_t pair(unsigned code) const
@@ -105,7 +105,7 @@ struct alignas(64) Wave
     uint64_t exec() const { return pair(EXEC); }
 };
 
-// Stop the launch at this micro-op. Fills in where; `fault` says what.
+// Stop the launch at this micro-op. Fills in where; `fault` has the rest.
 [[noreturn]] void raise(const Wave& wave, const MicroOp* op, Fault fault);
 [[noreturn]] void raise_unknown(const Wave& wave, const MicroOp* op, const char* what);
 [[noreturn]] void raise_named(const Wave& wave,

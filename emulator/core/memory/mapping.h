@@ -12,8 +12,8 @@ namespace emu {
 constexpr uint64_t page_floor(uint64_t address) { return address & ~(PAGE_BYTES - 1); }
 constexpr uint64_t page_ceil(uint64_t address) { return page_floor(address + PAGE_BYTES - 1); }
 
-// What memory.cpp knows of a candidate range: 0 if it is free, else the address behind what is in
-// the way.
+// The state of a candidate range: 0 if it is free, else the address after the allocation in the
+// way (memory.cpp).
 using Occupied = std::function<uint64_t(uint64_t begin, uint64_t end)>;
 
 struct PlacementRequest
@@ -28,7 +28,7 @@ struct PlacementRequest
 };
 
 // Map memory for a request and return the allocation's first byte (not always the first of a page);
-// 0 if there is no room.
+// 0 if address space or device memory is full.
 uint64_t map_memory(const PlacementRequest& request, const Occupied& occupied);
 // Default places are looked for from the first one again.
 void restart_mapping();

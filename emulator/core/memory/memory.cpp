@@ -82,7 +82,7 @@ uint64_t occupied(const Book& all, uint64_t begin, uint64_t end)
 // as one.
 Range page_run(const Book& all, uint64_t address)
 {
-    // The first that begins behind the address's page.
+    // The first that begins after the address's page.
     auto next = all.live.upper_bound(address | (PAGE_BYTES - 1));
     if(next == all.live.begin())
         return {};

@@ -41,7 +41,7 @@ struct Allocation
 // addresses.
 enum class Placement : uint32_t
 {
-    Default,  // ascending, 2 MiB aligned, a guard behind each
+    Default,  // ascending, 2 MiB aligned, a guard after each
     Low,      // below 4 GiB
     High,     // near the top of the 47-bit address space, bit 31 of the address set
     Crossing, // the middle of the allocation on a multiple of 4 GiB: the first free one at or above
@@ -49,7 +49,7 @@ enum class Placement : uint32_t
     Fixed,    // at `base`: for the next allocation alone, afterwards Default
 };
 void set_placement(Placement, uint64_t base);
-// Unmapped space behind an allocation of Default and High placement; default 4 GiB.
+// Unmapped space after an allocation of Default and High placement; default 4 GiB.
 void set_guard(uint64_t bytes);
 
 enum class Granularity : uint32_t
@@ -65,8 +65,7 @@ Granularity granularity();
 void set_poison(bool);
 
 // ---- Allocating.
-// Null if there is no room (of address space, or of the device memory set by set_capacity), or
-// bytes is 0.
+// Null if address space or the device memory set by set_capacity is full, or bytes is 0.
 void* allocate(size_t bytes, AllocationKind kind = AllocationKind::Device, const char* label = "");
 // Make [address, address + bytes) accessible to kernels without owning it. False if it overlaps
 // another allocation.
@@ -75,7 +74,7 @@ bool import_range(const void* address, size_t bytes, AllocationKind kind, const 
 // there.
 bool release(const void* address);
 void release_all(); // every allocation of any kind: hipDeviceReset
-// Ids and default places begin again (behind what is still allocated), and freed allocations are
+// Ids and default places begin again (after what is still allocated), and freed allocations are
 // forgotten: what follows gets the same ids and addresses, whatever this process did before.
 void restart_addresses();
 bool label_allocation(const void* address, const char* label);

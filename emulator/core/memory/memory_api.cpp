@@ -1,6 +1,6 @@
 // Memory over ctypes: placement, and what the property tests compare with a model.
+#include "hip/call.h"
 #include "hip/device_api.h"
-#include "hip/hip_call.h"
 #include "memory/memory.h"
 #include "run/fault.h"
 

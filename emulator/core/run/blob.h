@@ -1,6 +1,6 @@
-// Layout of the blob that emulator/ckpm_emulator/program_cache.py writes and load_program() reads. All little
-// endian, packed by hand: the numpy dtypes of emulator/ckpm_emulator/lowering/blob.py have the same fields in the
-// same order, a unit test compares the sizes.
+// Layout of the blob that emulator/ckpm_emulator/program_cache.py writes and load_program() reads.
+// All little endian, packed by hand: the numpy dtypes of emulator/ckpm_emulator/lowering/blob.py
+// have the same fields in the same order, a unit test compares the sizes.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ struct BlobKernel
     uint32_t lds_bytes, scratch_bytes, kernarg_bytes, rsrc1, rsrc2, rsrc3, properties, preload,
         max_workgroup;
     uint32_t first_argument, argument_count, first_hidden, hidden_count;
-    // If the kernel can't run: the micro-op, and the number of the text that says why, plus 1.
+    // If the kernel can't run: the micro-op, and the number of the text with the reason, plus 1.
     uint32_t refused_at, refusal, spare;
 };
 

@@ -99,8 +99,8 @@ void count_launch(const Kernel& kernel,
         counted.instructions[op.kind] += executions[i];
         if(static_cast<Kind>(op.kind) == Kind::Mfma)
         {
-            // emulator/ckpm_emulator/lowering/opcodes.py: literal is the flops of the whole wave, literal_high
-            // its cycles.
+            // emulator/ckpm_emulator/lowering/opcodes.py: literal is the flops of the whole wave,
+            // literal_high its cycles.
             counted.mfma_flops += executions[i] * op.literal;
             counted.mfma_cycles += executions[i] * op.literal_high;
         }

@@ -53,7 +53,7 @@ std::string where(const Fault& fault)
     else if(fault.distance < 0)
         place = plural(static_cast<uint64_t>(-fault.distance), "byte") + " before the start of";
     else
-        place = fault.distance == 1 ? "right behind the end of"
+        place = fault.distance == 1 ? "right after the end of"
                                     : plural(static_cast<uint64_t>(fault.distance - 1), "byte") +
                                           " past the end of";
     return place + " allocation " + std::to_string(a.id) +

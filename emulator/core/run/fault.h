@@ -1,6 +1,6 @@
 // What went wrong in a launch, where, and the device's state afterwards.
 //
-// The interpreter throws LaunchFault with what it knows; launch() catches it, calls record_fault,
+// The interpreter throws LaunchFault with its state; launch() catches it, calls record_fault,
 // and returns. From then on the device is lost, as a GPU's is: every HIP call that works on the
 // device answers with the fault's error until emu_clear_fault().
 #pragma once
@@ -33,7 +33,7 @@ enum class FaultKind : uint32_t
     Timeout,       // more instructions than allowed
     Hazard,   // an instruction too early after another, for want of wait states (option hazards)
     Trap,     // the kernel ended itself: s_trap, of a failed assert or abort
-    Host,     // a request to the host that nobody serves
+    Host,     // an unknown request to the host
     Internal, // a mistake of the emulator
 };
 const char* fault_kind_name(FaultKind);
@@ -66,7 +66,7 @@ struct Fault
     bool has_nearest = false;
     Allocation allocation;
     int64_t distance = 0; // as nearest() has it
-    uint64_t overrun = 0; // of an access that begins inside a live allocation: bytes behind its end
+    uint64_t overrun = 0; // of an access that begins inside a live allocation: bytes after its end
 };
 
 class LaunchFault : public std::exception

@@ -18,7 +18,7 @@ struct Options
     int64_t poison         = 0; // registers, LDS and scratch start as NaN patterns
     int64_t late_loads     = 0; // asynchronous results land at the s_waitcnt that covers them
     int64_t lds_races      = 0; // report unordered LDS accesses of two waves between barriers
-    // Report uses of registers, LDS and scratch that nobody wrote (twin.h, checks.h).
+    // Report uses of registers, LDS and scratch that was never written (twin.h, checks.h).
     int64_t uninitialised    = 0;
     int64_t probe            = 0; // count what MicroOp::other would have changed (probe.h)
     int64_t wave_order       = 0; // 0 forward, 1 backward, 2 and up: seed of a shuffle
@@ -32,7 +32,7 @@ struct Options
     std::string record_kernel;
     int64_t record_workgroup = -1; // linear index; -1: none; -2: that of the most instructions
     int64_t record_only      = 0;  // run no other workgroup
-    // Sums of MFMA as gfx942 makes them (interp_matrix.cpp); for that arch alone, and much slower.
+    // Sums of MFMA as gfx942 makes them (ops/matrix.cpp); for that arch alone, and much slower.
     int64_t exact_mfma = 0;
 
     bool srd_range() const { return srd_range_rule < 0 ? arch == 950 : srd_range_rule != 0; }

@@ -14,8 +14,8 @@
 namespace emu {
 
 // Kinds of hidden kernel arguments (LLVM AMDGPU usage, "Kernel argument metadata", .value_kind).
-// Same order in emulator/ckpm_emulator/image.py. Explicit arguments are not listed: their bytes come from the
-// caller.
+// Same order in emulator/ckpm_emulator/image.py. Explicit arguments are not listed: their bytes
+// come from the caller.
 enum class HiddenKind : uint32_t
 {
     BlockCountX,
@@ -103,9 +103,9 @@ struct Program
     ~Program();
 };
 
-// Build a program from the blob of emulator/ckpm_emulator/program_cache.py: allocates and relocates the image,
-// resolves handlers. Throws std::runtime_error with the reason if the blob is malformed or of
-// another version.
+// Build a program from the blob of emulator/ckpm_emulator/program_cache.py: allocates and relocates
+// the image, resolves handlers. Throws std::runtime_error with the reason if the blob is malformed
+// or of another version.
 std::unique_ptr<Program> load_program(const void* blob, size_t bytes);
 
 } // namespace emu

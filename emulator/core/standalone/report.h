@@ -1,7 +1,7 @@
-// What a process without Python says about itself, on standard error and in the file of counters.
+// Reports of a process without Python: on standard error, and in the file of counters.
 #pragma once
 
-#include "hip/hip_types.h"
+#include "hip/types.h"
 
 #include <string>
 

@@ -1,9 +1,10 @@
-// Settings of a process without Python: `python -m ckpm_emulator run` puts them into its environment.
+// Settings of a process without Python: `python -m ckpm_emulator run` puts them into its
+// environment.
 //
-// CKPM_EMULATOR holds lines of name=value (emulator/ckpm_emulator/standalone.py writes them): `option.NAME` sets
-// an integer option, `text.NAME` a text option, each `decoder` adds a word to the helper's command,
-// `store` and `makers` say where programs are kept and under which names, `counters` is the file
-// for the counters of process `process`.
+// CKPM_EMULATOR holds lines of name=value (emulator/ckpm_emulator/standalone.py writes them):
+// `option.NAME` sets an integer option, `text.NAME` a text option, each `decoder` adds a word to
+// the helper's command, `store` and `makers` say where programs are kept and under which names,
+// `counters` is the file for the counters of process `process`.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What the timing model takes for its machine: cycles, widths and depths of one compute unit. The
-// core knows no value of them; attention/timing/machine.yaml has them with their sources.
+// Numbers of the timing model: cycles, widths and depths of one compute unit. Their values and
+// sources are in attention/timing/machine.yaml.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct Numbers
     uint32_t memory_line_cycles;    // that a cache line takes there, however little of it is wanted
     uint32_t memory_in_flight;      // bytes of loads that a compute unit has under way
     uint32_t scalar_memory_latency; // of a scalar load
-    // What is asked.
+    // The request.
     uint32_t workgroups; // copies of the recorded one, resident together
     uint32_t timeline_from, timeline_bin, timeline_bins; // cycles of the first bin and of each
 };

@@ -18,7 +18,7 @@ enum class Phase : uint8_t
     Softmax,  // transcendental instructions, no MFMA
     Mixed,    // both
     Other,    // neither
-    Epilogue, // behind the last MFMA
+    Epilogue, // after the last MFMA
     Count
 };
 
@@ -27,7 +27,7 @@ inline constexpr size_t PHASES = static_cast<size_t>(Phase::Count);
 struct Part
 {
     Phase phase;
-    size_t end; // the first step behind it
+    size_t end; // the first step after it
 };
 
 // In order, without gaps, up to the last step; what limits a part is its last step. A wave without

@@ -49,8 +49,8 @@ public:
     // An access of the instruction that runs now: `bytes` at base + offsets[lane] for the lanes of
     // `mask`.
     void touch(uint64_t base, const uint64_t* offsets, uint64_t mask, unsigned bytes);
-    // Make it the device's recording; of several launches or workgroups the longest stays if that
-    // is asked for, else the last one.
+    // Make it the device's recording; of several launches or workgroups the longest stays if the
+    // option asks for it, else the last.
     void keep();
 
 private:

@@ -10,12 +10,12 @@ namespace emu {
 
 namespace {
 
-constexpr uint32_t NOBODY = UINT32_MAX;
+constexpr uint32_t NO_WAVE = UINT32_MAX;
 
 struct Port
 {
     uint64_t free = 0;
-    uint32_t user = NOBODY; // the wave that had it last
+    uint32_t user = NO_WAVE; // the wave that had it last
 };
 
 struct Simd
@@ -295,7 +295,7 @@ void Replay::note_loop(ReplayedWave& wave, uint64_t cycle, uint32_t op)
     loop.of  = wave.time.since(wave.at_loop);
 }
 
-// Everything up to the next instruction's stalls is of the part that it is behind.
+// Everything up to the next instruction's stalls belongs to the part before it.
 void Replay::close_part(ReplayedWave& wave)
 {
     const auto phase = static_cast<size_t>((*wave.parts)[wave.part++].phase);
@@ -334,16 +334,16 @@ void Replay::issue(uint32_t number, const Turn& turn)
         wave.ready = wave.registers.ready(next_of(wave));
 }
 
-// The wave whose turn is the earliest; NOBODY if all have ended.
+// The wave whose turn is the earliest; NO_WAVE if all have ended.
 uint32_t Replay::first() const
 {
-    uint32_t first = NOBODY;
+    uint32_t first = NO_WAVE;
     for(uint32_t n = 0; n < waves_.size(); ++n)
     {
         const ReplayedWave& wave = waves_[n];
         if(wave.ended || wave.at_barrier)
             continue;
-        if(first == NOBODY || turns_[n].cycle < turns_[first].cycle)
+        if(first == NO_WAVE || turns_[n].cycle < turns_[first].cycle)
         {
             first = n;
             continue;
@@ -359,7 +359,7 @@ uint32_t Replay::first() const
 
 Replayed Replay::run()
 {
-    for(uint32_t n; (n = first()) != NOBODY;)
+    for(uint32_t n; (n = first()) != NO_WAVE;)
     {
         const Turn turn = turn_of(n);
         if(turn.cycle == turns_[n].cycle)

@@ -10,8 +10,8 @@
 // - A vector instruction keeps its port for what its kind costs. An MFMA keeps it while it reads
 //   its factors, and the SIMD's matrix unit for its passes: in between, vector instructions of all
 //   waves run beside it. Packed ones don't (with packed_apart not beside those of other waves,
-//   either); nor do they start right behind an MFMA of their wave.
-// - An MFMA's result can be read matrix_result_cycles behind its passes; only an MFMA that adds to
+//   either); nor do they start right after an MFMA of their wave.
+// - An MFMA's result can be read matrix_result_cycles after its passes; only an MFMA that adds to
 //   exactly that result gets it at the end of the passes. Vector results are there when the port is
 //   free again. What a load brings is waited for by s_waitcnt alone, as the code has it.
 // - LDS and memory: servers.h. vmcnt counts in order; lgkmcnt counts LDS in order and scalar loads
@@ -53,7 +53,7 @@ struct WaveTime
 {
     uint32_t simd         = 0;
     uint64_t instructions = 0;
-    uint64_t end          = 0; // the cycle behind its last instruction
+    uint64_t end          = 0; // the cycle after its last instruction
     uint64_t issued       = 0; // slots of instructions that were issued
     uint64_t matrix       = 0; // that its MFMAs kept the matrix unit
     uint64_t vector       = 0; // that its instructions kept the vector port, MFMA left out

@@ -9,8 +9,8 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from ckpm.attention.launch.bwd_harness import BwdArguments
 from ckpm.base.errors import UsageError
+from ckpm.kernels.abi import BwdArguments
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.backward import convert_dq, dot_do_o
 from ckpm.kernels.families.backward import words as shared

@@ -1,1 +1,1 @@
-"""What the gates judge: built libraries, and the decode kernels."""
+"""The subjects of the gates: built libraries, and the decode kernels."""

@@ -1,7 +1,7 @@
-"""The decode kernels as what the gates judge: their code objects, and what their problems do on the emulator.
+"""The decode kernels for the gates: their code objects, and counts of their problems on the emulator.
 
-Besides the counts and the gates' own model there is the timing model's figure: cycles for each token, as
-``python -m kernels decode`` prints them.
+The emulated gate has counts, the gates' own model, and the timing model's cycles for each token, as
+``ckpm decode compare`` prints them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.decode import built as building
 from ckpm.decode.built import Built
 from ckpm.decode.gated import problems
-from ckpm.decode.measuring import figures, measured
+from ckpm.decode.measuring import attention_figures, measure
 from ckpm.kernels.code import code_object
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds
 from ckpm.reports.gates.emulated import GATE as EMULATED
 from ckpm.reports.gates.emulated import THRESHOLDS
-from ckpm.reports.gates.emulated import figures as emulated_figures
+from ckpm.reports.gates.emulated import by_problem as emulated_figures
 from ckpm.reports.gates.judged.what import DECODE, DECODE_CYCLES, Judged, Kind
 from ckpm.reports.gates.static import GATE as STATIC
 from ckpm.reports.gates.static import code_figures
@@ -29,8 +29,8 @@ from ckpm.reports.verdicts import Row
 
 
 def built(args: argparse.Namespace) -> Judged:
-    """What ``nox -s build-decode`` left for the arch. Raises MeasureError, RecordError."""
-    file = building.place(args.work, args.arch)
+    """Read the files of ``nox -s build-decode`` for the arch. Raises MeasureError, RecordError."""
+    file = building.manifest_path(args.work, args.arch)
     kernels_of = building.read(file, args.arch)
     files = tuple(sorted(file.parent.glob("*.hsaco")))
     static = Kind(measure=lambda: _static(kernels_of, file.parent), rows=_static_rows, present=kernels_of.stages)
@@ -38,29 +38,29 @@ def built(args: argparse.Namespace) -> Judged:
         inputs=(file, *files),
         identity=lambda: identity(kernels_of),
         accept=f"{baseline.ACCEPT} --arch {args.arch} --family {DECODE}",
-        kinds={STATIC: static, EMULATED: Kind(measure=lambda: _emulated(kernels_of), rows=_emulated_rows)},
+        kinds={STATIC: static, EMULATED: Kind(measure=lambda: _count(kernels_of), rows=_emulated_rows)},
         left_out={},
     )
 
 
 def identity(built: Built) -> dict[str, str]:
-    """The compiler must be the same; the text of the kernels is what the gate judges."""
+    """Facts that must be the baseline's. The compiler is one; the kernels' text is not, because the gate judges it."""
     return {
         "arch": built.arch,
         "toolchain": "triton",
         "identity": built.compiler,
         "upstream": DECODE,
-        "upstream_identity": "decode of this repository",
+        "upstream_identity": "kernels/decode of this repository",  # its folder before; baselines have this text
         "selection": ", ".join(built.stages),
     }
 
 
 def _static(built: Built, folder: Path) -> dict[str, dict[str, float]]:
-    """Of the attention of each problem: what its code object says, and the instructions of its hot loop."""
+    """Figures of each problem's attention kernel: of its code object and of its hot loop."""
     by_name = {}
     for problem in problems(built.arch):
         stages = built.stages[problem.name]
-        own = figures(stages, problem, built.arch).numbers()
+        own = attention_figures(stages, problem, built.arch).numbers()
         (kernel,) = code_object.kernels(stages.attention.binary)
         named = {("occupancy_waves" if name == "waves" else name): float(value) for name, value in own.items()}
         file = building.code_file(folder, problem.name, "attention")
@@ -69,10 +69,10 @@ def _static(built: Built, folder: Path) -> dict[str, dict[str, float]]:
     return by_name
 
 
-def _emulated(built: Built) -> dict[str, dict[str, float]]:
-    """Raises DeviceError, GateError."""
+def _count(built: Built) -> dict[str, dict[str, float]]:
+    """Count every problem. Raises DeviceError, GateError."""
     device = EmulatedDevice(built.arch)
-    outcomes = {one.name: measured(device, built.stages[one.name], one) for one in problems(built.arch)}
+    outcomes = {one.name: measure(device, built.stages[one.name], one) for one in problems(built.arch)}
     counted = Measurements(provenance={"arch": built.arch}, problems=tuple(one.counts for one in outcomes.values()))
     return {
         name: {**counts, DECODE_CYCLES: outcomes[name].cycles_a_token}

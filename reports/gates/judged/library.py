@@ -1,4 +1,4 @@
-"""A built library as what the gates judge: its kernels' code, and what the problems do on the emulator."""
+"""A built library for the gates: its kernels' code, and counts of the problems on the emulator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ckpm.reports.verdicts import FAMILY, Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatedLibrary:
-    """A library, its manifest, and for which of its archs it is judged."""
+    """A library, its manifest, and the arch to judge."""
 
     library: Path
     library_name: str  # of ckpm.kernels.families.libraries
@@ -37,7 +37,7 @@ class GatedLibrary:
     arch: str
 
     def identity(self) -> dict[str, str]:
-        """What its baseline must be of. Raises GateError."""
+        """Facts that must be the baseline's. Raises GateError."""
         name = {} if is_default(self.library_name) else {FAMILY: self.library_name}
         return {**baseline.identity_of(self.manifest, self.arch), **name}
 
@@ -46,15 +46,15 @@ class GatedLibrary:
         words = ["--arch", self.arch, "--upstream", self.manifest.upstream, *option(self.library_name)]
         return f"{baseline.ACCEPT} {' '.join(words)}"
 
-    def judged(self, file: Path) -> Judged:
-        """``file``: its manifest."""
+    def to_judge(self, file: Path) -> Judged:
+        """The library as subjects of the gates. ``file`` is its manifest."""
         static = Kind(
-            measure=lambda: static_gate.figures(self.library, self.manifest, self.arch),
+            measure=lambda: static_gate.by_kernel(self.library, self.manifest, self.arch),
             rows=partial(_static_rows, self),
             present=self.manifest.kernels,
         )
         emulated = Kind(
-            measure=lambda: emulated_gate.figures(emulated_gate.measured(self.library, self.arch)),
+            measure=lambda: emulated_gate.by_problem(emulated_gate.measure_library(self.library, self.arch)),
             rows=partial(_emulated_rows, self),
         )
         return Judged(
@@ -77,20 +77,20 @@ def _static_rows(
 def _emulated_rows(
     library: GatedLibrary, accepted: baseline.Baseline, figures: baseline.Figures, _: Mapping[str, Threshold]
 ) -> tuple[Row, ...]:
-    return emulated_gate.rows(accepted, figures, emulated_gate.measured(library.library, library.arch))
+    return emulated_gate.rows(accepted, figures, emulated_gate.measure_library(library.library, library.arch))
 
 
 def left_out(library: GatedLibrary) -> dict[str, str]:
-    """The gates that such a library can't have, and why. Raises TableError."""
+    """Gates that such a library can't have, with the reason. Raises TableError."""
     if not host(library.library_name).table_problems:
         return {emulated_gate.GATE: f"its problems are batch prefill's, not those of {library.library_name}"}
     if library.arch not in machines():
-        return {emulated_gate.GATE: f"the model knows nothing of {library.arch}: add it to reports/gates/model.yaml"}
+        return {emulated_gate.GATE: f"the model has no numbers of {library.arch}: add them to reports/gates/model.yaml"}
     return {}
 
 
 def _library_name(families: str | None) -> str:
-    """Which library the families make, in any dialect. Raises UsageError."""
+    """Name of the library that the families make, in any dialect. Raises UsageError."""
     if name := made_of(whole(tuple((families or DEFAULT_FAMILY).split(",")))):
         return name
     known = ", ".join(f"--family {','.join(members)}" for members in (*libraries().values(), (DECODE,)))
@@ -102,7 +102,7 @@ def gated_library(args: argparse.Namespace) -> Judged:
 
     Raises:
         NoManifestError, ManifestError, GateError, UsageError.
-        LibraryMismatchError: its bytes are not those that the manifest lists.
+        LibraryMismatchError: the library does not match the sha256 in its manifest.
     """
     upstream, name = settings.upstream(args.upstream, settings.ck_root()), _library_name(args.family)
     file = args.work / "build" / args.arch / folder_name(upstream, name) / MANIFEST
@@ -112,4 +112,4 @@ def gated_library(args: argparse.Namespace) -> Judged:
     library = file.with_name(LIBRARY)
     if library.is_file():  # a missing library is an error of whatever reads it later
         check_library(library, manifest)
-    return GatedLibrary(library=library, library_name=name, manifest=manifest, arch=args.arch).judged(file)
+    return GatedLibrary(library=library, library_name=name, manifest=manifest, arch=args.arch).to_judge(file)

@@ -1,4 +1,4 @@
-"""What a gate's command needs to know of what it judges, whatever that is."""
+"""The interface between a gate's command and the subjects that it judges."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ckpm.reports.gates.baseline import Baseline, Figures
 from ckpm.reports.gates.comparing import Threshold
 from ckpm.reports.verdicts import Row
 
-DECODE = "decode"  # the family of the kernels in decode, which are no library
+DECODE = "decode"  # the family of the kernels in decode, which are not a library
 DECODE_CYCLES = "timing_cycles_a_token"  # their metric of the timing model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """How one gate measures, and how it compares that with what was accepted.
+    """Functions of one gate: measure figures, and compare them with the accepted ones.
 
     ``present``: the subjects, if they are known before anything is measured.
     """
@@ -28,8 +28,10 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """``inputs``: the files that it consists of, the first beside the gate's result. ``identity``: what its baseline
-    must be of. ``accept``: the command that makes its figures the baseline. ``left_out``: gate -> why it has none.
+    """A library, or the decode kernels, with their gates.
+
+    ``inputs``: its files, the first beside the gate's result. ``identity``: facts that must be the baseline's.
+    ``accept``: the command that makes its figures the baseline. ``left_out``: gate -> reason why it has none.
     """
 
     inputs: tuple[Path, ...]

@@ -28,7 +28,7 @@ def demand_listed(folder: Path, files: list[str]) -> Mapping[str, str]:
     Raises:
         BundleFileError: SHA256SUMS is missing or not as it is written, a file is changed, missing, or not listed.
     """
-    listed = _listed(folder)
+    listed = _read_sums(folder)
     present = set(files) - {CHECKSUMS, SIGNATURE}
     missing, added = sorted(listed.keys() - present), sorted(present - listed.keys())
     lines = [f"{name}: missing, {CHECKSUMS} lists it" for name in missing]
@@ -44,7 +44,7 @@ def demand_listed(folder: Path, files: list[str]) -> Mapping[str, str]:
     return listed
 
 
-def _listed(folder: Path) -> dict[str, str]:
+def _read_sums(folder: Path) -> dict[str, str]:
     try:
         text = read_bytes(folder / CHECKSUMS).decode("ascii")
     except (OSError, ValueError) as error:

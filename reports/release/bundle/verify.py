@@ -61,7 +61,7 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
     if said.signed and names.SIGNATURE not in files:
         raise BundleFileError(f"{folder}/{names.SIGNATURE}: missing: {names.VERDICT} says that the bundle is signed.")
     planned = steps(
-        read_table(_required(folder, sums, names.STAGES)),
+        read_table(_require(folder, sums, names.STAGES)),
         said.archs,
         upstream=said.facts.upstream,
         tier=said.facts.tier,
@@ -73,18 +73,18 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
     listed = list(sums)
     sbom.demand_complete(folder / names.SBOM, {name: sums[name] for name in contents.payload(listed)})
     subjects = {name: sums[name] for name in contents.subjects(listed)}
-    provenance.demand_true(_required(folder, sums, names.PROVENANCE), subjects, verdict, planned)
+    provenance.demand_true(_require(folder, sums, names.PROVENANCE), subjects, verdict, planned)
     return Verified(folder=folder, verdict=verdict, steps=planned, signer=signer)
 
 
-def _required(folder: Path, sums: Mapping[str, str], name: str) -> Path:
+def _require(folder: Path, sums: Mapping[str, str], name: str) -> Path:
     if name not in sums:
         raise BundleFileError(f"{folder}/{name}: missing. {_REMEDY}")
     return folder / name
 
 
 def _said(folder: Path, sums: Mapping[str, str]) -> _Said:
-    file = _required(folder, sums, names.VERDICT)
+    file = _require(folder, sums, names.VERDICT)
     document = Source(place=file, what="a verdict", remedy=_REMEDY, error=StatementError).read()
     return _Said(
         facts=Facts(
@@ -95,14 +95,14 @@ def _said(folder: Path, sums: Mapping[str, str]) -> _Said:
             toolchain=document.get("toolchain_identity").word(),
         ),
         epoch=document.get("epoch").count(),
-        archs=_words(document.get("archs")),
+        archs=_read_words(document.get("archs")),
         toolchain=document.get("toolchain").word(),
-        images=_words(document.get("images")),
+        images=_read_words(document.get("images")),
         signed=document.get("signed").truth(),
     )
 
 
-def _words(values: Value) -> tuple[str, ...]:
+def _read_words(values: Value) -> tuple[str, ...]:
     return tuple(one.word() for one in values.items())
 
 
@@ -110,7 +110,7 @@ def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], f
     """The records of all steps, each of the inputs and outputs that lie in the bundle."""
     records: dict[str, Record] = {}
     for step in planned:
-        record = Record.read(_required(folder, sums, contents.record_of(step)))
+        record = Record.read(_require(folder, sums, contents.record_of(step)))
         inputs = {file: digest for need in step.needs for file, digest in records[need].outputs.items()}
         if lines := record.differences(step, facts, inputs):
             raise StatementError(f"{folder}/{contents.record_of(step)}: of another release: {'; '.join(lines)}.")

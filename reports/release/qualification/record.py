@@ -67,7 +67,7 @@ class Record:
 
     def write(self, work: Path) -> None:
         """Replace the record of this step. Raises DiskFullError, OutputError."""
-        write_atomically(work / place(self.arch, self.stage), self.as_bytes())
+        write_atomically(work / record_path(self.arch, self.stage), self.as_bytes())
 
     @classmethod
     def read(cls, file: Path) -> Record:
@@ -107,7 +107,7 @@ class Record:
                 lines.append(f"{file} with sha256 {mine[:16]}, not {other[:16]}")
         return lines
 
-    def damaged(self, work: Path) -> list[str]:
+    def find_damage(self, work: Path) -> list[str]:
         """Outputs that are gone or not as listed, in words."""
         lines = []
         for file, digest in self.outputs.items():
@@ -118,7 +118,7 @@ class Record:
         return lines
 
 
-def place(arch: str, stage: str) -> Path:
+def record_path(arch: str, stage: str) -> Path:
     """A record's file, relative to the folder that holds build/. Reports look two folders deep and don't see it."""
     return FOLDER / arch / f"{stage}.json"
 

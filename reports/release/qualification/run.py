@@ -14,7 +14,7 @@ from ckpm.base.files import make_folder, sha256_of, writing
 from ckpm.base.processes import ended_by_signals
 from ckpm.base.settings import IMPORTS
 from ckpm.reports.errors import MissingStageError, StageFailedError, StageRecordError
-from ckpm.reports.release.qualification.record import FOLDER, Facts, Record, place
+from ckpm.reports.release.qualification.record import FOLDER, Facts, Record, record_path
 from ckpm.reports.release.qualification.stages import Step
 
 Execute = Callable[[Step, Path, int], int]
@@ -39,7 +39,7 @@ def execute(step: Step, work: Path, epoch: int) -> int:
     path = os.pathsep.join(filter(None, (str(IMPORTS), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "SOURCE_DATE_EPOCH": str(epoch)}
     with ended_by_signals():
-        process = subprocess.Popen([sys.executable, "-m", *step.command], cwd=work, env=environment)
+        process = subprocess.Popen([sys.executable, "-m", "ckpm", *step.command], cwd=work, env=environment)
         try:
             return process.wait()
         except BaseException:
@@ -84,7 +84,7 @@ def demand_all(steps: Sequence[Step], passed: Mapping[str, Record]) -> None:
 
 
 def _run(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str], None], execute: Execute) -> Record:
-    (plan.work / place(step.arch, step.stage)).unlink(missing_ok=True)
+    (plan.work / record_path(step.arch, step.stage)).unlink(missing_ok=True)
     say(f"{step.name}: {step.shown}")
     make_folder(plan.work)
     code = execute(step, plan.work, plan.epoch)
@@ -113,7 +113,7 @@ def _run(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str],
 
 def _kept(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str], None]) -> Record | None:
     """This folder's record of an earlier run, if it is for the same inputs and everything is as it was left."""
-    file = plan.work / place(step.arch, step.stage)
+    file = plan.work / record_path(step.arch, step.stage)
     if not file.exists():
         return None
     try:
@@ -121,7 +121,7 @@ def _kept(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str]
     except StageRecordError as error:
         say(f"{step.name}: not believed: {error}")
         return None
-    reasons = record.differences(step, plan.facts, inputs) or record.damaged(plan.work)
+    reasons = record.differences(step, plan.facts, inputs) or record.find_damage(plan.work)
     if reasons:
         say(f"{step.name}: passed earlier, but with {'; '.join(reasons)}")
         return None
@@ -133,21 +133,21 @@ def _from_shards(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callabl
     """A shard's record, its outputs copied to their places here. What a shard says and is not so is an error."""
     accepted: Record | None = None
     for shard in plan.shards:
-        file = shard / place(step.arch, step.stage)
+        file = shard / record_path(step.arch, step.stage)
         if not file.exists():
             continue
         record = Record.read(file)
-        if reasons := record.differences(step, plan.facts, inputs) or record.damaged(shard):
+        if reasons := record.differences(step, plan.facts, inputs) or record.find_damage(shard):
             raise StageRecordError(f"{file}: results that don't belong to this release: {'; '.join(reasons)}.")
         if accepted and accepted.outputs != record.outputs:
             raise StageRecordError(f"{file}: other outputs than another shard has for {step.name}. Name one of them.")
-        accepted = accepted or _copied(record, shard, plan.work)
+        accepted = accepted or _copy(record, shard, plan.work)
     if accepted:
         say(f"{step.name}: from a shard")
     return accepted
 
 
-def _copied(record: Record, shard: Path, work: Path) -> Record:
+def _copy(record: Record, shard: Path, work: Path) -> Record:
     for name in record.outputs:
         target = work / name
         if target.resolve() == (shard / name).resolve():

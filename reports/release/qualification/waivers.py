@@ -57,10 +57,10 @@ def _waiver(name: str, row: Field, known: Collection[str] | None) -> Waiver:
     return Waiver(
         name=name,
         place=f"{row.file.name}:{row.line}",
-        accepted_by=_words(row.get("accepted_by")),
+        accepted_by=_read_text(row.get("accepted_by")),
         accepted_on=accepted_on,
         until=until,
-        reason=_words(row.get("reason")),
+        reason=_read_text(row.get("reason")),
     )
 
 
@@ -87,7 +87,7 @@ def demand_accepted(defects: Mapping[str, int], waivers: Mapping[str, Waiver], t
         )
 
 
-def _words(field: Field) -> str:
+def _read_text(field: Field) -> str:
     text = field.text().strip()
     if not text:
         raise field.fail("is empty")

@@ -1,6 +1,6 @@
-// An interpreter core without an interpreter: programs are lists of kernel names, a launch does
-// what its kernel's name says. It stands behind the real memory, faults and HIP ABI, so that tests
-// reach every path of theirs.
+// An interpreter core without an interpreter. Programs are lists of kernel names, and the name
+// selects the action of a launch. Memory, faults and HIP ABI are the real ones, so that tests
+// reach all their paths.
 //
 // A blob is text, one line a kernel or variable:  kernel NAME LDS_BYTES MAX_WORKGROUP
 // ARGUMENT_BYTES..  |  variable NAME BYTES

@@ -84,7 +84,7 @@ struct FmhaMasks
     using GenericMask = ck_tile::GenericAttentionMask<true, true>;
 };
 
-// Fields of the argument struct in order, but for the last three, which are no plain numbers or
+// Fields of the argument struct in order, without the last three, which are not plain numbers or
 // have a default.
 #define INTERFACE_2026_ARGS(X)                                          \
     X(const void*, q_ptr)                                               \

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <hip/hip_runtime.h>
 
-// Ends a program with the failure's name, as samples of HIP do.
+// End a program with the name of the error, as HIP's samples do.
 #define HIP_CHECK(call)                                                       \
     do                                                                        \
     {                                                                         \

@@ -1,6 +1,6 @@
-// Cooperative launches, by the first argument: `sum` and `library` wait for the whole grid, with a
-// barrier of their own and with what the device library's counts in; `stuck` waits for a workgroup
-// that never comes, `spin` for it without sleeping; `large` asks for more workgroups than fit.
+// Cooperative launches, by the first argument. `sum` waits for the whole grid by its own barrier,
+// `library` by the device library's. `stuck` waits for a workgroup that never arrives, `spin` does so
+// without sleeping. `large` requests more workgroups than fit.
 #include "more_hip.h"
 
 #include <cstring>

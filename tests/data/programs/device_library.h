@@ -1,6 +1,5 @@
-// What HIP's own headers build on ROCm's device libraries: memory and assert (ockl.bc), functions
-// of f64 (ocml.bc), and the constants that ROCm links in from files of their own. hipcc has all of
-// it.
+// Functions of HIP's headers over ROCm's device libraries: memory and assert (ockl.bc), f64
+// (ocml.bc), and the constants that ROCm links from files of their own. hipcc has all of them.
 #pragma once
 
 #if __has_include(<hip/detail/qualifiers.h>) // of the embedded toolchain

@@ -1,5 +1,5 @@
-// What goes wrong, by the first argument: `write` writes behind an allocation, `absent` calls what
-// no emulator has, `module FILE` loads code and runs its kernel `fill`.
+// Errors, by the first argument: `write` writes past an allocation, `absent` calls a function that
+// the emulator lacks, `module FILE` loads code and runs its kernel `fill`.
 #include "check.h"
 
 #include <cstring>

@@ -1,7 +1,6 @@
-// Memory that kernels allocate, by the first argument. `blocks`: 3000 threads allocate, another
-// kernel checks what they wrote and frees it, three times over; on standard output the addresses of
-// the first round and their sizes. `exhaust`: blocks of 64 GiB until there is no room, their
-// number, and whether there is room again when they are free.
+// Memory that kernels allocate, by the first argument. `blocks`: in three rounds, 3000 threads
+// allocate, and another kernel checks and frees the memory; prints addresses and sizes of the first
+// round. `exhaust`: allocates blocks of 64 GiB until the memory is full, frees them and tries again.
 #include "check.h"
 #include "device_library.h"
 

@@ -1,5 +1,5 @@
-// A histogram of the bytes on standard input, over counters in dynamic LDS, and the largest byte;
-// both on standard output as 32-bit words.
+// A histogram of the bytes on standard input, with counters in dynamic LDS, and the largest byte.
+// Writes both to standard output as 32-bit words.
 #include "check.h"
 
 #include <vector>

@@ -1,5 +1,5 @@
-// Launches between events, of a kernel of the program's and of one of the module that the argument
-// names. Each kernel adds its number to what is there; whoever has no event gives none.
+// Launches a kernel of the program, and a kernel of the module in the argument, between events. Each
+// kernel adds its number to the buffer.
 #include "check.h"
 
 #include <hip/hip_ext.h>

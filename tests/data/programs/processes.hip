@@ -1,6 +1,6 @@
 // Processes and threads that use the device, by the first argument: `before` forks before the
-// parent uses it, `behind` afterwards, `again` starts this program anew as a child, `threads`
-// launches from several threads.
+// parent uses it, `after` forks later, `again` starts this program as a child, `threads` launches from
+// several threads.
 #include "check.h"
 
 #include <cstring>
@@ -54,7 +54,7 @@ int main(int, char** words)
         in_child([] { std::printf("child %d\n", use_device(2, 3)); });
         std::printf("parent %d\n", use_device(5, 7));
     }
-    if(std::strcmp(what, "behind") == 0)
+    if(std::strcmp(what, "after") == 0)
     {
         int *x, first;
         std::printf("parent %d\n", use_device(5, 7, &x));

@@ -1,4 +1,4 @@
-// y = a x + y on two streams, with pinned memory, events and a callback; the result on standard
+// y = a x + y on two streams, with pinned memory, events and a callback. Writes the result to standard
 // output as floats.
 #include "check.h"
 

@@ -72,7 +72,7 @@ def test_the_index_can_change_in_between() -> None:
 def test_an_index_behind_the_last_register_stops() -> None:
     state = fresh_state(generator("far"))
     state.scalar[20] = 250
-    with pytest.raises(RuntimeError, match="behind the last vector register"):
+    with pytest.raises(RuntimeError, match="after the last vector register"):
         machine().run(Case("", [on(SOURCE), move(10, 256 + 30), OFF], state))
 
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.kernel_sets import kernel_set
-from ckpm.attention.launch.c_abi import CheckedArguments, Library, Status
+from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device, Fault
-from ckpm.attention.launch.harness import LaunchArguments
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.attention.registry import Instance, Registry
+from ckpm.kernels.abi import CheckedArguments, LaunchArguments, Status
 from ckpm.kernels.families.libraries import library_with
 from ckpm.matrix.problems.problem import Problem
 

@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import ckpm.kernels.cli
-from ckpm.attention import cli
+from ckpm import commands as cli
 from ckpm.attention.errors import LaunchError, OtherKernelError
 from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.sweeps import asked as asking
@@ -325,10 +324,10 @@ def test_shards_of_a_run_make_the_whole(bench: Bench, capsys: pytest.CaptureFixt
     for at in (1, 2, 3):
         assert cli.main([*SMALL, "--shard", f"{at}/3", "--json", f"{at}.json"]) == 0
     assert len(set(bench.measured)) == len(bench.measured)
-    assert cli.main(["best", "3.json", "1.json", "2.json", "--json", "all.json"]) == 0
+    assert cli.main(["sweep", "best", "3.json", "1.json", "2.json", "--json", "all.json"]) == 0
     whole = Results.read(Path("all.json"))
     assert {str(row["kernel"]) for row in whole.rows} == {k.name for k in KEYS if k.hdim_q == 128 and not k.logits}
-    assert cli.main(["best", "3.json", "1.json"]) == 240
+    assert cli.main(["sweep", "best", "3.json", "1.json"]) == 240
     assert "shard 2/3 are missing" in capsys.readouterr().err
 
 
@@ -378,16 +377,16 @@ def test_large_shapes_are_left_out_on_the_emulator_with_the_reason(bench: Bench)
 )
 @pytest.mark.usefixtures("bench")
 def test_what_can_not_be_meant_is_one_error(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["benchmark", str(CONFIG), *options]) != 0
+    assert cli.main(["sweep", "run", str(CONFIG), *options]) != 0
     assert said in capsys.readouterr().err
 
 
 def test_kernels_benchmark_is_the_dispatchers(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr(os, "execve", lambda program, words, environment: started.append(words))
-    ckpm.kernels.cli.main(["benchmark", "--arch", "gfx950", "c.json", "--filter", "c.lse", "--verify"])
+    cli.main(["sweep", "run", "--arch", "gfx950", "c.json", "--filter", "c.lse", "--verify"])
     assert started[0][1:] == [
-        *("-m", "ckpm.attention", "benchmark", "--arch", "gfx950", "c.json", "--filter", "c.lse", "--verify"),
+        *("-m", "ckpm", "sweep", "run", "--arch", "gfx950", "c.json", "--filter", "c.lse", "--verify"),
     ]
 
 

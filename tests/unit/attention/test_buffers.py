@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpm.attention.launch import harness
 from ckpm.attention.launch.buffers import Prepared, gather, prepare, read
 from ckpm.attention.launch.encodings import FNUZ, OCP, decode, encode, from_bf16, from_fp8, nan_bits, to_bf16, to_fp8
 from ckpm.attention.launch.kv_pool import Buffer, Write
 from ckpm.attention.launch.page_tables import LINES, page_table
 from ckpm.base.errors import ProblemError
+from ckpm.kernels import abi
 from ckpm.matrix.problems.case import SUITES, SuiteCase, complaint, counterpart
 from ckpm.matrix.problems.tables import problems
 
@@ -136,7 +136,7 @@ def test_every_smoke_case_fits_its_buffers_and_the_abi(suite: str) -> None:
             assert all(w.offset >= 0 and w.offset + w.data.nbytes <= buffer.size for w in buffer.writes), problem.name
         assert sum(w.data.nbytes for b in prepared.buffers.values() for w in b.writes) < 256 << 20
         pointers = dict.fromkeys(prepared.pointers, 1 << 40)
-        made = harness.LaunchArguments(**prepared.fields, **pointers)
+        made = abi.LaunchArguments(**prepared.fields, **pointers)
         assert made.batch == problem.batch
         assert all(offset < prepared.buffers[name].size or not prepared.buffers[name].size
                    for name, offset in prepared.pointers.values())  # fmt: skip

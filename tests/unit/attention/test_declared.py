@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.cli import main
 from ckpm.attention.cpp.declared import KernelSet, declarations, kernels_of
 from ckpm.attention.cpp.errors import DeclarationError
+from ckpm.commands import main
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection, select
 
@@ -92,7 +92,7 @@ def test_a_pattern_that_means_nothing_is_refused(pattern: str, upstream: str, wo
 
 
 def test_the_command_lists_set_upstream_and_kernel(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["declared", str(PROGRAM)]) == 0
+    assert main(["cpp", "kernels", str(PROGRAM)]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     name, upstream, kernel = line.split()
     assert (name, upstream) == ("prefill", "aiter")

@@ -12,8 +12,8 @@ from ckpm.attention.errors import InvalidProblemError, ShapeError
 from ckpm.attention.familiar.aiter import mha_batch_prefill_func
 from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.familiar.tensors import paged, swapped
-from ckpm.attention.launch.harness import Mask
 from ckpm.attention.registry import Registry
+from ckpm.kernels.abi import Mask
 from tests.unit.attention.fakes import FakeDevice, built, dispatcher, prefill
 
 SUMS, INDPTR = np.array([0, 40, 60], np.int32), np.array([0, 70, 95], np.int32)

@@ -11,21 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.launch import c_abi, harness
-from ckpm.attention.launch.fwd_harness import FwdArguments
-from ckpm.attention.launch.harness import FIELDS, LaunchArguments
+from ckpm.attention.launch import c_abi
 from ckpm.base.errors import LibraryError
 from ckpm.base.settings import cache_folder
+from ckpm.kernels import abi
+from ckpm.kernels.abi import FwdArguments, LaunchArguments
 from ckpm.kernels.code.toolchains import Toolchain, detect
 from ckpm.kernels.families.family import INCLUDE
 
 ENUMS = {
-    "CKPM_": c_abi.Status,
-    "CKPM_MASK_": harness.Mask,
-    "CKPM_BIAS_": harness.Bias,
-    "CKPM_QSCALE_": harness.QScale,
-    "CKPM_KV_": harness.KvLayout,
-    "CKPM_TABLE_": harness.KvTable,
+    "CKPM_": abi.Status,
+    "CKPM_MASK_": abi.Mask,
+    "CKPM_BIAS_": abi.Bias,
+    "CKPM_QSCALE_": abi.QScale,
+    "CKPM_KV_": abi.KvLayout,
+    "CKPM_TABLE_": abi.KvTable,
 }
 
 
@@ -69,8 +69,11 @@ def _run(command: list[str], toolchain: Toolchain) -> None:
 
 
 def test_layout_and_numbers_are_those_of_the_header(compile_c: Callable[..., Path]) -> None:
-    facts = [f"sizeof(ckpm_problem) == {ctypes.sizeof(LaunchArguments)}", f"CKPM_ABI_VERSION == {harness.ABI_VERSION}"]
-    for name, _ in FIELDS:
+    facts = [
+        f"sizeof(ckpm_problem) == {ctypes.sizeof(LaunchArguments)}",
+        f"CKPM_ABI_VERSION == {LaunchArguments.VERSION}",
+    ]
+    for name in LaunchArguments.kinds():
         field = getattr(LaunchArguments, name)
         facts.append(f"offsetof(ckpm_problem, {name}) == {field.offset}")
         facts.append(f"sizeof(((ckpm_problem*)0)->{name}) == {field.size}")
@@ -81,7 +84,7 @@ def test_layout_and_numbers_are_those_of_the_header(compile_c: Callable[..., Pat
 def test_table_leaves_no_field_out() -> None:
     """Without a gap but at the end, equal sizes and offsets mean equal fields."""
     end = 0
-    for name, _ in FIELDS:
+    for name in LaunchArguments.kinds():
         field = getattr(LaunchArguments, name)
         assert field.offset == end
         end += field.size
@@ -181,7 +184,7 @@ def test_a_kernel_is_named_only_where_the_c_abi_takes_a_name() -> None:
         called.append(arguments)
         return 0
 
-    def opened(arguments: type[c_abi.CheckedArguments]) -> c_abi.Library:
+    def opened(arguments: type[abi.CheckedArguments]) -> c_abi.Library:
         calls = {"launch": launch, "selected_kernel": lambda *stage: b"k%d" % (stage[0] if stage else 9)}
         path = Path("libckpm.so")
         return c_abi.Library(

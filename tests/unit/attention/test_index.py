@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.cli import main
 from ckpm.attention.cpp.index import INDEX, write_index
 from ckpm.base.errors import RecordError
+from ckpm.commands import main
 from ckpm.kernels.library.manifest import MANIFEST
 from tests.unit import manifests
 
@@ -51,9 +51,9 @@ def test_each_kernel_has_a_line_with_what_its_name_says(tmp_path: Path) -> None:
 def test_the_command_says_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     index_of(tmp_path, NAME)
     (tmp_path / INDEX).unlink()
-    assert main(["index", str(tmp_path)]) == 0
+    assert main(["cpp", "index", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{tmp_path / INDEX}\n"
-    assert main(["index", str(tmp_path), "--output", str(tmp_path / "elsewhere.txt")]) == 0
+    assert main(["cpp", "index", str(tmp_path), "--output", str(tmp_path / "elsewhere.txt")]) == 0
     assert (tmp_path / "elsewhere.txt").read_bytes() == (tmp_path / INDEX).read_bytes()
 
 

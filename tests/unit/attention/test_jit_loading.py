@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.cli import main
 from ckpm.attention.jit import command
 from ckpm.attention.jit.compiling import Compiled
 from ckpm.attention.jit.loading import load
 from ckpm.attention.launch import device as devices
-from ckpm.attention.launch.appendkv_harness import AppendKvArguments
 from ckpm.attention.launch.device import Device
-from ckpm.attention.launch.fwd_harness import FwdArguments
-from ckpm.attention.launch.harness import LaunchArguments
 from ckpm.base.errors import LibraryError, LibraryMismatchError, RecordError
+from ckpm.commands import main
+from ckpm.kernels.abi import AppendKvArguments, FwdArguments, LaunchArguments
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection, select
 from tests.unit import manifests

@@ -14,14 +14,14 @@ import pytest
 
 from ckpm.attention.launch import launching
 from ckpm.attention.launch.buffers import Prepared, prepare
-from ckpm.attention.launch.c_abi import CheckedArguments, Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device, Fault, GpuDevice, choose, kind_of
 from ckpm.attention.launch.encodings import encode
-from ckpm.attention.launch.harness import LaunchArguments
 from ckpm.attention.launch.hip_api import OUT_OF_MEMORY, HipApi, Memory, Properties
 from ckpm.attention.launch.kv_pool import Buffer, Write
 from ckpm.attention.launch.launching import check, run_problem
 from ckpm.base.errors import DeviceError, HipError, ProblemError, UsageError
+from ckpm.kernels.abi import CheckedArguments, LaunchArguments, Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import serving

@@ -10,12 +10,11 @@ import pytest
 from ckpm.attention.errors import InvalidProblemError, LaunchError, NullPointerError, OtherKernelError
 from ckpm.attention.launch.arguments import fwd_fields
 from ckpm.attention.launch.buffers import prepare
-from ckpm.attention.launch.c_abi import Status
 from ckpm.attention.launch.device import Fault
 from ckpm.attention.launch.fwd_launching import pose
-from ckpm.attention.launch.harness import LaunchArguments
 from ckpm.attention.launch.plan import Plan, Timing
 from ckpm.attention.registry import Registry
+from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.problems.case import SuiteCase as TableProblem
 from ckpm.matrix.problems.problem import Problem, Strides
 from tests.unit.attention.fakes import POINTERS, PREFILL, FakeDevice, built, dispatcher, prefill

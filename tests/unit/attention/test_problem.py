@@ -148,7 +148,7 @@ def test_pages_that_contradict_themselves(changes: dict[str, Any], message: str)
 
 
 def test_rules_are_the_matrix_s_own_words() -> None:
-    """Of `python -m matrix validate`; those that CK's own kernels contradict are left to the registry."""
+    """Of `ckpm validate`; those that CK's own kernels contradict are left to the registry."""
     (line,) = broken_rules(Problem(hdim_q=12))
     text = RULES["head_dims_are_multiples_of_8"].complaint(12, 128)
     assert line.startswith(f"{text} (head_dims_are_multiples_of_8: ")

@@ -37,7 +37,7 @@ def test_doubts_are_marked() -> None:
 
 
 def test_an_arch_that_the_model_does_not_know() -> None:
-    with pytest.raises(MeasureError, match=r"nothing of gfx90a: add it to machine\.yaml"):
+    with pytest.raises(MeasureError, match=r"no numbers of gfx90a: add them to machine\.yaml"):
         numbers("gfx90a")
 
 

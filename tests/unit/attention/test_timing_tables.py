@@ -10,19 +10,20 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.timing import forward, modelling, ratios, tables
-from ckpm.attention.timing.checks import check, published
+from ckpm.attention.timing import forward, modelling, tables
+from ckpm.attention.timing.checks import check, read_published
+from ckpm.attention.timing.measure import performance_problems
 from ckpm.attention.timing.record import Timed
 from ckpm.base.errors import MeasureError, TableError
 from ckpm.base.tablefile import load
+from ckpm.bench import emulated
 from ckpm.bench.figures import Figure
-from ckpm.bench.measure import performance_problems
-from ckpm.kernels.cli import main
+from ckpm.commands import main
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
-from tests.unit.reports.timing_samples import timed
+from tests.unit.reports.timing_samples import make_timed
 
 KEYS = tuple(
     select(dialect("prefill-v3"), Selection(archs=("gfx950",), tier="full", where=(tables.WHERE,)))
@@ -41,12 +42,12 @@ class Place:
     def provenance(self, tier: str) -> dict[str, str]:
         return {"tier": tier, "arch": "gfx950"}
 
-    def timed(self, problem: SuiteCase, named: str, asked: modelling.Asked) -> Timed | str:
+    def model(self, problem: SuiteCase, named: str, asked: modelling.Asked) -> Timed | str:
         self.launched.append((problem, named, asked))
         key = next(key for key in KEYS if key.name == named)
         tiles = -(-problem.seqlens_q[0] // key.tile.bm0) * problem.nhead_q
         cycles = problem.seqlens_k[0] * (2 if is_v3(key.pipeline) else 3)
-        return timed(
+        return make_timed(
             problem=problem.name, kernel=named, cycles=cycles, launched=(tiles + self.more) * asked.heads
         )  # fmt: skip
 
@@ -55,11 +56,11 @@ class Place:
 def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     rows: Launched = []
     monkeypatch.setattr(tables, "built", lambda *_: Path("lib.so"))
-    monkeypatch.setattr(modelling, "opened", lambda *_: Place(rows))
+    monkeypatch.setattr(modelling, "open_library", lambda *_: Place(rows))
     return rows
 
 
-def test_each_row_runs_the_last_tile_of_one_kv_head_on_both_versions(launched: Launched) -> None:
+def test_row_runs_last_tile_of_one_kv_head_on_both_versions(launched: Launched) -> None:
     found = tables.model("*-h40q37k", "auto", Path("work")).problems
     assert [(one.problem, one.launched) for one in found] == [
         ("performance/published_fp8.tensor-h40q37k", 148 * 40), ("performance/published_fp8.tensor-h40q37k", 296 * 40),
@@ -71,23 +72,21 @@ def test_each_row_runs_the_last_tile_of_one_kv_head_on_both_versions(launched: L
     assert ["_v3_" in name for _, name, _ in launched] == [True, False] * 2
 
 
-def test_a_row_with_one_kv_head_runs_as_it_is(launched: Launched) -> None:
+def test_row_with_one_kv_head_runs_unchanged(launched: Launched) -> None:
     tables.model("*.tensor-h16q65k", "auto", Path("work"))
     assert [(p.nhead_q, p.nhead_k, asked.heads, asked.workgroup) for p, _, asked in launched] == [
         (16, 1, 1, 255), (16, 1, 1, 511),
     ]  # fmt: skip
 
 
-def test_a_grid_that_is_not_one_workgroup_a_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grid_of_other_than_a_workgroup_a_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "built", lambda *_: Path("lib.so"))
-    monkeypatch.setattr(modelling, "opened", lambda *_: Place([], more=1))
+    monkeypatch.setattr(modelling, "open_library", lambda *_: Place([], more=1))
     with pytest.raises(MeasureError, match=r"tensor-q1k: 25 workgroups instead of one for each tile"):
         tables.model("*.tensor-q1k", "auto", Path("work"))
 
 
-def test_a_launch_that_fails_and_a_kernel_that_is_missing_end_it(
-    launched: Launched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_failed_launch_or_missing_kernel_raises(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MeasureError, match=r"no problem fits '\*nonsense\*'"):
         tables.model("*nonsense*", "auto", Path("work"))
     with monkeypatch.context() as lacking:
@@ -95,64 +94,65 @@ def test_a_launch_that_fails_and_a_kernel_that_is_missing_end_it(
         with pytest.raises(MeasureError, match=r"tensor-q1k: no kernel with pipeline qr_async"):
             tables.model("*.tensor-q1k", "auto", Path("work"))
     assert len(launched) == 1  # V3
-    monkeypatch.setattr(Place, "timed", lambda *_: "the launch failed: why")
+    monkeypatch.setattr(Place, "model", lambda *_: "the launch failed: why")
     with pytest.raises(MeasureError, match=r"tensor-q1k: the launch failed: why"):
         tables.model("*.tensor-q1k", "auto", Path("work"))
 
 
-def test_a_build_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_library_failed_build_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ended = SimpleNamespace(returncode=30, stdout="1 kernel\n", stderr="error: no compiler")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
     with pytest.raises(MeasureError, match="a library could not be built: 1 kernel\nerror: no compiler"):
         tables.library("auto", tmp_path)
 
 
-def test_the_bench_has_the_documents_ratios(launched: Launched) -> None:
+def test_bench_shows_published_ratios(launched: Launched) -> None:
     """V2 takes 1.5 times as long here: as much as published, or more, everywhere; 1.06 to 1.39 are the documents'."""
-    both = ratios.figures("auto", Path("work"))
+    both = emulated.model_versions("auto", Path("work"))
     assert [figure.measured for figure in both] == ["1.50, 1.50, 1.50"] * 2
     assert [figure.met for figure in both] == [True, True]
     assert [figure.target for figure in both] == [">= 1.11, 1.31, 1.39 (published)", ">= 1.06, 1.22, 1.31 (published)"]
     assert len(launched) == 2 * 6
 
 
-def test_the_bench_says_where_a_ratio_is_missed(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Place.timed
+def test_bench_marks_missed_ratio(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Place.model
 
     def slower(self: Place, problem: SuiteCase, named: str, asked: modelling.Asked) -> Timed | str:
         one = plain(self, problem, named, asked)
         assert isinstance(one, Timed)
         missed = "tensor-q8k" in problem.name and "_v3_" in named
-        return timed(problem=one.problem, kernel=named, cycles=one.cycles * (2 if missed else 1), launched=one.launched)
+        return make_timed(
+            problem=one.problem, kernel=named, cycles=one.cycles * (2 if missed else 1), launched=one.launched
+        )
 
-    monkeypatch.setattr(Place, "timed", slower)
-    assert [figure.met for figure in ratios.figures("auto", Path("work"))] == [False, True]
+    monkeypatch.setattr(Place, "model", slower)
+    assert [figure.met for figure in emulated.model_versions("auto", Path("work"))] == [False, True]
 
 
-def test_the_bench_writes_them_below_its_own(
-    launched: Launched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_bench_appends_modelled_ratios(launched: Launched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in (
-        "bench_matrix.figures",
-        "bench_build.rendering",
-        "bench_build.graph",
-        "cold.figures",
-        "on_demand.figures",
+        "build.compare_enumeration",
+        "build.compare_rendering",
+        "build.measure_graph",
+        "cold.measure",
+        "dispatch.measure_call",
+        "dispatch.measure_on_demand",
+        "emulated.measure",
     ):
-        monkeypatch.setattr(f"ckpm.bench.command.{name}", lambda *_: [])
+        monkeypatch.setattr(f"ckpm.bench.{name}", lambda *_: [])
     monkeypatch.setattr("ckpm.bench.command.locate", lambda *_, **__: None)
     monkeypatch.setattr("ckpm.bench.command.detect", lambda *_, **__: None)
     own = Figure("of its own", "1", "2", None)
-    monkeypatch.setattr("ckpm.bench.command.bench_build.merging", lambda *_: own)
-    monkeypatch.setattr("ckpm.bench.emulated.figures", lambda *_: [])
+    monkeypatch.setattr("ckpm.bench.build.compare_merged", lambda *_: own)
     assert main(["bench", "--output", str(tmp_path / "bench.md")]) == 0
     rows = (tmp_path / "bench.md").read_text().splitlines()[-3:]
     assert rows[0] == "| of its own | 1 | 2 | - |"
     assert all(row.startswith("| timing model: V3 ") and "| 1.50, 1.50, 1.50 |" in row for row in rows[1:])
 
 
-def test_the_bf16_checks_have_two_kernels_of_each_family_and_no_published_figure() -> None:
-    rows: Mapping[str, Any] = published(forward.SECTION)
+def test_bf16_checks_have_two_kernels_a_family() -> None:
+    rows: Mapping[str, Any] = read_published(forward.SECTION)
     assert list(rows) == list(forward.MASKS)
     assert {check(name, field, 2.0).published for name, field in rows.items()} == {None}
     assert {check(name, field, 2.0).error for name, field in rows.items()} == {None}

@@ -20,6 +20,7 @@ from ckpm.kernels.library.request import Request
 from ckpm.kernels.library.signature_file import NAME, Signatures, discard_foreign
 from ckpm_emulator import toolchain as core
 from ckpm_emulator.errors import UntrustedFileError as UntrustedCoreError
+from tests.emulator.test_core_build import use_small_core
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]
@@ -192,19 +193,20 @@ def test_a_library_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_emulators_core_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = tmp_path / "one.cpp"
-    source.write_text('extern "C" int emu_one() { return 1; }\n')
+    use_small_core(tmp_path / "project", monkeypatch)
     cache = tmp_path / "cache"
-    compiler = next(iter(core.compilers(cache)))
-    library = core.library(sources=[source], compiler=compiler, cache=cache)
+    library = core.library(cache=cache)
     good = library.read_bytes()
     library.write_bytes(b"planted")
-    assert core.library(sources=[source], compiler=compiler, cache=cache).read_bytes() == good
-    for place in (library, library.parent, cache, cache / "objects", next((cache / "objects").glob("*.o"))):
-        mode = place.stat().st_mode
-        place.chmod(0o777)
-        with pytest.raises(UntrustedCoreError, match=f"{place}: other users can write to it") as refused:
-            core.library(sources=[source], compiler=compiler, cache=cache)
+    assert core.library(cache=cache).read_bytes() == good
+    (built,) = (cache / "build").glob("*/")
+    for path in (library, library.parent, cache, built):
+        if path == built:
+            library.unlink()  # so that objects of the folder are linked
+        mode = path.stat().st_mode
+        path.chmod(0o777)
+        with pytest.raises(UntrustedCoreError, match=f"{path}: other users can write to it") as refused:
+            core.library(cache=cache)
         assert refused.value.exit_code == 70
-        place.chmod(mode & 0o755)
-    assert core.library(sources=[source], compiler=compiler, cache=cache) == library
+        path.chmod(mode & 0o755)
+    assert core.library(cache=cache) == library

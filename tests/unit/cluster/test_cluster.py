@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from ckpm import commands as cli
 from ckpm.base.errors import TableError, UsageError
 from ckpm.cluster import guard, identity
 from ckpm.cluster.command import failure
 from ckpm.cluster.errors import PackagesMissingError, WorkersKilledError
 from ckpm.cluster.identity import PROJECT, Identity, project
 from ckpm.cluster.site import read_site
-from ckpm.kernels import cli
 from ckpm.suites import cli as suites_cli
 
 
@@ -89,8 +89,8 @@ def test_contradicting_options_fail(
 
 def test_reproduce_is_refused_on_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suites_cli, "_library", lambda *words: None)
-    options = ["--suite", "dispatch", "--reproduce", "x", "--scheduler", "tcp://x:1"]
-    assert suites_cli.main(options) == UsageError.exit_code
+    options = ["test", "--suite", "dispatch", "--reproduce", "x", "--scheduler", "tcp://x:1"]
+    assert cli.main(options) == UsageError.exit_code
 
 
 def test_site_file_and_options_replace_the_defaults(tmp_path: Path) -> None:

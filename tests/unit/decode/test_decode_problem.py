@@ -18,8 +18,8 @@ from ckpm.decode.problem import (
     Launch,
     Shape,
     attention_candidate,
-    dequantised,
-    quantised,
+    dequantise,
+    quantise,
     reduction_candidate,
 )
 
@@ -45,7 +45,7 @@ def test_a_shape_that_is_not_served_is_refused(change: dict[str, Any], complaint
 def test_a_quantised_cache_is_within_a_step_of_its_values(stored: str, arch: str, seed: int) -> None:
     """A step of int8 is 1/254 of a group's extent, of fp8 at most 1/30 (16 of 480: 3 bits below the largest)."""
     values = np.random.default_rng(seed).normal(3.0, 2.0, (5, 2, 64))
-    again = dequantised(*quantised(values, 4, stored, arch), stored, arch)
+    again = dequantise(*quantise(values, 4, stored, arch), stored, arch)
     grouped = values.reshape(5, 2, 4, 16)
     extent = np.repeat(grouped.max(-1) - grouped.min(-1), 16, axis=-1).reshape(values.shape)
     assert (np.abs(again - values) <= extent / (254 if stored == "int8" else 30)).all()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpm.base.errors import TableError
+from ckpm.commands import main
 from ckpm.decode.guard import command
 from ckpm.decode.guard.candidates import Candidate, Judged, candidate
 from ckpm.decode.guard.errors import (
@@ -21,9 +22,8 @@ from ckpm.decode.guard.errors import (
     UnacceptedError,
 )
 from ckpm.decode.guard.figures import Budget, Figures, over_budget
-from ckpm.decode.guard.ratchet import Accepted, changes, merged
+from ckpm.decode.guard.ratchet import Accepted, changes, merge
 from ckpm.decode.guard.table import read_table
-from ckpm.kernels.cli import main
 
 LEAN = Figures(vgpr=120, agpr=0, sgpr=90, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=2048, waves=4)
 BUDGET = Budget(vgpr=128, vgpr_spills=0, lds_bytes=4096, waves=2)
@@ -42,7 +42,7 @@ def judged(figures: Figures | None = LEAN, **other: Any) -> Judged:
 
 
 def accepted(*all_judged: Judged) -> Accepted:
-    return merged(None, all_judged, ["softmax"], compiler="triton 3.9.0", reason="first")
+    return merge(None, all_judged, ["softmax"], compiler="triton 3.9.0", reason="first")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def accepted(*all_judged: Judged) -> Accepted:
         ("vgpr", 129, "129 VGPRs, of which the budget allows 128"),
         ("vgpr_spills", 1, "1 spilled VGPRs, of which the budget allows 0"),
         ("lds_bytes", 4097, "4097 bytes of LDS, of which the budget allows 4096"),
-        ("waves", 1, "1 waves on a SIMD, of which the budget asks for 2"),
+        ("waves", 1, "1 waves on a SIMD, of which the budget requires 2"),
     ],
 )
 def test_a_figure_past_the_budget_is_the_reason(metric: str, value: int, reason: str) -> None:
@@ -138,7 +138,7 @@ def test_accepted_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_accepting_one_kernel_keeps_the_others() -> None:
     both = accepted(judged(), judged(kernel="softmin"))
-    after = merged(both, [], ["softmax"], compiler="c", reason="r")
+    after = merge(both, [], ["softmax"], compiler="c", reason="r")
     assert [one.kernel for one, _ in after.entries.values()] == ["softmin"]
 
 

@@ -184,13 +184,13 @@ def test_packages_that_differ_from_the_lock_are_named(tmp_path: Path, packages: 
 def test_command_builds_every_local_image_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ckpm.kernels.cli import parser
+    from ckpm.commands import parse
 
     docker = Docker(tmp_path, answers={"info": [(0, "28 []", "")]})
     monkeypatch.setenv("PATH", str(docker.fake.program.parent))
     monkeypatch.setenv("CKPM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(context, "fetch_archive", lambda package, archive, say: archive.write_bytes(b""))
-    args = parser().parse_args(["images", "build", "--work", str(docker.work)])
+    args = parse(["images", "build", "--work", str(docker.work)])
     assert command.run(args) == 0
     assert len(docker.fake.calls("build")) == 6
     printed = capsys.readouterr().out
@@ -199,4 +199,4 @@ def test_command_builds_every_local_image_twice(
         assert f"{name}: the same image id again from nothing, " in printed
     assert "warning: image debian-emulator: 1 packages differ: python3 " in printed
     with pytest.raises(PackagesDifferError):
-        command.run(parser().parse_args(["images", "build", "--work", str(docker.work), "--locked"]))
+        command.run(parse(["images", "build", "--work", str(docker.work), "--locked"]))

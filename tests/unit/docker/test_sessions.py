@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.base.settings import INSTALLED
 from ckpm.docker import running, sessions
 from ckpm.docker.engines import Engine, Mount, Run
-from ckpm.docker.images import INSTALLED, image
+from ckpm.docker.images import image
 from tests.unit.docker.fake_engine import FakeEngine
 
 TEST = image("debian-rocm-test")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.launch.appendkv_harness import AppendKvArguments
+from ckpm.kernels.abi import AppendKvArguments
 from ckpm.kernels.families import fwd_appendkv
 from ckpm.kernels.families.family import INCLUDE_FWD
 from ckpm.kernels.families.libraries import host

@@ -258,7 +258,7 @@ def test_what_fails_everywhere_is_blamed_on_the_tree(stub_toolchain: Stub, reque
         build(request)
     message = str(failure.value)
     assert "this is common to them: /ck/core.hpp:7:10: fatal error: x.hpp file not found" in message
-    assert f"in {request.tree.root} may be damaged: 'python -m kernels doctor' examines it" in message
+    assert f"in {request.tree.root} may be damaged: 'ckpm doctor' examines it" in message
     assert "at fault" not in message
 
 

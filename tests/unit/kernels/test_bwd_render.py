@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from ckpm.attention.launch.arguments import backward_fields, cleared, workspaces
 from ckpm.attention.launch.backward_launching import laid_out
-from ckpm.attention.launch.bwd_harness import BwdArguments
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import ProblemError, UsageError
+from ckpm.kernels.abi import BwdArguments
 from ckpm.kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv, words
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD
 from ckpm.kernels.families.libraries import host, library_of, whole

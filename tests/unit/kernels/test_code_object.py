@@ -17,7 +17,7 @@ from ckpm.kernels.code import toolchains
 from ckpm.kernels.code.code_object import occupancy
 from ckpm.kernels.code.toolchains.offload_bundler import Entry, pack
 from ckpm.matrix.dialects import compute_units
-from ckpm_emulator.code_object import bundled
+from ckpm_emulator.code_object import device_entries
 from ckpm_emulator.errors import CodeObjectError as EmulatorCodeObjectError
 
 # The two headers that a kernel and its stub need: all of hip_runtime.h brings the C++ library and takes seconds.
@@ -127,13 +127,13 @@ def test_several_bundles_in_one_section() -> None:
     first = pack([Entry(target="hipv4-amdgcn-amd-amdhsa--gfx942", content=b"one")], align=4096)
     second = pack([Entry(target="hipv4-amdgcn-amd-amdhsa--gfx942", content=b"two")], align=4096)
     section = first + bytes(-len(first) % 4096) + second
-    assert [content for _, content in bundled(section, "x")] == [b"one", b"two"]
+    assert [content for _, content in device_entries(section, "x")] == [b"one", b"two"]
 
 
 def test_damaged_section_is_named() -> None:
     bundle = pack([Entry(target="hipv4-amdgcn-amd-amdhsa--gfx942", content=b"one")], align=4096)
     with pytest.raises(EmulatorCodeObjectError, match=r"^lib\.so: truncated: bundle at byte 0: entry hipv4"):
-        list(bundled(bundle[:-1], "lib.so"))
+        list(device_entries(bundle[:-1], "lib.so"))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.999])

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.launch.harness import FIELDS
 from ckpm.base.errors import CodeObjectError, UsageError
+from ckpm.kernels.abi import LaunchArguments
 from ckpm.kernels.code import symbols
 from ckpm.kernels.families import batch_prefill, words
 from ckpm.kernels.families.batch_prefill import harness_text
@@ -97,7 +97,7 @@ def test_a_harness_refuses_what_its_dialect_does_not_know(name: str) -> None:
         assert (f"p.{field} != " in text) == (name != "rocm-libraries-2026" or field == "qscale_type")
     assert ("a.page_block_size" in text) == (name == "rocm-libraries-2026")
     # a field is handed on, or refused unless neutral: none is passed over
-    assert {field for field, _ in FIELDS if not re.search(rf"\bp\.{field}\b", text)} == set()
+    assert {field for field in LaunchArguments.kinds() if not re.search(rf"\bp\.{field}\b", text)} == set()
     assert "catch(...)" in text
 
 

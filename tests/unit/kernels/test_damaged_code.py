@@ -95,9 +95,9 @@ def test_an_undamaged_one_is_read() -> None:
         (elf(text=(3, 1 << 30)), "function 'k' lies outside of its section"),  # address
         (elf()[:58] + struct.pack("<H", 3) + elf()[60:], "its tables have entries of another size"),
         (b"\x7fELF\x01\x01" + elf()[6:], "no header of a 64-bit little endian one"),
-        (elf(packed=b"\x91" * 100_000), "metadata note is no MessagePack"),  # lists in lists
-        (elf(packed=b"\xdf\xff\xff\xff\xff"), "metadata note is no MessagePack"),  # a map of 4 G entries
-        (elf(packed=b"\x81\x90\xc0"), "metadata note is no MessagePack"),  # a list as a name
+        (elf(packed=b"\x91" * 100_000), "metadata note is not MessagePack"),  # lists in lists
+        (elf(packed=b"\xdf\xff\xff\xff\xff"), "metadata note is not MessagePack"),  # a map of 4 G entries
+        (elf(packed=b"\x81\x90\xc0"), "metadata note is not MessagePack"),  # a list as a name
         (elf({**METADATA, "amdhsa.kernels": 3}), "no list of tables as amdhsa.kernels"),
         (elf({**METADATA, "amdhsa.kernels": [3]}), "no list of tables as amdhsa.kernels"),
         (elf(kernel(vgpr_count="8")), "no 32-bit count as .vgpr_count"),

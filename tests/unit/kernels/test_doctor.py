@@ -11,7 +11,7 @@ import pytest
 
 from ckpm.base import jobs
 from ckpm.base.store import Store, adopt, draft_folder
-from ckpm.kernels.cli import main
+from ckpm.commands import main
 from ckpm.kernels.code.toolchains import detect, rocm
 from ckpm.kernels.library import doctor
 from ckpm.kernels.library.doctor import examine
@@ -104,7 +104,7 @@ def test_another_system_is_broken(monkeypatch: pytest.MonkeyPatch, system: str, 
 
 def test_an_unknown_word_is_answered_with_the_command_s_own_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "foo"]) == 2
-    assert capsys.readouterr().err == "error: unrecognized arguments: foo. See python -m kernels doctor --help.\n"
+    assert capsys.readouterr().err == "error: unrecognized arguments: foo. See ckpm doctor --help.\n"
 
 
 def store_entry(cache: Path) -> Path:

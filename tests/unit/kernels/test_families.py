@@ -12,9 +12,9 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from ckpm.attention.launch.fwd_harness import FwdArguments
+from ckpm import commands as cli
 from ckpm.base.errors import CodeObjectError, NameSyntaxError, UsageError
-from ckpm.kernels import cli
+from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.code import symbols
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import table

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.launch import fwd_harness
-from ckpm.attention.launch.fwd_harness import FIELDS, FwdArguments
+from ckpm import commands as cli
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import CodeObjectError, ProblemError
-from ckpm.kernels import cli
+from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.code import symbols
 from ckpm.kernels.families import fwd, fwd_pagedkv
 from ckpm.kernels.families.family import INCLUDE_FWD
@@ -121,9 +120,9 @@ def test_device_code_is_guarded_to_its_arch() -> None:
 
 def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Path]) -> None:
     facts = [f"sizeof(ckpm_fwd_problem) == {ctypes.sizeof(FwdArguments)}"]
-    facts.append(f"CKPM_FWD_ABI_VERSION == {fwd_harness.ABI_VERSION}")
+    facts.append(f"CKPM_FWD_ABI_VERSION == {FwdArguments.VERSION}")
     end = 0
-    for name, _ in FIELDS:
+    for name in FwdArguments.kinds():
         field = getattr(FwdArguments, name)
         facts.append(f"offsetof(ckpm_fwd_problem, {name}) == {field.offset}")
         facts.append(f"sizeof(((ckpm_fwd_problem*)0)->{name}) == {field.size}")
@@ -136,13 +135,13 @@ def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Pat
 @pytest.mark.parametrize("family", ["fwd", "fwd_pagedkv", "fwd_splitkv"])
 def test_a_harness_reads_or_refuses_every_field(family: str) -> None:
     text = host(family).harness(DIALECT, FEATURES)
-    for name, _ in FIELDS:
+    for name in FwdArguments.kinds():
         assert re.search(rf"\bp\.{name}\b", text), name
 
 
 def test_v3_s_harness_reads_or_refuses_every_field() -> None:
     text = host("fwd_v3").harness(DIALECT, FEATURES)
-    assert [name for name, _ in FIELDS if not re.search(rf"\bp\.{name}\b", text)] == []
+    assert [name for name in FwdArguments.kinds() if not re.search(rf"\bp\.{name}\b", text)] == []
 
 
 def test_problems_that_are_not_laid_out_are_refused() -> None:
@@ -161,7 +160,7 @@ def test_problems_that_are_not_laid_out_are_refused() -> None:
 )
 def test_what_can_t_be_rendered_is_said(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "sources"
-    code = cli.main(["render", "--output", str(folder), "--arch", "gfx950", "--tier", "full", "--family", *words])
+    code = cli.main(["build", "--render", str(folder), "--arch", "gfx950", "--tier", "full", "--family", *words])
     assert code == 2
     assert "can't be rendered into one library. What can be: --family batch_prefill (" in capsys.readouterr().err
     assert not folder.exists()
@@ -181,5 +180,5 @@ def test_a_split_needs_its_combine_kernel(
     where: str, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--arch", "gfx950", "--family", "fwd_splitkv,fwd_splitkv_combine", "--where", where]
-    assert cli.main(["render", "--output", str(tmp_path / "sources"), *words]) == 2
+    assert cli.main(["build", "--render", str(tmp_path / "sources"), *words]) == 2
     assert printed in capsys.readouterr().err

@@ -73,9 +73,7 @@ def test_a_broken_configuration_of_pip_is_named(monkeypatch: pytest.MonkeyPatch,
     config = tmp_path / "pip.conf"
     config.write_text("no section\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
-    with pytest.raises(
-        DownloadError, match=r"pip's configuration can't be read: .*pip\.conf.*Mend pip's files or the "
-    ):
+    with pytest.raises(DownloadError, match=r"pip's configuration can't be read: .*pip\.conf.*Fix pip's files or the "):
         pip_settings()
 
 

@@ -34,7 +34,7 @@ from ckpm.kernels.upstream.trees import FMHA, Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.keys import Key
-from ckpm.matrix.published.golden import stored_lists
+from ckpm.matrix.published import stored_lists
 from tests.unit.enumerated import keys_of
 
 DIALECT = "ck-2025-11"

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from ckpm.base.errors import LibraryMismatchError, RecordError, UsageError
-from ckpm.kernels.cli import main
+from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library import reproduce
@@ -80,7 +80,7 @@ def test_a_folders_name_is_a_leak_and_a_longer_name_is_none(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("option", [["--work", "x"], ["--resources"], ["--no-cache"]])
 def test_options_that_it_would_ignore_are_refused(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["reproduce", "--arch", "gfx950", *option]) == UsageError.exit_code
+    assert main(["build", "--reproduce", "--arch", "gfx950", *option]) == UsageError.exit_code
     assert option[0] in capsys.readouterr().err
 
 

@@ -13,8 +13,7 @@ ROOT = Path(__file__).parents[3]
 SCONSTRUCT = "\n".join(
     ast.unparse(node) for node in ast.parse((ROOT / "SConstruct").read_text()).body if isinstance(node, ast.ImportFrom)
 )
-COMMAND = "from ckpm.kernels.cli import parser; parser(['{}'])"
-REPORT = "from ckpm.reports.cli import parser; parser(['{}'])"
+COMMAND = "from ckpm.commands import parser; parser('{}')"
 
 
 @pytest.mark.parametrize(
@@ -23,14 +22,14 @@ REPORT = "from ckpm.reports.cli import parser; parser(['{}'])"
         (SCONSTRUCT, "SCons.CacheDir", {"yaml", "filelock", "ckpm.matrix.dialects", "rich"}),
         (COMMAND.format("images"), "ckpm.docker.images", {"httpx2", "unearth", "numpy", "SCons", "elftools"}),
         (COMMAND.format("build"), "ckpm.kernels.library.request", {"httpx2", "unearth", "numpy", "SCons"}),
-        (REPORT.format("qualify"), "ckpm.reports.release.commands", {"httpx2", "unearth", "cyclonedx", "SCons"}),
+        (COMMAND.format("qualify"), "ckpm.reports.release.commands", {"httpx2", "unearth", "cyclonedx", "SCons"}),
         (
-            REPORT.format("model"),
+            COMMAND.format("model"),
             "ckpm.reports.gates.model_command",
             {"ckpm.reports.release", "ckpm.reports.page", "SCons", "numpy"},
         ),
     ],
-    ids=["SConstruct", "kernels images", "kernels build", "reports qualify", "reports model"],
+    ids=["SConstruct", "images", "build", "qualify", "model"],
 )
 def test_a_process_loads_nothing_that_only_others_need(code: str, needed: str, absent: set[str]) -> None:
     listing = f"{code}\nimport sys\nprint(*sys.modules)"

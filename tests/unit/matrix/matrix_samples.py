@@ -1,4 +1,4 @@
-"""Names that the tests of `python -m matrix` ask for."""
+"""Names that the tests of matrix commands use."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from ckpm.matrix.dialects import dialect
 from ckpm.matrix.explain import receipts_with, why
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import make_key, parse
-from ckpm.matrix.published.golden import emission_sha256
+from ckpm.matrix.published import emission_sha256
 from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import keys_of
 

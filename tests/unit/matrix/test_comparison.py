@@ -13,7 +13,7 @@ from ckpm.base.tablefile import Field
 from ckpm.kernels.parity import names as parity_names
 from ckpm.matrix.dialects import FAMILIES, archs, dialect, receipts
 from ckpm.matrix.family_tables import read_family
-from ckpm.matrix.published.golden import stored_lists
+from ckpm.matrix.published import stored_lists
 
 
 def leaves(field: Field, *path: str | int) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -12,7 +12,7 @@ import pytest
 
 from ckpm.matrix.dialects import TABLES, Dialect, archs, dialect, dialect_names, read_dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
-from ckpm.matrix.published.golden import StoredList, emission_sha256, stored_lists
+from ckpm.matrix.published import StoredList, emission_sha256, stored_lists
 from tests.unit.enumerated import keys_of, names_of, stored_names
 
 # Receipts in the order of upstream's table (facts: "Counts, newest, simplified masks").
@@ -113,7 +113,7 @@ def edited(folder: Path, name: str, old: str, new: str) -> Dialect:
 
 def differs_from_stored(chosen: Dialect) -> bool:
     """Whether any stored list, each content once, tells the dialect from upstream."""
-    lists = {stored.file: stored for stored in STORED if stored.dialect == chosen.name}.values()
+    lists = {stored.member: stored for stored in STORED if stored.dialect == chosen.name}.values()
     return any(
         emission_sha256(names(chosen, stored.arch, stored.receipt, stored.mask_impl)) != stored.sha256_emission_order
         for stored in lists

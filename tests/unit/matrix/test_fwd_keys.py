@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpm.base.errors import NameSyntaxError, NoListOfArchError, TableError
-from ckpm.matrix.cli import main
+from ckpm.commands import main
 from ckpm.matrix.dialects import TABLES, Dialect, dialect, read_dialect
 from ckpm.matrix.enumeration import enumerate_names
 from ckpm.matrix.explain import find, outside, receipts_with, why
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import make_key, parse
-from ckpm.matrix.published.golden import emission_sha256
+from ckpm.matrix.published import emission_sha256
 from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import keys_of, names_of
 

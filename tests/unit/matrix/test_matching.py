@@ -12,13 +12,13 @@ from dataclasses import replace
 import pytest
 
 from ckpm.base.errors import UsageError
-from ckpm.matrix.cli import main
+from ckpm.commands import main
 from ckpm.matrix.dialects import FAMILIES
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import Matcher, exercised, needed, not_for_its_lengths, padding, tried
 from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection
-from tests.unit.enumerated import selected
+from tests.unit.enumerated import select_keys
 from tests.unit.matrix.matrix_samples import Run
 
 NEWEST = ("--dialect", "rocm-libraries-2026")
@@ -36,7 +36,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @functools.cache
 def keys(family: str, name: str = "rocm-libraries-2026") -> tuple[Key, ...]:
-    return tuple(selected(name, Selection(archs=("gfx950",), families=(family,))))
+    return tuple(select_keys(name, Selection(archs=("gfx950",), families=(family,))))
 
 
 @functools.cache
@@ -109,18 +109,18 @@ def test_a_shape_holds_what_upstreams_test_says() -> None:
 
 
 def test_testing_lists_counts_and_tells_the_impossible(run: Run) -> None:
-    code, out, _ = run("testing", "--test", "*Extreme_GQA*h5x*", "--format", "csv")
+    code, out, _ = run("problems", "--shapes", "--test", "*Extreme_GQA*h5x*", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert (code, {row["impossible"] for row in rows}) == (
         0,
         {"", "nhead_q 5 is no multiple of nhead_k 4", "nhead_q 5 is no multiple of nhead_k 8"},
     )
-    _, out, _ = run("testing", "--count-only", "--format", "json")
+    _, out, _ = run("problems", "--shapes", "--count", "--format", "json")
     assert json.loads(out) == [
         {"direction": "fwd", "tier": "smoke", "shapes": 658, "impossible": 40},
         {"direction": "bwd", "tier": "smoke", "shapes": 28, "impossible": 0},
     ]
-    _, out, _ = run("testing", "--tier", "smoke")
+    _, out, _ = run("problems", "--shapes", "--tier", "smoke")
     assert out.splitlines() == [shape.name for shape in shapes("smoke")]
 
 
@@ -348,8 +348,8 @@ def test_nothing_is_dropped_in_silence(run: Run) -> None:
 @pytest.mark.parametrize(
     ("argv", "code", "message"),
     [
-        (("testing", "--tier", "quick"), 6, "unknown tier 'quick'. Known: smoke, full, nightly."),
-        (("testing", "--test", "nothing"), 11, "no shape is named like --test 'nothing'. "),
+        (("problems", "--shapes", "--tier", "quick"), 6, "unknown tier 'quick'. Known: smoke, full, nightly."),
+        (("problems", "--shapes", "--test", "nothing"), 11, "no shape is named like --test 'nothing'. "),
         (("match", "--shapes", "smok"), 6, "unknown tier 'smok'; did you mean 'smoke'? "),
         (
             ("match", "--shape", "hdim=128"),

@@ -1,4 +1,4 @@
-"""`python -m matrix`: what list, count, show and export print."""
+"""Commands of the matrix: output of list, count and show."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_list_as_json_and_csv_holds_all_fields(run: Run) -> None:
     expected = select(
         dialect("ck-2025-11"), Selection(archs=("gfx950",), where=("key.lse",), receipt=200, tier="smoke")
     )
-    for command in ("list", "export"):
+    for command in ("list",):
         code, out, _ = run(command, *options, "--format", "json")
         assert (code, [key_from_row(row) for row in json.loads(out)]) == (0, expected)
         code, out, _ = run(command, *options, "--format", "csv")
@@ -106,7 +106,7 @@ def test_count_of_an_empty_receipt_is_zero(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("command", "output"),
-    [(("list",), ""), (("list", "--format", "json"), "[]\n"), (("export",), "[]\n")],
+    [(("list",), ""), (("list", "--format", "json"), "[]\n")],
 )
 def test_archs_without_kernels_are_no_error(run: Run, command: tuple[str, ...], output: str) -> None:
     assert run(*command, "--arch", "gfx1100") == (0, output, ABSENT)
@@ -141,7 +141,7 @@ def test_show_as_data_agrees_with_what_the_receipts_list(run: Run) -> None:
 
 def test_export_to_a_file(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "keys.csv"
-    assert run("export", "--tier", "smoke", "--format", "csv", "--output", str(file)) == (0, "", "")
+    assert run("list", "--tier", "smoke", "--format", "csv", "--output", str(file)) == (0, "", "")
     assert len(file.read_text().splitlines()) == 1 + len(run("list", "--tier", "smoke")[1].splitlines())
     assert list(tmp_path.iterdir()) == [file]
 
@@ -149,7 +149,7 @@ def test_export_to_a_file(run: Run, tmp_path: Path) -> None:
 def test_the_module_runs_and_imports_no_other_package_or_room() -> None:
     code = (
         "import sys, runpy; sys.argv[1:] = ['count']\n"
-        "try: runpy.run_module('matrix', run_name='__main__')\n"
+        "try: runpy.run_module('ckpm', run_name='__main__')\n"
         "except SystemExit as end: assert end.code == 0\n"
         "print(*sys.modules)"
     )
@@ -161,7 +161,7 @@ def test_the_module_runs_and_imports_no_other_package_or_room() -> None:
 
 
 def test_help_is_complete() -> None:
-    command = [sys.executable, "-m", "ckpm.matrix", "list", "--help"]
+    command = [sys.executable, "-m", "ckpm", "list", "--help"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True)
     for option in (
         "--upstream", "--dialect", "--mask", "--arch", "--family", "--receipt", "--tier", "--profile", "--filter",

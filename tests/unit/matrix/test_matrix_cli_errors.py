@@ -1,4 +1,4 @@
-"""`python -m matrix`: one clear message with its own exit code for each bad input, and never a traceback."""
+"""Commands of the matrix: one clear message with its own exit code for each bad input, and never a traceback."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
 @pytest.mark.parametrize(
     ("argv", "code", "message"),
     [
-        ((), 2, "the following arguments are required: COMMAND. See python -m matrix --help."),
-        (("lst",), 2, "argument COMMAND: invalid choice: 'lst'"),
-        (("list", "--archs", "gfx950"), 2, "unrecognized arguments: --archs gfx950. See python -m matrix list --help."),
+        ((), 2, "a command is missing. See ckpm --help."),
+        (("lst",), 2, "there is no command 'lst'. See ckpm --help."),
+        (("list", "--archs", "gfx950"), 2, "unrecognized arguments: --archs gfx950. See ckpm list --help."),
         (("list", "--tier", "smoke", "--tier=full"), 2, "--tier is given twice, as smoke and full"),
         (("list", "--arc", "gfx950"), 2, "unrecognized arguments: --arc gfx950"),
         (("list", "--arch", ","), 2, "--arch is empty; leave it out for gfx950"),
         (("list", "--mask", "x"), 2, "argument --mask: invalid choice: 'x'"),
-        (("export", "--format", "text"), 2, "argument --format: invalid choice: 'text'"),
-        (("show",), 2, "the following arguments are required: NAME. See python -m matrix show --help."),
+        (("list", "--format", "xml"), 2, "argument --format: invalid choice: 'xml'"),
+        (("show",), 2, "the following arguments are required: NAME. See ckpm show --help."),
         (("show", GROUP, "--filter", "x"), 2, "unrecognized arguments: --filter x"),
         (("list", "--shard", "17/16"), 2, "--shard '17/16': write I/N with 1 <= I <= N, e.g. 3/16"),
         (
@@ -71,7 +71,7 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
             "no kernel is selected (archs gfx950, family batch_prefill, receipt 0, masks ",
         ),
         (
-            ("export", "--receipt", "800"),
+            ("list", "--receipt", "800"),
             11,
             "no kernel is selected (archs gfx950, family batch_prefill, receipt 800, ",
         ),
@@ -101,16 +101,16 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
             ("show", GROUP.replace("_psskddv_", "_psddv_")),
             14,
             f"'{GROUP.replace('_psskddv_', '_psddv_')}' is no kernel of ck-2025-11: group mode needs seqlen_q and "
-            "seqlen_k padding: the length of the next sequence is unknown. `python -m matrix why NAME` says more.",
+            "seqlen_k padding: the length of the next sequence is unknown. `ckpm why NAME` says more.",
         ),
         (("list", "--where", " "), 12, "--where ' ': it is empty; leave it out, or write e.g. "),
         (("list", "--filter-file", "/"), 13, "--filter-file /: it is a folder, no file. It must be Python and define "),
         (
-            ("export", "--output", "/dev/null/x"),
+            ("list", "--output", "/dev/null/x"),
             16,
             "/dev/null/x: can't be written: Not a directory. A folder of this path is a file: name another place.",
         ),
-        (("export", "--output", "/dev/full"), 27, "/dev/full: no space left on the disk. Free some, or name another"),
+        (("list", "--output", "/dev/full"), 27, "/dev/full: no space left on the disk. Free some, or name another"),
     ],
 )
 def test_bad_input_is_one_message_and_an_exit_code(run: Run, argv: tuple[str, ...], code: int, message: str) -> None:
@@ -169,7 +169,7 @@ def test_a_malformed_table(
 
 
 def test_a_closed_pipe_is_no_traceback() -> None:
-    command = [sys.executable, "-m", "ckpm.matrix", "list"]
+    command = [sys.executable, "-m", "ckpm", "list"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as lister:
         assert lister.stdout is not None
         lister.stdout.close()
@@ -180,7 +180,7 @@ def test_a_closed_pipe_is_no_traceback() -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_a_message() -> None:
-    command = [sys.executable, "-m", "ckpm.matrix", "list"]
+    command = [sys.executable, "-m", "ckpm", "list"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
     assert done.returncode == 27
@@ -188,7 +188,7 @@ def test_a_full_disk_is_a_message() -> None:
 
 
 def test_a_closed_standard_output_is_no_traceback() -> None:
-    command = ["sh", "-c", 'exec "$0" -m matrix count >&-', sys.executable]
+    command = ["sh", "-c", 'exec "$0" -m ckpm count >&-', sys.executable]
     done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
 

@@ -19,7 +19,7 @@ from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.problems.case import SUITES, SuiteCase
 from ckpm.matrix.problems.problem import needed, serving
 from ckpm.matrix.problems.tables import problems
-from ckpm.matrix.published.golden import stored_lists
+from ckpm.matrix.published import stored_lists
 from ckpm.matrix.selection import Selection, select
 
 NAME = "prefill-v3"

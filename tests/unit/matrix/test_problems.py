@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import NoListOfArchError, ProblemError, TableError, UnknownSuiteError, UnknownTierError
-from ckpm.matrix.cli import main
+from ckpm.commands import main
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.case import (

@@ -1,9 +1,10 @@
-"""The stored lists are whole and as published; a comparison of names sees every difference."""
+"""The stored lists are whole and as published. Comparing names finds every difference."""
 
 from __future__ import annotations
 
 import dataclasses
-import gzip
+import io
+import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -12,15 +13,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpm.base.errors import TableError
-from ckpm.matrix.published.comparison import NameDifference, OrderDifference, compare_names
-from ckpm.matrix.published.golden import GOLDEN, emission_sha256, stored_lists
+from ckpm.matrix.published import (
+    GOLDEN,
+    NameDifference,
+    OrderDifference,
+    compare_names,
+    emission_sha256,
+    stored_lists,
+)
 
 # Published counts of the newest state (facts), and the sha256 of its emission order for receipt 0 as upstream gave it.
 SIMPLIFIED = {0: 4848, 1: 4848, 2: 3456, 3: 3456, 4: 3456, 200: 4848, 300: 4848, 400: 4848, 600: 4608, 888: 4848}
 EMISSION = "2ddd7cb60e9965f0d6d22fd563f3548dcec30b983d0c2e28164d882166e3c2fe"
 
 
-def test_the_stored_lists_are_those_of_upstream() -> None:
+def test_stored_lists_have_the_published_counts() -> None:
     counts = {
         (s.arch, s.mask_impl, s.receipt): s.count
         for s in stored_lists()
@@ -40,7 +47,7 @@ README = {
 }  # fmt: skip
 
 
-def test_published_totals() -> None:
+def test_stored_lists_have_the_published_totals() -> None:
     april = {s.api: s.count for s in stored_lists() if s.dialect == "rocm-libraries-2026-04"}
     assert april == README
     assert sum(april.values()) == 33541
@@ -51,7 +58,7 @@ def test_published_totals() -> None:
         assert sum(newest) == total
 
 
-def test_every_stored_list_is_whole_sorted_and_without_repetition() -> None:
+def test_stored_lists_are_whole_sorted_and_distinct() -> None:
     for stored in stored_lists():
         names = stored.names()
         assert list(names) == sorted(set(names))
@@ -59,37 +66,45 @@ def test_every_stored_list_is_whole_sorted_and_without_repetition() -> None:
         assert emission_sha256(names) == stored.sha256
 
 
-def test_no_stored_file_is_without_an_entry_and_all_are_small() -> None:
-    files = set(GOLDEN.rglob("*.gz"))
-    assert files == {stored.file for stored in stored_lists()}
-    assert sum(file.stat().st_size for file in files) < 1_500_000
+def test_archive_members_each_have_an_entry() -> None:
+    archive = GOLDEN / "lists.zip"
+    with zipfile.ZipFile(archive) as opened:
+        assert sorted(opened.namelist()) == sorted({stored.member for stored in stored_lists()})
+    assert archive.stat().st_size < 1_500_000
+
+
+def _archive(text: bytes, member: str = "list.txt") -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(member, text)
+    return stream.getvalue()
+
+
+def _broken(data: bytes) -> bytes:
+    """Flip a bit of an archive's first member, whose text begins after 30 bytes and the name."""
+    return data[:40] + bytes([data[40] ^ 1]) + data[41:]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (gzip.compress(b"fmha_x\n"), ":1: sha256 is 5bfa00"),
-        (b"no gzip", ":1: the stored list can't be read: Not a gzipped file"),
-        (b"", ":1: sha256 is e3b0c4"),
-        (None, ":1: the stored list can't be read: [Errno 2] No such file"),
+        (_archive(b"fmha_x\n"), ":1: sha256 of list.txt is 5bfa00"),
+        (_archive(b"fmha_x\n", "other.txt"), ":1: list.txt can't be read: There is no item named 'list.txt'"),
+        (_broken(_archive(b"fmha_x\n" * 50)), ":1: list.txt can't be read: "),
+        (_archive(b"fmha_x\n")[:-10], ":1: list.txt can't be read: File is not a zip file"),
+        (b"", ":1: list.txt can't be read: File is not a zip file"),
+        (None, ":1: list.txt can't be read: No such file"),
     ],
-    ids=["other names", "no gzip", "empty", "missing"],
+    ids=["other-names", "no-member", "flipped-bit", "cut", "empty", "missing"],
 )
-def test_a_damaged_list_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
-    file = tmp_path / "list.txt.gz"
+def test_names_of_a_damaged_archive_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    file = tmp_path / "lists.zip"
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(TableError) as caught:
-        dataclasses.replace(stored_lists()[0], file=file).names()
+        dataclasses.replace(stored_lists()[0], archive=file, member="list.txt").names()
     assert str(caught.value).startswith(f"{file}{message}")
     assert str(caught.value).endswith("Restore the file.")
-
-
-def test_a_cut_list_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "list.txt.gz"
-    file.write_bytes(stored_lists()[0].file.read_bytes()[:-100])
-    with pytest.raises(TableError, match="the stored list can't be read: Compressed file ended"):
-        dataclasses.replace(stored_lists()[0], file=file).names()
 
 
 @pytest.mark.parametrize(
@@ -99,12 +114,15 @@ def test_a_cut_list_is_refused(tmp_path: Path) -> None:
         ("", ":1: the table is empty."),
         ('{"entries": [', ":1: not valid YAML: "),
         ("[]", ":1: top level: must be a mapping, not a list"),
-        ('{"x": 1}', ":1: top level: field 'entries' is missing; it has x"),
-        ('{"entries": [\n{"version": "a"}]}', ":2: entries[0]: field 'api' is missing; it has version"),
-        ('{"entries": [\n3]}', ":2: entries[0]: must be a mapping, not 3"),
+        ('{"x": 1}', ":1: x: unknown field"),
+        (
+            '{"format": "", "provenance": {}, "entries": [\n{"version": "a"}]}',
+            ":2: entries[0]: field 'arch' is missing; it has version",
+        ),
+        ('{"format": "", "provenance": {}, "entries": [\n3]}', ":2: entries[0]: must be a mapping, not 3"),
     ],
 )
-def test_a_damaged_manifest_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
+def test_stored_lists_refuse_a_damaged_manifest(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(TableError) as caught:
@@ -127,7 +145,9 @@ def test_a_damaged_manifest_is_refused(tmp_path: Path, text: str | None, message
         ("bab", "abb", "", "", (0, "b", "a")),
     ],
 )
-def test_differences(ours: str, theirs: str, missing: str, extra: str, order: tuple[int, str, str] | None) -> None:
+def test_compare_names_finds_each_difference(
+    ours: str, theirs: str, missing: str, extra: str, order: tuple[int, str, str] | None
+) -> None:
     found = compare_names(list(ours), list(theirs))
     expected = OrderDifference(*order) if order else None
     assert found == NameDifference(tuple(missing), tuple(extra), expected)
@@ -139,13 +159,13 @@ names = st.lists(st.sampled_from("abcdefgh"), max_size=12)
 
 @settings(max_examples=100)
 @given(names, names)
-def test_nothing_is_the_same_but_equal_lists(ours: list[str], theirs: list[str]) -> None:
+def test_compare_names_is_same_for_equal_lists_only(ours: list[str], theirs: list[str]) -> None:
     found = compare_names(ours, theirs)
     assert found.same == (ours == theirs)
     assert Counter(ours) + Counter(found.missing) == Counter(theirs) + Counter(found.extra)
 
 
-def test_a_description_counts_names_the_first_few_and_the_place() -> None:
+def test_describe_has_counts_some_names_and_the_position() -> None:
     assert compare_names(["a"], ["a"]).describe() == "the names are the same, in the same order"
     assert compare_names(["y", "x", "new"], ["x", "y", *"abcdefg"]).describe() == (
         "7 missing:\n  a\n  b\n  c\n  d\n  e\n  and 2 more\n"

@@ -28,13 +28,13 @@ from ckpm.matrix import selection as selections
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.keys import Key
 from ckpm.matrix.selection import Selection, parse_shard, profiles, select_some, shard_of, take_shard, tiers
-from tests.unit.enumerated import selected
+from tests.unit.enumerated import select_keys
 
 GFX950 = ("gfx950",)
 
 
 def chosen(name: str = "ck-2025-11", **fields: Any) -> list[Key]:
-    return selected(name, Selection(**{"archs": GFX950, **fields}))
+    return select_keys(name, Selection(**{"archs": GFX950, **fields}))
 
 
 @functools.cache
@@ -331,7 +331,7 @@ def test_a_filter_file_can_use_its_own_names_and_need_not_end_in_py(tmp_path: Pa
             "2: profiles.p: 'key.dtype ==': does not parse at column",
         ),
         ("profiles", "profiles: {p: [1]}\n", profiles, "1: profiles.p: must be text, not a list"),
-        ("profiles", "profile: {}\n", profiles, "1: top level: field 'profiles' is missing; it has profile"),
+        ("profiles", "profile: {}\n", profiles, "1: profile: unknown field"),
     ],
 )
 def test_malformed_tier_and_profile_tables(

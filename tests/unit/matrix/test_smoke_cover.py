@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from ckpm.attention.timing.measure import performance_problems
 from ckpm.base.errors import TableError
-from ckpm.bench.measure import performance_problems
 from ckpm.matrix.dialects import dialect, read_dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from ckpm.matrix.cli import main
+from ckpm.commands import main
 from ckpm.matrix.configurations.sweeps import read_sweep, vocabulary
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.export import key_from_row
 from ckpm.matrix.selection import Selection
-from tests.unit.enumerated import selected
+from tests.unit.enumerated import select_keys
 from tests.unit.matrix.matrix_samples import Run
 
 APRIL = ("--dialect", "rocm-libraries-2026-04", "--mask", "generic")
@@ -46,7 +46,7 @@ def config(tmp_path: Path, variant: str, **traits: list[Any]) -> str:
 @functools.cache
 def all_names(family: str) -> list[str]:
     chosen = Selection(archs=("gfx950",), families=(family,), mask_impl="generic")
-    return [key.name for key in selected("rocm-libraries-2026-04", chosen)]
+    return [key.name for key in select_keys("rocm-libraries-2026-04", chosen)]
 
 
 def names(family: str, pattern: str) -> list[str]:
@@ -57,7 +57,7 @@ def names(family: str, pattern: str) -> list[str]:
 def test_the_readmes_count_of_the_forward_sweep(run: Run, tmp_path: Path) -> None:
     """CK's tile engine states 11,980 for fwd on gfx950, of a configuration that restricts data types alone."""
     file = config(tmp_path, "fwd", data_type=["fp16", "bf16", "fp8bf16", "fp8fp32"])
-    code, out, err = run("sweep", file, *APRIL, "--count-only")
+    code, out, err = run("count", "--sweep", file, *APRIL)
     assert (code, err) == (0, "")
     assert out.splitlines()[1].split() == ["fwd", "11980", "11980"]
 
@@ -97,7 +97,7 @@ def test_the_readmes_count_of_the_forward_sweep(run: Run, tmp_path: Path) -> Non
 def test_traits_keep_the_kernels_of_their_words(
     run: Run, tmp_path: Path, variant: str, traits: dict[str, list[Any]], patterns: dict[str, str]
 ) -> None:
-    code, out, _ = run("sweep", config(tmp_path, variant, **traits), *APRIL)
+    code, out, _ = run("list", "--sweep", config(tmp_path, variant, **traits), *APRIL)
     expected = [name for family, pattern in patterns.items() for name in names(family, pattern)]
     assert (code, out.splitlines()) == (0, expected)
     assert expected
@@ -105,7 +105,7 @@ def test_traits_keep_the_kernels_of_their_words(
 
 def test_a_simplified_mask_stands_for_both_of_its_words(run: Run, tmp_path: Path) -> None:
     for word in ("top_left", "generic"):
-        _, out, _ = run("sweep", config(tmp_path, "batch_prefill", mask=[word]))
+        _, out, _ = run("list", "--sweep", config(tmp_path, "batch_prefill", mask=[word]))
         assert len(out.splitlines()) == 192
         assert all("_mask_" in name for name in out.splitlines())
 
@@ -113,9 +113,9 @@ def test_a_simplified_mask_stands_for_both_of_its_words(run: Run, tmp_path: Path
 def test_what_upstream_does_not_read_is_said(run: Run, tmp_path: Path) -> None:
     file = config(tmp_path, "pagedkv", pipeline=["qr_async"])
     plain = config(tmp_path, "pagedkv")
-    _, expected, _ = run("sweep", plain)
+    _, expected, _ = run("list", "--sweep", plain)
     config(tmp_path, "pagedkv", pipeline=["qr_async"])
-    code, out, err = run("sweep", file)
+    code, out, err = run("list", "--sweep", file)
     assert (code, out) == (0, expected)
     assert err == (
         f"{file}: trait_config.pipeline: upstream's builder doesn't read it for pagedkv: it leaves no kernel out\n"
@@ -128,7 +128,7 @@ def test_ours_names_families_and_fields(run: Run, tmp_path: Path) -> None:
         "families: [fwd, bwd_dot_do_o]\n"
         "keep: {dtype: [fp16], mask: [no], hdim_q: [128], sink: [false], mode: [group]}\n"
     )
-    code, out, err = run("sweep", str(file), *APRIL)
+    code, out, err = run("list", "--sweep", str(file), *APRIL)
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         *names("fwd", "_d128_fp16_group_.*_nmask_.*_nsink_"),
@@ -140,11 +140,11 @@ def test_a_sweep_narrows_and_is_narrowed_as_any_selection(run: Run, tmp_path: Pa
     file = config(tmp_path, "bwd", data_type=["bf16"])
     options = (*APRIL, "--family", "bwd_convert_dq", "--where", "key.hdim_q == 64", "--filter", "*_group_*")
     expected = names("bwd_convert_dq", "_d64_bf16_.*_group_")
-    _, out, _ = run("sweep", file, *options, "--format", "csv")
+    _, out, _ = run("list", "--sweep", file, *options, "--format", "csv")
     assert [key_from_row(row).name for row in csv.DictReader(io.StringIO(out))] == expected
-    parts = [run("sweep", file, *options, "--shard", f"{index}/2")[1].splitlines() for index in (1, 2)]
+    parts = [run("list", "--sweep", file, *options, "--shard", f"{index}/2")[1].splitlines() for index in (1, 2)]
     assert sorted(parts[0] + parts[1]) == sorted(expected)
-    code, _, err = run("sweep", file, "--family", "fwd")
+    code, _, err = run("list", "--sweep", file, "--family", "fwd")
     assert (code, err) == (
         2,
         f"error: --family names none of the families of {file}: bwd_dot_do_o, bwd_dq_dk_dv, bwd_convert_dq\n",
@@ -152,7 +152,7 @@ def test_a_sweep_narrows_and_is_narrowed_as_any_selection(run: Run, tmp_path: Pa
 
 
 def test_what_no_dialect_has_is_said_before_nothing_is_left(run: Run, tmp_path: Path) -> None:
-    code, out, err = run("sweep", config(tmp_path, "batch_prefill", qscale=["per_token_head"]))
+    code, out, err = run("list", "--sweep", config(tmp_path, "batch_prefill", qscale=["per_token_head"]))
     assert (code, out) == (11, "")
     assert "trait_config.qscale: no dialect known here has such a kernel" in err
 
@@ -235,13 +235,13 @@ def test_a_mistake_names_its_place_and_the_nearest_word(
 ) -> None:
     file = tmp_path / "sweep.json"
     file.write_text(text)
-    found, out, err = run("sweep", str(file))
+    found, out, err = run("list", "--sweep", str(file))
     assert (found, out) == (code, "")
     assert err.startswith(f"error: {file}:{message}")
 
 
 def test_a_missing_file(run: Run, tmp_path: Path) -> None:
-    code, _, err = run("sweep", str(tmp_path / "none.json"))
+    code, _, err = run("list", "--sweep", str(tmp_path / "none.json"))
     assert code == 10
     assert err.startswith(f"error: {tmp_path / 'none.json'}:1: ")
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ckpm import commands as cli
 from ckpm.base.errors import TableError, UnknownFamilyError
-from ckpm.kernels import cli as kernels_cli
-from ckpm.matrix import cli
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN, TABLES, dialect, dialect_names, read_dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.explain import find_key
@@ -61,5 +60,5 @@ def test_gfx942_has_none_and_the_message_says_why(capsys: pytest.CaptureFixture[
 
 def test_a_build_for_gfx942_says_why_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["render", "--family", "fwd_v3", "--arch", "gfx942", "--output", str(tmp_path)]
-    assert kernels_cli.main(argv) != 0
+    assert cli.main(argv) != 0
     assert "no fwd_v3 kernel for gfx942: its pipeline transposes V" in capsys.readouterr().err

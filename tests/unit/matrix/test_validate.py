@@ -1,4 +1,4 @@
-"""`python -m matrix validate`: reading a configuration, the report, exit codes, and one message for each mistake."""
+"""`ckpm validate`: reading a configuration, the report, exit codes, and one message for each mistake."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.matrix.cli import main
+from ckpm.commands import main
 from tests.unit.matrix.matrix_samples import Run
 
 YAML = """\

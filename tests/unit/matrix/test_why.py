@@ -1,4 +1,4 @@
-"""`python -m matrix why`: the axes that bring a kernel in, or whatever keeps it out."""
+"""`ckpm why`: the axes that bring a kernel in, or whatever keeps it out."""
 
 from __future__ import annotations
 

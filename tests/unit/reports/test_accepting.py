@@ -104,7 +104,7 @@ def test_no_line_is_added_to_a_history_that_was_cut_short(tmp_path: Path, cut: i
 def test_a_journal_that_names_other_places_is_refused(tmp_path: Path) -> None:
     (file, _) = accept(IDENTITY, OLD, "old", tmp_path)
     journal = file.with_name("aiter.accepting.json")
-    for text, message in (('{"../x": "y"}', "no file beside it"), ("{", "journal of accepted figures")):
+    for text, message in (('{"../x": "y"}', "not a file beside it"), ("{", "journal of accepted figures")):
         journal.write_text(text)
         with pytest.raises(GateError, match=message):
             complete(IDENTITY, tmp_path)
@@ -113,7 +113,7 @@ def test_a_journal_that_names_other_places_is_refused(tmp_path: Path) -> None:
 
 def test_a_pipe_in_a_baseline_s_place_is_refused_and_a_history_has_a_size(tmp_path: Path) -> None:
     accept(IDENTITY, OLD, "old", tmp_path)
-    file, history = baseline.place(IDENTITY, "static", tmp_path), baseline.history_of(IDENTITY, tmp_path)
+    file, history = baseline.path_of(IDENTITY, "static", tmp_path), baseline.history_of(IDENTITY, tmp_path)
     file.unlink()
     os.mkfifo(file)
     with pytest.raises(GateError, match="a pipe or a device is in the baseline's place"):

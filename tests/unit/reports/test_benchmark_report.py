@@ -1,4 +1,4 @@
-"""Results of ``python -m kernels benchmark`` in the report: best kernels, what was left out, and the verdict."""
+"""Results of ``ckpm sweep run`` in the report: best kernels, what was left out, and the verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def row(kernel: str, order: int, cycles: float, **more: Any) -> dict[str, Any]:
     return {**named, "dispatch_order": order, "modelled_cycles": cycles, **more}
 
 
-def gathered(folder: Path, *rows: dict[str, Any], **left_out: str) -> Inputs:
+def gather_rows(folder: Path, *rows: dict[str, Any], **left_out: str) -> Inputs:
     place = folder / "benchmark"
     place.mkdir()
     Results(
@@ -41,7 +41,7 @@ def check(found: Inputs) -> tuple[str, str]:
 
 def test_the_choice_that_is_behind_stands_beside_the_best(tmp_path: Path) -> None:
     rows = (row("first", 3, 1500.0, agrees=True), row("second", 7, 1000.0, agrees=True))
-    found = gathered(tmp_path, *rows, third="larger than asked for", fourth="larger than asked for")
+    found = gather_rows(tmp_path, *rows, third="larger than asked for", fourth="larger than asked for")
     table = best_kernels(found)
     assert [dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows] == [
         {
@@ -55,7 +55,7 @@ def test_the_choice_that_is_behind_stands_beside_the_best(tmp_path: Path) -> Non
 
 
 def test_wrong_numbers_fail_the_report_and_are_no_best(tmp_path: Path) -> None:
-    found = gathered(tmp_path, row("quick", 1, 10.0, agrees=False), row("slow", 2, 20.0, agrees=True))
+    found = gather_rows(tmp_path, row("quick", 1, 10.0, agrees=False), row("slow", 2, 20.0, agrees=True))
     assert [row[-2] for row in best_kernels(found).rows] == ["slow"]
     verdict, text = check(found)
     assert verdict == "failed"
@@ -64,18 +64,18 @@ def test_wrong_numbers_fail_the_report_and_are_no_best(tmp_path: Path) -> None:
 
 def test_a_known_defect_is_counted_apart_and_a_fault_fails(tmp_path: Path) -> None:
     known = row("odd", 1, 10.0, agrees=False, known_defect="table-read-past-end")
-    assert check(gathered(tmp_path, known)) == ("not run", "0 of 1 cases agree with the reference, 1 known defects")
+    assert check(gather_rows(tmp_path, known)) == ("not run", "0 of 1 cases agree with the reference, 1 known defects")
     (tmp_path / "other").mkdir()
-    verdict, text = check(gathered(tmp_path / "other", row("good", 1, 10.0, agrees=True), bad="fault: memory"))
+    verdict, text = check(gather_rows(tmp_path / "other", row("good", 1, 10.0, agrees=True), bad="fault: memory"))
     assert (verdict, text.rpartition("; ")[2]) == ("failed", f"the first: {SHAPE}: bad: fault: memory")
 
 
 def test_times_that_nobody_compared_pass_nothing(tmp_path: Path) -> None:
-    assert check(gathered(tmp_path, row("one", 1, 10.0, agrees=None)))[0] == "not run"
+    assert check(gather_rows(tmp_path, row("one", 1, 10.0, agrees=None)))[0] == "not run"
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    gathered(tmp_path, row("one", 1, 10.0))
+    gather_rows(tmp_path, row("one", 1, 10.0))
     file = tmp_path / "benchmark" / "sweep.json"
     file.write_text(file.read_text().replace('"asked"', '"ask"'))
     with pytest.raises(BenchmarkRecordError, match=r"sweep\.json"):

@@ -10,14 +10,15 @@ from typing import Any, cast
 
 import pytest
 
-from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.timing import tables
-from ckpm.bench.measure import performance_problems
+from ckpm.attention.timing.measure import performance_problems
+from ckpm.commands import main
+from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
-from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError
 from ckpm.reports.gates import compare_command, gpu
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
@@ -51,17 +52,17 @@ def problems(*names: str) -> list[SuiteCase]:
     return [one for one in performance_problems("nightly") if one.name in names]
 
 
-def compared(both: Sequence[gpu.Side]) -> Gate:
+def compare_sides(both: Sequence[gpu.Side]) -> Gate:
     v2, v3 = both
     (small,) = problems("performance/v3.full-tensor")
-    return gpu.compare(device(), v2, v3, gpu.served(v2, v3, [small]), SETTINGS)
+    return gpu.compare(device(), v2, v3, gpu.problems_of_both(v2, v3, [small]), SETTINGS)
 
 
 def test_the_baseline_is_v2_and_the_candidate_v3(
     both: tuple[gpu.Side, gpu.Side], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CKPM_V3", "1")
-    gate = compared(both)
+    gate = compare_sides(both)
     assert gate.verdict == "improved"
     assert [row.baseline for row in gate.rows] == pytest.approx([1000, 1000])
     assert [row.candidate for row in gate.rows] == pytest.approx([700, 700])
@@ -73,17 +74,17 @@ def test_the_baseline_is_v2_and_the_candidate_v3(
 def test_a_library_that_launches_the_other_version_is_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "side", lambda device, path: library(obeys=False))
     with pytest.raises(GateError, match=r"v3\.full-tensor: V3 is turned off, and fmha_batch_prefill_.*trload_v3"):
-        compared(gpu.versions(device(), Path("lib.so")))
+        compare_sides(gpu.versions(device(), Path("lib.so")))
 
 
 def test_every_row_of_the_documents_is_served_by_both_and_what_v3_leaves_is_left_out(
     both: tuple[gpu.Side, gpu.Side],
 ) -> None:
-    names = [one.name for one in gpu.served(*both, performance_problems("nightly"))]
+    names = [one.name for one in gpu.problems_of_both(*both, performance_problems("nightly"))]
     assert sum(name.startswith("performance/published_fp8.") for name in names) == 20
     assert "performance/decode.q1k4096b2" not in names
     with pytest.raises(GateError, match="none of the problems has a kernel of V3 and one of V2"):
-        gpu.served(*both, problems("performance/published_setters.q1024k1024"))
+        gpu.problems_of_both(*both, problems("performance/published_setters.q1024k1024"))
 
 
 def test_two_libraries_are_not_called_two_versions() -> None:
@@ -137,7 +138,7 @@ def test_what_the_tables_build_serves_every_row() -> None:
             gpu.Side(library=library().library, keys=[key for key in keys if is_v3(key.pipeline) == v3], file_facts={})
             for v3 in (False, True)
         )
-        return len(gpu.served(v2, v3, published))
+        return len(gpu.problems_of_both(v2, v3, published))
 
     assert rows(chosen) == 20
     assert all(rows([key for key in chosen if key is not left]) < 20 for left in chosen)

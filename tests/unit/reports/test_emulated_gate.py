@@ -14,16 +14,16 @@ import pytest
 
 from ckpm.attention.launch import buffers, launching
 from ckpm.attention.launch.counters import METRICS, Measured, Measurements, flattened
+from ckpm.attention.timing.measure import _count_launch, compulsory_bytes, identity_facts, measure, performance_problems
 from ckpm.base.errors import LibraryError, LibraryMismatchError, MeasureError, RecordError, TableError, UnknownTierError
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
-from ckpm.bench.measure import _launched, compulsory_bytes, identity_facts, measure, performance_problems
+from ckpm.commands import main
 from ckpm.matrix.problems.case import SuiteCase, wave_instructions
-from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError, RegressedError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates.comparing import read_thresholds
-from ckpm.reports.gates.emulated import MODEL_METRICS, THRESHOLDS, figures, rows
+from ckpm.reports.gates.emulated import MODEL_METRICS, THRESHOLDS, by_problem, rows
 from ckpm.reports.gates.judged.what import DECODE_CYCLES
 from ckpm.reports.gates.model import Machine, cannot_see, estimate, machines
 from ckpm.reports.verdicts import Gate, Row, demand
@@ -56,14 +56,14 @@ def measurements(*problems: Measured, **left_out: str) -> Measurements:
     return Measurements(provenance=provenance, problems=problems, left_out=left_out)
 
 
-def counted(**change: int) -> Measured:
+def with_counts(**change: int) -> Measured:
     return dataclasses.replace(ONE, counters={**COUNTERS, **change})
 
 
-def judged(found: Measurements, accepted: Measurements | None = None) -> tuple[Row, ...]:
+def judge(found: Measurements, accepted: Measurements | None = None) -> tuple[Row, ...]:
     known = {"gfx950": MACHINE}
-    before = baseline.Baseline(facts={}, figures=figures(accepted or measurements(ONE), known))
-    return rows(before, figures(found, known), found)
+    before = baseline.Baseline(facts={}, figures=by_problem(accepted or measurements(ONE), known))
+    return rows(before, by_problem(found, known), found)
 
 
 def test_the_model_by_hand() -> None:
@@ -94,7 +94,7 @@ def test_the_model_by_hand() -> None:
     ],
 )
 def test_what_bounds_the_grid(change: dict[str, int], bound: str, cycles: float) -> None:
-    found = estimate(counted(**change), MACHINE)
+    found = estimate(with_counts(**change), MACHINE)
     assert (found.bound, found.grid_cycles) == (bound, cycles)
 
 
@@ -105,14 +105,14 @@ def test_memory_bounds_a_grid_that_reads_much_and_computes_little() -> None:
 
 
 def test_workgroups_that_return_at_once_are_no_average_ones() -> None:
-    early = estimate(counted(workgroups=4, waves=16, early_out_workgroups=2), MACHINE)
+    early = estimate(with_counts(workgroups=4, waves=16, early_out_workgroups=2), MACHINE)
     assert early.units["matrix"] == estimate(ONE, MACHINE).units["matrix"]
 
 
 @pytest.mark.parametrize("name", ["mfma_flops", "mfma_cycles", "waves", "workgroups"])
 def test_a_count_of_nothing_is_no_figure(name: str) -> None:
     with pytest.raises(GateError, match=name):
-        estimate(counted(**{name: 0}), MACHINE)
+        estimate(with_counts(**{name: 0}), MACHINE)
 
 
 def test_peaks_are_those_that_amd_publishes() -> None:
@@ -126,7 +126,7 @@ def test_peaks_are_those_that_amd_publishes() -> None:
 
 
 def test_the_same_counts_are_unchanged() -> None:
-    found = judged(measurements(ONE))
+    found = judge(measurements(ONE))
     assert {row.verdict for row in found} == {"unchanged"}
     assert [row.metric for row in found] == [*METRICS, *MODEL_METRICS]
 
@@ -141,14 +141,14 @@ def test_the_same_counts_are_unchanged() -> None:
     ],
 )
 def test_a_regression_names_problem_kernel_and_metric(change: dict[str, int], metric: str) -> None:
-    gate = Gate.of(judged(measurements(counted(**change))), {})
+    gate = Gate.of(judge(measurements(with_counts(**change))), {})
     with pytest.raises(RegressedError, match=rf"performance/one: {metric}: .*kernel {KERNEL}"):
         demand(gate)
 
 
 def test_a_doubled_loop_is_seen_in_every_count_of_work() -> None:
     twice = {name: value * (1 if name in ("workgroups", "waves") else 2) for name, value in COUNTERS.items()}
-    found = {row.metric: row.verdict for row in judged(measurements(counted(**twice)))}
+    found = {row.metric: row.verdict for row in judge(measurements(with_counts(**twice)))}
     for metric, value in COUNTERS.items():
         assert found[metric] == ("regressed" if value and metric not in ("workgroups", "waves") else "unchanged")
     assert {found[metric] for metric in MODEL_METRICS} == {"regressed"}
@@ -156,7 +156,7 @@ def test_a_doubled_loop_is_seen_in_every_count_of_work() -> None:
 
 def test_a_problem_that_no_kernel_serves_any_more_is_a_regression_and_says_why() -> None:
     two = dataclasses.replace(ONE, problem="performance/two")
-    found = judged(measurements(ONE, **{"performance/two": "no kernel with lse True"}), measurements(ONE, two))
+    found = judge(measurements(ONE, **{"performance/two": "no kernel with lse True"}), measurements(ONE, two))
     (lost,) = [row for row in found if row.subject == "performance/two"]
     assert lost.verdict == "regressed"
     assert "no kernel with lse True" in lost.note
@@ -164,7 +164,7 @@ def test_a_problem_that_no_kernel_serves_any_more_is_a_regression_and_says_why()
 
 def test_a_new_problem_fails_until_it_is_accepted() -> None:
     two = dataclasses.replace(ONE, problem="performance/two")
-    assert Gate.of(judged(measurements(ONE, two)), {}).verdict == "not comparable"
+    assert Gate.of(judge(measurements(ONE, two)), {}).verdict == "not comparable"
 
 
 def test_every_metric_has_a_threshold() -> None:
@@ -172,8 +172,8 @@ def test_every_metric_has_a_threshold() -> None:
 
 
 def test_an_arch_without_a_model() -> None:
-    with pytest.raises(GateError, match="knows nothing of gfx950"):
-        figures(measurements(ONE), {"gfx942": MACHINE})
+    with pytest.raises(GateError, match="no numbers of gfx950"):
+        by_problem(measurements(ONE), {"gfx942": MACHINE})
 
 
 def test_counters_are_summed_over_kernels() -> None:
@@ -242,7 +242,7 @@ def test_compulsory_bytes_by_hand() -> None:
 
 def test_a_library_that_is_not_there_or_of_another_arch(tmp_path: Path) -> None:
     library = tmp_path / "libckpm.so"
-    with pytest.raises(MeasureError, match=r"libckpm.so: no such file. Build the library first: nox -s build-gfx950"):
+    with pytest.raises(MeasureError, match=r"no such file. Build the library first: ckpm build --arch gfx950"):
         measure(library, "gfx950", "smoke")
     library.touch()
     manifest = tmp_path / "manifest.json"
@@ -291,9 +291,9 @@ def test_counts_are_measured_once_and_left_beside_the_library(tmp_path: Path, mo
         calls.append((library, arch, tier))
         return measurements(ONE)
 
-    monkeypatch.setattr("ckpm.bench.measure.measure", stub)
+    monkeypatch.setattr("ckpm.attention.timing.measure.measure", stub)
     library = tmp_path / "libckpm.so"
-    assert emulated_gate.measured(library, "gfx950") == emulated_gate.measured(library, "gfx950")
+    assert emulated_gate.measure_library(library, "gfx950") == emulated_gate.measure_library(library, "gfx950")
     assert calls == [(library, "gfx950", "smoke")]
     assert Measurements.read(tmp_path / "counters.json").problems == (ONE,)
 
@@ -314,11 +314,11 @@ def test_two_libraries_are_compared_on_the_problems_that_both_ran(
     ours, theirs = tmp_path / "ours.json", tmp_path / "theirs.json"
     alone = dataclasses.replace(ONE, problem="performance/alone")
     # half as many instructions in all, and a wave's 100 SALU ones of 4 cycles are 25 more of 4 each
-    measurements(counted(instructions=430, instructions_salu=300), alone).write(ours)
+    measurements(with_counts(instructions=430, instructions_salu=300), alone).write(ours)
     measurements(ONE).write(theirs)
     assert main(["model", str(ours), "--against", str(theirs)]) == 0
     (row,) = (line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("one"))
-    serial = [estimate(one, machines()["gfx950"]).units["serial"] for one in (counted(instructions_salu=300), ONE)]
+    serial = [estimate(one, machines()["gfx950"]).units["serial"] for one in (with_counts(instructions_salu=300), ONE)]
     assert serial[0] - serial[1] == 200 / 8 * 4
     assert row[1:5] == ["430", "-50.00%", f"{serial[0]:.0f}", f"{serial[0] / serial[1] - 1:+.2%}"]
 
@@ -354,9 +354,9 @@ def test_a_known_defect_is_left_out_and_told(
     (problem,) = (one for one in performance_problems("smoke") if one.name == "performance/features.drop")
     if said:
         with pytest.raises(MeasureError, match=said):
-            _launched(device, LOADED, problem, None, manifests.record(upstream=upstream), None)
+            _count_launch(device, LOADED, problem, None, manifests.record(upstream=upstream), None)
     else:
-        reason = _launched(device, LOADED, problem, None, manifests.record(upstream=upstream), None)
+        reason = _count_launch(device, LOADED, problem, None, manifests.record(upstream=upstream), None)
         assert isinstance(reason, str)
         assert reason.startswith("fault: ")
         assert "dropout-writes-past-lds, ledger.yaml" in reason

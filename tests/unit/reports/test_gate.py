@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from ckpm.base.errors import CodeObjectError, LibraryMismatchError
+from ckpm.commands import main
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.library.manifest import Manifest
-from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError, InconclusiveError, RegressedError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import static as static_gate
@@ -69,12 +69,12 @@ class Library:
         self.file = work / "build/gfx950/aiter/manifest.json"
         self.baselines = work / "baselines"
         self.code: dict[str, Any] = {}  # what the emulator tells of a symbol's machine code, where it isn't CODE
-        monkeypatch.setattr(codeobject, "inspect", lambda path, arch: self.inspected())
+        monkeypatch.setattr(codeobject, "inspect", lambda path, arch: self.inspect_code())
         monkeypatch.setattr(codeobject, "bundles", lambda path: {"gfx950": (b"image",)})
         monkeypatch.setattr(codeobject, "kernels", lambda image: list(self.kernels.values()))
         self.write()
 
-    def inspected(self) -> dict[str, codeobject.KernelCode]:
+    def inspect_code(self) -> dict[str, codeobject.KernelCode]:
         symbols = [kernel.symbol for kernel in self.kernels.values()]
         return {symbol: codeobject.KernelCode(**self.code.get(symbol, CODE)) for symbol in symbols}
 
@@ -166,12 +166,12 @@ def test_of_a_kernel_that_was_compiled_to_several_each_figure_is_the_worst(libra
     library.code["wide"] = {**CODE, "loop": {"mfma": 128, "valu": 800, "salu": 5}}
     library.kernels = {SMALL: resources("a"), "wide": wide}
     manifest = Manifest.read(library.file)
-    found = static_gate.figures(library.file.with_name("libckpm.so"), manifest, "gfx950")
+    found = static_gate.by_kernel(library.file.with_name("libckpm.so"), manifest, "gfx950")
     most = {"lds_bytes": 60000, "occupancy_waves": 1, "loop_valu": 800, "loop_salu": 5}
     assert found == {SMALL: {**FIGURES, **LOOP, **most}}
     library.kernels["late"] = resources("late")
     with pytest.raises(GateError, match="1 kernels that its manifest doesn't know"):
-        static_gate.figures(library.file.with_name("libckpm.so"), manifest, "gfx950")
+        static_gate.by_kernel(library.file.with_name("libckpm.so"), manifest, "gfx950")
 
 
 def test_better_figures_pass_and_are_told(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,11 +199,11 @@ def test_a_removed_kernel_regresses_and_a_new_one_must_be_accepted(
         (lambda text: None, "there is no baseline"),
         (lambda text: "", "was it cut short?"),
         (lambda text: text[: len(text) // 2], "was it cut short?"),
-        (lambda text: text.replace("vgpr=200 ", "vgpr=nan "), "'vgpr=nan' is no figure"),
-        (lambda text: text.replace("vgpr=200 ", "vgpr=2x0 "), "'vgpr=2x0' is no figure"),
+        (lambda text: text.replace("vgpr=200 ", "vgpr=nan "), "'vgpr=nan' is not a figure"),
+        (lambda text: text.replace("vgpr=200 ", "vgpr=2x0 "), "'vgpr=2x0' is not a figure"),
         (lambda text: text.replace("vgpr=200 ", ""), "no figure in the baseline"),
         (lambda text: text.replace("vgpr=200 ", "wgpr=200 "), "metric 'wgpr'"),
-        (lambda text: text.replace("end: 2", "end: 3"), "2 lines of figures, its last line says 3"),
+        (lambda text: text.replace("end: 2", "end: 3"), "2 lines of figures, its last line counts 3"),
         (lambda text: text.replace("clang 1", "clang 2"), "identity: embedded clang 2 / embedded clang 1"),
         (lambda text: text.replace("gfx950", "gfx942"), "arch: gfx942 / gfx950"),
         (lambda text: text.replace("amd-aiter 1", "amd-aiter 0"), "upstream_identity: amd-aiter 0 / amd-aiter 1"),
@@ -237,7 +237,7 @@ def test_code_that_cannot_be_read_is_no_pass(tmp_path: Path) -> None:
     file = tmp_path / "libckpm.so"
     file.write_bytes(b"no ELF")
     with pytest.raises(CodeObjectError, match="no readable ELF file"):
-        static_gate.figures(file, manifests.record(SMALL), "gfx950")
+        static_gate.by_kernel(file, manifests.record(SMALL), "gfx950")
 
 
 @pytest.mark.parametrize("command", [("gate",), ("accept", "--reason", "why")])
@@ -265,7 +265,7 @@ def test_two_versions_of_rocm_share_no_baseline(tmp_path: Path) -> None:
         1,
         1,
     ]
-    assert baseline.place({**ROCM_70, "toolchain": "embedded"}, "static", tmp_path).parent.name == "embedded"
+    assert baseline.path_of({**ROCM_70, "toolchain": "embedded"}, "static", tmp_path).parent.name == "embedded"
 
 
 def test_a_baseline_of_before_versions_had_folders_is_read_by_its_own_version(tmp_path: Path) -> None:
@@ -273,9 +273,9 @@ def test_a_baseline_of_before_versions_had_folders_is_read_by_its_own_version(tm
     (now.parents[1] / "rocm").mkdir()
     for file in list(now.parent.iterdir()):
         file.rename(now.parents[1] / "rocm" / file.name)
-    assert baseline.existing(ROCM_70, "static", tmp_path) == now.parents[1] / "rocm" / now.name
+    assert baseline.existing_path(ROCM_70, "static", tmp_path) == now.parents[1] / "rocm" / now.name
     assert len(baseline.read_history(baseline.existing_history(ROCM_70, tmp_path))) == 1
-    other = baseline.existing(ROCM_71, "static", tmp_path)
+    other = baseline.existing_path(ROCM_71, "static", tmp_path)
     with pytest.raises(GateError, match="there is no baseline"):
         baseline.read(other)
 
@@ -300,14 +300,14 @@ def test_accepting_leaves_a_line_of_history(library: Library, capsys: pytest.Cap
         ("wider loads", 2, 408),
     ]
     capsys.readouterr()
-    assert library.run("history") == 0
+    assert library.run("gate", "--history") == 0
     first, second, *changed = capsys.readouterr().out.splitlines()
     assert first.endswith(" static: 2 subjects: the first")
     assert second.endswith(" static: 2 subjects: wider loads")
     assert changed == ["  vgpr: 400 -> 408"]
     with (library.baselines / "gfx950/embedded/aiter.history.jsonl").open("a") as stream:
         stream.write('{"gate": "static", "reason')
-    assert library.run("history") == GateError.exit_code
+    assert library.run("gate", "--history") == GateError.exit_code
     assert "aiter.history.jsonl:3: can't be read as a line of a baseline's history" in capsys.readouterr().err
 
 
@@ -367,9 +367,9 @@ def test_nothing_compared_is_no_pass() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_figure_that_is_no_number_is_never_compared(tmp_path: Path, value: float) -> None:
     thresholds = read_thresholds(THRESHOLDS)
-    with pytest.raises(GateError, match="no finite number"):
+    with pytest.raises(GateError, match="not a finite number"):
         compare("static", {"k": {"vgpr": 1}}, {"k": {"vgpr": value}}, thresholds)
-    with pytest.raises(GateError, match="no finite number"):
+    with pytest.raises(GateError, match="not a finite number"):
         accept({"arch": "gfx950", **FACTS}, {"static": {"k": {"vgpr": value}}}, "why", tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -379,11 +379,11 @@ def test_the_stored_baselines_are_whole() -> None:
     assert {file.parts[-3] for file in files} >= {"gfx942", "gfx950"}
     for file in files:
         stored = baseline.read(file)
-        assert file == baseline.place(stored.facts, "static")
+        assert file == baseline.path_of(stored.facts, "static")
         assert file.read_text() == stored.text()
 
 
-def stored(tmp_path: Path, **facts: str) -> tuple[baseline.Baseline, Path]:
+def store(tmp_path: Path, **facts: str) -> tuple[baseline.Baseline, Path]:
     """Accepted figures of two kernels."""
     identity = {"arch": "gfx950", **FACTS, **facts}
     (file,) = accept(identity, {"static": {SMALL: FIGURES, MASKED: FIGURES}}, "the first", tmp_path)
@@ -392,7 +392,7 @@ def stored(tmp_path: Path, **facts: str) -> tuple[baseline.Baseline, Path]:
 
 def test_the_text_of_a_checkout_is_what_a_gate_judges(tmp_path: Path) -> None:
     checkout = {"upstream": "checkout", "upstream_identity": "checkout sha256:1"}
-    accepted, file = stored(tmp_path, **checkout)
+    accepted, file = store(tmp_path, **checkout)
     edited = {"arch": "gfx950", **FACTS, **checkout, "upstream_identity": "checkout sha256:2"}
     baseline.demand_same(accepted, edited, file)
     with pytest.raises(GateError, match="dialect: ck-2025-11 / ck-2025-06"):
@@ -401,7 +401,7 @@ def test_the_text_of_a_checkout_is_what_a_gate_judges(tmp_path: Path) -> None:
 
 def test_the_text_of_our_own_headers_is_what_a_gate_judges_and_the_package_may_not_change(tmp_path: Path) -> None:
     ours = {"upstream": "ckpm", "upstream_identity": "amd-aiter 1 with headers sha256:1"}
-    accepted, file = stored(tmp_path, **ours)
+    accepted, file = store(tmp_path, **ours)
     built = {"arch": "gfx950", **FACTS, **ours}
     baseline.demand_same(accepted, {**built, "upstream_identity": "amd-aiter 1 with headers sha256:2"}, file)
     with pytest.raises(GateError, match=r"upstream_identity: amd-aiter 1 .* / amd-aiter 2 "):
@@ -409,7 +409,7 @@ def test_the_text_of_our_own_headers_is_what_a_gate_judges_and_the_package_may_n
 
 
 def test_a_narrower_selection_names_the_kernels_that_it_lost(tmp_path: Path) -> None:
-    accepted, file = stored(tmp_path)
+    accepted, file = store(tmp_path)
     narrower = {"arch": "gfx950", **FACTS, "selection": "tier smoke, --filter x"}
     with pytest.raises(GateError, match=f"selection: tier smoke / tier smoke, --filter x\n  built: 1 / 0: {MASKED}\n"):
         baseline.demand_same(accepted, narrower, file, present=[SMALL])
@@ -454,6 +454,6 @@ def test_an_arch_without_a_model_has_no_emulated_gate_and_is_told_so() -> None:
     manifest = manifests.record()
     library = gated.GatedLibrary(library=Path("lib.so"), library_name="batch_prefill", manifest=manifest, arch="gfx90a")
     assert gated.left_out(library) == {
-        "emulated": "the model knows nothing of gfx90a: add it to reports/gates/model.yaml"
+        "emulated": "the model has no numbers of gfx90a: add them to reports/gates/model.yaml"
     }
     assert gated.left_out(dataclasses.replace(library, arch="gfx942")) == {}

@@ -13,12 +13,13 @@ from typing import Any, cast
 import pytest
 
 from ckpm.attention.launch import gpu_context
-from ckpm.attention.launch.c_abi import Launch, Library, Status
+from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.base.outputs import write_output
+from ckpm.commands import main
+from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError
 from ckpm.reports.gates.gpu import Side, compare
 from ckpm.reports.gates.statistics import COLD, CONTEXT, WARM, read_settings
@@ -67,8 +68,9 @@ def side(milliseconds: float, serves: bool = True, status: Status = Status.OK) -
         def serves(self, problem: SuiteCase) -> bool:
             return serves
 
+    loaded = SimpleNamespace(launch=launch, path=Path("lib.so"), family="batch_prefill", arguments=LaunchArguments)
     return Served(
-        library=cast(Library, SimpleNamespace(launch=launch, path=Path("lib.so"))),
+        library=cast(Library, loaded),
         keys=(),
         file_facts={"library sha256": "ab"},
     )
@@ -116,7 +118,7 @@ def test_a_launch_that_fails_stops_the_gate() -> None:
 
 
 def test_a_timer_that_does_not_run_stops_the_gate() -> None:
-    with pytest.raises(GateError, match=r"candidate\[0\]: 0.0 is no time"):
+    with pytest.raises(GateError, match=r"candidate\[0\]: 0.0 is not a time"):
         compare(device(), side(1.0), side(0.0), [ONE], SETTINGS)
 
 

@@ -160,7 +160,7 @@ def test_nothing_known_is_not_comparable() -> None:
 def test_a_time_that_is_none_stops_the_gate(time: float) -> None:
     one = taken(1, 1.0, 0.01)
     broken = dataclasses.replace(one, candidate=(*one.candidate[:-1], time))
-    with pytest.raises(GateError, match=r"p: candidate\[17\]: .* is no time"):
+    with pytest.raises(GateError, match=r"p: candidate\[17\]: .* is not a time"):
         rows([broken], HERE, HERE, SETTINGS)
 
 

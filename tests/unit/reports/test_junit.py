@@ -15,7 +15,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from ckpm.base.errors import RecordError
 from ckpm.base.junit import junit_text
 from ckpm.base.results import OUTCOMES, Case, CaseFault, LedgerUse, NearestAllocation, Results
-from ckpm.reports.cli import main
+from ckpm.commands import main
 from ckpm.reports.errors import ShardError
 from ckpm.reports.junit.merge import merge
 from ckpm.reports.junit.write import gate_results, write_gate
@@ -40,7 +40,7 @@ FULL = Case(
 )  # fmt: skip
 
 
-def stored() -> dict[str, Any]:
+def stored_case() -> dict[str, Any]:
     """The first case of RESULTS as JSON."""
     return {"suite": "a", "classname": "a.gfx950", "name": "one", "outcome": "passed", "seconds": 1.5}
 
@@ -108,20 +108,23 @@ def test_json_round_trip(tmp_path: Path) -> None:
         ({"facts": {"device": 3}}, "facts.device: is '3', expected text"),
         ({"cases": [3]}, "cases[0]: is '3', expected an object"),
         ({"cases": [{"suite": "s"}]}, "cases[0].classname: is missing, expected text"),
-        ({"cases": [{**stored(), "outcome": "odd"}]}, "cases[0].outcome: 'odd' is none of passed, failed"),
-        ({"cases": [{**stored(), "more": 1}]}, "cases[0].more: no such field"),
-        ({"cases": [{**stored(), "seconds": "x"}]}, "cases[0].seconds: is 'x', expected a finite number"),
-        ({"cases": [{**stored(), "fault": {"kind": "memory"}}]}, "cases[0].fault.message: is missing, expected text"),
+        ({"cases": [{**stored_case(), "outcome": "odd"}]}, "cases[0].outcome: 'odd' is none of passed, failed"),
+        ({"cases": [{**stored_case(), "more": 1}]}, "cases[0].more: no such field"),
+        ({"cases": [{**stored_case(), "seconds": "x"}]}, "cases[0].seconds: is 'x', expected a finite number"),
         (
-            {"cases": [{**stored(), "fault": {"kind": "memory", "message": "m", "nearest": {"id": 1}}}]},
+            {"cases": [{**stored_case(), "fault": {"kind": "memory"}}]},
+            "cases[0].fault.message: is missing, expected text",
+        ),
+        (
+            {"cases": [{**stored_case(), "fault": {"kind": "memory", "message": "m", "nearest": {"id": 1}}}]},
             "cases[0].fault.nearest.base: is missing, expected a whole number",
         ),
-        ({"cases": [{**stored(), "ledger": {"name": "x", "place": "y"}}]}, "cases[0].ledger.reason: is missing"),
+        ({"cases": [{**stored_case(), "ledger": {"name": "x", "place": "y"}}]}, "cases[0].ledger.reason: is missing"),
     ],
 )
 def test_malformed_results_name_the_field(tmp_path: Path, change: dict[str, object], message: str) -> None:
     file = tmp_path / "results.json"
-    file.write_text(json.dumps({"format": 2, "cases": [stored()]} | change))
+    file.write_text(json.dumps({"format": 2, "cases": [stored_case()]} | change))
     with pytest.raises(RecordError) as caught:
         Results.read(file)
     assert message in str(caught.value)
@@ -131,24 +134,24 @@ def test_malformed_results_name_the_field(tmp_path: Path, change: dict[str, obje
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, output = tmp_path / "results.json", tmp_path / "junit.xml"
     RESULTS.write(source)
-    assert main(["junit", str(source), "--output", str(output)]) == 40
+    assert main(["report", "--junit", str(source), "--output", str(output)]) == 40
     assert len(JUnitXml.fromfile(str(output))) == 2
     printed = capsys.readouterr()
     assert "failed: two: 1 < 2 & 3" in printed.out
     assert "2 of 4 cases failed" in printed.err
     Results((PASSED,)).write(source)
-    assert main(["junit", str(source), "--output", str(output)]) == 0
-    assert main(["junit", str(tmp_path / "none.json"), "--output", str(output)]) == 35
-    assert main(["junit"]) == 2
+    assert main(["report", "--junit", str(source), "--output", str(output)]) == 0
+    assert main(["report", "--junit", str(tmp_path / "none.json"), "--output", str(output)]) == 35
+    assert main(["report", "--junit"]) == 2
     (tmp_path / "deep.json").write_text("[" * 100_000)
-    assert main(["junit", str(tmp_path / "deep.json"), "--output", str(output)]) == 35
+    assert main(["report", "--junit", str(tmp_path / "deep.json"), "--output", str(output)]) == 35
 
 
 @pytest.mark.parametrize("place", ["", "results.json/below.xml"])
 def test_a_report_that_can_not_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
     source = tmp_path / "results.json"
     RESULTS.write(source)
-    assert main(["junit", str(source), "--output", str(tmp_path / place)]) == 16
+    assert main(["report", "--junit", str(source), "--output", str(tmp_path / place)]) == 16
     assert f"{tmp_path / place}: can't be written: " in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} <= {source.name, ".ckpm-outputs"}
 

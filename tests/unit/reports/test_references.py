@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from ckpm.attention.launch import device
+from ckpm.attention.timing.measure import performance_problems
 from ckpm.base.errors import TableError
-from ckpm.bench.measure import performance_problems
+from ckpm.commands import main
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.reports.cli import main
 from ckpm.reports.gates import gpu as gpu_gate
-from ckpm.reports.gates.references import REFERENCES, Beside, beside, read_references
+from ckpm.reports.gates.references import REFERENCES, Beside, compare_with_references, read_references
 from ckpm.reports.page.inputs import gather
 from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.overall import overall
@@ -25,7 +25,7 @@ SETTERS = "performance/published_setters.q1024k1024"
 MI355X = {"gpu": "AMD Instinct MI355X", "rocm": "7.2.0"}
 
 
-def timed(
+def gate_of(
     subject: str, microseconds: float, before: float = 40.0, gpu: str = MI355X["gpu"], metric: str = "time"
 ) -> Gate:
     row = Row(
@@ -35,23 +35,23 @@ def timed(
     return Gate.of([row], {**MI355X, "gpu": gpu})
 
 
-def figures(name: str, variant: str) -> list[float]:
+def values_of(name: str, variant: str) -> list[float]:
     return [one.value for one in read_references() if one.name == name and one.variant == variant]
 
 
 def test_the_figures_are_those_of_the_documents() -> None:
-    assert figures("fp8-per-tensor", "V2")[:3] == [43.1, 95.4, 197.5]
-    assert figures("fp8-per-tensor", "V3")[-3:] == [1390.2, 1381.8, 1304.3]
-    assert figures("fp8-kv-block-scale", "V3")[-3:] == [1330.3, 1324.2, 1251.6]
+    assert values_of("fp8-per-tensor", "V2")[:3] == [43.1, 95.4, 197.5]
+    assert values_of("fp8-per-tensor", "V3")[-3:] == [1390.2, 1381.8, 1304.3]
+    assert values_of("fp8-kv-block-scale", "V3")[-3:] == [1330.3, 1324.2, 1251.6]
     # the documents' own ratios of V3 over V2, a row each
     for name, ratios in (
         ("fp8-per-tensor", (1.11, 1.26, 1.31, 1.39, 1.37, 1.28, 1.32, 1.30, 1.29, 1.40)),
         ("fp8-kv-block-scale", (1.06, 1.17, 1.22, 1.31, 1.36, 1.19, 1.24, 1.24, 1.22, 1.32)),
     ):
-        pairs = zip(figures(name, "V2"), figures(name, "V3"), ratios, strict=True)
+        pairs = zip(values_of(name, "V2"), values_of(name, "V3"), ratios, strict=True)
         assert all(abs(new / old - ratio) <= 0.0051 for old, new, ratio in pairs)
-    assert figures("num-records-setters", "V2") == [1.0267]
-    assert [figures(f"decode-{what}", "after") for what in ("time", "registers", "spills", "waves")] == [
+    assert values_of("num-records-setters", "V2") == [1.0267]
+    assert [values_of(f"decode-{what}", "after") for what in ("time", "registers", "spills", "waves")] == [
         [105], [108], [0], [2],
     ]  # fmt: skip
 
@@ -70,13 +70,13 @@ def test_what_is_assumed_of_a_figure_stands_beside_it() -> None:
         ((40, 40), 37 * 1024, False)
     }
     assert [one.assumed for one in read_references() if one.assumed] == [forty[0].assumed] * 4
-    (comparison, _) = beside(timed("performance/published_fp8.tensor-h40q37k", 50_000.0))
+    (comparison, _) = compare_with_references(gate_of("performance/published_fp8.tensor-h40q37k", 50_000.0))
     assert str(comparison).endswith("; 37k as 37 * 1,024; the document does not say which length it is)")
 
 
 def test_a_time_is_shown_beside_what_was_published() -> None:
     # 1024 causal queries see 524,800 scores a head: 6 heads, 2 gemms, 2 * 128 flops each: 1.612e9 in 33.8 us
-    older, newer = beside(timed(ONE_K, 33.8))
+    older, newer = compare_with_references(gate_of(ONE_K, 33.8))
     assert [older.reference.variant, newer.reference.variant] == ["V2", "V3"]
     assert newer.measured == pytest.approx(524_800 * 6 * 2 * 256 / 33.8e-6 / 1e12)
     assert newer.ratio == pytest.approx(47.7 / 47.7, rel=0.001)
@@ -85,29 +85,29 @@ def test_a_time_is_shown_beside_what_was_published() -> None:
         f"{ONE_K}: tflops 47.698 TFLOP/s, published for V3 47.7: ratio 1.000, as published (fp8-per-tensor: "
         "h=6/1 sq=1k c, MI355X, ROCm 7.1.1, ROCm 7.2.0 here)"
     )
-    assert [found.word for found in beside(timed(ONE_K, 60.0))] == ["below", "below"]
-    assert [found.word for found in beside(timed(ONE_K, 20.0))] == ["above", "above"]
+    assert [found.word for found in compare_with_references(gate_of(ONE_K, 60.0))] == ["below", "below"]
+    assert [found.word for found in compare_with_references(gate_of(ONE_K, 20.0))] == ["above", "above"]
 
 
 def test_a_change_is_shown_beside_the_cost_of_a_published_one() -> None:
-    (found,) = beside(timed(SETTERS, 41.068, before=40.0))
+    (found,) = compare_with_references(gate_of(SETTERS, 41.068, before=40.0))
     assert found.measured == pytest.approx(1.0267)
     assert found.word == "as published"
-    assert beside(timed(SETTERS, 40.0, before=40.0))[0].word == "below"
+    assert compare_with_references(gate_of(SETTERS, 40.0, before=40.0))[0].word == "below"
 
 
 @pytest.mark.parametrize(
     "gate",
     [
-        timed(ONE_K, 33.8, gpu="emulated gfx950"),
-        timed(ONE_K, 33.8, gpu="AMD Instinct MI300X"),
-        timed(ONE_K, 33.8, metric="time, cold cache"),
-        timed("performance/prefill.m64-full-q256k1024", 33.8),
-        timed("geometric mean", 1.0),
+        gate_of(ONE_K, 33.8, gpu="emulated gfx950"),
+        gate_of(ONE_K, 33.8, gpu="AMD Instinct MI300X"),
+        gate_of(ONE_K, 33.8, metric="time, cold cache"),
+        gate_of("performance/prefill.m64-full-q256k1024", 33.8),
+        gate_of("geometric mean", 1.0),
     ],
 )
 def test_other_hardware_or_problems_have_nothing_beside_them(gate: Gate) -> None:
-    assert beside(gate) == []
+    assert compare_with_references(gate) == []
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_shape_is_of_no_problem_that_differs(change: dict[str, object]) -> Non
 
 
 def test_reports_show_them_and_take_no_verdict_from_them(tmp_path: Path) -> None:
-    timed(ONE_K, 60.0).write(tmp_path / "gpu.json")
+    gate_of(ONE_K, 60.0).write(tmp_path / "gpu.json")
     inputs = gather(tmp_path)
     verdict = overall(inputs)
     assert verdict.verdict == "passed"  # though the figures are below
@@ -149,7 +149,7 @@ def test_compare_shows_them(
 ) -> None:
     monkeypatch.setattr(device, "choose", lambda *_: None)
     monkeypatch.setattr(gpu_gate, "side", lambda *_: None)
-    monkeypatch.setattr(gpu_gate, "compare", lambda *_: timed(ONE_K, 60.0))
+    monkeypatch.setattr(gpu_gate, "compare", lambda *_: gate_of(ONE_K, 60.0))
     options = ("--baseline", "a.so", "--candidate", "b.so", "--output", str(tmp_path / "gpu.json"))
     assert main(["compare", *options]) == 0
     first, *lines = capsys.readouterr().out.splitlines()
@@ -160,7 +160,7 @@ def test_compare_shows_them(
 
 
 def test_the_command_lists_figures_with_their_documents(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["references"]) == 0
+    assert main(["model", "--references"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "h=6/1 sq=131k c V3 1390.2 TFLOP/s" in printed
     assert "h=40/40 sq=37k nc V3 1304.3 TFLOP/s within 0.15" in printed

@@ -18,8 +18,8 @@ from ckpm.attention.launch.counters import LIBRARY_FACTS, METRICS, Measured, Mea
 from ckpm.base.errors import UsageError
 from ckpm.base.outputs import write_output
 from ckpm.base.results import LIBRARY_SHA256, Case, Results
+from ckpm.commands import main
 from ckpm.matrix.problems.ledger import LEDGER
-from ckpm.reports.cli import main
 from ckpm.reports.errors import GateError, OrphanResultsError
 from ckpm.reports.page import case_tables
 from ckpm.reports.page import commands as report_commands
@@ -154,7 +154,7 @@ INCONCLUSIVE = dataclasses.replace(SLOWER, verdict="inconclusive")
 def test_the_verdict(tmp_path: Path, cases: Sequence[Case], rows: list[Any], verdict: str) -> None:
     folder = write(tmp_path, {"batch-prefill": list(cases)}, rows)
     assert overall(inputs(folder)).verdict == verdict
-    assert main(["summary", "--input", str(folder)]) == (0 if verdict == "passed" else 49)
+    assert main(["report", "--input", str(folder)]) == (0 if verdict == "passed" else 49)
 
 
 def test_what_was_not_run_is_named(tmp_path: Path) -> None:
@@ -183,13 +183,13 @@ def test_a_damaged_input_is_named_and_leaves_no_report(
 ) -> None:
     folder = write(tmp_path / "build")
     output = tmp_path / "report.html"
-    assert main(["html", "--input", str(folder), "--output", str(output)]) == 0
+    assert main(["report", "--input", str(folder), "--html", str(output)]) == 0
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
-    assert main(["html", "--input", str(folder), "--output", str(output)]) == code
+    assert main(["report", "--input", str(folder), "--html", str(output)]) == code
     summary = tmp_path / "report.md"
     write_output(summary, b"an earlier run's")
-    assert main(["summary", "--input", str(folder), "--output", str(summary)]) == code
+    assert main(["report", "--input", str(folder), "--output", str(summary)]) == code
     assert not summary.exists()
     assert str(folder / name) in capsys.readouterr().err
     assert not output.exists()
@@ -198,9 +198,9 @@ def test_a_damaged_input_is_named_and_leaves_no_report(
 def test_nothing_to_report_and_nowhere_to_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     folder = write(tmp_path / "build")
-    assert main(["html", "--input", str(tmp_path / "none"), "--output", str(tmp_path / "a.html")]) == 47
-    assert main(["html", "--input", str(folder), "--output", str(tmp_path / "file" / "a.html")]) == 16
-    assert main(["html", "--input", str(folder), "--output", str(folder)]) == 16
+    assert main(["report", "--input", str(tmp_path / "none"), "--html", str(tmp_path / "a.html")]) == 47
+    assert main(["report", "--input", str(folder), "--html", str(tmp_path / "file" / "a.html")]) == 16
+    assert main(["report", "--input", str(folder), "--html", str(folder)]) == 16
     assert "can't be written" in capsys.readouterr().err
 
 
@@ -212,7 +212,7 @@ def test_the_report_is_of_the_time_that_the_environment_gives(
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
     folder = write(tmp_path / "build")
-    assert main(["html", "--input", str(folder), "--output", str(tmp_path / "a.html")]) == 0
+    assert main(["report", "--input", str(folder), "--html", str(tmp_path / "a.html")]) == 0
     assert f"written {shown}" in (tmp_path / "a.html").read_text()
 
 
@@ -235,7 +235,7 @@ def test_the_summary_is_printed_and_added_to_the_step(
     step.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
     folder = write(tmp_path / "build", {"batch-prefill": [case(), FAILED]}, [SLOWER])
-    assert main(["summary", "--input", str(folder), "--output", str(tmp_path / "summary.md")]) == 49
+    assert main(["report", "--input", str(folder), "--output", str(tmp_path / "summary.md")]) == 49
     text = capsys.readouterr().out
     assert step.read_text() == "before\n" + text
     assert (tmp_path / "summary.md").read_text() == text
@@ -286,6 +286,24 @@ def test_times_of_the_emulator_are_no_measurements(tmp_path: Path) -> None:
         Gate.of([SLOWER], {"arch": "gfx950", "gpu": gpu}).write(folder / "gfx950/aiter/gate.json")
         found = inputs(folder)
         assert measured_seconds(found, found.libraries[0], "gfx950") == pytest.approx(seconds)
+
+
+def test_model_shows_measured_beside_modelled_time(tmp_path: Path) -> None:
+    """16 workgroups of 4 waves, a wave for each SIMD, on 256 compute units: one round of 240,000 / 64 = 3750 cycles of
+    MFMA in each wave, and nothing else; 1.5625 us at 2400 MHz. 1 MB at 8 TB/s takes 0.125 us."""
+    folder, place = write(tmp_path), tmp_path / "gfx950" / "aiter"
+    Gate.of([SLOWER], {"arch": "gfx950", "gpu": "AMD Instinct MI355X"}).write(place / "gate.json")
+    counts = {
+        **dict.fromkeys(METRICS, 0), "workgroups": 16, "waves": 64, "mfma_flops": 1_000_000, "mfma_cycles": 240_000,
+    }  # fmt: skip
+    one = Measured(
+        problem=PROBLEM, kernel=KERNEL, dtype="bf16", occupancy_waves=2, compulsory_bytes=1_000_000, counters=counts
+    )
+    facts = {name: str(manifest()[name]) for name in LIBRARY_FACTS} | {"arch": "gfx950", "tier": "smoke"}
+    Measurements(provenance=facts, problems=(one,)).write(place / "counters.json")
+    (table,) = (table for table in tables(inputs(folder)) if table.id == "model")
+    (row,) = (dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows)
+    assert (row["modelled us"], row["measured us"]) == (1.5625, 5.0)
 
 
 def test_counts_of_the_emulated_gate_are_shown_if_they_are_of_this_build(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ckpm.reports.cli import main
+from ckpm.commands import main
 from tests.unit import manifests
 
 FIGURES = {**manifests.FIGURES, "vgpr_spills": 3}
@@ -16,7 +16,7 @@ MANIFEST = manifests.document({"fmha_batch_prefill_d128_bf16": {"archs": {"gfx95
 
 
 def resources(file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
-    code = main(["resources", str(file)])
+    code = main(["report", "--manifest", str(file)])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
@@ -30,7 +30,7 @@ def test_a_kernel_is_a_row_that_says_what_is_wrong(tmp_path: Path, capsys: pytes
     assert out.splitlines()[-1].split() == ["d128_bf16", "200", "0", "100", "3", "0", "1024", "0", "2", "SPILLS"]
 
 
-def figures(**change: object) -> dict[str, Any]:
+def manifest_with(**change: object) -> dict[str, Any]:
     return {"kernels": {"k": {"archs": {"gfx950": {**FIGURES, **change}}}}}
 
 
@@ -44,8 +44,14 @@ def figures(**change: object) -> dict[str, Any]:
         (json.dumps({**MANIFEST, "archs": ["gfx1"]}), "archs[0]: 'gfx1' is none of gfx90a, gfx942, gfx950"),
         (json.dumps({**MANIFEST, "archs": [[]]}), "archs[0]: '[]' is none of gfx90a, gfx942, gfx950"),
         (json.dumps({**MANIFEST, "kernels": {"k": {}}}), "kernels.k.archs: is missing, expected an object"),
-        (json.dumps(MANIFEST | figures(vgpr="x")), "kernels.k.archs.gfx950.vgpr: is 'x', expected a whole number"),
-        (json.dumps(MANIFEST | figures(sgpr=None)), "kernels.k.archs.gfx950.sgpr: is missing, expected a whole number"),
+        (
+            json.dumps(MANIFEST | manifest_with(vgpr="x")),
+            "kernels.k.archs.gfx950.vgpr: is 'x', expected a whole number",
+        ),
+        (
+            json.dumps(MANIFEST | manifest_with(sgpr=None)),
+            "kernels.k.archs.gfx950.sgpr: is missing, expected a whole number",
+        ),
     ],
 )
 def test_what_is_no_manifest_is_named(

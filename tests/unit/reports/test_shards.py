@@ -10,7 +10,7 @@ from junitparser import JUnitXml
 from ckpm.base.junit import write_junit
 from ckpm.base.outputs import write_output
 from ckpm.base.results import Case, Results
-from ckpm.reports.cli import main
+from ckpm.commands import main
 
 
 def shard(file: Path, *names: str, outcome: str = "passed") -> str:
@@ -22,7 +22,7 @@ def shard(file: Path, *names: str, outcome: str = "passed") -> str:
 def test_suites_of_one_name_are_joined(tmp_path: Path) -> None:
     output = tmp_path / "merged.xml"
     shards = [shard(tmp_path / "1.xml", "a", "b"), shard(tmp_path / "2.xml", "c")]
-    assert main(["merge", *shards, "--output", str(output)]) == 0
+    assert main(["report", "--merge", *shards, "--output", str(output)]) == 0
     (suite,) = JUnitXml.fromfile(str(output))
     assert [case.name for case in suite] == ["a", "b", "c"]
     assert (suite.name, suite.tests, suite.failures, suite.time) == ("s", 3, 0, 3.0)
@@ -30,7 +30,7 @@ def test_suites_of_one_name_are_joined(tmp_path: Path) -> None:
 
 def test_a_failure_of_a_shard_fails_the_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shards = [shard(tmp_path / "1.xml", "a"), shard(tmp_path / "2.xml", "b", outcome="failed")]
-    assert main(["merge", *shards, "--output", str(tmp_path / "m.xml")]) == 40
+    assert main(["report", "--merge", *shards, "--output", str(tmp_path / "m.xml")]) == 40
     assert "1 of 2 cases failed, the first is b" in capsys.readouterr().err
     assert JUnitXml.fromfile(str(tmp_path / "m.xml")).failures == 1
 
@@ -50,7 +50,7 @@ def test_a_damaged_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     shard(bad, "b", "c")
     bad.write_text(damage(bad.read_text()))
     write_output(output, b"an earlier run's")
-    assert main(["merge", good, str(bad), "--output", str(output)]) == 46
+    assert main(["report", "--merge", good, str(bad), "--output", str(output)]) == 46
     printed = capsys.readouterr().err
     assert f"error: {bad}: " in printed
     assert message in printed
@@ -61,13 +61,13 @@ def test_a_missing_shard_and_one_given_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, again, output = shard(tmp_path / "1.xml", "a"), shard(tmp_path / "2.xml", "a"), str(tmp_path / "merged.xml")
-    assert main(["merge", good, str(tmp_path / "none.xml"), "--output", output]) == 46
-    assert main(["merge", good, again, "--output", output]) == 46
+    assert main(["report", "--merge", good, str(tmp_path / "none.xml"), "--output", output]) == 46
+    assert main(["report", "--merge", good, again, "--output", output]) == 46
     assert f"{again}: a is in {good}, too" in capsys.readouterr().err
-    assert main(["merge", good, good, "--output", output]) == 46
-    assert main(["merge", good, "--output", good]) == 97
+    assert main(["report", "--merge", good, good, "--output", output]) == 46
+    assert main(["report", "--merge", good, "--output", good]) == 97
     monkeypatch.chdir(tmp_path)
-    assert main(["merge", good, "--output", "1.xml"]) == 97
+    assert main(["report", "--merge", good, "--output", "1.xml"]) == 97
     assert [case.name for suite in JUnitXml.fromfile(good) for case in suite] == ["a"]
 
 
@@ -88,6 +88,6 @@ def test_a_hostile_shard_is_refused(
 ) -> None:
     file = tmp_path / "hostile.xml"
     file.write_text(text)
-    assert main(["merge", str(file), "--output", str(tmp_path / "m.xml")]) == 46
+    assert main(["report", "--merge", str(file), "--output", str(tmp_path / "m.xml")]) == 46
     assert message in capsys.readouterr().err
     assert not (tmp_path / "m.xml").exists()

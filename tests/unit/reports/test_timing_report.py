@@ -14,19 +14,19 @@ from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.attention.timing.command import summary
 from ckpm.attention.timing.record import CAUSES, Timings, wave_of
 from ckpm.base.errors import RecordError
-from ckpm.reports.cli import main
+from ckpm.commands import main
 from ckpm.reports.errors import GateError, OrphanResultsError
 from ckpm.reports.page.plots import plots
 from ckpm.reports.timing.grid import launch
 from ckpm.reports.timing.picture import MEANINGS, picture, spans
 from tests.unit.reports.report_samples import PROBLEM, manifest, write
 from tests.unit.reports.test_report import document, inputs, shown
-from tests.unit.reports.timing_samples import CHECK, phase, span, timed, timings, wave
+from tests.unit.reports.timing_samples import CHECK, make_timed, phase, span, timings, wave
 
 
 def test_shares_by_hand() -> None:
     """Three waves of 400 matrix cycles in 1,000 on two SIMDs; 240 of 400 in the loop, twice on the first SIMD."""
-    one = timed()
+    one = make_timed()
     assert one.matrix_share == pytest.approx(1200 / 2000)
     assert one.loop_share == pytest.approx((0.6 + 0.6 + 0.6) / 2)
     assert one.pass_cycles == pytest.approx(3 * 400 / (3 * 4))
@@ -37,7 +37,7 @@ def test_shares_by_hand() -> None:
 
 def test_shares_of_phases_by_hand() -> None:
     """Three waves of 1,000 cycles: 500 in five parts with MFMAs, which keep the unit for 400 and wait for 200."""
-    by_name = {one.phase: one for one in timed().phases()}
+    by_name = {one.phase: one for one in make_timed().phases()}
     assert list(by_name) == ["prologue", "matrix", "softmax"]
     matrix, softmax = by_name["matrix"], by_name["softmax"]
     assert (matrix.parts, matrix.cycles, matrix.issued, matrix.matrix) == (15, 0.5, 0.6, 0.8)
@@ -47,17 +47,19 @@ def test_shares_of_phases_by_hand() -> None:
 
 
 def test_the_phases_in_a_line() -> None:
-    assert summary(timed()) == (
+    assert summary(make_timed()) == (
         "performance/prefill.m64: 1000 cycles; phases with their largest stalls: prologue 10.0% (wait_memory 60.0%), "
         "matrix 50.0% (wait_memory 40.0%), softmax 40.0% (barrier 25.0%)"
     )
-    assert "matrix 100.0%" in summary(timed(waves=(dataclasses.replace(wave(0), phases={"matrix": phase(1000, 0)}),)))
+    assert "matrix 100.0%" in summary(
+        make_timed(waves=(dataclasses.replace(wave(0), phases={"matrix": phase(1000, 0)}),))
+    )
 
 
 def test_a_wave_without_a_loop_has_no_pass() -> None:
     still = dataclasses.replace(wave(0), passes=0, loop=span(0, 0, 0))
-    assert timed(waves=(still,)).pass_cycles == 0
-    assert timed(waves=(still,)).loop_share == 0
+    assert make_timed(waves=(still,)).pass_cycles == 0
+    assert make_timed(waves=(still,)).loop_share == 0
 
 
 def test_a_replays_wave_becomes_a_record() -> None:
@@ -113,7 +115,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, old: str, new: str, message: 
 
 def test_the_command_shows_cycles_stalls_checks_and_doubts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     timings().write(tmp_path / "timing.json")
-    assert main(["timing", str(tmp_path / "timing.json")]) == 0
+    assert main(["timing", "show", str(tmp_path / "timing.json")]) == 0
     text = capsys.readouterr().out
     assert re.search(r"prefill\.m64 +3 +1 +1000 +1000 +5 +100 +60\.0% +90\.0%", text)
     assert re.search(r"prefill\.m64 +90\.0%.* 10\.0%", text)
@@ -127,7 +129,7 @@ def test_two_libraries_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixtur
     files = [tmp_path / f"{name}.json" for name in ("ours", "theirs")]
     timings().write(files[0])
     timings(cycles=1600, resident=2).write(files[1])
-    assert main(["timing", str(files[0]), "--against", str(files[1])]) == 0
+    assert main(["timing", "show", str(files[0]), "--against", str(files[1])]) == 0
     assert re.search(r"prefill\.m64 +1000 +\+25\.00% +100 +\+0\.00%", capsys.readouterr().out)
 
 
@@ -142,7 +144,7 @@ def test_files_that_cannot_be_compared(
     files = [tmp_path / f"{name}.json" for name in ("ours", "theirs")]
     timings().write(files[0])
     other.write(files[1])
-    assert main(["timing", str(files[0]), "--against", str(files[1])]) == GateError.exit_code
+    assert main(["timing", "show", str(files[0]), "--against", str(files[1])]) == GateError.exit_code
     assert message in capsys.readouterr().err
 
 
@@ -151,7 +153,7 @@ def test_runs_of_letters() -> None:
 
 
 def test_the_picture_has_a_row_a_wave_and_letters_in_its_bars() -> None:
-    root = ElementTree.fromstring(picture(timed(), "one"))
+    root = ElementTree.fromstring(picture(make_timed(), "one"))
     space = {"svg": "http://www.w3.org/2000/svg"}
     texts = [text.text for text in root.findall("svg:text", space)]
     assert [text for text in texts if text and text.startswith("wave")] == ["wave 0 S0", "wave 1 S0", "wave 2 S1"]
@@ -160,13 +162,13 @@ def test_the_picture_has_a_row_a_wave_and_letters_in_its_bars() -> None:
     assert [bar[0].text for bar in bars] == ["M 200-220", "X 220-240", "W 260-280", "B 280-300"]
     assert [float(bar.get("width", 0)) for bar in bars] == pytest.approx([884 / 6] * 4, abs=0.1)
     named = {pattern.get("id") for pattern in root.iter("{http://www.w3.org/2000/svg}pattern")}
-    used = set(re.findall(r"url\(#([^)]+)\)", picture(timed(), "one")))
+    used = set(re.findall(r"url\(#([^)]+)\)", picture(make_timed(), "one")))
     assert used <= named
     assert set("MXVLSWB-.") == set(MEANINGS)
 
 
 def test_copies_are_told_apart() -> None:
-    texts = re.findall(r">(wave [^<]*)<", picture(timed(resident=2, waves=(wave(0), wave(0))), "two"))
+    texts = re.findall(r">(wave [^<]*)<", picture(make_timed(resident=2, waves=(wave(0), wave(0))), "two"))
     assert texts == ["wave 1.0 S0", "wave 2.0 S0"]
 
 
@@ -181,7 +183,9 @@ def test_the_report_shows_timings_of_this_build(tmp_path: Path) -> None:
     }
     (place / "manifest.json").write_text(json.dumps({**manifest(), **facts}))
     made = Timings(
-        provenance={**facts, "arch": "gfx950", "tier": "smoke"}, problems=(timed(problem=PROBLEM),), checks=(CHECK,)
+        provenance={**facts, "arch": "gfx950", "tier": "smoke"},
+        problems=(make_timed(problem=PROBLEM),),
+        checks=(CHECK,),
     )
     made.write(place / "timing.json")
     found = inputs(folder)
@@ -210,7 +214,7 @@ def test_the_report_shows_timings_of_this_build(tmp_path: Path) -> None:
 def test_a_launch_that_is_resident_at_once_takes_as_long_as_its_longest_workgroup() -> None:
     """6 heads, 1,024 queries and keys, causal: 48 workgroups of 128 rows on 256 compute units, 1,000 cycles."""
     name = "performance/published_fp8.tensor-q1k"
-    estimated = launch(timed(problem=name, launched=48, tile_rows=128), "gfx950")
+    estimated = launch(make_timed(problem=name, launched=48, tile_rows=128), "gfx950")
     assert estimated is not None
     assert estimated.cycles == 1000
     operations = 4 * 128 * 6 * (1024 * 1025 // 2)
@@ -221,9 +225,9 @@ def test_a_launch_that_is_resident_at_once_takes_as_long_as_its_longest_workgrou
 def test_a_larger_launch_takes_its_workgroups_one_after_the_other() -> None:
     """32,768 keys in 256 tiles: the average workgroup sees 257 / 512 of the longest's keys. Two copies take 1,000."""
     name = "performance/published_fp8.tensor-q32k"
-    estimated = launch(timed(problem=name, launched=6 * 256, tile_rows=128, resident=2), "gfx950")
+    estimated = launch(make_timed(problem=name, launched=6 * 256, tile_rows=128, resident=2), "gfx950")
     assert estimated is not None
     assert estimated.cycles == pytest.approx(6 * 256 * 257 / 512 * 500 / 256)
-    assert launch(timed(problem="performance/none"), "gfx950") is None
-    assert launch(timed(problem=name, launched=256, resident=2), "gfx950") is None
-    assert launch(timed(problem=name), "gfx90a") is None
+    assert launch(make_timed(problem="performance/none"), "gfx950") is None
+    assert launch(make_timed(problem=name, launched=256, resident=2), "gfx950") is None
+    assert launch(make_timed(problem=name), "gfx90a") is None

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from ckpm.attention.timing.record import Timed, Timings
-from ckpm.reports.cli import main
+from ckpm.commands import main
 from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.overall import overall
 from ckpm.reports.timing.versions import PublishedRow, published_rows
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate, Row
 from tests.unit.reports.report_samples import write
 from tests.unit.reports.test_report import document, inputs, shown
-from tests.unit.reports.timing_samples import timed, timings
+from tests.unit.reports.timing_samples import make_timed, timings
 
 EIGHT_K = "performance/published_fp8.tensor-q8k"
 FORTY = "performance/published_fp8.page-h40q37k"
@@ -32,12 +32,12 @@ def pair(v2: int, v3: int, problem: str = EIGHT_K) -> tuple[Timed, ...]:
     """Workgroups that take so many cycles, all of the launch at once."""
     rows = {"V3": (v3, 256), "V2": (v2, 128)}
     return tuple(
-        timed(problem=problem, kernel=NAMES[name], cycles=cycles, tile_rows=tile, launched=256, sensitivity={})
+        make_timed(problem=problem, kernel=NAMES[name], cycles=cycles, tile_rows=tile, launched=256, sensitivity={})
         for name, (cycles, tile) in rows.items()
     )
 
 
-def modelled(*rows: Timed) -> Timings:
+def with_rows(*rows: Timed) -> Timings:
     return dataclasses.replace(timings(), problems=rows, checks=())
 
 
@@ -51,17 +51,17 @@ def test_the_rows_are_those_of_both_tables_each_with_a_problem_of_its_own() -> N
     assert [row.label for row in rows] == LABELS * 2
     assert len({row.problem for row in rows}) == 20
     assert [bool(row.assumed) for row in rows] == ([False] * 9 + [True]) * 2
-    assert {row.reached(row.modelled) for row in rows} == {"not measured"}
+    assert {row.reaches(row.modelled) for row in rows} == {"not measured"}
     assert row_of(rows, FORTY).published.ratio == pytest.approx(1251.6 / 945.0)
 
 
 @pytest.mark.parametrize(("v2", "reached"), [(1390, "yes"), (1386, "no")])
 def test_a_row_is_reached_if_v3_gains_at_least_as_much(v2: int, reached: str) -> None:
     """Published: 549.4 / 396.3 = 1.3863."""
-    row = row_of(published_rows([modelled(*pair(v2, 1000))], ()), EIGHT_K)
+    row = row_of(published_rows([with_rows(*pair(v2, 1000))], ()), EIGHT_K)
     assert row.modelled is not None
     assert row.modelled.ratio == pytest.approx(v2 / 1000)
-    assert row.reached(row.modelled) == reached
+    assert row.reaches(row.modelled) == reached
     assert (row.modelled.v2.cycles, row.modelled.v3.cycles) == (v2, 1000)
     operations = 4 * 128 * 6 * (8192 * 8193 // 2)
     assert row.modelled.v3.tflops == pytest.approx(operations / (1000 / 2.4e9) / 1e12)
@@ -69,7 +69,7 @@ def test_a_row_is_reached_if_v3_gains_at_least_as_much(v2: int, reached: str) ->
 
 def test_a_version_that_was_not_modelled_in_the_same_run_makes_no_ratio() -> None:
     v3, v2 = pair(1390, 1000)
-    apart = [modelled(v3), modelled(v2)]
+    apart = [with_rows(v3), with_rows(v2)]
     assert row_of(published_rows(apart, ()), EIGHT_K).modelled is None
 
 
@@ -91,7 +91,7 @@ def test_times_of_a_gpu_are_measured_and_the_emulators_are_not() -> None:
     row = row_of(published_rows((), [measured_gate(140.0, 100.0)]), EIGHT_K)
     assert row.measured is not None
     assert row.measured.ratio == pytest.approx(1.4)
-    assert row.reached(row.measured) == "yes"
+    assert row.reaches(row.measured) == "yes"
     assert row.measured.v2.tflops == pytest.approx(4 * 128 * 6 * (8192 * 8193 // 2) / 140e-6 / 1e12)
     emulated = measured_gate(140.0, 100.0, gpu="emulated gfx950")
     others = Gate(verdict="improved", provenance={"gpu": "AMD Instinct MI355X"}, rows=emulated.rows)
@@ -102,7 +102,7 @@ def test_times_of_a_gpu_are_measured_and_the_emulators_are_not() -> None:
 def test_the_report_and_the_summary_have_both_tables(tmp_path: Path) -> None:
     folder = write(tmp_path)
     assert shown(document(inputs(folder)))["v3"] == []  # aiter's kernels, nothing of V3
-    modelled(*pair(1390, 1000), *pair(1000, 1000, FORTY)).write(folder / "timing-tables.json")
+    with_rows(*pair(1390, 1000), *pair(1000, 1000, FORTY)).write(folder / "timing-tables.json")
     measured_gate(120.0, 100.0).write(folder / "gpu.json")
     found = inputs(folder)
     rows = shown(document(found))["v3"]
@@ -119,8 +119,8 @@ def test_the_report_and_the_summary_have_both_tables(tmp_path: Path) -> None:
 
 
 def test_the_command_prints_both_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    modelled(*pair(1390, 1000)).write(tmp_path / "timing.json")
-    assert main(["timing", str(tmp_path / "timing.json")]) == 0
+    with_rows(*pair(1390, 1000)).write(tmp_path / "timing.json")
+    assert main(["timing", "show", str(tmp_path / "timing.json")]) == 0
     text = capsys.readouterr().out
     assert re.search(r"h=6/1 sq=8k c +1390 +1000 +90\.0% +90\.0% +1\.39 +1\.39 +yes", text)
     assert text.count("not measured") == 19

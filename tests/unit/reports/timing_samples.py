@@ -42,7 +42,7 @@ def wave(simd: int, timeline: str = "MMXX--WWBB..") -> WaveTime:
     )
 
 
-def timed(**changes: Any) -> Timed:
+def make_timed(**changes: Any) -> Timed:
     one = Timed(
         problem="performance/prefill.m64", kernel=KERNEL, dtype="bf16", workgroup=3, launched=6,
         tile_rows=64, resident=1, cycles=1000,
@@ -66,4 +66,4 @@ CHECK = Check(
 
 def timings(arch: str = "gfx950", **changes: Any) -> Timings:
     provenance = {**dict.fromkeys(PROVENANCE, "x"), "arch": arch, "upstream": "ckpm"}
-    return Timings(provenance=provenance, problems=(timed(**changes),), checks=(CHECK,))
+    return Timings(provenance=provenance, problems=(make_timed(**changes),), checks=(CHECK,))

@@ -8,10 +8,11 @@ from typing import Any, cast
 import pytest
 
 from ckpm.attention.launch import launching
-from ckpm.attention.launch.c_abi import Launch, Status
+from ckpm.attention.launch.c_abi import Launch
 from ckpm.attention.launch.launching import Outcome
+from ckpm.attention.timing import measure
 from ckpm.base.errors import MeasureError
-from ckpm.bench import measure
+from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
@@ -65,9 +66,9 @@ def test_the_gate_leaves_such_a_problem_out(monkeypatch: pytest.MonkeyPatch) -> 
     given = (SimpleNamespace(arch="gfx950"), SimpleNamespace(family="batch_prefill"), problem, None)
     manifest = cast(Any, SimpleNamespace(upstream="checkout", dialect="rocm-libraries-2026"))
     reason = "dispatch asks for a bload kernel, and this library has none that fits"
-    assert measure._launched(*given, manifest, "bload") == reason
+    assert measure._count_launch(*given, manifest, "bload") == reason
     with pytest.raises(MeasureError, match="the launch failed: no kernel"):
-        measure._launched(*given, manifest, None)
+        measure._count_launch(*given, manifest, None)
 
 
 def test_the_tile_that_comes_first_is_one_of_the_load_mode_that_was_chosen() -> None:

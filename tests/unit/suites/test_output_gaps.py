@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ckpm.attention.launch.buffers import GAP, POISON, prepare
-from ckpm.attention.launch.c_abi import Launch, Status
+from ckpm.attention.launch.c_abi import Launch
 from ckpm.attention.launch.launching import Outcome, check
+from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 
 

@@ -17,10 +17,11 @@ import pytest
 
 from ckpm.attention.launch import launching
 from ckpm.attention.launch.buffers import POISON, Prepared, prepare
-from ckpm.attention.launch.c_abi import Launch, Status
+from ckpm.attention.launch.c_abi import Launch
 from ckpm.attention.launch.device import Fault
 from ckpm.attention.launch.encodings import encode
 from ckpm.attention.launch.launching import Outcome
+from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.ledger import LEDGER, SIGNATURES, Entry, Ledger, read_ledger

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from junitparser import JUnitXml
 
+from ckpm.attention.timing.measure import performance_problems
 from ckpm.base.errors import UnknownSuiteError
 from ckpm.base.results import CaseFault, Results
-from ckpm.bench.measure import performance_problems
+from ckpm.commands import main as report
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
@@ -25,7 +26,6 @@ from ckpm.matrix.problems.ledger import Entry, Ledger
 from ckpm.matrix.problems.problem import serves
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
-from ckpm.reports.cli import main as report
 from ckpm.suites import cli, suites
 from ckpm.suites.checks import RESULTS
 from ckpm.suites.errors import NotBuiltError, NothingRanError, RefusedError, WrongLibraryError
@@ -127,10 +127,10 @@ def test_a_library_is_found_by_arch_and_upstream(work: Path) -> None:
 
 
 def test_what_is_not_built_is_said_with_the_session_that_builds_it(work: Path) -> None:
-    with pytest.raises(NotBuiltError, match="nox -s build-gfx942 -- --upstream aiter"):
+    with pytest.raises(NotBuiltError, match="ckpm build --arch gfx942 --upstream aiter"):
         locate(work, "gfx942", "aiter")
     (work / "build/gfx950/aiter/manifest.json").unlink()
-    with pytest.raises(NotBuiltError, match="nox -s build-gfx950 -- --upstream aiter"):
+    with pytest.raises(NotBuiltError, match="ckpm build --arch gfx950 --upstream aiter"):
         locate(work, "gfx950", "aiter")
     with pytest.raises(NotBuiltError, match=r"libckpm\.so: no such file"):
         read_library(work / "libckpm.so", foreign=True)
@@ -176,10 +176,10 @@ def test_the_ledger_is_strict(result: str, entry: tuple[str, ...], verdict: str,
     book = ledger(*entry) if entry else Ledger(file=Path("ledger.yaml"))
     judged = judge(one(), {"outcome": result, "message": "it", "elapsed": 2.0}, book, "aiter", "gfx950")
     assert judged.verdict.kind == verdict
-    row = recorded(judged, "dispatch", "gfx950", "aiter", "python -m suites")
+    row = recorded(judged, "dispatch", "gfx950", "aiter", "ckpm test")
     assert (row.outcome, row.seconds) == (outcome, 2.0)
     assert bool(row.message) == (outcome != "passed")
-    assert row.reproduce == ("python -m suites" if outcome in ("failed", "error") else "")
+    assert row.reproduce == ("ckpm test" if outcome in ("failed", "error") else "")
     assert bool(row.ledger) == (bool(entry) and verdict in ("known", "unexpected_pass", "failed"))
     assert row.ledger is None or row.ledger.reason == "reads the wrong page"
     assert result in RESULTS
@@ -263,7 +263,7 @@ def run(work: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         FakePool.outcomes = {name.replace("__", "*"): outcome for name, outcome in outcomes.items()}
         given = {"--suite": "dispatch", "--device": "emulator", "--work": str(work), "--ledger": str(empty)}
         left = [word for option, value in given.items() if option not in words for word in (option, value)]
-        return cli.main([*left, *words])
+        return report(["test", *left, *words])
 
     return call
 
@@ -314,7 +314,7 @@ def test_a_sanitizer_s_case_is_run_again_by_its_arch_s_session(monkeypatch: pyte
     monkeypatch.setenv("CK_ROOT", "/my trees/ck")
     command = suites.reproduce_command("sanitize", "gfx942", "checkout", "emulator", "sanitize/plain.x")
     assert command == (
-        "CK_ROOT='/my trees/ck' nox -s sanitize-gfx942 -- --upstream checkout --device emulator "
+        "CK_ROOT='/my trees/ck' ckpm test --suite sanitize --arch gfx942 --upstream checkout --device emulator "
         "--reproduce sanitize/plain.x"
     )
 
@@ -326,10 +326,10 @@ def test_failures_are_told_with_commands_and_reach_junit(
     assert run("--output", str(work / "r.json"), **{name: "wrong", "dispatch/tiles.many": "unsupported"}) == 80
     printed = capsys.readouterr()
     assert f"wrong {name}: \\x1bO differs" in printed.out
-    command = f"nox -s test-dispatch -- --arch gfx950 --upstream aiter --device emulator --reproduce {name}"
+    command = f"ckpm test --suite dispatch --arch gfx950 --upstream aiter --device emulator --reproduce {name}"
     assert command in printed.out
     assert printed.err == f"error: 1 of {COUNT} cases are not in order\n"
-    assert report(["junit", str(work / "r.json"), "--output", str(work / "r.xml")]) == 40
+    assert report(["report", "--junit", str(work / "r.json"), "--output", str(work / "r.xml")]) == 40
     xml = JUnitXml.fromfile(str(work / "r.xml"))
     (found,) = list(xml)
     assert (found.name, found.tests, found.failures, found.skipped) == ("dispatch-gfx950-aiter", COUNT, 1, 1)
@@ -360,7 +360,7 @@ def test_a_run_of_nothing_is_no_success(run: Any, capsys: pytest.CaptureFixture[
     [
         (("--suite", "speed"), 17, "unknown suite 'speed'"),
         (("--arch", "gfx1"), 3, "unknown arch 'gfx1'"),
-        (("--arch", "gfx942"), 81, "nox -s build-gfx942 -- --upstream aiter"),
+        (("--arch", "gfx942"), 81, "ckpm build --arch gfx942 --upstream aiter"),
         (("--upstream", "vllm"), 8, "unknown upstream 'vllm'"),
         (("--upstream", "flash-attn"), 81, "no library of flash-attn for gfx950"),
         (("--tier", "huge"), 6, "unknown tier 'huge'"),

@@ -129,7 +129,7 @@ def test_release_downloads_the_files_of_every_stage(tmp_path: Path) -> None:
             left_over.add(step.stage)
             continue
         clone, artifacts = tmp_path / step.arch, tmp_path / "artifacts"
-        files = [*map(Path, step.outputs.values()), record.place(step.arch, step.stage)]
+        files = [*map(Path, step.outputs.values()), record.record_path(step.arch, step.stage)]
         for file in files:
             (clone / file).parent.mkdir(parents=True, exist_ok=True)
             (clone / file).write_text("left")

@@ -1,10 +1,8 @@
-// The declarations that kernels of CK's newest batch prefill are written against, and nothing
-// behind them.
+// The declarations of CK's newest batch prefill, without definitions.
 //
-// No CK tree of that age can be had here. These headers declare its interface from notes on it
-// (names, template parameters, field order, enumerators), so that our generated text is compiled
-// and its host side run. Where CK would launch a kernel, a record of what arrived is written
-// instead. No text of CK is in them.
+// No CK tree of that version is packaged. These headers declare its interface from notes (names,
+// template parameters, field order, enumerators), so that our generated text compiles and its
+// host side runs. In place of a launch, they record the arguments. They contain no text of CK.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +11,17 @@
 #include <string>
 #include <type_traits>
 
-// CK's own arch words; kernels' guards ask for them.
+// CK's own macros of archs, which its kernels check.
 #if defined(__gfx942__) || defined(__gfx950__)
 #define __gfx94__
 #endif
 
 extern "C" {
-// The control side, in fake_runtime.hip: takes a record; says whether a launch is to fail, and how.
+// The control side, in fake_runtime.hip: takes a record, and makes a launch fail.
 void ckpm_fake_take(const char* record);
-const char* ckpm_fake_wanted_exception(void); // null: none; "": one that is no std::exception
-int ckpm_fake_start_kernel(void);             // the hipError_t of a launch
+const char* ckpm_fake_wanted_exception(
+    void);                        // null: none; "": an exception that is not a std::exception
+int ckpm_fake_start_kernel(void); // the hipError_t of a launch
 }
 
 namespace ck_tile {

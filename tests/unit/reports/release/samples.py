@@ -104,12 +104,12 @@ class Stages:
 FOREIGN = {FOREIGN_LIBRARY: "c" * 64, LIBRARY_SHA256: "d" * 64}
 
 
-def planned(archs: tuple[str, ...] = ("gfx950",)) -> tuple[Step, ...]:
+def planned_steps(archs: tuple[str, ...] = ("gfx950",)) -> tuple[Step, ...]:
     return steps(read_table(), archs, upstream="aiter", tier="smoke", toolchain="embedded")
 
 
 def plan(work: Path, facts: Facts = FACTS, **options: object) -> Plan:
-    return Plan(steps=planned(), facts=facts, work=work, epoch=EPOCH, **options)  # type: ignore[arg-type]
+    return Plan(steps=planned_steps(), facts=facts, work=work, epoch=EPOCH, **options)  # type: ignore[arg-type]
 
 
 def quiet(text: str) -> None:
@@ -123,7 +123,7 @@ def make_bundle(folder: Path, *, key: Path | None = None, stages: Stages | None 
     waivers.write_text(WAIVERS)
     requirements.write_text(REQUIREMENTS)
     records = run(plan(work), quiet, stages or Stages())
-    findings = examine(planned(), records, lambda step, role: work / step.outputs[role])
+    findings = examine(planned_steps(), records, lambda step, role: work / step.outputs[role])
     verdict = judge(
         FACTS, findings, read_waivers(waivers), epoch=EPOCH, archs=("gfx950",), toolchain="embedded", today=None
     )
@@ -134,7 +134,7 @@ def make_bundle(folder: Path, *, key: Path | None = None, stages: Stages | None 
         "waivers.yaml": waivers,
     }
     release = Release(
-        steps=planned(),
+        steps=planned_steps(),
         records=records,
         verdict=verdict,
         work=work,
@@ -168,7 +168,7 @@ def linked_copy_of(folder: Path, target: Path) -> Path:
     return Path(shutil.copytree(folder, target / folder.name, copy_function=os.link))
 
 
-def list_anew(folder: Path) -> None:
+def update_sums(folder: Path) -> None:
     """What somebody does who changed a bundle and hides it from the checksums."""
     listed = [name for name in names_in(folder) if name not in (CHECKSUMS, SIGNATURE)]
     (folder / CHECKSUMS).write_text("".join(f"{sha256_of(folder / name)}  {name}\n" for name in listed))

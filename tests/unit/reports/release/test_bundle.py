@@ -34,11 +34,11 @@ from tests.unit.reports.release.samples import (
     Stages,
     copy_of,
     linked_copy_of,
-    list_anew,
     make_bundle,
     make_key,
     names_in,
     quiet,
+    update_sums,
 )
 
 NAMES = (
@@ -137,7 +137,7 @@ def test_added_and_renamed_files_are_named(signed: tuple[Path, Path], tmp_path: 
 def test_a_file_that_is_listed_and_was_made_by_no_stage(unsigned: tuple[Path, Path], tmp_path: Path) -> None:
     folder = copy_of(unsigned[0], tmp_path)
     (folder / "results/extra.json").write_text("{}")
-    list_anew(folder)
+    update_sums(folder)
     with pytest.raises(BundleFileError, match=r"files that no stage made: results/extra\.json"):
         verify(folder, None)
 
@@ -200,11 +200,11 @@ def test_a_signature_cannot_be_taken_away(signed: tuple[Path, Path], tmp_path: P
         verify(folder, None)
 
 
-def edited(folder: Path, name: str, change: Callable[[Any], object]) -> None:
+def edit(folder: Path, name: str, change: Callable[[Any], object]) -> None:
     document = json.loads((folder / name).read_text())
     change(document)
     (folder / name).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    list_anew(folder)
+    update_sums(folder)
 
 
 LIBRARY = "libraries/gfx950/aiter/libckpm.so"
@@ -241,7 +241,7 @@ def test_files_that_contradict_one_another(
 ) -> None:
     """With checksums that fit: nobody signed, but everything else in the bundle still speaks against it."""
     folder = copy_of(unsigned[0], tmp_path)
-    edited(folder, name, change)
+    edit(folder, name, change)
     with pytest.raises(error, match=complaint):
         verify(folder, None)
 
@@ -249,7 +249,7 @@ def test_files_that_contradict_one_another(
 def test_a_bundle_without_its_waiver_did_not_pass(unsigned: tuple[Path, Path], tmp_path: Path) -> None:
     folder = copy_of(unsigned[0], tmp_path)
     (folder / "waivers.yaml").unlink()
-    list_anew(folder)
+    update_sums(folder)
     with pytest.raises(WaiverError, match=rf"{DEFECT} \(1\): accepted by nobody"):
         verify(folder, None)
 

@@ -1,4 +1,4 @@
-"""``python -m reports qualify`` and ``verify-bundle``, in a small clone with commands that are played."""
+"""``ckpm qualify`` and ``verify-bundle``, in a small clone with commands that are played."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.commands import main, parse
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.upstream.trees import package_folder
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.problems.ledger import Ledger, read_ledger
-from ckpm.reports.cli import main, parser
 from ckpm.reports.errors import DirtyError
 from ckpm.reports.release import commands
 from ckpm.reports.release.bundle.archive import write_tar
@@ -218,10 +218,10 @@ def test_the_commands_of_the_readme_exist() -> None:
     text = (ROOT / "reports/release/README.md").read_text()
     shown = [line.split("#")[0].split() for line in text.splitlines() if line.startswith("    ")]
     qualified = [words[words.index("--") + 1 :] for words in shown if "release-qualification" in words]
-    verified = [words[3:] for words in shown if words[0] == "python"]
+    verified = [words[1:] for words in shown if words[0] == "ckpm"]
     assert (len(qualified), len(verified)) == (2, 1)
     for words in [*(["qualify", *words] for words in qualified), *verified]:
-        assert parser().parse_args(words)
+        assert parse(words)
 
 
 @pytest.mark.parametrize("words", [["nothing"], ["nothing.tar"]])

@@ -1,0 +1,215 @@
+"""``ckpm measure``: run the problems of matrix/tables/performance.yaml and store what the emulator counts.
+
+Counts don't depend on the machine, its load or the number of threads: two runs of the same library give the same file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import fnmatch
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ckpm.attention.launch.apart import run_apart
+from ckpm.attention.launch.counters import LIBRARY_FACTS, Measured, Measurements, flattened
+from ckpm.base import settings
+from ckpm.base.display import show
+from ckpm.base.errors import CkPrefillError, MeasureError, RecordError, UnknownTierError
+from ckpm.base.outputs import demand_place, refuse_inputs
+from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
+from ckpm.kernels.abi import Status
+from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library, library_digest
+from ckpm.kernels.library.request import LIBRARY
+from ckpm.matrix.dialects import TABLES, check_built_arch, check_upstream
+from ckpm.matrix.keys import Key
+from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
+from ckpm.matrix.problems.case import TIERS, SuiteCase
+from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
+from ckpm.matrix.problems.problem import measured, missing, missing_load, refused_for, serving
+from ckpm.matrix.problems.tables import read
+
+TABLE = TABLES / "performance.yaml"
+EVERY = "*"  # kernel names: dispatch chooses
+_GPU_PAGE = 4096  # bytes that a GPU maps at once: a read past a buffer's end but inside its page does not fault
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
+    add_library_options(parser)
+    parser.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
+    parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
+    parser.add_argument("--library", type=Path, default=None, metavar="FILE", help="instead of the one in build/")
+    parser.add_argument(
+        "--kernel", default=EVERY, metavar="GLOB", help="launch kernels of such a name instead of dispatch's"
+    )
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the JSON file to write")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    return on_library(args, lambda library, arch: _write(args, library, arch))
+
+
+def on_library(args: argparse.Namespace, write: Callable[[Path, str], int]) -> int:
+    """``write`` the output for the library that the options name, and its arch; the exit code.
+
+    Raises what ``write`` raises; UnknownArchError, UnknownUpstreamError, OutputError.
+    """
+    arch = check_built_arch(args.arch).name
+    upstream = settings.upstream(args.upstream, settings.ck_root())
+    if upstream != "checkout":
+        check_upstream(upstream)
+    library = args.library or args.work / "build" / arch / upstream / LIBRARY
+    refuse_inputs(args.output, [library, library.with_name("manifest.json")])
+    demand_place(args.output)
+    if args.library is None:
+        return write(library, arch)
+    return run_apart(lambda: write(library, arch), library)  # its bytes are not checked
+
+
+def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
+    """Measure, write the file and print a summary. Raises as :func:`measure`; DiskFullError, OutputError."""
+    measurements = measure(library, arch, args.tier, foreign=args.library is not None, kernel=args.kernel)
+    measurements.write(args.output)
+    for name, why in measurements.left_out.items():
+        show(f"left out: {name}: {why}")
+    show(f"{len(measurements.problems)} problems of tier {args.tier} on the emulated {arch}: {args.output}")
+    return 0
+
+
+def performance_problems(tier: str) -> tuple[SuiteCase, ...]:
+    """The table's problems that a tier runs, in its order. Raises UnknownTierError, TableError."""
+    if tier not in TIERS:
+        raise UnknownTierError(tier, TIERS)
+    tiers = TIERS[: TIERS.index(tier) + 1]
+    return tuple(problem for one in tiers for problem in read(TABLE, "performance", one))
+
+
+def compulsory_bytes(problem: SuiteCase) -> int:
+    """Bytes of Q, K, V and O, each once: they cross the memory's pins whatever is cached."""
+    p = problem
+    queries, keys = sum(p.seqlens_q) * p.nhead_q, sum(p.seqlens_k) * p.nhead_k
+    inputs = (queries * p.hdim_q + keys * (p.hdim_q + p.hdim_v)) * p.element_bytes
+    return inputs + queries * p.hdim_v * (4 if p.dtype == "fp32" else 2)
+
+
+def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kernel: str = EVERY) -> Measurements:
+    """Run every problem of the tier that the library serves. A ``foreign`` library needn't fit its manifest.
+
+    With a ``kernel`` glob, the first kernel of such a name that serves a problem is launched by name. So two kernels of
+    which dispatch takes one, of two load modes say, can be measured on the same problem.
+
+    Raises:
+        LibraryMismatchError: the bytes don't fit, and the library is not foreign.
+        MeasureError: library or manifest is missing, no problem can be run, or one faults or is refused.
+        DeviceError, LibraryError: the emulator can't be started, the library not loaded.
+    """
+    from ckpm.attention.launch.device import choose  # only here: other commands do without NumPy and the emulator
+
+    manifest = manifest_of(library, arch)
+    file_facts = identity_facts(library, manifest, foreign=foreign)
+    device = choose("emulator", arch, granularity=_GPU_PAGE)
+    loaded = device.load(library)
+    keys = [key for key in keys_of(manifest, loaded.kernels, library) if fnmatch.fnmatchcase(key.name, kernel)]
+    counted, left_out = [], {}
+    for problem in performance_problems(tier):
+        if why := missing(keys, problem):
+            left_out[problem.name] = why
+            continue
+        named = measured(keys, problem) if kernel == EVERY else serving(keys, problem)[0].name
+        figures = _count_launch(device, loaded, problem, named, manifest, missing_load(keys, problem))
+        if isinstance(figures, str):
+            left_out[problem.name] = figures
+            continue
+        counted.append(figures)
+    if not counted:
+        raise MeasureError(f"{library}: it serves none of the {len(left_out)} problems. Build more: --tier full.")
+    library_facts = {name: getattr(manifest, name) for name in LIBRARY_FACTS}
+    provenance = {"arch": arch, **library_facts, "tier": tier, **file_facts}
+    return Measurements(provenance=provenance, problems=tuple(counted), left_out=left_out)
+
+
+def _count_launch(
+    device: Any, loaded: Any, problem: SuiteCase, named: str | None, manifest: Manifest, lacks: str | None
+) -> Measured | str:
+    """Count one launch, or return the reason why not.
+
+    Reasons are a known defect of the upstream (matrix/ledger.yaml), and a refusal by a library that ``lacks`` the
+    kernels of a load mode that dispatch may ask for.
+
+    Raises:
+        MeasureError: it faults, is refused, or runs although the ledger lists it.
+        LedgerError: the ledger's entry has expired.
+    """
+    from ckpm.attention.launch.buffers import prepare
+    from ckpm.attention.launch.launching import run_problem
+
+    try:
+        outcome = run_problem(device, loaded, prepare(problem, device.arch), named)
+    except CkPrefillError as error:
+        raise MeasureError(f"{problem.name}: {error}") from error
+    ledger = read_ledger()
+    verdict = ledger.judge(
+        problem, source(manifest.upstream, manifest.dialect), device.arch, "passed" if outcome.ran else "fault"
+    )
+    if verdict.kind == "known" and verdict.entry and outcome.fault:
+        Ledger(file=ledger.file, entries=(verdict.entry,)).check_dates(datetime.date.today())
+        device.recover()
+        return verdict.text
+    if verdict.kind == "unexpected_pass":
+        raise MeasureError(f"{problem.name} {verdict.text}")
+    if lacks and not outcome.fault and outcome.launch.status == Status.UNSUPPORTED:
+        return refused_for(lacks)
+    if not outcome.ran:
+        why = outcome.fault.message if outcome.fault else outcome.launch.message
+        raise MeasureError(f"{problem.name}: the launch failed: {why}. See ckpm test --suite batch-prefill.")
+    kernel = outcome.launch.kernel or named or ""
+    if kernel not in manifest.kernels or device.arch not in manifest.kernels[kernel].archs:
+        raise MeasureError(f"{problem.name}: ran on '{kernel}', which the manifest does not list. Build it again.")
+    return Measured(
+        problem=problem.name,
+        kernel=kernel,
+        dtype=problem.dtype,
+        occupancy_waves=manifest.kernels[kernel].archs[device.arch].occupancy_waves,
+        compulsory_bytes=compulsory_bytes(problem),
+        counters=flattened(outcome.counters),
+    )
+
+
+def manifest_of(library: Path, arch: str) -> Manifest:
+    """The manifest beside a library.
+
+    Raises MeasureError: a file is missing, or the library is not built for the arch.
+    """
+    file = library.with_name(MANIFEST)
+    for one in (library, file):
+        if not one.is_file():
+            raise MeasureError(f"{one}: no such file. Build the library first: ckpm build --arch {arch}")
+    try:
+        manifest = Manifest.read(file)
+    except RecordError as error:
+        raise MeasureError(f"no manifest of a built library: {error}") from error
+    if arch not in manifest.archs:
+        raise MeasureError(f"{library} is built for {', '.join(manifest.archs)}, not for {arch}.")
+    return manifest
+
+
+def identity_facts(library: Path, manifest: Manifest, *, foreign: bool) -> dict[str, str]:
+    """The sha256 of the library's file, and the sha256 in the manifest if it differs.
+
+    Raises:
+        LibraryMismatchError: they differ, and the library is not ``foreign``.
+        LibraryError: it is larger than any library.
+    """
+    digest = library_digest(library) if foreign else check_library(library, manifest)
+    other = {FOREIGN_LIBRARY: f"sha256 {manifest.library_sha256 or 'not said'}"}
+    return {LIBRARY_SHA256: digest, **(other if digest != manifest.library_sha256 else {})}
+
+
+def keys_of(manifest: Manifest, names: Sequence[str], library: Path) -> tuple[Key, ...]:
+    """Keys of the library's kernels in dispatch order. Raises MeasureError: the manifest is of another library."""
+    if set(manifest.kernels) != set(names):
+        raise MeasureError(f"{library}: its manifest lists other kernels than it contains. Build it again.")
+    return manifest.keys(names)

@@ -1,0 +1,144 @@
+"""The table of commands, and how one is run. A command's module is imported when the command is called."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from ckpm import __version__
+from ckpm.base.display import show
+from ckpm.base.entry import exit_code
+from ckpm.base.errors import UsageError
+from ckpm.matrix.options import Parser
+
+
+class Command(NamedTuple):
+    """``options`` is ``module:function``. The function adds the options to a parser and sets ``run``."""
+
+    purpose: str
+    options: str
+
+
+COMMANDS: Mapping[str, Command] = {
+    "build": Command("build a library, render its sources, or build it twice", "ckpm.joined:add_build_options"),
+    "test": Command("run a suite on a built library, on a GPU or on the emulator", "ckpm.suites.cli:add_options"),
+    "gate": Command("compare a library with its accepted baseline", "ckpm.reports.gates.gate_command:add_gate_options"),
+    "accept": Command("accept a library's figures as baseline", "ckpm.reports.gates.gate_command:add_accept_options"),
+    "compare": Command("time two libraries on one device", "ckpm.joined:add_compare_options"),
+    "report": Command("write all results as Markdown, HTML or tables", "ckpm.reports.page.commands:add_options"),
+    "list": Command("list the selected kernels", "ckpm.matrix.cli:add_list_options"),
+    "count": Command("count the selected kernels by family and arch", "ckpm.matrix.cli:add_count_options"),
+    "why": Command("explain why a kernel is selected or left out", "ckpm.matrix.cli:add_why_options"),
+    "show": Command("show a kernel's fields, receipts, profiles and tiers", "ckpm.matrix.cli:add_show_options"),
+    "validate": Command("check a configuration or a kernel", "ckpm.matrix.cli:add_validate_options"),
+    "problems": Command("list a suite's problems, or the shapes to test", "ckpm.matrix.cli:add_problems_options"),
+    "match": Command("list which kernels serve which shapes", "ckpm.matrix.cli:add_match_options"),
+    "plan": Command("list what a change can touch, and what to run for it", "ckpm.kernels.changes.plan:add_options"),
+    "parity": Command("compare the matrix with the upstreams' codegen", "ckpm.kernels.parity.command:add_options"),
+    "doctor": Command(
+        "check this machine: toolchains, upstreams, device, cache", "ckpm.kernels.library.doctor:add_options"
+    ),
+    "bench": Command("measure the promised figures", "ckpm.bench.command:add_options"),
+    "measure": Command(
+        "count what the gates' problems do on the emulator", "ckpm.attention.timing.measure:add_options"
+    ),
+    "model": Command("show modelled cycles of measured counts", "ckpm.joined:add_model_options"),
+    "timing model": Command("model workgroups of the gates' problems", "ckpm.attention.timing.command:add_options"),
+    "timing show": Command("show modelled workgroups and their stalls", "ckpm.reports.timing.command:add_options"),
+    "timing tables": Command("model V2 and V3 on published problems", "ckpm.attention.timing.tables:add_options"),
+    "guard": Command("check registers of a Triton kernel's configurations", "ckpm.decode.guard.command:add_options"),
+    "decode build": Command("compile the decode kernels for the gates", "ckpm.decode.built:add_options"),
+    "decode compare": Command("compare the decode kernels' two forms", "ckpm.decode.compare:add_options"),
+    "sweep run": Command("compile and time a sweep's kernels", "ckpm.attention.sweeps.command:add_benchmark_options"),
+    "sweep best": Command("list the best kernel of each shape", "ckpm.attention.sweeps.command:add_best_options"),
+    "jit": Command("compile kernels by name, and load them", "ckpm.attention.jit.command:add_options"),
+    "cpp index": Command("write the index that C++ programs read", "ckpm.attention.cpp.command:add_index_options"),
+    "cpp kernels": Command(
+        "list the kernels that a C++ file declares", "ckpm.attention.cpp.command:add_declared_options"
+    ),
+    "cpp run": Command("compile a C++ program and run it on a device", "ckpm.attention.cpp.command:add_run_options"),
+    "images": Command("list, render, lint and build container images", "ckpm.docker.command:add_options"),
+    "in-container": Command("run nox sessions in a container", "ckpm.docker.sessions:add_options"),
+    "qualify": Command("run and judge the stages of a release", "ckpm.reports.release.commands:add_qualify_options"),
+    "verify-bundle": Command("check a released bundle, offline", "ckpm.reports.release.commands:add_verify_options"),
+    "workflows render": Command("render or check .github/workflows", "ckpm.workflows.cli:add_render_options"),
+    "workflows collect": Command("join what the jobs of a workflow left", "ckpm.workflows.cli:add_collect_options"),
+    "workflows run": Command("run a workflow's jobs here", "ckpm.workflows.cli:add_run_options"),
+}
+_HOME = Path(__file__).resolve().parents[1]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command of a command line, by default this process's, and return its exit code."""
+    words = sys.argv[1:] if argv is None else argv
+    return exit_code(lambda: _run(words))
+
+
+def parser(name: str) -> argparse.ArgumentParser:
+    """The parser of a command of the table."""
+    command = COMMANDS[name]
+    module, _, function = command.options.partition(":")
+    made = Parser(prog=f"ckpm {name}", description=f"{command.purpose[0].upper()}{command.purpose[1:]}.")
+    add_options: Callable[[argparse.ArgumentParser], None] = getattr(importlib.import_module(module), function)
+    add_options(made)
+    return made
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Read a command line. Raises UsageError."""
+    name, options = split(words)
+    return parser(name).parse_args(options)
+
+
+def split(words: Sequence[str]) -> tuple[str, list[str]]:
+    """Split a command line into the command's name and its options. Raises UsageError: there is no such command."""
+    for length in (2, 1):
+        if (name := " ".join(words[:length])) in COMMANDS:
+            return name, list(words[length:])
+    if not words:
+        raise UsageError("a command is missing. See ckpm --help.")
+    if known := [name.partition(" ")[2] for name in COMMANDS if name.startswith(f"{words[0]} ")]:
+        raise UsageError(f"ckpm {words[0]} needs one of: {', '.join(known)}. See ckpm --help.")
+    raise UsageError(f"there is no command '{words[0]}'. See ckpm --help.")
+
+
+def reads_only_the_matrix(words: Sequence[str]) -> bool:
+    """Return True if a command line calls a command of the matrix."""
+    return bool(words) and words[0] in COMMANDS and COMMANDS[words[0]].options.startswith("matrix.")
+
+
+def _run(words: Sequence[str]) -> int:
+    if words[:1] == ["--version"]:
+        show(f"ckpm {__version__}{_revision()}")
+        return 0
+    if words and words[-1] in ("-h", "--help") and words[0] not in COMMANDS and " ".join(words[:2]) not in COMMANDS:
+        only = words[0] if len(words) > 1 else ""
+        show(f"usage: ckpm COMMAND ...\n\nBuild and check AMD Composable Kernel attention libraries.\n\n{_table(only)}")
+        show("\n  --version  print the version, and in a clone the revision\n  ckpm COMMAND --help  list its options")
+        return 0
+    args = parse(words)
+    code: int | None = args.run(args)
+    return code or 0
+
+
+def _table(only: str) -> str:
+    """A row for each command, or for the commands that begin with a word."""
+    rows = {name: row for name, row in COMMANDS.items() if not only or name.partition(" ")[0] == only}
+    return "\n".join(f"  {name:<18}{row.purpose}" for name, row in rows.items())
+
+
+def _revision() -> str:
+    """`` (revision)`` of a clone, with ``-dirty`` if it has changes; "" elsewhere or without git."""
+    if not (_HOME / ".git").exists():
+        return ""
+    command = ["git", "-C", str(_HOME), "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return f" ({done.stdout.strip()})" if done.returncode == 0 else ""

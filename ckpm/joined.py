@@ -1,0 +1,50 @@
+"""Commands whose options come from several rooms."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_build_options(parser: argparse.ArgumentParser) -> None:
+    from ckpm.cluster import command as cluster_command
+    from ckpm.kernels.families import render_command
+    from ckpm.kernels.library import command, reproduce
+    from ckpm.matrix.options import add_selection_options
+
+    def run(args: argparse.Namespace) -> int:
+        if args.render:
+            return render_command.run(args)
+        return reproduce.run(args) if args.reproduce or args.built else cluster_command.build(args)
+
+    add_selection_options(parser, tier="smoke", checkouts=True)
+    command.add_options(parser)
+    cluster_command.add_options(parser)
+    parser.add_argument("--render", type=Path, metavar="DIR", help="write the sources there, and compile nothing")
+    parser.add_argument("--reproduce", action="store_true", help="build twice without cache, and compare all files")
+    parser.add_argument("--built", type=Path, metavar="DIR", help="build once, and compare with DIR/build")
+    parser.set_defaults(run=run)
+
+
+def add_compare_options(parser: argparse.ArgumentParser) -> None:
+    from ckpm.reports.gates import compare_command
+    from ckpm.reports.timing.versions import remarks
+
+    compare_command.add_options(parser, remarks)
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    from ckpm.base.errors import UsageError
+    from ckpm.reports.gates import model_command, reference_command
+
+    def run(args: argparse.Namespace) -> None:
+        if args.references:
+            reference_command.run(args)
+        elif args.counters is None:
+            raise UsageError("name a FILE of ckpm measure, or give --references.")
+        else:
+            model_command.run(args)
+
+    model_command.add_options(parser)
+    parser.add_argument("--references", action="store_true", help="list published figures and their documents instead")
+    parser.set_defaults(run=run)

@@ -1,0 +1,90 @@
+// What every HIP function does around its own work: refuse after a fault, catch exceptions,
+// remember its error.
+#pragma once
+
+#include "hip/device_api.h"
+#include "hip/types.h"
+#include "run/fault.h"
+#include "standalone/report.h"
+
+#include <exception>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+
+namespace emu {
+
+// Thrown inside a HIP function: becomes its return value, the text goes to emu_last_error().
+class HipFailure
+{
+public:
+    HipFailure(hipError_t error, std::string text) : error_(error), text_(std::move(text)) {}
+    hipError_t error() const { return error_; }
+    const std::string& text() const { return text_; }
+
+private:
+    hipError_t error_;
+    std::string text_;
+};
+
+// Held by what a real device does in order: launches, copies, releases. (A host thread may free
+// while another launches.)
+std::recursive_mutex& device_mutex();
+
+// What hipGetLastError returns next; NotReady is not an error.
+void remember_error(hipError_t error);
+hipError_t fault_status(); // hipSuccess if no fault is pending
+std::string hex_text(uint64_t value);
+
+enum class Needs
+{
+    Nothing, // answers after a fault too
+    Device,  // refuses after a fault
+};
+
+template <typename Body>
+hipError_t hip_call(const char* function, Needs needs, Body&& body)
+{
+    hipError_t error = needs == Needs::Device ? fault_status() : hipSuccess;
+    std::string text = "a launch faulted before";
+    const bool lost  = error != hipSuccess;
+    if(!lost)
+    {
+        try
+        {
+            body();
+        }
+        catch(const HipFailure& failure)
+        {
+            error = failure.error();
+            text  = failure.text();
+        }
+        catch(const std::bad_alloc&)
+        {
+            error = hipErrorOutOfMemory;
+            text  = "the host is out of memory";
+        }
+        catch(const std::exception& failure)
+        {
+            error = hipErrorUnknown;
+            text  = failure.what();
+        }
+    }
+    if(error != hipSuccess)
+    {
+        set_last_error(std::string(function) + ": " + text);
+        remember_error(error);
+        if(!lost)
+            report_failure(function, error, text);
+    }
+    return error;
+}
+
+inline void require(bool holds, hipError_t error, const char* text)
+{
+    if(!holds)
+        throw HipFailure(error, text);
+}
+
+} // namespace emu

@@ -1,0 +1,204 @@
+// The device and its properties.
+#include "hip/call.h"
+#include "hip/graph/capture.h"
+#include "isa/arch.h"
+#include "run/options.h"
+
+#include <cstring>
+
+namespace emu {
+namespace {
+
+constexpr uint64_t GIB = 1ull << 30;
+
+const Arch ARCHS[] = {
+    {910,
+     "gfx90a",
+     "gfx90a:sramecc+:xnack-",
+     "AMD Instinct MI250X",
+     0x3f,
+     9,
+     0,
+     110,
+     64 * GIB,
+     65536,
+     1700000},
+    {942,
+     "gfx942",
+     "gfx942:sramecc+:xnack-",
+     "AMD Instinct MI300X",
+     0x4c,
+     9,
+     4,
+     304,
+     192 * GIB,
+     65536,
+     2100000},
+    {950,
+     "gfx950",
+     "gfx950:sramecc+:xnack-",
+     "AMD Instinct MI350X",
+     0x4f,
+     9,
+     5,
+     256,
+     288 * GIB,
+     163840,
+     2200000},
+};
+
+void check_device(int device)
+{
+    require(device == 0, hipErrorInvalidDevice, "there is one emulated device, number 0");
+}
+
+} // namespace
+
+const Arch* find_arch(int64_t number)
+{
+    for(const Arch& arch : ARCHS)
+        if(arch.number == number)
+            return &arch;
+    return nullptr;
+}
+
+const Arch* find_elf_arch(uint32_t elf_machine)
+{
+    for(const Arch& arch : ARCHS)
+        if(arch.elf_machine == elf_machine)
+            return &arch;
+    return nullptr;
+}
+
+const Arch& current_arch()
+{
+    const Arch* arch = find_arch(options().arch);
+    return arch ? *arch : ARCHS[2];
+}
+
+} // namespace emu
+
+using emu::hip_call;
+using emu::Needs;
+using emu::require;
+
+HIP_API hipError_t hipInit(unsigned int flags)
+{
+    return hip_call("hipInit", Needs::Nothing, [&] {
+        require(flags == 0, hipErrorInvalidValue, "flags must be 0");
+    });
+}
+
+static hipError_t version_call(const char* name, int* version)
+{
+    return hip_call(name, Needs::Nothing, [&] {
+        require(version, hipErrorInvalidValue, "null pointer");
+        *version = 70100000; // 7.1: whose struct layouts these are
+    });
+}
+
+HIP_API hipError_t hipRuntimeGetVersion(int* version)
+{
+    return version_call("hipRuntimeGetVersion", version);
+}
+HIP_API hipError_t hipDriverGetVersion(int* version)
+{
+    return version_call("hipDriverGetVersion", version);
+}
+
+HIP_API hipError_t hipGetDeviceCount(int* count)
+{
+    return hip_call("hipGetDeviceCount", Needs::Nothing, [&] {
+        require(count, hipErrorInvalidValue, "null pointer");
+        *count = 1;
+    });
+}
+
+HIP_API hipError_t hipGetDevice(int* device)
+{
+    return hip_call("hipGetDevice", Needs::Nothing, [&] {
+        require(device, hipErrorInvalidValue, "null pointer");
+        *device = 0;
+    });
+}
+
+HIP_API hipError_t hipSetDevice(int device)
+{
+    return hip_call("hipSetDevice", Needs::Nothing, [&] { emu::check_device(device); });
+}
+
+HIP_API hipError_t hipDeviceGet(int* device, int ordinal)
+{
+    return hip_call("hipDeviceGet", Needs::Nothing, [&] {
+        require(device, hipErrorInvalidValue, "null pointer");
+        emu::check_device(ordinal);
+        *device = 0;
+    });
+}
+
+HIP_API hipError_t hipDeviceGetName(char* name, int bytes, int device)
+{
+    return hip_call("hipDeviceGetName", Needs::Nothing, [&] {
+        require(name && bytes > 0, hipErrorInvalidValue, "no room for the name");
+        emu::check_device(device);
+        std::strncpy(name, emu::current_arch().board, static_cast<size_t>(bytes));
+        name[bytes - 1] = '\0';
+    });
+}
+
+HIP_API hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_tR0600* properties, int device)
+{
+    return hip_call("hipGetDevicePropertiesR0600", Needs::Nothing, [&] {
+        require(properties, hipErrorInvalidValue, "null pointer");
+        emu::check_device(device);
+        const emu::Arch& arch = emu::current_arch();
+        *properties           = {};
+        std::strncpy(properties->name, arch.board, sizeof properties->name - 1);
+        std::strncpy(properties->gcnArchName, arch.full_name, sizeof properties->gcnArchName - 1);
+        properties->totalGlobalMem     = emu::capacity();
+        properties->sharedMemPerBlock  = arch.lds_bytes;
+        properties->regsPerBlock       = 65536;
+        properties->warpSize           = 64;
+        properties->memPitch           = 0x7fffffff;
+        properties->maxThreadsPerBlock = 1024;
+        for(int& size : properties->maxThreadsDim)
+            size = 1024;
+        properties->maxGridSize[0]                   = 0x7fffffff;
+        properties->maxGridSize[1]                   = 65536;
+        properties->maxGridSize[2]                   = 65536;
+        properties->clockRate                        = arch.clock_khz;
+        properties->totalConstMem                    = 0x7fffffff;
+        properties->major                            = arch.major;
+        properties->minor                            = arch.minor;
+        properties->multiProcessorCount              = static_cast<int>(emu::options().cu_count);
+        properties->maxSharedMemoryPerMultiProcessor = arch.lds_bytes;
+    });
+}
+
+// The struct of before HIP 6.0, whose unversioned name the library still exports. No program here
+// is compiled for it.
+HIP_API hipError_t hipGetDeviceProperties(void*, int)
+{
+    return hip_call("hipGetDeviceProperties", Needs::Nothing, [] {
+        throw emu::HipFailure(hipErrorNotSupported,
+                              "the struct of HIP 5: compile with HIP 6 or newer");
+    });
+}
+
+HIP_API hipError_t hipDeviceSynchronize(void)
+{
+    return hip_call("hipDeviceSynchronize", Needs::Device, [] {
+        emu::refuse_any_capture();
+        std::lock_guard lock(emu::device_mutex());
+    });
+}
+
+// All memory of the process is gone, and a fault forgotten. Registered libraries stay.
+HIP_API hipError_t hipDeviceReset(void)
+{
+    return hip_call("hipDeviceReset", Needs::Nothing, [] {
+        std::lock_guard lock(emu::device_mutex());
+        emu::release_all();
+        emu::clear_fault();
+    });
+}

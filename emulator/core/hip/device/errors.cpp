@@ -1,0 +1,77 @@
+#include "hip/call.h"
+
+#include <cstdio>
+
+namespace emu {
+namespace {
+
+struct ErrorRow
+{
+    hipError_t error;
+    const char* name;
+    const char* text;
+};
+const ErrorRow ERROR_ROWS[] = {
+#define X(name, number, text) {name, #name, text},
+    EMU_HIP_ERRORS(X)
+#undef X
+};
+
+const ErrorRow& row(hipError_t error)
+{
+    for(const ErrorRow& candidate : ERROR_ROWS)
+        if(candidate.error == error)
+            return candidate;
+    return row(hipErrorUnknown);
+}
+
+thread_local hipError_t remembered = hipSuccess;
+
+} // namespace
+
+std::recursive_mutex& device_mutex()
+{
+    static std::recursive_mutex& only = *new std::recursive_mutex;
+    return only;
+}
+
+void remember_error(hipError_t error)
+{
+    if(error != hipErrorNotReady)
+        remembered = error;
+}
+
+hipError_t fault_status()
+{
+    Fault fault;
+    if(fault_pending.load(std::memory_order_acquire) == 0 || !last_fault(&fault))
+        return hipSuccess;
+    return static_cast<hipError_t>(fault_error(fault.kind));
+}
+
+std::string hex_text(uint64_t value)
+{
+    char text[24];
+    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+    return text;
+}
+
+} // namespace emu
+
+HIP_API const char* hipGetErrorName(hipError_t error) { return emu::row(error).name; }
+HIP_API const char* hipGetErrorString(hipError_t error) { return emu::row(error).text; }
+
+HIP_API hipError_t hipPeekAtLastError(void)
+{
+    const hipError_t sticky = emu::fault_status();
+    return sticky != hipSuccess ? sticky : emu::remembered;
+}
+
+HIP_API hipError_t hipGetLastError(void)
+{
+    const hipError_t error = hipPeekAtLastError(); // a fault's stays until it is cleared
+    emu::remembered        = hipSuccess;
+    return error;
+}
+
+HIP_API hipError_t hipExtGetLastError(void) { return hipGetLastError(); }

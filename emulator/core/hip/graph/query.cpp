@@ -1,0 +1,118 @@
+// What a graph has: nodes, roots, edges; where a node's copy is.
+#include "hip/call.h"
+#include "hip/graph/graph.h"
+
+namespace emu {
+namespace {
+
+// HIP's manner of answering a list: how many there are, or as many as the caller has room for; room
+// that is left gets nulls.
+void answer(const std::vector<hipGraphNode_t>& all, hipGraphNode_t* room, size_t* count)
+{
+    require(count, hipErrorInvalidValue, "null pointer");
+    if(room)
+        for(size_t i = 0; i < *count; ++i)
+            room[i] = i < all.size() ? all[i] : nullptr;
+    if(!room || *count > all.size())
+        *count = all.size();
+}
+
+} // namespace
+} // namespace emu
+
+using emu::graph_of;
+using emu::hip_call;
+using emu::Needs;
+using emu::node_of;
+using emu::require;
+
+HIP_API hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t* nodes, size_t* count)
+{
+    return hip_call("hipGraphGetNodes", Needs::Device, [&] {
+        emu::answer(graph_of(graph).order(), nodes, count);
+    });
+}
+
+HIP_API hipError_t hipGraphGetRootNodes(hipGraph_t graph, hipGraphNode_t* nodes, size_t* count)
+{
+    return hip_call("hipGraphGetRootNodes", Needs::Device, [&] {
+        std::vector<hipGraphNode_t> roots;
+        for(const auto& node : graph_of(graph).nodes)
+            if(node->dependencies.empty())
+                roots.push_back(node.get());
+        emu::answer(roots, nodes, count);
+    });
+}
+
+HIP_API hipError_t hipGraphGetEdges(hipGraph_t graph,
+                                    hipGraphNode_t* from,
+                                    hipGraphNode_t* to,
+                                    size_t* count)
+{
+    return hip_call("hipGraphGetEdges", Needs::Device, [&] {
+        require(count && !from == !to, hipErrorInvalidValue, "null pointer");
+        std::vector<hipGraphNode_t> starts, ends;
+        for(const auto& node : graph_of(graph).nodes)
+            for(const hipGraphNode_t next : node->dependents)
+            {
+                starts.push_back(node.get());
+                ends.push_back(next);
+            }
+        size_t room = *count;
+        emu::answer(starts, from, &room);
+        emu::answer(ends, to, count);
+    });
+}
+
+HIP_API hipError_t hipGraphNodeGetDependencies(hipGraphNode_t node,
+                                               hipGraphNode_t* nodes,
+                                               size_t* count)
+{
+    return hip_call("hipGraphNodeGetDependencies", Needs::Device, [&] {
+        emu::answer(node_of(node).dependencies, nodes, count);
+    });
+}
+
+HIP_API hipError_t hipGraphNodeGetDependentNodes(hipGraphNode_t node,
+                                                 hipGraphNode_t* nodes,
+                                                 size_t* count)
+{
+    return hip_call("hipGraphNodeGetDependentNodes", Needs::Device, [&] {
+        emu::answer(node_of(node).dependents, nodes, count);
+    });
+}
+
+HIP_API hipError_t hipGraphNodeGetType(hipGraphNode_t node, int* type)
+{
+    return hip_call("hipGraphNodeGetType", Needs::Device, [&] {
+        require(type, hipErrorInvalidValue, "null pointer");
+        *type = emu::type_of(node_of(node).params);
+    });
+}
+
+HIP_API hipError_t hipGraphClone(hipGraph_t* clone, hipGraph_t graph)
+{
+    return hip_call("hipGraphClone", Needs::Device, [&] {
+        require(clone, hipErrorInvalidValue, "null pointer");
+        *clone = graph_of(graph).copy().release();
+    });
+}
+
+HIP_API hipError_t hipGraphNodeFindInClone(hipGraphNode_t* found,
+                                           hipGraphNode_t original,
+                                           hipGraph_t clone)
+{
+    return hip_call("hipGraphNodeFindInClone", Needs::Device, [&] {
+        require(found, hipErrorInvalidValue, "null pointer");
+        *found = &emu::copied_node(graph_of(clone), node_of(original));
+    });
+}
+
+HIP_API hipError_t hipGraphChildGraphNodeGetGraph(hipGraphNode_t node, hipGraph_t* graph)
+{
+    return hip_call("hipGraphChildGraphNodeGetGraph", Needs::Device, [&] {
+        const auto* child = std::get_if<emu::ChildNode>(&node_of(node).params);
+        require(child && graph, hipErrorInvalidValue, "no child graph, or a null pointer");
+        *graph = child->graph.get();
+    });
+}

@@ -1,0 +1,431 @@
+// Memory: allocation, copies, fills. Every device range is checked against the allocations.
+#include "hip/memory/memory.h"
+
+#include "hip/call.h"
+#include "hip/graph/capture.h"
+#include "hip/launch/stream.h"
+
+#include <cstring>
+
+namespace emu {
+namespace {
+
+bool is_ours(const void* pointer)
+{
+    Allocation found;
+    return find_allocation(reinterpret_cast<uint64_t>(pointer), &found);
+}
+
+template <typename T>
+void set(void* to, T value, size_t count)
+{
+    if(count == 0)
+        return;
+    require(to, hipErrorInvalidValue, "null pointer");
+    require(count <= SIZE_MAX / sizeof(T), hipErrorInvalidValue, "too many elements");
+    check_range(to, count * sizeof(T), "the destination");
+    std::lock_guard lock(device_mutex());
+    if(sizeof(T) == 1 || value == 0)
+    {
+        fill(to, static_cast<int>(value), count * sizeof(T));
+        return;
+    }
+    for(size_t i = 0; i < count; ++i)
+        std::memcpy(static_cast<char*>(to) + i * sizeof(T), &value, sizeof value);
+}
+
+} // namespace
+
+void new_memory(void** pointer, size_t bytes, AllocationKind kind)
+{
+    require(pointer, hipErrorInvalidValue, "null pointer");
+    *pointer = nullptr;
+    if(bytes == 0)
+        return; // as ROCm does: success and null
+    std::lock_guard lock(device_mutex());
+    *pointer = allocate(bytes, kind);
+    if(!*pointer)
+        throw HipFailure(hipErrorOutOfMemory,
+                         "no room for " + std::to_string(bytes) +
+                             " bytes: " + std::to_string(bytes_in_use()) + " of " +
+                             std::to_string(capacity()) + " in use");
+}
+
+void free_memory(void* pointer, bool host)
+{
+    if(!pointer)
+        return;
+    std::lock_guard lock(device_mutex());
+    Allocation found;
+    const auto address = reinterpret_cast<uint64_t>(pointer);
+    const bool known   = find_allocation(address, &found) && found.base == address;
+    const bool fits    = known && (host ? found.kind == AllocationKind::Host
+                                        : found.kind == AllocationKind::Device ||
+                                              found.kind == AllocationKind::Managed);
+    if(!fits)
+        throw HipFailure(
+            host ? hipErrorInvalidValue : hipErrorInvalidDevicePointer,
+            hex_text(address) +
+                (known ? " is memory of another kind: " : " is not the start of an allocation") +
+                (known ? allocation_kind_name(found.kind) : ""));
+    release(pointer);
+}
+
+void allocate_again(void* address, size_t bytes)
+{
+    std::lock_guard lock(device_mutex());
+    set_placement(Placement::Fixed, reinterpret_cast<uint64_t>(address));
+    require(allocate(bytes, AllocationKind::Device) == address,
+            hipErrorInvalidValue,
+            "the graph's memory was not freed since the last launch, or has no room");
+}
+
+void check_range(const void* pointer, size_t bytes, const char* what)
+{
+    Allocation found;
+    const auto address = reinterpret_cast<uint64_t>(pointer);
+    if(find_allocation(address, &found) && bytes <= found.base + found.bytes - address)
+        return;
+    std::string text =
+        std::string(what) + " [" + hex_text(address) + ", +" + std::to_string(bytes) + ") ";
+    int64_t distance = 0;
+    if(find_allocation(address, &found))
+        text += "ends " + std::to_string(bytes - (found.base + found.bytes - address)) +
+                " bytes past the allocation of " + std::to_string(found.bytes) + " bytes at " +
+                hex_text(found.base);
+    else if(nearest(address, &found, &distance))
+        text += "is outside the allocations; the nearest has " + std::to_string(found.bytes) +
+                " bytes at " + hex_text(found.base) + (found.freed ? " and was freed" : "");
+    else
+        text += "is not device memory: nothing was allocated";
+    throw HipFailure(hipErrorInvalidValue, text);
+}
+
+void copy_memory(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
+{
+    require(kind >= hipMemcpyHostToHost && kind <= hipMemcpyDefault,
+            hipErrorInvalidMemcpyDirection,
+            "unknown direction");
+    if(bytes == 0)
+        return;
+    require(to && from, hipErrorInvalidValue, "null pointer");
+    // What an allocation holds is checked for every direction: ROCm looks the pointers up
+    // as well.
+    if(kind == hipMemcpyHostToDevice || kind == hipMemcpyDeviceToDevice || is_ours(to))
+        check_range(to, bytes, "the destination");
+    if(kind == hipMemcpyDeviceToHost || kind == hipMemcpyDeviceToDevice || is_ours(from))
+        check_range(from, bytes, "the source");
+    std::lock_guard lock(device_mutex());
+    std::memmove(to, from, bytes);
+}
+
+void set_memory(void* to, uint32_t value, unsigned element_bytes, size_t count)
+{
+    switch(element_bytes)
+    {
+        case 1: return set(to, static_cast<uint8_t>(value), count);
+        case 2: return set(to, static_cast<uint16_t>(value), count);
+        case 4: return set(to, value, count);
+        default: throw HipFailure(hipErrorInvalidValue, "elements have 1, 2 or 4 bytes");
+    }
+}
+
+} // namespace emu
+
+using emu::AllocationKind;
+using emu::hip_call;
+using emu::Needs;
+using emu::require;
+
+static hipError_t allocate_call(const char* function,
+                                void** pointer,
+                                size_t bytes,
+                                AllocationKind kind)
+{
+    return hip_call(function, Needs::Device, [&] {
+        emu::refuse_while_capturing();
+        emu::new_memory(pointer, bytes, kind);
+    });
+}
+
+HIP_API hipError_t hipMalloc(void** pointer, size_t bytes)
+{
+    return allocate_call("hipMalloc", pointer, bytes, AllocationKind::Device);
+}
+
+HIP_API hipError_t hipExtMallocWithFlags(void** pointer, size_t bytes, unsigned int)
+{
+    return allocate_call("hipExtMallocWithFlags", pointer, bytes, AllocationKind::Device);
+}
+
+HIP_API hipError_t hipMallocManaged(void** pointer, size_t bytes, unsigned int)
+{
+    return allocate_call("hipMallocManaged", pointer, bytes, AllocationKind::Managed);
+}
+
+HIP_API hipError_t hipHostMalloc(void** pointer, size_t bytes, unsigned int)
+{
+    return allocate_call("hipHostMalloc", pointer, bytes, AllocationKind::Host);
+}
+
+HIP_API hipError_t hipHostAlloc(void** pointer, size_t bytes, unsigned int flags)
+{
+    return hipHostMalloc(pointer, bytes, flags);
+}
+
+HIP_API hipError_t hipMallocHost(void** pointer, size_t bytes)
+{
+    return hipHostMalloc(pointer, bytes, 0);
+}
+
+HIP_API hipError_t hipMemAllocHost(void** pointer, size_t bytes)
+{
+    return hipHostMalloc(pointer, bytes, 0);
+}
+
+// Releasing works after a fault: only then can a process that clears the fault go on without a
+// leak.
+static hipError_t free_call(const char* function, void* pointer, bool host)
+{
+    return hip_call(function, Needs::Nothing, [&] {
+        emu::refuse_while_capturing();
+        emu::free_memory(pointer, host);
+        require(emu::fault_status() == hipSuccess, emu::fault_status(), "a launch faulted before");
+    });
+}
+
+HIP_API hipError_t hipFree(void* pointer) { return free_call("hipFree", pointer, false); }
+HIP_API hipError_t hipHostFree(void* pointer) { return free_call("hipHostFree", pointer, true); }
+HIP_API hipError_t hipFreeHost(void* pointer) { return free_call("hipFreeHost", pointer, true); }
+
+HIP_API hipError_t hipHostRegister(void* pointer, size_t bytes, unsigned int)
+{
+    return hip_call("hipHostRegister", Needs::Device, [&] {
+        require(pointer && bytes > 0, hipErrorInvalidValue, "an empty range");
+        require(emu::import_range(pointer, bytes, AllocationKind::Registered),
+                hipErrorHostMemoryAlreadyRegistered,
+                "a part of the range is known already");
+    });
+}
+
+HIP_API hipError_t hipHostUnregister(void* pointer)
+{
+    return hip_call("hipHostUnregister", Needs::Nothing, [&] {
+        std::lock_guard lock(emu::device_mutex());
+        emu::Allocation found;
+        const auto address = reinterpret_cast<uint64_t>(pointer);
+        require(emu::find_allocation(address, &found) && found.base == address &&
+                    found.kind == AllocationKind::Registered,
+                hipErrorHostMemoryNotRegistered,
+                "not a registered range");
+        emu::release(pointer);
+    });
+}
+
+HIP_API hipError_t hipHostGetDevicePointer(void** device, void* host, unsigned int)
+{
+    return hip_call("hipHostGetDevicePointer", Needs::Device, [&] {
+        require(device && host && emu::is_ours(host),
+                hipErrorInvalidValue,
+                "not memory that the device can reach");
+        *device = host;
+    });
+}
+
+HIP_API hipError_t hipMemGetInfo(size_t* free_bytes, size_t* total_bytes)
+{
+    return hip_call("hipMemGetInfo", Needs::Device, [&] {
+        const uint64_t total = emu::capacity(), used = emu::bytes_in_use();
+        if(free_bytes)
+            *free_bytes = total - std::min(total, used);
+        if(total_bytes)
+            *total_bytes = total;
+    });
+}
+
+HIP_API hipError_t hipMemGetAddressRange(hipDeviceptr_t* base,
+                                         size_t* bytes,
+                                         hipDeviceptr_t pointer)
+{
+    return hip_call("hipMemGetAddressRange", Needs::Device, [&] {
+        emu::Allocation found;
+        require(emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found),
+                hipErrorNotFound,
+                "not in an allocation");
+        if(base)
+            *base = reinterpret_cast<void*>(found.base);
+        if(bytes)
+            *bytes = found.bytes;
+    });
+}
+
+HIP_API hipError_t hipPointerGetAttributes(hipPointerAttribute_t* attributes, const void* pointer)
+{
+    return hip_call("hipPointerGetAttributes", Needs::Device, [&] {
+        emu::Allocation found;
+        require(attributes && pointer, hipErrorInvalidValue, "null pointer");
+        require(emu::find_allocation(reinterpret_cast<uint64_t>(pointer), &found),
+                hipErrorInvalidValue,
+                "not in an allocation");
+        const bool managed = found.kind == AllocationKind::Managed;
+        const bool host =
+            found.kind == AllocationKind::Host || found.kind == AllocationKind::Registered;
+        void* const whole = const_cast<void*>(pointer);
+        *attributes       = {managed ? 3
+                             : host  ? 1
+                                     : 2,
+                             0,
+                             whole,
+                             host || managed ? whole : nullptr,
+                             managed,
+                             0};
+    });
+}
+
+static hipError_t copy_now(
+    const char* function, void* to, const void* from, size_t bytes, hipMemcpyKind kind)
+{
+    return hip_call(function, Needs::Device, [&] {
+        emu::refuse_synchronous();
+        emu::copy_memory(to, from, bytes, kind);
+    });
+}
+
+HIP_API hipError_t hipMemcpy(void* to, const void* from, size_t bytes, hipMemcpyKind kind)
+{
+    return copy_now("hipMemcpy", to, from, bytes, kind);
+}
+
+// On the default stream or on another one, where it may be captured.
+static hipError_t copy_on(const char* function,
+                          void* to,
+                          const void* from,
+                          size_t bytes,
+                          hipMemcpyKind kind,
+                          hipStream_t stream)
+{
+    return hip_call(function, Needs::Device, [&] {
+        if(!emu::captured(stream, [&] { return emu::line(to, from, bytes, kind); }))
+            emu::copy_memory(to, from, bytes, kind);
+    });
+}
+
+HIP_API hipError_t
+hipMemcpyAsync(void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream)
+{
+    return copy_on("hipMemcpyAsync", to, from, bytes, kind, stream);
+}
+
+HIP_API hipError_t hipMemcpyWithStream(
+    void* to, const void* from, size_t bytes, hipMemcpyKind kind, hipStream_t stream)
+{
+    return copy_on("hipMemcpyWithStream", to, from, bytes, kind, stream);
+}
+
+HIP_API hipError_t hipMemcpyHtoD(hipDeviceptr_t to, const void* from, size_t bytes)
+{
+    return copy_now("hipMemcpyHtoD", to, from, bytes, hipMemcpyHostToDevice);
+}
+
+HIP_API hipError_t hipMemcpyDtoH(void* to, hipDeviceptr_t from, size_t bytes)
+{
+    return copy_now("hipMemcpyDtoH", to, from, bytes, hipMemcpyDeviceToHost);
+}
+
+HIP_API hipError_t hipMemcpyDtoD(hipDeviceptr_t to, hipDeviceptr_t from, size_t bytes)
+{
+    return copy_now("hipMemcpyDtoD", to, from, bytes, hipMemcpyDeviceToDevice);
+}
+
+HIP_API hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t to,
+                                      const void* from,
+                                      size_t bytes,
+                                      hipStream_t stream)
+{
+    return copy_on("hipMemcpyHtoDAsync", to, from, bytes, hipMemcpyHostToDevice, stream);
+}
+
+HIP_API hipError_t hipMemcpyDtoHAsync(void* to,
+                                      hipDeviceptr_t from,
+                                      size_t bytes,
+                                      hipStream_t stream)
+{
+    return copy_on("hipMemcpyDtoHAsync", to, from, bytes, hipMemcpyDeviceToHost, stream);
+}
+
+HIP_API hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t to,
+                                      hipDeviceptr_t from,
+                                      size_t bytes,
+                                      hipStream_t stream)
+{
+    return copy_on("hipMemcpyDtoDAsync", to, from, bytes, hipMemcpyDeviceToDevice, stream);
+}
+
+static hipMemsetParams elements(void* to, uint32_t value, unsigned size, size_t count)
+{
+    return {to, size, 1, size * count, value, count};
+}
+
+static hipError_t set_now(
+    const char* function, void* to, uint32_t value, unsigned size, size_t count)
+{
+    return hip_call(function, Needs::Device, [&] {
+        emu::refuse_synchronous();
+        emu::set_memory(to, value, size, count);
+    });
+}
+
+static hipError_t set_on(
+    const char* function, void* to, uint32_t value, unsigned size, size_t count, hipStream_t stream)
+{
+    return hip_call(function, Needs::Device, [&] {
+        if(!emu::captured(stream, [&] { return elements(to, value, size, count); }))
+            emu::set_memory(to, value, size, count);
+    });
+}
+
+HIP_API hipError_t hipMemset(void* to, int value, size_t bytes)
+{
+    return set_now("hipMemset", to, static_cast<uint8_t>(value), 1, bytes);
+}
+
+HIP_API hipError_t hipMemsetAsync(void* to, int value, size_t bytes, hipStream_t stream)
+{
+    return set_on("hipMemsetAsync", to, static_cast<uint8_t>(value), 1, bytes, stream);
+}
+
+HIP_API hipError_t hipMemsetD8(hipDeviceptr_t to, unsigned char value, size_t count)
+{
+    return set_now("hipMemsetD8", to, value, 1, count);
+}
+
+HIP_API hipError_t hipMemsetD8Async(hipDeviceptr_t to,
+                                    unsigned char value,
+                                    size_t count,
+                                    hipStream_t stream)
+{
+    return set_on("hipMemsetD8Async", to, value, 1, count, stream);
+}
+
+HIP_API hipError_t hipMemsetD16(hipDeviceptr_t to, unsigned short value, size_t count)
+{
+    return set_now("hipMemsetD16", to, value, 2, count);
+}
+
+HIP_API hipError_t hipMemsetD16Async(hipDeviceptr_t to,
+                                     unsigned short value,
+                                     size_t count,
+                                     hipStream_t stream)
+{
+    return set_on("hipMemsetD16Async", to, value, 2, count, stream);
+}
+
+HIP_API hipError_t hipMemsetD32(hipDeviceptr_t to, int value, size_t count)
+{
+    return set_now("hipMemsetD32", to, static_cast<uint32_t>(value), 4, count);
+}
+
+HIP_API hipError_t hipMemsetD32Async(hipDeviceptr_t to, int value, size_t count, hipStream_t stream)
+{
+    return set_on("hipMemsetD32Async", to, static_cast<uint32_t>(value), 4, count, stream);
+}

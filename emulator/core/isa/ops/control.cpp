@@ -1,0 +1,230 @@
+// SOPP and what moves the program counter; hardware registers; unknown instructions.
+#include "checks/checks.h"
+#include "host/host_calls.h"
+#include "isa/operands.h"
+#include "isa/registry.h"
+
+namespace emu {
+
+namespace {
+
+// Whoever jumps back for a long time may wait for another wave, and gives way. It does so here, at
+// the start of a loop, because the state of a wave that waits comes back there (run/state.h).
+const MicroOp* jump(Wave& w, const MicroOp* op, bool taken)
+{
+    if(!taken)
+        return op + 1;
+    const MicroOp* target = op + op->offset;
+    if(op->offset > 0 || --w.jumps_left != 0) [[likely]]
+        return target;
+    w.stop = Stop::Turn;
+    w.next = target;
+    return nullptr;
+}
+
+// To the micro-op at a byte address (s_setpc_b64, s_swappc_b64).
+const MicroOp* jump_to(const Wave& w, const MicroOp* op, uint64_t address)
+{
+    const Program& program = *w.group->kernel->program;
+    const uint64_t word    = (address - program.text_address) / 4;
+    if(address % 4 != 0 || word >= program.index_of_word.size() ||
+       program.index_of_word[word] == UINT32_MAX)
+    {
+        Fault fault;
+        fault.kind    = FaultKind::Pc;
+        fault.address = address;
+        raise(w, op, std::move(fault));
+    }
+    return &program.ops[program.index_of_word[word]];
+}
+
+const MicroOp* s_endpgm(Wave& w, const MicroOp*)
+{
+    // What is still on its way to LDS lands: the workgroup's other waves may read it after their
+    // own waits.
+    wait(w, 0, 0);
+    w.stop = Stop::End;
+    return nullptr;
+}
+
+const MicroOp* s_barrier(Wave& w, const MicroOp* op)
+{
+    w.stop = Stop::Barrier;
+    w.next = op + 1;
+    return nullptr;
+}
+
+const MicroOp* s_waitcnt(Wave& w, const MicroOp* op)
+{
+    if(w.group->late) [[unlikely]]
+    {
+        wait(w, waitcnt::vmcnt(op->control), waitcnt::LGKMCNT.of(op->control));
+    }
+    return advance(op);
+}
+
+// Whoever sleeps waits for another wave.
+const MicroOp* s_sleep(Wave& w, const MicroOp* op)
+{
+    if(w.group->turn == 0)
+        return advance(op);
+    w.stop = Stop::Turn;
+    w.next = op + 1;
+    return nullptr;
+}
+
+const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
+
+const MicroOp* s_branch(Wave& w, const MicroOp* op) { return jump(w, op, true); }
+const MicroOp* s_cbranch_scc0(Wave& w, const MicroOp* op) { return jump(w, op, w.s[SCC] == 0); }
+const MicroOp* s_cbranch_scc1(Wave& w, const MicroOp* op) { return jump(w, op, w.s[SCC] != 0); }
+const MicroOp* s_cbranch_vccz(Wave& w, const MicroOp* op) { return jump(w, op, w.pair(VCC) == 0); }
+const MicroOp* s_cbranch_vccnz(Wave& w, const MicroOp* op) { return jump(w, op, w.pair(VCC) != 0); }
+const MicroOp* s_cbranch_execz(Wave& w, const MicroOp* op) { return jump(w, op, w.exec() == 0); }
+const MicroOp* s_cbranch_execnz(Wave& w, const MicroOp* op) { return jump(w, op, w.exec() != 0); }
+
+// Offset holds the bytes from .text to the instruction after this one.
+const MicroOp* s_getpc_b64(Wave& w, const MicroOp* op)
+{
+    w.set_pair(op->dst - SCALAR, w.text_address + static_cast<uint32_t>(op->offset));
+    return advance(op);
+}
+
+const MicroOp* s_setpc_b64(Wave& w, const MicroOp* op)
+{
+    return jump_to(w, op, w.pair(op->src[0].code - SCALAR));
+}
+
+const MicroOp* s_swappc_b64(Wave& w, const MicroOp* op)
+{
+    const uint64_t target = w.pair(op->src[0].code - SCALAR);
+    w.set_pair(op->dst - SCALAR, w.text_address + static_cast<uint32_t>(op->offset));
+    return jump_to(w, op, target);
+}
+
+const MicroOp* s_call_b64(Wave& w, const MicroOp* op)
+{
+    w.set_pair(op->dst - SCALAR, w.text_address + op->literal);
+    return jump(w, op, true);
+}
+
+// Hardware registers (ISA document, "Hardware register values"); control is a word of hwreg.
+enum HardwareRegister : unsigned
+{
+    HW_MODE      = 1,
+    HW_ID        = 4,
+    HW_GPR_ALLOC = 5,
+    HW_LDS_ALLOC = 6,
+    HW_XCC_ID    = 20
+};
+
+Field field_of(const MicroOp* op)
+{
+    return {hwreg::OFFSET.of(op->control), hwreg::SIZE.of(op->control) + 1};
+}
+
+const MicroOp* s_getreg_b32(Wave& w, const MicroOp* op)
+{
+    uint32_t value = 0;
+    switch(hwreg::ID.of(op->control))
+    {
+        case HW_MODE: value = w.mode; break;
+        case HW_ID: value = w.number; break;
+        case HW_XCC_ID: value = 0; break; // one chiplet
+        default:
+            raise_unknown(
+                w, op, "s_getreg_b32 of a hardware register other than MODE, HW_ID and XCC_ID");
+    }
+    w.s[op->dst - SCALAR] = field_of(op).of(value);
+    return advance(op);
+}
+
+const MicroOp* s_setreg_b32(Wave& w, const MicroOp* op)
+{
+    if(hwreg::ID.of(op->control) != HW_MODE)
+        raise_unknown(w, op, "s_setreg_b32 of a hardware register other than MODE");
+    const Field field = field_of(op);
+    set_mode(w, (w.mode & ~field.mask()) | field.put(scalar_value(w, op, op->src[0].code)));
+    load_host_mode(w.mxcsr);
+    return advance(op);
+}
+
+// A message to the host (ISA document, "S_SENDMSG Messages"). A kernel sends the interrupt with a
+// request; the other messages are of graphics.
+const MicroOp* s_sendmsg(Wave& w, const MicroOp* op)
+{
+    constexpr Field MESSAGE{0, 4};
+    constexpr uint32_t INTERRUPT = 1;
+    if(MESSAGE.of(op->control) == INTERRUPT && w.group->host != nullptr)
+    {
+        try
+        {
+            w.group->host->serve();
+        }
+        catch(const HostCallError& failure)
+        {
+            raise_named(w, op, FaultKind::Host, failure.what());
+        }
+    }
+    return advance(op);
+}
+
+// Traps of the HSA trap handler (LLVM AMDGPU usage, "Trap Handler ABI"): 3 is for a debugger, which
+// is not there.
+const MicroOp* s_trap(Wave& w, const MicroOp* op)
+{
+    constexpr uint32_t DEBUGGER = 3;
+    if(op->control == DEBUGGER)
+        return advance(op);
+    raise_named(
+        w, op, FaultKind::Trap, "the kernel ended itself: abort(), a failed assert or a trap");
+}
+
+// s_set_gpr_idx_* stay unknown. What stands too early after another instruction (option
+// hazards) is a trap, too, with 1 as control.
+const MicroOp* trap(Wave& w, const MicroOp* op)
+{
+    const auto* kernel = w.group->kernel;
+    const bool named   = kernel != nullptr && op->literal < kernel->program->texts.size();
+    raise_named(w,
+                op,
+                op->control == 1 ? FaultKind::Hazard : FaultKind::Unknown,
+                named ? kernel->program->texts[op->literal].c_str()
+                      : "an instruction that the emulator does not know");
+}
+
+constexpr Entry ENTRIES[] = {
+    {"trap", trap},
+    {"s_nop", nothing},
+    {"s_sendmsg", s_sendmsg},
+    {"s_trap", s_trap},
+    {"s_sleep", s_sleep},
+    {"s_setprio", nothing},
+    {"s_sethalt", nothing},
+    {"s_ttracedata", nothing},
+    {"s_icache_inv", nothing},
+    {"s_incperflevel", nothing},
+    {"s_decperflevel", nothing},
+    {"s_endpgm", s_endpgm},
+    {"s_barrier", s_barrier},
+    {"s_waitcnt", s_waitcnt},
+    {"s_branch", s_branch},
+    {"s_cbranch_scc0", s_cbranch_scc0},
+    {"s_cbranch_scc1", s_cbranch_scc1},
+    {"s_cbranch_vccz", s_cbranch_vccz},
+    {"s_cbranch_vccnz", s_cbranch_vccnz},
+    {"s_cbranch_execz", s_cbranch_execz},
+    {"s_cbranch_execnz", s_cbranch_execnz},
+    {"s_getpc_b64", s_getpc_b64},
+    {"s_setpc_b64", s_setpc_b64},
+    {"s_swappc_b64", s_swappc_b64},
+    {"s_call_b64", s_call_b64},
+    {"s_getreg_b32", s_getreg_b32},
+    {"s_setreg_b32", s_setreg_b32},
+};
+
+} // namespace
+
+std::span<const Entry> control_entries() { return ENTRIES; }
+
+} // namespace emu

@@ -1,0 +1,118 @@
+// Moves between lanes, and between vector and scalar registers.
+#include "isa/operands.h"
+#include "isa/registry.h"
+
+#include <bit>
+#include <utility>
+
+namespace emu {
+
+namespace {
+
+// With EXEC = 0 lane 0 is read.
+const MicroOp* v_readfirstlane_b32(Wave& w, const MicroOp* op)
+{
+    const uint64_t exec   = w.exec();
+    const unsigned lane   = exec == 0 ? 0 : static_cast<unsigned>(std::countr_zero(exec));
+    const uint16_t code   = op->src[0].code;
+    w.s[op->dst - SCALAR] = code < SCALAR ? w.v[code][lane] : scalar_value(w, op, code);
+    return advance(op);
+}
+
+const MicroOp* v_readlane_b32(Wave& w, const MicroOp* op)
+{
+    const uint16_t code   = op->src[0].code;
+    const unsigned lane   = scalar_value(w, op, op->src[1].code) & 63;
+    w.s[op->dst - SCALAR] = code < SCALAR ? w.v[code][lane] : scalar_value(w, op, code);
+    return advance(op);
+}
+
+// Writes whatever EXEC is.
+const MicroOp* v_writelane_b32(Wave& w, const MicroOp* op)
+{
+    w.v[op->dst][scalar_value(w, op, op->src[1].code) & 63] = scalar_value(w, op, op->src[0].code);
+    return advance(op);
+}
+
+const MicroOp* v_swap_b32(Wave& w, const MicroOp* op)
+{
+    const uint64_t exec = w.exec();
+    uint32_t *a = w.v[op->dst], *b = w.v[op->src[0].code];
+    for(unsigned l = 0; l < LANES; ++l)
+        if(exec >> l & 1)
+            std::swap(a[l], b[l]);
+    return advance(op);
+}
+
+// CDNA4 ISA document, v_permlane32_swap_b32: vdst lanes 32-63 and src lanes 0-31 change places.
+// v_permlane16_swap_b32: the odd rows of 16 lanes of vdst and the even ones of src. A lane with
+// EXEC off keeps its value.
+template <unsigned Width>
+const MicroOp* permlane_swap(Wave& w, const MicroOp* op)
+{
+    uint32_t *destination = w.v[op->dst], *source = w.v[op->src[0].code];
+    const uint64_t exec = w.exec();
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        if(l & Width)
+            continue;
+        const unsigned upper = l + Width;
+        const uint32_t low = source[l], high = destination[upper];
+        if(exec >> l & 1)
+            source[l] = high;
+        if(exec >> upper & 1)
+            destination[upper] = low;
+    }
+    return advance(op);
+}
+
+const MicroOp* v_accvgpr_mov_b32(Wave& w, const MicroOp* op)
+{
+    Row buffer;
+    const uint32_t* a = plain_row(w, op, op->src[0].code, buffer);
+    store_row(w.v[op->dst], a, w.exec());
+    return advance(op);
+}
+
+// v_mov_b32 between s_set_gpr_idx_on and s_set_gpr_idx_off: M0[7:0] is added to the registers that
+// M0[15:12] names, bit 0 for the source and bit 3 for the destination.
+const MicroOp* v_mov_b32_indexed(Wave& w, const MicroOp* op)
+{
+    constexpr Field INDEX{0, 8}, SOURCE{12, 1}, DESTINATION{15, 1};
+    constexpr unsigned VECTORS = 256;
+    const uint32_t m0 = w.s[M0], index = INDEX.of(m0);
+    unsigned from = op->src[0].code, to = op->dst;
+    if(from < VECTORS && SOURCE.of(m0))
+        from += index;
+    if(DESTINATION.of(m0))
+        to += index;
+    if((from < SCALAR && from >= VECTORS) || to >= VECTORS)
+        raise_unknown(w, op, "an index after the last vector register");
+    Row buffer;
+    const uint32_t* a = plain_row(w, op, static_cast<uint16_t>(from), buffer);
+    store_row(w.v[to], a, w.exec());
+    return advance(op);
+}
+
+const MicroOp* v_nop(Wave&, const MicroOp* op) { return advance(op); }
+
+constexpr Entry ENTRIES[] = {
+    {"v_nop", v_nop},
+    {"v_clrexcp", v_nop},
+    {"v_mov_b32_indexed", v_mov_b32_indexed},
+    {"v_readfirstlane_b32", v_readfirstlane_b32},
+    {"v_readlane_b32", v_readlane_b32},
+    {"v_writelane_b32", v_writelane_b32},
+    {"v_swap_b32", v_swap_b32},
+    {"v_permlane32_swap_b32", permlane_swap<32>},
+    {"v_permlane16_swap_b32", permlane_swap<16>},
+    {"v_accvgpr_read", v_accvgpr_mov_b32},
+    {"v_accvgpr_write", v_accvgpr_mov_b32},
+    {"v_accvgpr_mov_b32", v_accvgpr_mov_b32},
+};
+
+} // namespace
+
+std::span<const Entry> lane_entries() { return ENTRIES; }
+
+} // namespace emu

@@ -1,0 +1,124 @@
+#include "standalone/report.h"
+
+#include "hip/api.h"
+#include "hip/call.h"
+#include "standalone/settings.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <set>
+#include <unistd.h>
+
+HIP_API const char* hipGetErrorName(hipError_t error);
+
+namespace emu {
+namespace {
+
+// Failures of launches and of the code that is launched. Others are the program's to explain.
+constexpr hipError_t EXPLAINED[] = {hipErrorInvalidConfiguration,
+                                    hipErrorInvalidDeviceFunction,
+                                    hipErrorInvalidImage,
+                                    hipErrorNoBinaryForGpu,
+                                    hipErrorIllegalAddress,
+                                    hipErrorLaunchOutOfResources,
+                                    hipErrorLaunchTimeOut,
+                                    hipErrorLaunchFailure,
+                                    hipErrorUnknown};
+
+struct Reports
+{
+    std::mutex mutex;
+    std::set<std::string> said;
+    std::map<std::string, uint64_t> absent; // calls by function
+};
+
+Reports& reports()
+{
+    static Reports& only = *new Reports; // asked for while the process ends, too
+    return only;
+}
+
+std::string absent_functions()
+{
+    std::lock_guard lock(reports().mutex);
+    std::string out;
+    for(const auto& [function, calls] : reports().absent)
+        out += (out.empty() ? "" : ", ") + function + " (" + std::to_string(calls) +
+               (calls == 1 ? " call)" : " calls)");
+    return out;
+}
+
+// Beside the file, then renamed: a reader never sees half of it.
+bool write_file(const std::string& path, const std::string& text)
+{
+    const std::string draft = path + "." + std::to_string(getpid()) + ".draft";
+    std::FILE* file         = std::fopen(draft.c_str(), "w");
+    if(!file)
+        return false;
+    const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    const bool closed  = std::fclose(file) == 0;
+    if(written && closed && std::rename(draft.c_str(), path.c_str()) == 0)
+        return true;
+    const int why = errno;
+    std::remove(draft.c_str());
+    errno = why;
+    return false;
+}
+
+void write_counters()
+{
+    std::string path = settings().counters;
+    if(path.empty())
+        return;
+    std::string text(emu_counters_json(nullptr, 0), '\0');
+    emu_counters_json(text.data(), text.size());
+    text.back() = '\n';
+    // The program's own process has the file to itself; what it starts writes files beside it.
+    if(getpid() != settings().process)
+        path += "." + std::to_string(getpid());
+    if(!write_file(path, text))
+        report_line(path + ": the counters can't be written: " + std::strerror(errno));
+}
+
+} // namespace
+
+void report_line(const std::string& text)
+{
+    const std::string whole = "emulator: " + text + "\n";
+    std::fwrite(whole.data(), 1, whole.size(), stderr);
+}
+
+void report_failure(const char* function, hipError_t error, const std::string& text)
+{
+    if(!settings().standalone ||
+       std::find(std::begin(EXPLAINED), std::end(EXPLAINED), error) == std::end(EXPLAINED))
+        return;
+    const std::string whole = std::string(function) + ": " + hipGetErrorName(error) + ": " + text;
+    {
+        std::lock_guard lock(reports().mutex);
+        if(!reports().said.insert(whole).second)
+            return;
+    }
+    report_line(whole);
+}
+
+hipError_t report_absent(const char* function)
+{
+    set_last_error(std::string(function) + ": the emulator lacks this function");
+    remember_error(hipErrorNotSupported);
+    std::lock_guard lock(reports().mutex);
+    ++reports().absent[function];
+    return hipErrorNotSupported;
+}
+
+void report_at_exit()
+{
+    if(const std::string absent = absent_functions(); !absent.empty())
+        report_line("answered hipErrorNotSupported, for want of these functions: " + absent);
+    write_counters();
+}
+
+} // namespace emu

@@ -1,0 +1,88 @@
+#include "standalone/settings.h"
+
+#include "hip/device_api.h"
+#include "run/options.h"
+#include "standalone/decoder.h"
+#include "standalone/report.h"
+
+#include <cstdlib>
+#include <pthread.h>
+#include <sstream>
+#include <unistd.h>
+
+namespace emu {
+namespace {
+
+Settings& writable()
+{
+    static Settings& only = *new Settings; // asked for while the process ends, too
+    return only;
+}
+
+// Throws std::exception for a number that is none.
+void set_option(const std::string& name, const std::string& value)
+{
+    Settings& now   = writable();
+    const auto rest = [&name](size_t prefix) { return name.substr(prefix); };
+    int refused     = 0;
+    if(name.starts_with("option."))
+        refused = emu_set_option(rest(7).c_str(), std::stoll(value));
+    else if(name.starts_with("text."))
+        refused = emu_set_text_option(rest(5).c_str(), value.c_str());
+    else if(name == "decoder")
+        now.decoder.push_back(value);
+    else if(name == "store")
+        now.store = value;
+    else if(name == "makers")
+        now.makers = value;
+    else if(name == "counters")
+        now.counters = value;
+    else if(name == "process")
+        now.process = std::stoll(value);
+    else
+        report_line("CKPM_EMULATOR: unknown setting " + name);
+    if(refused)
+        report_line(std::string("CKPM_EMULATOR: ") + emu_last_error());
+}
+
+// The program's own process has the file of the trace to itself; what it starts writes files beside
+// it.
+void name_trace()
+{
+    static const std::string whole = options().trace_file;
+    if(!whole.empty() && getpid() != writable().process)
+        options().trace_file = whole + "." + std::to_string(getpid());
+}
+
+// Before the program's own constructors, which register its code objects.
+__attribute__((constructor)) void read_environment()
+{
+    const char* text = std::getenv("CKPM_EMULATOR");
+    if(!text)
+        return;
+    writable().standalone = true;
+    std::istringstream lines(text);
+    for(std::string line; std::getline(lines, line);)
+    {
+        const size_t equals = line.find('=');
+        try
+        {
+            set_option(line.substr(0, equals),
+                       equals == std::string::npos ? "" : line.substr(equals + 1));
+        }
+        catch(const std::exception&)
+        {
+            report_line("CKPM_EMULATOR: no number: " + line);
+        }
+    }
+    name_trace();
+    pthread_atfork(nullptr, nullptr, name_trace);
+    emu_on_code_object(decode_code_object);
+    std::atexit(report_at_exit);
+}
+
+} // namespace
+
+const Settings& settings() { return writable(); }
+
+} // namespace emu

@@ -1,0 +1,1 @@
+"""Find what a change can touch: `ckpm plan --since REV`."""

@@ -1,0 +1,75 @@
+"""Ask git which files differ between a revision and the working tree, and get the files of the revision."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from pathlib import Path
+
+from ckpm.base.errors import NotACheckoutError, ShallowCloneError, UnknownRevisionError
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def changed_paths(root: Path, revision: str) -> tuple[str, ...]:
+    """Files that differ between a commit and the working tree, by path: changed, added, deleted, not yet added.
+
+    A renamed file counts under both names; an ignored one does not count.
+
+    Args:
+        root: the top folder of the checkout.
+        revision: a full commit id, as :func:`commit_of` gives.
+
+    Raises:
+        NotACheckoutError: git fails.
+    """
+    tracked = _git(root, "diff", "--name-only", "--no-renames", "-z", revision, "--")
+    new = _git(root, "ls-files", "--others", "--exclude-standard", "-z")
+    return tuple(sorted({path for path in (tracked + new).decode(errors="surrogateescape").split("\0") if path}))
+
+
+def commit_of(root: Path, revision: str) -> str:
+    """The full id of the commit that ``revision`` names.
+
+    Raises:
+        NotACheckoutError: git is missing, or ``root`` is not the top folder of a checkout.
+        ShallowCloneError: no such commit, in a clone that lacks history.
+        UnknownRevisionError: no such commit, or the words could be taken for an option.
+    """
+    top = Path(_git(root, "rev-parse", "--show-toplevel").decode().strip())
+    if top.resolve() != root.resolve():
+        raise NotACheckoutError(f"{root} lies in the checkout {top} and is none of its own. Run this in a git clone.")
+    answer = _run(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    if answer.returncode == 0:
+        return answer.stdout.decode().strip()
+    if _git(root, "rev-parse", "--is-shallow-repository").strip() == b"true":
+        raise ShallowCloneError(
+            f"--since {revision}: this clone is shallow and does not have that commit. "
+            "Fetch the history (git fetch --unshallow) and try again."
+        )
+    raise UnknownRevisionError(
+        f"--since {revision}: git knows no such commit here. Name one that `git log --all` lists, "
+        "or fetch the branch that has it."
+    )
+
+
+def extract(root: Path, commit: str, folder: Path) -> None:
+    """Write the files of a commit into ``folder``. Raises NotACheckoutError."""
+    with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", commit))) as tar:
+        tar.extractall(folder, filter="data")
+
+
+def _git(root: Path, *words: str) -> bytes:
+    answer = _run(root, *words)
+    if answer.returncode != 0:
+        reason = answer.stderr.decode(errors="replace").strip()
+        raise NotACheckoutError(f"{root}: git can't tell what changed: {reason}. Run this in a git clone.")
+    return answer.stdout
+
+
+def _run(root: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, check=False)
+    except OSError as error:
+        raise NotACheckoutError(f"git can't be started: {error.strerror}. Install git.") from error

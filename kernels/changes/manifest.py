@@ -1,0 +1,128 @@
+"""A digest of each kernel's C++ text at one state of the repository, as JSON on standard output.
+
+Run it as a script, ``python -I manifest.py ROOT WANTED``. It imports the ``ckpm`` of ROOT, which may be an older one.
+WANTED is a JSON object: ``families``, a list of names or null for all, and ``problems``, true or false.
+
+The answer has ``kernels``, {"DIALECT FAMILY": {"shared": digest, "lists": {"TRAIT MASKS": {name: digest}}}}, and
+``problems``, {suite: {name: digest}}. A kernel's digest covers its C++ text, its fields, and the receipts, tiers,
+profiles and defects that hold it. The shared digest covers what all kernels of the family depend on. Names are in the
+order of emission.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Collection
+from typing import Any
+
+MASKS = ("simplified", "generic")
+
+
+def kernels(wanted: Collection[str] | None) -> dict[str, Any]:
+    from ckpm.matrix.dialects import dialect, dialect_names
+
+    manifest = {}
+    for name in dialect_names():
+        subsets = _subsets(name)
+        for family in dialect(name).all_families():
+            if wanted is None or family.name in wanted:
+                manifest[f"{name} {family.name}"] = {
+                    "shared": _shared(dialect(name), family),
+                    "lists": _lists(name, family, subsets),
+                }
+    return manifest
+
+
+def _shared(dialect: Any, family: Any) -> str:
+    from ckpm.matrix.dialects import archs, receipts, upstreams
+
+    packages = [repr(one).replace(repr(one.summary), "") for one in upstreams().values() if one.dialect == dialect.name]
+    rows = [(name, traits, archs()[name]) for name, traits in family.archs.items()]
+    head = [dialect.detection, dialect.known_archs, dialect.enumerators, dialect.targets, dialect.parameters]
+    return _digest(repr([packages, rows, list(receipts()), head, dialect.asked_everything]))
+
+
+def _lists(name: str, family: Any, subsets: list[tuple[str, Callable[[Any], bool]]]) -> dict[str, dict[str, str]]:
+    from ckpm.kernels.families.libraries import host, library_with
+    from ckpm.kernels.families.render import instance_text
+    from ckpm.kernels.families.table import FAMILIES
+    from ckpm.kernels.families.words import features
+    from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
+
+    rendered = family.name in FAMILIES and name in host(library_with(family.name)).dialects()
+    spelled = features(name) if rendered else None
+    lists: dict[str, dict[str, str]] = {}
+    for trait, arch in {traits: arch for arch, traits in family.archs.items()}.items():
+        for mask in MASKS:
+            texts: dict[str, str] = {}
+            held: dict[str, str] = {}  # the receipts of each kernel
+            for group in _receipts(family):
+                names = enumerate_names(family, arch=arch, receipt=group[0], mask_impl=mask)
+                if not texts.keys() >= set(names):
+                    for key in enumerate_keys(family, arch=arch, receipt=group[0], mask_impl=mask):
+                        if key.name not in texts:
+                            text = instance_text(key, spelled) if spelled else ""
+                            texts[key.name] = f"{key} {[label for label, holds in subsets if holds(key)]} {text}"
+                for one in names:
+                    held[one] = f"{held.get(one, '')} {group}"
+            lists[f"{trait} {mask}"] = {one: _digest(text + held[one]) for one, text in texts.items()}
+    return lists
+
+
+def _subsets(dialect: str) -> list[tuple[str, Callable[[Any], bool]]]:
+    """Every tier, profile and defect with the predicate over its keys."""
+    from ckpm.matrix.defects import defects
+    from ckpm.matrix.selection import profiles, tiers
+    from ckpm.matrix.where import any_of, compile_where
+
+    subsets = [(f"tier {name}", any_of([compile_where(text) for text in texts])) for name, texts in tiers().items()]
+    subsets += [(f"profile {name}", compile_where(text)) for name, text in profiles().items()]
+    return subsets + [(f"defect {one.name}", _defective(one)) for one in defects() if one.dialect == dialect]
+
+
+def _defective(defect: Any) -> Callable[[Any], bool]:
+    return lambda key: bool(key.family == defect.family and defect.holds(key))
+
+
+def _receipts(family: Any) -> list[list[int]]:
+    """Groups of receipts that keep the same kernels; each receipt alone if a rule depends on the number."""
+    from ckpm.matrix.dialects import receipts
+
+    groups: dict[str, list[int]] = {}
+    for receipt in receipts():
+        kept = str(receipt) if family.receipt_rules else repr(family.constraints(receipt))
+        groups.setdefault(kept, []).append(receipt)
+    return list(groups.values())
+
+
+def problems() -> dict[str, dict[str, str]]:
+    from ckpm.matrix.problems.case import SUITES, TIERS
+    from ckpm.matrix.problems.tables import problems
+
+    return {
+        suite: {f"{tier} {one.name}": _digest(repr(one)) for tier in TIERS for one in problems(suite, tier)}
+        for suite in SUITES
+    }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def main() -> None:
+    sys.path.insert(0, sys.argv[1])
+    sys.dont_write_bytecode = True
+    gc.disable()  # keys are kept to the end
+    wanted = json.loads(sys.argv[2])
+    answer = {
+        "kernels": kernels(wanted["families"]) if wanted["families"] != [] else {},
+        "problems": problems() if wanted["problems"] else {},
+    }
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,345 @@
+"""Plan for a change: the kernels, suites and gates it can touch, each with a reason, and the commands to run.
+
+A file without a rule, or a state whose manifest can't be made, touches everything. A plan may hold too much, never too
+little: tests/gate/test_planned_changes.py plants changes in tables, templates and headers to prove it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ckpm.base.display import show
+from ckpm.base.files import write_atomically
+from ckpm.kernels.changes.comparison import Altered, ManifestError, altered_kernels, altered_suites, manifests
+from ckpm.kernels.changes.history import PROJECT, changed_paths, commit_of, extract
+from ckpm.kernels.changes.rules import ALWAYS, Effect, Rules, rules
+from ckpm.matrix.defects import defect_of
+from ckpm.matrix.dialects import dialect, dialect_names, upstreams
+from ckpm.matrix.keys import Key
+from ckpm.matrix.options import DEFAULT_FAMILY
+from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
+from ckpm.matrix.selection import Selection, select, take_shard
+
+EVERY_SUITE = (*SUITES, FAMILY_SUITE)
+SMOKE = "smoke"  # the tier that suites and gates run on: the default of every session
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A changed file and its effect by the rules."""
+
+    path: str
+    reason: str
+    everything: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Kernels of a dialect's family that can come out differently: ``names``, or all of them if that is None."""
+
+    dialect: str
+    family: str
+    archs: tuple[str, ...]
+    names: frozenset[str] | None
+    reasons: tuple[str, ...]
+
+    def holds(self, name: str) -> bool:
+        return self.names is None or name in self.names
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """A part of a library that has a touched kernel; ``kernels`` is how many, ``command`` builds it."""
+
+    arch: str
+    upstream: str
+    library: str
+    shard: str
+    kernels: int
+    command: str
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Suites, and gates if any, of one library's smoke tier; ``command`` builds it and runs them."""
+
+    arch: str
+    upstream: str
+    library: str
+    suites: tuple[str, ...]
+    gate: bool
+    command: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``checks`` maps each check of the project to why it runs; ``suites`` each suite. ``commit`` is the REV's.
+
+    ``commands`` is everything to run, in order, a line of shell each.
+    """
+
+    commit: str
+    changes: tuple[Change, ...]
+    everything: tuple[str, ...]
+    kernels: tuple[Touched, ...]
+    suites: Mapping[str, tuple[str, ...]]
+    gates: tuple[str, ...]
+    checks: Mapping[str, tuple[str, ...]]
+    check_commands: Mapping[str, str]
+    builds: tuple[Build, ...]
+    runs: tuple[Run, ...]
+    commands: tuple[str, ...]
+
+    @property
+    def archs(self) -> tuple[str, ...]:
+        """The archs that something is built for or run on."""
+        return tuple(dict.fromkeys([*(one.arch for one in self.builds), *(one.arch for one in self.runs)]))
+
+
+def plan_since(root: Path, revision: str) -> Plan:
+    """Plan for the difference between a revision and the working tree below ``root``.
+
+    Raises:
+        NotACheckoutError, UnknownRevisionError, ShallowCloneError: see ckpm.kernels.changes.history.
+        TableError: changes.yaml, or a table that the plan itself needs, can't be read.
+    """
+    commit = commit_of(root, revision)
+    table = rules()
+    changes = {path: table.effect(path) for path in changed_paths(root, commit)}
+    try:
+        altered, suites = _compare(root, commit, changes)
+    except ManifestError as error:
+        why = f"the tables can't be compared: {error}"
+        return _plan(commit, {path: _widen(effect, why) for path, effect in changes.items()}, (), {}, table)
+    return _plan(commit, changes, altered, suites, table)
+
+
+def _widen(effect: Effect, why: str) -> Effect:
+    return dataclasses.replace(effect, reason=f"{effect.reason}; {why}", everything=True) if effect.compare else effect
+
+
+def _compare(root: Path, commit: str, changes: Mapping[str, Effect]) -> tuple[Sequence[Altered], Mapping[str, str]]:
+    """Compare the manifests of both states, if any changed file needs it. Raises ManifestError."""
+    compared = {effect.compare for effect in changes.values()}
+    tables = [Path(path) for path, effect in changes.items() if effect.compare == "kernels"]
+    one_family = all(path.match("tables/dialects/*/*.yaml") and path.stem != "dialect" for path in tables)
+    if not compared - {""}:
+        return (), {}
+    with tempfile.TemporaryDirectory(prefix="ckpm-plan-") as folder:
+        extract(root, commit, Path(folder))
+        families = {path.stem for path in tables} if one_family else None
+        before, now = manifests(Path(folder), root, families, problems="suites" in compared)
+    return altered_kernels(before["kernels"], now["kernels"]), altered_suites(before["problems"], now["problems"])
+
+
+def _plan(
+    commit: str, changes: Mapping[str, Effect], altered: Sequence[Altered], suites: Mapping[str, str], table: Rules
+) -> Plan:
+    total = tuple(f"{path}: {effect.reason}" for path, effect in changes.items() if effect.everything)
+    kernels = _touched(changes, altered, total)
+    why_suites = {suite: list(total) for suite in EVERY_SUITE}
+    for path, effect in changes.items():
+        for suite in effect.suites:
+            why_suites[suite].append(f"{path}: {effect.reason}")
+    for suite, reason in suites.items():
+        why_suites[suite].append(reason)
+    gates = total + tuple(f"{path}: {effect.reason}" for path, effect in changes.items() if effect.gates)
+    checks = _checks(changes, total, table)
+    builds = _builds(kernels, table)
+    runs = _runs(kernels, why_suites, gates, table)
+    commands = {check: " && ".join(f"nox -s {session}" for session in table.checks[check]) for check in checks}
+    return Plan(
+        commit=commit,
+        changes=tuple(Change(path, effect.reason, effect.everything) for path, effect in changes.items()),
+        everything=total,
+        kernels=kernels,
+        suites={suite: tuple(reasons) for suite, reasons in _ran(why_suites, runs).items()},
+        gates=gates or tuple(dict.fromkeys(reason for one in runs if one.gate for reason in one.reasons)),
+        checks=checks,
+        check_commands=commands,
+        builds=builds,
+        runs=runs,
+        commands=(*commands.values(), *(one.command for one in builds), *(one.command for one in runs)),
+    )
+
+
+def _touched(changes: Mapping[str, Effect], altered: Sequence[Altered], total: Sequence[str]) -> tuple[Touched, ...]:
+    whole: dict[tuple[str, str], list[str]] = {}
+    some: dict[tuple[str, str], set[str]] = {}
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for name in dialect_names():
+        for family in dialect(name).all_families():
+            place = name, family.name
+            own = [f"{path}: {one.reason}" for path, one in changes.items() if family.name in one.families]
+            whole[place] = [*total, *own]
+    for one in altered:
+        place = one.dialect, one.family
+        reasons.setdefault(place, []).append(one.reason)
+        if one.names is None:
+            whole.setdefault(place, []).append(one.reason)
+        else:
+            some.setdefault(place, set()).update(one.names)
+    result = []
+    for place in dict.fromkeys((*whole, *some)):
+        why = dict.fromkeys((*whole.get(place, ()), *reasons.get(place, ())))
+        if why:
+            names = None if whole.get(place) else frozenset(some[place])
+            result.append(Touched(*place, _archs_of(*place), names, tuple(why)))
+    return tuple(result)
+
+
+def _archs_of(name: str, family: str) -> tuple[str, ...]:
+    """The archs that a family has kernels for; none if it is gone."""
+    known = {one.name: one for one in dialect(name).all_families()} if name in dialect_names() else {}
+    return tuple(known[family].archs) if family in known else ()
+
+
+def _checks(changes: Mapping[str, Effect], total: Sequence[str], table: Rules) -> dict[str, tuple[str, ...]]:
+    checks: dict[str, tuple[str, ...]] = {ALWAYS: ("every change",)}
+    for check in table.checks:
+        own = tuple(f"{path}: {effect.reason}" for path, effect in changes.items() if check in effect.checks)
+        if check != ALWAYS and (total or own):
+            checks[check] = (*total, *own)
+    return checks
+
+
+def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[Build, ...]:
+    """The shards of libraries that hold a touched kernel."""
+    builds = []
+    for library in table.libraries:
+        for upstream in library.upstreams:
+            name = upstreams()[upstream].dialect
+            touched = {one.family: one for one in kernels if one.dialect == name and one.family in library.families}
+            for runner in table.runners if touched else ():
+                if runner.emulated and library.tier == SMOKE:
+                    continue  # whatever runs there builds the same
+                selection = Selection(archs=(runner.arch,), families=library.families, tier=library.tier)
+                keys = [key for key in select(dialect(name), selection) if defect_of(key, name) is None]
+                for shard, count in _touched_shards(keys, touched, library.families, table.kernels_per_shard):
+                    words = f"{_options(upstream, library.families)} --tier {library.tier}"
+                    command = f"nox -s {runner.build} -- {words}" + ("" if shard == "1/1" else f" --shard {shard}")
+                    builds.append(Build(runner.arch, upstream, library.name, shard, count, command))
+    return tuple(builds)
+
+
+def _touched_shards(
+    keys: Sequence[Key], touched: Mapping[str, Touched], families: Sequence[str], size: int
+) -> list[tuple[str, int]]:
+    """(shard as I/N, touched kernels in it) of the shards of at most ``size`` kernels that hold one."""
+    count = -(-len(keys) // size)
+    if len(families) > 1:
+        count = min(count, 1)  # a shard of one stage alone makes no library
+    shards = []
+    for index in range(1, count + 1):
+        part = take_shard(keys, (index, count))
+        if mine := sum(key.family in touched and touched[key.family].holds(key.name) for key in part):
+            shards.append((f"{index}/{count}", mine))
+    return shards
+
+
+def _options(upstream: str, families: Sequence[str]) -> str:
+    return f"--upstream {upstream}" + ("" if [*families] == [DEFAULT_FAMILY] else f" --family {','.join(families)}")
+
+
+def _runs(
+    kernels: Sequence[Touched], why_suites: Mapping[str, Sequence[str]], gates: Sequence[str], table: Rules
+) -> tuple[Run, ...]:
+    """Suites and gates of libraries with a touched kernel, and those that a change asks for whatever was built."""
+    runs = []
+    for library in table.libraries:
+        for upstream in (*library.upstreams, *library.smoke_upstreams):
+            name = upstreams()[upstream].dialect
+            touched = [one for one in kernels if one.dialect == name and one.family in library.families]
+            for runner in (one for one in table.runners if one.emulated):
+                suites = tuple(suite for suite in library.suites if touched or why_suites[suite])
+                gate = library.gates and bool(touched or gates)
+                reasons = [reason for one in touched for reason in one.reasons]
+                reasons += [reason for suite in suites for reason in why_suites[suite]] + list(gates if gate else ())
+                smoke = Selection(archs=(runner.arch,), families=library.families, tier=SMOKE)
+                if (suites or gate) and select(dialect(name), smoke):
+                    command = _run_command(runner.arch, upstream, library.families, suites, gate, table)
+                    runs.append(
+                        Run(runner.arch, upstream, library.name, suites, gate, command, tuple(dict.fromkeys(reasons)))
+                    )
+    return tuple(runs)
+
+
+def _run_command(
+    arch: str, upstream: str, families: Sequence[str], suites: Sequence[str], gate: bool, table: Rules
+) -> str:
+    """One line a person can type: the build, and what runs on it; nox goes on after a failure."""
+    build = next(one.build for one in table.runners if one.arch == arch)
+    sessions = [table.suites[suite].format(arch=arch) for suite in suites] + ([table.gate] if gate else [])
+    return f"nox -s {' '.join([build, *sessions])} -- --arch {arch} {_options(upstream, families)}"
+
+
+def _ran(why_suites: Mapping[str, Sequence[str]], runs: Sequence[Run]) -> dict[str, list[str]]:
+    """The suites that some run has, each with its reasons."""
+    by_suite: dict[str, list[str]] = {}
+    for one in runs:
+        for suite in one.suites:
+            by_suite.setdefault(suite, []).extend(why_suites[suite] or one.reasons)
+    return {suite: list(dict.fromkeys(reasons)) for suite, reasons in by_suite.items()}
+
+
+_SHOWN = 3  # names and reasons in the text form; --json has all of them
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--since", required=True, metavar="REV", help="a commit, branch or tag to compare with")
+    parser.add_argument("--json", action="store_true", help="everything, for programs")
+    parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="write it there, too, as JSON")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Print the plan, and write it to ``--output``. Raises what :func:`plan_since` raises; OutputError."""
+    plan = plan_since(PROJECT, args.since)
+    if args.output:
+        write_atomically(args.output, to_json(plan).encode())
+    show(to_json(plan) if args.json else _text(plan), end="")
+
+
+def to_json(plan: Plan) -> str:
+    """The plan as a document: the fields of Plan, sets as sorted lists."""
+    document = {"archs": list(plan.archs), **dataclasses.asdict(plan)}
+    return json.dumps(document, indent=1, default=_sorted) + "\n"
+
+
+def _sorted(value: Any) -> list[str]:
+    return sorted(value)
+
+
+def _text(plan: Plan) -> str:
+    lines = [f"{len(plan.changes)} changed files since {plan.commit[:12]}"]
+    lines += [f"  {one.path}: {one.reason}" for one in plan.changes]
+    if plan.everything:
+        lines.append("kernels: all, of every dialect")
+    else:
+        lines += ["kernels", *(_kernels(one) for one in plan.kernels)] if plan.kernels else ["kernels: none"]
+    if plan.suites:
+        lines += ["suites", *(f"  {suite}: {_some(reasons)}" for suite, reasons in plan.suites.items())]
+    else:
+        lines.append("suites: none")
+    lines.append(f"gates: {_some(plan.gates) or 'none'}")
+    lines.append(f"archs: {', '.join(plan.archs) or 'none'}")
+    lines += ["commands", *(f"  {command}" for command in plan.commands)]
+    return "\n".join(lines) + "\n"
+
+
+def _kernels(touched: Touched) -> str:
+    names = "all" if touched.names is None else _some(sorted(touched.names), separator=", ")
+    return f"  {touched.dialect} {touched.family}: {names} ({_some(touched.reasons)})"
+
+
+def _some(words: Sequence[str], separator: str = "; ") -> str:
+    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
+    return separator.join(words[:_SHOWN]) + more

@@ -1,0 +1,169 @@
+"""Read changes.yaml: what a changed file can touch, and what is built and run for it."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta, structs
+
+from ckpm.base.tablefile import Field, Record, read_table
+from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
+from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
+
+ALWAYS = "lint"  # the check that no change goes without
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """What a changed file can touch. ``compare`` names a comparison by meaning that decides instead, "" for none."""
+
+    reason: str
+    compare: str = ""
+    families: tuple[str, ...] = ()
+    suites: tuple[str, ...] = ()
+    gates: bool = False
+    checks: tuple[str, ...] = ()
+    everything: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LibraryPlan:
+    """The families that make one library, what is built of it and what judges it.
+
+    Of ``smoke_upstreams`` only the smoke tier is built, for suites and gates.
+    """
+
+    name: str
+    families: tuple[str, ...]
+    upstreams: tuple[str, ...]
+    smoke_upstreams: tuple[str, ...]
+    tier: str
+    suites: tuple[str, ...]
+    gates: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runner:
+    """The build session of an arch, and True if its libraries run without a GPU of that arch."""
+
+    arch: str
+    build: str
+    emulated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The table; ``effects`` are pairs of path patterns and what a fitting file touches, of which the first counts."""
+
+    effects: tuple[tuple[tuple[str, ...], Effect], ...]
+    checks: Mapping[str, tuple[str, ...]]
+    kernels_per_shard: int
+    runners: tuple[Runner, ...]
+    libraries: tuple[LibraryPlan, ...]
+    suites: Mapping[str, str]
+    gate: str
+
+    def effect(self, path: str) -> Effect:
+        """What a changed file touches: everything if no rule knows it."""
+        for patterns, effect in self.effects:
+            if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
+                return effect
+        return Effect(reason="no rule of kernels/changes/changes.yaml has this file", everything=True)
+
+
+_Words = tuple[str, ...] | Literal["all"]
+
+
+class _RuleRow(Record, frozen=True):
+    paths: tuple[str, ...]
+    reason: str
+    checks: _Words
+    compare: Literal["", "kernels", "suites"] = ""
+    families: _Words = ()
+    suites: _Words = ()
+    gates: bool = False
+
+
+class _ArchRow(Record, frozen=True):
+    build: str
+    emulated: bool
+
+
+class _LibraryRow(Record, frozen=True):
+    families: tuple[str, ...]
+    upstreams: tuple[str, ...]
+    tier: str
+    suites: tuple[str, ...]
+    gates: bool
+    smoke_upstreams: tuple[str, ...] = ()
+
+
+class ChangeTable(Record, frozen=True):
+    """The record of changes.yaml."""
+
+    rules: tuple[_RuleRow, ...]
+    checks: dict[str, tuple[str, ...]]
+    kernels_per_shard: Annotated[int, Meta(ge=1)]
+    archs: dict[str, _ArchRow]
+    libraries: dict[str, _LibraryRow]
+    suites: dict[str, str]
+    gate: str
+
+
+@functools.cache
+def rules() -> Rules:
+    """The rules of this checkout. Raises TableError."""
+    return read_rules(Path(__file__).with_name("changes.yaml"))
+
+
+def read_rules(file: Path) -> Rules:
+    """Read a table of rules.
+
+    Raises:
+        TableError: the table can't be read, or has an unknown check, family or suite.
+    """
+    table = read_table(file, ChangeTable)
+    record = table.record
+    if ALWAYS not in record.checks:
+        raise table.fail(f"there must be a check named {ALWAYS}", "checks")
+    known = {"families": (*FAMILIES, *HAND_WRITTEN), "suites": (*SUITES, FAMILY_SUITE), "checks": tuple(record.checks)}
+    effects = []
+    for index, row in enumerate(record.rules):
+        field = table.at("rules", index)
+        words = {name: _words(getattr(row, name), field, name, known[name]) for name in known}
+        effect = Effect(
+            reason=row.reason,
+            compare=row.compare,
+            families=words["families"],
+            suites=words["suites"],
+            gates=row.gates,
+            checks=words["checks"],
+        )
+        effects.append((row.paths, effect))
+    for name, library in record.libraries.items():
+        for kind in ("families", "suites"):
+            _words(getattr(library, kind), table.at("libraries", name), kind, known[kind])
+    return Rules(
+        effects=tuple(effects),
+        checks=record.checks,
+        kernels_per_shard=record.kernels_per_shard,
+        runners=tuple(Runner(arch=arch, **structs.asdict(row)) for arch, row in record.archs.items()),
+        libraries=tuple(LibraryPlan(name=name, **structs.asdict(row)) for name, row in record.libraries.items()),
+        suites=record.suites,
+        gate=record.gate,
+    )
+
+
+def _words(value: _Words, row: Field, name: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a field, all known ones for ``all``. Raises TableError for an unknown one."""
+    if value == "all":
+        return known
+    for index, word in enumerate(value):
+        if word not in known:
+            raise row.value[name].value[index].fail(f"unknown; known: {', '.join(known)}, or all")
+    return tuple(value)

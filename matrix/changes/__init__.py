@@ -1,1 +1,0 @@
-"""What a change can touch: `python -m matrix plan --since REV`."""

@@ -1,0 +1,184 @@
+"""Stored lists of upstream's kernel names (matrix/golden/README.md), and the comparison of two lists of names."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ckpm.base.errors import TableError
+from ckpm.base.tablefile import Record, read_table
+from ckpm.matrix.dialects import APIS
+
+GOLDEN = Path(__file__).with_name("golden")
+_SHOWN = 5  # names of each kind in a description: enough to see the pattern, few enough to read
+
+
+@dataclass(frozen=True, slots=True)
+class StoredList:
+    """The names that upstream's codegen lists for one dialect, arch, API, receipt and mask set.
+
+    ``families`` are what the API lists, in its order. ``sha256`` is of the sorted text, ``sha256_emission_order`` of
+    the text in upstream's order of emission (one name a line), None where the order isn't known. Lists with the same
+    content share a member of ``archive``.
+    """
+
+    dialect: str
+    arch: str
+    api: str
+    families: tuple[str, ...]
+    receipt: int
+    mask_impl: str
+    count: int
+    sha256: str
+    sha256_emission_order: str | None
+    archive: Path
+    member: str
+
+    def names(self) -> tuple[str, ...]:
+        """Read the names, sorted.
+
+        Raises:
+            TableError: the archive can't be read, or its text differs from the manifest's sha256.
+        """
+        try:
+            with zipfile.ZipFile(self.archive) as archive:
+                data = archive.read(self.member)
+        except (OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+            raise TableError(
+                f"{self.archive}:1: {self.member} can't be read: {error.args[-1]}. Restore the file."
+            ) from error
+        digest = hashlib.sha256(data).hexdigest()
+        if digest != self.sha256:
+            raise TableError(
+                f"{self.archive}:1: sha256 of {self.member} is {digest}, manifest.json has {self.sha256}. "
+                "Restore the file."
+            )
+        return tuple(data.decode().splitlines())
+
+
+class _Entry(Record, frozen=True):
+    version: str
+    arch: str
+    api: str
+    receipt: int
+    mask: str
+    count: int
+    sha256: str
+    sha256_emission_order: str | None
+    file: str
+    families: tuple[str, ...] = ()
+
+
+class GoldenManifest(Record, frozen=True):
+    """The record of golden/manifest.json."""
+
+    format: str
+    provenance: dict[str, Any]
+    entries: tuple[_Entry, ...]
+
+
+@functools.cache
+def stored_lists(folder: Path = GOLDEN) -> tuple[StoredList, ...]:
+    """Read ``folder``/manifest.json.
+
+    Raises:
+        TableError: the manifest is missing, is not JSON, or lacks a field; the message has file, line and field.
+    """
+    manifest = read_table(folder / "manifest.json", GoldenManifest).record  # JSON is YAML, too
+    return tuple(
+        StoredList(
+            dialect=entry.version,
+            arch=entry.arch,
+            api=entry.api,
+            families=entry.families or APIS.get(entry.api, (entry.api,)),  # lists of one family of an API name it
+            receipt=entry.receipt,
+            mask_impl=entry.mask,
+            count=entry.count,
+            sha256=entry.sha256,
+            sha256_emission_order=entry.sha256_emission_order,
+            archive=folder / "lists.zip",
+            member=entry.file,
+        )
+        for entry in manifest.entries
+    )
+
+
+def emission_sha256(names: Iterable[str]) -> str:
+    """Compute the sha256 of names in their order, to compare with ``StoredList.sha256_emission_order``."""
+    return hashlib.sha256("".join(f"{name}\n" for name in names).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class OrderDifference:
+    """The first position, from 0, at which the names that both lists have come in different order."""
+
+    position: int
+    ours: str
+    theirs: str
+
+
+@dataclass(frozen=True, slots=True)
+class NameDifference:
+    """Names only in ``theirs`` (missing), only in ours (extra, repetitions too), and the first difference of order."""
+
+    missing: tuple[str, ...]
+    extra: tuple[str, ...]
+    order_differs: OrderDifference | None
+
+    @property
+    def same(self) -> bool:
+        return not (self.missing or self.extra or self.order_differs)
+
+    def describe(self) -> str:
+        """Describe the difference in several lines: counts, some names of each kind, the first difference of order."""
+        if self.same:
+            return "the names are the same, in the same order"
+        lines = [*_excerpt("missing", self.missing), *_excerpt("extra", self.extra)]
+        if first := self.order_differs:
+            lines += [
+                f"the order differs from position {first.position} on (of the names that both have):",
+                f"  ours   {first.ours}",
+                f"  theirs {first.theirs}",
+            ]
+        return "\n".join(lines)
+
+
+def compare_names(ours: Sequence[str], theirs: Sequence[str]) -> NameDifference:
+    """Compare two lists of names, repetitions and order included.
+
+    Names of only one list don't count as a difference of order. Pass lists without an order sorted.
+    """
+    our_counts, their_counts = Counter(ours), Counter(theirs)
+    both = our_counts & their_counts
+    pairs = zip(_take(ours, both), _take(theirs, both), strict=True)
+    order = next((OrderDifference(i, a, b) for i, (a, b) in enumerate(pairs) if a != b), None)
+    return NameDifference(
+        missing=tuple((their_counts - our_counts).elements()),
+        extra=tuple((our_counts - their_counts).elements()),
+        order_differs=order,
+    )
+
+
+def _take(names: Sequence[str], counts: Counter[str]) -> list[str]:
+    """Return the names in their order, each at most as often as ``counts`` allows."""
+    left = counts.copy()
+    kept = []
+    for name in names:
+        if left[name] > 0:
+            left[name] -= 1
+            kept.append(name)
+    return kept
+
+
+def _excerpt(kind: str, names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    rest = [f"  and {len(names) - _SHOWN} more"] if len(names) > _SHOWN else []
+    return [f"{len(names)} {kind}:", *(f"  {name}" for name in names[:_SHOWN]), *rest]

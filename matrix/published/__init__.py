@@ -1,1 +1,0 @@
-"""Stored lists of upstream's kernel names, and comparing name lists."""

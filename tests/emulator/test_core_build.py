@@ -1,0 +1,209 @@
+"""The core's library is built once for each state of its sources, and never from damaged files."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import multiprocessing
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from ckpm_emulator import toolchain
+from ckpm_emulator.errors import CompilerMissingError, CoreBuildError, OutputError
+
+ANSWER = (
+    '#include <bit>\nextern "C" __attribute__((visibility("default"))) int emu_answer() { return std::popcount(7u); }\n'
+)
+# A warning of a newer compiler must not stop a user. How vectors are passed depends on the instruction set (psabi),
+# which doesn't matter within a file.
+WARNINGS = ("-std=c++20", "-Wall", "-Wextra", "-Werror", "-Wno-psabi")
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The one source of a core that CMake builds in a second."""
+    return use_small_core(tmp_path / "project with spaces", monkeypatch)
+
+
+def use_small_core(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the core have one source; return it."""
+    (project / "core/isa/ops").mkdir(parents=True)
+    shutil.copy(toolchain.PROJECT / "CMakeLists.txt", project)
+    for name, text in (("exports.map", "{ global: emu_*; local: *; };\n"), ("precompiled.h", "#include <bit>\n")):
+        (project / "core" / name).write_text(text)
+    monkeypatch.setattr(toolchain, "PROJECT", project)
+    monkeypatch.setattr(toolchain, "CORE", project / "core")
+    path = project / "core/isa/ops/answer.cpp"
+    path.write_text(ANSWER)
+    return path
+
+
+def build(cache: Path) -> Path:
+    return toolchain.library(isa="portable", cache=cache)
+
+
+def test_core_is_built_once_for_each_state(source: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache with spaces" / "emulator"
+    made = build(cache)
+    assert made.name == "libamdhip64.so.7"
+    assert ctypes.CDLL(str(made)).emu_answer() == 3
+    before = made.stat().st_mtime_ns
+    assert build(cache).stat().st_mtime_ns == before
+    source.write_text(ANSWER.replace("7u", "15u"))
+    changed = build(cache)
+    assert changed != made
+    assert ctypes.CDLL(str(changed)).emu_answer() == 4
+    source.with_name("second.cpp").write_text('extern "C" int emu_second() { return 2; }\n')
+    assert build(cache) not in (made, changed)
+    assert list((cache / "build").glob("*/CMakeCache.txt"))  # kept, so that a change compiles what depends on it
+
+
+def test_damaged_object_is_compiled_again(source: Path, tmp_path: Path) -> None:
+    made = build(tmp_path)
+    (made_object,) = (tmp_path / "build").rglob("answer.cpp.o")
+    whole = made_object.read_bytes()
+    made_object.write_bytes(whole.replace(b"emu_answer", b"emu_anSwer"))
+    made.write_bytes(b"\x7fELF")  # so that it is linked again
+    made = build(tmp_path)
+    assert made_object.read_bytes() == whole
+    assert b"emu_answer" in made.read_bytes()
+
+
+def test_two_processes_build_once(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, wrapper = tmp_path / "log", tmp_path / "c++"
+    real = shutil.which("g++") or "c++"
+    wrapper.write_text(f'#!/bin/sh\ncase "$*" in *" -shared "*) echo link >> {log};; esac\nexec {real} "$@"\n')
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("CXX", str(wrapper))
+    context = multiprocessing.get_context("fork")
+    both = [context.Process(target=build, args=(tmp_path / "emulator",)) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join()
+    assert [process.exitcode for process in both] == [0, 0]
+    assert log.read_text() == "link\n"
+
+
+def test_compile_errors_are_shown(source: Path, tmp_path: Path) -> None:
+    source.write_text("int x = nothing;\n")
+    with pytest.raises(CoreBuildError, match=r"(?s)doesn't build:\n  .*answer\.cpp:1:9: error: .*nothing"):
+        build(tmp_path)
+    source.write_text(ANSWER)
+    assert ctypes.CDLL(str(build(tmp_path))).emu_answer() == 3
+    with pytest.raises(CoreBuildError, match="unknown instruction set 'sse'"):
+        toolchain.library(isa="sse", cache=tmp_path)
+
+
+def test_undefined_symbols_are_link_errors(source: Path, tmp_path: Path) -> None:
+    source.write_text('int nowhere();\nextern "C" int emu_answer() { return nowhere(); }\n')
+    with pytest.raises(CoreBuildError, match=r"(?s)doesn't build:\n.*nowhere"):
+        build(tmp_path)
+
+
+def test_cache_that_cannot_be_written(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CoreBuildError, match=r"can't be built in .*file"):
+        build(tmp_path / "file" / "emulator")
+
+
+def test_no_compiler(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "compilers", lambda cache=None: iter(()))
+    with pytest.raises(CompilerMissingError, match="pip install ziglang"):
+        build(tmp_path)
+
+
+def test_no_cmake(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(shutil, "which", lambda name: None if name in ("cmake", "ninja") else f"/usr/bin/{name}")
+    with pytest.raises(CompilerMissingError, match="pip install cmake ninja"):
+        build(tmp_path)
+
+
+def test_unfit_compilers_are_passed_over(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "old"
+    old.write_text("#!/bin/sh\necho 'error: no C++20 here' >&2\nexit 1\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("CXX", f"{old} -m64")
+    assert next(toolchain.compilers()).command == (str(old), "-m64")
+    assert ctypes.CDLL(str(build(tmp_path / "emulator"))).emu_answer() == 3
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(CompilerMissingError, match=r"old -m64' compiles no C\+\+20 \(error: no C\+\+20 here\)"):
+        build(tmp_path / "another")
+
+
+@pytest.mark.parametrize("source_file", ["run/fault.cpp", "standalone/settings.cpp"])
+def test_ziglang_is_the_last_resort(source_file: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """libc++ once took a call in the second file for one of std::apply."""
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    (only,) = toolchain.compilers()
+    assert "ziglang" in only.command
+    made = tmp_path / "made.o"
+    words = (*WARNINGS, "-fPIC", "-target", "x86_64-linux-gnu.2.28", "-mcpu=x86_64_v3", "-I", str(toolchain.CORE))
+    run = only.run(*words, "-c", str(toolchain.CORE / source_file), "-o", str(made))
+    assert (run.returncode, run.stderr, made.is_file()) == (0, "", True)
+
+
+def test_core_is_free_of_warnings() -> None:
+    sources = [str(path) for path in sorted(toolchain.CORE.rglob("*.cpp"))]
+    compiler = next(iter(toolchain.compilers()))  # one of them: this is half a minute of work
+    quiet = ("-fsyntax-only", "-Wno-unused-command-line-argument")  # zig adds a -c that it then finds unused
+    run = compiler.run(*WARNINGS, *quiet, "-I", str(toolchain.CORE), *sources)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_installed_library_is_the_best_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for level in ("avx2", "portable"):
+        (tmp_path / level).mkdir()
+        (tmp_path / level / toolchain.SONAME).write_text("")
+    monkeypatch.setattr(toolchain, "INSTALLED", tmp_path)
+    assert toolchain.library(isa="avx512").parent.name == "avx2"
+    assert toolchain.library(isa="portable").parent.name == "portable"
+    with pytest.raises(CoreBuildError, match="no library without short ways, only: avx2, portable"):
+        toolchain.library(plain=True)
+    shutil.rmtree(tmp_path / "portable")
+    with pytest.raises(CoreBuildError, match="no library for portable processors, only: avx2"):
+        toolchain.library(isa="portable")
+
+
+@pytest.mark.parametrize(
+    ("flags", "level"),
+    [
+        ("fpu sse2", "portable"),
+        ("avx2 fma bmi1 bmi2 f16c movbe", "avx2"),
+        ("avx2 fma bmi1 bmi2 f16c movbe avx512f avx512bw avx512cd avx512dq avx512vl", "avx512"),
+        ("avx2 fma bmi1 bmi2 f16c movbe avx512f", "avx2"),
+    ],
+)
+def test_isa_level(tmp_path: Path, flags: str, level: str) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text(f"model name\t: x\nflags\t\t: {flags}\n\nflags\t\t: other\n")
+    assert toolchain.isa_level(info) == level
+    assert toolchain.isa_level(tmp_path / "absent") == "portable"
+
+
+def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CKPM_CACHE", str(tmp_path))
+    assert toolchain.cache_folder() == tmp_path / "emulator"
+    monkeypatch.delenv("CKPM_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert toolchain.cache_folder() == tmp_path / "ck-prefill-matrix" / "emulator"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert toolchain.cache_folder() == Path("/home/me/.cache/ck-prefill-matrix/emulator")
+
+
+def test_cache_folder_without_a_home_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("CKPM_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+    with pytest.raises(OutputError, match="no home folder for the cache: set CKPM_CACHE to a folder"):
+        toolchain.cache_folder()

@@ -1,0 +1,280 @@
+"""`ckpm plan --since REV`: what a change of each kind touches, and states that it can't compare.
+
+Planted changes in every table, template and header, judged by rendering all kernels, are in tests/gate.
+"""
+
+from __future__ import annotations
+
+import ast
+import compileall
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ckpm.base.errors import NotACheckoutError, ShallowCloneError, TableError, UnknownRevisionError
+from ckpm.commands import main
+from ckpm.kernels.changes.history import changed_paths, commit_of
+from ckpm.kernels.changes.plan import Plan, plan_since, to_json
+from ckpm.kernels.changes.rules import read_rules, rules
+from ckpm.kernels.families.libraries import host, libraries
+from ckpm.matrix.dialects import dialect, upstreams
+from ckpm.matrix.enumeration import enumerate_keys
+
+ROOT = Path(__file__).parents[3]
+STATE = ("ckpm", "base", "matrix", "kernels", "attention", "ckpm_emulator", "emulator/ckpm_emulator")  # of a manifest
+Edit = Callable[[str], str]
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout that holds what this one's working tree holds, committed."""
+    folder = tmp_path_factory.mktemp("plan") / "clone"
+    folder.mkdir()
+    listed = git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard", *STATE).split("\n")
+    for name in (name for name in listed if name and (ROOT / name).exists()):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+    (folder / ".gitignore").write_text("__pycache__/\n")
+    for room in STATE[1:]:
+        compileall.compile_dir(folder / room, quiet=1)  # once, and not in each process that reads this state
+    git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "now")
+    return folder
+
+
+@pytest.fixture
+def plan(clone: Path) -> Callable[..., Plan]:
+    """``plan({"path": text before})``: since a commit in which these files were different; None is a missing file."""
+
+    def make(before: dict[str, str | Edit | None]) -> Plan:
+        now = {path: (clone / path).read_text() if (clone / path).exists() else "new\n" for path in before}
+        try:
+            for path, text in before.items():
+                place = clone / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if text is None:
+                    place.unlink(missing_ok=True)
+                else:
+                    place.write_text(text if isinstance(text, str) else text(now[path]))
+            git(clone, "add", "-A")
+            git(clone, "commit", "-qm", "before", "--allow-empty")
+            for path, text in now.items():
+                (clone / path).write_text(text)
+            return plan_since(clone, "HEAD")
+        finally:
+            git(clone, "reset", "-q", "--hard", git(clone, "rev-list", "--max-parents=0", "HEAD").strip())
+            git(clone, "clean", "-qfd")
+
+    return make
+
+
+def test_plan_of_no_change_has_lint_only(plan: Callable[..., Plan]) -> None:
+    found = plan({})
+    assert (found.changes, found.kernels, found.suites, found.builds, found.runs) == ((), (), {}, (), ())
+    assert found.commands == ("nox -s lint && nox -s workflows",)
+
+
+@pytest.mark.parametrize(
+    ("path", "checks", "suites", "gates"),
+    [
+        ("docs/page.md", {"lint", "unit", "pages"}, set(), False),
+        ("emulator/notes.md", {"lint"}, set(), False),
+        ("reports/page/tables.py", {"lint", "unit", "report"}, set(), False),
+        ("suites/pool.py", {"lint", "unit", "mutants"}, {*rules().suites}, False),
+        ("emulator/core/isa/wave.cpp", {"lint", "unit", "emulator", "mutants", "programs"}, {*rules().suites}, True),
+        ("reports/gates/static.py", {"lint", "unit", "report"}, set(), True),
+        ("kernels/parity/names.py", {"lint", "unit", "compiled", "parity"}, set(), False),
+    ],
+)
+def test_plan_of_a_room_without_kernels_builds_nothing(
+    plan: Callable[..., Plan], path: str, checks: set[str], suites: set[str], gates: bool
+) -> None:
+    found = plan({path: "before\n"})
+    assert (found.kernels, found.builds, found.everything) == ((), (), ())
+    assert (set(found.checks), set(found.suites), any(run.gate for run in found.runs)) == (checks, suites, gates)
+
+
+def test_plan_of_a_file_without_a_rule_holds_everything(plan: Callable[..., Plan]) -> None:
+    found = plan({"new_room/unheard_of.py": None})
+    assert len(found.everything) == 1
+    assert all(one.names is None for one in found.kernels)
+    assert {one.family for one in found.kernels} >= {family for members in libraries().values() for family in members}
+    assert set(found.checks) == set(rules().checks)
+    assert found.archs == ("gfx90a", "gfx942", "gfx950")
+
+
+def test_plan_of_a_comment_holds_no_kernel(plan: Callable[..., Plan]) -> None:
+    found = plan({"matrix/tables/dialects/ck-2025-11/fwd_v3.yaml": lambda text: "# a comment\n" + text})
+    assert (found.kernels, found.builds, found.runs) == ((), (), ())
+    assert "parity" in found.checks
+
+
+def test_plan_of_an_axis_value_holds_the_kernels_with_it(plan: Callable[..., Plan]) -> None:
+    """lse was true alone before: every kernel without LSE is new, here and in the dialects that inherit the axis."""
+    table = "matrix/tables/dialects/ck-2025-06/batch_prefill.yaml"
+    found = plan({table: lambda text: text.replace("lse: [true, false]", "lse: [true]")})
+    keys = [
+        key
+        for mask in ("simplified", "generic")
+        for key in enumerate_keys(dialect("ck-2025-06").family("batch_prefill"), arch="gfx950", mask_impl=mask)
+    ]
+    touched = {one.dialect: one.names for one in found.kernels}
+    assert touched["ck-2025-06"] == frozenset(key.name for key in keys if not key.lse) != frozenset()
+    assert {"ck-2025-11", "rocm-libraries-2026"} <= set(touched)
+    assert {one.family for one in found.kernels} == {"batch_prefill"}
+    assert {one.upstream for one in found.builds} == {"aiter", "flash-attn"}
+    assert {one.arch for one in found.builds} == {"gfx90a", "gfx942", "gfx950"}
+
+
+def test_plan_of_a_problem_holds_its_suite_only(plan: Callable[..., Plan]) -> None:
+    found = plan({"matrix/tables/problems/dispatch.yaml": lambda text: text.replace("tier: smoke", "tier: full", 1)})
+    assert (set(found.suites), found.kernels, found.builds) == ({"dispatch"}, (), ())
+
+
+def test_plan_of_a_bad_old_table_holds_everything(plan: Callable[..., Plan]) -> None:
+    found = plan({"matrix/tables/archs.yaml": "archs: ["})
+    assert "can't be compared" in found.everything[0]
+    assert all(one.names is None for one in found.kernels)
+
+
+def test_plan_of_a_bad_new_table_holds_everything(clone: Path) -> None:
+    table = clone / "matrix" / "tables" / "archs.yaml"
+    text = table.read_text()
+    table.write_text("archs: [")
+    try:
+        found = plan_since(clone, "HEAD")  # this process reads its own tables, which are sound
+        assert found.everything
+    finally:
+        table.write_text(text)
+
+
+def test_plan_without_a_manifest_holds_everything(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ckpm.kernels.changes.comparison._MANIFEST", Path("absent.py"))
+    found = plan({"matrix/tables/profiles.yaml": lambda text: text + "# before\n"})
+    assert "can't open file" in found.everything[0]
+
+
+def test_changed_paths_has_deleted_renamed_and_untracked(clone: Path) -> None:
+    try:
+        git(clone, "mv", "matrix/rules.py", "matrix/other.py")
+        (clone / "matrix" / "ledger.yaml").unlink()
+        (clone / "added").write_text("")
+        expected = ("added", "matrix/ledger.yaml", "matrix/other.py", "matrix/rules.py")
+        assert changed_paths(clone, commit_of(clone, "HEAD")) == expected
+    finally:
+        git(clone, "reset", "-q", "--hard", "HEAD")
+        git(clone, "clean", "-qfd")
+
+
+@pytest.mark.parametrize("revision", ["no-such-branch", "--all", "HEAD:matrix/rules.py", ""])
+def test_commit_of_an_unknown_revision_is_refused(clone: Path, revision: str) -> None:
+    with pytest.raises(UnknownRevisionError, match="git knows no such commit here"):
+        commit_of(clone, revision)
+
+
+def test_commit_of_refuses_a_folder_without_a_checkout(
+    tmp_path: Path, clone: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NotACheckoutError, match="not a git repository"):
+        commit_of(tmp_path, "HEAD")
+    with pytest.raises(NotACheckoutError, match="lies in the checkout"):
+        commit_of(clone / "matrix", "HEAD")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NotACheckoutError, match="Install git"):
+        commit_of(clone, "HEAD")
+
+
+def test_commit_of_a_shallow_clone_names_the_remedy(tmp_path: Path, clone: Path) -> None:
+    old = git(clone, "rev-parse", "HEAD").strip()
+    git(clone, "commit", "-q", "--allow-empty", "-m", "later")
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{clone}", "shallow")
+    git(clone, "reset", "-q", "--hard", old)
+    with pytest.raises(ShallowCloneError, match="git fetch --unshallow"):
+        commit_of(tmp_path / "shallow", old)
+
+
+def test_errors_have_exit_codes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+    shallow = git(ROOT, "rev-parse", "--is-shallow-repository").strip() == "true"  # as a workflow's jobs check out
+    code = main(["plan", "--since", "no-such-branch"])
+    assert (code, "no-such-branch" in capsys.readouterr().err) == (94 if shallow else 93, True)
+    assert [one.exit_code for one in (NotACheckoutError, UnknownRevisionError, ShallowCloneError)] == [92, 93, 94]
+
+
+def test_to_json_has_every_reason(plan: Callable[..., Plan]) -> None:
+    document = json.loads(to_json(plan({"matrix/tables/profiles.yaml": lambda text: text + "# before\n"})))
+    assert document["changes"] == [
+        {
+            "path": "matrix/tables/profiles.yaml",
+            "reason": "kernels and their selection, compared by text",
+            "everything": False,
+        }
+    ]
+    assert document["kernels"] == []
+
+
+def test_rules_have_the_libraries_that_can_be_rendered() -> None:
+    assert {one.name: one.families for one in rules().libraries} == dict(libraries())
+    for one in rules().libraries:
+        every = (*one.upstreams, *one.smoke_upstreams)
+        assert {upstreams()[name].dialect for name in every} <= set(host(one.name).dialects())
+
+
+def test_plan_of_our_headers_runs_the_smoke_tier_of_ckpm(plan: Callable[..., Plan]) -> None:
+    """Their smoke tier alone: 4,848 kernels are for releases and not for a change."""
+    found = plan({"kernels/include_prefill/fmha_fwd.hpp": lambda text: f"{text}\n"})
+    mine = [one for one in found.runs if one.upstream == "ckpm"]
+    assert [one.arch for one in mine] == ["gfx942", "gfx950"]
+    assert mine[1].command == (
+        "nox -s build-gfx950 test-batch-prefill test-large-kv test-page-fault test-dispatch sanitize-gfx950 perf-gate "
+        "-- --arch gfx950 --upstream ckpm"
+    )
+    assert "ckpm" not in {one.upstream for one in found.builds}
+
+
+def test_rules_rebuild_for_code_that_renders_texts() -> None:
+    """What rendering and planning a build import may not be in a rule that rebuilds nothing."""
+    seen: set[Path] = set()
+    waiting = [ROOT / "kernels/library/request.py", ROOT / "kernels/families/render.py"]
+    while waiting:
+        file = waiting.pop()
+        if file in seen or not file.is_file() or (ROOT / "emulator") in file.parents:
+            continue  # the emulator's decoder reads what was compiled, for the manifest
+        seen.add(file)
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            names += [f"{node.module}.{one.name}" for one in node.names] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                place = ROOT / name.replace(".", "/")
+                waiting += [place.with_suffix(".py"), place / "__init__.py"]
+    assert len(seen) > 20
+    for file in seen:
+        effect = rules().effect(str(file.relative_to(ROOT)))
+        assert effect.everything or effect.families or effect.compare == "kernels", file
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("families: [batch_prefill]\n    checks", "families: [prefil]\n    checks", "unknown; known: fwd,"),
+        ("compare: suites", "compare: sweets", "must be one of kernels, suites"),
+        ("checks: [unit, planted]", "checks: [units]", "unknown; known: lint"),
+        ("  lint: [lint, workflows]\n", "", "there must be a check named lint"),
+        ("kernels_per_shard: 96", "kernels_per_shard: 0", "must be at least 1"),
+    ],
+)
+def test_read_rules_refuses_a_mistake(tmp_path: Path, old: str, new: str, message: str) -> None:
+    text = (ROOT / "kernels/changes/changes.yaml").read_text()
+    assert old in text
+    (tmp_path / "changes.yaml").write_text(text.replace(old, new, 1))
+    with pytest.raises(TableError, match=message):
+        read_rules(tmp_path / "changes.yaml")

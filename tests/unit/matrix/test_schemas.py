@@ -1,0 +1,36 @@
+"""The JSON Schemas are those of the records that tables are decoded to, and every table is valid by its schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+
+from ckpm.base.tablefile import load, plain
+from tests.unit.schemas import FOLDER, ROOT, SCHEMAS, schema_text
+
+
+def test_schemas_folder_has_one_file_for_each_record() -> None:
+    assert sorted(file.stem for file in FOLDER.iterdir()) == sorted(SCHEMAS)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_schema_is_current(name: str) -> None:
+    """Run ``python -m tests.unit.schemas`` where this fails."""
+    assert (FOLDER / f"{name}.json").read_text() == schema_text(SCHEMAS[name][0])
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [(name, file) for name, (_, glob) in SCHEMAS.items() for file in sorted(ROOT.glob(glob))], ids=str
+)
+def test_tables_are_valid_by_their_schema(name: str, file: Path) -> None:
+    document = json.loads(json.dumps(plain(load(file)), default=str))
+    jsonschema.validate(document, json.loads((FOLDER / f"{name}.json").read_text()))
+
+
+def test_schema_refuses_an_unknown_field() -> None:
+    schema = json.loads((FOLDER / "profiles.json").read_text())
+    with pytest.raises(jsonschema.ValidationError, match="Additional properties"):
+        jsonschema.validate({"profiles": {}, "profile": {}}, schema)

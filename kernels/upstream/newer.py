@@ -72,7 +72,7 @@ def _parameters(dialect: Dialect, code: str, place: str) -> Iterator[str]:
             if index < len(known) or not parameter[2]:
                 raise UnfitTreeError(
                     f"{at}: {name} has a parameter {parameter[1]} that dialect {dialect.name} doesn't know, and that "
-                    "can't be left out: no kernel of batch prefill would compile. A new version of CK needs a dialect file "
+                    "can't be left out: no kernel of batch prefill would compile. A new version of CK needs a file "
                     "in matrix/tables/dialects."
                 )
             yield f"another {parameter[1]} of {name} than its default ({at})"

@@ -311,20 +311,20 @@ def docker(session: nox.Session) -> None:
 
 @session("test-docker")
 def test_docker(session: nox.Session) -> None:
-    """The emulator image built for real, and sessions run inside it; needs an engine that works."""
+    """Build the emulator's image with a real engine, and run sessions inside."""
     run(session, "pytest", *tests_of(session, "tests/docker"))
 
 
 @session("in-container")
 def in_container(session: nox.Session) -> None:
-    """Sessions inside an image: `nox -s in-container -- build-gfx950 test-large-kv --image debian-rocm-test`."""
+    """Run sessions inside an image: `nox -s in-container -- build-gfx950 test-large-kv --image debian-rocm-test`."""
     run(session, "ckpm", "in-container", *session.posargs)
 
 
 # an environment of its own: the laptop's needs no Dask
 @nox.session(name="test-cluster", venv_backend="virtualenv")
 def test_cluster(session: nox.Session) -> None:
-    """Builds and suites on two workers, one of which is killed, and as jobs of Slurm if Debian's slurm-wlm is here."""
+    """Builds and suites on two workers, one of which is killed, and as jobs of Slurm if it is installed."""
     session.install("--quiet", "--require-hashes", "-r", "requirements.txt", "-r", "requirements-cluster.txt")
     session.run("python", "-m", "pytest", *tests_of(session, "tests/cluster"))
 
@@ -370,7 +370,7 @@ def plan(session: nox.Session) -> None:
 
 @session("workflows")
 def workflows(session: nox.Session) -> None:
-    """The rendered workflows are those of their templates, and no finding of GitHub's schema, zizmor or actionlint."""
+    """Compare the workflows with their templates, and check them with GitHub's schema, zizmor and actionlint."""
     refuse_options(session)
     files = sorted(map(str, Path(".github/workflows").glob("*.yml")))
     run(session, "ckpm", "workflows", "render", "--check")
@@ -385,13 +385,13 @@ def workflows(session: nox.Session) -> None:
 
 @session("run-workflow")
 def run_workflow(session: nox.Session) -> None:
-    """The steps of a workflow's jobs on this machine, each job in a clone: `nox -s run-workflow -- pull-request`."""
+    """Run a workflow's jobs on this machine, each in a clone: `nox -s run-workflow -- pull-request`."""
     run(session, "ckpm", "workflows", "run", *session.posargs)
 
 
 @session("collect")
 def collect(session: nox.Session) -> None:
-    """One report of what the jobs of a workflow left; it fails if a planned one left nothing."""
+    """Join the results of a workflow's jobs in one report; fail if a planned result is missing."""
     run(session, "ckpm", "workflows", "collect", *session.posargs)
 
 

@@ -6,7 +6,7 @@ from ckpm.base.errors import CkPrefillError
 
 
 class FailedCasesError(CkPrefillError):
-    """A results file holds cases that failed or could not be checked; the report was written nevertheless."""
+    """A results file has cases that failed or could not be checked; the report was written nevertheless."""
 
     exit_code = 40
 
@@ -18,19 +18,19 @@ class NoManifestError(CkPrefillError):
 
 
 class ManifestError(CkPrefillError):
-    """A file that is no manifest of a library: no JSON, or a field is missing or of another kind. Says which."""
+    """A file that is not a manifest: not JSON, or a field is missing or of another kind. The message names it."""
 
     exit_code = 42
 
 
 class RegressedError(CkPrefillError):
-    """A gate found something worse than the accepted baseline, or outside its budget. Names kernel and metric."""
+    """A gate found a figure worse than the baseline, or outside its budget. The message names kernel and metric."""
 
     exit_code = 43
 
 
 class InconclusiveError(CkPrefillError):
-    """A gate's measurements are too noisy to say whether anything changed. Never a pass."""
+    """A gate's measurements are too noisy for a verdict. Never a pass."""
 
     exit_code = 44
 
@@ -42,7 +42,7 @@ class GateError(CkPrefillError):
 
 
 class ShardError(CkPrefillError):
-    """A JUnit file of a shard that is missing, truncated, no JUnit, or empty. The message names the file."""
+    """A JUnit file of a shard that is missing, truncated, not JUnit, or empty. The message names the file."""
 
     exit_code = 46
 
@@ -60,7 +60,7 @@ class OrphanResultsError(CkPrefillError):
 
 
 class NotPassedError(CkPrefillError):
-    """The report was written, and its verdict is not `passed`. The message says what keeps it from that."""
+    """The report was written, and its verdict is not `passed`. The message has the reasons."""
 
     exit_code = 49
 
@@ -72,31 +72,31 @@ class DirtyError(CkPrefillError):
 
 
 class UnpinnedImageError(CkPrefillError):
-    """An image that is named without the digest of its content: tomorrow the same name may be another image."""
+    """An image without the digest of its content: the same name may be another image tomorrow."""
 
     exit_code = 51
 
 
 class StageFailedError(CkPrefillError):
-    """The command of a stage ended with an error. The message holds the command."""
+    """The command of a stage ended with an error. The message has the command."""
 
     exit_code = 52
 
 
 class StageRecordError(CkPrefillError):
-    """A stage's record, or what it lists, that is damaged, or of another commit, library or command. Says which."""
+    """A stage's record, or a file in it, that is damaged, or of another commit, library or command."""
 
     exit_code = 53
 
 
 class MissingStageError(CkPrefillError):
-    """A stage that was neither run nor taken from a shard: nothing can be released without it."""
+    """A stage that was neither run nor taken from a shard; a release needs every stage."""
 
     exit_code = 54
 
 
 class WaiverError(CkPrefillError):
-    """Known defects that nobody accepted for this release, or acceptances that have expired."""
+    """Known defects without a waiver for this release, or with an expired one."""
 
     exit_code = 55
 
@@ -108,7 +108,7 @@ class BundleFileError(CkPrefillError):
 
 
 class SignatureError(CkPrefillError):
-    """A bundle that could not be signed, or whose signature is missing, wrong, or by nobody who may sign."""
+    """A bundle that could not be signed, or whose signature is missing, wrong, or of an unknown signer."""
 
     exit_code = 57
 
@@ -120,6 +120,6 @@ class StatementError(CkPrefillError):
 
 
 class ArchiveError(CkPrefillError):
-    """No bundle, or one with names, links or archive members that no bundle of ours has. The message names them."""
+    """Not a bundle, or with names, links or archive members that a bundle can't have. The message names them."""
 
     exit_code = 59

@@ -1,7 +1,7 @@
-"""What a gate says: a row for each figure it compared, a verdict over all rows, and where the figures come from.
+"""The result of a gate: a row for each compared figure, a verdict over all rows, and the figures' provenance.
 
-The static, the emulated and the GPU gate all give a :class:`Gate`; it is stored as JSON, shown by the report, and
-turned into an exit code by :func:`demand`.
+The static, the emulated and the GPU gate all return a :class:`Gate`. It is stored as JSON and shown by the report.
+:func:`demand` turns it into an exit code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ckpm.reports.errors import GateError, InconclusiveError, RegressedError
 GATES = ("static", "emulated", "gpu")
 # the worst first; a gate's verdict is the worst of its rows
 VERDICTS = ("not comparable", "missing", "regressed", "inconclusive", "improved", "unchanged")
-FAMILY = "library"  # a fact that tells a library of other families from one of batch prefill, which lacks it
+FAMILY = "library"  # a fact of libraries of other families than batch prefill
 V3_AGAINST_V2 = "V3 against V2"  # a fact of a gate whose candidate is its baseline's library with V3 turned on
 _SHOWN = 10  # rows that an error message names; the rest is in the file
 _REMEDY = "Run the gate again: ckpm gate --help."
@@ -27,7 +27,7 @@ _REMEDY = "Run the gate again: ckpm gate --help."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure of one kernel or problem. ``threshold`` says in words what was allowed."""
+    """One figure of one kernel or problem. ``threshold`` is the allowed change, as text."""
 
     gate: str  # one of GATES
     subject: str  # a kernel's name or a problem's
@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """A gate's rows in the order of the comparison. ``verdict`` is never ``missing``: that is not comparable."""
+    """A gate's rows in the order of the comparison. ``verdict`` is never ``missing``, but ``not comparable``."""
 
     verdict: str
     provenance: Mapping[str, str]  # arch, toolchain, upstream, identities, device: what was compared with what
@@ -58,7 +58,7 @@ class Gate:
 
     @classmethod
     def of(cls, rows: Iterable[Row], provenance: Mapping[str, str]) -> Gate:
-        """The gate of these rows. Raises GateError if there is none: nothing compared is no pass."""
+        """The gate of these rows. Raises GateError: there is no row, which is not a pass."""
         listed = tuple(rows)
         if not listed:
             raise GateError("the gate compared nothing: no figure in the baseline, none in the candidate.")
@@ -71,7 +71,7 @@ class Gate:
         return tuple(sorted(bad, key=lambda row: VERDICTS.index(row.verdict)))
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError; GateError for a figure that is no number."""
+        """Replace ``file`` in one step. Raises DiskFullError, OutputError; GateError: a figure is not a number."""
         try:
             data = as_text(dataclasses.asdict(self))
         except ValueError as error:
@@ -80,10 +80,10 @@ class Gate:
 
     @classmethod
     def read(cls, file: Path) -> Gate:
-        """A gate as :meth:`write` stored it.
+        """Read a gate that :meth:`write` stored.
 
         Raises:
-            GateError: no such file, no JSON, a field missing or of another kind, or a verdict that its rows deny.
+            GateError: no such file, not JSON, a wrong field, or a verdict that doesn't follow from the rows.
         """
         document = Source(place=file, what="a gate's result", remedy=_REMEDY, error=GateError).read()
         document.allow(("verdict", "provenance", "rows"))
@@ -98,7 +98,7 @@ class Gate:
 
 
 def worst(verdicts: Iterable[str]) -> str:
-    """The verdict over all: the first of VERDICTS that occurs. A missing figure counts as not comparable."""
+    """The worst verdict: the first of VERDICTS that occurs. A missing figure counts as not comparable."""
     verdict = min(verdicts, key=VERDICTS.index)
     return "not comparable" if verdict == "missing" else verdict
 

@@ -83,7 +83,7 @@ def _journal(identity: Mapping[str, str], folder: Path) -> Path:
 def _demand_finite(measured: Mapping[str, Figures]) -> None:
     for subject, metrics in _subjects(measured):
         if bad := [metric for metric, value in metrics.items() if not math.isfinite(value)]:
-            raise GateError(f"{subject}: {', '.join(bad)}: no finite number, can't be accepted.")
+            raise GateError(f"{subject}: {', '.join(bad)}: not a finite number, can't be accepted.")
 
 
 def _subjects(measured: Mapping[str, Figures]) -> Iterator[tuple[str, Mapping[str, float]]]:

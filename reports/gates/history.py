@@ -1,8 +1,8 @@
 """Steps in a history: lasting changes in the level of a series of figures.
 
-The levels minimise the sum of distances to the figures plus a price for each step: the L1 Potts functional, as in
-airspeed velocity (Friedrich and others, "Complexity Penalized M-Estimation", 2008). The price follows the noise, so
-that figures without noise have a step wherever they change.
+The levels minimise the sum of distances to the figures plus a price for each step. This is the L1 Potts functional
+(Friedrich, Kempe, Liebscher and Winkler, "Complexity Penalized M-Estimation", 2008), as in airspeed velocity. The price
+follows the noise, so that figures without noise have a step wherever they change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JUnit of several shards as one: suites of the same name are joined, nothing is lost, nothing counts twice."""
+"""Merge JUnit of several shards: suites of the same name are joined, and each case counts once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ckpm.base.outputs import write_output
 from ckpm.reports.errors import FailedCasesError, ShardError
 
 _LONGEST = 200  # characters of a name or a complaint
-_REMEDY = "Run that shard again; what the others say is no pass without it."
+_REMEDY = "Run that shard again; without it the others are not a pass."
 
 
 def read_shard(file: Path) -> JUnitXml:
-    """A shard's JUnit.
+    """Read a shard's JUnit.
 
     Raises:
-        ShardError: the file is missing, truncated, no JUnit, or holds other cases than it says.
+        ShardError: the file is missing, truncated, not JUnit, or has another number of cases than its header.
     """
     try:
         data = read_text(file).encode()
@@ -33,8 +33,8 @@ def read_shard(file: Path) -> JUnitXml:
         for suite in [document] if isinstance(document, TestSuite) else document:
             if suite.tests and suite.tests != len(list(suite)):
                 raise ShardError(
-                    f"{file}: suite {one_line(str(suite.name), _LONGEST)} says it has {suite.tests} cases and holds "
-                    f"{len(list(suite))}. {_REMEDY}"
+                    f"{file}: suite {one_line(str(suite.name), _LONGEST)}: its header counts {suite.tests} cases, "
+                    f"the file has {len(list(suite))}. {_REMEDY}"
                 )
             whole.add_testsuite(suite)
     except OSError as error:
@@ -56,7 +56,7 @@ def merge(shards: Sequence[Path], output: Path) -> JUnitXml:
     """Join shards and write them; the file is replaced in one step, and not at all if a shard is damaged.
 
     Raises:
-        ShardError: as :func:`read_shard`; or the same case in two shards: one of them was given twice.
+        ShardError: as :func:`read_shard`; or a case is in two shards.
         DiskFullError, OutputError.
     """
     suites: dict[str, TestSuite] = {}

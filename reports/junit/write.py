@@ -13,10 +13,10 @@ from ckpm.reports.verdicts import FAMILY, Gate, Row, worst
 
 
 def gate_results(gate: Gate) -> Results:
-    """A case for each kernel or problem of each gate: failed, or not decided (error), by its worst figure.
+    """A case for each kernel or problem of each gate: failed, or undecided (error), by its worst figure.
 
-    Kernels and problems have the same names in every library: the suite says whose they are, so that the gates of
-    two archs can be joined.
+    Kernels and problems have the same names in every library. The suite names the library, so that the gates of two
+    archs can be joined.
     """
     by_subject: dict[tuple[str, str], list[Row]] = {}
     for row in gate.rows:
@@ -41,7 +41,7 @@ def _gate_case(kind: str, subject: str, rows: Sequence[Row]) -> Case:
 
 
 def write_gate(gate: Gate, output: Path) -> None:
-    """The result as JSON, and as JUnit beside it. Raises GateError, DiskFullError, OutputError."""
+    """Write the result as JSON, and as JUnit beside it. Raises GateError, DiskFullError, OutputError."""
     gate.write(output)
     write_beside(gate_results(gate), output)
 

@@ -1,1 +1,1 @@
-"""What people read: HTML, Markdown, CSV, tables on a terminal."""
+"""Reports for people: HTML, Markdown, CSV, tables on a terminal."""

@@ -1,4 +1,4 @@
-"""The report's table of benchmarks: the best kernel of each shape, and how far dispatch's choice is behind it."""
+"""The report's table of benchmarks: the best kernel of each shape, and the distance of dispatch's choice from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ckpm.reports.page.inputs import Inputs
 
 
 def best_kernels(inputs: Inputs) -> Table:
-    """The choice that is furthest behind first. Kernels whose numbers are wrong are in no comparison."""
+    """Rows with the choice farthest below the best first. Kernels with wrong numbers are not compared."""
     rows: list[list[Cell]] = []
     for file, benchmark in inputs.benchmarks.items():
         for one in sorted(best(benchmark.rows), key=lambda one: -one.behind):
@@ -22,7 +22,7 @@ def best_kernels(inputs: Inputs) -> Table:
                     one.default_value, one.unit, one.kernel, "" if same else one.default,
                 ]
             )  # fmt: skip
-    counted = ("kernels", "% behind", "best", "default")
+    counted = ("kernels", "% below best", "best", "default")
     return Table(
         id="benchmarks",
         short="Benchmarks",

@@ -1,4 +1,4 @@
-"""What the static gate and the budgets say of a kernel, in words for the report's table of kernels."""
+"""Verdicts of the static gate and excesses of budgets, as text for the report's table of kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ckpm.reports.verdicts import Row
 
 
 def static_rows(inputs: Inputs, library: LibraryResults, arch: str) -> Mapping[str, list[Row]]:
-    """What the static gate says of each kernel of a library."""
+    """Verdict of the static gate for each kernel of a library."""
     by_subject: defaultdict[str, list[Row]] = defaultdict(list)
     for gate in gates_of(inputs, library, arch):
         for row in gate.rows:
@@ -20,12 +20,12 @@ def static_rows(inputs: Inputs, library: LibraryResults, arch: str) -> Mapping[s
 
 
 def beyond_budget(rows: Iterable[Row]) -> list[Row]:
-    """Those of the static gate's rows of a kernel that are about a budget, which has no baseline."""
+    """Rows of the static gate for a kernel's budgets. They have no baseline."""
     return [row for row in rows if ", budget " in row.threshold]
 
 
 def excesses(beyond: Iterable[Row]) -> list[str]:
-    """What is beyond a budget, said once for all that is excused until the same day."""
+    """Excesses of budgets as text; those that are allowed until the same day share a part."""
     by_excuse: defaultdict[str, list[str]] = defaultdict(list)
     for row in beyond:
         excused = row.note.partition(":")[0] if row.verdict == "unchanged" else row.verdict
@@ -51,7 +51,7 @@ def limits(inputs: Inputs) -> Sequence[str]:
 
 
 def excuses(inputs: Inputs) -> Sequence[str]:
-    """Who may exceed them, by how much and until when."""
+    """Allowed excesses: kernels, limits, expiry."""
     return [
         f"{one.name}: {one.budget} up to {', '.join(f'{limit.metric} {limit}' for limit in one.limits)}, "
         f"until {one.expires}{' (expired)' if one.expires < inputs.today else ''}: {one.reason} ({one.place})"

@@ -92,8 +92,8 @@ def cases(cases: Sequence[Tested]) -> Table:
 def _texts(cases: Sequence[Tested]) -> dict[int, list[str]]:
     """The lines of the cases' texts, in their order, until the budget is spent. Faults have a table of their own.
 
-    Passed cases without a remark have none: their row says everything. A text that is left out is replaced by the
-    name of the file that holds it.
+    Passed cases without a remark have none, because their row is complete. A text beyond the budget is replaced by the
+    name of its file.
     """
     left = TEXT_BUDGET
     by_case: dict[int, list[str]] = {}
@@ -151,7 +151,7 @@ def _entry(case: Case) -> str:
 
 
 def _where(fault: CaseFault) -> str:
-    """The fault's first line and the nearest allocation, without what the other columns say."""
+    """The fault's first line and the nearest allocation, without the other columns' parts."""
     lines = [line.strip() for line in fault.message.splitlines()]
     return "; ".join(line for line in lines if line and not line.startswith(("kernel ", "pc ")))
 
@@ -161,6 +161,6 @@ def _field(name: str, value: Any) -> list[str]:
         return [] if value is None else [f"{name}: {value:#x}"]
     if isinstance(value, dict):
         return [f"{name} {line}" for inner, member in value.items() for line in _field(inner, member)]
-    if name in ("message", "instruction") or value in ("", None, ()):  # the row says them
+    if name in ("message", "instruction") or value in ("", None, ()):  # the row has them
         return []
     return [f"{name}: {value}"]

@@ -10,7 +10,7 @@ from ckpm.reports.verdicts import VERDICTS
 
 Cell = str | int | float | None
 GATE_SYMBOLS = dict(zip(VERDICTS, "✗✗✗?▼✓", strict=True))
-# of cases, the worst first; symbols, because colour alone says nothing to many
+# of cases, the worst first; symbols, because many can't see colours
 STATUSES = {
     "error": "!",
     "failed": "✗",

@@ -1,4 +1,4 @@
-"""``ckpm report``: from an output folder to what people read."""
+"""``ckpm report``: write reports of an output folder."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add_options(report: argparse.ArgumentParser) -> None:
         help="write one row for each case to a .csv or .json file instead; in CSV an apostrophe precedes a text that "
         "a spreadsheet would run as a formula (it begins with =, +, -, @, tab or carriage return, and is not a number)",
     )
-    report.add_argument("--junit", type=Path, metavar="FILE", help="save results as JUnit instead, as --output says")
+    report.add_argument("--junit", type=Path, metavar="FILE", help="save results as JUnit in --output instead")
     report.add_argument("--manifest", type=Path, metavar="FILE", help="print a library's kernels and registers instead")
     report.add_argument("--merge", type=Path, nargs="+", metavar="SHARD", help="join JUnit files into --output instead")
     report.set_defaults(run=run)

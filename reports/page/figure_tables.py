@@ -1,4 +1,4 @@
-"""The report's tables of figures: the emulated gate's model, the gates', and published ones."""
+"""The report's tables of figures: modelled by the emulated gate, judged by the gates, and published."""
 
 from __future__ import annotations
 
@@ -105,5 +105,5 @@ def references(inputs: Inputs) -> Table:
         ),
         rows=rows,
         note="Of the problems that a GPU of the document's kind was timed on. No verdict follows from them. "
-        "ckpm model --references lists all figures and what their documents say.",
+        "ckpm model --references lists all figures and their documents.",
     )  # fmt: skip

@@ -1,7 +1,7 @@
-"""The HTML report: one file without a network, tables as compact JSON that a script of its own shows.
+"""The HTML report: one file that needs no network. A script in it shows tables from compact JSON.
 
-Every text is stored once and referred to by its number, because 40,000 cases name the same kernels and ledger entries;
-the browser builds only the rows of the page that is looked at.
+Every text is stored once and referred to by its number, because 40,000 cases name the same kernels and ledger entries.
+The browser builds only the rows of the page in view.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ def write_html(inputs: Inputs, verdict: Overall, file: Path, written: datetime |
 
 
 def _now() -> datetime:
-    """The time, or that of SOURCE_DATE_EPOCH in seconds since 1970 (reproducible-builds.org): a release's is its
-    commit's.
-    """
+    """The time now, or SOURCE_DATE_EPOCH in seconds since 1970 (reproducible-builds.org)."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     if re.fullmatch(r"[0-9]{1,11}", epoch):
         return datetime.fromtimestamp(int(epoch), UTC)
@@ -88,7 +86,7 @@ def encode(tables: Sequence[Table]) -> Mapping[str, Any]:
 
 
 def _script_json(data: Any) -> str:
-    """JSON that may stand in a script element: no ``</script>`` and no ``<!--`` can occur in it."""
+    """JSON for a script element: it contains neither ``</script>`` nor ``<!--``."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.replace("<", "\\u003c")
 
@@ -117,7 +115,7 @@ def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
     for file, gate in inputs.gates.items():
         facts = [(_without_underscores(name), value) for name, value in gate.provenance.items()]
         sources.append((str(file), [fact for fact in facts if fact not in known] or [("all facts", "as above")]))
-    file = inputs.ledger.file  # its content says which it is: a folder's name would make each machine's report another
+    file = inputs.ledger.file  # not the folder's name, which differs between machines
     ledger = [("ledger", f"{file.name}, sha256 {sha256_of(file)}"), ("looked at on", str(inputs.today))]
     return [*sources, ("known defects", ledger)]
 

@@ -1,7 +1,7 @@
-"""What a report is made of: manifests, results of suites, parity, gates and the ledger, read from an output folder.
+"""The inputs of a report: manifests, results of suites, parity, gates and the ledger, read from an output folder.
 
-Nothing is left out silently: a file that can't be read, or results of a library that isn't there, is an error that
-names it, and no report is written.
+No input is left out silently: a file that can't be read, or results of a missing library, is an error that names it,
+and no report is written.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryResults:
-    """A built library: its manifest, and the results of the suites that were run on it, by suite."""
+    """A built library: its manifest, and the results of its suites, by suite."""
 
     place: Path  # of the manifest
     label: str  # the manifest's folders: arch/upstream
@@ -65,9 +65,9 @@ class Tested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """Everything that was found. ``gates`` are by file; ``today`` decides which ledger entries have expired.
+    """All inputs. ``gates`` are by file; ``today`` decides which ledger entries have expired.
 
-    ``history`` holds the lines of the libraries' histories (reports.gates.baseline.accept) by arch/toolchain/upstream.
+    ``history`` has the lines of the libraries' histories (reports.gates.baseline.accept) by arch/toolchain/upstream.
     """
 
     folder: Path
@@ -92,7 +92,7 @@ class Inputs:
 
 
 def gates_of(inputs: Inputs, library: LibraryResults, arch: str) -> list[Gate]:
-    """The gates that judged a library for an arch: they name it, or lie beside its manifest."""
+    """Gates that judged a library for an arch: they name it, or are beside its manifest."""
     folder = library.place.parent
     return [
         gate
@@ -107,7 +107,7 @@ def gates_of(inputs: Inputs, library: LibraryResults, arch: str) -> list[Gate]:
 
 
 def measured_seconds(inputs: Inputs, library: LibraryResults, arch: str) -> dict[str, float]:
-    """Seconds of a launch on a GPU with a warm cache, by problem. The emulator's times are none of a GPU."""
+    """Seconds of a launch on a GPU with a warm cache, by problem. The emulator's times don't count."""
     return {
         row.subject: row.candidate * _SECONDS[row.unit]
         for gate in gates_of(inputs, library, arch)
@@ -120,13 +120,13 @@ def measured_seconds(inputs: Inputs, library: LibraryResults, arch: str) -> dict
 def gather(
     folder: Path, ledger: Path = LEDGER, today: datetime.date | None = None, baselines: Path = baseline.FOLDER
 ) -> Inputs:
-    """Read what sessions leave: ``<arch>/<upstream>/manifest.json``; ``<suite>.json``, ``counters.json`` and
+    """Read the output of sessions: ``<arch>/<upstream>/manifest.json``; ``<suite>.json``, ``counters.json`` and
     ``timing.json`` beside it; ``gate*.json`` and ``gpu*.json`` there or above, ``parity.json``, ``timing-*.json``
     and ``benchmark/*.json`` above.
 
     Raises:
-        NothingToReportError: the folder holds none of them.
-        OrphanResultsError: results lie where no manifest is, or are those of another build.
+        NothingToReportError: the folder has none of them.
+        OrphanResultsError: results without a manifest, or of another build.
         ManifestError, RecordError, GateError, TableError, BenchmarkRecordError: a file that can't be read; the message
             names it.
     """
@@ -144,7 +144,7 @@ def gather(
     for file in results:
         if not file.with_name(MANIFEST).exists():
             raise OrphanResultsError(
-                f"{file}: results of a library whose manifest.json is missing: nobody could say what was tested. "
+                f"{file}: results of a library whose manifest.json is missing: the tested library is unknown. "
                 "Put the manifest beside it, or build and test again."
             )
     libraries = tuple(_library(file) for file in manifests)
@@ -176,7 +176,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def _library(file: Path) -> LibraryResults:
-    """Raises ManifestError, RecordError; OrphanResultsError for counts or results of another build."""
+    """Read a library. Raises ManifestError, RecordError; OrphanResultsError: counts or results of another build."""
     counters, timing = file.with_name(COUNTERS), file.with_name(TIMINGS)
     places = {suite: file.with_name(f"{suite}.json") for suite in _SUITES}
     manifest = read_manifest(file)
@@ -189,7 +189,7 @@ def _library(file: Path) -> LibraryResults:
         other = [name for name in LIBRARY_FACTS if found and found.provenance[name] != getattr(manifest, name)]
         if other:
             raise OrphanResultsError(
-                f"{place}: counted on another build than the one beside it: {other[0]} differs. {again}."
+                f"{place}: counted on another build than the library beside it: {other[0]} differs. {again}."
             )
     suites = {suite: Results.read(place) for suite, place in places.items() if place.exists()}
     digest = manifest.library_sha256
@@ -211,13 +211,13 @@ def _library(file: Path) -> LibraryResults:
 
 
 def _family(file: Path, manifest: Manifest, suite: str) -> str:
-    """The option that names a library of fwd's families, after which its folder is called."""
+    """The option that names a library of fwd's families. Its folder has the same name."""
     library = file.parent.name.removeprefix(f"{manifest.upstream}-")
     return f" --family {library}" if suite == FAMILY_SUITE else ""
 
 
 def _history(libraries: Iterable[LibraryResults], baselines: Path) -> dict[str, tuple[baseline.Acceptance, ...]]:
-    """Raises GateError: a line that is none of a history."""
+    """Raises GateError: a damaged history."""
     histories: dict[str, tuple[baseline.Acceptance, ...]] = {}
     for library in libraries:
         for arch in library.manifest.archs:

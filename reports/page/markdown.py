@@ -1,4 +1,4 @@
-"""The summary for a pull request, in GitHub's Markdown: the verdict, what keeps it from a pass, counts."""
+"""The summary for a pull request, in GitHub's Markdown: the verdict, the reasons against a pass, counts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def markdown(inputs: Inputs, verdict: Overall) -> str:
     published = [
         shown(str(comparison)) for gate in inputs.gates.values() for comparison in compare_with_references(gate)
     ]
-    lines += _list("Measured beside published figures, which are no verdict", published)
+    lines += _list("Measured beside published figures: not a verdict", published)
     lines += _versions(inputs)
     lines += _decode(inputs)
     lines += _counts(inputs)

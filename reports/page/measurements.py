@@ -1,7 +1,7 @@
 """Results as rows with the tile engine's columns: problem, kernel identity, time, TFLOP/s, GB/s; as CSV or JSON.
 
 The order is that of its README: the problem's columns, the kernel's, the measured ones. Outcome, arch and upstream come
-last; a figure that nobody measured is empty (null in JSON), never 0.
+last; a figure that was not measured is empty (null in JSON), never 0.
 """
 
 from __future__ import annotations

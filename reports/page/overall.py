@@ -1,4 +1,4 @@
-"""The verdict over everything that was found, and the checks that lead to it, each in a line."""
+"""The verdict over all inputs, and the checks that lead to it, each in a line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Check:
     name: str
     verdict: str  # one of VERDICTS
     text: str
-    section: str  # of the HTML report that says more
+    section: str  # of the HTML report with the details
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Overall:
 
 
 def overall(inputs: Inputs) -> Overall:
-    """Failed if any check failed, else inconclusive if any is, else passed if any passed; nothing else is a pass."""
+    """Failed if any check failed, else inconclusive if any is, else passed if any passed."""
     checks = tuple(
         [check for library in inputs.libraries for check in _of_library(library, inputs)]
         + [_of_parity(inputs.parity), *_of_gates(inputs), *_of_benchmarks(inputs), _of_ledger(inputs)]
@@ -78,7 +78,7 @@ def _of_library(library: LibraryResults, inputs: Inputs) -> list[Check]:
 
 
 def _of_counts(name: str, counts: Mapping[str, int], failing: Sequence[Case], section: str) -> Check:
-    """Skipped cases are no pass: a suite of which nothing ran is not run."""
+    """Skipped cases don't pass: a suite of skipped cases was not run."""
     by_status = {status: counts.get(status, 0) for status in reversed(STATUSES)}
     bad, ran = by_status["failed"] + by_status["error"], by_status["passed"] + by_status[KNOWN_DEFECT]
     bad_first = sorted(by_status.items(), key=lambda item: item[0] not in ("failed", "error"))
@@ -122,7 +122,7 @@ def _of_gates(inputs: Inputs) -> list[Check]:
 
 
 def _of_benchmarks(inputs: Inputs) -> list[Check]:
-    """A check for each benchmark. It passes by numbers that agree with the reference: times alone pass nothing."""
+    """A check for each benchmark. It passes if numbers agree with the reference; times alone don't pass."""
     checks = []
     for file, benchmark in inputs.benchmarks.items():
         compared = [row for row in benchmark.rows if row.get("agrees") is not None]

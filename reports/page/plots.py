@@ -34,7 +34,7 @@ class Plot:
 
 
 def plots(inputs: Inputs) -> list[Plot]:
-    """Every plot that the figures allow; none if no gate compared times or cycles and nothing was accepted before."""
+    """Every plot that the figures allow; none if no gate compared times or cycles and no baseline was accepted."""
     drawn: list[Plot] = []
     for file, gate in inputs.gates.items():
         by_metric: dict[tuple[str, str], list[Row]] = {}
@@ -44,7 +44,7 @@ def plots(inputs: Inputs) -> list[Plot]:
                 by_metric.setdefault((row.gate, row.metric), []).append(row)
         where = f" on {gate.provenance['gpu']}" if "gpu" in gate.provenance else ""
         for (kind, metric), rows in by_metric.items():
-            if any(row.candidate != row.baseline for row in rows):  # a column of ones is no picture
+            if any(row.candidate != row.baseline for row in rows):  # a column of ones needs no picture
                 place = file.relative_to(inputs.folder).with_suffix("")
                 drawn.append(_ratios(f"{metric} of the {kind} gate{where} ({place})", rows))
     for library in inputs.libraries:
@@ -58,7 +58,7 @@ def plots(inputs: Inputs) -> list[Plot]:
 
 
 def _waves(source: str, problems: Sequence[Timed]) -> list[Plot]:
-    """What the waves of each modelled workgroup do."""
+    """Pictures of each modelled workgroup's waves."""
     return [
         Plot(
             title=f"Waves of {one.problem} on the timing model, {version_of(one)} ({source})",
@@ -98,7 +98,7 @@ def _ratios(what: str, rows: Sequence[Row]) -> Plot:
 
 
 def _roofline(inputs: Inputs, library: LibraryResults, arch: str) -> list[Plot]:
-    """TFLOP/s against arithmetic intensity: the emulated gate's model of a full GPU, and times that a GPU took."""
+    """TFLOP/s over arithmetic intensity: the emulated gate's model of a full GPU, and measured times of a GPU."""
     machine = machines().get(arch)
     if machine is None:
         return []
@@ -140,7 +140,7 @@ def _roofline(inputs: Inputs, library: LibraryResults, arch: str) -> list[Plot]:
     return [
         Plot(
             title=f"Roofline of {library.upstream} on {arch} ({machine.product})",
-            note="● the emulated gate's model of a full GPU, by far not all that a GPU does (see Model); "
+            note="● the emulated gate's model of a full GPU, which leaves out much (see Model); "
             "■ times that were measured. Point at a mark for its problem.",
             svg=_svg(width, height, parts, f"{len(points)} problems below the roofs of {machine.product}"),
         )
@@ -166,7 +166,7 @@ def _measured_points(inputs: Inputs, library: LibraryResults, arch: str) -> Iter
 
 
 def _history(inputs: Inputs) -> list[Plot]:
-    """For each library and gate: the sum of each metric that changed, over the baselines that were accepted."""
+    """Plot the sum of each metric that changed, over the accepted baselines, for each library and gate."""
     drawn = []
     for name, lines in inputs.history.items():
         for gate in dict.fromkeys(line.gate for line in lines):

@@ -16,7 +16,7 @@ from ckpm.reports.verdicts import VERDICTS
 
 
 def tables(inputs: Inputs) -> tuple[Table, ...]:
-    """All tables in the order of the report. An empty one stays: it shows that there is nothing."""
+    """All tables in the order of the report. Empty tables stay."""
     worst_first = list(STATUSES)
     cases = sorted(inputs.cases, key=lambda one: worst_first.index(one.case.status))
     return (
@@ -86,7 +86,7 @@ def _kernels(inputs: Inputs) -> Table:
 
 
 def _remarks(figures: KernelResources) -> Mapping[str, bool]:
-    """What is unusual about a kernel that no gate judged."""
+    """Remarks on a kernel that no gate judged."""
     return {
         "spills": figures.vgpr_spills > 0,
         "scratch": figures.scratch_bytes > 0,

@@ -110,7 +110,7 @@ def phases(inputs: Inputs) -> Table:
 
 
 def rows_of_versions(inputs: Inputs) -> list[PublishedRow]:
-    """The documents' tables, if anything here has to do with V3; files of both versions before libraries."""
+    """Rows of the documents' tables, if any input is of V3; files of both versions before libraries."""
     files = [timings for _, timings in inputs.timings() if has_versions(timings)]
     compared = any(V3_AGAINST_V2 in gate.provenance for gate in inputs.gates.values())
     built = any(f"_{V3_PIPELINE}_" in name for library in inputs.libraries for name in library.manifest.kernels)
@@ -148,7 +148,7 @@ def versions(inputs: Inputs) -> Table:
         rows=rows,
         note="CK's pull request 6054 has the rows and the published figures, of its own V2 and V3 on MI355X; the "
         "kernels here are ours. Cycles and TFLOP/s are the launch's on the timing model at the peak clock, loop % the "
-        "matrix units' share in the hot loop. The model knows neither the clock that a GPU keeps nor HBM. "
+        "matrix units' share in the hot loop. The model leaves out the clock that a GPU keeps, and HBM. "
         "No verdict of this report follows from it." if rows else "",
     )  # fmt: skip
 

@@ -1,1 +1,1 @@
-"""What the timing model says of a library's workgroups: tables, and pictures of their waves."""
+"""Modelled workgroups of a library: tables, and pictures of their waves."""

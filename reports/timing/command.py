@@ -24,7 +24,7 @@ def add_options(timing: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Raises RecordError, GateError, TableError."""
+    """Show one file, or compare two. Raises RecordError, GateError, TableError."""
     timings = Timings.read(args.timings)
     if args.against is not None:
         show_against(timings, Timings.read(args.against), console())
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def show(timings: Timings, out: Console) -> None:
-    """A row a problem: its workgroup's cycles and shares; then the stalls by cause; then the doubtful figures."""
+    """Print a row for each problem: cycles and shares, stalls by cause, and doubtful figures."""
     named = f"{timings.provenance['upstream']} on {timings.provenance['arch']}"
     out.print(_cycles(f"{named}: a workgroup on the timing model", timings.problems))
     out.print(_stalls(f"{named}: cycles of all waves in the hot loop, by what they did", timings.problems))
@@ -89,7 +89,7 @@ def _stalls(title: str, problems: Sequence[Timed]) -> Table:
 
 
 def _launches(timings: Timings) -> Table:
-    """Each launch as a whole, what is published of it, and the ratio of the two."""
+    """Table of whole launches, modelled and published, with the ratio."""
     table = _table("The launch on a GPU at its peak clock", ("workgroups", "cycles", "TFLOP/s", "published", "ratio"))
     for one in timings.problems:
         if estimated := launch(one, timings.provenance["arch"]):
@@ -106,7 +106,7 @@ def _launches(timings: Timings) -> Table:
 
 
 def _phases(timings: Timings) -> Iterator[tuple[str, Sequence[PhaseShare]]]:
-    """Of the first problem of each kernel: those of a kernel differ little."""
+    """Phases of the first problem of each kernel; problems of one kernel differ little."""
     for one in {one.kernel: one for one in reversed(timings.problems)}.values():
         yield f"{one.problem.partition('/')[2]} on {version_of(one)}: phases of its waves", one.phases()
 
@@ -153,13 +153,13 @@ def _checks(checks: Sequence[Check]) -> Table:
 
 
 def origin(check: Check) -> tuple[str, str]:
-    """Where a published figure comes from, and what it is for the model."""
+    """Origin of a published figure, and its use in the model."""
     published = "none" if check.published is None else "measured" if check.measured else "derived"
     return published, "new" if check.independent else "an input"
 
 
 def _sensitivity(timings: Timings) -> Table:
-    """Of each doubtful figure: the change of the cycles with half and with twice of it, over all problems."""
+    """Changes of the cycles over all problems with half and with twice of each doubtful figure."""
     known = numbers(timings.provenance["arch"])
     table = _table("Doubtful figures: change of the cycles", ("value", "half, least", "most", "twice, least", "most"))
     for name in dict.fromkeys(name for one in timings.problems for name in one.sensitivity):
@@ -173,10 +173,10 @@ def _sensitivity(timings: Timings) -> Table:
 
 
 def show_against(timings: Timings, other: Timings, out: Console) -> None:
-    """A row a problem that both have: cycles of a workgroup, of a pass, and the matrix units' share in the loop.
+    """Print a row for each problem of both: cycles of a workgroup and of a pass, and the matrix units' share.
 
     Raises:
-        GateError: they are of different archs or share no problem.
+        GateError: different archs, or no common problem.
     """
     arch, others = timings.provenance["arch"], {one.problem: one for one in other.problems}
     if other.provenance["arch"] != arch:

@@ -1,8 +1,8 @@
-"""From a modelled workgroup to its launch: the grid's cycles on a GPU, and published figures beside them.
+"""Estimate a launch from its longest workgroup: the grid's cycles on a GPU, and published figures beside them.
 
-The workgroup is the launch's longest. A launch that is resident at once takes as long as that one; a larger one as long
-as all its workgroups one after the other on the compute units, each as much shorter than the longest as it sees fewer
-keys. Neither memory's bandwidth nor the clock is looked at.
+A launch that is resident at once takes as long as its longest workgroup. A larger launch takes the sum of its
+workgroups over the compute units. A workgroup's cycles are proportional to the keys that it sees. Memory bandwidth and
+clock are left out.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Launch:
 
 
 def launch(one: Timed, arch: str) -> Launch | None:
-    """The estimate; None if the problem or the arch is not known, no score is seen, or the launch is too small for so
-    many copies on each compute unit.
+    """Estimate a launch. None if problem or arch is unknown, no score is seen, or the launch is too small for
+    ``resident`` copies on each compute unit.
     """
     problem, machine = known_problems().get(one.problem), machines().get(arch)
     if problem is None or machine is None or not (lengths := _lengths(problem, one.tile_rows)):
@@ -46,7 +46,7 @@ def launch(one: Timed, arch: str) -> Launch | None:
 
 
 def show_published(whole: Launch) -> str:
-    """The published figures in words."""
+    """The published figures as text."""
     return ", ".join(f"{variant} {value:g}" for variant, value in whole.published.items())
 
 

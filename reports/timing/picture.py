@@ -1,4 +1,4 @@
-"""The waves of a workgroup over time as inline SVG: a row a wave. Letters and hatching say what colours say."""
+"""The waves of a workgroup over time as inline SVG: a row for each wave. Letters and hatching repeat the colours."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HATCHED = {"X": "M0,6 L6,0", "W": "M0,0 L6,6", "B": "M3,0 L3,6"}
 
 
 def picture(timed: Timed, name: str) -> str:
-    """An SVG element, escaped; ``name`` tells its patterns from those of other pictures of the page."""
+    """An SVG element, escaped; ``name`` makes its patterns unique in the page."""
     width = WIDTH - _LEFT
     bins = max(len(wave.timeline) for wave in timed.waves)
     height = _TOP + _ROW * len(timed.waves) + 40
@@ -58,7 +58,7 @@ def legend() -> str:
 
 
 def spans(timeline: str) -> Iterator[tuple[str, int, int]]:
-    """Each run of one letter with its first place and the one behind its last."""
+    """Runs of one letter: first index, and the index after the last."""
     at = 0
     for letter, run in itertools.groupby(timeline):
         length = len(list(run))

@@ -41,13 +41,13 @@ class Pair:
 
     @property
     def ratio(self) -> float:
-        """How many times as fast V3 is."""
+        """Speed of V3 over speed of V2."""
         return self.v3.tflops / self.v2.tflops
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedRow:
-    """A row of a document's table. ``assumed`` says what of the problem the document leaves open."""
+    """A row of a document's table. ``assumed`` names the fields of the problem that the document leaves open."""
 
     about: str
     label: str
@@ -58,14 +58,14 @@ class PublishedRow:
     measured: Pair | None
 
     def reaches(self, pair: Pair | None) -> str:
-        """Whether V3 is at least as much faster than V2 as was published: yes, no or not measured."""
+        """``yes`` if V3 is at least as much faster than V2 as published, else ``no`` or ``not measured``."""
         if pair is None:
             return NOT_MEASURED
         return "yes" if pair.ratio >= self.published.ratio else "no"
 
 
 def has_versions(timings: Timings) -> bool:
-    """Whether a problem was modelled on V2 and on V3."""
+    """True if a problem was modelled on V2 and on V3."""
     return any(_modelled_pair(timings, problem) for problem in dict.fromkeys(one.problem for one in timings.problems))
 
 
@@ -102,7 +102,7 @@ def remarks(gate: Gate) -> list[str]:
 
 
 def _reference_pairs() -> list[Mapping[str, Reference]]:
-    """Figures of one label that describe a problem, V2 and V3 of it."""
+    """Pairs of figures, V2 and V3, of one label that describes a problem."""
     pairs: dict[tuple[str, str], dict[str, Reference]] = {}
     for one in read_references():
         if one.metric == "tflops" and one.shape:
@@ -125,7 +125,7 @@ def version_of(one: Timed) -> str:
 
 
 def _measured_pair(gate: Gate, problem: SuiteCase) -> Pair | None:
-    """Times with a warm cache; the baseline is V2. The emulator's are no GPU's."""
+    """Times with a warm cache, V2 as the baseline. The emulator's times don't count."""
     for row in gate.rows:
         if gate.provenance.get("gpu", "").startswith("emulated") or (row.subject, row.metric) != (problem.name, WARM):
             continue

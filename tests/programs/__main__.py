@@ -10,14 +10,12 @@ from tests.programs.program_builder import DATA, sample
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
     made = argparse.ArgumentParser(prog="python -m tests.programs", description=__doc__, allow_abbrev=False)
     made.add_argument("name", choices=sorted(file.stem for file in DATA.glob("*.hip")))
     return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, or what argparse ends with."""
     print(sample(parser().parse_args(argv).name))
     return 0
 

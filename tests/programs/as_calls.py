@@ -18,15 +18,15 @@ Floats = NDArray[np.float64]
 _MASKS = {"0": "no", "t": "top_left", "b": "bottom_right"}
 
 
-def words(configuration: Configuration) -> dict[str, str]:
-    """The program's arguments by name, with its own defaults for those that decide here."""
+def arguments(configuration: Configuration) -> dict[str, str]:
+    """The program's arguments by name, with the program's defaults."""
     given = dict(word.lstrip("-").split("=", 1) for word in configuration.arguments.split())
     return {"prec": "fp16", "iperm": "1", "mask": "0", "bias": "n", "mode": "0", "d_v": given["d"], **given}
 
 
-def compared(configuration: Configuration, over: Dispatcher) -> tuple[Attention, Agreement]:
-    """The same shapes and features, launched and compared with the float64 reference. The errors of fmha."""
-    said = words(configuration)
+def compare(configuration: Configuration, over: Dispatcher) -> tuple[Attention, Agreement]:
+    """Launch the same shapes and features and compare them with the float64 reference."""
+    said = arguments(configuration)
     dtype, group = said["prec"], said["mode"] == "1"
     random = np.random.default_rng(0)
     q, k, v = _sequences(said, random)

@@ -1,7 +1,6 @@
-"""ROCm's libraries for devices, which the embedded toolchain lacks: printf, assert and malloc of kernels (ockl.bc), and
-mathematical functions (ocml.bc).
+"""ROCm's device libraries for the embedded toolchain: printf, assert, malloc (ockl.bc) and mathematics (ocml.bc).
 
-They are 460 KB of LLVM bitcode in Triton's package of 290 MB, of which nothing else is kept.
+They are 460 KB of LLVM bitcode, taken from Triton's package of 290 MB.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from ckpm.base.files import sha256_of, write_atomically
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.upstream.package_index import download
 
-# As requirements-triton.txt pins it; what the libraries are does not depend on the Python that a file is for.
+# The version of requirements-triton.txt. The libraries are the same in the files for all versions of Python.
 VERSION = "3.9.0"
 FILE = f"triton-{VERSION}-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"
 SHA256 = "1622118a038b0c6e16fa4a0305da62c8b3c15904ee1cc4d4e65846a25969e41e"
 MEMBERS = "triton/backends/amd/lib"
-# Of each library, the hash of its file.
+# The sha256 of each library.
 LIBRARIES = {
     "ockl.bc": "6875e743c99d1123627ef94937b700d25ea0fe402773257c720250a1fc31c06d",
     "ocml.bc": "dbc064b5f4f61221ab552ec6d8f0dab41153fe9bd86fdcc63a8a97c9475a21c5",
@@ -28,16 +27,13 @@ LIBRARIES = {
 
 
 def flags() -> tuple[str, ...]:
-    """What clang needs to link them. Raises DownloadError, AssertionError."""
+    """The options of clang that link the libraries."""
     names = (f"--hip-device-lib={name}" for name in LIBRARIES)
     return ("--offloadlib", f"--hip-device-lib-path={folder()}", *names)
 
 
 def folder() -> Path:
-    """Where the libraries are in the cache, downloaded if need be.
-
-    Raises DownloadError; AssertionError: they are not what is pinned.
-    """
+    """The folder of the libraries in the cache. Downloads them if needed."""
     key = sha256(repr(LIBRARIES).encode()).hexdigest()[:16]
     kept = cache_folder() / "programs" / f"device-library-{key}"
     if not all((kept / name).is_file() for name in LIBRARIES):

@@ -1,7 +1,7 @@
 """Upstream's own example program for fmha_fwd, built from the packaged tree and run with its CPU verification.
 
-Its verdict on a configuration is upstream's, of upstream's kernels, host code and reference. The executable of a
-configuration has the kernels of that configuration alone (a whole one has 3,004); its main file is compiled once.
+The verdict on a configuration is upstream's, with upstream's kernels, host code and reference. The executable of a
+configuration contains only its own kernels (of 3,004). The main file is compiled once.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import yaml
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code import toolchains
 from ckpm.kernels.upstream import trees
-from tests.programs.program_builder import compiled, kept, linked, toolchain
+from tests.programs.program_builder import cache_of, compile_object, link, toolchain
 
 ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).parent / "example_fmha_fwd.yaml"
 ARCH = "gfx950"
-# CK's CMake files: fp8 of gfx950 is OCP's, for host code too; one kernel family of those that the program can call.
+# From CK's CMake files: OCP's fp8 for gfx950, for host code too; only one of the program's kernel families.
 _DEFINITIONS = ("-DCK_TILE_USE_OCP_FP8=1", "-DCK_TILE_FMHA_FWD_SPLITKV_API=0", "-DCK_TILE_FMHA_FWD_APPENDKV_API=0")
 _EVERY_RUN = ("-v=1", "-warmup=0", "-repeat=1")
 
@@ -38,28 +38,26 @@ class Configuration:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the program ended with, and what it said."""
+    """The exit code of the program and its output."""
 
     exit_code: int
     output: str
 
     @property
     def valid(self) -> bool:
-        """Whether the program compared its kernel's output with its reference's and took them for equal."""
+        """True if the program's comparison with its reference passed."""
         return self.exit_code == 0 and "valid:y" in self.output
 
 
 @cache
 def configurations() -> dict[str, Configuration]:
-    """Those of the table, by name."""
+    """The configurations of the table, by name."""
     rows = yaml.safe_load(TABLE.read_text())["configurations"]
     return {row["name"]: Configuration(**row) for row in rows}
 
 
 def verdict(configuration: Configuration, *extra: str, program: Path | None = None) -> Verdict:
-    """Build the program if need be, unless another one is given, and run it on the emulated device; ``extra`` arguments
-    come last.
-    """
+    """Run the program, or another ``program``, on the emulated device. ``extra`` arguments come last."""
     words = (*_EVERY_RUN, *configuration.arguments.split(), *extra)
     file = program or executable(configuration)
     command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", ARCH, "--", str(file), *words]
@@ -68,28 +66,28 @@ def verdict(configuration: Configuration, *extra: str, program: Path | None = No
 
 
 def executable(configuration: Configuration) -> Path:
-    """tile_example_fmha_fwd with the kernels of a configuration. Raises AssertionError: a step of its build failed."""
+    """Build tile_example_fmha_fwd with the kernels of a configuration."""
     tc, tree = toolchain(), trees.locate("aiter", cache=cache_folder(), say=lambda _: None)
     common = (*toolchains.describe(tc).values(), tree.identity, ARCH, *_DEFINITIONS)
-    made = kept("example", *common, configuration.kernels) / "tile_example_fmha_fwd"
+    made = cache_of("example", *common, configuration.kernels) / "tile_example_fmha_fwd"
     if made.is_file():
         return made
-    sources = _generated(tree, configuration.kernels, made.parent)
+    sources = _generate(tree, configuration.kernels, made.parent)
     units = [
-        compiled(tc, source, source.with_suffix(".o"), archs=[ARCH], includes=tree.includes, extra=_DEFINITIONS)
+        compile_object(tc, source, source.with_suffix(".o"), archs=[ARCH], includes=tree.includes, extra=_DEFINITIONS)
         for source in sources
     ]
-    return linked(tc, [_main(tree, common), *units], made)
+    return link(tc, [_main(tree, common), *units], made)
 
 
 def _main(tree: trees.Tree, common: tuple[str, ...]) -> Path:
-    """The object of the program's main file, the same for every configuration."""
-    source, made = tree.fmha / "example_fmha_fwd.cpp", kept("example-main", *common) / "example_fmha_fwd.o"
-    return compiled(toolchain(), source, made, archs=[ARCH], includes=tree.includes, extra=_DEFINITIONS)
+    """Compile the program's main file, once for all configurations."""
+    source, made = tree.fmha / "example_fmha_fwd.cpp", cache_of("example-main", *common) / "example_fmha_fwd.o"
+    return compile_object(toolchain(), source, made, archs=[ARCH], includes=tree.includes, extra=_DEFINITIONS)
 
 
-def _generated(tree: trees.Tree, kernels: str, folder: Path) -> list[Path]:
-    """What upstream's codegen writes for kernels: their instances and the dispatch among them."""
+def _generate(tree: trees.Tree, kernels: str, folder: Path) -> list[Path]:
+    """Run upstream's codegen: write the instances of kernels and their dispatch."""
     words = ("--api", "fwd", "--receipt", "0", "--targets", ARCH, "--filter", f"fmha_fwd_{kernels}")
     command = [sys.executable, "-B", str(tree.fmha / "generate.py"), *words, "--output_dir", str(folder)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

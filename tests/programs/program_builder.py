@@ -1,7 +1,7 @@
-"""Executables out of HIP sources, made by the embedded toolchain as hipcc makes them, or by hipcc; kept in the cache.
+"""Executables from HIP sources, built by the embedded toolchain in hipcc's way or by hipcc, and kept in the cache.
 
-The embedded toolchain has no runtime to link against: it is given a library of nothing but names, with ROCm's SONAME
-and symbol versions. Which runtime serves a program is decided when it starts.
+The embedded toolchain has no runtime to link with. It links with a library of names only, with ROCm's SONAME and symbol
+versions. The runtime of a program is chosen when it starts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.programs import device_library
 TOOLCHAIN = "CKPM_PROGRAMS"
 DATA = Path(__file__).parents[1] / "data" / "programs"
 INCLUDE = DATA / "include"
-DEVICE_LIBRARY = "device_library.h"  # what includes it is linked with ROCm's library for devices
+DEVICE_LIBRARY = "device_library.h"  # programs that include it are linked with ROCm's device library
 ARCHS = ("gfx942", "gfx950")
 SONAME = "libamdhip64.so.6"
 SYMBOLS = DATA / "hip_symbols.yaml"
@@ -39,7 +39,7 @@ def symbol_versions() -> dict[str, str]:
 
 
 def toolchain() -> Toolchain:
-    """That of the variable CKPM_PROGRAMS, by default the embedded one. Raises ToolchainMissingError, UsageError."""
+    """The toolchain of the variable CKPM_PROGRAMS, by default the embedded one."""
     return toolchains.detect(os.environ.get(TOOLCHAIN, "embedded"), cache=cache_folder())
 
 
@@ -48,7 +48,7 @@ def _of_rocm(tc: Toolchain) -> bool:
 
 
 def header_folders(tc: Toolchain) -> list[Path]:
-    """Where headers of HIP are that a toolchain lacks: ROCm's has its own."""
+    """Folders of HIP's headers for a toolchain that has none."""
     return [] if _of_rocm(tc) else [INCLUDE]
 
 
@@ -58,7 +58,7 @@ def sample(name: str, *options: str) -> Path:
     needs_library = f'"{DEVICE_LIBRARY}"' in source.read_text() and not _of_rocm(tc)
     extra = (*options, *(device_library.flags() if needs_library else ()))
     headers = [file.read_text() for file in sorted(DATA.rglob("*.h"))]
-    folder = kept(
+    folder = cache_of(
         name,
         *toolchains.describe(tc).values(),
         *ARCHS,
@@ -70,20 +70,20 @@ def sample(name: str, *options: str) -> Path:
     )
     made = folder / name
     if not made.is_file():
-        unit = compiled(tc, source, folder / f"{name}.o", archs=ARCHS, includes=header_folders(tc), extra=extra)
-        linked(tc, [unit], made)
+        unit = compile_object(tc, source, folder / f"{name}.o", archs=ARCHS, includes=header_folders(tc), extra=extra)
+        link(tc, [unit], made)
     return made
 
 
-def kept(name: str, *words: str) -> Path:
-    """A folder of the cache for what is made from all these words."""
+def cache_of(name: str, *words: str) -> Path:
+    """The folder of the cache for outputs that depend on these words."""
     key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
     folder = cache_folder() / "programs" / f"{name}-{key}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def compiled(
+def compile_object(
     tc: Toolchain,
     source: Path,
     made: Path,
@@ -92,7 +92,7 @@ def compiled(
     includes: Sequence[Path],
     extra: Sequence[str] = (),
 ) -> Path:
-    """The object of a source, with code for ``archs``; as it is if it is there. Raises AssertionError."""
+    """Compile a source for ``archs``, unless the object is there."""
     if made.is_file():
         return made
     with tempfile.TemporaryDirectory(dir=made.parent) as folder:
@@ -113,8 +113,8 @@ def compiled(
     return made
 
 
-def linked(tc: Toolchain, objects: Sequence[Path], made: Path) -> Path:
-    """The executable of objects. Raises AssertionError."""
+def link(tc: Toolchain, objects: Sequence[Path], made: Path) -> Path:
+    """Link objects into an executable."""
     with tempfile.TemporaryDirectory(dir=made.parent) as folder:
         draft = Path(folder) / made.name
         if _of_rocm(tc):
@@ -131,7 +131,7 @@ def _plain_flags(tc: Toolchain) -> list[str]:
 
 
 def _stand_ins(tc: Toolchain, objects: Sequence[Path], folder: Path) -> tuple[str, ...]:
-    """What objects need that comes with ROCm's compiler and runtime, and not with zig's."""
+    """Replacements of parts of ROCm's compiler and runtime that zig's lacks."""
     conversion = folder / "bf16.o"
     words = [*tc.linker, *_plain_flags(tc), "-x", "c", "-c", str(DATA / "bf16.c"), "-o", str(conversion)]
     _run(words, tc.environment, "bf16.c")
@@ -139,8 +139,8 @@ def _stand_ins(tc: Toolchain, objects: Sequence[Path], folder: Path) -> tuple[st
 
 
 def _names_only(tc: Toolchain, objects: Sequence[Path], folder: Path) -> Path:
-    """A library that has the HIP functions which objects import, under ROCm's versions, and nothing behind them."""
-    names = sorted(_imported(objects))
+    """Make a library that exports the HIP functions which objects import, under ROCm's versions, with no code."""
+    names = sorted(_imports(objects))
     source, script, made = folder / "names.c", folder / "names.map", folder / "libamdhip64.so"
     source.write_text("".join(f"void {name}(void) {{}}\n" for name in names))
     by_version: dict[str, list[str]] = {}
@@ -153,7 +153,7 @@ def _names_only(tc: Toolchain, objects: Sequence[Path], folder: Path) -> Path:
     return made
 
 
-def _imported(objects: Sequence[Path]) -> set[str]:
+def _imports(objects: Sequence[Path]) -> set[str]:
     """Names of undefined HIP symbols."""
     from elftools.elf.elffile import ELFFile  # a reader of our requirements
 

@@ -14,7 +14,7 @@ from ckpm.attention.registry import Registry
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_names
-from tests.programs.as_calls import compared
+from tests.programs.as_calls import compare
 from tests.programs.example_program import ARCH, configurations, verdict
 
 NO_FP8_RESULTS = {"fp8"}  # the program's fp8 kernels write fp8, the dispatcher's dtype for fp8 writes bf16
@@ -28,7 +28,7 @@ def device() -> Device:
 
 @cache
 def names() -> tuple[str, ...]:
-    """Of aiter's kernels of fwd."""
+    """The names of aiter's kernels of fwd."""
     return tuple(
         enumerate_names(dialect(upstreams()["aiter"].dialect).family("fwd"), arch=ARCH, mask_impl="simplified")
     )
@@ -36,7 +36,7 @@ def names() -> tuple[str, ...]:
 
 @cache
 def over(kernels: str) -> Dispatcher:
-    """Of the kernels whose names upstream's codegen is asked for."""
+    """A dispatcher over the kernels whose names match a filter of upstream's codegen."""
     registry = Registry()
     for folder in compile_keys([name for name in names() if fnmatch(name, f"fmha_fwd_{kernels}*")], ARCH):
         registry.add_library(folder / LIBRARY)
@@ -44,9 +44,9 @@ def over(kernels: str) -> Dispatcher:
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_both_take_such_a_kernel_and_take_its_result_for_right(name: str) -> None:
+def test_both_run_kernel_and_accept_its_result(name: str) -> None:
     configuration = configurations()[name]
-    done, agreement = compared(configuration, over(configuration.kernels))
+    done, agreement = compare(configuration, over(configuration.kernels))
     (kernel,) = done.ran.kernels
     assert fnmatch(kernel, f"fmha_fwd_{configuration.kernels}*")
     assert (agreement.passed, verdict(configuration).valid) == (True, True), str(agreement)

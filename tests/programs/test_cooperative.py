@@ -1,4 +1,4 @@
-"""Cooperative launches: workgroups that wait for each other, more of them than fit, and those that wait for nobody."""
+"""Cooperative launches: workgroups that wait for other workgroups, too many of them, and an endless wait."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ def _numbers(*words: str, options: tuple[str, ...] = ()) -> list[int]:
 
 
 @pytest.mark.parametrize("options", [("--arch", ARCHS[0]), ("--arch", ARCHS[1], "--checks", "all"), ("--threads", "2")])
-def test_a_barrier_of_the_whole_grid(options: tuple[str, ...]) -> None:
+def test_barrier_of_grid(options: tuple[str, ...]) -> None:
     values = np.arange(GROUPS * THREADS, dtype=np.uint32).reshape(GROUPS, THREADS)
     for _ in range(ROUNDS):
         values = 3 * values + np.roll(values, -1, axis=0)
     assert _numbers("sum", options=options) == values.ravel().tolist()
 
 
-def test_what_the_device_library_counts_in() -> None:
-    """A cooperative launch has it, with the number of workgroups; an ordinary one has not."""
+def test_barrier_of_device_library() -> None:
+    """A cooperative launch has the library's counter, an ordinary launch has not."""
     assert _numbers("library") == [1] * GROUPS + [1] + [GROUPS] * GROUPS
 
 
-def test_more_workgroups_than_the_device_holds() -> None:
+def test_launch_with_too_many_workgroups_is_refused() -> None:
     done = run(sample("cooperative"), "large", options=("--cus", "2"))
     assert done.stdout.decode().split() == ["hipErrorCooperativeLaunchTooLarge", "hipSuccess"]
 
 
 @pytest.mark.parametrize("how", ["stuck", "spin"])
-def test_a_grid_that_can_never_finish_is_reported(how: str) -> None:
+def test_endless_wait_is_reported(how: str) -> None:
     done = run(sample("cooperative"), how)
     assert done.stdout.decode().split() == ["hipErrorLaunchFailure"]
     assert "no wave of the launch gets any further" in done.stderr.decode()

@@ -16,12 +16,12 @@ from tests.programs.program_builder import ARCHS, sample
 from tests.programs.test_programs import output, run
 
 ROOT = Path(__file__).parents[2]
-SLAB = 2 << 20  # of the heap: larger blocks than 3072 bytes are the host's own
+SLAB = 2 << 20  # of the heap; the host allocates blocks of more than 3072 bytes
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_a_kernel_prints_what_the_host_prints(arch: str) -> None:
-    """The same statements run in both places; the count of bytes is what printf answered."""
+def test_kernel_prints_like_host(arch: str) -> None:
+    """Host and device run the same statements. The count of bytes is printf's result."""
     printed = output(sample("printing"), "device", options=("--arch", arch))
     assert printed == output(sample("printing"), "host")
     body, _, _ = printed.rpartition(b"end\n")
@@ -31,13 +31,13 @@ def test_a_kernel_prints_what_the_host_prints(arch: str) -> None:
 
 
 def lines_of(workgroup: int) -> list[str]:
-    """What the odd ones of 130 threads print."""
+    """The lines of the odd threads of 130."""
     first = [f"workgroup {workgroup} thread {thread}" for thread in range(1, 130, 2)]
     return first + [f"{len(first[thread // 2]) + 1} bytes for {thread} of {workgroup}" for thread in range(1, 130, 4)]
 
 
 @pytest.mark.parametrize("threads", ["1", "4"])
-def test_lanes_that_take_part_print_in_order(threads: str) -> None:
+def test_active_lanes_print_in_order(threads: str) -> None:
     *printed, end = output(sample("printing"), "lanes", options=("--threads", threads)).decode().splitlines()
     assert end == "end"
     assert sorted(printed) == sorted(line for workgroup in range(3) for line in lines_of(workgroup))
@@ -48,8 +48,8 @@ def test_lanes_that_take_part_print_in_order(threads: str) -> None:
             assert [line for line in printed if line in set(wanted)] == wanted
 
 
-def test_strings_of_any_length() -> None:
-    """A packet has 56 bytes for each lane; the host gets the count, the string and the thread in one message."""
+def test_strings_of_any_length_are_printed() -> None:
+    """A packet has 56 bytes for each lane. The host receives count, string and thread in one message."""
     lengths = [0, 1, 46, 47, 48, 49, 54, 55, 56, 57, 63, 64, 111, 112, 113, 1000, 9999]
     *lines, end = output(sample("printing"), "strings", *map(str, lengths)).decode().splitlines()
     assert end == "end"
@@ -57,19 +57,19 @@ def test_strings_of_any_length() -> None:
     assert sorted(lines) == sorted(f"{len(text)}:{text}:{thread}" for thread, text in enumerate(texts))
 
 
-def test_what_only_kernels_print() -> None:
+def test_kernel_prints_formats_unlike_host() -> None:
     lines = output(sample("printing"), "odd").decode().splitlines()
-    # A null pointer is an empty string, %n writes nothing, and a format may be known by its address alone.
+    # A null pointer is an empty string, %n writes nothing, and a format can be an address.
     assert lines == ["null .", "count 5", "by address 6, 7", "77", "end"]
 
 
-def test_printing_into_a_buffer() -> None:
-    """The other form of clang's: the host prints when the kernel has ended, and printf answers 0."""
+def test_printing_into_buffer() -> None:
+    """Clang's other form: the host prints after the kernel, and printf returns 0."""
     program = sample("printing", "-mprintf-kind=buffered")
     body, _, _ = output(sample("printing"), "host").rpartition(b"end\n")
     *lines, _ = body.splitlines(keepends=True)
     assert output(program, "device") == b"".join([*lines, b"0 bytes\n", b"end\n"])
-    # A null pointer has no place in the buffer, so that this print ends there.
+    # The buffer cannot contain a null pointer, so this print ends there.
     assert output(program, "odd") == b"null count 5\nby address 6, 7\n77\nend\n"
     *printed, _ = output(program, "lanes", options=("--threads", "4")).decode().splitlines()
     assert sorted(line for line in printed if "bytes" not in line) == sorted(
@@ -78,38 +78,38 @@ def test_printing_into_a_buffer() -> None:
 
 
 @pytest.mark.parametrize("checks", ["poison,late_loads,hazards", "uninitialised,lds_races"])
-def test_the_checks_have_nothing_against_the_library(checks: str) -> None:
+def test_checks_accept_library(checks: str) -> None:
     options = ("--checks", checks, "--threads", "1")
     assert output(sample("printing"), "device", options=options) == output(sample("printing"), "host")
     assert output(sample("heap"), "blocks", options=options).count(b"failed 0\n") == 3
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_a_failed_assertion_is_said_and_ends_the_launch(arch: str) -> None:
+def test_failed_assertion_is_printed_and_ends_launch(arch: str) -> None:
     done = run(sample("host_calls"), "check", options=("--arch", arch, "--threads", "1"))
     *printed, error = done.stdout.decode().splitlines()
     assert error == "hipErrorLaunchFailure"
     assert printed == ["workgroup 0"] * 64 + ["workgroup 1"] * 64
     said, _, report = done.stderr.decode().partition("\n")
-    assert re.fullmatch(r".*host_calls\.hip:\d+: .*values\[.*\] == 0.*", said)  # HIP's own headers word it otherwise
+    assert re.fullmatch(r".*host_calls\.hip:\d+: .*values\[.*\] == 0.*", said)  # HIP's headers have another text
     assert "trap fault: the kernel ended itself: abort(), a failed assert or a trap" in report
     assert "workgroup (1, 0, 0) wave 0" in report
 
 
-def test_the_host_runs_a_function_for_each_lane() -> None:
+def test_host_runs_function_for_each_lane() -> None:
     status, *lines = output(sample("host_calls"), "function").decode().splitlines()
     assert status == "hipSuccess"
     assert lines == [f"{lane + 2 + 3 + 4 + 5 + 6 + 7} {lane * 5040}" for lane in range(40)]
 
 
-def test_a_service_that_no_host_has() -> None:
+def test_unknown_service_is_reported() -> None:
     done = run(sample("host_calls"), "service")
     assert done.stdout == b"hipErrorLaunchFailure\n"
     assert "the kernel asks the host for service 99, which the emulator lacks" in done.stderr.decode()
 
 
 @pytest.mark.parametrize(("arch", "threads"), [("gfx942", "1"), ("gfx950", "1"), ("gfx950", "4")])
-def test_kernels_allocate_and_others_free(arch: str, threads: str) -> None:
+def test_kernels_allocate_and_free(arch: str, threads: str) -> None:
     lines = output(sample("heap"), "blocks", options=("--arch", arch, "--threads", threads)).decode().splitlines()
     assert [line for line in lines if line.startswith("failed")] == ["failed 0"] * 3
     blocks = sorted(tuple(map(int, line.split())) for line in lines if not line.startswith("failed"))
@@ -122,10 +122,10 @@ def test_kernels_allocate_and_others_free(arch: str, threads: str) -> None:
 
 # Memory of the device: 192 GB (MI300X), 288 GB (MI350); blocks of 64 GiB.
 @pytest.mark.parametrize(("arch", "count"), [("gfx942", 2), ("gfx950", 4)])
-def test_no_room_is_a_null_pointer_and_free_makes_room(arch: str, count: int) -> None:
+def test_malloc_without_room_returns_null(arch: str, count: int) -> None:
     assert output(sample("heap"), "exhaust", options=("--arch", arch)).split() == [b"%d" % count, b"1", b"1"]
 
 
-def test_the_library_is_the_one_that_triton_brings() -> None:
+def test_library_is_that_of_triton() -> None:
     assert f"triton=={device_library.VERSION}\n" in (ROOT / "requirements-triton.in").read_text()
     assert f"--hash=sha256:{device_library.SHA256}" in (ROOT / "requirements-triton.txt").read_text()

@@ -1,5 +1,5 @@
-"""Graphs of HIP programs: captured from streams, made by hand, changed, and refused. What is expected is what HIP's
-documentation of the calls says ("Graph management"), and arithmetic.
+"""Graphs of HIP programs: captured from streams, made by hand, changed, and refused. Expectations come from HIP's
+documentation ("Graph management") and from arithmetic.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ def _lines(*words: str) -> list[list[str]]:
     return [line.split() for line in output(sample("graphs"), *words).decode().splitlines()]
 
 
-def test_two_captured_streams() -> None:
-    """Nothing is done while it is captured; each launch reads host memory anew, and kernels' arguments were copied."""
+def test_capture_of_two_streams() -> None:
+    """A capture runs nothing. Each launch reads host memory again, and has copies of the kernels' arguments."""
     before, after, *rest = _lines("capture")
     assert before == ["capturing", "1", "calls", "0"]
     # Copy in, copy over, add, two times scale, sum, copy out, host function; two nodes wait for the first copy, two for
@@ -27,8 +27,8 @@ def test_two_captured_streams() -> None:
     assert last == ["capturing", "0", "calls", "3"]
 
 
-def test_nodes_made_by_hand() -> None:
-    """Edges decide the order; an instantiated graph keeps what it was made of until it is changed itself."""
+def test_graph_of_nodes_runs_in_order_of_edges() -> None:
+    """An instantiated graph keeps its nodes until it is changed itself."""
     said = _lines("nodes")
     assert said == [
         ["order", str(1 * 10 + 4), "calls", "1", "type", "3"],
@@ -45,7 +45,7 @@ def test_nodes_made_by_hand() -> None:
     ]
 
 
-def test_what_is_refused_while_a_stream_is_captured() -> None:
+def test_calls_during_capture_are_refused() -> None:
     fine = "hipSuccess"
     assert _lines("errors") == [
         ["malloc", UNSUPPORTED, INVALIDATED],
@@ -68,8 +68,8 @@ def test_what_is_refused_while_a_stream_is_captured() -> None:
     ]
 
 
-def test_memory_of_a_graph() -> None:
-    """It is there at each launch, at the same address, and a use after its end is found."""
+def test_memory_of_graph() -> None:
+    """Each launch allocates at the same address, and a use after the end is found."""
     done = run(sample("graphs"), "memory")
     twice = 2 * 0x01010101
     assert done.stdout.decode().split() == ["out", str(twice), "out", str(twice), "after", "hipErrorIllegalAddress"]

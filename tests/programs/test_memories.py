@@ -1,4 +1,4 @@
-"""Pools, managed memory and streams of HIP programs. What is expected is what HIP's documentation says of the calls."""
+"""Pools, managed memory and streams of HIP programs. Expectations come from HIP's documentation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_pools() -> None:
     ]
 
 
-def test_a_use_after_hip_free_async_is_found() -> None:
+def test_use_after_hip_free_async_is_found() -> None:
     done = run(sample("memories"), "freed")
     assert done.stdout == b"after hipErrorIllegalAddress\n"
     assert b"freed before" in done.stderr
@@ -31,14 +31,14 @@ def test_a_use_after_hip_free_async_is_found() -> None:
 def test_managed_memory_and_variables() -> None:
     assert _pairs("managed") == [
         *[("counter", "42"), ("counter", "9")],
-        ("location", "-2"),  # hipInvalidDeviceId: nobody said
+        ("location", "-2"),  # hipInvalidDeviceId: not set
         *[("location", "0"), ("read_mostly", "1"), ("read_mostly_partly", "0"), ("prefetched", "-1")],
         *[("too_long", INVALID), ("device", "hipErrorInvalidDevice")],
     ]
 
 
 def test_streams() -> None:
-    """Priorities are bounded, values written and waited for, and hipStreamPerThread is a stream of its own."""
+    """Priorities have bounds, values are written and waited for, and hipStreamPerThread is another stream."""
     done = run(sample("memories"), "streams")
     assert done.stdout.decode().splitlines() == [
         *["priority -1", "priority 0", "priority 1"],

@@ -11,13 +11,13 @@ from tests.programs.program_builder import sample
 from tests.programs.test_programs import output
 
 PARENT, CHILD = f"parent {128 * 5 * 7}", f"child {128 * 2 * 3}"
-# Words of the program: which process uses the device first, and how often it says so.
+# Arguments of the program, with the lines that its processes print.
 SAID = {"before": [CHILD, PARENT], "after": [PARENT, CHILD, "parent 35"], "again": [PARENT, CHILD]}
 
 
 @pytest.mark.parametrize("how", SAID)
 @pytest.mark.parametrize("checks", ["hazards", "all"])
-def test_a_child_uses_the_device_as_its_parent_does(how: str, checks: str) -> None:
+def test_child_uses_device_like_parent(how: str, checks: str) -> None:
     assert output(sample("processes"), how, options=("--checks", checks)).decode().splitlines() == SAID[how]
 
 
@@ -28,7 +28,7 @@ def test_threads_launch_at_once() -> None:
 
 # Launches of two workgroups with 64 lanes that store 4 bytes each. A forked child has its parent's counts, too.
 @pytest.mark.parametrize(("how", "launches"), [("before", [1, 1]), ("after", [1, 3]), ("again", [1, 1])])
-def test_each_process_counts_by_itself(tmp_path: Path, how: str, launches: list[int]) -> None:
+def test_each_process_has_counters(tmp_path: Path, how: str, launches: list[int]) -> None:
     file = tmp_path / "counters.json"
     output(sample("processes"), how, options=("--counters", str(file)))
     (other,) = (path for path in tmp_path.iterdir() if path != file)
@@ -39,11 +39,11 @@ def test_each_process_counts_by_itself(tmp_path: Path, how: str, launches: list[
 
 
 @pytest.mark.parametrize("how", SAID)
-def test_each_process_has_a_trace_of_its_own(tmp_path: Path, how: str) -> None:
+def test_each_process_has_trace(tmp_path: Path, how: str) -> None:
     file = tmp_path / "trace"
     output(sample("processes"), how, options=("--trace", str(file)))
     (other,) = (path for path in tmp_path.iterdir() if path != file)
     assert other.name.removeprefix("trace.").isdecimal()
-    # Instructions stand at the line's begin; a launch ends once.
+    # Instructions are at the begin of a line, and a launch ends once.
     assert file.read_text().count("s_endpgm") == 1
     assert other.read_text().count("s_endpgm") == (2 if how == "after" else 1)

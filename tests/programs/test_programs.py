@@ -1,6 +1,6 @@
 """HIP programs run with `python -m ckpm_emulator run` print what their sources state.
 
-None of them knows the emulator. Expectations come from NumPy, from the manuals, or from what ROCm answers.
+None of them is written for the emulator. Expectations come from NumPy, the manuals, or ROCm.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def run(
 
 
 def output(*words: str | Path, options: tuple[str, ...] = (), given: bytes = b"") -> bytes:
-    """What a program wrote that ended well, and of which neither emulator nor dynamic loader had anything to say."""
+    """The output of a program that ended well, without a report of the emulator or the dynamic loader."""
     done = run(*words, options=options, given=given)
     assert (done.returncode, done.stderr) == (0, b"")
     return done.stdout
@@ -73,7 +73,7 @@ def test_symbols_rectangles_and_queries(arch: str, lds: int, resident: int) -> N
     said = dict(line.split(" ", 1) for line in text.splitlines())
     assert said.pop("arch").partition(":")[0] == arch
     assert {name: int(value) for name, value in said.items()} == {
-        **{"table0": 4 * 7, "table3": 1 * 7, "third_by_address": 2 * 7},  # read backwards, times what the host wrote
+        **{"table0": 4 * 7, "table3": 1 * 7, "third_by_address": 2 * 7},  # read in reverse, times the value of the host
         **{"wide_enough": 1, "sum": 3 * 9 * 5},
         **{"warp": 64, "lds": lds, "compute_units": 17, "peer": 0},
         **{"kernel_lds": 65536, "kernel_threads": 256, "resident": resident},
@@ -88,7 +88,7 @@ ATTRIBUTES = {
 IMAGES = (32, 39, 41, 42, 43, 44, 49, 50, 51, 53, 10014)  # gfx9 with matrix instructions has no textures or surfaces
 
 
-def test_attributes_that_rocm_answers() -> None:
+def test_attributes_are_those_of_rocm() -> None:
     lines = output(sample("queries"), "attributes", options=("--cus", "17")).decode().splitlines()
     said = {int(number): int(value) for number, value in (line.split() for line in lines)}
     assert sorted(ATTRIBUTES - set(said)) == []
@@ -96,19 +96,19 @@ def test_attributes_that_rocm_answers() -> None:
     assert said[63] == said[10015] == 17  # compute units
 
 
-def test_a_fault_is_an_error_of_the_program_and_a_report_beside_it() -> None:
+def test_fault_is_error_of_call_and_report() -> None:
     done = run(sample("failures"), "write")
-    assert done.returncode == 0  # as the program ends
+    assert done.returncode == 0  # the exit code of the program
     assert done.stdout.decode().split() == [ILLEGAL_ADDRESS, ILLEGAL_ADDRESS]
     report = done.stderr.decode()
     assert "kernel fill" in report
     assert "store of 4 bytes" in report
     assert "workgroup (1, 0, 0) wave 0 lane 36" in report  # element 100: 64 threads in the first
     assert "right after the end of allocation" in report
-    assert report.count("emulator: ") == 1  # of the calls after it nothing is said
+    assert report.count("emulator: ") == 1  # nothing about the later calls
 
 
-def test_what_is_absent_is_answered_and_named_at_the_end() -> None:
+def test_absent_function_is_named_at_end() -> None:
     done = run(sample("failures"), "absent")
     assert done.stdout.decode().split() == [NOT_SUPPORTED, NOT_SUPPORTED]
     assert done.stderr.decode().splitlines() == [
@@ -125,21 +125,21 @@ def test_counters_at_the_end(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["counters.json"]
 
 
-def test_checks_are_on_when_asked_for() -> None:
+def test_checks_are_on_with_option() -> None:
     done = run(sample("failures"), "write", options=("--checks", "nonsense"))
     assert done.returncode == 64
     assert b"no such check: nonsense" in done.stderr
     output(sample("histogram"), given=b"abc", options=("--checks", "all"))
 
 
-def test_a_program_that_is_not_there() -> None:
+def test_run_of_missing_program_is_refused() -> None:
     done = run("no-such-program")
     assert done.returncode == 71
     assert b"no-such-program is not there" in done.stderr
     assert b"Traceback" not in done.stderr
 
 
-def test_a_process_without_decoder_says_why() -> None:
+def test_process_without_decoder_prints_reason() -> None:
     settings = {"CKPM_EMULATOR": "option.arch=950", "LD_LIBRARY_PATH": str(_library_folder())}
     done = subprocess.run(
         [sample("saxpy"), "10", "1"], env={**os.environ, **settings}, capture_output=True, text=True, check=False
@@ -185,8 +185,8 @@ def _zstd(plain: bytes) -> bytes:
     return packed.raw[:size]
 
 
-def _compressed(version: int, method: int, pack: Callable[[bytes], bytes], plain: bytes) -> bytes:
-    """Magic, version, method, then sizes: of the plain bundle (1), of the file before it (2), both in 64 bits (3)."""
+def _compress(version: int, method: int, pack: Callable[[bytes], bytes], plain: bytes) -> bytes:
+    """A bundle with magic, version, method and sizes: of the plain bundle (1), of the file, too (2), in 64 bits (3)."""
     body, head = pack(plain), b"CCOB" + struct.pack("<HH", version, method)
     layout = {1: "<I", 2: "<II", 3: "<QQ"}[version]
     total = len(head) + struct.calcsize(layout) + 8 + len(body)
@@ -201,14 +201,14 @@ def _module(file: Path, content: bytes, arch: str = "gfx950") -> subprocess.Comp
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 @pytest.mark.parametrize(("method", "pack"), [(0, _zlib), (1, _zstd)])
-def test_a_compressed_bundle(tmp_path: Path, version: int, method: int, pack: Callable[[bytes], bytes]) -> None:
+def test_compressed_bundle_runs(tmp_path: Path, version: int, method: int, pack: Callable[[bytes], bytes]) -> None:
     host, device = "host-x86_64-unknown-linux-gnu-", "hipv4-amdgcn-amd-amdhsa--"
     plain = _bundle({host: b"", **{f"{device}{arch}": _code(arch) for arch in ARCHS}})
-    done = _module(tmp_path / "code", _compressed(version, method, pack, plain))
+    done = _module(tmp_path / "code", _compress(version, method, pack, plain))
     assert (done.returncode, done.stdout, done.stderr) == (0, b"630\n", b"")  # 70 times 9
 
 
-def test_a_bare_elf_is_known_by_its_flags(tmp_path: Path) -> None:
+def test_bare_elf_is_identified_by_flags(tmp_path: Path) -> None:
     assert _module(tmp_path / "code", _code("gfx942"), "gfx942").stdout == b"630\n"
     other = _module(tmp_path / "code", _code("gfx942"), "gfx950")
     assert (other.returncode, other.stdout) == (5, b"hipErrorNoBinaryForGpu\n")
@@ -216,8 +216,8 @@ def test_a_bare_elf_is_known_by_its_flags(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [10, 40, 100])
-def test_a_damaged_compressed_bundle(tmp_path: Path, cut: int) -> None:
-    whole = _compressed(2, 0, _zlib, _bundle({"hipv4-amdgcn-amd-amdhsa--gfx950": _code("gfx950")}))
+def test_damaged_compressed_bundle_is_refused(tmp_path: Path, cut: int) -> None:
+    whole = _compress(2, 0, _zlib, _bundle({"hipv4-amdgcn-amd-amdhsa--gfx950": _code("gfx950")}))
     done = _module(tmp_path / "code", whole[:-cut])
     assert (done.returncode, done.stdout) == (5, b"hipErrorInvalidImage\n")
     assert b"damaged or truncated" in done.stderr
@@ -226,8 +226,8 @@ def test_a_damaged_compressed_bundle(tmp_path: Path, cut: int) -> None:
 # ---- the store of programs
 
 
-def test_a_stored_program_is_used_and_a_damaged_one_made_again(tmp_path: Path) -> None:
-    """Without a helper only what is stored runs; what is stored is checked."""
+def test_stored_program_is_used_and_damaged_one_made_again(tmp_path: Path) -> None:
+    """A process without decoder runs only stored programs, after a check."""
     settings = _settings(tmp_path)
     no_helper = "\n".join(line for line in settings.splitlines() if not line.startswith("decoder="))
 
@@ -246,12 +246,12 @@ def test_a_stored_program_is_used_and_a_damaged_one_made_again(tmp_path: Path) -
     assert saxpy(no_helper) != 0
     assert saxpy(settings) == 0
     assert saxpy(no_helper) == 0
-    entry.chmod(0o666)  # others could have written it
+    entry.chmod(0o666)  # other users can write it
     assert saxpy(no_helper) != 0
 
 
 def _settings(cache: Path) -> str:
-    """As `emulator run` makes them, with a store of its own."""
+    """The environment of `emulator run`, with another store."""
     code = (
         "from ckpm_emulator import standalone; from ckpm_emulator.options import Options;"
         "print(standalone.settings(standalone.Run(command=['x'], options=Options())))"

@@ -1,4 +1,4 @@
-"""What the emulator's library exports, compared with what ROCm's runtime exports: names and versions of symbols."""
+"""The symbols of the emulator's library have the names and versions of ROCm's runtime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from elftools.elf.elffile import ELFFile
 from ckpm_emulator import toolchain
 from tests.programs.program_builder import SYMBOLS, symbol_versions
 
-BASE = "VER_NDX_GLOBAL"  # pyelftools' word for a symbol without a version
+BASE = "VER_NDX_GLOBAL"  # pyelftools' name of the missing version
 ABSENT = yaml.safe_load(SYMBOLS.read_text())["absent"]
 
 
@@ -32,7 +32,7 @@ def versions(file: Path) -> dict[str, str]:
         return found
 
 
-def test_every_function_has_the_version_that_it_has_in_rocms_runtime() -> None:
+def test_functions_have_versions_of_rocms_runtime() -> None:
     exported = versions(toolchain.library())
     plain = {name for name, version in exported.items() if version == BASE}
     assert all(name.startswith("emu_") for name in plain)  # for Python
@@ -40,7 +40,7 @@ def test_every_function_has_the_version_that_it_has_in_rocms_runtime() -> None:
     assert {name: version for name, version in exported.items() if name not in plain} == wanted
 
 
-def test_a_function_under_another_version_is_seen(tmp_path: Path) -> None:
+def test_function_with_other_version_is_found(tmp_path: Path) -> None:
     made, script = tmp_path / "lib.so", tmp_path / "lib.map"
     script.write_text("hip_4.2 { global: hipInit; };\nhip_4.3 { global: hipMalloc; };\n")
     source = "void hipInit(void) {} void hipMalloc(void) {} void emu_version(void) {}"
@@ -59,7 +59,7 @@ for version in (b"hip_5.1", b"hip_4.2"):
 """
 
 
-def test_the_loader_finds_a_function_by_its_version_and_by_no_other() -> None:
+def test_loader_finds_function_only_by_its_version() -> None:
     assert in_python(FIND).split() == [b"True", b"False"]
 
 
@@ -77,7 +77,7 @@ sys.stdout.buffer.write(np.array([narrow(value) for value in given.tolist()], np
 
 
 def test_half_precision_of_host_code() -> None:
-    """All halves to f32, and f32 of all sizes to halves: NumPy's are IEEE 754's, to nearest, ties to even."""
+    """Convert all halves to f32, and f32 of all sizes to halves, as NumPy does: to nearest, ties to even."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
     random = np.random.default_rng(16).normal(size=5000) * 2.0 ** np.random.default_rng(6).integers(-28, 18, 5000)
     finite = np.sort(halves[np.isfinite(halves)].astype(np.float32))
@@ -91,6 +91,6 @@ def test_half_precision_of_host_code() -> None:
 
 
 def in_python(code: str, given: bytes = b"") -> bytes:
-    """What a process prints that loads the library by itself."""
+    """The output of a process that loads the library itself."""
     words = [sys.executable, "-c", code, str(toolchain.library())]
     return subprocess.run(words, input=given, capture_output=True, check=True).stdout

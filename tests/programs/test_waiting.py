@@ -1,4 +1,4 @@
-"""Ordinary launches whose waves wait for other waves or workgroups, as on a GPU that has room for all of them."""
+"""Ordinary launches whose waves wait for other waves or workgroups, as on a GPU with room for all of them."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ def _lines(*words: str, options: tuple[str, ...] = ()) -> list[str]:
     "options", [("--arch", ARCHS[0]), ("--arch", ARCHS[1], "--checks", "all", "--threads", "4"), ("--threads", "3")]
 )
 @pytest.mark.parametrize("how", ["later", "counted"])
-def test_workgroups_that_wait_for_the_last_one(how: str, options: tuple[str, ...]) -> None:
+def test_workgroups_wait_for_last_one(how: str, options: tuple[str, ...]) -> None:
     assert _lines(how, "9", options=options) == ["hipSuccess", *(str(1000 + group) for group in range(9))]
 
 
-def test_waves_that_wait_for_a_later_wave_of_their_workgroup() -> None:
-    """Each of four waves adds one to what the next one wrote: the first one sees 1003."""
+def test_waves_wait_for_later_wave_of_workgroup() -> None:
+    """Each of four waves adds one to the value of the next wave, so that the first one reads 1003."""
     assert _lines("waves", "2") == ["hipSuccess", "1003", "1003"]
 
 
-def test_a_barrier_of_a_grid_that_fits() -> None:
+def test_barrier_of_grid_that_fits() -> None:
     """A compute unit has room for eight workgroups of four waves."""
     assert _lines("all", "8", options=("--cus", "1")) == ["hipSuccess", *["8"] * 8]
 
 
-def test_a_barrier_of_a_grid_that_does_not_fit_is_reported() -> None:
-    """On a GPU this launch hangs: the ninth workgroup starts when one of the others has ended."""
+def test_barrier_of_too_large_grid_is_reported() -> None:
+    """A GPU hangs in this launch: the ninth workgroup starts after the end of another one."""
     done = run(sample("waiting"), "all", "9", options=("--cus", "1"))
     assert done.stdout.decode().split() == ["hipErrorLaunchFailure"]
     assert "the device holds 8 of these workgroups at once, and 1 have not started" in done.stderr.decode()
 
 
-def test_waiting_for_what_never_comes_is_reported() -> None:
+def test_endless_wait_is_reported() -> None:
     done = run(sample("waiting"), "never", "4")
     assert done.stdout.decode().split() == ["hipErrorLaunchFailure"]
     assert "no wave of the launch gets any further" in done.stderr.decode()

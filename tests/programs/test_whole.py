@@ -1,4 +1,4 @@
-"""Programs that use HIP as ordinary ones do, compiled unmodified by either toolchain (`--toolchain rocm`: hipcc)."""
+"""Ordinary HIP programs, compiled unmodified by either toolchain (`--toolchain rocm`: hipcc)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ckpm_emulator import code_object
 from tests.programs.program_builder import ARCHS, sample
 from tests.programs.test_programs import output
 
-THREADS, N = 192, 1000  # of a workgroup, as the program has it; the last workgroup is not full
+THREADS, N = 192, 1000  # of a workgroup, as in the program; the last workgroup is not full
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_streams_events_lds_atomics_f64_and_printf_in_one_program(arch: str) -> None:
+def test_ordinary_program_prints_statistics(arch: str) -> None:
     *printed, total, bins, largest, events = (
         output(sample("whole"), str(N), options=("--arch", arch)).decode().split("\n")[:-1]
     )
@@ -35,7 +35,7 @@ def test_streams_events_lds_atomics_f64_and_printf_in_one_program(arch: str) -> 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_launches_between_events(arch: str, tmp_path: Path) -> None:
-    """An event that was never recorded has no time: hipErrorInvalidHandle (HIP's manual, hipEventElapsedTime)."""
+    """The time of an unrecorded event is hipErrorInvalidHandle (HIP's manual, hipEventElapsedTime)."""
     program, module = sample("launching"), tmp_path / "module"
     module.write_bytes(dict(code_object.code_objects(program))[arch])
     *said, values = output(program, module, options=("--arch", arch)).decode().splitlines()

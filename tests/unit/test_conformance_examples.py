@@ -11,7 +11,7 @@ from tests.programs.conformance.__main__ import main
 from tests.programs.conformance.rocm_examples import Example, examples, outcome, verdict
 from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
 
-EXAMPLE = Example(source="HIP-Basic/saxpy/main.hip", flags=(), says="Validation passed", module="")
+EXAMPLE = Example(source="HIP-Basic/saxpy/main.hip", flags=(), prints="Validation passed", module="")
 FAULT = (
     "emulator: hipLaunchKernel: hipErrorLaunchFailure: unknown fault: the emulator lacks v_sad_hi_u8: v_sad_hi_u8 v0"
 )

@@ -92,7 +92,7 @@ def test_outcomes_run_failed_test_alone_for_missing_functions() -> None:
     [
         (process(("A.a", "x.cpp:3: Failure", FAILED)), "x.cpp:3: Failure"),
         (process(("A.a", "", FAILED)), "ended with FAILED"),
-        (process(("A.a", "", "")), "ended with no word"),
+        (process(("A.a", "", "")), "ended with no result"),
         (process(("A.a", "emulator: hipMemcpy: hipErrorIllegalAddress: beyond", OK)), "emulator: hipMemcpy"),
     ],
 )

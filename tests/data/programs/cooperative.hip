@@ -1,6 +1,6 @@
 // Cooperative launches, by the first argument. `sum` waits for the whole grid by its own barrier,
-// `library` by the device library's. `stuck` waits for a workgroup that never arrives, `spin` does so
-// without sleeping. `large` requests more workgroups than fit.
+// `library` by the device library's. `stuck` waits for a workgroup that never arrives, `spin` does
+// so without sleeping. `large` requests more workgroups than fit.
 #include "more_hip.h"
 
 #include <cstring>

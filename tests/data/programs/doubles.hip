@@ -1,5 +1,5 @@
-// Arithmetic in f64: sqrt(i) / (i + 1/3) for i from 1 on, summed by a tree in LDS. Writes all values
-// and then the sums of the blocks to standard output as doubles.
+// Arithmetic in f64: sqrt(i) / (i + 1/3) for i from 1 on, summed by a tree in LDS. Writes all
+// values and then the sums of the blocks to standard output as doubles.
 #include "check.h"
 
 #include <vector>

@@ -1,6 +1,7 @@
 // Memory that kernels allocate, by the first argument. `blocks`: in three rounds, 3000 threads
 // allocate, and another kernel checks and frees the memory; prints addresses and sizes of the first
-// round. `exhaust`: allocates blocks of 64 GiB until the memory is full, frees them and tries again.
+// round. `exhaust`: allocates blocks of 64 GiB until the memory is full, frees them and tries
+// again.
 #include "check.h"
 #include "device_library.h"
 

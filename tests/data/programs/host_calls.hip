@@ -1,6 +1,6 @@
-// Calls from kernels to the host, by the first argument: `check` fails an assertion in lane 5 of the
-// second workgroup, `function` lets the host call a function of the program, `service` requests an
-// unknown service.
+// Calls from kernels to the host, by the first argument: `check` fails an assertion in lane 5 of
+// the second workgroup, `function` lets the host call a function of the program, `service` requests
+// an unknown service.
 #include "check.h"
 #include "device_library.h"
 

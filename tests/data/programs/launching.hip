@@ -1,5 +1,5 @@
-// Launches a kernel of the program, and a kernel of the module in the argument, between events. Each
-// kernel adds its number to the buffer.
+// Launches a kernel of the program, and a kernel of the module in the argument, between events.
+// Each kernel adds its number to the buffer.
 #include "check.h"
 
 #include <hip/hip_ext.h>

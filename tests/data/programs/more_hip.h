@@ -1,5 +1,5 @@
-// Parts of HIP's host API that include/hip/hip_runtime.h lacks: graphs, pools, cooperative launches,
-// managed memory. Names, values and layouts are those of HIP 6.
+// Parts of HIP's host API that include/hip/hip_runtime.h lacks: graphs, pools, cooperative
+// launches, managed memory. Names, values and layouts are those of HIP 6.
 #pragma once
 
 #include "check.h"

@@ -1,6 +1,7 @@
-// printf in kernels, by the first argument: `host` and `device` print the same formats on the host and
-// on the device, with the results of printf; `lanes` prints a line in each odd thread of 3 workgroups;
-// `strings` prints strings of the given lengths; `odd` has formats that differ from the host's.
+// printf in kernels, by the first argument: `host` and `device` print the same formats on the host
+// and on the device, with the results of printf; `lanes` prints a line in each odd thread of 3
+// workgroups; `strings` prints strings of the given lengths; `odd` has formats that differ from the
+// host's.
 #include "check.h"
 #include "device_library.h"
 

@@ -1,6 +1,6 @@
 // Processes and threads that use the device, by the first argument: `before` forks before the
-// parent uses it, `after` forks later, `again` starts this program as a child, `threads` launches from
-// several threads.
+// parent uses it, `after` forks later, `again` starts this program as a child, `threads` launches
+// from several threads.
 #include "check.h"
 
 #include <cstring>

@@ -1,5 +1,5 @@
-// Device variables, rectangles of memory, and properties of device and kernel, as lines "name value".
-// With `attributes`: the number and value of each attribute that the runtime implements.
+// Device variables, rectangles of memory, and properties of device and kernel, as lines "name
+// value". With `attributes`: the number and value of each attribute that the runtime implements.
 #include "check.h"
 
 __device__ int table[4] = {1, 2, 3, 4};

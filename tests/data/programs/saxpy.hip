@@ -1,5 +1,5 @@
-// y = a x + y on two streams, with pinned memory, events and a callback. Writes the result to standard
-// output as floats.
+// y = a x + y on two streams, with pinned memory, events and a callback. Writes the result to
+// standard output as floats.
 #include "check.h"
 
 __global__ void saxpy(int n, float a, const float* x, float* y)

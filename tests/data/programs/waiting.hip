@@ -1,7 +1,7 @@
-// Ordinary launches whose waves wait for other waves, by the first argument. `later` and `counted` wait
-// for the last workgroup, and `counted` counts its reads. `waves` wait for a wave of their own
-// workgroup without a barrier. `never` and `all` wait without end. The second argument is the number
-// of workgroups.
+// Ordinary launches whose waves wait for other waves, by the first argument. `later` and `counted`
+// wait for the last workgroup, and `counted` counts its reads. `waves` wait for a wave of their own
+// workgroup without a barrier. `never` and `all` wait without end. The second argument is the
+// number of workgroups.
 #include "more_hip.h"
 
 #include <cstdlib>

@@ -1,7 +1,7 @@
 // An ordinary program: a stream that waits for an event of another stream, LDS, atomics, f64 with
 // functions of the device library, printf in a kernel. It prints statistics of
-// f(x) = sin(x)^2 + x^1.5 tanh(x) / sqrt(x + 1) in equal steps: each workgroup's sum, the sum of all,
-// the count of values in each unit interval, and the largest value.
+// f(x) = sin(x)^2 + x^1.5 tanh(x) / sqrt(x + 1) in equal steps: each workgroup's sum, the sum of
+// all, the count of values in each unit interval, and the largest value.
 #include "check.h"
 #include "device_library.h"
 

@@ -1,4 +1,4 @@
-"""``python -m tests.programs.conformance``: run a suite of others and compare it with its stored outcomes.
+"""``python -m tests.programs.conformance``: run a suite of another project and compare it with its stored outcomes.
 
 run hipcub|ck-gtests --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
 run rocm-examples --root FOLDER --clone FOLDER --arch A [--only NAME] [--accept]
@@ -29,9 +29,9 @@ EXAMPLES = "rocm-examples"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
-    """Programs of googletest. ``tiers``: filters of tests; ``never``: tests not started, and why.
+    """Programs of googletest. ``tiers`` are filters of tests; ``never`` lists tests that are not started, with reasons.
 
-    They lie in ``folder`` below a root, or ``sources`` has what each of them is compiled from.
+    The programs are in ``folder`` below a root, or are compiled from ``sources``.
     """
 
     folder: str
@@ -42,7 +42,7 @@ class Programs:
 
 
 def programs(suite: str) -> Programs:
-    """Those of a suite's table."""
+    """The programs of a suite's table."""
     row = yaml.safe_load((HERE / f"{suite}.yaml").read_text())
     tiers = {name: row[name] for name in ("smoke", "full")}
     found = row["programs"]
@@ -56,7 +56,6 @@ def programs(suite: str) -> Programs:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
     made = argparse.ArgumentParser(prog="python -m tests.programs.conformance", allow_abbrev=False)
     commands = made.add_subparsers(required=True)
     run = commands.add_parser("run", allow_abbrev=False, help="run a suite and compare it with its stored outcomes")
@@ -68,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
         "--tier", choices=("smoke", "full"), default="smoke", help="default: %(default)s; only it is stored"
     )
     run.add_argument("--only", metavar="PROGRAM", help="one program; nothing is compared")
-    run.add_argument("--accept", action="store_true", help="store what the run ended with")
+    run.add_argument("--accept", action="store_true", help="store the outcomes of the run")
     run.set_defaults(function=run_suite)
     table = commands.add_parser("table", allow_abbrev=False, help="write all stored outcomes into their page")
     table.add_argument("--check", action="store_true", help="write nothing; fail if it would change")
@@ -77,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run_suite(args: argparse.Namespace) -> int:
-    """1 if the run differs from what is stored. Raises UsageError: options exclude each other, a program is missing."""
+    """Run a suite. Return 1 if it differs from the stored outcomes."""
     if args.accept and (args.only or args.tier != "smoke"):
         raise UsageError("--accept stores the whole smoke tier: leave --only and --tier away.")
     seen = _examples(args) if args.name == EXAMPLES else _gtests(args)
@@ -105,13 +104,13 @@ def _gtests(args: argparse.Namespace) -> Mapping[str, gtests.Outcome]:
 
 
 def _examples(args: argparse.Namespace) -> Mapping[str, gtests.Outcome]:
-    """Of each example, by name; all are printed. Raises UsageError: there is none of that name; hipcc refuses one."""
+    """Run examples and print their outcomes. Return the outcomes by name."""
     root, clone = args.root.absolute(), args.clone and args.clone.absolute()
     if clone is None or not clone.is_relative_to(root):
         raise UsageError(f"{EXAMPLES} needs --clone: a clone of them below --root, whose hipcc compiles it.")
     chosen = [one for one in rocm_examples.examples(args.arch) if args.only in (None, one.name)]
     if not chosen:
-        raise UsageError(f"no example {args.only or ''} of {args.arch}: rocm_examples.yaml has them.")
+        raise UsageError(f"no example {args.only or ''} of {args.arch}: rocm_examples.yaml lists them.")
     seen = {}
     for one in chosen:
         seen[one.name] = rocm_examples.outcome(one, args.arch, root, clone)
@@ -120,7 +119,7 @@ def _examples(args: argparse.Namespace) -> Mapping[str, gtests.Outcome]:
 
 
 def _outcomes(root: Path, chosen: Programs, name: str, arch: str, tier: str) -> Mapping[str, gtests.Outcome]:
-    """Of a program's tests, which are named program:test. Prints those that did not pass, and their number."""
+    """Run the tests of a program. Print those that did not pass, and their number. Names are program:test."""
     start = _starter(root, chosen, name, arch)
     names = gtests.tests(start, chosen.tiers[tier])
     if tier == "smoke":
@@ -139,7 +138,7 @@ def _starter(root: Path, chosen: Programs, name: str, arch: str) -> gtests.Start
         return gtests.starter(ck_gtests.executable(name, row, root), arch, Path("/"))
     file = root / chosen.folder / name
     if not file.is_file():
-        raise UsageError(f"{file} is not there: install what the suite's table names below --root.")
+        raise UsageError(f"{file} is not there: install the package of the suite's table below --root.")
     return gtests.starter(file, arch, root)
 
 
@@ -156,7 +155,6 @@ def write_table(args: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The exit code of a command; ``error: ...`` for what a user can put right."""
     args = parser().parse_args(argv)
     return exit_code(lambda: int(args.function(args)))
 

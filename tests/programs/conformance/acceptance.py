@@ -1,6 +1,6 @@
-"""Store how a suite ended, and write the table of all suites.
+"""Store the outcomes of a suite, and write the table of all suites.
 
-A test that is wrong is never stored by a command: its account, why it is a defect and of what, is written by hand.
+No command stores a wrong test: a person writes the account that explains the defect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BEGIN, END = "<!-- conformance: python -m tests.programs.conformance table -->",
 
 
 def ran(seen: Mapping[str, tuple[str, str]], before: Ran | None) -> Ran:
-    """What is stored of a run. Raises UsageError: a test is wrong that ``before`` has no account of."""
+    """The outcomes of a run, to be stored. A wrong test without an account in ``before`` is a UsageError."""
     known = {name: why for why, names in (before.wrong if before else {}).items() for name in names}
     unsupported, wrong = dict[str, list[str]](), dict[str, list[str]]()
     for name, (outcome, detail) in sorted(seen.items()):
@@ -36,14 +36,14 @@ def ran(seen: Mapping[str, tuple[str, str]], before: Ran | None) -> Ran:
 
 
 def store(suite: Suite, file: Path) -> None:
-    """Write a suite's file. Raises OutputError, DiskFullError."""
+    """Write a suite's file."""
     archs = {arch: _document(one) for arch, one in suite.archs.items()}
     texts = {"suite": suite.name, "source": suite.source, "toolchain": suite.toolchain, "command": suite.command}
     write_atomically(file, yaml.safe_dump({**texts, "archs": archs}, sort_keys=False, width=120).encode())
 
 
 def with_arch(suite: Suite, arch: str, one: Ran) -> Suite:
-    """A suite whose outcomes on an arch are ``one``."""
+    """Return a suite with the outcomes ``one`` on an arch."""
     return dataclasses.replace(suite, archs={**suite.archs, arch: one})
 
 
@@ -54,7 +54,7 @@ def _document(one: Ran) -> dict[str, Any]:
 
 
 def with_table(page: str, suites: tuple[Suite, ...]) -> str:
-    """A page whose part between the marks is the table of ``suites``. Raises UsageError: it has no such part."""
+    """Replace the part of a page between the marks by the table of ``suites``."""
     head, begin, rest = page.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:

@@ -1,4 +1,4 @@
-"""CK's example programs beside attention: compiled from the packaged tree, run with their own CPU verification."""
+"""CK's example programs besides attention: compiled from the packaged tree, run with their own CPU verification."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.programs.conformance.ck_tree import ARCH, built
+from tests.programs.conformance.ck_tree import ARCH, build_program
 
 ROOT = Path(__file__).parents[3]
 TABLE = Path(__file__).parent / "ck_examples.yaml"
@@ -18,15 +18,15 @@ TABLE = Path(__file__).parent / "ck_examples.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
-    """How a program says that the results agree: the exit code, and words that it prints."""
+    """The exit code and the text of a run whose results agree."""
 
     exit_code: int = 0
-    says: str = "valid:y"
+    prints: str = "valid:y"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One call of a program, which compares its kernel's result with one of the host's."""
+    """One call of a program, which compares a kernel's result with the host's."""
 
     program: str
     sources: tuple[str, ...]
@@ -41,7 +41,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a program ended with, and wrote, standard error included; whether it took its result for right."""
+    """The exit code of a program, its output with standard error, and True if the program accepted its result."""
 
     exit_code: int
     output: str
@@ -50,7 +50,7 @@ class Verdict:
 
 @cache
 def runs() -> dict[str, Run]:
-    """Those of the table, by name."""
+    """The runs of the table, by name."""
     made = [
         Run(
             program=row["program"],
@@ -66,16 +66,16 @@ def runs() -> dict[str, Run]:
 
 
 def executable(run: Run) -> Path:
-    """The program. Raises AssertionError: a step of its build failed."""
-    return built(run.program, "example/ck_tile", run.sources, run.flags)
+    """Build the program of a run."""
+    return build_program(run.program, "example/ck_tile", run.sources, run.flags)
 
 
 def verdict(run: Run) -> Verdict:
-    """Run a program on the emulated device. Raises AssertionError: it can't be built."""
+    """Run a program on the emulated device."""
     words = [str(executable(run)), *run.arguments.split()]
     command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", ARCH, "--", *words]
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
     )
-    valid = done.returncode == run.passed.exit_code and run.passed.says in done.stdout
+    valid = done.returncode == run.passed.exit_code and run.passed.prints in done.stdout
     return Verdict(exit_code=done.returncode, output=done.stdout, valid=valid)

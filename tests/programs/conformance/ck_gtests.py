@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ckpm.base.errors import UsageError
 from ckpm.kernels.code import toolchains
-from tests.programs.conformance.ck_tree import built
-from tests.programs.program_builder import kept, toolchain
+from tests.programs.conformance.ck_tree import build_program
+from tests.programs.program_builder import cache_of, toolchain
 
 GOOGLETEST = "usr/src/googletest/googletest"  # below a root, of Debian's package googletest
 _UNITS = ("gtest-all.cc", "gtest_main.cc")
@@ -20,28 +20,28 @@ _UNITS = ("gtest-all.cc", "gtest_main.cc")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Of a program: files of the packaged tree, and what CK's CMake files compile them with."""
+    """A program's files in the packaged tree, and the flags of CK's CMake files."""
 
     files: Sequence[str]
     flags: Sequence[str] = ()
 
 
 def executable(name: str, row: Mapping[str, Sequence[str]], root: Path) -> Path:
-    """The program of a row of the suite's table. Raises UsageError: no googletest below ``root``; AssertionError."""
+    """Build the program of a row of the suite's table."""
     chosen = Sources(**row)
     folder = root / GOOGLETEST
     if not (folder / "src" / _UNITS[0]).is_file():
         raise UsageError(f"{folder} is not there: install Debian's package googletest below --root.")
     flags = ("-isystem", str(folder / "include"), *chosen.flags)
-    return built(name, "", chosen.files, flags, [_compiled(folder, unit) for unit in _UNITS])
+    return build_program(name, "", chosen.files, flags, [_compile_unit(folder, unit) for unit in _UNITS])
 
 
-def _compiled(folder: Path, unit: str) -> Path:
-    """The object of a source of googletest, host code alone."""
+def _compile_unit(folder: Path, unit: str) -> Path:
+    """Compile a source of googletest for the host."""
     tc, source = toolchain(), folder / "src" / unit
     texts = [file.read_text() for file in sorted(folder.rglob("*")) if file.suffix in (".cc", ".h")]
     digest = hashlib.sha256("".join(texts).encode()).hexdigest()
-    made = kept("googletest", *toolchains.describe(tc).values(), digest) / f"{source.stem}.o"
+    made = cache_of("googletest", *toolchains.describe(tc).values(), digest) / f"{source.stem}.o"
     if made.is_file():
         return made
     plain = [flag for flag in tc.link_flags if flag != "-shared"]

@@ -1,4 +1,4 @@
-"""Examples and tests of Composable Kernel from the packaged tree, beside the headers that kernels are built from."""
+"""Composable Kernel's examples and tests from the packaged tree, with the headers of kernel builds."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ckpm.base.settings import cache_folder
 from ckpm.kernels.code import toolchains
 from ckpm.kernels.upstream import trees
 from ckpm.matrix.dialects import check_upstream
-from tests.programs.program_builder import INCLUDE, compiled, header_folders, kept, linked, toolchain
+from tests.programs.program_builder import INCLUDE, cache_of, compile_object, header_folders, link, toolchain
 
 ARCH = "gfx950"
 _UPSTREAM = "aiter"
-# CK's CMake files: fp8 of gfx950 is OCP's, for host code too.
+# From CK's CMake files: OCP's fp8 for gfx950, for host code too.
 _DEFINITIONS = ("-DCK_TILE_USE_OCP_FP8=1",)
 _FIRST = "integer_abs.h"  # of the headers that the embedded toolchain lacks
 _PARTS = ("example/", "test/", "library/include/", "library/src/utility/")
@@ -25,7 +25,7 @@ _PARTS = ("example/", "test/", "library/include/", "library/src/utility/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """``root`` has CK's example and test folders, ``includes`` the folders of its headers."""
+    """``root`` contains CK's example and test folders; ``includes`` are the folders of its headers."""
 
     root: Path
     includes: tuple[Path, ...]
@@ -33,11 +33,7 @@ class Sources:
 
 
 def sources() -> Sources:
-    """The files of the pinned package; downloaded and unpacked if they are not in the cache yet.
-
-    Raises:
-        DownloadError, ChecksumError, OutputError: as trees.fetch_archive.
-    """
+    """The files of the pinned package, downloaded and unpacked if the cache lacks them."""
     tree = trees.locate(_UPSTREAM, cache=cache_folder(), say=lambda _: None)
     package = check_upstream(_UPSTREAM)
     root = cache_folder() / "programs" / f"ck-{package.version}-{package.sha256[:16]}"
@@ -48,17 +44,15 @@ def sources() -> Sources:
     return Sources(root=root, includes=(*tree.includes, root / "library/include"), identity=tree.identity)
 
 
-def built(name: str, folder: str, files: Sequence[str], flags: Sequence[str], objects: Sequence[Path] = ()) -> Path:
-    """The program of files below a folder of the tree, linked with further objects.
-
-    Raises:
-        AssertionError: a step of the build failed.
-    """
+def build_program(
+    name: str, folder: str, files: Sequence[str], flags: Sequence[str], objects: Sequence[Path] = ()
+) -> Path:
+    """Build a program from files below a folder of the tree and further objects."""
     tc, tree = toolchain(), sources()
     chosen = (*_DEFINITIONS, *flags)
     identity = (*toolchains.describe(tc).values(), tree.identity, ARCH, (INCLUDE / _FIRST).read_text())
-    place = kept(name, *identity, *chosen, *files, *map(str, objects))
-    made = place / name
+    cached = cache_of(name, *identity, *chosen, *files, *map(str, objects))
+    made = cached / name
     if made.is_file():
         return made
     paths = [tree.root / folder / file for file in files]
@@ -66,9 +60,10 @@ def built(name: str, folder: str, files: Sequence[str], flags: Sequence[str], ob
     includes = [*dict.fromkeys(path.parent for path in paths), *headers, *tree.includes]
     extra = (*chosen, *(word for one in headers for word in ("-include", str(one / _FIRST))))
     units = [
-        compiled(tc, path, place / f"{path.stem}.o", archs=[ARCH], includes=includes, extra=extra) for path in paths
+        compile_object(tc, path, cached / f"{path.stem}.o", archs=[ARCH], includes=includes, extra=extra)
+        for path in paths
     ]
-    return linked(tc, [*units, *objects], made)
+    return link(tc, [*units, *objects], made)
 
 
 def _unpack(root: Path) -> None:

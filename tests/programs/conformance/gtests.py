@@ -1,9 +1,8 @@
-"""Programs of googletest on the emulated device: what each of their tests ends with.
+"""Outcomes of the tests of googletest programs on the emulated device.
 
-They may lie in the root file system of another distribution, with the libraries that they need: its own loader starts
-them then. A launch that faults fails all calls after it, so that a process counts up to the first report of the
-emulator; the tests behind it are run again. A test that failed is run once more alone: what the emulator lacks is
-reported by the process, and not by the test.
+The programs may be in the root file system of another distribution, whose loader then starts them. After a fault all
+calls fail. So the outcomes of a process count up to the emulator's first report, and the tests after it run again. A
+failed test runs once more alone, because the process, not the test, reports functions that the emulator lacks.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ckpm_emulator import standalone, toolchain
 from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
 
 ROOT = Path(__file__).parents[3]
-SECONDS = 1200  # one process: none of ours needs a quarter of it
+SECONDS = 1200  # of one process: four times as long as the slowest
 _LOADER, _LIBRARIES = "lib64/ld-linux-x86-64.so.2", "usr/lib/x86_64-linux-gnu"
 _BEGIN = re.compile(r"^\[ RUN      \] (\S+)$")
 _END = re.compile(r"\[(       OK |  FAILED  |  SKIPPED )\] (\S+?),? (?:where .*)?\(\d+ ms\)$")
@@ -31,12 +30,12 @@ _LACKS = re.compile(r"emulator: .*(?:the emulator lacks|for want of these functi
 _FAILURE = re.compile(r"^.*(?:Failure|HIP error|emulator: ).*$", re.MULTILINE)
 
 Outcome = tuple[str, str]  # of a test, and what is missing or wrong
-Start = Callable[[Sequence[str]], str]  # a program's arguments -> all that it wrote
+Start = Callable[[Sequence[str]], str]  # a program's arguments -> its output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """What a process wrote from the beginning of a test on. ``ended`` is None if it ended within that test."""
+    """The output of a process for one test. ``ended`` is None if the process ended within that test."""
 
     test: str
     ended: str | None
@@ -44,7 +43,7 @@ class Section:
 
 
 def starter(program: Path, arch: str, root: Path, folder: Path = ROOT) -> Start:
-    """Runs of a program below ``root`` ("/": this machine's) on an emulated device, in ``folder``."""
+    """Return a function that runs a program below ``root`` on an emulated device, in ``folder``."""
     words = [str(program)]
     if root != Path("/"):
         libraries = f"{_core()}:{root / _LIBRARIES}"
@@ -77,7 +76,7 @@ def _core() -> Path:
 
 
 def tests(start: Start, chosen: str) -> tuple[str, ...]:
-    """Names of a program's tests that a filter leaves. Raises AssertionError: the program doesn't list them."""
+    """The names of a program's tests that match a filter."""
     text = start(["--gtest_list_tests", f"--gtest_filter={chosen}"])
     names, suite = [], ""
     for line in text.splitlines():
@@ -91,7 +90,7 @@ def tests(start: Start, chosen: str) -> tuple[str, ...]:
 
 
 def first_of_each(names: Sequence[str]) -> tuple[str, ...]:
-    """Of the same test for several lists of types, Id54/Suite/0.test and Id55/Suite/0.test, that of the first list."""
+    """Keep the first of equal tests for several lists of types, as Id54/Suite/0.test and Id55/Suite/0.test."""
     found = dict[str, str]()
     for name in names:
         found.setdefault(_LIST_OF_TYPES.sub("", name), name)
@@ -99,17 +98,17 @@ def first_of_each(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def outcomes(start: Start, names: Sequence[str]) -> Mapping[str, Outcome]:
-    """What each test ends with. Raises AssertionError: a process ran none of those that it was given."""
+    """Run tests and return the outcome of each."""
     seen: dict[str, Outcome] = {}
     while left := [name for name in names if name not in seen]:
         text = start([f"--gtest_filter={':'.join(left)}"])
-        counted = list(_counted(sections(text)))
+        counted = list(_until_report(sections(text)))
         assert counted, f"{left[0]} was not run:\n{text[-2000:]}"
         for one in counted:
-            seen[one.test] = judged(one.ended, one.text)
+            seen[one.test] = judge(one.ended, one.text)
         for name in [one.test for one in counted if seen[one.test][0] == WRONG and len(left) > 1]:
             alone = start([f"--gtest_filter={name}"])
-            seen[name] = judged(next((one.ended for one in sections(alone)), None), alone)
+            seen[name] = judge(next((one.ended for one in sections(alone)), None), alone)
     return seen
 
 
@@ -128,18 +127,18 @@ def sections(text: str) -> Iterator[Section]:
         yield Section(test=test, ended=None, text="\n".join(lines))
 
 
-def _counted(found: Iterator[Section]) -> Iterator[Section]:
+def _until_report(found: Iterator[Section]) -> Iterator[Section]:
     for one in found:
         yield one
         if _REPORT in one.text:
             return
 
 
-def judged(ended: str | None, text: str) -> Outcome:
-    """The outcome of a test of which a process wrote ``text``; a test that says OK beside a fault has not passed."""
+def judge(ended: str | None, text: str) -> Outcome:
+    """The outcome of a test with the output ``text``. A test that prints OK after a fault has not passed."""
     if _REPORT not in text and ended in ("OK", "SKIPPED"):
         return (PASSED, "") if ended == "OK" else (UNSUPPORTED, "skipped by the test itself")
     if lacking := _LACKS.search(text):
         return UNSUPPORTED, re.sub(r" \(\d+ calls?\)", "", lacking[1]).strip()
     failure = _FAILURE.search(text)
-    return WRONG, failure[0].strip() if failure else f"ended with {ended or 'no word'}"
+    return WRONG, failure[0].strip() if failure else f"ended with {ended or 'no result'}"

@@ -1,6 +1,6 @@
-"""ROCm's examples: compiled by the hipcc of a root file system from a clone inside of it, run on the emulated device.
+"""ROCm's examples: compiled by the hipcc of a root file system from a clone in it, run on the emulated device.
 
-Most verify their results and say so; of the others the table has the results that their arithmetic must have.
+Most verify their results. For the others, the table contains the results of their arithmetic.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from ckpm.base.errors import UsageError
-from tests.programs.conformance.gtests import Outcome, judged, starter
+from tests.programs.conformance.gtests import Outcome, judge, starter
 
 TABLE = Path(__file__).with_name("rocm_examples.yaml")
 _BUILT = "built"  # a folder in the clone, with one for each arch
@@ -22,27 +22,27 @@ _LINES = 5  # of a compiler's complaint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """``source`` is a file of the clone; ``says`` are words of a right run; ``module`` is what it loads."""
+    """``source`` is a file of the clone, ``prints`` a text of a right run, ``module`` the module that it loads."""
 
     source: str
     flags: Sequence[str]
-    says: str
+    prints: str
     module: str
 
     @property
     def name(self) -> str:
-        """The folders and the file without what all of them have."""
+        """The path without the parts that all examples have."""
         return self.source.removesuffix(Path(self.source).suffix).removesuffix("/main")
 
 
 def examples(arch: str) -> tuple[Example, ...]:
-    """Those that are run on an arch."""
+    """The examples of an arch."""
     table = yaml.safe_load(TABLE.read_text())
     return tuple(
         Example(
             source=source,
             flags=tuple(group.get("flags", ())),
-            says=(row or {}).get("says", table["says"]),
+            prints=(row or {}).get("prints", table["prints"]),
             module=(row or {}).get("module", ""),
         )
         for group in table["groups"]
@@ -52,7 +52,7 @@ def examples(arch: str) -> tuple[Example, ...]:
 
 
 def outcome(example: Example, arch: str, root: Path, clone: Path) -> Outcome:
-    """Compile one, unless that was done, and run it. Raises UsageError: hipcc is not there or refuses it."""
+    """Run an example, compiled first if needed."""
     folder = clone / _BUILT / arch / example.name
     program = folder / "program"
     if not program.is_file():
@@ -65,8 +65,8 @@ def outcome(example: Example, arch: str, root: Path, clone: Path) -> Outcome:
 
 
 def verdict(example: Example, text: str) -> Outcome:
-    """Of a run that wrote ``text``: what it must say, and no report of the emulator beside it."""
-    return judged("OK" if example.says in text else None, text)
+    """The outcome of a run: passed if it prints the expected text and the emulator reports nothing."""
+    return judge("OK" if example.prints in text else None, text)
 
 
 def _flags(example: Example, arch: str, clone: Path) -> tuple[str | Path, ...]:
@@ -83,5 +83,5 @@ def _hipcc(root: Path, *words: str | Path) -> None:
     except OSError as error:
         raise UsageError(f"{command[0]} can't be started ({error.strerror}): name a root with hipcc.") from error
     if done.returncode:
-        said = "\n  ".join(done.stderr.splitlines()[:_LINES])
-        raise UsageError(f"hipcc refuses an example:\n  {said}\nCommand: {' '.join(command)}")
+        complaint = "\n  ".join(done.stderr.splitlines()[:_LINES])
+        raise UsageError(f"hipcc refuses an example:\n  {complaint}\nCommand: {' '.join(command)}")

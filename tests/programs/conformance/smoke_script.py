@@ -1,6 +1,6 @@
-"""The runs of upstream's smoke test of its forward example, and which of them our configurations have kernels for.
+"""The runs of upstream's smoke test of its forward example that our configurations have kernels for.
 
-The script is run as it is, with a program in the example's place that writes its arguments down.
+The unchanged script runs with a program that records its arguments in the example's place.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tests.programs.example_program import ARCH, Configuration, configurations
 
 _RECORDER = '#!/bin/sh\necho "$*" >> "$CKPM_ARGUMENTS"\n'
 _HEAD_DIMS = (32, 64, 128, 256)  # of the example's kernels; a smaller head is padded
-_EXACT = re.compile(r"_npad_")  # kernels for lengths that fill tiles alone
+_EXACT = re.compile(r"_npad_")  # kernels only for lengths that fill tiles
 
 
 class Features(NamedTuple):
-    """What decides which kernel a run of the example needs."""
+    """The features of a run that select its kernel."""
 
     prec: str
     group: bool
@@ -35,8 +35,8 @@ class Features(NamedTuple):
 
 
 @cache
-def recorded() -> tuple[str, ...]:
-    """The argument lines of the script, in its order, each once. Raises AssertionError: it doesn't run."""
+def script_lines() -> tuple[str, ...]:
+    """The argument lines of the script, in its order, each once."""
     tree = trees.locate("aiter", cache=cache_folder(), say=lambda _: None)
     with tempfile.TemporaryDirectory() as folder:
         program, lines = Path(folder) / "tile_example_fmha_fwd", Path(folder) / "arguments"
@@ -55,7 +55,7 @@ def recorded() -> tuple[str, ...]:
 
 
 def features(arguments: str) -> Features:
-    """Of an argument line; what it leaves out has the program's defaults."""
+    """The features of an argument line, with the program's defaults for the others."""
     given = dict(word.removeprefix("-").partition("=")[::2] for word in arguments.split())
     widths = [int(given.get(name, "0")) for name in ("d", "d_v")]
     return Features(
@@ -70,20 +70,20 @@ def features(arguments: str) -> Features:
 
 
 def _needs_padding(arguments: str) -> bool:
-    """Whether K ends within a tile, or has lengths of its own for each sequence: our configurations' kernels pad."""
+    """True if K ends within a tile, or has a length for each sequence: our configurations' kernels pad."""
     given = dict(word.removeprefix("-").partition("=")[::2] for word in arguments.split())
     lengths = given.get("s_k", given.get("s", "0")).split(",")
     return given.get("mode", "0") == "1" or all(int(one) == 0 or int(one) % 32 for one in lengths)
 
 
-def served() -> dict[str, Configuration]:
-    """The script's runs whose features one of our configurations has, by argument line, with its kernels."""
+def runnable() -> dict[str, Configuration]:
+    """The script's runs with the features of one of our configurations, by argument line."""
     kernels: dict[Features, str] = {}
     for one in configurations().values():
         if not _EXACT.search(one.kernels) and "soft_cap" not in one.arguments:
             kernels.setdefault(features(one.arguments), one.kernels)
     return {
         line: Configuration(name=line, kernels=kernels[features(line)], arguments=line)
-        for line in recorded()
+        for line in script_lines()
         if features(line) in kernels and _needs_padding(line)
     }

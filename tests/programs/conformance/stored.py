@@ -1,7 +1,7 @@
-"""What peers' test suites ended with on the emulated device, as stored, and what a run has to say against it.
+"""Stored outcomes of other projects' test suites on the emulated device, and the differences of a run.
 
-A suite's file in outcomes/ holds its name, source, command, and for each arch the number of its tests and the names of
-those that are unsupported, by what is missing, and of those that are wrong, by their account. All others passed.
+A suite's file in outcomes/ contains its name, source and command. For each arch it contains the number of tests, the
+unsupported tests by the missing function, and the wrong tests by their account. All others passed.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _HEAD = ("suite", "toolchain", "arch", "tests", "passed", "unsupported", "wrong"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """Of one arch. ``unsupported``: what is missing -> tests that need it; ``wrong``: why -> tests that it spoils."""
+    """The outcomes on one arch: unsupported tests by the missing function, wrong tests by their account."""
 
     tests: int
     unsupported: Mapping[str, Sequence[str]]
     wrong: Mapping[str, Sequence[str]]
 
     def outcomes(self) -> dict[str, str]:
-        """Of the tests that did not pass, by name."""
+        """The outcomes of the tests that did not pass, by name."""
         kinds = {UNSUPPORTED: self.unsupported, WRONG: self.wrong}
         return {name: kind for kind, found in kinds.items() for names in found.values() for name in names}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """``source``: whose tests, of which version. ``command`` runs them here."""
+    """``source`` is the project and its version. ``command`` runs the suite."""
 
     name: str
     source: str
@@ -43,7 +43,6 @@ class Suite:
 
 
 def read(file: Path) -> Suite:
-    """Raises OSError, KeyError: it is no file of outcomes."""
     document = yaml.safe_load(file.read_text())
     archs = {
         arch: Ran(tests=one["tests"], unsupported=one.get("unsupported") or {}, wrong=one.get("wrong") or {})
@@ -54,14 +53,14 @@ def read(file: Path) -> Suite:
 
 
 def suites(folder: Path = OUTCOMES) -> tuple[Suite, ...]:
-    """All that are stored, by name."""
+    """All stored suites, sorted by name."""
     return tuple(sorted(map(read, folder.glob("*.yaml")), key=lambda one: one.name))
 
 
 def differences(stored: Ran, seen: Mapping[str, tuple[str, str]]) -> list[str]:
-    """What a run (outcome and detail by test) has that the stored list has not; empty if they agree.
+    """Compare a run (outcome and detail by test) with the stored list. Return a line for each difference.
 
-    A test that passes and was stored as unsupported is a difference, too: the list is to be brought up to date.
+    A test that passes and was stored as unsupported is a difference, too.
     """
     missing = {name: what for what, names in stored.unsupported.items() for name in names}
     known = stored.outcomes()

@@ -46,7 +46,7 @@ def test_the_choice_that_is_behind_stands_beside_the_best(tmp_path: Path) -> Non
     assert [dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows] == [
         {
             **{"problem": SHAPE, "mode": "batch", "benchmark": "sweep", "kernels": 2, "unit": "modelled cycles"},
-            **{"% behind": 50.0, "best": 1000.0, "default": 1500.0},
+            **{"% below best": 50.0, "best": 1000.0, "default": 1500.0},
             **{"best kernel": "second", "default, if another": "first"},
         }
     ]

@@ -14,7 +14,7 @@ from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.timing import tables
 from ckpm.attention.timing.measure import performance_problems
 from ckpm.commands import main
-from ckpm.kernels.abi import Status
+from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
@@ -38,7 +38,9 @@ def library(obeys: bool = True) -> gpu.Side:
         name = next(key.name for key in KEYS if is_v3(key.pipeline) == v3)
         return Launch(status=Status.OK, message="", kernels=(name,), milliseconds=0.7 if v3 else 1.0)
 
-    loaded = cast(Library, SimpleNamespace(launch=launch, path=Path("lib.so")))
+    loaded = cast(
+        Library, SimpleNamespace(launch=launch, path=Path("lib.so"), family="batch_prefill", arguments=LaunchArguments)
+    )
     return gpu.Side(library=loaded, keys=KEYS, file_facts={})
 
 

@@ -40,7 +40,7 @@ def test_a_failure_of_a_shard_fails_the_whole(tmp_path: Path, capsys: pytest.Cap
     [
         (lambda text: text[: len(text) // 2], "no whole XML, was it cut short?"),
         (lambda text: "", "no whole XML, was it cut short?"),
-        (lambda text: text.replace('tests="2"', 'tests="3"'), "says it has 3 cases and holds 2"),
+        (lambda text: text.replace('tests="2"', 'tests="3"'), "its header counts 3 cases, the file has 2"),
         (lambda text: "<testsuites/>", "no case in it"),
         (lambda text: "<html/>", "no JUnit"),
     ],
@@ -79,7 +79,7 @@ def test_a_missing_shard_and_one_given_twice(
         ('<testsuite tests="many"><testcase name="a"/></testsuite>', "no whole XML, was it cut short? "),
         (
             '<testsuite name="\u202e" tests="2"><testcase name="a"/></testsuite>',
-            "suite \\u202e says it has 2 cases and ",
+            "suite \\u202e: its header counts 2 cases, ",
         ),
     ],
 )

@@ -92,7 +92,7 @@ def test_timings_as_a_file(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ('"format": 2', '"format": 1', "no timings of format 2"),
-        ('"parts": 5', '"parts": -5', r"phases\.matrix\.parts: is -5, which is no count"),
+        ('"parts": 5', '"parts": -5', r"phases\.matrix\.parts: must not be negative, is -5"),
         ('"softmax": {', '"soft": {', r"phases\.soft: no such field"),
         ('"simd": 0', '"simd": -1', r"problems\[0\]\.waves\[0\]\.simd: must not be negative, is -1"),
         ('"resident": 1', '"resident": 0', r"problems\[0\]\.resident: is 0"),

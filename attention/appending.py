@@ -13,14 +13,13 @@ from ckpm.attention.arrays.posing import encoded, kernel_dtype
 from ckpm.attention.arrays.tensors import Operand, demand_one_place, operand
 from ckpm.attention.call import default
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.errors import ShapeError, WrongDeviceError
 from ckpm.attention.launch.appendkv_launching import Append, pose
 from ckpm.attention.launch.appendkv_launching import arrays as pointers
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode
 from ckpm.attention.launch.launching import host_buffers, uploaded
 from ckpm.attention.launch.plan import Ran
-from ckpm.base.errors import ProblemError
+from ckpm.base.errors import ArgumentError, ProblemError
 
 _AXES = {"q": 4, "knew": 4, "vnew": 4, "k": 4, "v": 4, "seqlens_k": 1, "cos": 2, "sin": 2}
 _AXES |= {"block_table": 2, "cache_batch_idx": 1}
@@ -57,7 +56,7 @@ def append(
     """Arrays of the host, as ckpm.attention.launch.appendkv_launching.Append says; floats are encoded in ``dtype``.
 
     Raises:
-        ShapeError: tensors contradict one another, or the cache or the cosines are too short.
+        ArgumentError: tensors contradict one another, or the cache or the cosines are too short.
         An error of ckpm.attention.errors: see arrays.tensors.operand, Dispatcher.plan and Plan.run. HipError.
     """
     over = dispatcher if dispatcher is not None else default()
@@ -72,7 +71,7 @@ def append(
     try:
         plan = over.plan(pose(asked, arch))
     except ProblemError as error:
-        raise ShapeError(str(error)) from error
+        raise ArgumentError(str(error), kind="shape") from error
     hip = over.device.hip
     with uploaded(over.device, host_buffers(pointers(asked), {})) as memory:
         ran = plan.run({name: part.address for name, part in memory.items()})
@@ -83,13 +82,15 @@ def append(
 
 
 def _operands(given: Mapping[str, Any], device: Device) -> dict[str, Operand]:
-    """Raises WrongDeviceError, ShapeError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
+    """Raises ArgumentError, ArgumentError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
     operands = {name: operand(name, one, device) for name, one in given.items()}
     if demand_one_place(list(operands.values())):
-        raise WrongDeviceError("append takes arrays of the host. Of a cache on the device run the plan with addresses.")
+        raise ArgumentError(
+            "append takes arrays of the host. Of a cache on the device run the plan with addresses.", kind="device"
+        )
     for name, one in operands.items():
         if len(one.shape) != _AXES[name]:
-            raise ShapeError(f"{name} is {list(one.shape)}: it must have {_AXES[name]} axes.")
+            raise ArgumentError(f"{name} is {list(one.shape)}: it must have {_AXES[name]} axes.", kind="shape")
     return operands
 
 

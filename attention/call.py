@@ -14,12 +14,12 @@ from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import Posed, pose
 from ckpm.attention.arrays.tensors import demand_dtype, demand_shape, demand_writable, operand
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.errors import NoKernelError, NullPointerError
 from ckpm.attention.launch.device import choose
 from ckpm.attention.launch.encodings import decode
 from ckpm.attention.launch.launching import host_buffers, uploaded
 from ckpm.attention.launch.plan import UNTIMED, Plan, Ran, Timing
 from ckpm.attention.registry import Registry
+from ckpm.base.errors import ArgumentError, NoKernelError
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.problems.problem import Problem
 
@@ -101,7 +101,9 @@ def _where_it_lies(plan: Plan, posed: Posed, out: Any, lse_out: Any, stream: int
     for name in plan.outputs:
         given, shape, dtype = wanted.get(name, (None, (), ""))
         if given is None:
-            raise NullPointerError(f"{name} needs memory on the device that the call can write to: give out, lse_out.")
+            raise ArgumentError(
+                f"{name} needs memory on the device that the call can write to: give out, lse_out.", kind="null"
+            )
         made = operand(name, given, plan.device)
         demand_shape(made, shape)
         demand_dtype(made, "bf16" if dtype == "fp8bf16" else dtype)
@@ -111,7 +113,7 @@ def _where_it_lies(plan: Plan, posed: Posed, out: Any, lse_out: Any, stream: int
 
 
 def uploaded_call(plan: Plan, posed: Posed, out: Any, stream: int, timing: Timing) -> Attention:
-    """Run a plan with arrays of the host. Raises as Plan.run; ShapeError, ReadOnlyError: of ``out``."""
+    """Run a plan with arrays of the host. Raises as Plan.run; ArgumentError, ArgumentError: of ``out``."""
     p, hip = posed.problem, plan.device.hip
     if out is not None:
         target = operand("out", out, plan.device)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ckpm.attention.errors import HeuristicError, NoKernelError
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.plan import Plan
@@ -27,6 +26,7 @@ from ckpm.attention.selection import (
     serving,
     stages,
 )
+from ckpm.base.errors import NoKernelError, UsageError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.problems.problem import Problem
@@ -89,7 +89,7 @@ class Dispatcher:
         if isinstance(order, str):
             check_order(order)
         if order == MEASURED and tuning is None:
-            raise HeuristicError("order 'measured' needs a tuning database: Dispatcher(..., tuning=...).")
+            raise UsageError("order 'measured' needs a tuning database: Dispatcher(..., tuning=...).", kind="heuristic")
         self.registry, self.device = registry, device
         self._order, self._tuning, self._compile = order, tuning, compile
         self._lock = threading.RLock()
@@ -101,9 +101,9 @@ class Dispatcher:
         """The plan of a problem, made once.
 
         Raises:
-            InvalidProblemError, DimensionError, OverlapError: see ckpm.attention.problems.validation.validated.
-            NoKernelError: nothing serves it. HeuristicError: of a user's order.
-            LibraryError, UntrustedFileError: its library can't be opened.
+            ProblemError, ProblemError, ProblemError: see ckpm.attention.problems.validation.validated.
+            NoKernelError: nothing serves it. UsageError: of a user's order.
+            LibraryError, TrustError: its library can't be opened.
         """
         if self._plans_version == self.registry.version and (kept := self._plans.get(problem)) is not None:
             return kept
@@ -121,7 +121,7 @@ class Dispatcher:
         """What :meth:`plan` would choose, and what is against each other registered kernel. Nothing is compiled.
 
         Raises:
-            InvalidProblemError, DimensionError, OverlapError, HeuristicError: as :meth:`plan`.
+            ProblemError, ProblemError, ProblemError, UsageError: as :meth:`plan`.
         """
         validated(problem)
         choice = None
@@ -158,7 +158,7 @@ class Dispatcher:
         return self._choose(problem, built=True)
 
     def _choose(self, problem: Problem, *, built: bool) -> Choice:
-        """Among built kernels, or those that are only declared. Raises NoKernelError, HeuristicError."""
+        """Among built kernels, or those that are only declared. Raises NoKernelError, UsageError."""
         stages(problem.family)
         there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
         found = serving(problem.family, there, problem)
@@ -192,7 +192,7 @@ class Dispatcher:
         return able, UPSTREAM, problem.tile_rows > 0, ""
 
     def _opened(self, choice: Choice) -> Library:
-        """The library of a choice, opened once. Raises LibraryError, UntrustedFileError."""
+        """The library of a choice, opened once. Raises LibraryError, TrustError."""
         path = choice.stages[0].library
         assert path is not None, "a built kernel has a library"
         if path not in self._libraries:

@@ -9,8 +9,8 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from ckpm.attention.errors import UnknownKernelError
 from ckpm.attention.registry import Instance
+from ckpm.base.errors import LibraryError
 from ckpm.matrix.dialects import check_upstream, dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.families import MASK_IMPLS
@@ -43,8 +43,8 @@ def kernel_set(
     ``kernel_set("fwd", dtype="bf16", hdim_q=128, mask="*", bias=("no", "alibi"), tile={"bm0": 128}, warp={"wk0": 16})``
 
     Raises:
-        UnknownKernelError: a field or a value that no kernel of the family has, or no kernel has all of them.
-        UnknownUpstreamError, UnknownFamilyError, UnknownReceiptError; NoListOfArchError, UnknownArchError.
+        LibraryError: a field or a value that no kernel of the family has, or no kernel has all of them.
+        UnknownWordError, UnknownWordError, UnknownWordError; SetupError, UnknownWordError.
     """
     known = dialect(check_upstream(upstream).dialect)
     known.check_arch(arch)
@@ -59,17 +59,18 @@ def kernel_set(
         )
         if not left:
             there = sorted({str(_value(key, name)) for key in before})
-            raise UnknownKernelError(
+            raise LibraryError(
                 f"{family} of {upstream} for {arch} has no kernel with {name} {value!r} beside what comes before it; "
-                f"those have {', '.join(there) or 'nothing'}."
+                f"those have {', '.join(there) or 'nothing'}.",
+                kind="unknown-kernel",
             )
     if not left:
-        raise UnknownKernelError(f"{upstream} has no kernel of {family} for {arch}.")
+        raise LibraryError(f"{upstream} has no kernel of {family} for {arch}.", kind="unknown-kernel")
     return tuple(Instance(key=key, arch=arch, upstream=upstream, dialect=known.name, priority=priority) for key in left)
 
 
 def _wanted(fields: Mapping[str, Any], of_tile: Mapping[str, Mapping[str, int] | None]) -> dict[str, Any]:
-    """Field -> values; those of a tile as ``tile.bm0``. Raises UnknownKernelError: there is no such field."""
+    """Field -> values; those of a tile as ``tile.bm0``. Raises LibraryError: there is no such field."""
     wanted = {}
     for name, value in fields.items():
         wanted[_known(name, _FIELDS)] = value
@@ -83,7 +84,7 @@ def _known(name: str, known: tuple[str, ...]) -> str:
     if name not in known:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean '{close[0]}'?" if close else "."
-        raise UnknownKernelError(f"a kernel has no field '{name}'{hint} Known: {', '.join(known)}.")
+        raise LibraryError(f"a kernel has no field '{name}'{hint} Known: {', '.join(known)}.", kind="unknown-kernel")
     return name
 
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ckpm.attention.errors import DuplicateKernelError, RegistryError, RegistryVersionError, UnknownKernelError
-from ckpm.base.errors import NameSyntaxError
+from ckpm.base.errors import LibraryError, NameSyntaxError, RecordError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.kernels.families.table import FAMILIES
@@ -88,14 +87,14 @@ class Registry:
         """All of them, or none. A built kernel takes the place of the same one that was only declared.
 
         Raises:
-            DuplicateKernelError: one is registered already.
+            LibraryError: one is registered already.
         """
         with self._lock:
             known = dict(self._instances)
             for one in instances:
                 before = known.get(one.identity)
                 if before is not None and (before.library is not None or one.library is None):
-                    raise DuplicateKernelError(_duplicate(one, before))
+                    raise LibraryError(_duplicate(one, before), kind="duplicate-kernel")
                 known[one.identity] = one
             self._set(known)
 
@@ -103,8 +102,8 @@ class Registry:
         """The kernels of a built library, by the manifest beside it.
 
         Raises:
-            RecordError: there is no manifest, or it lacks a field. LibraryMismatchError: it is another library's.
-            LibraryError: it is too large. DuplicateKernelError: a kernel of it is registered already.
+            RecordError: there is no manifest, or it lacks a field. LibraryError: it is another library's.
+            LibraryError: it is too large. LibraryError: a kernel of it is registered already.
         """
         manifest = Manifest.read(library.parent / MANIFEST)
         check_library(library, manifest)
@@ -121,18 +120,18 @@ class Registry:
         return added
 
     def find(self, name: str, arch: str = "") -> Instance:
-        """The first instance with a kernel's name. Raises UnknownKernelError."""
+        """The first instance with a kernel's name. Raises LibraryError."""
         for one in self.instances(arch):
             if one.name == name:
                 return one
-        raise UnknownKernelError(f"no kernel {name} is registered{f' for {arch}' if arch else ''}.")
+        raise LibraryError(f"no kernel {name} is registered{f' for {arch}' if arch else ''}.", kind="unknown-kernel")
 
     def set_priority(self, names: Sequence[str], priority: int) -> None:
-        """Of all instances with these kernels' names. Raises UnknownKernelError: there is none of a name."""
+        """Of all instances with these kernels' names. Raises LibraryError: there is none of a name."""
         with self._lock:
             there = {one.name for one in self._instances.values()}
             if unknown := [name for name in names if name not in there]:
-                raise UnknownKernelError(f"no kernel {unknown[0]} is registered.")
+                raise LibraryError(f"no kernel {unknown[0]} is registered.", kind="unknown-kernel")
             changed = self._instances.items()
             self._set({at: replace(one, priority=priority) if one.name in names else one for at, one in changed})
 
@@ -146,13 +145,15 @@ class Registry:
         """Import what :meth:`write` exported. Libraries are opened when they are needed.
 
         Raises:
-            RegistryError: it can't be read, or a field is missing or wrong. RegistryVersionError: of another version.
-            UnknownKernelError: a name is no kernel's of its dialect. DuplicateKernelError: one comes twice.
+            RecordError: it can't be read, or a field is missing or wrong. RecordError: of another version.
+            LibraryError: a name is no kernel's of its dialect. LibraryError: one comes twice.
         """
-        document = Source(place=file, what="a registry", remedy=_REMEDY, error=RegistryError).read()
+        document = Source(place=file, what="a registry", remedy=_REMEDY, error=RecordError).read()
         form = document.get("format").whole()
         if form != FORMAT:
-            raise RegistryVersionError(f"{file}: a registry of format {form}, this program reads {FORMAT}. {_REMEDY}")
+            raise RecordError(
+                f"{file}: a registry of format {form}, this program reads {FORMAT}. {_REMEDY}", kind="registry-version"
+            )
         document.allow(("format", "kernels"))
         return cls(map(_instance, document.get("kernels").items()))
 
@@ -179,10 +180,10 @@ def _instance(row: Value) -> Instance:
 
 
 def key_of(name: str, of_dialect: str, mask_impl: str) -> Key:
-    """The kernel of a name. Raises UnknownKernelError: it is none of the dialect."""
+    """The kernel of a name. Raises LibraryError: it is none of the dialect."""
     known = dialect(of_dialect)
     try:
         family = family_of(known, name)
         return make_key(family, {"mask_impl": mask_impl, **parse(family, name, mask_impl or MASK_IMPLS[0])}, name)
     except NameSyntaxError as error:
-        raise UnknownKernelError(f"no kernel of {of_dialect}: {error}") from error
+        raise LibraryError(f"no kernel of {of_dialect}: {error}", kind="unknown-kernel") from error

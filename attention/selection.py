@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ckpm.attention.errors import HeuristicError, NoKernelError
 from ckpm.attention.problems.shapes import to_shape
 from ckpm.attention.registry import Instance
-from ckpm.base.errors import unknown_word
+from ckpm.base.errors import NoKernelError, UsageError, unknown_word
 from ckpm.kernels.families.backward import convert_dq
 from ckpm.kernels.families.libraries import host, libraries, library_with
 from ckpm.kernels.families.table import FAMILIES
@@ -117,21 +116,23 @@ KNOWN = (UPSTREAM, *ORDERS, MEASURED)
 
 
 def check_order(name: str) -> None:
-    """Raises HeuristicError: there is no such order."""
+    """Raises UsageError: there is no such order."""
     if name not in KNOWN:
-        raise HeuristicError(unknown_word("order", name, KNOWN))
+        raise UsageError(unknown_word("order", name, KNOWN), kind="heuristic")
 
 
 def by_heuristic(heuristic: Heuristic, problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
     """What a user's function makes of the kernels that serve: some of them, the best first.
 
     Raises:
-        HeuristicError: it raised, or returned none of them or something else.
+        UsageError: it raised, or returned none of them or something else.
     """
     try:
         ordered = tuple(heuristic(problem, able))
     except Exception as error:  # the user's own code: whatever it raises is told as one thing
-        raise HeuristicError(f"the heuristic failed: {type(error).__name__}: {error}.") from error
+        raise UsageError(f"the heuristic failed: {type(error).__name__}: {error}.", kind="heuristic") from error
     if not ordered or any(one not in able for one in ordered):
-        raise HeuristicError(f"the heuristic must return at least one of the {len(able)} kernels that it is given.")
+        raise UsageError(
+            f"the heuristic must return at least one of the {len(able)} kernels that it is given.", kind="heuristic"
+        )
     return ordered

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.attention.errors import TuningCorruptError, TuningLockedError, TuningVersionError
 from ckpm.attention.problems.shapes import to_shape
+from ckpm.base.errors import OutputError, RecordError
 from ckpm.base.files import write_error
 from ckpm.matrix.problems.problem import Problem
 
@@ -64,8 +64,8 @@ class TuningDatabase:
     """Opened for each call, so that any thread may use it.
 
     Raises:
-        TuningLockedError: another process holds it for over ``wait`` seconds. TuningCorruptError: it is no tuning
-            database, or damaged. TuningVersionError: of another schema. OutputError: it can't be made there.
+        OutputError: another process holds it for over ``wait`` seconds. RecordError: it is no tuning
+            database, or damaged. RecordError: of another schema. OutputError: it can't be made there.
     """
 
     def __init__(self, file: Path, wait: float = _WAIT) -> None:
@@ -128,22 +128,26 @@ class TuningDatabase:
             base.execute(f"PRAGMA user_version = {SCHEMA}")
             base.execute(_TABLE)
         elif mark != _MARK:
-            raise TuningCorruptError(f"{self.file}: no tuning database: another program wrote it. Name another file.")
+            raise RecordError(
+                f"{self.file}: no tuning database: another program wrote it. Name another file.", kind="tuning"
+            )
         elif version != SCHEMA:
-            raise TuningVersionError(
+            raise RecordError(
                 f"{self.file}: a tuning database of schema {version}, this program knows {SCHEMA}. Name another file, "
-                "and measure anew."
+                "and measure anew.",
+                kind="tuning-version",
             )
 
     def _said(self, error: sqlite3.Error) -> Exception:
         """What an error of SQLite's means."""
         code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            return TuningLockedError(
-                f"{self.file}: another process holds it locked for over {self._wait:g} s. Wait for it, or end it."
+            return OutputError(
+                f"{self.file}: another process holds it locked for over {self._wait:g} s. Wait for it, or end it.",
+                kind="tuning-locked",
             )
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             return write_error(self.file, OSError(None, str(error)))
-        return TuningCorruptError(
-            f"{self.file}: no tuning database, or a damaged one: {error}. Remove it, and measure anew."
+        return RecordError(
+            f"{self.file}: no tuning database, or a damaged one: {error}. Remove it, and measure anew.", kind="tuning"
         )

@@ -49,7 +49,7 @@ def clear(output: Path, *inputs: Path) -> None:
 
     Raises:
         UsageError: ``output`` is the path of the JUnit file.
-        OverwriteError: it is one of ``inputs``, or the JUnit file would replace a file that is not ours.
+        UsageError: it is one of ``inputs``, or the JUnit file would replace a file that is not ours.
         DiskFullError, OutputError: the results can't be written.
     """
     if output.suffix == _JUNIT:

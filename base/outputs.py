@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from .errors import OverwriteError
+from .errors import UsageError
 from .files import is_special, regular_file, sha256_of, write_atomically, writing
 
 RECORD = ".ckpm-outputs"
@@ -71,14 +71,15 @@ def demand_ours(files: Iterable[Path]) -> None:
     """Refuse to write over files that somebody else wrote, or changed; missing ones may be written.
 
     Raises:
-        OverwriteError: one is not ours.
+        UsageError: one is not ours.
     """
     for file in files:
         target = regular_file(file)
         if target and not is_ours(target):
-            raise OverwriteError(
+            raise UsageError(
                 f"{file}: it is there, and not as this command writes it: it would be lost. Name another folder, or "
-                "move it away."
+                "move it away.",
+                kind="overwrite",
             )
 
 
@@ -115,18 +116,20 @@ def refuse_inputs(output: Path | None, inputs: Iterable[Path]) -> None:
     """Refuse an output that is one of the inputs, by whatever path or link.
 
     Raises:
-        OverwriteError: it is.
+        UsageError: it is.
     """
     target = regular_file(output) if output else None
     if target is None:
         return
     for file in inputs:
         if file.exists() and os.path.samefile(target, file):  # noqa: PTH121
-            raise OverwriteError(f"{output}: it is read by this command, and would be lost: name another output.")
+            raise UsageError(
+                f"{output}: it is read by this command, and would be lost: name another output.", kind="overwrite"
+            )
 
 
 def refuse_inputs_among(arguments: argparse.Namespace) -> None:
-    """:func:`refuse_inputs` for each of OPTIONS, with every other path among the arguments. Raises OverwriteError."""
+    """:func:`refuse_inputs` for each of OPTIONS, with every other path among the arguments. Raises UsageError."""
     values = vars(arguments)
     inputs = [path for name, value in values.items() if name not in OPTIONS for path in _paths(value)]
     for name in OPTIONS:

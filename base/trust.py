@@ -12,7 +12,7 @@ import stat
 import tempfile
 from pathlib import Path
 
-from .errors import UntrustedFileError
+from .errors import TrustError
 from .files import make_folder, writing
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -69,15 +69,15 @@ _KEY_BYTES = 32
 def demand_trusted(path: Path, top: Path, instead: str = "") -> None:
     """Refuse a path that other users could have made or changed; folders are checked up to ``top``.
 
-    ``instead`` is the remedy (default: delete ``top``, a cache). Raises UntrustedFileError; OSError if ``path`` is
+    ``instead`` is the remedy (default: delete ``top``, a cache). Raises TrustError; OSError if ``path`` is
     missing.
     """
     if why := why_untrusted(path, top, instead=instead):
-        raise UntrustedFileError(why)
+        raise TrustError(why, kind="untrusted")
 
 
 def demand_trusted_library(library: Path) -> None:
-    """Refuse a kernel library that another user made or can change. Raises UntrustedFileError."""
+    """Refuse a kernel library that another user made or can change. Raises TrustError."""
     file = library.absolute()
     if file.exists():
         demand_trusted(file, file.parent, "Build it again")
@@ -87,7 +87,7 @@ def demand_private(cache: Path) -> None:
     """Make the cache folder if it is missing. Refuse it if it, or anything in it, is writable by other users.
 
     Raises:
-        UntrustedFileError: another user owns it or can write to it.
+        TrustError: another user owns it or can write to it.
         DiskFullError, OutputError: it can't be made.
     """
     keep_others_out()
@@ -102,7 +102,7 @@ def signing_key(cache: Path) -> bytes:
     """Return this user's secret in the cache folder, made when it is first needed.
 
     Raises:
-        UntrustedFileError: another user can write to the cache or read the key, or the file is not a key.
+        TrustError: another user can write to the cache or read the key, or the file is not a key.
         DiskFullError, OutputError: it can't be made or read.
     """
     demand_private(cache)
@@ -117,5 +117,7 @@ def signing_key(cache: Path) -> bytes:
         demand_trusted(file, cache)
         key = file.read_bytes()
         if file.stat().st_mode & 0o077 or len(key) != _KEY_BYTES:
-            raise UntrustedFileError(f"{file}: others can read it, or it is damaged. Delete it: it is made again.")
+            raise TrustError(
+                f"{file}: others can read it, or it is damaged. Delete it: it is made again.", kind="untrusted"
+            )
     return key

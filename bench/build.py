@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base import jobs
-from ckpm.base.errors import BenchError
+from ckpm.base.errors import InconclusiveError
 from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.code.toolchains import Toolchain, compile_command
 from ckpm.kernels.families.render import render
@@ -57,7 +57,7 @@ def _list(folder: Path, *options: str) -> _Run:
             seconds = time.perf_counter() - started
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
-            raise BenchError(f"{' '.join(command)} ended with {process.returncode}.")
+            raise InconclusiveError(f"{' '.join(command)} ended with {process.returncode}.", kind="bench")
         lines = (folder / "names.txt").read_bytes().count(b"\n")
         runs.append(_Run(seconds, usage.ru_maxrss * 1024, lines))
     return min(runs, key=lambda run: run.seconds)
@@ -83,7 +83,9 @@ def compare_enumeration(tree: Tree, folder: Path) -> list[Figure]:
         lambda: listed.append(len(codegen_runner.list_names(tree, "gfx950", ",".join(APIS), 0, "simplified")))
     )
     if listed != [ours.lines]:
-        raise BenchError(f"{tree.name} lists {listed} kernels, the matrix {ours.lines}; Run ckpm parity.")
+        raise InconclusiveError(
+            f"{tree.name} lists {listed} kernels, the matrix {ours.lines}; Run ckpm parity.", kind="bench"
+        )
     ratio = theirs / ours.seconds
     rows.append(
         Figure(
@@ -241,7 +243,9 @@ def _scons(request: Request) -> _Build:
     process = subprocess.run(command, cwd=request.work, env=environment, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - started
     if process.returncode != 0:
-        raise BenchError(f"the graph's build failed: {process.stdout[-2000:]}{process.stderr[-2000:]}")
+        raise InconclusiveError(
+            f"the graph's build failed: {process.stdout[-2000:]}{process.stderr[-2000:]}", kind="bench"
+        )
     events = [json.loads(line[len(EVENT) :]) for line in process.stdout.splitlines() if line.startswith(EVENT)]
     count = Counter(event["event"] for event in events if event["kind"] in ("unit", "host"))
     return _Build(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base import jobs
-from ckpm.base.errors import BenchError
+from ckpm.base.errors import InconclusiveError
 from ckpm.bench.figures import Figure
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.library.request import PROJECT
@@ -40,7 +40,7 @@ class Spent:
 
 
 def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
-    """Measure the whole path and its shares. Raises BenchError: a step failed; ToolchainMissingError."""
+    """Measure the whole path and its shares. Raises InconclusiveError: a step failed; SetupError."""
     cache = folder / "cache"
     options = ["--upstream", upstream, "--work", str(folder)]
     emulated = ["--arch", ARCH, *options]
@@ -71,7 +71,7 @@ def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
 
 
 def python(cache: Path, *words: str) -> Spent:
-    """Run Python with a cache folder and measure it. Raises BenchError: it failed."""
+    """Run Python with a cache folder and measure it. Raises InconclusiveError: it failed."""
     return _spent([sys.executable, *words], {"CKPM_CACHE": str(cache)})
 
 
@@ -95,5 +95,5 @@ def _spent(command: Sequence[str], environment: Mapping[str, str]) -> Spent:
     )
     wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:
-        raise BenchError(f"{' '.join(command)} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
+        raise InconclusiveError(f"{' '.join(command)} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}", kind="bench")
     return Spent(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)

@@ -85,7 +85,7 @@ def measure_on_demand(tree: Tree, toolchain: str, folder: Path) -> list[Figure]:
     user's; cold.py measures these.
 
     Raises:
-        BenchError: a command failed.
+        InconclusiveError: a command failed.
     """
     cache = folder / "cache"
     cache.mkdir(parents=True)

@@ -16,7 +16,7 @@ from ckpm.attention.launch.launching import plan_of, uploaded
 from ckpm.attention.timing import tables
 from ckpm.attention.timing.record import Timings
 from ckpm.base import jobs
-from ckpm.base.errors import BenchError
+from ckpm.base.errors import InconclusiveError
 from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.abi import Status
 from ckpm.kernels.library.request import LIBRARY, PROJECT
@@ -68,7 +68,7 @@ def _long(device: Device, library: Library) -> float:
 def _best(
     device: Device, library: Library, problem: SuiteCase, launches: int, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Seconds of the fastest of some launches, uploads left out. Raises BenchError: one did not run to its end."""
+    """Seconds of the fastest of some launches, uploads left out. Raises InconclusiveError: one did not run to its end."""
     prepared, seconds = prepare(problem, ARCH), []
     plan = plan_of(device, library, prepared)
     with uploaded(device, prepared.buffers) as memory:
@@ -80,15 +80,17 @@ def _best(
             fault = device.fault()
             seconds.append(clock() - started)
             if fault or launch.status != Status.OK:
-                raise BenchError(f"{problem.name}: {fault.message if fault else launch.message}")
+                raise InconclusiveError(f"{problem.name}: {fault.message if fault else launch.message}", kind="bench")
     return min(seconds)
 
 
 def _output_of(command: Sequence[str]) -> str:
-    """Standard output of a Python module of ours. Raises BenchError."""
+    """Standard output of a Python module of ours. Raises InconclusiveError."""
     process = subprocess.run([sys.executable, *command], cwd=PROJECT, capture_output=True, text=True, check=False)
     if process.returncode != 0:
-        raise BenchError(f"{' '.join(command)} failed: {process.stdout[-2000:]}{process.stderr[-2000:]}")
+        raise InconclusiveError(
+            f"{' '.join(command)} failed: {process.stdout[-2000:]}{process.stderr[-2000:]}", kind="bench"
+        )
     return process.stdout
 
 
@@ -96,7 +98,7 @@ def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
     """Build the smoke tier below ``folder`` (objects come from the shared cache if they are there) and run it.
 
     Raises:
-        BenchError: a build, launch or suite failed.
+        InconclusiveError: a build, launch or suite failed.
     """
     options = ["--upstream", upstream, "--work", str(folder)]
     _output_of(["-m", "ckpm", "build", "--arch", ARCH, "--toolchain", toolchain, *options])

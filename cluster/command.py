@@ -60,7 +60,7 @@ def connection(args: argparse.Namespace, logs: Path, say: Callable[[str], None])
     """Connect to the workers of the options. At the end, every process of this command on them ends. Main thread only.
 
     Raises:
-        PackagesMissingError, SchedulerError, NoWorkersError, SlurmError, TableError.
+        SetupError, ServiceError, ServiceError, ServiceError, TableError.
         SystemExit: SIGTERM or SIGHUP came.
     """
     _demand_ready(args)
@@ -77,15 +77,16 @@ def connection(args: argparse.Namespace, logs: Path, say: Callable[[str], None])
 
 
 def _demand_ready(args: argparse.Namespace) -> None:
-    """Check the site's file and the packages at once. Raises TableError, PackagesMissingError."""
+    """Check the site's file and the packages at once. Raises TableError, SetupError."""
     if args.cluster:
         read_site(args.cluster_file, args.partition, args.walltime)
     modules = ("distributed", "dask_jobqueue") if args.cluster else ("distributed",)
     if missing := [name for name in modules if importlib.util.find_spec(name) is None]:
         place = "" if REQUIREMENTS.is_file() else " (the file is in the repository)"
-        raise errors.PackagesMissingError(
+        raise errors.SetupError(
             f"--scheduler and --cluster need packages that are not installed here: {', '.join(missing)}. "
-            f"Install them into this environment: pip install --require-hashes -r {REQUIREMENTS.name}{place}"
+            f"Install them into this environment: pip install --require-hashes -r {REQUIREMENTS.name}{place}",
+            kind="packages",
         )
 
 
@@ -105,7 +106,7 @@ def _elsewhere(args: argparse.Namespace, request: Request, console: Console) -> 
 
 @contextlib.contextmanager
 def _compilers(args: argparse.Namespace, request: Request, say: Callable[[str], None]) -> Iterator[Elsewhere]:
-    """The compilers of workers that have this machine's identity. Raises ForeignWorkerError."""
+    """The compilers of workers that have this machine's identity. Raises SetupError."""
     folder = request.work / request.folder
     with connection(args, folder / "cluster", say) as workers:
         from ckpm.cluster.compiling import Recipe

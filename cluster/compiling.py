@@ -17,8 +17,7 @@ from pathlib import Path
 from distributed import get_worker
 
 from ckpm.base import settings
-from ckpm.base.errors import CkPrefillError
-from ckpm.cluster.errors import ForeignWorkerError, WorkerFailedError
+from ckpm.base.errors import CkPrefillError, InconclusiveError, SetupError
 from ckpm.cluster.identity import Identity, Sources
 from ckpm.cluster.session import Session, session_here, task_here
 from ckpm.kernels.code.toolchains import detect
@@ -66,8 +65,8 @@ def compile_job(job: Job) -> Compiled:
     """Compile one step; workers run this function.
 
     Raises:
-        ForeignWorkerError: this worker differs from the client.
-        WorkerFailedError: this worker can't compile.
+        SetupError: this worker differs from the client.
+        InconclusiveError: this worker can't compile.
     """
     session = session_here(job.session)
     key, name = task_here()
@@ -78,10 +77,10 @@ def compile_job(job: Job) -> Compiled:
             environment = {**os.environ, **request.toolchain.environment}
             code, output = _run(session, key, step, Path(folder), environment)
             data = (Path(folder) / step.target).read_bytes() if code == 0 else b""
-    except ForeignWorkerError as error:
-        raise ForeignWorkerError(f"worker {name}: {error}") from None
+    except SetupError as error:
+        raise SetupError(f"worker {name}: {error}", kind="foreign-worker") from None
     except (CkPrefillError, OSError) as error:
-        raise WorkerFailedError(f"worker {name} can't compile: {error}") from None
+        raise InconclusiveError(f"worker {name} can't compile: {error}", kind="worker-failed") from None
     return Compiled(code, output, data, name)
 
 
@@ -89,7 +88,7 @@ def _request(recipe: Recipe) -> tuple[Request, tuple[str, ...]]:
     """The client's request with this machine's toolchain and tree, and the identity of the request."""
     cache = settings.cache_folder()
     if differences := recipe.identity.differences(recipe.sources.identity(cache)):
-        raise ForeignWorkerError("; ".join(differences))
+        raise SetupError("; ".join(differences), kind="foreign-worker")
     request = Request(
         selection=Selection(archs=recipe.archs, families=recipe.families),
         tree=recipe.sources.tree(cache),
@@ -107,7 +106,9 @@ def _own_step(job: Job, request: Request, identity: tuple[str, ...], folder: Pat
     source.write_bytes(job.text)
     step = compile_step(request, identity, source, job.kernels)
     if step.signature != job.signature or step.sources != (job.source,):
-        raise ForeignWorkerError(f"it would compile {job.source} with other flags, headers or paths than the client")
+        raise SetupError(
+            f"it would compile {job.source} with other flags, headers or paths than the client", kind="foreign-worker"
+        )
     (folder / step.target).parent.mkdir(parents=True)
     return step
 

@@ -22,15 +22,8 @@ from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 
 from ckpm.base.console import number
-from ckpm.base.errors import CkPrefillError
+from ckpm.base.errors import CkPrefillError, InconclusiveError, ServiceError, SetupError
 from ckpm.base.files import make_folder, write_atomically
-from ckpm.cluster.errors import (
-    ForeignWorkerError,
-    NoWorkersError,
-    SchedulerError,
-    WorkerFailedError,
-    WorkersKilledError,
-)
 from ckpm.cluster.identity import Identity
 from ckpm.cluster.session import Session
 
@@ -75,8 +68,8 @@ class Connection:
         """Compare the identity of every worker with the client's. Workers run ``identify``.
 
         Raises:
-            ForeignWorkerError: some differ; the message names each with both identities.
-            WorkerFailedError: a worker has no identity, for instance because it lacks the upstream.
+            SetupError: some differ; the message names each with both identities.
+            InconclusiveError: a worker has no identity, for instance because it lacks the upstream.
         """
         answers = self.client.run(identify, on_error="return")
         names = {address: worker["id"] for address, worker in self.workers.items()}
@@ -91,23 +84,26 @@ class Connection:
             else:  # it lacks the function, or has the function of another commit
                 foreign.append(f"{name}: it has no identity ({type(answer).__name__}: {answer})")
         if foreign:
-            raise ForeignWorkerError("\n".join([f"workers differ from this client: {_RESTART}.", *foreign]))
+            raise SetupError(
+                "\n".join([f"workers differ from this client: {_RESTART}.", *foreign]), kind="foreign-worker"
+            )
         if failed:
-            raise WorkerFailedError("\n".join(["workers failed:", *failed]))
+            raise InconclusiveError("\n".join(["workers failed:", *failed]), kind="worker-failed")
 
 
 def connect(address: str, credentials: str = "") -> Any:
     """A Dask client. ``credentials`` is a folder of :func:`make_credentials`; '' leaves them to Dask's configuration.
 
-    Raises SchedulerError if no scheduler answers.
+    Raises ServiceError if no scheduler answers.
     """
     security = {"security": read_credentials(Path(credentials))} if credentials else {}
     try:
         return Client(address, timeout=PATIENCE_SECONDS / 4, set_as_default=False, **security)
     except (OSError, DaskTimeoutError, ValueError, TypeError) as error:  # TypeError: tls:// without credentials
-        raise SchedulerError(
+        raise ServiceError(
             f"no Dask scheduler answers at {address} ({error}). Start one with `dask scheduler`, and workers with "
-            "`dask worker ADDRESS` in a clone of this commit, or use --cluster slurm."
+            "`dask worker ADDRESS` in a clone of this commit, or use --cluster slurm.",
+            kind="scheduler",
         ) from error
 
 
@@ -136,7 +132,7 @@ def connection_to(address: str, credentials: str, hopeless: Callable[[], str], s
     ``hopeless`` is called while workers are missing. It returns '' or the reason why none will come.
 
     Raises:
-        SchedulerError, NoWorkersError.
+        ServiceError, ServiceError.
     """
     with connect(address, credentials) as client:
         connection = Connection(client, address, credentials, f"ckpm-{secrets.token_hex(6)}")
@@ -156,7 +152,7 @@ def _wait_for_workers(connection: Connection, hopeless: Callable[[], str], say: 
             connection.client.wait_for_workers(1, timeout=_POLL_SECONDS)
             return
         if why := hopeless():
-            raise NoWorkersError(why)
+            raise ServiceError(why, kind="no-workers")
         if not told:
             say("waiting for workers")
             told = True
@@ -181,10 +177,10 @@ def result(future: Future, client: Any, label: str) -> Any:
     """The result of a task. ``label`` names the task for people.
 
     Raises:
-        ForeignWorkerError, WorkerFailedError: raised by the worker.
-        WorkersKilledError: several workers died in the task.
-        NoWorkersError: all workers were gone for PATIENCE_SECONDS.
-        SchedulerError: the scheduler has ended, or the task was cancelled.
+        SetupError, InconclusiveError: raised by the worker.
+        InconclusiveError: several workers died in the task.
+        ServiceError: all workers were gone for PATIENCE_SECONDS.
+        ServiceError: the scheduler has ended, or the task was cancelled.
     """
     deserted = 0.0
     while True:
@@ -193,9 +189,10 @@ def result(future: Future, client: Any, label: str) -> Any:
         except DaskTimeoutError:
             deserted = 0.0 if client.scheduler_info(n_workers=1)["workers"] else deserted + _RESULT_POLL_SECONDS
             if deserted >= PATIENCE_SECONDS:
-                raise NoWorkersError(
+                raise ServiceError(
                     f"{label}: all workers have gone and none has come back. Start some and run the same command "
-                    "again; finished results are kept."
+                    "again; finished results are kept.",
+                    kind="no-workers",
                 ) from None
         except CkPrefillError:
             raise
@@ -206,13 +203,16 @@ def result(future: Future, client: Any, label: str) -> Any:
 def failure_of(error: BaseException, label: str) -> BaseException:
     """Our failure for Dask's failure of a task."""
     if isinstance(error, KilledWorker):
-        return WorkersKilledError(
+        return InconclusiveError(
             f"{label}: {error.allowed_failures + 1} workers died while they had it, the last one "
             f"{error.last_worker.address}. It is not tried again. A worker dies if its machine or job runs out of "
-            "memory or time: give the workers fewer threads, or more of both."
+            "memory or time: give the workers fewer threads, or more of both.",
+            kind="workers-killed",
         )
     if isinstance(error, KeyboardInterrupt | SystemExit):
         return error
     if isinstance(error, CommClosedError | FutureCancelledError | OSError):
-        return SchedulerError(f"{label}: the connection to the scheduler ended ({type(error).__name__}: {error}).")
-    return WorkerFailedError(f"{label}: a worker failed: {type(error).__name__}: {error}")
+        return ServiceError(
+            f"{label}: the connection to the scheduler ended ({type(error).__name__}: {error}).", kind="scheduler"
+        )
+    return InconclusiveError(f"{label}: a worker failed: {type(error).__name__}: {error}", kind="worker-failed")

@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ckpm.base.errors import CkPrefillError, RecordError
+from ckpm.base.errors import CkPrefillError, RecordError, ServiceError, SetupError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, as_text
 from ckpm.cluster.compiling import Compiled, Job, Recipe, compile_job
 from ckpm.cluster.connection import connect, result
-from ckpm.cluster.errors import ForeignWorkerError, NoWorkersError, SchedulerError
 from ckpm.cluster.identity import Identity, Sources
 from ckpm.kernels.library.plan import Step
 from ckpm.kernels.library.run_step import Ran, execute_here, refuse_steps
 
 NAME = "cluster.json"  # beside plan.json
-_HOPELESS = (ForeignWorkerError, NoWorkersError, SchedulerError)  # the other steps would fail in the same way
+_HOPELESS = (SetupError, ServiceError, ServiceError)  # the other steps would fail in the same way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ class RemoteSteps:
 
     @classmethod
     def connect(cls, file: Path) -> RemoteSteps:
-        """Connect to the scheduler in a file, for as long as the process lasts. Raises RecordError, SchedulerError."""
+        """Connect to the scheduler in a file, for as long as the process lasts. Raises RecordError, ServiceError."""
         build = RemoteBuild.read(file)
         return cls(connect(build.scheduler, build.credentials), build)
 

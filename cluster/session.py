@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from distributed import WorkerPlugin, get_worker
 
-from ckpm.cluster.errors import WorkerFailedError
+from ckpm.base.errors import InconclusiveError
 
 T = TypeVar("T")
 _RUNNING = ("executing", "long-running")
@@ -93,10 +93,10 @@ class Session(WorkerPlugin):  # type: ignore[misc]
 
 
 def session_here(name: str) -> Session:
-    """The session of the task in this thread. Raises WorkerFailedError if the client is gone."""
+    """The session of the task in this thread. Raises InconclusiveError if the client is gone."""
     session = get_worker().plugins.get(name)
     if not isinstance(session, Session):
-        raise WorkerFailedError(f"the client's session {name} has ended. Run its command again.")
+        raise InconclusiveError(f"the client's session {name} has ended. Run its command again.", kind="worker-failed")
     return session
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.base.console import number
+from ckpm.base.errors import ServiceError
 from ckpm.base.jobs import UNIT_BYTES
 from ckpm.base.settings import IMPORTS
 from ckpm.cluster.connection import GPU, Say, make_credentials
-from ckpm.cluster.errors import SlurmError
 from ckpm.cluster.site import Site
 
 _LOG_LINES = 15  # of a job that ended at once
@@ -30,17 +30,19 @@ def slurm(site: Site, workers: int, logs: Path, say: Say) -> Iterator[tuple[str,
     will come, or ''.
 
     Raises:
-        SlurmError: Slurm is missing, or refuses the jobs.
+        ServiceError: Slurm is missing, or refuses the jobs.
     """
     if shutil.which("sbatch") is None:
-        raise SlurmError("--cluster slurm: this machine has no sbatch. Run this where jobs are submitted.")
+        raise ServiceError(
+            "--cluster slurm: this machine has no sbatch. Run this where jobs are submitted.", kind="slurm"
+        )
     from dask_jobqueue import SLURMCluster
 
     secret = logs / "tls"
     try:
         cluster = SLURMCluster(**_options(site, logs), security=make_credentials(secret), protocol="tls://")
     except (OSError, RuntimeError, ValueError) as error:
-        raise SlurmError(f"no scheduler can be started here for --cluster slurm: {error}.") from error
+        raise ServiceError(f"no scheduler can be started here for --cluster slurm: {error}.", kind="slurm") from error
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, secret, ignore_errors=True)
         stack.enter_context(cluster)
@@ -77,7 +79,7 @@ def _options(site: Site, logs: Path) -> dict[str, Any]:
 
 
 def _submit(cluster: Any, workers: int) -> tuple[str, ...]:
-    """Submit the jobs and return their ids. Raises SlurmError."""
+    """Submit the jobs and return their ids. Raises ServiceError."""
 
     async def submit() -> None:
         await cluster
@@ -87,16 +89,16 @@ def _submit(cluster: Any, workers: int) -> tuple[str, ...]:
     try:
         cluster.sync(submit)
     except (RuntimeError, AssertionError) as error:  # AssertionError: a job was not submitted
-        raise SlurmError(f"Slurm refused {workers} jobs, but accepts one: {error}") from error
+        raise ServiceError(f"Slurm refused {workers} jobs, but accepts one: {error}", kind="slurm") from error
     return tuple(str(job.job_id) for job in cluster.workers.values())
 
 
 def _demand_acceptable(script: str) -> None:
-    """Test a job with sbatch. Raises SlurmError."""
+    """Test a job with sbatch. Raises ServiceError."""
     command = ["sbatch", "--test-only"]
     run = subprocess.run(command, input=script, capture_output=True, text=True, errors="replace", check=False)
     if run.returncode != 0:
-        raise SlurmError(f"Slurm refuses the job: {' '.join(run.stderr.split())}. See --cluster-file.")
+        raise ServiceError(f"Slurm refuses the job: {' '.join(run.stderr.split())}. See --cluster-file.", kind="slurm")
 
 
 def _hopeless(jobs: tuple[str, ...], logs: Path) -> str:

@@ -40,7 +40,7 @@ class Stages:
 
 
 def compiled_stages(candidates: tuple[Candidate, Candidate]) -> Stages:
-    """Raises TritonMissingError, KernelFileError."""
+    """Raises SetupError, InputError."""
     first, second = (compile_candidate(function_of(SOURCE, one.kernel), one) for one in candidates)
     return Stages(attention=first, reduction=second)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from ckpm.base.bounded import read_bytes
 from ckpm.base.display import show
-from ckpm.base.errors import MeasureError, RecordError
+from ckpm.base.errors import InconclusiveError, RecordError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.decode.attention import Stages, compiled_stages
@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises TritonMissingError, UnknownArchError, KernelFileError, DiskFullError, OutputError."""
+    """Raises SetupError, UnknownWordError, InputError, DiskFullError, OutputError."""
     demand_triton()
     for arch in args.arch or ARCHS:
         check_built_arch(arch)
@@ -82,11 +82,13 @@ def read(file: Path, arch: str) -> Built:
     """Read the files of :func:`write`.
 
     Raises:
-        MeasureError: nothing was built for the arch, or for other problems.
+        InconclusiveError: nothing was built for the arch, or for other problems.
         RecordError: the file or a code object that it names is damaged.
     """
     if not file.is_file():
-        raise MeasureError(f"{file}: no decode kernels were built for {arch}. Build them: nox -s build-decode")
+        raise InconclusiveError(
+            f"{file}: no decode kernels were built for {arch}. Build them: nox -s build-decode", kind="measure"
+        )
     root = Source(place=file, what="built decode kernels", remedy=_AGAIN, error=RecordError).read()
     root.allow(("format", "arch", "compiler", "problems"))
     if root.get("format").whole() != _FORMAT or root.get("arch").text() != arch:
@@ -96,7 +98,9 @@ def read(file: Path, arch: str) -> Built:
     for name in {*rows, *known}:
         now = [one.identity for one in known[name].candidates(arch)] if name in known else None
         if name not in rows or [one.text() for one in rows[name].get("identities").items()] != now:
-            raise MeasureError(f"{file}: '{name}' is not what decode/gated.py names today. {_AGAIN}.")
+            raise InconclusiveError(
+                f"{file}: '{name}' is not what decode/gated.py names today. {_AGAIN}.", kind="measure"
+            )
     stages = {
         name: Stages(attention=_code(file, name, "attention", row), reduction=_code(file, name, "reduction", row))
         for name, row in ((name, rows[name]) for name in known)

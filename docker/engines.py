@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ckpm.base.errors import UsageError
-from ckpm.docker.errors import EngineMissingError, EnginePermissionError
+from ckpm.base.errors import SetupError, UsageError
 from ckpm.docker.failures import PERMISSION_REMEDY
 
 NAMES = ("docker", "podman", "buildah")
@@ -81,8 +80,8 @@ def detect(choice: str = "auto") -> Engine:
 
     Raises:
         UsageError: the choice doesn't exist.
-        EnginePermissionError: no engine works, and this user lacks the permission for one.
-        EngineMissingError: no engine works; the message has the reason for each.
+        SetupError: no engine works, and this user lacks the permission for one.
+        SetupError: no engine works; the message has the reason for each.
     """
     if choice not in CHOICES:
         raise UsageError(f"unknown engine '{choice}'. Known: {', '.join(CHOICES)}.")
@@ -99,10 +98,13 @@ def detect(choice: str = "auto") -> Engine:
         forbidden = forbidden or any(word in reason.lower() for word in _PERMISSION)
     if forbidden:
         listed = "; ".join(reasons)
-        raise EnginePermissionError(f"this user may use no container engine ({listed}). {PERMISSION_REMEDY}")
-    raise EngineMissingError(
+        raise SetupError(
+            f"this user may use no container engine ({listed}). {PERMISSION_REMEDY}", kind="engine-permission"
+        )
+    raise SetupError(
         f"no container engine works here ({'; '.join(reasons)}). Install one, on Debian: apt-get install buildah "
-        "podman runc; or start docker's daemon."
+        "podman runc; or start docker's daemon.",
+        kind="engine",
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ckpm.base.errors import CkPrefillError, DiskFullError
-from ckpm.docker.errors import DigestError, EngineMissingError, EnginePermissionError, ImageBuildError
+from ckpm.base.errors import CkPrefillError, CompileError, DiskFullError, SetupError, TrustError
 
 _SHOWN_LINES = 15
 _SHOWN_CHARACTERS = 400  # of a line: buildah writes thousands with the cause at the end
@@ -45,9 +44,11 @@ def of_engine(said: str) -> CkPrefillError | None:
             "`podman system prune` or `docker system prune`."
         )
     if any(word in text for word in _PERMISSION):
-        return EnginePermissionError(f"this user lacks the permission: {last_lines(said, 1)}. {PERMISSION_REMEDY}")
+        return SetupError(
+            f"this user lacks the permission: {last_lines(said, 1)}. {PERMISSION_REMEDY}", kind="engine-permission"
+        )
     if any(word in text for word in _NO_DAEMON):
-        return EngineMissingError(f"the engine's daemon has ended: {last_lines(said, 1)}. Start it.")
+        return SetupError(f"the engine's daemon has ended: {last_lines(said, 1)}. Start it.", kind="engine")
     return None
 
 
@@ -56,16 +57,19 @@ def of_pull(said: str, reference: str) -> CkPrefillError | None:
     if error := of_engine(said):
         return error
     if any(word in said.lower() for word in _DIGEST):
-        return DigestError(
+        return TrustError(
             f"{reference}: the registry has no image of this digest, or sent another image: "
-            f"{last_lines(said, 1)}. Correct the digest in docker/images.yaml."
+            f"{last_lines(said, 1)}. Correct the digest in docker/images.yaml.",
+            kind="digest",
         )
     return None
 
 
 def of_build(said: str, image: str, log: str) -> CkPrefillError:
     """The error of a failed build."""
-    return of_engine(said) or ImageBuildError(f"{image} was not built. The output is in {log}:\n{last_lines(said)}")
+    return of_engine(said) or CompileError(
+        f"{image} was not built. The output is in {log}:\n{last_lines(said)}", kind="image"
+    )
 
 
 def last_lines(said: str, lines: int = _SHOWN_LINES) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ckpm.base.errors import UnknownWordError
 from ckpm.base.tablefile import Field, load
-from ckpm.docker.errors import UnknownImageError
 from ckpm.matrix.dialects import archs, upstreams
 
 FOLDER = Path(__file__).resolve().parent
@@ -88,9 +88,9 @@ def images(file: Path = FOLDER / "images.yaml") -> Mapping[str, Image]:
 
 
 def image(name: str) -> Image:
-    """The image of this name. Raises UnknownImageError."""
+    """The image of this name. Raises UnknownWordError."""
     if name not in images():
-        raise UnknownImageError(name, images())
+        raise UnknownWordError("image", name, images())
     return images()[name]
 
 

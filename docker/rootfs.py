@@ -12,9 +12,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ckpm.base.errors import CkPrefillError, DiskFullError
+from ckpm.base.errors import CkPrefillError, CompileError, DiskFullError
 from ckpm.base.files import make_folder, writing
-from ckpm.docker.errors import RootFilesystemError
 from ckpm.docker.images import Base
 from ckpm.docker.running import call
 
@@ -33,7 +32,7 @@ _THIS_MACHINES = (
 
 
 def mirror() -> str:
-    """CKPM_DEBIAN_MIRROR, else the Debian mirror of this machine's apt. Raises RootFilesystemError."""
+    """CKPM_DEBIAN_MIRROR, else the Debian mirror of this machine's apt. Raises CompileError."""
     if chosen := os.environ.get(MIRROR):
         return chosen
     question = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian"]
@@ -42,8 +41,9 @@ def mirror() -> str:
     except OSError:
         run = None
     if run is None or not run.stdout.strip():
-        raise RootFilesystemError(
-            f"no Debian mirror is configured in this machine's apt: set {MIRROR} to a URL that has dists/ and pool/."
+        raise CompileError(
+            f"no Debian mirror is configured in this machine's apt: set {MIRROR} to a URL that has dists/ and pool/.",
+            kind="root-filesystem",
         )
     return run.stdout.split()[0]
 
@@ -103,11 +103,13 @@ def make(base: Base, file: Path) -> None:
     """Bootstrap a suite into a tar file, with the same bytes from the same packages.
 
     Raises:
-        RootFilesystemError: mmdebstrap is missing or failed, or no mirror is configured.
+        CompileError: mmdebstrap is missing or failed, or no mirror is configured.
         DiskFullError, OutputError.
     """
     if shutil.which("mmdebstrap") is None:
-        raise RootFilesystemError(f"base {base.name} needs mmdebstrap, which is missing: apt-get install mmdebstrap.")
+        raise CompileError(
+            f"base {base.name} needs mmdebstrap, which is missing: apt-get install mmdebstrap.", kind="root-filesystem"
+        )
     make_folder(file.parent)
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     conf = beside.with_suffix(".conf")
@@ -129,4 +131,4 @@ def _failure(base: Base, file: Path, said: str) -> CkPrefillError:
     if "no space left on device" in said.lower():
         return DiskFullError(f"{file}: no space left on the disk for base {base.name}. Free some there and in TMPDIR.")
     end = "\n".join(said.strip().splitlines()[-_SHOWN_LINES:])
-    return RootFilesystemError(f"mmdebstrap could not make base {base.name}:\n{end}")
+    return CompileError(f"mmdebstrap could not make base {base.name}:\n{end}", kind="root-filesystem")

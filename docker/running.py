@@ -19,9 +19,9 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+from ckpm.base.errors import SetupError
 from ckpm.base.processes import handled_by
 from ckpm.docker.engines import Engine, Run, run_commands
-from ckpm.docker.errors import ContainerStartError
 from ckpm.docker.failures import of_build, of_engine
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -58,7 +58,7 @@ def run(engine: Engine, order: Run, *, output: int | None = None) -> subprocess.
     """Run a command in a new container and remove the container. ``output`` as for :func:`call`.
 
     Raises:
-        ContainerStartError, ImageBuildError, EngineMissingError, EnginePermissionError, DiskFullError: the engine
+        SetupError, CompileError, SetupError, SetupError, DiskFullError: the engine
         failed, not the command.
     """
     name = f"ckpm-{uuid.uuid4().hex[:12]}"
@@ -74,9 +74,10 @@ def run(engine: Engine, order: Run, *, output: int | None = None) -> subprocess.
             call(cleanup, output=subprocess.PIPE)
     if done.returncode == _ENGINE_FAILED and engine.name != "buildah":
         said = (done.stderr or "").strip()
-        raise of_engine(said) or ContainerStartError(
+        raise of_engine(said) or SetupError(
             f"{engine.name} could not run a container of {order.image}: {said or 'see above'}. Correct that, or "
-            "choose another engine with --engine."
+            "choose another engine with --engine.",
+            kind="container",
         )
     return done
 

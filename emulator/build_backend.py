@@ -12,7 +12,7 @@ import scikit_build_core.build as standard
 from scikit_build_core.build import *  # noqa: F403 - the other functions of a build backend
 
 from ckpm_emulator import toolchain
-from ckpm_emulator.errors import CompilerMissingError
+from ckpm_emulator.base.errors import SetupError
 
 
 def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) -> list[str]:
@@ -20,7 +20,7 @@ def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) 
     needed = standard.get_requires_for_build_wheel(config_settings)
     try:
         toolchain.fit_compiler()
-    except CompilerMissingError:
+    except SetupError:
         needed.append("ziglang==0.17.0")
     return needed
 

@@ -4,9 +4,9 @@ import tempfile
 from pathlib import Path
 
 from ckpm.attention import Dispatcher, ProblemBuilder, Registry, kernel_set
-from ckpm.attention.errors import DuplicateKernelError, UnknownKernelError
 from ckpm.attention.jit.on_demand import on_demand
 from ckpm.attention.launch.device import choose
+from ckpm.base.errors import LibraryError
 from examples.kernels import ARCH
 
 tiles = [{"bm0": 64}, {"bm0": 128}]
@@ -40,7 +40,7 @@ for reason in sorted({reason for one, reason in over.why(problem).refused.items(
 for wrong in (lambda: again.add([first]), lambda: kernel_set("fwd", dtype="bf17")):
     try:
         wrong()
-    except (DuplicateKernelError, UnknownKernelError) as error:
+    except LibraryError as error:
         print(f"refused {type(error).__name__}")
     else:
         raise SystemExit(1)

@@ -242,7 +242,7 @@ def _selected(chosen: Dialect, selection: Selection) -> list[Key]:
     """The selected keys; none where no arch has kernels, which is said on stderr.
 
     Raises:
-        EmptySelectionError: something else than the archs leaves nothing.
+        UsageError: something else than the archs leaves nothing.
     """
     absent = absences(chosen, selection)
     nowhere = len(absent) == len(selection.families) * len(selection.archs)

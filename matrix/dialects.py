@@ -13,16 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ckpm.base.errors import (
-    NoListOfArchError,
-    TableError,
-    UnknownArchError,
-    UnknownDialectError,
-    UnknownFamilyError,
-    UnknownReceiptError,
-    UnknownUpstreamError,
-    UsageError,
-)
+from ckpm.base.errors import SetupError, TableError, UnknownWordError, UsageError
 from ckpm.base.tablefile import Field, Record, decode, load, overlay, read_table
 from ckpm.matrix.families import Family
 from ckpm.matrix.family_tables import read_family
@@ -95,21 +86,22 @@ class Dialect:
     hand_written: Families
 
     def family(self, name: str) -> Family:
-        """Raises UnknownFamilyError."""
+        """Raises UnknownWordError."""
         return self._holder(name)[name]
 
     def check_arch(self, name: str) -> Arch:
-        """Raises UnknownArchError, and NoListOfArchError for one that nothing is known of in this dialect."""
+        """Raises UnknownWordError, and SetupError for one that nothing is known of in this dialect."""
         arch = check_arch(name)
         if name not in self.known_archs:
-            raise NoListOfArchError(
+            raise SetupError(
                 f"dialect {self.name} knows nothing of {name}: {self.unknown_archs}. "
-                f"Ask for {' or '.join(self.known_archs)}, or for another dialect."
+                f"Ask for {' or '.join(self.known_archs)}, or for another dialect.",
+                kind="no-list",
             )
         return arch
 
     def table(self, name: str) -> Field:
-        """A family's table, see Families.table. Raises UnknownFamilyError."""
+        """A family's table, see Families.table. Raises UnknownWordError."""
         return self._holder(name).table(name)
 
     def all_families(self) -> Iterator[Family]:
@@ -121,7 +113,7 @@ class Dialect:
         for some in (self.families, self.hand_written):
             if name in some:
                 return some
-        raise UnknownFamilyError(name, (*self.families, *self.hand_written))
+        raise UnknownWordError("family", name, (*self.families, *self.hand_written))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +206,9 @@ def compute_units() -> Mapping[str, ComputeUnit]:
 
 
 def check_arch(name: str) -> Arch:
-    """Raises UnknownArchError, which lists the known ones."""
+    """Raises UnknownWordError, which lists the known ones."""
     if name not in archs():
-        raise UnknownArchError(name, archs())
+        raise UnknownWordError("arch", name, archs())
     return archs()[name]
 
 
@@ -233,10 +225,10 @@ def receipts() -> Mapping[int, str]:
 
 
 def check_receipt(receipt: str | int) -> int:
-    """The number of a receipt given as text. Raises UnknownReceiptError."""
+    """The number of a receipt given as text. Raises UnknownWordError."""
     known = receipts()
     if str(receipt) not in map(str, known):
-        raise UnknownReceiptError(str(receipt), [str(number) for number in known])
+        raise UnknownWordError("receipt", str(receipt), [str(number) for number in known])
     return int(receipt)
 
 
@@ -293,14 +285,14 @@ def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
 
 
 def check_upstream(name: str) -> PackagedUpstream:
-    """Raises UnknownUpstreamError."""
+    """Raises UnknownWordError."""
     if name not in upstreams():
-        raise UnknownUpstreamError(name, [*upstreams(), "checkout"])
+        raise UnknownWordError("upstream", name, [*upstreams(), "checkout"])
     return upstreams()[name]
 
 
 def check_built_arch(name: str) -> Arch:
-    """An arch that libraries are built for. Raises UnknownArchError; UsageError: its kernels are only listed."""
+    """An arch that libraries are built for. Raises UnknownWordError; UsageError: its kernels are only listed."""
     arch = check_arch(name)
     if arch.compute_unit is None:
         raise UsageError(f"--arch {name}: its kernels are only listed. Libraries are for {', '.join(compute_units())}.")
@@ -308,9 +300,9 @@ def check_built_arch(name: str) -> Arch:
 
 
 def check_family(name: str) -> str:
-    """Raises UnknownFamilyError."""
+    """Raises UnknownWordError."""
     if name not in (*FAMILIES, *HAND_WRITTEN):
-        raise UnknownFamilyError(name, (*FAMILIES, *HAND_WRITTEN))
+        raise UnknownWordError("family", name, (*FAMILIES, *HAND_WRITTEN))
     return name
 
 
@@ -323,11 +315,11 @@ def dialect(name: str) -> Dialect:
     """Read a dialect.
 
     Raises:
-        UnknownDialectError: no such folder; the message lists the known ones.
+        UnknownWordError: no such folder; the message lists the known ones.
         TableError: a file is malformed; the message starts with file:line: field.
     """
     if name not in dialect_names():
-        raise UnknownDialectError(name, dialect_names())
+        raise UnknownWordError("dialect", name, dialect_names())
     return read_dialect(TABLES / "dialects" / name)
 
 

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ckpm.base.errors import RowError
+from ckpm.base.errors import InputError
 from ckpm.matrix.keys import KEY_FIELDS, TILE_FIELDS, Key, Tile
 
 COLUMNS = tuple(
@@ -43,7 +43,7 @@ def key_from_row(row: Mapping[str, Any]) -> Key:
     """The key that a row of an export describes: the inverse of ``Key.row()``, also after a way through CSV.
 
     Raises:
-        RowError: a column is missing or holds a value that its field can't have.
+        InputError: a column is missing or holds a value that its field can't have.
     """
     parts = {name: _value(row, f"tile.{name}", kinds) for name, kinds in _TILE_KINDS.items()}
     values = {name: _value(row, name, kinds, name in _OPTIONAL) for name, kinds in _KEY_KINDS.items()}
@@ -60,7 +60,7 @@ def _cell(value: Any) -> Any:
 
 def _value(row: Mapping[str, Any], column: str, kinds: tuple[type, ...], optional: bool = False) -> Any:
     if column not in row:
-        raise RowError(f"column '{column}' is missing; a row needs {', '.join(COLUMNS)}")
+        raise InputError(f"column '{column}' is missing; a row needs {', '.join(COLUMNS)}", kind="row")
     value = row[column]
     if types.NoneType in kinds and value in (None, ""):
         return None
@@ -71,7 +71,7 @@ def _value(row: Mapping[str, Any], column: str, kinds: tuple[type, ...], optiona
     if str in kinds and isinstance(value, str) and (value or optional):
         return value
     names = " or ".join("empty" if one is types.NoneType else one.__name__ for one in kinds)
-    raise RowError(f"column '{column}' must be {names}, not {value!r}")
+    raise InputError(f"column '{column}' must be {names}, not {value!r}", kind="row")
 
 
 _OPTIONAL = {field.name for field in dataclasses.fields(Key) if field.default == ""}

@@ -15,14 +15,7 @@ from typing import Any
 
 from ckpm.base.bounded import LARGEST_TABLE, read_bytes
 from ckpm.base.display import one_line
-from ckpm.base.errors import (
-    EmptySelectionError,
-    FilterFileError,
-    UnknownProfileError,
-    UnknownTierError,
-    UsageError,
-    WhereError,
-)
+from ckpm.base.errors import UnknownWordError, UsageError, WhereError
 from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import TABLES, Dialect
 from ckpm.matrix.enumeration import enumerate_keys
@@ -115,7 +108,7 @@ def select(dialect: Dialect, selection: Selection) -> list[Key]:
     With several archs the result is the union: one library serves them all.
 
     Raises:
-        UnknownFamilyError, UnknownArchError, UnknownTierError, UnknownProfileError, WhereError, FilterFileError.
+        UnknownWordError, UnknownWordError, UnknownWordError, UnknownWordError, WhereError, UsageError.
     """
     keys, _ = _narrow(dialect, selection)
     return keys
@@ -125,11 +118,11 @@ def select_some(dialect: Dialect, selection: Selection) -> list[Key]:
     """Like :func:`select`, for commands that need at least one key.
 
     Raises:
-        EmptySelectionError: nothing is left; the message says which condition removed the last key.
+        UsageError: nothing is left; the message says which condition removed the last key.
     """
     keys, emptied = _narrow(dialect, selection)
     if not keys:
-        raise EmptySelectionError(f"no kernel is selected ({selection.summary()}). {emptied}")
+        raise UsageError(f"no kernel is selected ({selection.summary()}). {emptied}", kind="empty-selection")
     return keys
 
 
@@ -137,7 +130,7 @@ def absences(dialect: Dialect, selection: Selection) -> list[tuple[str, str, str
     """(arch, family, reason) for each arch of the selection that a family has no kernels for.
 
     Raises:
-        UnknownFamilyError, UnknownArchError, NoListOfArchError.
+        UnknownWordError, UnknownWordError, SetupError.
     """
     for arch in selection.archs:
         dialect.check_arch(arch)
@@ -181,16 +174,16 @@ def conditions(selection: Selection) -> list[tuple[str, Predicate]]:
     """Every condition of the selection with a label for messages.
 
     Raises:
-        UnknownTierError, UnknownProfileError, WhereError, FilterFileError: before any key was looked at.
+        UnknownWordError, UnknownWordError, WhereError, UsageError: before any key was looked at.
     """
     predicates: list[tuple[str, Predicate]] = []
     if selection.tier not in tiers():
-        raise UnknownTierError(selection.tier, tiers())
+        raise UnknownWordError("tier", selection.tier, tiers())
     if selection.tier != "full":
         predicates.append((f"Tier {selection.tier}", _any(tiers()[selection.tier])))
     if selection.profile is not None:
         if selection.profile not in profiles():
-            raise UnknownProfileError(selection.profile, profiles())
+            raise UnknownWordError("profile", selection.profile, profiles())
         predicates.append((f"Profile {selection.profile}", compile_where(profiles()[selection.profile])))
     predicates += [(f"--filter '{glob}'", _glob(glob)) for glob in selection.filters]
     predicates += [(f"--where {text!r}", compile_where(text)) for text in selection.where]
@@ -221,22 +214,24 @@ def load_filter_file(file: Path, function: str = "keep", argument: str = "key") 
     """The ``function`` of a Python file, ``def keep(key) -> bool``; what it is asked about has a ``name``.
 
     Raises:
-        FilterFileError: it can't be read, does not run, has no such function; later, when that raises or returns
+        UsageError: it can't be read, does not run, has no such function; later, when that raises or returns
             something else than a bool.
     """
     names: dict[str, Any] = {"__name__": "ck_prefill_filter_file", "__file__": str(file)}
     try:
         # Not imported: that would leave a __pycache__ beside the user's file, and read it back when it is stale.
         exec(compile(_source(file, f"{function}({argument})"), str(file), "exec"), names)  # noqa: S102 - running it is what was asked for
-    except FilterFileError:
+    except UsageError:
         raise
     except BaseException as error:
         if _is_interrupt(error):
             raise
-        raise FilterFileError(f"--filter-file {file}: {_place(error, file)}") from error
+        raise UsageError(f"--filter-file {file}: {_place(error, file)}", kind="filter-file") from error
     keep = names.get(function)
     if not callable(keep):
-        raise FilterFileError(f"--filter-file {file}: it defines no function {function}({argument}) -> bool.")
+        raise UsageError(
+            f"--filter-file {file}: it defines no function {function}({argument}) -> bool.", kind="filter-file"
+        )
 
     def checked(key: Any) -> bool:
         try:
@@ -244,11 +239,14 @@ def load_filter_file(file: Path, function: str = "keep", argument: str = "key") 
         except BaseException as error:
             if _is_interrupt(error):
                 raise
-            raise FilterFileError(f"--filter-file {file}: {function}({key.name}): {_place(error, file)}") from error
+            raise UsageError(
+                f"--filter-file {file}: {function}({key.name}): {_place(error, file)}", kind="filter-file"
+            ) from error
         if not isinstance(verdict, bool):
             what = repr(verdict)[:_SHOWN] if isinstance(verdict, int | str | None) else type(verdict).__name__
-            raise FilterFileError(
-                f"--filter-file {file}: {function}({key.name}) returned {what}; return True or False."
+            raise UsageError(
+                f"--filter-file {file}: {function}({key.name}) returned {what}; return True or False.",
+                kind="filter-file",
             )
         return verdict
 
@@ -256,14 +254,15 @@ def load_filter_file(file: Path, function: str = "keep", argument: str = "key") 
 
 
 def _source(file: Path, function: str) -> bytes:
-    """Raises FilterFileError."""
+    """Raises UsageError."""
     try:
         return read_bytes(file, LARGEST_TABLE)
     except (OSError, ValueError) as error:
         known = {errno.ENOENT: "no such file", errno.EISDIR: "it is a folder, no file"}
         number, what = (error.errno, error.strerror) if isinstance(error, OSError) else (None, error)
-        raise FilterFileError(
-            f"--filter-file {file}: {known.get(number or 0, what)}. It must be Python and define {function} -> bool."
+        raise UsageError(
+            f"--filter-file {file}: {known.get(number or 0, what)}. It must be Python and define {function} -> bool.",
+            kind="filter-file",
         ) from error
 
 

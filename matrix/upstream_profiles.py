@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from ckpm.base.errors import UnknownProfileError, UsageError
+from ckpm.base.errors import UnknownWordError, UsageError
 from ckpm.base.tablefile import read_table
 from ckpm.matrix.dialects import TABLES, UpstreamTable, check_upstream, upstreams
 from ckpm.matrix.selection import profiles
@@ -30,7 +30,7 @@ def variant(upstream: str, profile: str) -> str | None:
     """The upstream that a profile of ``upstream`` stands for; None for a profile of profiles.yaml, or an unknown one.
 
     Raises:
-        UnknownUpstreamError. UsageError: it is a profile of another upstream.
+        UnknownWordError. UsageError: it is a profile of another upstream.
     """
     if upstream != "checkout":
         check_upstream(upstream)
@@ -47,7 +47,7 @@ def library_variant(upstream: str, profile: str) -> str:
     """As :func:`variant`, for commands that take a library as it was built: no other profile means anything to them.
 
     Raises:
-        UnknownUpstreamError, UnknownProfileError. UsageError: as said, or the upstream has no profiles.
+        UnknownWordError, UnknownWordError. UsageError: as said, or the upstream has no profiles.
     """
     if chosen := variant(upstream, profile):
         return chosen
@@ -57,4 +57,4 @@ def library_variant(upstream: str, profile: str) -> str:
         )
     if upstream not in upstream_profiles():
         raise UsageError(f"--profile {profile}: upstream {upstream} has no profiles. Leave it out.")
-    raise UnknownProfileError(profile, upstream_profiles()[upstream])
+    raise UnknownWordError("profile", profile, upstream_profiles()[upstream])

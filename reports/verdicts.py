@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.display import one_line
+from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.outputs import write_output
 from ckpm.base.records import Source, Value, as_text
-from ckpm.reports.errors import GateError, InconclusiveError, RegressedError
 
 GATES = ("static", "emulated", "gpu")
 # the worst first; a gate's verdict is the worst of its rows
@@ -58,10 +58,12 @@ class Gate:
 
     @classmethod
     def of(cls, rows: Iterable[Row], provenance: Mapping[str, str]) -> Gate:
-        """The gate of these rows. Raises GateError: there is no row, which is not a pass."""
+        """The gate of these rows. Raises InconclusiveError: there is no row, which is not a pass."""
         listed = tuple(rows)
         if not listed:
-            raise GateError("the gate compared nothing: no figure in the baseline, none in the candidate.")
+            raise InconclusiveError(
+                "the gate compared nothing: no figure in the baseline, none in the candidate.", kind="gate"
+            )
         return cls(verdict=worst(row.verdict for row in listed), provenance=dict(provenance), rows=listed)
 
     @property
@@ -71,11 +73,13 @@ class Gate:
         return tuple(sorted(bad, key=lambda row: VERDICTS.index(row.verdict)))
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError; GateError: a figure is not a number."""
+        """Replace ``file`` in one step. Raises DiskFullError, OutputError; InconclusiveError: a figure is not a number."""
         try:
             data = as_text(dataclasses.asdict(self))
         except ValueError as error:
-            raise GateError(f"{file}: not written: a figure is NaN or infinite ({error}).") from error
+            raise InconclusiveError(
+                f"{file}: not written: a figure is NaN or infinite ({error}).", kind="gate"
+            ) from error
         write_output(file, data)
 
     @classmethod
@@ -83,9 +87,9 @@ class Gate:
         """Read a gate that :meth:`write` stored.
 
         Raises:
-            GateError: no such file, not JSON, a wrong field, or a verdict that doesn't follow from the rows.
+            InconclusiveError: no such file, not JSON, a wrong field, or a verdict that doesn't follow from the rows.
         """
-        document = Source(place=file, what="a gate's result", remedy=_REMEDY, error=GateError).read()
+        document = Source(place=file, what="a gate's result", remedy=_REMEDY, error=InconclusiveError).read()
         document.allow(("verdict", "provenance", "rows"))
         rows = document.get("rows")
         read = tuple(map(_row, rows.items()))
@@ -107,10 +111,10 @@ def demand(gate: Gate, file: Path | None = None) -> None:
     """Return if the gate passes (unchanged or improved).
 
     Raises:
-        GateError, RegressedError, InconclusiveError: not comparable, regressed, inconclusive; the message names the
+        InconclusiveError, CheckFailedError, InconclusiveError: not comparable, regressed, inconclusive; the message names the
             first rows at fault.
     """
-    kinds = {"not comparable": GateError, "regressed": RegressedError, "inconclusive": InconclusiveError}
+    kinds = {"not comparable": InconclusiveError, "regressed": CheckFailedError, "inconclusive": InconclusiveError}
     if gate.verdict not in kinds:
         return
     bad = gate.failing
@@ -126,7 +130,7 @@ def _format(value: float | None) -> str:
 
 
 def _row(stored: Value) -> Row:
-    """Raises GateError."""
+    """Raises InconclusiveError."""
     names = [field.name for field in dataclasses.fields(Row)]
     stored.allow(names)
     texts = {name: stored.get(name).text() for name in ("subject", "metric", "unit", "threshold", "note")}

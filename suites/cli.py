@@ -24,7 +24,7 @@ from rich.console import Console
 from ckpm.attention.launch.device import CHOICES, default_workers, kind_of, unused_gpu
 from ckpm.base import junit, settings
 from ckpm.base.console import console, say
-from ckpm.base.errors import UnknownSuiteError, UsageError
+from ckpm.base.errors import CheckFailedError, InconclusiveError, LibraryError, UnknownWordError, UsageError
 from ckpm.base.files import make_folder, sha256_of
 from ckpm.base.results import FOREIGN_LIBRARY
 from ckpm.cluster import command as cluster
@@ -37,7 +37,6 @@ from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger, source
 from ckpm.matrix.problems.tables import find
 from ckpm.suites import kernel_cases, suites
-from ckpm.suites.errors import CasesFailedError, NothingRanError, WrongLibraryError
 from ckpm.suites.pool import ENVIRONMENT, Pool, worker_command
 from ckpm.suites.suites import Case, Judged, LocatedLibrary
 from ckpm.suites.summary import Progress, details, summary
@@ -86,11 +85,11 @@ def add_options(root: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, out: Console) -> None:
-    """Raises UnknownSuiteError, CasesFailedError, NothingRanError and the errors of what it uses."""
+    """Raises UnknownWordError, CheckFailedError, InconclusiveError and the errors of what it uses."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
     if args.suite not in (*SUITES, FAMILY_SUITE):
-        raise UnknownSuiteError(args.suite, (*SUITES, FAMILY_SUITE))
+        raise UnknownWordError("suite", args.suite, (*SUITES, FAMILY_SUITE))
     started = time.monotonic()
     arch = check_built_arch(args.arch).name
     family = _family(args)
@@ -207,12 +206,14 @@ def _show(args: argparse.Namespace, out: Console, kind: str, judged: Sequence[Ju
 def _conclude(judged: Sequence[Judged], family: str) -> None:
     bad = [one for one in judged if not one.verdict.good]
     if bad:
-        raise CasesFailedError(f"{len(bad)} of {len(judged)} cases are not in order")
+        raise CheckFailedError(f"{len(bad)} of {len(judged)} cases are not in order", kind="cases")
     if all(one.outcome == "unsupported" for one in judged):
         more = (
             "Build more kernels: --tier full." if host(family).table_problems else "The results file says why of each."
         )
-        raise NothingRanError(f"none of the {len(judged)} cases could be run by this library. {more}")
+        raise InconclusiveError(
+            f"none of the {len(judged)} cases could be run by this library. {more}", kind="nothing-ran"
+        )
 
 
 def _family(args: argparse.Namespace) -> str:
@@ -233,7 +234,7 @@ def _family(args: argparse.Namespace) -> str:
 
 
 def _library(args: argparse.Namespace, arch: str, family: str) -> LocatedLibrary:
-    """Raises NotBuiltError, WrongLibraryError, LibraryMismatchError, UnknownUpstreamError."""
+    """Raises LibraryError, LibraryError, LibraryError, UnknownWordError."""
     upstream = settings.upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
@@ -242,14 +243,18 @@ def _library(args: argparse.Namespace, arch: str, family: str) -> LocatedLibrary
     named = suites.read_library(args.library.absolute(), foreign=True)
     manifest = named.manifest
     if arch not in manifest.archs:
-        raise WrongLibraryError(f"{args.library} is built for {', '.join(manifest.archs)}, not for {arch}.")
+        raise LibraryError(
+            f"{args.library} is built for {', '.join(manifest.archs)}, not for {arch}.", kind="wrong-library"
+        )
     if args.upstream and args.upstream != manifest.upstream:
-        raise WrongLibraryError(f"{args.library} is built from {manifest.upstream}, not from {args.upstream}.")
+        raise LibraryError(
+            f"{args.library} is built from {manifest.upstream}, not from {args.upstream}.", kind="wrong-library"
+        )
     return named
 
 
 def _cases(args: argparse.Namespace, kind: str, library: LocatedLibrary, out: Console) -> tuple[Case, ...]:
-    """Those of the suite that the library is asked, or the one to reproduce. Raises ProblemError, NothingRanError."""
+    """Those of the suite that the library is asked, or the one to reproduce. Raises ProblemError, InconclusiveError."""
     if not args.reproduce:
         manifest = library.manifest
         cases, others = suites.asked(suites.cases(args.suite, args.tier, kind, args.case), manifest, args.arch)
@@ -268,7 +273,7 @@ def _cases(args: argparse.Namespace, kind: str, library: LocatedLibrary, out: Co
 
 
 def _kernel_cases(args: argparse.Namespace, library: LocatedLibrary, family: str) -> tuple[Case, ...]:
-    """Of the kernels of a family's library, or the one to reproduce. Raises NothingRanError, WrongLibraryError."""
+    """Of the kernels of a family's library, or the one to reproduce. Raises InconclusiveError, LibraryError."""
     keys = suites.manifest_keys(library.manifest_file, tuple(library.manifest.kernels))
     return kernel_cases.cases(keys, args.reproduce or args.case)
 

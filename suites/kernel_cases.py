@@ -17,7 +17,7 @@ import numpy as np
 from ckpm.attention.launch import hip_api
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
-from ckpm.base.errors import HipError, LibraryError
+from ckpm.base.errors import HipError, InconclusiveError, LibraryError
 from ckpm.kernels.abi import AppendKvArguments, BwdArguments, CheckedArguments, FwdArguments, Status
 from ckpm.kernels.families.family import Scenario
 from ckpm.kernels.families.fwd_appendkv import AppendRequest
@@ -28,7 +28,6 @@ from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 from ckpm.suites import appendkv_cases, fwd_cases
 from ckpm.suites.backward import cases as backward_cases
 from ckpm.suites.checks import Result, in_a_line, outcome_of
-from ckpm.suites.errors import NothingRanError
 from ckpm.suites.fwd_cases import Ended
 from ckpm.suites.suites import Case
 
@@ -79,12 +78,12 @@ def cases(keys: Sequence[Key], glob: str = "*") -> tuple[Case, ...]:
     """A case for each kernel whose name, with or without the suite, fits ``glob``.
 
     Raises:
-        NothingRanError: none does.
+        InconclusiveError: none does.
     """
     glob = glob.removeprefix(f"{FAMILY_SUITE}/")
     fitting = [key for key in keys if fnmatch.fnmatchcase(key.name, glob)]
     if not fitting:
-        raise NothingRanError(f"none of the library's {len(keys)} kernels fits '{glob}'.")
+        raise InconclusiveError(f"none of the library's {len(keys)} kernels fits '{glob}'.", kind="nothing-ran")
     return tuple(_case(key, keys) for key in fitting)
 
 

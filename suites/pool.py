@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ckpm.base.errors import DeviceError, RefusedError
 from ckpm.base.settings import IMPORTS
 from ckpm.suites.checks import RESULTS
-from ckpm.suites.errors import RefusedError, WorkerStartError
 from ckpm.suites.suites import Case
 
 START_SECONDS = 900.0  # the first start compiles the emulator's core and decodes code objects
@@ -68,7 +68,7 @@ class Worker:
         """``begun`` is called before the process is ready, and may :meth:`kill` it from then on; ``say`` gets a line
         every now and then until it is ready.
 
-        Raises RefusedError, or WorkerStartError if the process dies or says nothing.
+        Raises RefusedError, or DeviceError if the process dies or says nothing.
         """
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self._process = subprocess.Popen(
@@ -87,8 +87,8 @@ class Worker:
             words = self.last_words()
             code = self.stop()
             how = "said nothing in time" if isinstance(error, _TimedOutError) else f"ended with {_ending(code)}"
-            raise WorkerStartError(
-                f"a worker {how} before its first case. Its last words: {words or 'none'}"
+            raise DeviceError(
+                f"a worker {how} before its first case. Its last words: {words or 'none'}", kind="worker-start"
             ) from error
         except BaseException:
             self.stop()
@@ -236,7 +236,7 @@ class Pool:
 
         Raises:
             RefusedError: the first worker says that device or library can't be had.
-            WorkerStartError: the first worker doesn't start. Cases that get none later are infrastructure.
+            DeviceError: the first worker doesn't start. Cases that get none later are infrastructure.
         """
         todo: queue.SimpleQueue[Case] = queue.SimpleQueue()
         for case in sorted(cases, key=lambda case: -case.seconds):
@@ -287,7 +287,7 @@ class Pool:
                 try:
                     self._have_worker(busy, number, failures)
                     reply, failures = busy[number].run(case), 0
-                except (RefusedError, WorkerStartError) as error:
+                except (RefusedError, DeviceError) as error:
                     reply = {"outcome": "infrastructure", "message": f"not run, {error}"}
                     failures += 1
                 reply["elapsed"] = time.monotonic() - started
@@ -300,9 +300,9 @@ class Pool:
             done.put(None)
 
     def _have_worker(self, busy: dict[int, Worker], number: int, failures: int) -> None:
-        """Start a worker at busy[number] unless one lives there. Raises RefusedError, WorkerStartError."""
+        """Start a worker at busy[number] unless one lives there. Raises RefusedError, DeviceError."""
         if failures >= _START_FAILURES:
-            raise WorkerStartError("workers no longer start")
+            raise DeviceError("workers no longer start", kind="worker-start")
         if number not in busy or not busy[number].alive:
             busy.pop(number, None)
             busy[number] = self._start()

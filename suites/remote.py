@@ -16,12 +16,11 @@ from typing import Any
 
 from distributed import as_completed
 
+from ckpm.base.errors import DeviceError, RefusedError, ServiceError, SetupError
 from ckpm.base.files import sha256_of
 from ckpm.cluster.connection import GPU, Connection, result
-from ckpm.cluster.errors import ForeignWorkerError, NoWorkersError
 from ckpm.cluster.identity import Identity, project
 from ckpm.cluster.session import session_here, task_here
-from ckpm.suites.errors import RefusedError, WorkerStartError
 from ckpm.suites.pool import ENVIRONMENT, START_SECONDS, Reply, Worker, worker_command
 from ckpm.suites.suites import Case
 
@@ -51,15 +50,16 @@ class RemotePool:
 
         Raises:
             RefusedError: a worker says that device or library can't be had.
-            WorkerStartError, and the failures of cluster/connection.py.
+            DeviceError, and the failures of cluster/connection.py.
         """
         there = self.connection
         there.demand_same(project(), project)
         needs = {GPU: 1} if self.setup["device"] == "hip" else None
         if needs and not there.gpus:
-            raise NoWorkersError(
+            raise ServiceError(
                 f"no worker of {there.address} has a GPU: start some with `dask worker {there.address} --resources "
-                f"{GPU}=1`, or with gpus: 1 in the file of --cluster-file."
+                f"{GPU}=1`, or with gpus: 1 in the file of --cluster-file.",
+                kind="no-workers",
             )
         setup = Setup(
             session=there.session,
@@ -90,22 +90,22 @@ class RemotePool:
 def _reply(reply: Reply, started: bool) -> Reply:
     """A task's reply. Where no process starts, that is the run's failure at first, and later only the case's.
 
-    Raises RefusedError, WorkerStartError.
+    Raises RefusedError, DeviceError.
     """
     if "not started" not in reply:
         return reply
     message, code = reply["not started"], reply["exit_code"]
     if started:
         return {"outcome": "infrastructure", "message": f"not run, {message}", "elapsed": 0.0}
-    raise RefusedError(message, code) if code else WorkerStartError(message)
+    raise RefusedError(message, code) if code else DeviceError(message, kind="worker-start")
 
 
 def run_case(setup: Setup, case: Case) -> Reply:
     """Run on a worker: a case's reply, with ``elapsed`` seconds, or why no process started here.
 
     Raises:
-        ForeignWorkerError: this worker has another commit, or sees another library.
-        WorkerFailedError: the client has gone.
+        SetupError: this worker has another commit, or sees another library.
+        InconclusiveError: the client has gone.
     """
     session = session_here(setup.session)
     key, worker = task_here()
@@ -131,7 +131,7 @@ def run_case(setup: Setup, case: Case) -> Reply:
                 process = Worker(worker_command(setup.process), ENVIRONMENT, START_SECONDS, begun)
         except RefusedError as error:
             return {"not started": f"worker {worker}: {error}", "exit_code": error.exit_code}
-        except WorkerStartError as error:
+        except DeviceError as error:
             return {"not started": f"worker {worker}: {error}", "exit_code": 0}
         current[:] = [process]
         if not session.is_wanted(key):  # it was idle, and the case was over before it was taken
@@ -151,7 +151,7 @@ def _idle(processes: list[Worker]) -> Worker | None:
 
 
 def _demand_same(setup: Setup, worker: str) -> None:
-    """Raises ForeignWorkerError."""
+    """Raises SetupError."""
     differences = setup.client.differences(project())
     try:
         digest = sha256_of(Path(setup.library))
@@ -160,7 +160,8 @@ def _demand_same(setup: Setup, worker: str) -> None:
     if digest != setup.library_sha256:
         differences.append(f"{setup.library}: the client's sha256 {setup.library_sha256}, the worker's {digest}")
     if differences:
-        raise ForeignWorkerError(
+        raise SetupError(
             f"worker {worker}: {'; '.join(differences)}. A worker must have the client's commit, and see the library "
-            "under the same path: build in a folder that all machines share (--work)."
+            "under the same path: build in a folder that all machines share (--work).",
+            kind="foreign-worker",
         )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.attention.timing.measure import identity_facts
-from ckpm.base.errors import NameSyntaxError, RecordError
+from ckpm.base.errors import InconclusiveError, LibraryError, NameSyntaxError, RecordError
 from ckpm.base.results import Case as Recorded
 from ckpm.base.results import CaseFault, LedgerUse, Results
 from ckpm.kernels.code import code_object as codeobject
@@ -29,7 +29,6 @@ from ckpm.matrix.problems.asked import not_asked
 from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase, wave_instructions
 from ckpm.matrix.problems.ledger import Entry, Ledger, Verdict
 from ckpm.matrix.problems.tables import problems
-from ckpm.suites.errors import NotBuiltError, NothingRanError, WrongLibraryError
 
 # The sanitizer's runs of a case: every check, and the waves of a workgroup in three orders.
 _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised")
@@ -96,8 +95,8 @@ def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) 
     ``library`` is its name in kernels/families/libraries.py.
 
     Raises:
-        NotBuiltError: there is none.
-        LibraryMismatchError: its bytes are not those that its manifest lists.
+        LibraryError: there is none.
+        LibraryError: its bytes are not those that its manifest lists.
     """
     name = folder_name(upstream, library)
     places = [work / "build" / arch / name, *sorted((work / "build").glob(f"*{arch}*/{name}"))]
@@ -105,9 +104,10 @@ def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) 
         if (place / LIBRARY).is_file() and (place / MANIFEST).is_file() and arch in _manifest(place / MANIFEST).archs:
             return read_library(place / LIBRARY, foreign=False)
     family = "".join(f" {word}" for word in option(library))
-    raise NotBuiltError(
+    raise LibraryError(
         f"{places[0]}: no library of {upstream} for {arch}. "
-        f"Build it first: ckpm build --arch {arch} --upstream {upstream}{family}"
+        f"Build it first: ckpm build --arch {arch} --upstream {upstream}{family}",
+        kind="not-built",
     )
 
 
@@ -115,47 +115,49 @@ def read_library(library: Path, *, foreign: bool) -> LocatedLibrary:
     """A library with its manifest beside it; the bytes of a ``foreign`` one needn't be those that it lists.
 
     Raises:
-        NotBuiltError: one of the two is missing.
-        WrongLibraryError: the manifest isn't one.
-        LibraryMismatchError: the bytes are others.
+        LibraryError: one of the two is missing.
+        LibraryError: the manifest isn't one.
+        LibraryError: the bytes are others.
     """
     manifest = library.with_name(MANIFEST)
     for file in (library, manifest):
         if not file.is_file():
-            raise NotBuiltError(f"{file}: no such file. Build the library first: ckpm build --help")
+            raise LibraryError(f"{file}: no such file. Build the library first: ckpm build --help", kind="not-built")
     listed = _manifest(manifest)
     return LocatedLibrary(library=library, manifest=listed, file_facts=identity_facts(library, listed, foreign=foreign))
 
 
 def _manifest(file: Path) -> Manifest:
-    """Raises WrongLibraryError."""
+    """Raises LibraryError."""
     try:
         return Manifest.read(file)
     except RecordError as error:
-        raise WrongLibraryError(f"no manifest of a built library: {error}") from error
+        raise LibraryError(f"no manifest of a built library: {error}", kind="wrong-library") from error
 
 
 def manifest_keys(manifest: Path, names: Sequence[str]) -> tuple[Key, ...]:
     """Keys of a library's kernels, in its own order.
 
     Raises:
-        WrongLibraryError: the manifest lists other kernels, or a name is none of its dialect's.
+        LibraryError: the manifest lists other kernels, or a name is none of its dialect's.
     """
     listed = _manifest(manifest)
     if set(listed.kernels) != set(names):
-        raise WrongLibraryError(f"{manifest}: it lists other kernels than the library holds. Build it anew.")
+        raise LibraryError(
+            f"{manifest}: it lists other kernels than the library holds. Build it anew.", kind="wrong-library"
+        )
     try:
         return listed.keys(names)
     except NameSyntaxError as error:
-        raise WrongLibraryError(f"{manifest}: {error}") from error
+        raise LibraryError(f"{manifest}: {error}", kind="wrong-library") from error
 
 
 def cases(suite: str, tier: str, kind: str, glob: str = "*") -> tuple[Case, ...]:
     """The cases of a suite and tier on a kind of device, whose name fits ``glob`` (with or without the suite).
 
     Raises:
-        UnknownSuiteError, UnknownTierError, TableError.
-        NothingRanError: no case has such a name.
+        UnknownWordError, UnknownWordError, TableError.
+        InconclusiveError: no case has such a name.
     """
     variants = SANITIZER if suite == "sanitize" and kind == "emulator" else ({},)
     fitting = [
@@ -164,7 +166,9 @@ def cases(suite: str, tier: str, kind: str, glob: str = "*") -> tuple[Case, ...]
         if any(fnmatch.fnmatchcase(problem.name, pattern) for pattern in (glob, f"{suite}/{glob}"))
     ]
     if not fitting:
-        raise NothingRanError(f"no case of {suite} in tier {tier} fits '{glob}'. See ckpm problems.")
+        raise InconclusiveError(
+            f"no case of {suite} in tier {tier} fits '{glob}'. See ckpm problems.", kind="nothing-ran"
+        )
     return tuple(Case(problem=problem, variants=variants) for problem in fitting)
 
 
@@ -172,16 +176,17 @@ def asked(chosen: Sequence[Case], manifest: Manifest, arch: str) -> tuple[tuple[
     """The cases that a library is asked, and how many others its dialect has no kernel for, by what that lacks.
 
     Raises:
-        UnknownDialectError, TableError.
-        NothingRanError: none is left.
+        UnknownWordError, TableError.
+        InconclusiveError: none is left.
     """
     problems = [case.problem for case in chosen]
     reasons = not_asked(dialect(manifest.dialect), arch, manifest.mask_impl, problems)
     left = tuple(case for case in chosen if case.name not in reasons)
     counts = Counter(reasons.values())
     if not left:
-        raise NothingRanError(
-            f"{manifest.dialect} has no kernel for any of the {len(chosen)} cases: {'; '.join(counts)}."
+        raise InconclusiveError(
+            f"{manifest.dialect} has no kernel for any of the {len(chosen)} cases: {'; '.join(counts)}.",
+            kind="nothing-ran",
         )
     return left, counts
 

@@ -7,11 +7,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ckpm.base.errors import InconclusiveError, InputError
 from ckpm.base.files import writing
 from ckpm.base.records import Source, Value
-from ckpm.reports.errors import ShardError
 from ckpm.reports.junit.merge import merge, read_shard
-from ckpm.workflows.errors import NothingDoneError
 from ckpm.workflows.outputs import Jobs, jobs
 
 _OF_A_LIBRARY = ("arch", "upstream", "library", "command")  # fields of a build and of a run in a plan
@@ -28,8 +27,8 @@ def collect(plan: Path, artifacts: Path, output: Path) -> None:
         output: ``build/``, the input of reports.
 
     Raises:
-        NothingDoneError: a planned job wrote no library, no case or no comparison; the message names each.
-        ShardError: a JUnit file is damaged, or repeats a case of another file.
+        InconclusiveError: a planned job wrote no library, no case or no comparison; the message names each.
+        InputError: a JUnit file is damaged, or repeats a case of another file.
     """
     planned = _planned_jobs(_read(plan))
     missing = [text for entry in planned["builds"] if (text := _without_kernels(artifacts / entry["name"]))]
@@ -45,14 +44,17 @@ def collect(plan: Path, artifacts: Path, output: Path) -> None:
     if junit_files:
         merge(junit_files, output / "all.xml")
     if missing:
-        raise NothingDoneError("\n".join(missing) + "\nRun these jobs again, or see why they wrote nothing.")
+        raise InconclusiveError(
+            "\n".join(missing) + "\nRun these jobs again, or see why they wrote nothing.", kind="nothing-done"
+        )
 
 
 def _copy(source: str, target: str) -> None:
     """Copy a file of a plausible size, so that a hostile artifact does not fill the disk."""
     if Path(source).stat().st_size > _LARGEST:
-        raise NothingDoneError(
-            f"{source}: has more than {_LARGEST >> 20} MiB, which is too large for a result. Remove it."
+        raise InconclusiveError(
+            f"{source}: has more than {_LARGEST >> 20} MiB, which is too large for a result. Remove it.",
+            kind="nothing-done",
         )
     shutil.copy2(source, target)
 
@@ -90,13 +92,13 @@ def _has_result(folder: Path, suite: str) -> bool:
     files = list(folder.rglob(f"{suite}.xml"))
     try:
         return bool(files) and all(len(read_shard(file)) > 0 for file in files)
-    except ShardError:
+    except InputError:
         return False
 
 
 def _read(file: Path) -> Value:
     """Read a JSON file."""
-    return Source(file, "a result of a job", "Run the job that writes it again.", NothingDoneError).read()
+    return Source(file, "a result of a job", "Run the job that writes it again.", InconclusiveError).read()
 
 
 def _planned_jobs(document: Value) -> Jobs:

@@ -10,11 +10,11 @@ from typing import Any
 
 import jinja2
 
+from ckpm.base.errors import CheckFailedError
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import load
 from ckpm.kernels.changes.rules import Rules, rules
 from ckpm.reports.release.qualification.stages import read_table
-from ckpm.workflows.errors import StaleWorkflowError
 
 PROJECT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
@@ -120,14 +120,15 @@ def write(root: Path = PROJECT) -> list[Path]:
 
 
 def check(root: Path = PROJECT) -> None:
-    """Compare the files with their templates. Raises StaleWorkflowError: a file differs or has no template."""
+    """Compare the files with their templates. Raises CheckFailedError: a file differs or has no template."""
     wanted = render_all()
     differences = [_difference(root / file, file, text) for file, text in wanted.items()]
     strangers = {file.relative_to(root) for file in (root / FOLDER).glob("*.y*ml")} - set(wanted)
     differences += [f"{file}: has no template" for file in sorted(strangers)]
     if found := [text for text in differences if text]:
-        raise StaleWorkflowError(
-            "\n".join(found) + "\nEdit workflows/templates or workflows.yaml, then: ckpm workflows render --write"
+        raise CheckFailedError(
+            "\n".join(found) + "\nEdit workflows/templates or workflows.yaml, then: ckpm workflows render --write",
+            kind="stale-workflow",
         )
 
 

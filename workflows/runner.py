@@ -23,8 +23,8 @@ from typing import Any
 import yaml
 
 from ckpm.base.display import show
+from ckpm.base.errors import CheckFailedError, InconclusiveError, InputError, UnknownWordError
 from ckpm.kernels.changes.history import commit_of
-from ckpm.workflows.errors import JobsFailedError, NothingDoneError, UnknownWorkflowError, WorkflowError
 from ckpm.workflows.render import FOLDER, PROJECT, check, names
 
 Texts = Mapping[str, str]
@@ -60,23 +60,25 @@ def run(name: str, since: str, only: tuple[str, ...], work: Path) -> None:
     """Run a rendered workflow on HEAD, without uncommitted changes.
 
     Raises:
-        UnknownWorkflowError, StaleWorkflowError, WorkflowError; NotACheckoutError and its like for ``since``.
-        JobsFailedError: a job failed. NothingDoneError: no job ran.
+        UnknownWordError, CheckFailedError, InputError; SetupError and its like for ``since``.
+        CheckFailedError: a job failed. InconclusiveError: no job ran.
     """
     if name not in names():
-        raise UnknownWorkflowError(name, names())
+        raise UnknownWordError("workflow", name, names())
     check()
     document = yaml.safe_load((PROJECT / FOLDER / f"{name}.yml").read_text(encoding="utf-8"))
     values = {"github.event.pull_request.base.sha": commit_of(PROJECT, since), "inputs.baseline": ""}
     outcomes = run_jobs(Run(document, values, PROJECT, commit_of(PROJECT, "HEAD"), work.absolute(), only))
     if not any(outcome.result != "skipped" for outcome in outcomes.values()):
-        raise NothingDoneError("no job ran. Choose others with --only.")
+        raise InconclusiveError("no job ran. Choose others with --only.", kind="nothing-done")
     if failed := [job for job, outcome in outcomes.items() if outcome.result == "failure"]:
-        raise JobsFailedError(f"failed: {', '.join(failed)}. Each job's log.txt is in its folder below {work}.")
+        raise CheckFailedError(
+            f"failed: {', '.join(failed)}. Each job's log.txt is in its folder below {work}.", kind="jobs"
+        )
 
 
 def run_jobs(run: Run) -> dict[str, Outcome]:
-    """Run every job in the order of the document. Raises WorkflowError: a value is unknown."""
+    """Run every job in the order of the document. Raises InputError: a value is unknown."""
     done: dict[str, Outcome] = {}
     for name, job in run.document["jobs"].items():
         needs = [job["needs"]] if isinstance(job.get("needs"), str) else job.get("needs", [])
@@ -94,13 +96,14 @@ def run_jobs(run: Run) -> dict[str, Outcome]:
 
 
 def fill(text: str, values: Texts) -> str:
-    """Replace every ``${{ NAME }}``. Raises WorkflowError: the name has no value here."""
+    """Replace every ``${{ NAME }}``. Raises InputError: the name has no value here."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
-            raise WorkflowError(
+            raise InputError(
                 f"{match[0]}: this runner has no value for it, only {', '.join(sorted(values))}. "
-                "Use one of these, or add a value to workflows/runner.py."
+                "Use one of these, or add a value to workflows/runner.py.",
+                kind="workflow",
             )
         return values[match[1]]
 
@@ -132,7 +135,7 @@ def _matrix(job: Mapping[str, Any], values: Texts) -> list[Texts]:
     listed = _VALUE.fullmatch(str(job["strategy"]["matrix"].get("include")))
     source = _LIST.fullmatch(listed[1]) if listed else None
     if source is None:
-        raise WorkflowError("this runner needs a matrix of the form `include: ${{ fromJSON(NAME) }}`.")
+        raise InputError("this runner needs a matrix of the form `include: ${{ fromJSON(NAME) }}`.", kind="workflow")
     entries: list[Texts] = json.loads(fill(f"${{{{ {source[1]} }}}}", values))
     return entries
 

@@ -24,10 +24,10 @@ from ckpm.attention.arrays.tensors import (
     demand_shape,
     operand,
 )
-from ckpm.attention.errors import DtypeError, ShapeError
 from ckpm.attention.launch.buffers import PADDING
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import encode
+from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides
 
 _FLOATS = ("fp32", "fp64")
@@ -44,18 +44,20 @@ class Posed:
 
 
 def kernel_dtype(q: Operand, asked: str | None) -> str:
-    """The dtype of the kernels. Raises DtypeError: it has to be said, or is none."""
+    """The dtype of the kernels. Raises ArgumentError: it has to be said, or is none."""
     if asked is not None:
         if asked not in ELEMENT_BYTES:
-            raise DtypeError(f"dtype '{asked}' is none of {', '.join(ELEMENT_BYTES)}.")
+            raise ArgumentError(f"dtype '{asked}' is none of {', '.join(ELEMENT_BYTES)}.", kind="dtype")
         return asked
     if q.dtype in ("fp16", "bf16", "fp32"):
         return q.dtype
-    raise DtypeError(f"q is of {q.dtype}, which doesn't say what a kernel makes of it: give dtype='bf16', or another.")
+    raise ArgumentError(
+        f"q is of {q.dtype}, which doesn't say what a kernel makes of it: give dtype='bf16', or another.", kind="dtype"
+    )
 
 
 def encoded(given: Operand, dtype: str, arch: str) -> Operand:
-    """Floats of the host as bits of a kernel's dtype; anything else as it is. Raises DtypeError."""
+    """Floats of the host as bits of a kernel's dtype; anything else as it is. Raises ArgumentError."""
     if given.array is not None and given.dtype in _FLOATS and dtype != given.dtype:
         bits = encode(given.array.astype(np.float64), dtype, arch)
         return dataclasses.replace(given, dtype={2: "bits16", 1: "bits8"}.get(bits.itemsize, "fp32"), array=bits)
@@ -67,7 +69,7 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
     """The problem of a call, and its arrays.
 
     Raises:
-        ShapeError, DtypeError, NullPointerError, NotContiguousError, OverlapError, WrongDeviceError: of an array.
+        ArgumentError, ArgumentError, ArgumentError, ArgumentError, ProblemError, ArgumentError: of an array.
     """
     given = {"q": operand("q", q, device), "k": operand("k", k, device), "v": operand("v", v, device)}
     kind = kernel_dtype(given["q"], asked.dtype)
@@ -93,7 +95,7 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
 
 
 def _listed(device: Device, asked: Options) -> dict[str, Operand]:
-    """The tables of a call. Raises DtypeError: one is not int32."""
+    """The tables of a call. Raises ArgumentError: one is not int32."""
     tables = {"cu_seqlens_q": asked.cu_seqlens_q, "cu_seqlens_k": asked.cu_seqlens_k}
     if asked.pages is not None:
         tables |= {name: getattr(asked.pages, name) for name in TABLES}
@@ -105,7 +107,7 @@ def _listed(device: Device, asked: Options) -> dict[str, Operand]:
 
 
 def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
-    """Raises ShapeError, NotContiguousError: of bias, slopes, scales or sink logits, which have no strides."""
+    """Raises ArgumentError, ArgumentError: of bias, slopes, scales or sink logits, which have no strides."""
     leading = (p.batch, p.nhead_q) if p.mode == "batch" else (p.nhead_q,)
     shapes: dict[str, tuple[int, ...]] = {"bias": (*leading, p.head_rows, p.seqlen_k), "sink": (p.nhead_q,)}
     if p.bias == "alibi":
@@ -124,7 +126,7 @@ def _sizes(q: Operand, listed: Mapping[str, Operand], asked: Options) -> dict[st
     layout, sums = asked.layout, listed.get("cu_seqlens_q")
     if sums is not None:
         if len(q.shape) != 3:
-            raise ShapeError(f"q is {list(q.shape)}: with cu_seqlens_q it must be [token, head, dim].")
+            raise ArgumentError(f"q is {list(q.shape)}: with cu_seqlens_q it must be [token, head, dim].", kind="shape")
         lengths = lengths_of(sums, q.shape[0], "q")
         total, heads, hdim = q.shape
         return {
@@ -132,10 +134,11 @@ def _sizes(q: Operand, listed: Mapping[str, Operand], asked: Options) -> dict[st
             "seqlen_q": longest_of("max_seqlen_q", asked.max_seqlen_q, lengths),
         }  # fmt: skip
     if layout not in CHOICES["layout"]:
-        raise ShapeError(f"layout '{layout}' is none of {', '.join(CHOICES['layout'])}.")
+        raise ArgumentError(f"layout '{layout}' is none of {', '.join(CHOICES['layout'])}.", kind="shape")
     if len(q.shape) != 4:
-        raise ShapeError(
-            f"q is {list(q.shape)}: it must be {layout}, of four axes, or [token, head, dim] with cu_seqlens_q."
+        raise ArgumentError(
+            f"q is {list(q.shape)}: it must be {layout}, of four axes, or [token, head, dim] with cu_seqlens_q.",
+            kind="shape",
         )
     batch, length, heads, hdim = _bshd(q.shape, layout)
     return {
@@ -157,7 +160,7 @@ def _contiguous_keys(
     if sizes["mode"] == "group":
         sums = listed.get("cu_seqlens_k")
         if sums is None or len(k.shape) != 3 or len(v.shape) != 3:
-            raise ShapeError("with cu_seqlens_q, k and v are [token, head, dim], with cu_seqlens_k.")
+            raise ArgumentError("with cu_seqlens_q, k and v are [token, head, dim], with cu_seqlens_k.", kind="shape")
         demand_shape(sums, (sizes["batch"] + 1,), "batch + 1")
         lengths = lengths_of(sums, k.shape[0], "k")
         demand_shape(k, (k.shape[0], k.shape[1], sizes["hdim_q"]), "token, head, dim of q")
@@ -167,10 +170,12 @@ def _contiguous_keys(
             "seqlen_k": longest_of("max_seqlen_k", asked.max_seqlen_k, lengths),
         }  # fmt: skip
     if len(k.shape) != 4 or len(v.shape) != 4:
-        raise ShapeError(f"k is {list(k.shape)} and v {list(v.shape)}: both must be {layout}, as q.")
+        raise ArgumentError(f"k is {list(k.shape)} and v {list(v.shape)}: both must be {layout}, as q.", kind="shape")
     batch, length, heads, hdim = _bshd(k.shape, layout)
     if (batch, hdim) != (sizes["batch"], sizes["hdim_q"]) or _bshd(v.shape, layout)[:3] != (batch, length, heads):
-        raise ShapeError(f"k is {list(k.shape)} and v {list(v.shape)} ({layout}): they don't fit q or one another.")
+        raise ArgumentError(
+            f"k is {list(k.shape)} and v {list(v.shape)} ({layout}): they don't fit q or one another.", kind="shape"
+        )
     return {"seqlen_k": length, "nhead_k": heads, "hdim_v": v.shape[3]}
 
 

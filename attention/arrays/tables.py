@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.arrays.tensors import Operand, demand_shape
-from ckpm.attention.errors import ShapeError
+from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import ELEMENT_BYTES
 
 Lengths = NDArray[np.int32]
@@ -36,27 +36,28 @@ class Pages:
 
 
 def lengths_of(sums: Operand, total: int, name: str) -> Lengths | None:
-    """Of each sequence; None of sums on the device. Raises ShapeError: they are no running sums of ``total`` rows."""
+    """Of each sequence; None of sums on the device. Raises ArgumentError: they are no running sums of ``total`` rows."""
     if len(sums.shape) != 1 or sums.shape[0] < 2:
-        raise ShapeError(f"{sums.name} is {list(sums.shape)}, not [batch + 1].")
+        raise ArgumentError(f"{sums.name} is {list(sums.shape)}, not [batch + 1].", kind="shape")
     if sums.array is None:
         return None
     lengths: Lengths = np.diff(sums.array)
     if sums.array[0] != 0 or (lengths < 0).any() or sums.array[-1] != total:
-        raise ShapeError(
-            f"{sums.name} must ascend from 0 to the {total} rows of {name}, not {sums.array.tolist()[:8]}."
+        raise ArgumentError(
+            f"{sums.name} must ascend from 0 to the {total} rows of {name}, not {sums.array.tolist()[:8]}.",
+            kind="shape",
         )
     return lengths
 
 
 def longest_of(name: str, said: int | None, lengths: Lengths | None) -> int:
-    """Raises ShapeError: it is not said of lengths on the device, or less than a length."""
+    """Raises ArgumentError: it is not said of lengths on the device, or less than a length."""
     if lengths is None:
         if said is None:
-            raise ShapeError(f"{name} must be given: the lengths are on the device.")
+            raise ArgumentError(f"{name} must be given: the lengths are on the device.", kind="shape")
         return said
     if said is not None and said < lengths.max():
-        raise ShapeError(f"{name} {said} is less than the longest sequence, {lengths.max()}.")
+        raise ArgumentError(f"{name} {said} is less than the longest sequence, {lengths.max()}.", kind="shape")
     return int(lengths.max()) if said is None else said
 
 
@@ -68,14 +69,18 @@ def paged_keys(
     x = 16 // ELEMENT_BYTES[dtype]
     if pages.kv_layout == "vectorized":
         if len(k.shape) != 5 or len(v.shape) != 5:
-            raise ShapeError("vectorized k is [page, head, dim / x, token, x], v [page, head, token / x, dim, x].")
+            raise ArgumentError(
+                "vectorized k is [page, head, dim / x, token, x], v [page, head, token / x, dim, x].", kind="shape"
+            )
         pool, heads, _, size, _ = k.shape
         hdim_v = v.shape[3]
         demand_shape(k, (pool, heads, sizes["hdim_q"] // x, size, x), f"of q's dim, x {x}")
         demand_shape(v, (pool, heads, size // x, hdim_v, x), f"of k's pages, x {x}")
     else:
         if len(k.shape) != 4 or len(v.shape) != 4:
-            raise ShapeError(f"k is {list(k.shape)} and v {list(v.shape)}: both are [page, token, head, dim].")
+            raise ArgumentError(
+                f"k is {list(k.shape)} and v {list(v.shape)}: both are [page, token, head, dim].", kind="shape"
+            )
         pool, size, heads, _ = k.shape
         hdim_v = v.shape[3]
         demand_shape(k, (pool, size, heads, sizes["hdim_q"]), "of q's dim")
@@ -94,10 +99,11 @@ def paged_keys(
 
 
 def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | None:
-    """Keys of each sequence; None of a table on the device. Raises ShapeError."""
+    """Keys of each sequence; None of a table on the device. Raises ArgumentError."""
     if "indptr" not in listed or (size > 1 and "last_page_lens" not in listed):
-        raise ShapeError(
-            "a flat list of pages comes with indptr, and with last_page_lens if pages hold several tokens."
+        raise ArgumentError(
+            "a flat list of pages comes with indptr, and with last_page_lens if pages hold several tokens.",
+            kind="shape",
         )
     demand_shape(listed["indptr"], (batch + 1,), "batch + 1")
     last = listed.get("last_page_lens")
@@ -108,30 +114,35 @@ def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | N
         return None
     counts: Lengths = np.diff(ends)
     if ends[0] != 0 or (counts < 0).any() or ends[-1] > listed["indices"].shape[0]:
-        raise ShapeError(
-            f"indptr {ends.tolist()[:8]} doesn't ascend from 0 to at most {listed['indices'].shape[0]} entries."
+        raise ArgumentError(
+            f"indptr {ends.tolist()[:8]} doesn't ascend from 0 to at most {listed['indices'].shape[0]} entries.",
+            kind="shape",
         )
     if last is None or last.array is None:
         return counts * size
     if ((last.array > size) | ((last.array < 1) & (counts > 0))).any():
-        raise ShapeError(f"last_page_lens {last.array.tolist()[:8]} are not from 1 to the {size} tokens of a page.")
+        raise ArgumentError(
+            f"last_page_lens {last.array.tolist()[:8]} are not from 1 to the {size} tokens of a page.", kind="shape"
+        )
     return np.where(counts > 0, (counts - 1) * size + last.array, 0).astype(np.int32)
 
 
 def _vllm(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | None:
     """As :func:`_sglang`."""
     if "seqlens_k" not in listed:
-        raise ShapeError("a table of [batch, entry] comes with seqlens_k [batch].")
+        raise ArgumentError("a table of [batch, entry] comes with seqlens_k [batch].", kind="shape")
     demand_shape(listed["seqlens_k"], (batch,), "batch")
     lengths = listed["seqlens_k"].array
     width = listed["indices"].shape[1]
     if lengths is not None and (lengths.min() < 0 or lengths.max() > width * size):
-        raise ShapeError(f"seqlens_k {lengths.tolist()[:8]} are not from 0 to the {width * size} keys of a table row.")
+        raise ArgumentError(
+            f"seqlens_k {lengths.tolist()[:8]} are not from 0 to the {width * size} keys of a table row.", kind="shape"
+        )
     return lengths
 
 
 def _check_pages(indices: Operand, indptr: Operand | None, lengths: Lengths | None, pool: int, size: int) -> None:
-    """Raises ShapeError: an entry that a sequence uses names no page of the pool."""
+    """Raises ArgumentError: an entry that a sequence uses names no page of the pool."""
     if indices.array is None or lengths is None:
         return
     if indptr is not None and indptr.array is not None:
@@ -141,4 +152,4 @@ def _check_pages(indices: Operand, indptr: Operand | None, lengths: Lengths | No
         used = indices.array[columns < -(-lengths[:, None] // size)]
     if ((used < 0) | (used >= pool)).any():
         wrong = used[(used < 0) | (used >= pool)][0]
-        raise ShapeError(f"the table names page {wrong}, and the pool has pages 0 to {pool - 1}.")
+        raise ArgumentError(f"the table names page {wrong}, and the pool has pages 0 to {pool - 1}.", kind="shape")

@@ -13,17 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.arrays import dlpack
-from ckpm.attention.errors import (
-    DtypeError,
-    NotContiguousError,
-    NullPointerError,
-    OverlapError,
-    ReadOnlyError,
-    ShapeError,
-    WrongDeviceError,
-)
 from ckpm.attention.launch.device import Device
 from ckpm.attention.problems.validation import overlapping
+from ckpm.base.errors import ArgumentError, ProblemError
 
 _WORDS: Mapping[str, str] = {
     "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "int32": "int32", "int64": "int64",
@@ -81,25 +73,28 @@ def operand(name: str, given: Any, device: Device) -> Operand:
     """An array, tensor or address as an operand.
 
     Raises:
-        DtypeError: it is no array, or of a dtype that nothing here reads.
-        WrongDeviceError: it is on another device than the dispatcher's.
-        NullPointerError: its address is 0.
-        NotContiguousError: the elements of its last axis don't lie one behind another, or a stride is negative.
-        OverlapError: two elements have one place.
+        ArgumentError: it is no array, or of a dtype that nothing here reads.
+        ArgumentError: it is on another device than the dispatcher's.
+        ArgumentError: its address is 0.
+        ArgumentError: the elements of its last axis don't lie one behind another, or a stride is negative.
+        ProblemError: two elements have one place.
     """
     made = _made(name, given, device)
     if made.on_device and not made.address and 0 not in made.shape:
-        raise NullPointerError(f"{name} is at address 0.")
+        raise ArgumentError(f"{name} is at address 0.", kind="null")
     lengths = [(step, length) for step, length in zip(made.strides, made.shape, strict=True) if length > 1]
     if min((step for step, _ in lengths), default=0) < 0 or (
         made.shape and made.shape[-1] > 1 and made.strides[-1] > 1
     ):
-        raise NotContiguousError(
+        raise ArgumentError(
             f"{name} has strides {list(made.strides)}: the elements of its last axis must lie one behind another, and "
-            "no stride may be negative. Give a contiguous copy."
+            "no stride may be negative. Give a contiguous copy.",
+            kind="not-contiguous",
         )
     if why := overlapping(lengths, 1):
-        raise OverlapError(f"{name}, {list(made.shape)} with strides {list(made.strides)}: {why}. Give a copy.")
+        raise ProblemError(
+            f"{name}, {list(made.shape)} with strides {list(made.strides)}: {why}. Give a copy.", kind="overlap"
+        )
     return made
 
 
@@ -107,21 +102,23 @@ def _made(name: str, given: Any, device: Device) -> Operand:
     if isinstance(given, OnDevice):
         strides = dlpack.contiguous(given.shape) if given.strides is None else given.strides
         if len(strides) != len(given.shape):
-            raise ShapeError(f"{name} has {len(given.shape)} lengths and {len(strides)} strides.")
+            raise ArgumentError(f"{name} has {len(given.shape)} lengths and {len(strides)} strides.", kind="shape")
         return Operand(name=name, shape=given.shape, strides=strides, dtype=given.dtype, address=given.address)
     if not isinstance(given, np.ndarray) and hasattr(given, "__dlpack_device__"):
         return _exported(name, given, device)
     if hasattr(given, "__cuda_array_interface__"):
         return _interface(name, given, device)
     if not isinstance(given, np.ndarray) and not hasattr(given, "__array_interface__"):
-        raise DtypeError(f"{name} is a {type(given).__name__}: give a NumPy array, a tensor with DLPack, or OnDevice.")
+        raise ArgumentError(
+            f"{name} is a {type(given).__name__}: give a NumPy array, a tensor with DLPack, or OnDevice.", kind="dtype"
+        )
     return _host(name, np.asarray(given))
 
 
 def _host(name: str, array: NDArray[Any], word: str = "") -> Operand:
     word = word or _WORDS.get(array.dtype.name, "")
     if not word or not array.dtype.isnative:
-        raise DtypeError(f"{name} is of dtype {array.dtype}. Known: {', '.join(_WORDS)}.")
+        raise ArgumentError(f"{name} is of dtype {array.dtype}. Known: {', '.join(_WORDS)}.", kind="dtype")
     strides = tuple(step // array.itemsize for step in array.strides)
     return Operand(name=name, shape=array.shape, strides=strides, dtype=word, array=array)
 
@@ -138,7 +135,7 @@ def _exported(name: str, tensor: Any, device: Device) -> Operand:
     kinds = {"bits8": np.uint8, "bits16": np.uint16, "bf16": np.uint16, "fp16": np.float16, "fp32": np.float32}
     kinds |= {"fp64": np.float64, "int32": np.int32, "int64": np.int64}
     if view.dtype not in kinds:
-        raise DtypeError(f"{name} is of {view.dtype}, which no kernel reads.")
+        raise ArgumentError(f"{name} is of {view.dtype}, which no kernel reads.", kind="dtype")
     item = np.dtype(kinds[view.dtype])
     interface = {
         "data": (view.address, False), "shape": view.shape, "typestr": item.str, "version": 3,
@@ -162,7 +159,7 @@ def _interface(name: str, tensor: Any, device: Device) -> Operand:
     item = np.dtype(interface["typestr"])
     word = _WORDS.get(item.name, "")
     if not word:
-        raise DtypeError(f"{name} is of dtype {item}, which no kernel reads.")
+        raise ArgumentError(f"{name} is of dtype {item}, which no kernel reads.", kind="dtype")
     shape = tuple(interface["shape"])
     given = interface.get("strides")
     strides = dlpack.contiguous(shape) if given is None else tuple(step // item.itemsize for step in given)
@@ -172,42 +169,47 @@ def _interface(name: str, tensor: Any, device: Device) -> Operand:
 
 def _demand_gpu(name: str, ours: bool, device: Device) -> None:
     if not ours or device.kind != "hip":
-        raise WrongDeviceError(
+        raise ArgumentError(
             f"{name} is on {'a GPU' if ours else 'another kind of device'}, and the dispatcher's device is "
-            f"{device.kind} {device.arch}. Move it to the host, or dispatch to the device that it is on."
+            f"{device.kind} {device.arch}. Move it to the host, or dispatch to the device that it is on.",
+            kind="device",
         )
 
 
 def demand_shape(given: Operand, shape: Sequence[int], what: str = "") -> None:
-    """Raises ShapeError: it has another shape."""
+    """Raises ArgumentError: it has another shape."""
     if given.shape != tuple(shape):
-        raise ShapeError(f"{given.name} is {list(given.shape)}, not {list(shape)}{f' ({what})' if what else ''}.")
+        raise ArgumentError(
+            f"{given.name} is {list(given.shape)}, not {list(shape)}{f' ({what})' if what else ''}.", kind="shape"
+        )
 
 
 def demand_dtype(given: Operand, dtype: str) -> None:
-    """Raises DtypeError: its elements are not what a kernel of ``dtype`` reads."""
+    """Raises ArgumentError: its elements are not what a kernel of ``dtype`` reads."""
     if given.dtype not in _FITTING[dtype]:
-        raise DtypeError(f"{given.name} is of {given.dtype}; {dtype} is needed ({' or '.join(_FITTING[dtype])}).")
+        raise ArgumentError(
+            f"{given.name} is of {given.dtype}; {dtype} is needed ({' or '.join(_FITTING[dtype])}).", kind="dtype"
+        )
 
 
 def demand_one_place(operands: Sequence[Operand]) -> bool:
-    """Whether all are on the device. Raises WrongDeviceError: some are and some aren't."""
+    """Whether all are on the device. Raises ArgumentError: some are and some aren't."""
     places = {one.on_device for one in operands}
     if len(places) > 1:
         there = ", ".join(one.name for one in operands if one.on_device)
         rest = ", ".join(one.name for one in operands if not one.on_device)
-        raise WrongDeviceError(f"{there} are on the device and {rest} on the host: give all in one place.")
+        raise ArgumentError(f"{there} are on the device and {rest} on the host: give all in one place.", kind="device")
     return places == {True}
 
 
 def demand_contiguous(given: Operand) -> None:
-    """Raises NotContiguousError: the C ABI has no strides for it."""
+    """Raises ArgumentError: the C ABI has no strides for it."""
     if not given.contiguous:
-        raise NotContiguousError(f"{given.name} is not contiguous: give a contiguous one.")
+        raise ArgumentError(f"{given.name} is not contiguous: give a contiguous one.", kind="not-contiguous")
 
 
 def demand_writable(given: Operand) -> None:
-    """Raises ReadOnlyError, NotContiguousError: an output must be writable and contiguous."""
+    """Raises ArgumentError, ArgumentError: an output must be writable and contiguous."""
     if given.array is not None and not given.array.flags.writeable:
-        raise ReadOnlyError(f"{given.name} is read-only: give an array that can be written.")
+        raise ArgumentError(f"{given.name} is read-only: give an array that can be written.", kind="read-only")
     demand_contiguous(given)

@@ -15,11 +15,11 @@ from ckpm.attention.arrays.posing import Posed, encoded, pose
 from ckpm.attention.arrays.tensors import Operand, demand_shape, operand
 from ckpm.attention.call import default, lse_shape, o_shape
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.errors import WrongDeviceError
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode, encode
 from ckpm.attention.launch.launching import host_buffers, uploaded
 from ckpm.attention.launch.plan import UNTIMED, Ran, Timing
+from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import Problem
 
 
@@ -61,13 +61,15 @@ def fmha_backward(
 
     Raises:
         TypeError: an option that doesn't exist. HipError: memory ran out.
-        WrongDeviceError: arrays on the device, whose dK and dV nothing here adds up: run the plan with addresses.
+        ArgumentError: arrays on the device, whose dK and dV nothing here adds up: run the plan with addresses.
         An error of ckpm.attention.errors: see pose, Dispatcher.plan and Plan.run.
     """
     over = dispatcher if dispatcher is not None else default()
     posed = pose(over.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
     if posed.on_device:
-        raise WrongDeviceError("fmha_backward takes arrays of the host. Of arrays there run the plan with addresses.")
+        raise ArgumentError(
+            "fmha_backward takes arrays of the host. Of arrays there run the plan with addresses.", kind="device"
+        )
     p = dataclasses.replace(posed.problem, dbias=dbias, deterministic=deterministic)
     inputs = {**posed.inputs, **_of_forward(over.device, p, do, o, lse)}
     plan = over.plan(p)
@@ -91,7 +93,7 @@ def fmha_backward(
 
 
 def _of_forward(device: Device, p: Problem, do: Any, o: Any, lse: Any) -> dict[str, Operand]:
-    """Raises ShapeError, DtypeError, WrongDeviceError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
+    """Raises ArgumentError, ArgumentError, ArgumentError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
     made = {}
     for name, given, dtype, shape in (
         ("dout", do, p.dtype, o_shape(p)),
@@ -100,7 +102,7 @@ def _of_forward(device: Device, p: Problem, do: Any, o: Any, lse: Any) -> dict[s
     ):
         one = operand("do" if name == "dout" else name, given, device)
         if one.on_device:
-            raise WrongDeviceError(f"{one.name} is on the device and q on the host: give all on the host.")
+            raise ArgumentError(f"{one.name} is on the device and q on the host: give all on the host.", kind="device")
         demand_shape(one, shape, "as the forward pass gives it")
         made[name] = encoded(one, dtype, device.arch)
     return made

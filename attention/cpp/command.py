@@ -32,7 +32,7 @@ def add_declared_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _declared(args: argparse.Namespace) -> None:
-    """A line for each kernel: set, upstream, name. Raises DeclarationError, UnknownArchError."""
+    """A line for each kernel: set, upstream, name. Raises InputError, UnknownWordError."""
     from ckpm.attention.cpp.declared import declarations, kernels_of
 
     for one in declarations(args.file):
@@ -52,7 +52,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    """The program's exit code. Raises ProgramError, DeviceError, ToolchainMissingError."""
+    """The program's exit code. Raises InputError, DeviceError, SetupError."""
     from ckpm.attention.cpp.running import build_program, run_program
     from ckpm.attention.launch import device as devices
     from ckpm.base import settings

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.attention.cpp.errors import DeclarationError
 from ckpm.attention.cpp.patterns import Pattern
 from ckpm.base.bounded import read_text
-from ckpm.base.errors import CkPrefillError
+from ckpm.base.errors import CkPrefillError, InputError
 from ckpm.matrix.defects import split
 from ckpm.matrix.dialects import check_upstream, dialect
 from ckpm.matrix.keys import Key
@@ -48,13 +47,13 @@ class _Token:
 def declarations(file: Path) -> tuple[KernelSet, ...]:
     """The kernel sets of a C++ file in their order.
 
-    Raises DeclarationError: the file can't be read, declares none, or declares one in another form than
+    Raises InputError: the file can't be read, declares none, or declares one in another form than
     ``CKPM_KERNEL_SET(name, "upstream", "pattern", ...)``.
     """
     try:
         tokens = list(_tokens(read_text(file)))
     except (OSError, ValueError) as error:
-        raise DeclarationError(f"{file}: it can't be read: {error}. Name a C++ file.") from error
+        raise InputError(f"{file}: it can't be read: {error}. Name a C++ file.", kind="declaration") from error
     starts = [
         at
         for at, token in enumerate(tokens)
@@ -62,10 +61,12 @@ def declarations(file: Path) -> tuple[KernelSet, ...]:
     ]
     sets = tuple(_declaration(tokens[at:], file) for at in starts)
     if not sets:
-        raise DeclarationError(f"{file}: no {MACRO} is in it. Declare the kernels that the program needs.")
+        raise InputError(
+            f"{file}: no {MACRO} is in it. Declare the kernels that the program needs.", kind="declaration"
+        )
     names = [one.name for one in sets]
     if repeated := next((one for at, one in enumerate(sets) if one.name in names[:at]), None):
-        raise DeclarationError(f"{repeated.place}: {repeated.name} is declared twice. Rename one.")
+        raise InputError(f"{repeated.place}: {repeated.name} is declared twice. Rename one.", kind="declaration")
     return sets
 
 
@@ -94,13 +95,15 @@ def _declaration(tokens: Sequence[_Token], file: Path) -> KernelSet:
                 arguments.append([])
             else:
                 arguments[-1].append(token)
-    raise DeclarationError(f'{place}: write {MACRO}(name, "upstream", "field=value ...", ...), with literals only.')
+    raise InputError(
+        f'{place}: write {MACRO}(name, "upstream", "field=value ...", ...), with literals only.', kind="declaration"
+    )
 
 
 def _joined(literals: Sequence[_Token], place: str) -> str:
     if not literals or any(one.kind != "literal" or "\\" in one.text for one in literals):
         words = " ".join(one.text for one in literals)
-        raise DeclarationError(f"{place}: {words or 'nothing'} stands where a plain literal should be.")
+        raise InputError(f"{place}: {words or 'nothing'} stands where a plain literal should be.", kind="declaration")
     return "".join(one.text[1:-1] for one in literals)
 
 
@@ -108,8 +111,8 @@ def kernels_of(declared: KernelSet, arch: str) -> tuple[Key, ...]:
     """The kernels of an arch that fit a set's patterns and that this CK compiles, each once.
 
     Raises:
-        DeclarationError: a pattern is none, or no kernel fits it; the upstream or family is unknown.
-        UnknownArchError: no such arch.
+        InputError: a pattern is none, or no kernel fits it; the upstream or family is unknown.
+        UnknownWordError: no such arch.
     """
     keys: dict[str, Key] = {}
     for text in declared.patterns:
@@ -119,10 +122,12 @@ def kernels_of(declared: KernelSet, arch: str) -> tuple[Key, ...]:
             families = pattern.conditions.get("family") or (DEFAULT_FAMILY,)
             known = tuple(dialect(named).family(name).name for name in families)
         except (ValueError, CkPrefillError) as error:
-            raise DeclarationError(f"{declared.place}: {declared.name}: {error}") from error
+            raise InputError(f"{declared.place}: {declared.name}: {error}", kind="declaration") from error
         sound, _ = split(select(dialect(named), Selection(archs=(arch,), families=known)), named)
         fitting = [key for key in sound if pattern.fits(key)]
         if not fitting:
-            raise DeclarationError(f"{declared.place}: {declared.name}: no kernel of {arch} fits '{text}'.")
+            raise InputError(
+                f"{declared.place}: {declared.name}: no kernel of {arch} fits '{text}'.", kind="declaration"
+            )
         keys |= {key.name: key for key in fitting}
     return tuple(keys.values())

@@ -12,8 +12,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from ckpm.attention.cpp.errors import ProgramError
 from ckpm.attention.launch.device import Device
+from ckpm.base.errors import InputError
 from ckpm.base.files import writing
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_FWD
@@ -27,7 +27,7 @@ def build_program(source: Path, output: Path, toolchain: Toolchain) -> Path:
     HIP's headers are those of ROCm's compiler; the embedded one has none for C++ that is no HIP.
 
     Raises:
-        ProgramError: the compiler refused it. DiskFullError, OutputError: the output's folder can't be made.
+        InputError: the compiler refused it. DiskFullError, OutputError: the output's folder can't be made.
     """
     folders = (HEADERS, INCLUDE, INCLUDE_FWD)
     command = [
@@ -40,20 +40,22 @@ def build_program(source: Path, output: Path, toolchain: Toolchain) -> Path:
     environment = {**os.environ, **toolchain.environment}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
-        raise ProgramError(f"{source}: it could not be compiled:\n{done.stderr.strip() or done.stdout.strip()}")
+        raise InputError(
+            f"{source}: it could not be compiled:\n{done.stderr.strip() or done.stdout.strip()}", kind="program"
+        )
     return output
 
 
 def run_program(program: Path, device: Device, words: Sequence[str]) -> int:
     """Call the ``main`` of a program; what it returns. HIP's names lead to ``device``, which is there already.
 
-    Raises ProgramError: it can't be loaded, or has no main.
+    Raises InputError: it can't be loaded, or has no main.
     """
     assert device.hip  # its runtime is loaded for all that comes after it
     try:
         main = ctypes.CDLL(str(program.absolute()), mode=os.RTLD_NOW | os.RTLD_LOCAL).main
     except (OSError, AttributeError) as error:
-        raise ProgramError(f"{program}: its main can't be called: {error}") from error
+        raise InputError(f"{program}: its main can't be called: {error}", kind="program") from error
     arguments = (ctypes.c_char_p * (len(words) + 2))(
         str(program).encode(), *(os.fsencode(word) for word in words), None
     )

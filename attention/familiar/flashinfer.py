@@ -13,8 +13,8 @@ from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.errors import InvalidProblemError, ShapeError, WrongDeviceError
 from ckpm.attention.familiar.tensors import LOG2_E, empty_like, swapped
+from ckpm.base.errors import ArgumentError, ProblemError
 
 _LAYOUTS = ("NHD", "HND")
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8_e4m3fn": "fp8bf16"}
@@ -45,10 +45,10 @@ class BatchPrefillWithPagedKVCacheWrapper:
     def __init__(
         self, float_workspace_buffer: Any = None, kv_layout: str = "NHD", *, dispatcher: Dispatcher | None = None
     ) -> None:
-        """Raises InvalidProblemError: ``kv_layout`` is neither NHD nor HND."""
+        """Raises ProblemError: ``kv_layout`` is neither NHD nor HND."""
         del float_workspace_buffer
         if kv_layout not in _LAYOUTS:
-            raise InvalidProblemError(f"kv_layout '{kv_layout}' is none of {', '.join(_LAYOUTS)}.")
+            raise ProblemError(f"kv_layout '{kv_layout}' is none of {', '.join(_LAYOUTS)}.")
         self._layout, self._dispatcher = kv_layout, dispatcher
         self._planned: _Planned | None = None
 
@@ -76,13 +76,13 @@ class BatchPrefillWithPagedKVCacheWrapper:
         """Keep what all runs share. Tables on a GPU need both maxima, which FlashInfer copies to the host to learn.
 
         Raises:
-            InvalidProblemError: another of FlashInfer's parameters is asked for, or a dtype that no kernel reads.
+            ProblemError: another of FlashInfer's parameters is asked for, or a dtype that no kernel reads.
         """
         if given := sorted(name for name, value in others.items() if _asks(name, value, q_data_type)):
-            raise InvalidProblemError(f"plan has no {', '.join(given)} here. Leave it out, or call dispatcher.fmha.")
+            raise ProblemError(f"plan has no {', '.join(given)} here. Leave it out, or call dispatcher.fmha.")
         word = str(q_data_type).rpartition(".")[2]
         if word not in _DTYPES:
-            raise InvalidProblemError(f"q_data_type {q_data_type} is none of {', '.join(_DTYPES)}.")
+            raise ProblemError(f"q_data_type {q_data_type} is none of {', '.join(_DTYPES)}.")
         pages = Pages(
             indices=paged_kv_indices,
             indptr=paged_kv_indptr,
@@ -118,18 +118,18 @@ class BatchPrefillWithPagedKVCacheWrapper:
         """O [query token, head, dim], or (O, LSE [query token, head] of base 2).
 
         Raises:
-            InvalidProblemError: nothing was planned. ShapeError: arrays are not as planned.
-            WrongDeviceError: LSE of raw addresses, which can't be turned here; else as :func:`attention.call.fmha`.
+            ProblemError: nothing was planned. ArgumentError: arrays are not as planned.
+            ArgumentError: LSE of raw addresses, which can't be turned here; else as :func:`attention.call.fmha`.
         """
         if self._planned is None:
-            raise InvalidProblemError("run comes after plan.")
+            raise ProblemError("run comes after plan.")
         planned = self._planned
         k, v = self._halves(paged_kv_cache)
         self._check(planned, q, k, v)
         scales = (q_scale, k_scale, v_scale)
         fp8 = planned.options["dtype"] == "fp8bf16"
         if return_lse and isinstance(q, OnDevice):
-            raise WrongDeviceError("LSE of raw addresses stays natural: call dispatcher.fmha with lse_out.")
+            raise ArgumentError("LSE of raw addresses stays natural: call dispatcher.fmha with lse_out.", kind="device")
         options = {
             **planned.options, "lse": return_lse, "sink_logits": sinks,
             "descales": tuple(1.0 if one is None else one for one in scales) if fp8 else None,
@@ -158,6 +158,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         wanted |= {"k": (k.shape[1:], (*planned.cache, of_qk)), "v": (v.shape[1:], (*planned.cache, of_vo))}
         for name, (given, planned_shape) in wanted.items():
             if tuple(given) != planned_shape:
-                raise ShapeError(
-                    f"{name} has {list(given)} behind its first axis, and {list(planned_shape)} was planned."
+                raise ArgumentError(
+                    f"{name} has {list(given)} behind its first axis, and {list(planned_shape)} was planned.",
+                    kind="shape",
                 )

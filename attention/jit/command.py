@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _asked(args: argparse.Namespace) -> dict[str, list[str | Key]]:
-    """Kernels by upstream. Raises UsageError: none is named; DeclarationError."""
+    """Kernels by upstream. Raises UsageError: none is named; InputError."""
     if bool(args.name) == bool(args.declared):
         raise UsageError("name kernels, or with --declared a C++ file that declares them; one of the two")
     if args.declared is None:

@@ -21,12 +21,11 @@ from pathlib import Path
 
 from ckpm.attention.jit.content import VERSION, content_key, texts
 from ckpm.attention.jit.entries import Entries, Record, StoppedError
-from ckpm.attention.jit.errors import JitCompileError, JitKilledError, JitRecordError
 from ckpm.attention.jit.orders import Order, Place, order_for
 from ckpm.attention.jit.worker import TALLY
 from ckpm.base import settings
 from ckpm.base.entry import FAILURES
-from ckpm.base.errors import CkPrefillError, UsageError
+from ckpm.base.errors import CkPrefillError, CompileError, RecordError, ServiceError, UsageError
 from ckpm.base.files import writing
 from ckpm.base.jobs import job_count
 from ckpm.base.processes import group
@@ -155,11 +154,11 @@ def compile_each(
     early, so do the compilers.
 
     Raises:
-        UsageError: no jobs. NameSyntaxError, EmptySelectionError, UsageError, UnknownArchError: as
+        UsageError: no jobs. NameSyntaxError, UsageError, UsageError, UnknownWordError: as
             :func:`ckpm.attention.jit.orders.order_for`.
-        ToolchainMissingError, NotACkTreeError and others of ckpm.kernels.upstream.trees.locate.
-        DiskFullError, OutputError, UntrustedFileError: of the cache folder.
-        JitCompileError, JitKilledError: after all others are finished; the message names each kernel that is not.
+        SetupError, SetupError and others of ckpm.kernels.upstream.trees.locate.
+        DiskFullError, OutputError, TrustError: of the cache folder.
+        CompileError, ServiceError: after all others are finished; the message names each kernel that is not.
     """
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least one compiler must run")
@@ -209,12 +208,12 @@ def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Ite
     for _ in range(count):
         try:
             yield finished.get().result()
-        except (JitCompileError, JitKilledError) as error:
+        except (CompileError, ServiceError) as error:
             failures.append(error)
     if len(failures) == 1:
         raise failures[0]
     if failures:
-        kind = JitCompileError if any(isinstance(one, JitCompileError) for one in failures) else JitKilledError
+        kind = CompileError if any(isinstance(one, CompileError) for one in failures) else ServiceError
         words = "\n".join(map(str, failures))
         raise kind(f"{len(failures)} kernels could not be compiled; the others are finished.\n{words}")
 
@@ -256,7 +255,7 @@ def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running, say: Say)
 
 
 def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, running: _Running) -> None:
-    """Compile in ``draft``. Raises JitCompileError, JitKilledError, StoppedError."""
+    """Compile in ``draft``. Raises CompileError, ServiceError, StoppedError."""
     if running.stopping.is_set():
         raise StoppedError
     order, failures = draft / "order.json", draft / "failures"
@@ -272,23 +271,25 @@ def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, running: _R
         return
     file = entries.keep_log(job.content, log)
     if worker.returncode < 0:
-        raise JitKilledError(
+        raise ServiceError(
             f"{job.name}: {signal.Signals(-worker.returncode).name} ended its compilation for {job.order.arch} (a "
-            f"system without memory does that); the log is {file}. Ask again, with fewer --jobs at once."
+            f"system without memory does that); the log is {file}. Ask again, with fewer --jobs at once.",
+            kind="jit-killed",
         )
-    raise JitCompileError(
+    raise CompileError(
         f"{job.name}: it could not be compiled for {job.order.arch}: {_reason(failures, log)}\nThe log is {file}. "
-        "Mend what it names and ask again: nothing of this attempt is kept as finished."
+        "Mend what it names and ask again: nothing of this attempt is kept as finished.",
+        kind="jit",
     )
 
 
 def _reason(failures: Path, log: str) -> str:
     """The error that ended a worker; the end of its log if that was none of ours."""
-    with contextlib.suppress(OSError, JitRecordError):
+    with contextlib.suppress(OSError, RecordError):
         line = failures.read_text(encoding="utf-8").splitlines()[-1]
-        return Source(failures, "a failure", "", JitRecordError).parse(line).get("message").text()
+        return Source(failures, "a failure", "", RecordError).parse(line).get("message").text()
     return "\n".join(log.splitlines()[-_LAST_LINES:])
 
 
 def _compilers(file: Path) -> float:
-    return Source(file, "a worker's times", "Ask again.", JitRecordError).read().get("compilers").number()
+    return Source(file, "a worker's times", "Ask again.", RecordError).read().get("compilers").number()

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ckpm.attention.cpp.index import INDEX
 from ckpm.attention.jit.content import VERSION
-from ckpm.attention.jit.errors import JitRecordError
+from ckpm.base.errors import RecordError
 from ckpm.base.files import make_folder, write_atomically, writing
 from ckpm.base.records import Source, as_text
 from ckpm.base.store import adopt, is_adopted
@@ -54,8 +54,8 @@ class Record:
 
     @classmethod
     def read(cls, file: Path) -> Record:
-        """Raises JitRecordError."""
-        document = Source(file, "a record of compiling", "Ask for the kernel again.", JitRecordError).read()
+        """Raises RecordError."""
+        document = Source(file, "a record of compiling", "Ask for the kernel again.", RecordError).read()
         return cls(
             version=document.get("version").whole(),
             kernel=document.get("kernel").word(),
@@ -83,10 +83,10 @@ class Entries:
     def get(self, content: str) -> Path | None:
         """The folder of a whole entry; None if there is none.
 
-        Raises UntrustedFileError: others could have put it there.
+        Raises TrustError: others could have put it there.
         """
         folder = self.place(content)
-        with contextlib.suppress(OSError, JitRecordError):  # not there, or damaged in one way or another
+        with contextlib.suppress(OSError, RecordError):  # not there, or damaged in one way or another
             for name in _FILES:
                 demand_trusted(folder / name, self._cache)
                 if not is_adopted(folder / name):

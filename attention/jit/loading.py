@@ -16,8 +16,8 @@ def load(folder: Path, device: Device) -> Library:
     """Open the library of ``folder``, which is as its manifest says, by the C ABI of its families.
 
     Raises:
-        RecordError: no manifest. LibraryMismatchError: its bytes are others than those that the manifest lists.
-        LibraryError: it is for other archs, or can't be opened. UntrustedFileError: others can write to it.
+        RecordError: no manifest. LibraryError: its bytes are others than those that the manifest lists.
+        LibraryError: it is for other archs, or can't be opened. TrustError: others can write to it.
     """
     manifest = Manifest.read(folder / MANIFEST)
     library = folder / manifest.library

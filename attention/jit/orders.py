@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.attention.jit.errors import JitRecordError
 from ckpm.base import settings
-from ckpm.base.errors import EmptySelectionError, UsageError
+from ckpm.base.errors import RecordError, UsageError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.kernels.code.toolchains import Toolchain
@@ -71,8 +70,8 @@ class Order:
 
     @classmethod
     def read(cls, file: Path) -> Order:
-        """Raises JitRecordError: it is missing or none."""
-        document = Source(file, "an order", "Ask for the kernel again.", JitRecordError).read()
+        """Raises RecordError: it is missing or none."""
+        document = Source(file, "an order", "Ask for the kernel again.", RecordError).read()
         place = document.get("place")
         return cls(
             place=Place(**{field.name: place.get(field.name).text() for field in dataclasses.fields(Place)}),
@@ -95,8 +94,8 @@ def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> t
     of the simplified masks; a key says itself of which it is.
 
     Raises:
-        NameSyntaxError: no kernel of the dialect. UnknownArchError; UsageError: no library is made for the arch, or of
-            the kernel's family alone. EmptySelectionError: the arch has no such kernel, or this CK can't compile it.
+        NameSyntaxError: no kernel of the dialect. UnknownWordError; UsageError: no library is made for the arch, or of
+            the kernel's family alone. UsageError: the arch has no such kernel, or this CK can't compile it.
     """
     check_built_arch(arch)
     chosen = dialect(dialect_name)
@@ -115,9 +114,9 @@ def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> t
         archs=(arch,), families=(family.name,), receipt=receipt, mask_impl=key.mask_impl or "simplified"
     )
     if reasons := why(chosen, selection, name).reasons:
-        raise EmptySelectionError(f"{name}: {arch} has no such kernel: {reasons[0].text}.")
+        raise UsageError(f"{name}: {arch} has no such kernel: {reasons[0].text}.", kind="empty-selection")
     if defect := defect_of(key, dialect_name):
-        raise EmptySelectionError(f"{name}: this CK can't compile it ({defect.name}): {defect.reason}")
+        raise UsageError(f"{name}: this CK can't compile it ({defect.name}): {defect.reason}", kind="empty-selection")
     members = libraries()[family.name]
     others = tuple(name for name in members if name != family.name)
     keys = (key, *_serving(key, dataclasses.replace(selection, families=others), dialect_name))

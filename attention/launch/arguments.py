@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ckpm.attention.errors import InvalidProblemError
 from ckpm.attention.launch.encodings import fp8_of
+from ckpm.base.errors import ProblemError
 from ckpm.kernels.families.libraries import host
 from ckpm.matrix.problems.problem import CHOICES, Problem, launch_seqlen_k
 
@@ -91,11 +91,11 @@ def fwd_fields(problem: Problem) -> Fields:
     """Of struct ckpm_fwd_problem (kernels/include_fwd/ckpm_fwd.h).
 
     Raises:
-        InvalidProblemError: sinks or block scales, which these families don't read.
+        ProblemError: sinks or block scales, which these families don't read.
     """
     p = problem
     if p.sink_size or p.sink_logits or p.qscale == "kv_blockscale":
-        raise InvalidProblemError(f"{p.family} has no field for sinks and block scales. Ask batch_prefill.")
+        raise ProblemError(f"{p.family} has no field for sinks and block scales. Ask batch_prefill.")
     fields = attention_fields(p)
     if p.page_size:
         fields |= {"page_block_size": p.page_size, "batch_stride_block_table": p.table_width}
@@ -221,7 +221,7 @@ def fields(library: str, problem: Problem) -> Fields:
     """What the library of a name (ckpm.kernels.families.libraries) is given for the problem.
 
     Raises:
-        InvalidProblemError: it asks for what the library has no field for.
+        ProblemError: it asks for what the library has no field for.
     """
     unread = host(library).unread
     filled = _FIELDS.get(library, fwd_fields)(problem)

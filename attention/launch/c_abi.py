@@ -86,7 +86,7 @@ def load(path: Path, arguments: type[CheckedArguments]) -> Library:
 
     Raises:
         LibraryError: it can't be opened, is no such library, or has another version of the C ABI.
-        UntrustedFileError: another user owns it, or can write to it or its folder.
+        TrustError: another user owns it, or can write to it or its folder.
     """
     abi, calls = _opened(path, arguments)
     return Library(

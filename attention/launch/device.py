@@ -22,13 +22,14 @@ from ckpm.attention.launch.c_abi import Library, load
 from ckpm.attention.launch.hip_api import HipApi
 from ckpm.base import rocm_places
 from ckpm.base.display import show
-from ckpm.base.errors import DeviceError, HipError, LibraryError, UntrustedFileError, UsageError
+from ckpm.base.errors import DeviceError, HipError, LibraryError, TrustError, UsageError
 from ckpm.base.jobs import processors
 from ckpm.base.trust import demand_trusted_library
 from ckpm.kernels.abi import CheckedArguments, LaunchArguments
 from ckpm_emulator import device as emulated
-from ckpm_emulator.errors import EmulatorError, LibraryLoadError
-from ckpm_emulator.errors import UntrustedFileError as UntrustedCoreError
+from ckpm_emulator.base.errors import CkPrefillError as EmulatorError
+from ckpm_emulator.base.errors import LibraryError
+from ckpm_emulator.base.errors import TrustError as UntrustedCoreError
 from ckpm_emulator.options import Record, Trace
 
 CHOICES = ("auto", "hip", "emulator")
@@ -118,7 +119,7 @@ class EmulatedDevice(Device):
         try:
             self._device = emulated.EmulatedGpu(arch, **options)
         except UntrustedCoreError as error:
-            raise UntrustedFileError(str(error)) from error
+            raise TrustError(str(error), kind="untrusted") from error
         except EmulatorError as error:
             raise DeviceError(f"the emulated {arch} can't be started: {error}") from error
         self.arch = arch
@@ -134,7 +135,7 @@ class EmulatedDevice(Device):
         demand_trusted_library(path)
         try:
             self._device.load_library(path)
-        except LibraryLoadError as error:
+        except LibraryError as error:
             raise LibraryError(str(error)) from error
 
     def configure(self, **options: Any) -> None:

@@ -154,7 +154,7 @@ def launch(device: Device, library: Library, problem: SuiteCase, given: Mapping[
     """Launch what dispatch chooses. ``given``: see :func:`laid_out`.
 
     Raises:
-        ProblemError: see :func:`pose`. InvalidProblemError: the library has no field for what the problem needs.
+        ProblemError: see :func:`pose`. ProblemError: the library has no field for what the problem needs.
         HipError: memory ran out.
     """
     p = pose(problem, library.family, device.arch)

@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from ckpm.attention.errors import LaunchError, NullPointerError, OtherKernelError
 from ckpm.attention.launch import arguments
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.hip_api import Memory
-from ckpm.base.errors import HipError
+from ckpm.base.errors import ArgumentError, HipError, LaunchError
 from ckpm.kernels.abi import CheckedArguments, Status
 from ckpm.matrix.problems.problem import Problem
 
@@ -101,7 +100,7 @@ class Plan:
     ) -> None:
         """``stages`` are the registry's instances, from which the names of ``kernels`` follow.
 
-        Raises InvalidProblemError: the problem needs what the library has no field for.
+        Raises ProblemError: the problem needs what the library has no field for.
         """
         self.problem, self.device, self.library = problem, device, library
         self.stages, self.named = stages, named
@@ -120,11 +119,13 @@ class Plan:
         """The library's struct of one launch. ``pointers`` are device addresses by the C ABI's names.
 
         Raises:
-            NullPointerError: one that the problem needs is missing or 0. TypeError: one that the C ABI doesn't have.
+            ArgumentError: one that the problem needs is missing or 0. TypeError: one that the C ABI doesn't have.
         """
         for name in (*self.inputs, *self.outputs):
             if not pointers.get(name):
-                raise NullPointerError(f"{name} is null, and {self.problem.family} needs it for this problem.")
+                raise ArgumentError(
+                    f"{name} is null, and {self.problem.family} needs it for this problem.", kind="null"
+                )
         return self._filled(pointers, stream)
 
     def _filled(self, pointers: Mapping[str, int], stream: int) -> CheckedArguments:
@@ -141,8 +142,8 @@ class Plan:
         """Launch with device addresses; returns when the launch is queued, after it if it is timed.
 
         Raises:
-            NullPointerError: see :meth:`arguments`. HipError: no memory for the workspaces.
-            LaunchError: the library refused it, or the device faulted. OtherKernelError: another kernel ran.
+            ArgumentError: see :meth:`arguments`. HipError: no memory for the workspaces.
+            LaunchError: the library refused it, or the device faulted. LaunchError: another kernel ran.
         """
         self.arguments(pointers)  # nothing is launched without a pointer that the problem needs
         if not timing.cold_bytes:
@@ -186,9 +187,10 @@ class Plan:
             message = fault.message if fault is not None else launch.message
             raise LaunchError(f"{self.library.path}: {self.kernels[0]}: {launch.status.name.lower()}: {message}")
         if self.named and self._kernel is None and launch.kernels != self.kernels:
-            raise OtherKernelError(
+            raise LaunchError(
                 f"{self.library.path}: it ran {', '.join(launch.kernels)} and not {', '.join(self.kernels)}: libraries "
-                f"of {self.library.family} take no kernel's name. Build what was chosen into a library of its own."
+                f"of {self.library.family} take no kernel's name. Build what was chosen into a library of its own.",
+                kind="other-kernel",
             )
         return launch
 

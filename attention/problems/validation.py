@@ -6,8 +6,8 @@ import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 
-from ckpm.attention.errors import DimensionError, InvalidProblemError, OverlapError
 from ckpm.attention.problems.shapes import broken_rules
+from ckpm.base.errors import ProblemError
 from ckpm.matrix.configurations.limits import limits
 from ckpm.matrix.problems.problem import CHOICES, PAGED, Problem, Strides
 
@@ -25,13 +25,13 @@ def validated(problem: Problem) -> Problem:
     """The problem itself.
 
     Raises:
-        DimensionError: a size is negative, zero, or over what 32 bits hold.
-        OverlapError: two elements of a tensor have one place.
-        InvalidProblemError: it breaks rules of `ckpm validate`, or contradicts itself.
+        ProblemError: a size is negative, zero, or over what 32 bits hold.
+        ProblemError: two elements of a tensor have one place.
+        ProblemError: it breaks rules of `ckpm validate`, or contradicts itself.
     """
     _check_sizes(problem)
     if complaints := list(_unknown_words(problem)) or [*_contradictions(problem), *broken_rules(problem)]:
-        raise InvalidProblemError("the problem can't be posed:\n" + "\n".join(f"  {line}" for line in complaints))
+        raise ProblemError("the problem can't be posed:\n" + "\n".join(f"  {line}" for line in complaints))
     _check_strides(problem)
     return problem
 
@@ -51,7 +51,9 @@ def _check_sizes(p: Problem) -> None:
 
 def _check_range(name: str, value: object, smallest: int, largest: int = _LARGEST) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not smallest <= value <= largest:
-        raise DimensionError(f"{name} is {value!r}: it must be a whole number from {smallest} to {largest}.")
+        raise ProblemError(
+            f"{name} is {value!r}: it must be a whole number from {smallest} to {largest}.", kind="dimension"
+        )
 
 
 def _unknown_words(p: Problem) -> Iterator[str]:
@@ -118,7 +120,7 @@ def _check_strides(p: Problem) -> None:
     given = dict(p.strides)
     if len(given) != len(p.strides) or set(given) - {"q", "k", "v", "o"}:
         named = sorted(name for name, _ in p.strides)
-        raise InvalidProblemError(f"strides are given once each for q, k, v and o, not for {named}.")
+        raise ProblemError(f"strides are given once each for q, k, v and o, not for {named}.")
     for tensor in ("q", "k", "v", "o"):
         strides = p.stride(tensor)
         for field in dataclasses.fields(strides):
@@ -139,9 +141,10 @@ def _check_overlap(p: Problem, tensor: str, strides: Strides) -> None:
         steps = [(strides.nhead, heads), (strides.row, rows), (strides.batch, sequences)]
         reached = hdim
     if why := overlapping(steps, reached):
-        raise OverlapError(
+        raise ProblemError(
             f"strides of {tensor} {dataclasses.astuple(strides)} (batch, head, row): {why}. Give strides of an array "
-            "whose elements lie apart."
+            "whose elements lie apart.",
+            kind="overlap",
         )
 
 

@@ -14,7 +14,7 @@ from ckpm.attention.sweeps.layers import stage_one
 from ckpm.attention.sweeps.stored.identity import filtered
 from ckpm.base import settings
 from ckpm.base.display import show
-from ckpm.base.errors import EmptySelectionError, UsageError
+from ckpm.base.errors import UsageError
 from ckpm.base.files import sha256_of
 from ckpm.kernels.code.toolchains import CHOICES, detect
 from ckpm.kernels.families.libraries import library_of
@@ -79,8 +79,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def asked_for(args: argparse.Namespace) -> Asked:
-    """Raises what reading and selecting raises: TableError, SweepError, EmptySelectionError, UsageError, WhereError,
-    FilterFileError, UnknownArchError, and of finding the CK tree and the toolchain.
+    """Raises what reading and selecting raises: TableError, TableError, UsageError, UsageError, WhereError,
+    UsageError, UnknownWordError, and of finding the CK tree and the toolchain.
     """
     if args.max_kernels is not None and args.max_kernels < 1:
         raise UsageError("--max-kernels must be at least 1")
@@ -96,10 +96,12 @@ def asked_for(args: argparse.Namespace) -> Asked:
     chosen = [key for key in keys if key.family == stage_one(library)]
     chosen = filtered(chosen, args.filter, args.filter_file)[: args.max_kernels]
     if not chosen:
-        raise EmptySelectionError(f"no kernel of {args.config} is left by --filter and --filter-file.")
+        raise UsageError(f"no kernel of {args.config} is left by --filter and --filter-file.", kind="empty-selection")
     mine = chosen if shard[1] == 1 else take_shard(chosen, shard)
     if not mine:
-        raise EmptySelectionError(f"--shard {args.shard} of {len(chosen)} kernels is empty: use fewer shards.")
+        raise UsageError(
+            f"--shard {args.shard} of {len(chosen)} kernels is empty: use fewer shards.", kind="empty-selection"
+        )
     made = own_cases(mine, sizes) if args.category is None else cases(chosen, shapes(args.category), mine)
     return Asked(
         arch=arch,

@@ -11,12 +11,12 @@ from pathlib import Path
 from ckpm.attention.launch.device import choose
 from ckpm.attention.sweeps import comparing
 from ckpm.attention.sweeps.asked import Asked, add_options, asked_for
-from ckpm.attention.sweeps.errors import NothingMeasuredError, WrongNumbersError
 from ckpm.attention.sweeps.running import Progress, libraries_of, opened, resumed, run_library, sort_out
 from ckpm.attention.sweeps.stored.best import best
 from ckpm.attention.sweeps.stored.columns import as_csv
 from ckpm.attention.sweeps.stored.record import Results, merged
 from ckpm.base.console import PlainConsole, console, say
+from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.files import write_atomically
 from ckpm.base.jobs import job_count
 from ckpm.base.outputs import demand_place, refuse_inputs
@@ -54,8 +54,8 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:
         what asked_for, a build, and writing raise; DeviceError: there is no such device, or it is lost.
-        BenchmarkRecordError: results of another run are in the way. NothingMeasuredError: no case could be run.
-        WrongNumbersError: a kernel faulted, or its numbers differ from the reference; all others were run.
+        RecordError: results of another run are in the way. InconclusiveError: no case could be run.
+        CheckFailedError: a kernel faulted, or its numbers differ from the reference; all others were run.
     """
     for output in filter(None, (args.csv, args.json)):
         refuse_inputs(output, [args.config, *args.filter_file])
@@ -66,7 +66,9 @@ def run(args: argparse.Namespace) -> int:
     demand_place(file)
     say(plain, f"{len(asked.keys)} kernels, {len(asked.cases)} cases of kernel and shape")
     if not asked.cases and not args.compile_only:
-        raise NothingMeasuredError(f"none of the {len(asked.keys)} kernels serves a shape of {args.category}.")
+        raise InconclusiveError(
+            f"none of the {len(asked.keys)} kernels serves a shape of {args.category}.", kind="nothing-measured"
+        )
     progress = Progress(resumed(file, asked), file)
     built = libraries_of(asked, args.toolchain, args.work / file.stem, job_count(args.jobs), plain)
     if args.compile_only:
@@ -123,18 +125,19 @@ def _show(results: Results, file: Path | None) -> None:
 
 
 def _judge(results: Results) -> None:
-    """Raises WrongNumbersError, NothingMeasuredError."""
+    """Raises CheckFailedError, InconclusiveError."""
     if lines := results.failing:
         more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-        raise WrongNumbersError("\n".join([f"{len(lines)} cases failed:", *lines[:_SHOWN], *more]))
+        raise CheckFailedError("\n".join([f"{len(lines)} cases failed:", *lines[:_SHOWN], *more]), kind="wrong-numbers")
     if not results.rows:
-        raise NothingMeasuredError(
-            f"none of the {results.cases} cases could be run; the reasons are above. Choose other kernels or shapes."
+        raise InconclusiveError(
+            f"none of the {results.cases} cases could be run; the reasons are above. Choose other kernels or shapes.",
+            kind="nothing-measured",
         )
 
 
 def run_best(args: argparse.Namespace) -> int:
-    """Raises BenchmarkRecordError; DiskFullError, OutputError."""
+    """Raises RecordError; DiskFullError, OutputError."""
     for output in filter(None, (args.csv, args.json)):
         refuse_inputs(output, args.results)
         demand_place(output)

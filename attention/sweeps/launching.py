@@ -10,7 +10,6 @@ import numpy as np
 from ckpm.attention import reference
 from ckpm.attention.arrays.posing import Posed, pose
 from ckpm.attention.call import Attention, uploaded_call
-from ckpm.attention.errors import OtherKernelError
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.counters import flattened
 from ckpm.attention.launch.device import Device, EmulatedDevice
@@ -22,6 +21,7 @@ from ckpm.attention.sweeps.stored.columns import COUNTS, Cell
 from ckpm.attention.sweeps.tensors import Tensors, tensors
 from ckpm.attention.timing.machine import Number, values
 from ckpm.attention.timing.record import SIMDS
+from ckpm.base.errors import LaunchError
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.keys import Key
 
@@ -44,8 +44,8 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
     """The figures of one case.
 
     Raises:
-        InvalidProblemError, DimensionError: the problem can't be posed.
-        LaunchError: its library refuses it, or it faulted. OtherKernelError: dispatch took another kernel.
+        ProblemError, ProblemError: the problem can't be posed.
+        LaunchError: its library refuses it, or it faulted. LaunchError: dispatch took another kernel.
         HipError: memory ran out.
     """
     made = tensors(case, bench.device.arch, random_values=verify)
@@ -61,7 +61,7 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
     finally:
         plan.close()
     if done.ran.kernels[0] != case.key.name:
-        raise OtherKernelError(f"dispatch took {done.ran.kernels[0]} for it.")
+        raise LaunchError(f"dispatch took {done.ran.kernels[0]} for it.", kind="other-kernel")
     cells: dict[str, Cell] = dict(_counted(bench, emulated, case) if emulated else rates(case.shape, done.ran.median))
     if verify:
         cells |= _verdict(case, made, done)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ckpm.attention.errors import DimensionError, InvalidProblemError, LaunchError, NoKernelError, OtherKernelError
 from ckpm.attention.launch.device import Device
 from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.sweeps.asked import Asked, request
@@ -18,12 +17,11 @@ from ckpm.attention.sweeps.cells import described
 from ckpm.attention.sweeps.launching import Bench, measure
 from ckpm.attention.sweeps.layers import layers
 from ckpm.attention.sweeps.stored.columns import Row
-from ckpm.attention.sweeps.stored.errors import BenchmarkRecordError
 from ckpm.attention.sweeps.stored.record import FAULT, Results
 from ckpm.attention.sweeps.tensors import not_laid_out
 from ckpm.attention.timing.machine import Number, numbers
 from ckpm.base.console import PlainConsole, say
-from ckpm.base.errors import HipError, MeasureError
+from ckpm.base.errors import HipError, InconclusiveError, LaunchError, NoKernelError, ProblemError, RecordError
 from ckpm.kernels.abi import Status
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.command import run as build
@@ -35,7 +33,7 @@ from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import launch_instructions
 
 _SECONDS = 2.0  # between two writes of the results
-_REFUSALS = (InvalidProblemError, DimensionError, NoKernelError, OtherKernelError)
+_REFUSALS = (ProblemError, ProblemError, NoKernelError, LaunchError)
 
 _REFUSED = (Status.UNSUPPORTED, Status.NO_KERNEL)
 
@@ -54,7 +52,7 @@ def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int, console: P
 
 
 def opened(path: Path, device: Device, asked: Asked) -> Bench:
-    """Raises LibraryMismatchError, LibraryError, RecordError."""
+    """Raises LibraryError, LibraryError, RecordError."""
     manifest = Manifest.read(path.with_name(MANIFEST))
     check_library(path, manifest)
     by_name = {key.name: key for key in asked.keys}
@@ -62,7 +60,7 @@ def opened(path: Path, device: Device, asked: Asked) -> Bench:
     keys: tuple[Key, ...] = tuple(by_name[name] for name in loaded.kernels)
     known: dict[str, Number] | None = None
     if device.kind == "emulator":
-        with contextlib.suppress(MeasureError):  # an arch without figures has counts and no model
+        with contextlib.suppress(InconclusiveError):  # an arch without figures has counts and no model
             known = numbers(device.arch)
     return Bench(device=device, library=loaded, manifest=manifest, keys=keys, known=known)
 
@@ -71,7 +69,7 @@ def resumed(file: Path, asked: Asked) -> Results:
     """What an earlier run of the same question left, or nothing yet.
 
     Raises:
-        BenchmarkRecordError: the file is damaged, or answers another question.
+        RecordError: the file is damaged, or answers another question.
     """
     fresh = Results(asked=asked.facts, kernels=len(asked.keys), cases=len(asked.cases))
     if not file.exists():
@@ -79,8 +77,9 @@ def resumed(file: Path, asked: Asked) -> Results:
     earlier = Results.read(file)
     differing = [name for name, value in asked.facts.items() if earlier.asked.get(name) != value]
     if differing:
-        raise BenchmarkRecordError(
-            f"{file}: results of another run: {differing[0]} differs. Name another --work, or remove the file."
+        raise RecordError(
+            f"{file}: results of another run: {differing[0]} differs. Name another --work, or remove the file.",
+            kind="benchmark",
         )
     known = {one.identity for one in asked.cases}
     rows = tuple(row for row in earlier.rows if (str(row["problem_name"]), str(row["kernel"])) in known)
@@ -148,7 +147,7 @@ def sort_out(cases: Sequence[Case], progress: Progress, *, most: int | None) -> 
 
 
 def known_defect(asked: Asked, key: Key) -> str:
-    """The ledger's entry that speaks of a kernel, "" without one. Raises LedgerError: it has expired."""
+    """The ledger's entry that speaks of a kernel, "" without one. Raises CheckFailedError: it has expired."""
     problem = SuiteCase(name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier=TIERS[-1], group=key.family)
     ledger = read_ledger()
     entry = ledger.find(problem, source(asked.tree.name, asked.tree.dialect), asked.arch)
@@ -162,7 +161,7 @@ def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Pro
     """Run the cases of the library's kernels. One that faults is left out with a reason that begins with FAULT.
 
     Raises:
-        DeviceError: the device is lost. LedgerError: what the ledger says of a kernel that is wrong has expired.
+        DeviceError: the device is lost. CheckFailedError: what the ledger says of a kernel that is wrong has expired.
     """
     mine = {key.name for key in bench.keys}
     for case in cases:

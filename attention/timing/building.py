@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ckpm.base.display import show
-from ckpm.base.errors import MeasureError
+from ckpm.base.errors import InconclusiveError
 from ckpm.kernels.library.request import LIBRARY, PROJECT
 
 _SHOWN = 2000  # characters of a build that failed
@@ -17,12 +17,14 @@ def built(selection: tuple[str, ...], folder: str, toolchain: str, work: Path) -
     """The library of ``selection``, options of a build, below ``work``: it lies in build/gfx950/``folder``.
 
     Raises:
-        MeasureError: the build failed; the message ends with its words.
+        InconclusiveError: the build failed; the message ends with its words.
     """
     command = [*(sys.executable, "-m", "ckpm", "build", "--arch", "gfx950", "--toolchain", toolchain), *selection]
     command += ["--work", str(work.absolute())]
     show(f"building {folder} below {work}")
     process = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     if process.returncode != 0:
-        raise MeasureError(f"a library could not be built: {(process.stdout + process.stderr)[-_SHOWN:].strip()}")
+        raise InconclusiveError(
+            f"a library could not be built: {(process.stdout + process.stderr)[-_SHOWN:].strip()}", kind="measure"
+        )
     return work / "build" / "gfx950" / folder / LIBRARY

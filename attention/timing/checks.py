@@ -48,8 +48,8 @@ def checks(device: EmulatedDevice, known: Mapping[str, Number]) -> tuple[Check, 
 
     Raises:
         TableError: the table names a check without a stream.
-        ToolchainMissingError: the embedded toolchain, which assembles the streams, is missing.
-        MeasureError, DeviceError: a stream can't be assembled, run or replayed.
+        SetupError: the embedded toolchain, which assembles the streams, is missing.
+        InconclusiveError, DeviceError: a stream can't be assembled, run or replayed.
     """
     model, made = Model(device, values(known)), []
     for name, field in read_published("checks").items():

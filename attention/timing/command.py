@@ -10,7 +10,7 @@ from pathlib import Path
 from ckpm.attention.timing.measure import EVERY, on_library, performance_problems
 from ckpm.attention.timing.record import Timed, Timings
 from ckpm.base.display import show
-from ckpm.base.errors import MeasureError
+from ckpm.base.errors import InconclusiveError
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
 from ckpm.matrix.problems.case import TIERS, SuiteCase
@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises as :func:`model`; UnknownArchError, UnknownUpstreamError, DiskFullError, OutputError."""
+    """Raises as :func:`model`; UnknownWordError, UnknownWordError, DiskFullError, OutputError."""
     return on_library(args, lambda library, arch: _write(args, library, arch))
 
 
@@ -71,8 +71,8 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
     """Run and replay a workgroup of every problem of the tier that the library serves.
 
     Raises:
-        LibraryMismatchError: the library doesn't fit its manifest.
-        MeasureError: there is no library or manifest, none of the problems can be run, one faults, or the arch has no
+        LibraryError: the library doesn't fit its manifest.
+        InconclusiveError: there is no library or manifest, none of the problems can be run, one faults, or the arch has no
             machine.
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
@@ -80,7 +80,9 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
     from ckpm.attention.timing import checks, modelling
 
     if args.checks and arch != checks.ARCH:
-        raise MeasureError(f"the published figures are of {checks.ARCH}, not of {arch}: leave --checks out.")
+        raise InconclusiveError(
+            f"the published figures are of {checks.ARCH}, not of {arch}: leave --checks out.", kind="measure"
+        )
     place = modelling.open_library(library, arch, foreign=args.library is not None)
     keys = [key for key in place.keys if fnmatch.fnmatchcase(key.name, args.kernel)]
     asked = modelling.Asked(
@@ -96,7 +98,9 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
         else:
             timed.append(one)
     if not timed:
-        raise MeasureError(f"{library}: it serves none of the problems. Build more: --tier full; or see --problem.")
+        raise InconclusiveError(
+            f"{library}: it serves none of the problems. Build more: --tier full; or see --problem.", kind="measure"
+        )
     checked = checks.checks(place.device, place.known) if args.checks else ()
     return Timings(
         provenance=place.provenance(args.tier), problems=tuple(timed), left_out=left_out, checks=checked

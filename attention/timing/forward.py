@@ -18,7 +18,7 @@ from ckpm.attention.timing.building import built
 from ckpm.attention.timing.checks import check, read_published
 from ckpm.attention.timing.modelling import Asked, Modelled, open_library
 from ckpm.attention.timing.record import Check, Timed
-from ckpm.base.errors import MeasureError
+from ckpm.base.errors import InconclusiveError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 
@@ -42,7 +42,7 @@ def checks(toolchain: str, work: Path) -> tuple[Check, ...]:
     """Times as fast as V2 that V3 is, without and with a mask, each beside what is published of it.
 
     Raises:
-        MeasureError: a build or a launch failed.
+        InconclusiveError: a build or a launch failed.
         TableError: the table has no such rows.
     """
     places = {}
@@ -62,7 +62,7 @@ def _of_a_query(one: Timed) -> float:
 
 
 def _model(place: Modelled, name: str) -> Timed:
-    """Raises MeasureError: the launch fails or is refused."""
+    """Raises InconclusiveError: the launch fails or is refused."""
     problem = SuiteCase(
         name=f"forward/{name}", suite=FAMILY_SUITE, tier="full", group=SECTION, mode="batch", dtype="bf16",
         seqlens_q=(_TOKENS,), seqlens_k=(_TOKENS,), nhead_q=1, nhead_k=1, **MASKS[name],
@@ -74,5 +74,7 @@ def _model(place: Modelled, name: str) -> Timed:
     place.device.configure(record={"workgroup": None, "only": False})
     outcome = run_attention(place.device, place.library, problem, tensors)
     if outcome.launch.status != Status.OK or outcome.fault:
-        raise MeasureError(f"{problem.name}: {outcome.fault.message if outcome.fault else outcome.launch.message}")
+        raise InconclusiveError(
+            f"{problem.name}: {outcome.fault.message if outcome.fault else outcome.launch.message}", kind="measure"
+        )
     return place.replay(problem, outcome.launch.kernel or "", Asked(full_gpu=True))

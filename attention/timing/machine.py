@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.errors import MeasureError
+from ckpm.base.errors import InconclusiveError
 from ckpm.base.tablefile import Field, load
 
 TABLE = Path(__file__).with_name("machine.yaml")
@@ -25,11 +25,13 @@ class Number:
 
 
 def numbers(arch: str, file: Path = TABLE) -> dict[str, Number]:
-    """An arch's numbers by name. Raises MeasureError: the table lacks the arch; TableError."""
+    """An arch's numbers by name. Raises InconclusiveError: the table lacks the arch; TableError."""
     found = {name: _number(field, arch) for name, field in load(file).get("numbers").mapping().items()}
     known = {name: number for name, number in found.items() if number is not None}
     if len(known) != len(found):
-        raise MeasureError(f"the timing model has no numbers of {arch}: add them to {file.name}, with sources.")
+        raise InconclusiveError(
+            f"the timing model has no numbers of {arch}: add them to {file.name}, with sources.", kind="measure"
+        )
     return known
 
 

@@ -16,7 +16,7 @@ from ckpm.attention.launch.apart import run_apart
 from ckpm.attention.launch.counters import LIBRARY_FACTS, Measured, Measurements, flattened
 from ckpm.base import settings
 from ckpm.base.display import show
-from ckpm.base.errors import CkPrefillError, MeasureError, RecordError, UnknownTierError
+from ckpm.base.errors import CkPrefillError, InconclusiveError, RecordError, UnknownWordError
 from ckpm.base.outputs import demand_place, refuse_inputs
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
 from ckpm.kernels.abi import Status
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 def on_library(args: argparse.Namespace, write: Callable[[Path, str], int]) -> int:
     """``write`` the output for the library that the options name, and its arch; the exit code.
 
-    Raises what ``write`` raises; UnknownArchError, UnknownUpstreamError, OutputError.
+    Raises what ``write`` raises; UnknownWordError, UnknownWordError, OutputError.
     """
     arch = check_built_arch(args.arch).name
     upstream = settings.upstream(args.upstream, settings.ck_root())
@@ -80,9 +80,9 @@ def _write(args: argparse.Namespace, library: Path, arch: str) -> int:
 
 
 def performance_problems(tier: str) -> tuple[SuiteCase, ...]:
-    """The table's problems that a tier runs, in its order. Raises UnknownTierError, TableError."""
+    """The table's problems that a tier runs, in its order. Raises UnknownWordError, TableError."""
     if tier not in TIERS:
-        raise UnknownTierError(tier, TIERS)
+        raise UnknownWordError("tier", tier, TIERS)
     tiers = TIERS[: TIERS.index(tier) + 1]
     return tuple(problem for one in tiers for problem in read(TABLE, "performance", one))
 
@@ -102,8 +102,8 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
     which dispatch takes one, of two load modes say, can be measured on the same problem.
 
     Raises:
-        LibraryMismatchError: the bytes don't fit, and the library is not foreign.
-        MeasureError: library or manifest is missing, no problem can be run, or one faults or is refused.
+        LibraryError: the bytes don't fit, and the library is not foreign.
+        InconclusiveError: library or manifest is missing, no problem can be run, or one faults or is refused.
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
     from ckpm.attention.launch.device import choose  # only here: other commands do without NumPy and the emulator
@@ -125,7 +125,9 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
             continue
         counted.append(figures)
     if not counted:
-        raise MeasureError(f"{library}: it serves none of the {len(left_out)} problems. Build more: --tier full.")
+        raise InconclusiveError(
+            f"{library}: it serves none of the {len(left_out)} problems. Build more: --tier full.", kind="measure"
+        )
     library_facts = {name: getattr(manifest, name) for name in LIBRARY_FACTS}
     provenance = {"arch": arch, **library_facts, "tier": tier, **file_facts}
     return Measurements(provenance=provenance, problems=tuple(counted), left_out=left_out)
@@ -140,8 +142,8 @@ def _count_launch(
     kernels of a load mode that dispatch may ask for.
 
     Raises:
-        MeasureError: it faults, is refused, or runs although the ledger lists it.
-        LedgerError: the ledger's entry has expired.
+        InconclusiveError: it faults, is refused, or runs although the ledger lists it.
+        CheckFailedError: the ledger's entry has expired.
     """
     from ckpm.attention.launch.buffers import prepare
     from ckpm.attention.launch.launching import run_problem
@@ -149,7 +151,7 @@ def _count_launch(
     try:
         outcome = run_problem(device, loaded, prepare(problem, device.arch), named)
     except CkPrefillError as error:
-        raise MeasureError(f"{problem.name}: {error}") from error
+        raise InconclusiveError(f"{problem.name}: {error}", kind="measure") from error
     ledger = read_ledger()
     verdict = ledger.judge(
         problem, source(manifest.upstream, manifest.dialect), device.arch, "passed" if outcome.ran else "fault"
@@ -159,15 +161,19 @@ def _count_launch(
         device.recover()
         return verdict.text
     if verdict.kind == "unexpected_pass":
-        raise MeasureError(f"{problem.name} {verdict.text}")
+        raise InconclusiveError(f"{problem.name} {verdict.text}", kind="measure")
     if lacks and not outcome.fault and outcome.launch.status == Status.UNSUPPORTED:
         return refused_for(lacks)
     if not outcome.ran:
         why = outcome.fault.message if outcome.fault else outcome.launch.message
-        raise MeasureError(f"{problem.name}: the launch failed: {why}. See ckpm test --suite batch-prefill.")
+        raise InconclusiveError(
+            f"{problem.name}: the launch failed: {why}. See ckpm test --suite batch-prefill.", kind="measure"
+        )
     kernel = outcome.launch.kernel or named or ""
     if kernel not in manifest.kernels or device.arch not in manifest.kernels[kernel].archs:
-        raise MeasureError(f"{problem.name}: ran on '{kernel}', which the manifest does not list. Build it again.")
+        raise InconclusiveError(
+            f"{problem.name}: ran on '{kernel}', which the manifest does not list. Build it again.", kind="measure"
+        )
     return Measured(
         problem=problem.name,
         kernel=kernel,
@@ -181,18 +187,20 @@ def _count_launch(
 def manifest_of(library: Path, arch: str) -> Manifest:
     """The manifest beside a library.
 
-    Raises MeasureError: a file is missing, or the library is not built for the arch.
+    Raises InconclusiveError: a file is missing, or the library is not built for the arch.
     """
     file = library.with_name(MANIFEST)
     for one in (library, file):
         if not one.is_file():
-            raise MeasureError(f"{one}: no such file. Build the library first: ckpm build --arch {arch}")
+            raise InconclusiveError(
+                f"{one}: no such file. Build the library first: ckpm build --arch {arch}", kind="measure"
+            )
     try:
         manifest = Manifest.read(file)
     except RecordError as error:
-        raise MeasureError(f"no manifest of a built library: {error}") from error
+        raise InconclusiveError(f"no manifest of a built library: {error}", kind="measure") from error
     if arch not in manifest.archs:
-        raise MeasureError(f"{library} is built for {', '.join(manifest.archs)}, not for {arch}.")
+        raise InconclusiveError(f"{library} is built for {', '.join(manifest.archs)}, not for {arch}.", kind="measure")
     return manifest
 
 
@@ -200,7 +208,7 @@ def identity_facts(library: Path, manifest: Manifest, *, foreign: bool) -> dict[
     """The sha256 of the library's file, and the sha256 in the manifest if it differs.
 
     Raises:
-        LibraryMismatchError: they differ, and the library is not ``foreign``.
+        LibraryError: they differ, and the library is not ``foreign``.
         LibraryError: it is larger than any library.
     """
     digest = library_digest(library) if foreign else check_library(library, manifest)
@@ -209,7 +217,9 @@ def identity_facts(library: Path, manifest: Manifest, *, foreign: bool) -> dict[
 
 
 def keys_of(manifest: Manifest, names: Sequence[str], library: Path) -> tuple[Key, ...]:
-    """Keys of the library's kernels in dispatch order. Raises MeasureError: the manifest is of another library."""
+    """Keys of the library's kernels in dispatch order. Raises InconclusiveError: the manifest is of another library."""
     if set(manifest.kernels) != set(names):
-        raise MeasureError(f"{library}: its manifest lists other kernels than it contains. Build it again.")
+        raise InconclusiveError(
+            f"{library}: its manifest lists other kernels than it contains. Build it again.", kind="measure"
+        )
     return manifest.keys(names)

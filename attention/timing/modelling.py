@@ -18,7 +18,7 @@ from ckpm.attention.timing.machine import Number, numbers
 from ckpm.attention.timing.measure import identity_facts, keys_of, manifest_of
 from ckpm.attention.timing.record import SIMDS, Timed, wave_of
 from ckpm.attention.timing.replaying import replay, sensitivity
-from ckpm.base.errors import CkPrefillError, MeasureError
+from ckpm.base.errors import CkPrefillError, InconclusiveError
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.keys import Key
@@ -62,7 +62,7 @@ class Modelled:
         """Model a workgroup on the kernel ``named``, or on dispatch's. Return the reason if it can't be launched.
 
         Raises:
-            MeasureError: it faults, runs a kernel that the manifest lacks, or has no such workgroup.
+            InconclusiveError: it faults, runs a kernel that the manifest lacks, or has no such workgroup.
         """
         outcome = self._launch(problem, named, asked)
         if not outcome.ran:
@@ -71,13 +71,17 @@ class Modelled:
         return self.replay(problem, outcome.launch.kernel or "", asked)
 
     def replay(self, problem: SuiteCase, kernel: str, asked: Asked) -> Timed:
-        """Replay the recording of a launch that ran ``kernel``. Raises MeasureError as :meth:`model`."""
+        """Replay the recording of a launch that ran ``kernel``. Raises InconclusiveError as :meth:`model`."""
         device = self.device
         recording = device.recording()
         if recording is None:
-            raise MeasureError(f"{problem.name}: the launch has no workgroup {asked.workgroup}. Choose a smaller one.")
+            raise InconclusiveError(
+                f"{problem.name}: the launch has no workgroup {asked.workgroup}. Choose a smaller one.", kind="measure"
+            )
         if kernel not in self.manifest.kernels:
-            raise MeasureError(f"{problem.name}: ran on '{kernel}', which the manifest does not list. Build it again.")
+            raise InconclusiveError(
+                f"{problem.name}: ran on '{kernel}', which the manifest does not list. Build it again.", kind="measure"
+            )
         launched = recording["launched"] * asked.heads
         occupancy = self.manifest.kernels[kernel].archs[device.arch].occupancy_waves
         possible = max(occupancy * SIMDS // len(recording["instructions"]), 1)
@@ -100,14 +104,14 @@ class Modelled:
         )
 
     def _launch(self, problem: SuiteCase, named: str | None, asked: Asked) -> Outcome:
-        """Raises MeasureError: the problem can't be laid out or launched."""
+        """Raises InconclusiveError: the problem can't be laid out or launched."""
         device = self.device
         device.forget_recording()
         device.configure(record={"workgroup": asked.workgroup, "only": asked.workgroup is not None})
         try:
             outcome = run_problem(device, self.library, prepare(problem, device.arch), named)
         except CkPrefillError as error:
-            raise MeasureError(f"{problem.name}: {error}") from error
+            raise InconclusiveError(f"{problem.name}: {error}", kind="measure") from error
         return outcome
 
 
@@ -115,8 +119,8 @@ def open_library(library: Path, arch: str, *, foreign: bool = False, family: str
     """Load a built library on an emulated device of its own. A ``foreign`` library needn't fit its manifest.
 
     Raises:
-        LibraryMismatchError: it doesn't fit, and it is not foreign.
-        MeasureError: library or manifest is missing, or the model has no numbers of the arch.
+        LibraryError: it doesn't fit, and it is not foreign.
+        InconclusiveError: library or manifest is missing, or the model has no numbers of the arch.
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
     known, manifest = numbers(arch), manifest_of(library, arch)

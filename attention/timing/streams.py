@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.errors import MeasureError
+from ckpm.base.errors import InconclusiveError
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code import toolchains
 
@@ -73,7 +73,7 @@ class Stream:
 
 
 def assemble(stream: Stream, arch: str) -> bytes:
-    """The code object of a stream. Raises ToolchainMissingError; MeasureError: the toolchain refuses the text."""
+    """The code object of a stream. Raises SetupError; InconclusiveError: the toolchain refuses the text."""
     tc = toolchains.detect("embedded", cache=cache_folder())
     environment = {**os.environ, **tc.environment}
     with tempfile.TemporaryDirectory() as folder:
@@ -86,7 +86,9 @@ def assemble(stream: Stream, arch: str) -> bytes:
         ):
             run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             if run.returncode:
-                raise MeasureError(f"a stream of the timing model's checks is not assembled: {run.stderr[:500]}")
+                raise InconclusiveError(
+                    f"a stream of the timing model's checks is not assembled: {run.stderr[:500]}", kind="measure"
+                )
         return linked.read_bytes()
 
 

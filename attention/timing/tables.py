@@ -18,7 +18,7 @@ from ckpm.attention.timing.command import summary
 from ckpm.attention.timing.measure import performance_problems
 from ckpm.attention.timing.record import Timed, Timings
 from ckpm.base.display import show
-from ckpm.base.errors import MeasureError
+from ckpm.base.errors import InconclusiveError
 from ckpm.base.outputs import demand_place
 from ckpm.kernels.code.toolchains import CHOICES
 from ckpm.matrix.problems.case import TIERS, SuiteCase
@@ -67,7 +67,7 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
     """Build, and model each problem of the glob on V3 and on V2; a problem has a row of each.
 
     Raises:
-        MeasureError: no such problem, the build failed, a kernel is missing, or a launch fails.
+        InconclusiveError: no such problem, the build failed, a kernel is missing, or a launch fails.
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
     # only here: other commands do without NumPy and the emulator
@@ -75,7 +75,7 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
 
     chosen = [one for one in performance_problems(TIER) if fnmatch.fnmatchcase(one.name, problems)]
     if not chosen:
-        raise MeasureError(f"no problem fits '{problems}'. See matrix/tables/performance.yaml.")
+        raise InconclusiveError(f"no problem fits '{problems}'. See matrix/tables/performance.yaml.", kind="measure")
     place = open_library(library(toolchain, work), ARCH)
     rows = tuple(_model_row(place, problem, version) for problem in chosen for version in VERSIONS)
     return Timings(provenance=place.provenance(TIER), problems=rows)
@@ -84,23 +84,25 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
 def library(toolchain: str, work: Path) -> Path:
     """Build the kernels of both versions that serve the tables below ``work``.
 
-    Raises MeasureError: the build failed.
+    Raises InconclusiveError: the build failed.
     """
     return built(("--upstream", UPSTREAM, "--tier", "full", "--where", WHERE), UPSTREAM, toolchain, work)
 
 
 def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
-    """Raises MeasureError: the library has no such kernel, or the launch fails."""
+    """Raises InconclusiveError: the library has no such kernel, or the launch fails."""
     from ckpm.attention.timing.modelling import Asked
 
     head = dataclasses.replace(problem, nhead_q=problem.nhead_q // problem.nhead_k, nhead_k=1, v3=version)
     if why := missing(place.keys, head):
-        raise MeasureError(f"{problem.name}: {why}")
+        raise InconclusiveError(f"{problem.name}: {why}", kind="measure")
     key = serving(place.keys, head)[0]
     tiles = -(-problem.seqlens_q[0] // key.tile.bm0)
     timed = place.model(head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_k))
     if isinstance(timed, str):
-        raise MeasureError(f"{problem.name}: {timed}")
+        raise InconclusiveError(f"{problem.name}: {timed}", kind="measure")
     if timed.launched != tiles * problem.nhead_q:
-        raise MeasureError(f"{problem.name}: {timed.launched} workgroups instead of one for each tile of {key.name}.")
+        raise InconclusiveError(
+            f"{problem.name}: {timed.launched} workgroups instead of one for each tile of {key.name}.", kind="measure"
+        )
     return timed

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ckpm.base.errors import UsageError
+from ckpm.base.errors import InputError, TrustError, UsageError
 from ckpm.decode.guard.candidates import Constant
 from ckpm.decode.guard.compiling import configurations, is_kernel, jit_function, module_of
-from ckpm.decode.guard.errors import KernelFileError, SignatureError
 from ckpm.decode.guard.figures import Budget
 from ckpm.decode.guard.table import Case, Guarded, Table
 
@@ -48,9 +47,9 @@ def table_of(file: Path, archs: Sequence[str], signatures: Sequence[str], budget
     ``signatures``: ``KERNEL: x=*bf16:16, n=i32, BLOCK=64``, each instead of the comment above that kernel.
 
     Raises:
-        TritonMissingError: Triton is not installed.
-        KernelFileError: the file can't be run, or has no kernel.
-        SignatureError: types or constants are missing, or name no argument; the message has all of them.
+        SetupError: Triton is not installed.
+        InputError: the file can't be run, or has no kernel.
+        TrustError: types or constants are missing, or name no argument; the message has all of them.
         UsageError: a signature that can't be read, or of no kernel.
     """
     options = dict(_option(one) for one in signatures)
@@ -59,7 +58,7 @@ def table_of(file: Path, archs: Sequence[str], signatures: Sequence[str], budget
         known = ", ".join(one.name for one in found)
         raise UsageError(f"--signature {unknown[0]}: no kernel of {file.name}, which has {known}.")
     if wrong := [line for one in found for line in _complaints(one)]:
-        raise SignatureError(f"{file}: " + "; ".join(wrong))
+        raise TrustError(f"{file}: " + "; ".join(wrong), kind="signature")
     guarded = tuple(_guard(file, one, tuple(archs), budget) for one in found)
     return Table(file=file, accepted=file.with_name(file.stem + ACCEPTED_SUFFIX), kernels=guarded)
 
@@ -83,7 +82,7 @@ def _kernels(file: Path, options: Mapping[str, Said]) -> Iterator[_Found]:
     comments = _comments(text)
     names = [name for name in here if name in options or name in comments or name not in called]
     if not names:
-        raise KernelFileError(f"{file}: no Triton kernel in this file: write @triton.jit above one.")
+        raise InputError(f"{file}: no Triton kernel in this file: write @triton.jit above one.", kind="kernel-file")
     for name in names:
         said = options.get(name)
         yield _Found(name=name, function=here[name], said=comments.get(name, {}) if said is None else said)

@@ -10,11 +10,10 @@ from rich.table import Table as Printed
 
 from ckpm.base.console import console, number
 from ckpm.base.display import show
-from ckpm.base.errors import UsageError
+from ckpm.base.errors import CheckFailedError, InputError, UsageError
 from ckpm.decode.guard.bare import budget_of, table_of
 from ckpm.decode.guard.candidates import Judged, candidate
 from ckpm.decode.guard.compiling import configurations, function_of, jit_function, judge
-from ckpm.decode.guard.errors import KernelFileError, OverBudgetError, UnacceptedError
 from ckpm.decode.guard.figures import DIRECTIONS
 from ckpm.decode.guard.packages import demand_triton
 from ckpm.decode.guard.pruning import complaints
@@ -53,11 +52,11 @@ def run(args: argparse.Namespace) -> int:
     """Compile, print and judge every configuration.
 
     Raises:
-        TritonMissingError: Triton is not installed.
-        TableError, KernelFileError, AcceptedFileError: a file that is not what it should be.
-        SignatureError: types of a Python file's kernels are missing.
-        OverBudgetError: no configuration of a kernel fits its budget, or one of a bad example fits.
-        UnacceptedError: figures differ from the accepted ones.
+        SetupError: Triton is not installed.
+        TableError, InputError, RecordError: a file that is not what it should be.
+        TrustError: types of a Python file's kernels are missing.
+        CheckFailedError: no configuration of a kernel fits its budget, or one of a bad example fits.
+        CheckFailedError: figures differ from the accepted ones.
     """
     if args.accept is not None and (not args.accept.strip() or args.arch):
         raise UsageError("--accept: say why in a few words, and accept all archs at once, without --arch.")
@@ -69,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     for line in (line for one in judged for line in complaints(one)):
         show(line)
     if broken := [line for guarded, cases in outcome for line in verdicts(guarded, cases)]:
-        raise OverBudgetError("; ".join(broken))
+        raise CheckFailedError("; ".join(broken), kind="over-budget")
     names = [guarded.name for guarded in table.kernels]
     return _accept(table, judged, names, args.accept) if args.accept else compare(table, judged, names, args.arch)
 
@@ -98,11 +97,13 @@ def chosen(args: argparse.Namespace) -> Table:
 
 
 def judged_kernel(guarded: Guarded, arch: str | None) -> list[list[Judged]]:
-    """Compile each case's configurations on each arch. Raises KernelFileError."""
+    """Compile each case's configurations on each arch. Raises InputError."""
     function = function_of(guarded.file, guarded.function)
     chosen = guarded.configurations or configurations(function)
     if not chosen:
-        raise KernelFileError(f"{guarded.name}: no autotuner and no configurations: name at least one in the table.")
+        raise InputError(
+            f"{guarded.name}: no autotuner and no configurations: name at least one in the table.", kind="kernel-file"
+        )
     arguments = tuple(jit_function(function).arg_names)
 
     def judge_all(case: Case, arch: str) -> list[Judged]:
@@ -134,14 +135,17 @@ def compare(table: Table, judged: Sequence[Judged], names: Sequence[str], arch: 
         show(f"{number(len(judged), 'configuration')} judged by the budget alone: --accept REASON keeps their figures")
         return 0
     if not table.accepted.is_file():
-        raise UnacceptedError(f"{table.accepted}: no accepted figures yet. Accept these: --accept REASON.")
+        raise CheckFailedError(
+            f"{table.accepted}: no accepted figures yet. Accept these: --accept REASON.", kind="unaccepted"
+        )
     found = [one for one in changes(Accepted.read(table.accepted), judged, names) if arch in (None, one.candidate.arch)]
     if found:
         more = f"\nand {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
         lines = "\n".join(str(one) for one in found[:_SHOWN])
-        raise UnacceptedError(
+        raise CheckFailedError(
             f"{number(len(found), 'figure')} differ from the accepted ones, for better or worse:\n{lines}{more}\n"
-            "If that is meant: --accept REASON."
+            "If that is meant: --accept REASON.",
+            kind="unaccepted",
         )
     show(f"{number(len(judged), 'configuration')} as accepted")
     return 0

@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import Any
 
 from ckpm.base.display import one_line
+from ckpm.base.errors import InputError
 from ckpm.decode.guard.candidates import Candidate, Constant, Judged
-from ckpm.decode.guard.errors import KernelFileError
 from ckpm.decode.guard.figures import Budget, figures_of, over_budget
 from ckpm.decode.guard.packages import demand_triton
 from ckpm.kernels.code.code_object import kernels
@@ -35,12 +35,14 @@ def function_of(file: Path, name: str) -> Any:
     """The kernel of a file: a JITFunction, or an Autotuner over one.
 
     Raises:
-        TritonMissingError: Triton is not installed.
-        KernelFileError: the file can't be run, or has no Triton kernel of the name.
+        SetupError: Triton is not installed.
+        InputError: the file can't be run, or has no Triton kernel of the name.
     """
     function = getattr(module_of(file), name, None)
     if not is_kernel(function):
-        raise KernelFileError(f"{file}: '{name}' is not a Triton kernel of this file: write @triton.jit above it.")
+        raise InputError(
+            f"{file}: '{name}' is not a Triton kernel of this file: write @triton.jit above it.", kind="kernel-file"
+        )
     return function
 
 
@@ -48,12 +50,12 @@ def module_of(file: Path) -> ModuleType:
     """Run the file as an import would: once, as long as it stays the same.
 
     Raises:
-        TritonMissingError: Triton is not installed.
-        KernelFileError: it is not a Python file, imports a missing package, raises, or ends the process.
+        SetupError: Triton is not installed.
+        InputError: it is not a Python file, imports a missing package, raises, or ends the process.
     """
     demand_triton()
     if not file.is_file():
-        raise KernelFileError(f"{file}: no such file. Name a Python file with Triton kernels.")
+        raise InputError(f"{file}: no such file. Name a Python file with Triton kernels.", kind="kernel-file")
     state = file.stat()
     return _run(file.resolve(), state.st_mtime_ns, state.st_size)
 
@@ -63,7 +65,7 @@ def _run(file: Path, changed: int, size: int) -> ModuleType:
     """``changed`` and ``size`` are the file's, for the cache."""
     spec = importlib.util.spec_from_file_location(f"guarded_{file.stem}", file)
     if spec is None or spec.loader is None:
-        raise KernelFileError(f"{file}: no Python file. Name a file with Triton kernels.")
+        raise InputError(f"{file}: no Python file. Name a file with Triton kernels.", kind="kernel-file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(file.parent))  # its neighbours, as for `python FILE`
@@ -74,18 +76,21 @@ def _run(file: Path, changed: int, size: int) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except ModuleNotFoundError as error:
-        raise KernelFileError(
+        raise InputError(
             f"{file}: imports {error.name}, which is not installed here. Install it, or move the kernels into a file "
-            "that imports Triton alone."
+            "that imports Triton alone.",
+            kind="kernel-file",
         ) from error
     except SystemExit as error:
-        raise KernelFileError(
+        raise InputError(
             f"{file}: ends the process when it is imported (exit code {error.code}). "
-            "Put what runs it below: if __name__ == '__main__'"
+            "Put what runs it below: if __name__ == '__main__'",
+            kind="kernel-file",
         ) from error
     except Exception as error:  # whatever the file does
-        raise KernelFileError(
-            f"{file}: can't be run: {type(error).__name__}: {one_line(str(error), _LONGEST)}. Run it with Python alone."
+        raise InputError(
+            f"{file}: can't be run: {type(error).__name__}: {one_line(str(error), _LONGEST)}. Run it with Python alone.",
+            kind="kernel-file",
         ) from error
     finally:
         sys.path.remove(str(file.parent))
@@ -121,7 +126,7 @@ def configuration_of(config: Any) -> Mapping[str, Constant]:
 def compile_candidate(function: Any, candidate: Candidate) -> Code:
     """Compile a candidate.
 
-    Raises KernelFileError: Triton refuses it, or types and constants don't fit the arguments.
+    Raises InputError: Triton refuses it, or types and constants don't fit the arguments.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -130,9 +135,13 @@ def compile_candidate(function: Any, candidate: Candidate) -> Code:
     kernel = jit_function(function)
     names = list(kernel.arg_names)
     if missing := [name for name in names if name not in candidate.signature and name not in candidate.constexprs]:
-        raise KernelFileError(f"{candidate.kernel}: no type and no constant for {', '.join(missing)}. Add them.")
+        raise InputError(
+            f"{candidate.kernel}: no type and no constant for {', '.join(missing)}. Add them.", kind="kernel-file"
+        )
     if unknown := [name for name in (*candidate.signature, *candidate.constexprs) if name not in names]:
-        raise KernelFileError(f"{candidate.kernel}: it has no argument {', '.join(unknown)}. Take them away.")
+        raise InputError(
+            f"{candidate.kernel}: it has no argument {', '.join(unknown)}. Take them away.", kind="kernel-file"
+        )
     kinds = {name: candidate.signature.get(name, "constexpr").partition(":") for name in names}
     source = ASTSource(
         kernel,
@@ -144,7 +153,7 @@ def compile_candidate(function: Any, candidate: Candidate) -> Code:
     try:
         result = triton.compile(source, target=GPUTarget("hip", candidate.arch, _LANES), options=options)
     except Exception as error:  # of Triton's many kinds, and of the Python that it runs
-        raise KernelFileError(f"{candidate.words}: doesn't compile: {_why(error)}") from error
+        raise InputError(f"{candidate.words}: doesn't compile: {_why(error)}", kind="kernel-file") from error
     return Code(binary=result.asm["hsaco"], symbol=result.metadata.name, lds_bytes=int(result.metadata.shared))
 
 
@@ -165,7 +174,7 @@ def judged_code(candidate: Candidate, budget: Budget, compiling: Callable[[], Co
     """Judge a candidate as :func:`judge`, with ``compiling`` as the compiler."""
     try:
         code = compiling()
-    except KernelFileError as error:
+    except InputError as error:
         return Judged(candidate=candidate, figures=None, reasons=(str(error),))
     (kernel,) = kernels(code.binary)
     warps = candidate.options["num_warps"]

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ckpm.base.display import show
+from ckpm.base.errors import CheckFailedError
 from ckpm.decode.guard.candidates import Judged, candidate
 from ckpm.decode.guard.compiling import configuration_of, jit_function, judge
-from ckpm.decode.guard.errors import OverBudgetError
 from ckpm.decode.guard.figures import Budget
 
 _ALIGNED = 16
@@ -26,7 +26,7 @@ def early_config_prune(
 
     ``kernel`` is what ``triton.jit`` gave; without ``arch`` it is that of the GPU that Triton uses.
 
-    The callable raises OverBudgetError if nothing fits: Triton has to be left with one.
+    The callable raises CheckFailedError if nothing fits: Triton has to be left with one.
     """
 
     def prune(configs: Sequence[Any], named_args: Mapping[str, Any], **kwargs: Any) -> list[Any]:
@@ -35,8 +35,9 @@ def early_config_prune(
         pruned = [line for one in outcome for line in complaints(one)]
         kept = [config for config, one in zip(configs, outcome, strict=True) if one.fits]
         if not kept:
-            raise OverBudgetError(
-                "no configuration fits the budget: " + "; ".join(pruned) + ". Add smaller tiles, or raise the budget."
+            raise CheckFailedError(
+                "no configuration fits the budget: " + "; ".join(pruned) + ". Add smaller tiles, or raise the budget.",
+                kind="over-budget",
             )
         for line in pruned:
             tell(line)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ckpm.base.errors import RecordError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.decode.guard.candidates import Candidate, Judged
-from ckpm.decode.guard.errors import AcceptedFileError
 from ckpm.decode.guard.figures import DIRECTIONS, Figures
 
 _FORMAT = 1
@@ -37,8 +37,8 @@ class Accepted:
 
     @classmethod
     def read(cls, file: Path) -> Accepted:
-        """Read a file of accepted figures. Raises AcceptedFileError: it can't be read, or a field is wrong."""
-        root = Source(file, "accepted figures", _REMEDY, AcceptedFileError).read()
+        """Read a file of accepted figures. Raises RecordError: it can't be read, or a field is wrong."""
+        root = Source(file, "accepted figures", _REMEDY, RecordError).read()
         if (version := root.get("format").whole()) != _FORMAT:
             raise root.fail(f"its format is {version}, and {_FORMAT} is known")
         rows = [_read_row(one) for one in root.get("candidates").items()]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpm_emulator import program_cache, standalone, tables, toolchain
-from ckpm_emulator.errors import DeviceError, EmulatorError, OutputError, ProgramError, UnknownInstructionError
+from ckpm_emulator.base.errors import CheckFailedError, CkPrefillError, DeviceError, InputError, OutputError
 from ckpm_emulator.options import ARCHS, Options, Trace
 
 # as base/entry.py
@@ -39,7 +39,7 @@ def exit_code(command: Callable[[], int]) -> int:
         code = command()
         if sys.stdout is not None:  # Python's word for a closed one
             sys.stdout.flush()  # here, and not while Python shuts down
-    except EmulatorError as error:
+    except CkPrefillError as error:
         return _complain(str(error), error.exit_code)
     except BrokenPipeError:
         _abandon_stdout()
@@ -127,7 +127,9 @@ def _run(chosen: argparse.Namespace) -> int:
 def _run_program(chosen: argparse.Namespace) -> int:
     words = chosen.program[1:] if chosen.program[:1] == ["--"] else chosen.program
     if not words:
-        raise ProgramError("no program was named: python -m ckpm_emulator run [OPTIONS] -- PROGRAM [ARGUMENT...]")
+        raise InputError(
+            "no program was named: python -m ckpm_emulator run [OPTIONS] -- PROGRAM [ARGUMENT...]", kind="program"
+        )
     arch = chosen.arch or standalone.arch_of(standalone.program(words[0])) or Options.arch
     options = Options(arch=arch, cu_count=chosen.cus, threads=chosen.threads).replace(**_checks(chosen.checks))
     if chosen.trace:
@@ -180,4 +182,4 @@ def _coverage(chosen: argparse.Namespace) -> int:
 
     covered = [coverage.cover(path) for path in chosen.files]
     print(_printable(coverage.report(covered, verbose=chosen.verbose)))
-    return UnknownInstructionError.exit_code if any(one.missing for one in covered) else 0
+    return CheckFailedError.exit_code if any(one.missing for one in covered) else 0

@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ckpm_emulator import program_cache, toolchain
-from ckpm_emulator.errors import DeviceError, DeviceFaultError, LibraryLoadError, OneDeviceError
-from ckpm_emulator.faults import FaultReport
+from ckpm_emulator.base.errors import DeviceError, LibraryError
+from ckpm_emulator.faults import DeviceFaultError, FaultReport
 from ckpm_emulator.options import Options
 from ckpm_emulator.runtime import ProgramBuilder, Runtime, require_whole
 
@@ -72,8 +72,8 @@ class EmulatedGpu:
 
     Raises:
         DeviceError: an arch or option that doesn't exist.
-        OneDeviceError: this process has a device of another arch, or another HIP runtime.
-        CompilerMissingError, CoreBuildError: the core can't be built.
+        DeviceError: this process has a device of another arch, or another HIP runtime.
+        SetupError, CompileError: the core can't be built.
     """
 
     _runtime: Runtime | None = None
@@ -99,9 +99,10 @@ class EmulatedGpu:
                 EmulatedGpu._runtime = Runtime(core or toolchain.library(), programs)
                 EmulatedGpu._arch, EmulatedGpu._hazards = arch, chosen.hazards
             elif EmulatedGpu._arch != arch:
-                raise OneDeviceError(
+                raise DeviceError(
                     f"this process has an emulated {EmulatedGpu._arch}: "
-                    f"a device of arch {arch} needs a process of its own"
+                    f"a device of arch {arch} needs a process of its own",
+                    kind="one-device",
                 )
             _demand_same_programs(chosen)
         self._hip_runtime = EmulatedGpu._runtime
@@ -113,7 +114,7 @@ class EmulatedGpu:
     def configure(self, **changes: Any) -> None:
         """Change options between launches; the arch can't be changed."""
         if changes.get("arch", self.options.arch) != self.options.arch:
-            raise OneDeviceError("the arch of a device can't be changed: start a process for it")
+            raise DeviceError("the arch of a device can't be changed: start a process for it", kind="one-device")
         chosen = self.options.replace(**changes)
         _demand_same_programs(chosen)
         self.options = chosen
@@ -201,17 +202,17 @@ class EmulatedGpu:
     # ---- code
 
     def load_library(self, path: str | Path) -> ctypes.CDLL:
-        """Load a kernel library. Raises LibraryLoadError: missing, an unknown symbol, no code for this device."""
+        """Load a kernel library. Raises LibraryError: missing, an unknown symbol, no code for this device."""
         place = str(Path(path).absolute())
         known = {row["handle"] for row in self.modules()}
         require_whole(Path(place))
         try:
             library = ctypes.CDLL(place, mode=ctypes.RTLD_LOCAL)
         except OSError as error:
-            raise LibraryLoadError(f"the library doesn't load: {error}") from error
+            raise LibraryError(f"the library doesn't load: {error}", kind="load") from error
         bad = [row for row in self.modules() if row["error"] and row["handle"] not in known]
         if bad:
-            raise LibraryLoadError(f"{place}: {bad[0]['reason']}")
+            raise LibraryError(f"{place}: {bad[0]['reason']}", kind="load")
         return library
 
     def load_module(self, image: bytes) -> Module:
@@ -311,10 +312,11 @@ def _program_builder(chosen: Options) -> ProgramBuilder:
 
 
 def _demand_same_programs(chosen: Options) -> None:
-    """Raise OneDeviceError if code was, or may have been, translated without the checks of ``hazards``."""
+    """Raise DeviceError if code was, or may have been, translated without the checks of ``hazards``."""
     if chosen.hazards != EmulatedGpu._hazards:
-        raise OneDeviceError(
-            "option hazards can't be changed: it belongs to the programs of this process. Start one anew"
+        raise DeviceError(
+            "option hazards can't be changed: it belongs to the programs of this process. Start one anew",
+            kind="one-device",
         )
 
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from ckpm_emulator.errors import CoreBuildError, DeviceError, EmulatorError, LibraryLoadError, OneDeviceError
+from ckpm_emulator.base.errors import CkPrefillError, CompileError, DeviceError, LibraryError
 
 # Turns a code object (an ELF) into the blob that load_program in core/run/program.h reads.
 ProgramBuilder = Callable[[bytes], bytes]
@@ -70,7 +70,9 @@ class Runtime:
                 function = getattr(self.c, name)
                 function.restype, function.argtypes = result, arguments
         except (OSError, AttributeError) as error:
-            raise CoreBuildError(f"the emulator's core doesn't load: {error}. Remove {path.parent}.") from error
+            raise CompileError(
+                f"the emulator's core doesn't load: {error}. Remove {path.parent}.", kind="core"
+            ) from error
         self.path = path
         self._builder = builder
         self.build_failure: Exception | None = None
@@ -102,7 +104,7 @@ class Runtime:
         """Add a program; the core calls this on the thread that needs it first. No exception may leave it."""
         try:
             blob = self._builder(ctypes.string_at(code, size))
-        except EmulatorError as error:
+        except CkPrefillError as error:
             return self._refuse(handle, error, str(error))
         except Exception as error:
             return self._refuse(handle, error, f"{type(error).__name__}: {error}")
@@ -115,30 +117,30 @@ class Runtime:
 
 
 def require_whole(path: Path) -> None:
-    """Raise LibraryLoadError unless a file is a whole ELF: the dynamic loader crashes on a truncated one."""
+    """Raise LibraryError unless a file is a whole ELF: the dynamic loader crashes on a truncated one."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             head = file.read(64)
             if len(head) < 64 or head[:5] != b"\x7fELF\2":
-                raise LibraryLoadError(f"the library doesn't load: {path} is not a shared library of 64 bits")
+                raise LibraryError(f"the library doesn't load: {path} is not a shared library of 64 bits", kind="load")
             # e_phoff, e_shoff, .., e_phentsize, e_phnum, e_shentsize, e_shnum (System V ABI)
             segments, sections = struct.unpack_from("<QQ", head, 32)
             segment_size, segment_count, section_size, section_count = struct.unpack_from("<4H", head, 54)
             file.seek(segments)
             table = file.read(segment_size * segment_count)
     except OSError as error:
-        raise LibraryLoadError(f"the library doesn't load: {path}: {error.strerror}") from error
+        raise LibraryError(f"the library doesn't load: {path}: {error.strerror}", kind="load") from error
     whole = [table[at : at + 40] for at in range(0, len(table) - 39, segment_size or 1)]
     ends = [sum(struct.unpack_from("<Q16xQ", segment, 8)) if len(segment) == 40 else 0 for segment in whole]
     if max([sections + section_size * section_count, segments + segment_size * segment_count, *ends]) > size:
-        raise LibraryLoadError(f"the library doesn't load: {path} is truncated")
+        raise LibraryError(f"the library doesn't load: {path} is truncated", kind="load")
 
 
 def _refuse_other_runtime() -> None:
-    """Raise OneDeviceError if ROCm's runtime is loaded: libraries would bind to it."""
+    """Raise DeviceError if ROCm's runtime is loaded: libraries would bind to it."""
     maps = Path("/proc/self/maps")
     lines = maps.read_text().splitlines() if maps.is_file() else []
     loaded = {line.split(maxsplit=5)[5] for line in lines if _OTHER_RUNTIME in line}
     if loaded:
-        raise OneDeviceError(f"this process has a HIP runtime already: {', '.join(sorted(loaded))}")
+        raise DeviceError(f"this process has a HIP runtime already: {', '.join(sorted(loaded))}", kind="one-device")

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm_emulator import code_object, program_cache, toolchain
+from ckpm_emulator.base.errors import CodeObjectError, InputError, OutputError
 from ckpm_emulator.base.store import draft_folder
 from ckpm_emulator.base.trust import keep_others_out
-from ckpm_emulator.errors import CodeObjectError, OutputError, ProgramError
 from ckpm_emulator.options import ARCHS, Options
 
 VARIABLE = "CKPM_EMULATOR"
@@ -40,11 +40,11 @@ class Run:
 
 
 def program(name: str) -> Path:
-    """The file of a command, as a shell finds it. Raises ProgramError if it is missing or not executable."""
+    """The file of a command, as a shell finds it. Raises InputError if it is missing or not executable."""
     if found := shutil.which(name):
         return Path(found).absolute()
     state = "is not an executable program" if Path(name).exists() else "is not there"
-    raise ProgramError(f"{name} {state}. Give a path, or the name of a program in PATH.")
+    raise InputError(f"{name} {state}. Give a path, or the name of a program in PATH.", kind="program")
 
 
 def arch_of(file: Path) -> str | None:
@@ -59,7 +59,7 @@ def arch_of(file: Path) -> str | None:
 def environment(run: Run, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program that is run with ``run``'s settings.
 
-    Raises CompilerMissingError, CoreBuildError, UntrustedFileError: the core can't be built. OutputError: a path has
+    Raises SetupError, CompileError, TrustError: the core can't be built. OutputError: a path has
     the end of a line in it, or a link can't be made.
     """
     core = toolchain.library()
@@ -110,7 +110,7 @@ def library_folder(core: Path) -> Path:
 def execute(run: Run) -> None:
     """Become the program: it keeps this process's number, streams and signals. Returns only by an error.
 
-    Raises ProgramError: the system refuses to run it, and what ``environment`` raises.
+    Raises InputError: the system refuses to run it, and what ``environment`` raises.
     """
     file = program(run.command[0])
     mask = os.umask(0o077)
@@ -121,4 +121,6 @@ def execute(run: Run) -> None:
     try:
         os.execve(file, list(run.command), variables)  # noqa: S606 - the user's program
     except OSError as error:
-        raise ProgramError(f"{file} can't be run: {error.strerror}. Is it built for this machine?") from error
+        raise InputError(
+            f"{file} can't be run: {error.strerror}. Is it built for this machine?", kind="program"
+        ) from error

@@ -17,12 +17,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ckpm_emulator.base.errors import UsageError
+from ckpm_emulator.base.errors import CompileError, OutputError, SetupError, TrustError, UsageError
 from ckpm_emulator.base.settings import cache_folder as project_cache
 from ckpm_emulator.base.store import adopt, draft_folder, is_adopted
 from ckpm_emulator.base.trust import keep_others_out, why_untrusted
 from ckpm_emulator.base.zig_cache import checked_link
-from ckpm_emulator.errors import CompilerMissingError, CoreBuildError, OutputError, UntrustedFileError
 
 INSTALLED = Path(__file__).parent / "core"  # a folder for each instruction set
 PROJECT = Path(__file__).resolve().parents[1]
@@ -90,7 +89,7 @@ def compilers(cache: Path | None = None) -> Iterator[Compiler]:
 
 
 def fit_compiler(cache: Path | None = None) -> Compiler:
-    """The first compiler found that compiles C++20. Raises CompilerMissingError."""
+    """The first compiler found that compiles C++20. Raises SetupError."""
     tried = []
     for compiler in compilers(cache):
         reason = _why_unfit(compiler)
@@ -98,7 +97,9 @@ def fit_compiler(cache: Path | None = None) -> Compiler:
             return compiler
         tried.append(reason)
     tries = "; ".join(tried) or "neither CXX nor c++, g++, clang++ nor the Python package 'ziglang' is there"
-    raise CompilerMissingError(f"no C++20 compiler for the emulator's core: {tries}. Try: pip install ziglang==0.17.0")
+    raise SetupError(
+        f"no C++20 compiler for the emulator's core: {tries}. Try: pip install ziglang==0.17.0", kind="compiler"
+    )
 
 
 def library(
@@ -111,20 +112,22 @@ def library(
     one for each processor.
 
     Raises:
-        CompilerMissingError: no C++20 compiler was found.
-        CoreBuildError: the core doesn't compile, or no installed library is for this machine.
-        UntrustedFileError: another user can write to the library.
+        SetupError: no C++20 compiler was found.
+        CompileError: the core doesn't compile, or no installed library is for this machine.
+        TrustError: another user can write to the library.
     """
     level = isa or isa_level()
     if level not in _LEVELS:
-        raise CoreBuildError(f"unknown instruction set '{level}'. Known: {', '.join(ISA_LEVELS)}.")
+        raise CompileError(f"unknown instruction set '{level}'. Known: {', '.join(ISA_LEVELS)}.", kind="core")
     if INSTALLED.is_dir():
         usable = [INSTALLED / name / SONAME for name in ISA_LEVELS[ISA_LEVELS.index(level) :]]
         if found := [file for file in usable if file.is_file() and not plain]:
             return found[0]
         built = ", ".join(sorted(folder.name for folder in INSTALLED.iterdir()))
         wanted = "without short ways" if plain else f"for {level} processors"
-        raise CoreBuildError(f"{INSTALLED} has no library {wanted}, only: {built}. Install ckpm-emulator again.")
+        raise CompileError(
+            f"{INSTALLED} has no library {wanted}, only: {built}. Install ckpm-emulator again.", kind="core"
+        )
     base = cache if cache is not None else cache_folder()
     # The first compiler may be unfit, which a trial for each call would take too long to find out.
     for compiler in compilers(base):
@@ -177,7 +180,7 @@ class _Build:
     def is_finished(self) -> bool:
         """True if the library is there as it was built."""
         if self.result.exists() and (why := why_untrusted(self.result, self._cache)):
-            raise UntrustedFileError(why)
+            raise TrustError(why, kind="untrusted")
         return is_adopted(self.result)
 
     def run(self) -> Path:
@@ -193,14 +196,14 @@ class _Build:
                         built = self._folder / self._target.removeprefix("core_") / SONAME
                         adopt(Path(shutil.copy(built, drafts)), self.result)
         except OSError as error:
-            raise CoreBuildError(f"the emulator's core can't be built in {self._cache}: {error}") from error
+            raise CompileError(f"the emulator's core can't be built in {self._cache}: {error}", kind="core") from error
         return self.result
 
     def _update(self) -> None:
         """Run CMake; from nothing if the folder has changed since the last build, as it may hold damaged objects."""
         digest = self._folder.with_suffix(".sha256")
         if why := why_untrusted(self._folder, self._cache):
-            raise UntrustedFileError(why)
+            raise TrustError(why, kind="untrusted")
         if not digest.is_file() or digest.read_text() != _content(self._folder):
             shutil.rmtree(self._folder)
         zig = self._compiler.environment.get("ZIG_GLOBAL_CACHE_DIR")
@@ -226,7 +229,9 @@ class _Build:
             lines = f"{run.stdout}\n{run.stderr}".splitlines()
             errors = [line for line in lines if "error" in line.lower() or "undefined" in line] or lines
             shown = "\n  ".join(errors[:_SHOWN_ERRORS])
-            raise CoreBuildError(f"the emulator's core doesn't build:\n  {shown}\nCommand: {shlex.join(command)}")
+            raise CompileError(
+                f"the emulator's core doesn't build:\n  {shown}\nCommand: {shlex.join(command)}", kind="core"
+            )
 
 
 def _cmake() -> tuple[list[str], str]:
@@ -237,7 +242,9 @@ def _cmake() -> tuple[list[str], str]:
         found.append(str(beside) if beside.is_file() else shutil.which(name))
     cmake, ninja = found
     if cmake is None or ninja is None:
-        raise CompilerMissingError("the emulator's core is built by CMake and Ninja. Try: pip install cmake ninja")
+        raise SetupError(
+            "the emulator's core is built by CMake and Ninja. Try: pip install cmake ninja", kind="compiler"
+        )
     return [cmake], ninja
 
 

@@ -7,7 +7,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
-from ckpm.base.errors import NotACheckoutError, ShallowCloneError, UnknownRevisionError
+from ckpm.base.errors import SetupError, UsageError
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -22,7 +22,7 @@ def changed_paths(root: Path, revision: str) -> tuple[str, ...]:
         revision: a full commit id, as :func:`commit_of` gives.
 
     Raises:
-        NotACheckoutError: git fails.
+        SetupError: git fails.
     """
     tracked = _git(root, "diff", "--name-only", "--no-renames", "-z", revision, "--")
     new = _git(root, "ls-files", "--others", "--exclude-standard", "-z")
@@ -33,29 +33,33 @@ def commit_of(root: Path, revision: str) -> str:
     """The full id of the commit that ``revision`` names.
 
     Raises:
-        NotACheckoutError: git is missing, or ``root`` is not the top folder of a checkout.
-        ShallowCloneError: no such commit, in a clone that lacks history.
-        UnknownRevisionError: no such commit, or the words could be taken for an option.
+        SetupError: git is missing, or ``root`` is not the top folder of a checkout.
+        SetupError: no such commit, in a clone that lacks history.
+        UsageError: no such commit, or the words could be taken for an option.
     """
     top = Path(_git(root, "rev-parse", "--show-toplevel").decode().strip())
     if top.resolve() != root.resolve():
-        raise NotACheckoutError(f"{root} lies in the checkout {top} and is none of its own. Run this in a git clone.")
+        raise SetupError(
+            f"{root} lies in the checkout {top} and is none of its own. Run this in a git clone.", kind="checkout"
+        )
     answer = _run(root, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     if answer.returncode == 0:
         return answer.stdout.decode().strip()
     if _git(root, "rev-parse", "--is-shallow-repository").strip() == b"true":
-        raise ShallowCloneError(
+        raise SetupError(
             f"--since {revision}: this clone is shallow and does not have that commit. "
-            "Fetch the history (git fetch --unshallow) and try again."
+            "Fetch the history (git fetch --unshallow) and try again.",
+            kind="shallow-clone",
         )
-    raise UnknownRevisionError(
+    raise UsageError(
         f"--since {revision}: git knows no such commit here. Name one that `git log --all` lists, "
-        "or fetch the branch that has it."
+        "or fetch the branch that has it.",
+        kind="revision",
     )
 
 
 def extract(root: Path, commit: str, folder: Path) -> None:
-    """Write the files of a commit into ``folder``. Raises NotACheckoutError."""
+    """Write the files of a commit into ``folder``. Raises SetupError."""
     with tarfile.open(fileobj=io.BytesIO(_git(root, "archive", "--format=tar", commit))) as tar:
         tar.extractall(folder, filter="data")
 
@@ -64,7 +68,7 @@ def _git(root: Path, *words: str) -> bytes:
     answer = _run(root, *words)
     if answer.returncode != 0:
         reason = answer.stderr.decode(errors="replace").strip()
-        raise NotACheckoutError(f"{root}: git can't tell what changed: {reason}. Run this in a git clone.")
+        raise SetupError(f"{root}: git can't tell what changed: {reason}. Run this in a git clone.", kind="checkout")
     return answer.stdout
 
 
@@ -72,4 +76,4 @@ def _run(root: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(["git", "-C", str(root), *words], capture_output=True, check=False)
     except OSError as error:
-        raise NotACheckoutError(f"git can't be started: {error.strerror}. Install git.") from error
+        raise SetupError(f"git can't be started: {error.strerror}. Install git.", kind="checkout") from error

@@ -19,7 +19,7 @@ from ckpm.matrix.selection import select_some
 def run(args: argparse.Namespace) -> int:
     """Run the command. Sources of an earlier run that the selection lacks are removed, nothing else.
 
-    Raises OverwriteError: a source would replace a file that is not ours, and what the calls raise.
+    Raises UsageError: a source would replace a file that is not ours, and what the calls raise.
     """
     if args.unit_size < 1:
         raise UsageError("--unit-size must be at least 1")

@@ -16,7 +16,7 @@ from rich.console import Console
 from ckpm.base import rocm_places, settings, warming
 from ckpm.base.console import PlainConsole, number, say
 from ckpm.base.console import console as terminal
-from ckpm.base.errors import CkPrefillError, CompileError, DiskFullError, LinkError, ProcessLimitError, UsageError
+from ckpm.base.errors import CkPrefillError, CompileError, DiskFullError, ProcessLimitError, UsageError
 from ckpm.base.files import make_folder, writing
 from ckpm.base.jobs import job_count
 from ckpm.base.processes import build_lock, ended_by_signals, group
@@ -64,7 +64,7 @@ def run(
 
     Raises:
         CompileError: units failed; the message holds every failing kernel and the compiler's words.
-        LinkError: the library could not be linked or described.
+        CompileError: the library could not be linked or described.
         DiskFullError, OutputError: something could not be written.
         ProcessLimitError: the system allows fewer processes than a build takes.
         SystemExit: SIGTERM or SIGHUP came.
@@ -169,7 +169,9 @@ def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None)
             f"{number(len(records), 'step')} failed, {number(count, 'kernel')} at fault; everything else was compiled."
         )
         raise CompileError("\n".join([head, *texts]))
-    raise LinkError("\n".join([f"{request.folder}/{LIBRARY} could not be made.", *texts, *tally.other[-20:]]))
+    raise CompileError(
+        "\n".join([f"{request.folder}/{LIBRARY} could not be made.", *texts, *tally.other[-20:]]), kind="link"
+    )
 
 
 def _runs_on_emulator(args: argparse.Namespace) -> bool:

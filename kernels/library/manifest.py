@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ckpm.base.errors import LibraryError, LibraryMismatchError, NameSyntaxError, RecordError
+from ckpm.base.errors import LibraryError, NameSyntaxError, RecordError
 from ckpm.base.files import sha256_of, write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.kernels.code.code_object import KernelResources
@@ -81,7 +81,7 @@ class Manifest:
         """Return the keys of the kernels ``names``, by default of all in the manifest's order.
 
         Raises:
-            UnknownDialectError, NameSyntaxError: a name is not one of the dialect's.
+            UnknownWordError, NameSyntaxError: a name is not one of the dialect's.
         """
         known = dialect(self.dialect)
         return tuple(_key(name, known, self.mask_impl) for name in (self.kernels if names is None else names))
@@ -138,15 +138,16 @@ def check_library(library: Path, manifest: Manifest) -> str:
     """Return the sha256 of a library's bytes, which must be the one in its manifest.
 
     Raises:
-        LibraryMismatchError: the sha256 is another.
+        LibraryError: the sha256 is another.
         LibraryError: the bytes are too many for a library.
     """
     digest = library_digest(library)
     if digest != manifest.library_sha256:
-        raise LibraryMismatchError(
+        raise LibraryError(
             f"{library}: it is not the library of the {MANIFEST} beside it: its sha256 is {digest}, the manifest's "
             f"{manifest.library_sha256 or 'not said'}. Build it anew. The suites and `ckpm measure` "
-            "run it all the same if it is named with --library; their results then say what it was."
+            "run it all the same if it is named with --library; their results then say what it was.",
+            kind="mismatch",
         )
     return digest
 

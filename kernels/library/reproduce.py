@@ -21,7 +21,7 @@ from rich.console import Console
 
 from ckpm.base import settings
 from ckpm.base.console import PlainConsole
-from ckpm.base.errors import LibraryMismatchError, NotReproducibleError
+from ckpm.base.errors import CheckFailedError, LibraryError
 from ckpm.base.files import sha256_of
 from ckpm.base.jobs import job_count
 from ckpm.kernels.code.toolchains import Toolchain, detect
@@ -88,11 +88,11 @@ def build_again(
     """Build again and compare with the library and manifest of ``built``, an output folder; return as build_twice.
 
     Objects and sources, which may be deleted, are compared by the manifest's sha256. Raises RecordError: the manifest
-    is missing or damaged; LibraryMismatchError: the library is missing.
+    is missing or damaged; LibraryError: the library is missing.
     """
     manifest = Manifest.read(built / MANIFEST)
     if not (built / LIBRARY).is_file():
-        raise LibraryMismatchError(f"{built / LIBRARY} is missing, and its manifest is there: build it again")
+        raise LibraryError(f"{built / LIBRARY} is missing, and its manifest is there: build it again", kind="mismatch")
     kept = {name: built / name for name in (LIBRARY, MANIFEST)}
     first = {**manifest.artifacts, **_sums(kept)}
     with tempfile.TemporaryDirectory(prefix="ckpm-") as name:
@@ -123,7 +123,7 @@ def _folders(request: Request, base: Path) -> tuple[Path, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command. Raises NotReproducibleError if a byte differs or a folder's name leaks."""
+    """Run the command. Raises CheckFailedError if a byte differs or a folder's name leaks."""
     console = PlainConsole()
     request = build_command.request_from(args, console, work=Path(), cached=False)
     jobs = job_count(args.jobs)
@@ -136,9 +136,10 @@ def run(args: argparse.Namespace) -> int:
     else:
         count, lines = build_twice(request, toolchain, jobs, console)
     if lines:
-        raise NotReproducibleError(
+        raise CheckFailedError(
             f"two builds of {count} artifacts in two folders differ, or hold folders of this machine:\n  "
-            + "\n  ".join(lines)
+            + "\n  ".join(lines),
+            kind="not-reproducible",
         )
     console.print(f"reproducible: {count} artifacts are equal byte for byte and hold no folder's name")
     return 0

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.errors import EmptySelectionError, UsageError
+from ckpm.base.errors import UsageError
 from ckpm.base.files import write_if_changed
 from ckpm.base.settings import IMPORTS
 from ckpm.kernels.code.toolchains import Toolchain, compile_command, describe, link_command
@@ -72,7 +72,7 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
     """Select, render and plan without compiling. A library of another plan is deleted.
 
     Raises:
-        EmptySelectionError and the other errors of ckpm.matrix.selection; DiskFullError, OutputError.
+        UsageError and the other errors of ckpm.matrix.selection; DiskFullError, OutputError.
     """
     features = features_of(request.tree.dialect, selector_takes_base=request.tree.selector_takes_base)
     if features.own_headers and not request.tree.own:
@@ -86,7 +86,10 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
     for family in {key.family for key in selected} - {key.family for key in keys}:
         count = sum(key.family == family for key in selected)
         reasons = "; ".join(f"{defect.name}: {defect.reason}" for defect in left_out if defect.family == family)
-        raise EmptySelectionError(f"none of the {count} selected kernels of {family} compiles with this CK. {reasons}.")
+        raise UsageError(
+            f"none of the {count} selected kernels of {family} compiles with this CK. {reasons}.",
+            kind="empty-selection",
+        )
     units = plan_units(keys, request.unit_size)
     place = request.work / request.folder
     files = render(keys, units, request.tree.dialect, features, place / "src")

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpm.base.errors import CppTextError
+from ckpm.base.errors import UpstreamError
 from ckpm.kernels.parity.conditions import condition_text
 from ckpm.kernels.parity.cpp_constants import fold_constants
 from ckpm.kernels.parity.cpp_text import Braces, Function, If, Plain, Program, declaration, read, statements
@@ -44,7 +44,7 @@ def bindings(text: str, specialised: str = SPECIALISED) -> list[Binding]:
 
     ``specialised`` is the function's name in another family; its argument may contain more than the trait.
 
-    Raises CppTextError if the text can't be followed or a specialisation launches no kernel.
+    Raises UpstreamError if the text can't be followed or a specialisation launches no kernel.
     """
     program = read(text)
     return [
@@ -97,7 +97,7 @@ def _returned_expression(program: Program, function: Function) -> Tokens:
     for statement in statements(function.body):
         if not isinstance(statement, Plain):
             if "return" in _body_tokens(statement):
-                raise CppTextError(f"{function.name} returns in more than one place")
+                raise UpstreamError(f"{function.name} returns in more than one place", kind="cpp-text")
         elif statement.tokens[0] == "return":
             returned = program.resolve(statement.tokens[1:], function.scope, local)
         else:
@@ -114,19 +114,20 @@ def _binding(program: Program, function: Function) -> Binding:
     trait = program.resolve(function.argument, function.scope, {})
     returned = _returned_expression(program, function)
     if LAUNCHER not in returned:
-        raise CppTextError(f"{function.name}<{spell(trait)[:80]}...> returns no {LAUNCHER}<...>(...)")
+        raise UpstreamError(f"{function.name}<{spell(trait)[:80]}...> returns no {LAUNCHER}<...>(...)", kind="cpp-text")
     return binding(trait, returned, function)
 
 
 def binding(trait: Tokens, launch: Tokens, function: Function, when: str = "") -> Binding:
-    """Return the binding of a canonical expression with ``make_kernel<...>(KERNEL{}, ...)``. Raises CppTextError."""
+    """Return the binding of a canonical expression with ``make_kernel<...>(KERNEL{}, ...)``. Raises UpstreamError."""
     trait, launch = fold_constants(trait), fold_constants(launch)
     start = launch.index(LAUNCHER) + 1
     end = closing_angle(launch, start)
     braces = launch.index("{", end) if "{" in launch[end:] else 0
     if launch[braces : braces + 3] != ("{", "}", ",") or braces == end + 2:
-        raise CppTextError(
-            f"{function.name}<{spell(trait)[:80]}...>: {LAUNCHER} is not given a kernel object KERNEL{{}}"
+        raise UpstreamError(
+            f"{function.name}<{spell(trait)[:80]}...>: {LAUNCHER} is not given a kernel object KERNEL{{}}",
+            kind="cpp-text",
         )
     kernel = launch[end + 2 : braces]
     return Binding(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpm.base.errors import CppTextError
+from ckpm.base.errors import UpstreamError
 from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments
 
 _MODULUS = 1 << 32
@@ -48,20 +48,22 @@ def make(value: int, unsigned: bool) -> Number:
 def evaluate(tokens: Sequence[str], values: Mapping[str, Number], functions: Mapping[str, Formula]) -> Number:
     """Return the value of an expression. ``values`` contains names as they are written, e.g. ``a.batch``.
 
-    Raises CppTextError for anything but integer arithmetic, an unknown name, or a division by zero.
+    Raises UpstreamError for anything but integer arithmetic, an unknown name, or a division by zero.
     """
     value, at = _Evaluator(tuple(tokens), values, functions).level(0, 0)
     if at != len(tokens):
-        raise CppTextError(f"'{spell(tokens)}': unexpected '{tokens[at]}'")
+        raise UpstreamError(f"'{spell(tokens)}': unexpected '{tokens[at]}'", kind="cpp-text")
     return value
 
 
 def call(
     formula: Formula, arguments: Sequence[Number], values: Mapping[str, Number], functions: Mapping[str, Formula]
 ) -> Number:
-    """Return the formula's value for ``arguments``. Raises CppTextError."""
+    """Return the formula's value for ``arguments``. Raises UpstreamError."""
     if len(arguments) != len(formula.parameters):
-        raise CppTextError(f"a function of {len(formula.parameters)} parameters is given {len(arguments)}")
+        raise UpstreamError(
+            f"a function of {len(formula.parameters)} parameters is given {len(arguments)}", kind="cpp-text"
+        )
     known = dict(values)
     for (name, kind), number in zip(formula.parameters, arguments, strict=True):
         known[name] = convert(number, kind)
@@ -71,11 +73,11 @@ def call(
 
 
 def convert(number: Number, kind: Tokens) -> Number:
-    """Convert to the type that ``kind`` names; () converts nothing. Raises CppTextError for any other type."""
+    """Convert to the type that ``kind`` names; () converts nothing. Raises UpstreamError for any other type."""
     if kind == ():
         return number
     if kind not in _UNSIGNED | _SIGNED:
-        raise CppTextError(f"'{spell(kind)}' is not a 32-bit integer type")
+        raise UpstreamError(f"'{spell(kind)}' is not a 32-bit integer type", kind="cpp-text")
     return make(number.value, kind in _UNSIGNED)
 
 
@@ -98,7 +100,7 @@ class _Evaluator:
         a, b = make(left.value, unsigned).value, make(right.value, unsigned).value
         if operator in ("/", "%"):
             if b == 0:
-                raise CppTextError(f"'{spell(self.tokens)}': division by zero")
+                raise UpstreamError(f"'{spell(self.tokens)}': division by zero", kind="cpp-text")
             quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
             return make(quotient if operator == "/" else a - quotient * b, unsigned)
         return make({"+": a + b, "-": a - b, "*": a * b}[operator], unsigned)
@@ -106,7 +108,7 @@ class _Evaluator:
     def operand(self, at: int) -> tuple[Number, int]:
         tokens = self.tokens
         if at >= len(tokens):
-            raise CppTextError(f"'{spell(tokens)}': an operand is missing")
+            raise UpstreamError(f"'{spell(tokens)}': an operand is missing", kind="cpp-text")
         piece = tokens[at]
         if piece == "-":
             value, after = self.operand(at + 1)
@@ -124,7 +126,7 @@ class _Evaluator:
         if piece[0].isdigit():
             digits = piece.rstrip("uU")
             if not digits.isdigit():
-                raise CppTextError(f"'{piece}' is not a whole number")
+                raise UpstreamError(f"'{piece}' is not a whole number", kind="cpp-text")
             return make(int(digits), digits != piece), at + 1
         return self.name(at)
 
@@ -138,13 +140,13 @@ class _Evaluator:
             if tokens[at:end] in _UNSIGNED | _SIGNED:
                 return convert(self.inside(end, close), tokens[at:end]), close + 1
             if name not in self.functions:
-                raise CppTextError(f"'{spell(tokens)}': no function '{name}' in the text")
+                raise UpstreamError(f"'{spell(tokens)}': no function '{name}' in the text", kind="cpp-text")
             arguments = [
                 evaluate(part, self.values, self.functions) for part in split_arguments(tokens[end + 1 : close])
             ]
             return call(self.functions[name], arguments, self.values, self.functions), close + 1
         if name not in self.values:
-            raise CppTextError(f"'{spell(tokens)}': no value for '{name}'")
+            raise UpstreamError(f"'{spell(tokens)}': no value for '{name}'", kind="cpp-text")
         return self.values[name], end
 
     def inside(self, start: int, end: int) -> Number:

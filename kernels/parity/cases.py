@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base import jobs
-from ckpm.base.errors import CodegenError, CppTextError
+from ckpm.base.errors import UpstreamError
 from ckpm.base.results import Case, Results
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import fwd_v3
@@ -159,7 +159,7 @@ def _live_case(
             if slot not in texts:
                 texts[slot] = compare_texts(live.tree, keys, theirs, live.render(arch, receipt, mask).result())
             findings = [compare_lists(keys, theirs), *texts[slot]]
-    except (CodegenError, CppTextError) as error:
+    except UpstreamError as error:
         return error_case(title, error, started)
     return judge(title, findings, started)
 
@@ -194,7 +194,7 @@ def text_cases(
                     rendered = live.render(arch, receipt, mask).result()
                     done[place] = compare_texts(tree, keys, names, rendered, library)
                 yield judge(title, done[place], started)
-            except (CodegenError, CppTextError) as error:
+            except UpstreamError as error:
                 yield error_case(title, error, started)
 
 
@@ -213,7 +213,7 @@ def compare_texts(
 ) -> list[Finding]:
     """Compare bindings and dispatch of our text for ``keys`` with upstream's rendered text.
 
-    Raises CppTextError if a text can't be followed.
+    Raises UpstreamError if a text can't be followed.
     """
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     theirs = {name: _bindings(text, family) for name, text in rendered.instances.items()}
@@ -222,8 +222,9 @@ def compare_texts(
     for unit in plan(keys, DEFAULT_SIZE if host(family).whole_units else 1):
         specialisations = _bindings(unit_text(unit, features), family)
         if len(specialisations) != len(unit.keys):
-            raise CppTextError(
-                f"our unit {unit.name} has {len(specialisations)} specialisations for {len(unit.keys)} kernels"
+            raise UpstreamError(
+                f"our unit {unit.name} has {len(specialisations)} specialisations for {len(unit.keys)} kernels",
+                kind="cpp-text",
             )
         ours |= {key.name: launched for key, launched in zip(unit.keys, specialisations, strict=True)}
     lines = [f"{name}: listed but not rendered" for name in listed if name not in theirs]
@@ -259,7 +260,7 @@ def compare_dispatch(
 ) -> Finding:
     """Compare order and conditions of our dispatch over ``keys`` with upstream's; ``names`` of kernels by their traits.
 
-    Raises CppTextError if a text can't be followed.
+    Raises UpstreamError if a text can't be followed.
     """
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     dispatch = _dispatch(rendered.dispatch, family)
@@ -351,7 +352,7 @@ def machine_code_case(
     ]
     try:
         texts = {mask: render.result().instances for mask, render in renders.items()}
-    except CodegenError as error:
+    except UpstreamError as error:
         failed = error_case(title, error, started)
         return lambda: failed
     texts[""] = texts[request.masks[0]]
@@ -381,7 +382,7 @@ def _judge_code(
     started: float,
 ) -> Case:
     if errors := [f"{row.name}: {row.error}" for row in compared if row.error]:
-        return error_case(title, CodegenError("\n".join(errors)), started)
+        return error_case(title, UpstreamError("\n".join(errors), kind="codegen"), started)
     labels = [f"{key.name} ({key.mask_impl} masks)" if key.mask_impl else key.name for key in chosen]
     lines = [f"{label}: {row.difference}" for label, row in zip(labels, compared, strict=True) if row.difference]
     same = [f"  {row.code_bytes} bytes  {label}" for label, row in zip(labels, compared, strict=True) if not row.defect]

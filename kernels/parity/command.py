@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ckpm.base import jobs, junit, settings
 from ckpm.base.display import show
-from ckpm.base.errors import ParityError, UsageError
+from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.base.processes import ended_by_signals
 from ckpm.base.results import Results
 from ckpm.kernels.code.toolchains import CHOICES, detect
@@ -76,7 +76,7 @@ def request_from(args: argparse.Namespace) -> Request:
 def run_command(args: argparse.Namespace) -> int:
     """Run the command; return 0 if everything agrees. The results are written before a difference is raised.
 
-    Raises ParityError, DiskFullError, UsageError if there is nothing to compare, and what :func:`request_from` and
+    Raises CheckFailedError, DiskFullError, UsageError if there is nothing to compare, and what :func:`request_from` and
     :func:`ckpm.kernels.parity.cases.compare_upstreams` raise.
     """
     started = time.monotonic()
@@ -95,7 +95,9 @@ def run_command(args: argparse.Namespace) -> int:
         lines = [f"  {case.classname}: {case.name}: {case.message}" for case in results.failing[:_SHOWN]]
         rest = [f"  and {len(results.failing) - _SHOWN} more"] if len(results.failing) > _SHOWN else []
         where = f" Read {args.output}." if args.output else ""
-        raise ParityError("\n".join([f"{len(results.failing)} cases differ or failed.{where}", *lines, *rest]))
+        raise CheckFailedError(
+            "\n".join([f"{len(results.failing)} cases differ or failed.{where}", *lines, *rest]), kind="parity"
+        )
     return 0
 
 

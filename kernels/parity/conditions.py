@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ckpm.base.errors import CppTextError
+from ckpm.base.errors import UpstreamError
 from ckpm.kernels.parity.cpp_tokens import BINARY, OPEN, closing_bracket, has_operator, spell
 
 
@@ -59,10 +59,10 @@ def conjuncts(condition: Condition) -> frozenset[Condition]:
 
 
 def parse_condition(tokens: Sequence[str]) -> Condition:
-    """Parse the tokens of a condition. Raises CppTextError if brackets don't match or an operand is missing."""
+    """Parse the tokens of a condition. Raises UpstreamError if brackets don't match or an operand is missing."""
     condition, at = _alternatives(tokens, 0)
     if at != len(tokens):
-        raise CppTextError(f"'{' '.join(tokens)}': unexpected '{tokens[at]}'")
+        raise UpstreamError(f"'{' '.join(tokens)}': unexpected '{tokens[at]}'", kind="cpp-text")
     return condition
 
 
@@ -90,7 +90,7 @@ def _operand(tokens: Sequence[str], at: int) -> tuple[Condition, int]:
     end = _end_of_operand(tokens, at)
     operand = tokens[at:end]
     if not operand:
-        raise CppTextError(f"'{' '.join(tokens)}': an operand is missing")
+        raise UpstreamError(f"'{' '.join(tokens)}': an operand is missing", kind="cpp-text")
     if operand[0] == "(" and closing_bracket(operand, 0) == len(operand) - 1:
         return parse_condition(operand[1:-1]), end
     if operand[0] == "!" and not has_operator(operand, BINARY | {"<", ">"}):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ckpm.base.errors import CppTextError
+from ckpm.base.errors import UpstreamError
 from ckpm.kernels.parity.conditions import TRUE, Condition, conjunction, negation, parse_condition
 from ckpm.kernels.parity.cpp_tokens import (
     OPEN,
@@ -66,7 +66,7 @@ def statements(tokens: Sequence[str]) -> Iterator[Statement]:
 
 def _statement(tokens: Sequence[str], at: int) -> tuple[Statement, int]:
     if at >= len(tokens):
-        raise CppTextError("a statement is missing at the end of a block")
+        raise UpstreamError("a statement is missing at the end of a block", kind="cpp-text")
     piece = tokens[at]
     if piece == "{":
         end = closing_bracket(tokens, at)
@@ -207,15 +207,17 @@ class Program:
         return None, 0
 
     def declare(self, name: Scope, meaning: Tokens) -> None:
-        """Declare a name. Raises CppTextError if it already means something else."""
+        """Declare a name. Raises UpstreamError if it already means something else."""
         if self.names.setdefault(name, meaning) != meaning:
-            raise CppTextError(f"'{'::'.join(name)}' means '{spell(self.names[name])}' and '{spell(meaning)}'")
+            raise UpstreamError(
+                f"'{'::'.join(name)}' means '{spell(self.names[name])}' and '{spell(meaning)}'", kind="cpp-text"
+            )
 
     def declare_template(self, name: str, template: Template) -> None:
-        """Declare a template. Raises CppTextError if the name exists: overloads are not followed."""
+        """Declare a template. Raises UpstreamError if the name exists: overloads are not followed."""
         meaning = tuple(piece for part in (*template.scope, name) for piece in (part, "::"))[:-1]
         if meaning in self.templates:
-            raise CppTextError(f"there are two templates '{spell(meaning)}'")
+            raise UpstreamError(f"there are two templates '{spell(meaning)}'", kind="cpp-text")
         self.declare((*template.scope, name), meaning)
         self.templates[meaning] = template
 
@@ -243,7 +245,7 @@ def declaration(statement: Sequence[str]) -> tuple[str, Tokens] | None:
 def read(text: str) -> Program:
     """Return the declarations of a file at namespace scope, with templates, explicit specialisations and functions.
 
-    Raises CppTextError if the text can't be followed.
+    Raises UpstreamError if the text can't be followed.
     """
     return _Reader(tokenize(text)).program()
 
@@ -266,7 +268,7 @@ class _Reader:
                 self.at += 1
             elif piece == "}":
                 if len(self.scopes) == 1:
-                    raise CppTextError("a '}' closes nothing")
+                    raise UpstreamError("a '}' closes nothing", kind="cpp-text")
                 self.scopes.pop()
                 self.at += 1
             elif piece == "namespace":
@@ -277,7 +279,7 @@ class _Reader:
             else:
                 self._definition()
         if self.guards or len(self.scopes) > 1:
-            raise CppTextError("an #if or a namespace is never closed")
+            raise UpstreamError("an #if or a namespace is never closed", kind="cpp-text")
         return self.result
 
     def _open_namespace(self) -> None:
@@ -285,7 +287,7 @@ class _Reader:
         while end < len(self.tokens) and self.tokens[end] not in ("{", ";", "="):
             end += 1
         if self.tokens[end : end + 1] != ("{",):
-            raise CppTextError(f"'{spell(self.tokens[self.at : end + 4])}' does not open a namespace")
+            raise UpstreamError(f"'{spell(self.tokens[self.at : end + 4])}' does not open a namespace", kind="cpp-text")
         scope = self.scopes[-1]
         for name in self.tokens[self.at + 1 : end : 2]:
             scope = (*scope, name)
@@ -299,7 +301,7 @@ class _Reader:
         if word in ("if", "ifdef", "ifndef"):
             self.guards.append([_directive_condition(word, rest)])
         elif word in ("elif", "else", "endif") and not self.guards:
-            raise CppTextError(f"#{word} without #if")
+            raise UpstreamError(f"#{word} without #if", kind="cpp-text")
         elif word == "elif":
             self.guards[-1].append(_directive_condition("if", rest))
         elif word == "else":
@@ -307,7 +309,7 @@ class _Reader:
         elif word == "endif":
             self.guards.pop()
         elif word == "define" and len(rest.split()) > 1:
-            raise CppTextError(f"'#{word} {rest}': macros are not followed")
+            raise UpstreamError(f"'#{word} {rest}': macros are not followed", kind="cpp-text")
 
     def _guard(self) -> Condition:
         parts = [part for branches in self.guards for part in (*map(negation, branches[:-1]), branches[-1])]
@@ -332,7 +334,7 @@ class _Reader:
             return
         statement = tokens[start:end]
         if statement[:1] == ("typedef",) or (head > start and "using" in statement):
-            raise CppTextError(f"'{spell(statement)[:80]}': only plain aliases are followed")
+            raise UpstreamError(f"'{spell(statement)[:80]}': only plain aliases are followed", kind="cpp-text")
         declared = declaration(statement)
         scope = self.scopes[-1]
         if declared is not None:
@@ -347,7 +349,9 @@ class _Reader:
         names = template_parameters(tokens[start:head])
         end = closing_bracket(tokens, brace) if tokens[brace : brace + 1] == ("{",) else -1
         if not names or end < 0 or tokens[end + 1 : end + 2] != (";",):
-            raise CppTextError(f"'{spell(tokens[start : brace + 4])[:120]}' is not a plain class template")
+            raise UpstreamError(
+                f"'{spell(tokens[start : brace + 4])[:120]}' is not a plain class template", kind="cpp-text"
+            )
         members: list[Tokens] = []
         functions: dict[str, Function] = {}
         body, at = tokens[brace + 1 : end], 0
@@ -358,10 +362,14 @@ class _Reader:
                 close = closing_bracket(body, after)
                 function = self._function(body[at:parameters], body[parameters:after], body[after + 1 : close])
                 if "template" in function.result or functions.setdefault(function.name, function) is not function:
-                    raise CppTextError(f"'{spell(member)[:80]}' is a template or an overload in a class template")
+                    raise UpstreamError(
+                        f"'{spell(member)[:80]}' is a template or an overload in a class template", kind="cpp-text"
+                    )
                 at = close + 1
             elif declaration(member) is None:
-                raise CppTextError(f"'{spell(member)[:80]}' in a class template is not an alias, constant or function")
+                raise UpstreamError(
+                    f"'{spell(member)[:80]}' in a class template is not an alias, constant or function", kind="cpp-text"
+                )
             else:
                 members.append(member)
                 at = after + 1
@@ -371,13 +379,13 @@ class _Reader:
 
     def _function(self, head: Tokens, parameters: Tokens, body: Tokens) -> Function:
         if not head:
-            raise CppTextError(f"'{spell(parameters)}' follows no name of a function")
+            raise UpstreamError(f"'{spell(parameters)}' follows no name of a function", kind="cpp-text")
         argument = None
         name = len(head) - 1
         if head[-1] == ">":
             opening = [at for at in range(len(head)) if head[at] == "<" and closing_angle(head, at) == len(head) - 1]
             if not opening or opening[0] == 0:
-                raise CppTextError(f"'{spell(head)[:80]}' is not the name of a function")
+                raise UpstreamError(f"'{spell(head)[:80]}' is not the name of a function", kind="cpp-text")
             name = opening[0]
             argument = head[name + 1 : -1]
             name -= 1

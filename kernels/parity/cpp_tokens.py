@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-from ckpm.base.errors import CppTextError
+from ckpm.base.errors import UpstreamError
 
 Tokens = tuple[str, ...]
 
@@ -36,12 +36,12 @@ _SPACED = {"=", "==", "!=", "&&", "||", "<=", ">=", "*", "/", "%", "+", "?", ":"
 def tokenize(text: str) -> Tokens:
     """Return the tokens of C++ text without comments; ``>>`` is two tokens, a preprocessor line (``#...``) is one.
 
-    Raises CppTextError naming the line of a character that starts no token, such as a quote that is never closed.
+    Raises UpstreamError naming the line of a character that starts no token, such as a quote that is never closed.
     """
     tokens = [piece for piece in _TOKEN.findall(text) if piece]
     for odd in {piece for piece in set(tokens) if len(piece) == 1 and not piece.isalnum()} - _OPERATORS - {"_", "#"}:
         line = text.count("\n", 0, text.index(odd)) + 1
-        raise CppTextError(f"line {line}: {odd!r} starts nothing that is C++")
+        raise UpstreamError(f"line {line}: {odd!r} starts nothing that is C++", kind="cpp-text")
     return tuple(_directive_text(piece) if piece[0] == "#" else piece for piece in tokens)
 
 
@@ -75,7 +75,7 @@ def has_operator(tokens: Sequence[str], operators: Collection[str] = BINARY) -> 
 
 
 def closing_bracket(tokens: Sequence[str], at: int) -> int:
-    """Return the index of the bracket that closes the ``( [ {`` at ``at``. Raises CppTextError if it is missing."""
+    """Return the index of the bracket that closes the ``( [ {`` at ``at``. Raises UpstreamError if it is missing."""
     pending: list[str] = []
     for index in range(at, len(tokens)):
         piece = tokens[index]
@@ -85,11 +85,11 @@ def closing_bracket(tokens: Sequence[str], at: int) -> int:
             pending.pop()
             if not pending:
                 return index
-    raise CppTextError(f"the bracket of '{spell(tokens[at : at + 8])}' is never closed")
+    raise UpstreamError(f"the bracket of '{spell(tokens[at : at + 8])}' is never closed", kind="cpp-text")
 
 
 def closing_angle(tokens: Sequence[str], at: int) -> int:
-    """Return the index of the ``>`` that closes the template argument list opened at ``at``. Raises CppTextError."""
+    """Return the index of the ``>`` that closes the template argument list opened at ``at``. Raises UpstreamError."""
     depth, index = 0, at
     while index < len(tokens):
         piece = tokens[index]
@@ -104,7 +104,9 @@ def closing_angle(tokens: Sequence[str], at: int) -> int:
         elif piece == ";":
             break
         index += 1
-    raise CppTextError(f"the template arguments of '{spell(tokens[max(0, at - 1) : at + 8])}' never end")
+    raise UpstreamError(
+        f"the template arguments of '{spell(tokens[max(0, at - 1) : at + 8])}' never end", kind="cpp-text"
+    )
 
 
 def split_arguments(tokens: Sequence[str]) -> list[Tokens]:
@@ -152,6 +154,8 @@ def template_parameters(head: Tokens) -> tuple[tuple[str, Tokens], ...]:
         equals = parameter.index("=") if "=" in parameter else len(parameter)
         kind, default = parameter[:equals], parameter[equals + 1 :]
         if len(kind) < 2 or not kind[-1].isidentifier() or "." in kind:
-            raise CppTextError(f"'{spell(head)[:120]}': only parameters with one value each and a name are followed")
+            raise UpstreamError(
+                f"'{spell(head)[:120]}': only parameters with one value each and a name are followed", kind="cpp-text"
+            )
         parameters.append((kind[-1], default))
     return tuple(parameters)

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ckpm.base.errors import CppTextError
+from ckpm.base.errors import UpstreamError
 from ckpm.kernels.parity.bindings import local_names
 from ckpm.kernels.parity.c_arithmetic import Formula, Number, call, make
 from ckpm.kernels.parity.conditions import FALSE, TRUE, condition_text, conjuncts, parse_condition
@@ -88,15 +88,17 @@ class Dispatch:
 def parse(text: str, name: str = FUNCTION) -> Dispatch:
     """Read the dispatch function ``name``, which is one of _LEVELS.
 
-    Raises CppTextError if the function is missing or can't be followed.
+    Raises UpstreamError if the function is missing or can't be followed.
     """
     program = read(text)
     named = [f for f in program.functions if f.name == name and f.argument in (None, _VERSION)]
     if len(named) != 1:
-        raise CppTextError(f"expected one function {name}, found {len(named)}")
+        raise UpstreamError(f"expected one function {name}, found {len(named)}", kind="cpp-text")
     function = named[0]
     if len(function.parameters) != len(_PARAMETERS):
-        raise CppTextError(f"{name} has {len(function.parameters)} parameters, expected {len(_PARAMETERS)}")
+        raise UpstreamError(
+            f"{name} has {len(function.parameters)} parameters, expected {len(_PARAMETERS)}", kind="cpp-text"
+        )
     local: dict[str, Tokens] = {
         parameter[-1]: (name,) for parameter, name in zip(function.parameters, _PARAMETERS, strict=True)
     }
@@ -159,7 +161,9 @@ def _branches(
 
 def _taken(specialised: str, returned: Tokens) -> tuple[str, str]:
     if returned[:2] != (specialised, "<"):
-        raise CppTextError(f"a branch returns '{spell(returned)[:120]}' and not {specialised}<TRAIT>(...)")
+        raise UpstreamError(
+            f"a branch returns '{spell(returned)[:120]}' and not {specialised}<TRAIT>(...)", kind="cpp-text"
+        )
     end = closing_angle(returned, 1)
     return spell(fold_constants(returned[2:end])), spell(returned[end + 1 :])
 
@@ -177,7 +181,7 @@ def _formula(parameters: Sequence[Tokens], result: Tokens, body: Tokens) -> Form
     returned: Tokens = ()
     for statement in statements(body):
         if not isinstance(statement, Plain):
-            raise CppTextError(f"'{spell(body)[:120]}' is more than constants and one returned value")
+            raise UpstreamError(f"'{spell(body)[:120]}' is more than constants and one returned value", kind="cpp-text")
         tokens = statement.tokens
         if tokens[0] == "return":
             returned = tokens[1:]

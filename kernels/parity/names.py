@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base import jobs
-from ckpm.base.errors import CodegenError
+from ckpm.base.errors import UpstreamError
 from ckpm.base.results import Case
 from ckpm.kernels.upstream.codegen_runner import Live
 from ckpm.kernels.upstream.trees import Tree
@@ -65,7 +65,7 @@ def _names_case(tree: Tree, api: str, arch: str, receipt: int, mask: str, listed
     absent = all(arch not in family.archs for family in families)
     try:
         theirs = listed.result()
-    except CodegenError as error:
+    except UpstreamError as error:
         return refused_arch(title, families[0], arch, error, started) if absent else error_case(title, error, started)
     if absent:
         arch_with_kernels = next(iter(families[0].archs))
@@ -80,7 +80,7 @@ def _names(families: Sequence[Family], arch: str, receipt: int, mask: str) -> li
     return [name for family in families for name in enumerate_names(family, arch=arch, receipt=receipt, mask_impl=mask)]
 
 
-def refused_arch(title: Title, family: Family, arch: str, error: CodegenError, started: float) -> Case:
+def refused_arch(title: Title, family: Family, arch: str, error: UpstreamError, started: float) -> Case:
     """Accept an arch that the codegen of a dialect's version doesn't support and the matrix has no kernels for.
 
     codegen-refuses-arch: generate.py ends with "Unsupported device target ARCH". Any other failure is an error.

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.errors import CodegenError, CppTextError
+from ckpm.base.errors import UpstreamError
 from ckpm.base.results import Case
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import fwd_v3
@@ -64,7 +64,7 @@ def texts_case(tree: Tree, arch: str) -> Case:
             _compare_traits(keys, files),
             _compare_dispatch(tree.dialect, keys, _read(tree.fmha / DISPATCH)),
         ]
-    except (CodegenError, CppTextError) as error:
+    except UpstreamError as error:
         return error_case(title, error, started)
     return judge(title, findings, started)
 
@@ -75,13 +75,13 @@ def machine_code_case(tree: Tree, arch: str, toolchain: Toolchain, *, cache: Pat
     title = Title(tree.name, arch, fwd_v3.NAME, "machine code")
     try:
         files = instances(tree)
-    except CodegenError as error:
+    except UpstreamError as error:
         return error_case(title, error, started)
     pairs = [(key, files[key.name]) for key in _keys(tree, arch) if key.name in files]
     with ThreadPoolExecutor(jobs) as pool:
         rows = machine_code.compare(pairs, tree, toolchain, arch, cache=cache, pool=pool)()
     if errors := [f"{row.name}: {row.error}" for row in rows if row.error]:
-        return error_case(title, CodegenError("\n".join(errors)), started)
+        return error_case(title, UpstreamError("\n".join(errors), kind="codegen"), started)
     lines = [f"{row.name}: {row.difference}" for row in rows if row.difference]
     same = [f"  {row.code_bytes} bytes  {row.name}" for row in rows]
     note = "\n".join([f"the same: machine code of {len(same)} kernels ({toolchain.identity}):", *same])
@@ -89,7 +89,7 @@ def machine_code_case(tree: Tree, arch: str, toolchain: Toolchain, *, cache: Pat
 
 
 def instances(tree: Tree) -> Mapping[str, str]:
-    """Return the texts of upstream's instance files by name. Raises CodegenError if a file can't be read."""
+    """Return the texts of upstream's instance files by name. Raises UpstreamError if a file can't be read."""
     return {file.stem: _read(file) for file in sorted((tree.fmha / "instances").glob("fmha_fwd_v3_*.cpp"))}
 
 
@@ -99,12 +99,12 @@ def dispatch_branches(text: str) -> list[Branch]:
     A branch requires its own conditions, those around it, and the opposite of those tried before it unless its own
     imply the opposite.
 
-    Raises CppTextError: the function is missing or can't be followed.
+    Raises UpstreamError: the function is missing or can't be followed.
     """
     program = read(text)
     functions = [function for function in program.functions if function.name == _FUNCTION]
     if len(functions) != 1:
-        raise CppTextError(f"expected one function {_FUNCTION}, found {len(functions)}")
+        raise UpstreamError(f"expected one function {_FUNCTION}, found {len(functions)}", kind="cpp-text")
     return list(_branches(program, functions[0], functions[0].body, (), ()))
 
 
@@ -173,13 +173,13 @@ def _compare_traits(keys: Sequence[Key], files: Mapping[str, str]) -> Finding:
 
 
 def _bound(text: str, name: str) -> str:
-    """Return the type that an instance file names kernel_traits. Raises CppTextError."""
+    """Return the type that an instance file names kernel_traits. Raises UpstreamError."""
     tokens = tokenize(text)
     start = ("using", "kernel_traits", "=")
     for at in range(len(tokens)):
         if tokens[at : at + 3] == start:
             return _bare(spell(tokens[at + 3 : tokens.index(";", at)]))
-    raise CppTextError(f"{name}: upstream's file names no kernel_traits")
+    raise UpstreamError(f"{name}: upstream's file names no kernel_traits", kind="cpp-text")
 
 
 def _compare_dispatch(dialect_name: str, keys: Sequence[Key], text: str) -> Finding:
@@ -202,4 +202,4 @@ def _read(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise CodegenError(f"{file}: upstream's file can't be read: {error.strerror}") from error
+        raise UpstreamError(f"{file}: upstream's file can't be read: {error.strerror}", kind="codegen") from error

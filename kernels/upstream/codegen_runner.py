@@ -19,7 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.errors import CodegenError
+from ckpm.base.errors import UpstreamError
 from ckpm.base.store import Store
 from ckpm.kernels.upstream.headers import content
 from ckpm.kernels.upstream.trees import Tree
@@ -44,7 +44,7 @@ def knows_targets(tree: Tree) -> bool:
 def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> list[str]:
     """Return the kernel names in upstream's order of emission, with repetitions, without the dispatch file.
 
-    ``api`` is upstream's name (matrix.dialects.APIS), ``mask`` ``simplified`` or ``generic``. Raises CodegenError.
+    ``api`` is upstream's name (matrix.dialects.APIS), ``mask`` ``simplified`` or ``generic``. Raises UpstreamError.
     """
     with tempfile.TemporaryDirectory(prefix="ckpm-list-") as folder:
         _generate(tree, arch, api, receipt, mask, ("--list_blobs", "blobs.txt"), Path(folder))
@@ -57,13 +57,15 @@ def render(tree: Tree, arch: str, api: str, receipt: int, mask: str, folder: Pat
     """Render all instances and the dispatch into ``folder``, which must exist and be empty.
 
     Raises:
-        CodegenError: generate.py failed, or wrote no dispatch file.
+        UpstreamError: generate.py failed, or wrote no dispatch file.
     """
     _generate(tree, arch, api, receipt, mask, ("--output_dir", "."), folder)
     texts = {file.stem: file.read_text(encoding="utf-8", errors="replace") for file in sorted(folder.rglob("*.cpp"))}
     dispatch = texts.pop(dispatch_name(api), None)
     if dispatch is None:
-        raise CodegenError(f"{tree.fmha / 'generate.py'} wrote no {dispatch_name(api)}.cpp for receipt {receipt}.")
+        raise UpstreamError(
+            f"{tree.fmha / 'generate.py'} wrote no {dispatch_name(api)}.cpp for receipt {receipt}.", kind="codegen"
+        )
     return Rendered(texts, dispatch)
 
 
@@ -158,7 +160,7 @@ def _generate(tree: Tree, arch: str, family: str, receipt: int, mask: str, outpu
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise CodegenError(f"{script} is not done after {TIMEOUT_SECONDS} s. {by_hand}") from error
+        raise UpstreamError(f"{script} is not done after {TIMEOUT_SECONDS} s. {by_hand}", kind="codegen") from error
     if run.returncode != 0:
         tail = "\n".join(run.stderr.strip().splitlines()[-_STDERR_LINES:])
-        raise CodegenError(f"{script} ended with {run.returncode}. {by_hand}\nIt said:\n{tail}")
+        raise UpstreamError(f"{script} ended with {run.returncode}. {by_hand}\nIt said:\n{tail}", kind="codegen")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ckpm.base.errors import UnfitTreeError
+from ckpm.base.errors import SetupError
 from ckpm.kernels.upstream.headers import content
 from ckpm.matrix.dialects import Dialect
 
@@ -20,7 +20,7 @@ def newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[st
     """Return a line for each enumerator and template parameter in C++ ``files`` that the dialect doesn't have.
 
     Raises:
-        UnfitTreeError: a parameter stands at the position of another one in our text.
+        SetupError: a parameter stands at the position of another one in our text.
         OSError.
     """
     wanted = (*dialect.enumerators, *dialect.parameters)
@@ -57,7 +57,7 @@ def _enumerators(dialect: Dialect, code: str, place: str) -> Iterator[str]:
 
 
 def _parameters(dialect: Dialect, code: str, place: str) -> Iterator[str]:
-    """Return parameters after the known ones with a default, which our text leaves out. Raises UnfitTreeError."""
+    """Return parameters after the known ones with a default, which our text leaves out. Raises SetupError."""
     for name, known in dialect.parameters.items():
         template = re.search(rf"template\s*<([^;{{}}]*)>\s*struct\s+{name}(?!\w)", code)
         there = (
@@ -70,10 +70,11 @@ def _parameters(dialect: Dialect, code: str, place: str) -> Iterator[str]:
             if parameter[1] in known:
                 continue
             if index < len(known) or not parameter[2]:
-                raise UnfitTreeError(
+                raise SetupError(
                     f"{at}: {name} has a parameter {parameter[1]} that dialect {dialect.name} doesn't know, and that "
                     "can't be left out: no kernel of batch prefill would compile. A new version of CK needs a file "
-                    "in matrix/tables/dialects."
+                    "in matrix/tables/dialects.",
+                    kind="ck-tree-version",
                 )
             yield f"another {parameter[1]} of {name} than its default ({at})"
 

@@ -21,7 +21,7 @@ from unearth import PackageFinder
 from unearth.errors import UnpackError
 from unearth.fetchers import PyPIClient
 
-from ckpm.base.errors import DownloadError
+from ckpm.base.errors import ServiceError
 from ckpm.base.files import writing
 
 
@@ -36,9 +36,10 @@ def pip_settings() -> Mapping[str, str]:
     )
     if result.returncode != 0:
         said = (result.stderr.strip() or result.stdout.strip()).splitlines()
-        raise DownloadError(
+        raise ServiceError(
             f"pip's configuration can't be read: '{sys.executable} -m pip config list' ended with {result.returncode}"
-            f"{': ' + ' '.join(said[-3:]) if said else ''}. Fix pip's files or the PIP_... variables."
+            f"{': ' + ' '.join(said[-3:]) if said else ''}. Fix pip's files or the PIP_... variables.",
+            kind="download",
         )
     settings: dict[str, str] = {}
     for section in ("global.", "download.", ":env:."):
@@ -53,7 +54,7 @@ def download(package: str, version: str, file: str, place: Path) -> None:
     """Fetch the file named ``file`` of ``package==version`` to ``place``.
 
     Raises:
-        DownloadError: a setting of pip or of the environment is unusable, no index answers, or none has the file; the
+        ServiceError: a setting of pip or of the environment is unusable, no index answers, or none has the file; the
             message names the setting.
         DiskFullError, OutputError: ``place`` can't be written.
     """
@@ -89,7 +90,9 @@ def _client(settings: Mapping[str, str]) -> PyPIClient:
         )
     except (ValueError, ImportError, httpx2.InvalidURL) as error:
         why = "SOCKS is not served" if isinstance(error, ImportError) else error
-        raise DownloadError(f"{_proxies(settings)}: unusable as a proxy: {why}. Write http://HOST:PORT.") from error
+        raise ServiceError(
+            f"{_proxies(settings)}: unusable as a proxy: {why}. Write http://HOST:PORT.", kind="download"
+        ) from error
 
 
 def _proxies(settings: Mapping[str, str]) -> str:
@@ -129,10 +132,11 @@ def _is_url(text: str) -> bool:
         return False
 
 
-def _unusable(name: str, value: str | None, reason: str) -> DownloadError:
+def _unusable(name: str, value: str | None, reason: str) -> ServiceError:
     variable = f"PIP_{name.upper().replace('-', '_')}"
-    return DownloadError(
-        f"pip's {name} is '{_without_password(value or '')}': {reason} ({variable} or pip's configuration)."
+    return ServiceError(
+        f"pip's {name} is '{_without_password(value or '')}': {reason} ({variable} or pip's configuration).",
+        kind="download",
     )
 
 
@@ -159,8 +163,9 @@ def _download(client: PyPIClient, finder: PackageFinder, package: str, version: 
         raise _unreachable(package, version, file, str(error)) from error
 
 
-def _unreachable(package: str, version: str, file: str, reason: str) -> DownloadError:
-    return DownloadError(
+def _unreachable(package: str, version: str, file: str, reason: str) -> ServiceError:
+    return ServiceError(
         f"{package} {version}: {file} is neither in the cache nor to be downloaded: {reason}. "
-        "Connect to a package index, or set pip's index-url or find-links (PIP_INDEX_URL, PIP_FIND_LINKS) to a mirror."
+        "Connect to a package index, or set pip's index-url or find-links (PIP_INDEX_URL, PIP_FIND_LINKS) to a mirror.",
+        kind="download",
     )

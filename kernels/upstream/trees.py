@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ckpm.base.errors import ChecksumError, DownloadError, NotACkTreeError, UnfitTreeError, UsageError
+from ckpm.base.errors import ServiceError, SetupError, TrustError, UsageError
 from ckpm.base.files import locked, sha256_of, writing
 from ckpm.base.trust import demand_private
 from ckpm.kernels.upstream.headers import State, content, states
@@ -78,13 +78,13 @@ def locate(
 
     Raises:
         UsageError: the upstream has none, or the folder contains no header.
-        UnknownUpstreamError, NotACkTreeError, UnfitTreeError, ChecksumError, DownloadError, DiskFullError, OutputError.
+        UnknownWordError, SetupError, SetupError, TrustError, ServiceError, DiskFullError, OutputError.
     """
     if headers is not None:
         _check_headers(name, headers)
     if name == "checkout":
         if ck_root is None:
-            raise NotACkTreeError("upstream 'checkout' needs a tree: set CK_ROOT or pass --ck-root DIR.")
+            raise SetupError("upstream 'checkout' needs a tree: set CK_ROOT or pass --ck-root DIR.", kind="ck-tree")
         tree = checkout(ck_root)
         if tree.newer:
             say(f"note: {tree.words_of_newer()}")
@@ -103,7 +103,7 @@ def locate(
 
 
 def _check_headers(name: str, folder: Path) -> None:
-    """Raise UsageError or UnknownUpstreamError: the upstream has no headers of ours, or the folder contains none."""
+    """Raise UsageError or UnknownWordError: the upstream has no headers of ours, or the folder contains none."""
     if name == "checkout" or not check_upstream(name).headers:
         ours = ", ".join(each for each, package in upstreams().items() if package.headers)
         raise UsageError(f"--headers: upstream {name} has no headers of ours. Those that have: {ours}.")
@@ -128,14 +128,15 @@ def checkout(ck_root: Path) -> Tree:
     """Return the tree of a checkout: a CK repository, or rocm-libraries with projects/composablekernel.
 
     Raises:
-        NotACkTreeError: neither layout is found at or below ``ck_root``, or a file can't be read.
-        UnfitTreeError: the codegen fits no dialect, or more than one.
+        SetupError: neither layout is found at or below ``ck_root``, or a file can't be read.
+        SetupError: the codegen fits no dialect, or more than one.
     """
     try:
         return _checkout(ck_root)
     except OSError as error:
-        raise NotACkTreeError(
-            f"{error.filename or ck_root}: this file of the CK tree can't be read: {error.strerror}. Make it readable."
+        raise SetupError(
+            f"{error.filename or ck_root}: this file of the CK tree can't be read: {error.strerror}. Make it readable.",
+            kind="ck-tree",
         ) from error
 
 
@@ -144,18 +145,20 @@ def _checkout(ck_root: Path) -> Tree:
         if (root / FMHA / "generate.py").is_file() and (root / "include/ck_tile").is_dir():
             break
     else:
-        raise NotACkTreeError(
+        raise SetupError(
             f"{ck_root}: no Composable Kernel tree. Expected {FMHA}/generate.py and include/ck_tile there or below "
-            "projects/composablekernel. Point CK_ROOT or --ck-root at the root of such a checkout."
+            "projects/composablekernel. Point CK_ROOT or --ck-root at the root of such a checkout.",
+            kind="ck-tree",
         )
     root = root.resolve()
     ages = [name for name in dialect_names() if dialect(name).detection]
     fitting = [name for name in ages if fits(dialect(name), root / FMHA)]
     if len(fitting) != 1:
         result = f"fits {len(fitting)} dialects ({', '.join(fitting)})" if fitting else "fits no dialect"
-        raise UnfitTreeError(
+        raise SetupError(
             f"{root}: this tree's batch-prefill codegen {result} of: {', '.join(ages)}. "
-            "A new version of CK needs a dialect file in matrix/tables/dialects."
+            "A new version of CK needs a dialect file in matrix/tables/dialects.",
+            kind="ck-tree-version",
         )
     closure = include_closure(root)
     headers = states(sorted(closure))  # before they are read, so that changes meanwhile are noticed
@@ -253,14 +256,15 @@ def damage(package: PackagedUpstream, cache: Path) -> list[str]:
 
 
 def _demand_whole(package: PackagedUpstream, cache: Path) -> None:
-    """Raise ChecksumError if a file of the unpacked tree is not the package's."""
+    """Raise TrustError if a file of the unpacked tree is not the package's."""
     if complaints := damage(package, cache):
         more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
         folder = package_folder(package, cache)
-        raise ChecksumError(
+        raise TrustError(
             f"the unpacked tree of {package.package} {package.version} is damaged: {folder}: {complaints[0]}{more}. "
             f"Delete {folder}: it is unpacked again. To build a CK with changes of yours, copy "
-            f"{folder / package.tree}, change the copy, and set CK_ROOT to it."
+            f"{folder / package.tree}, change the copy, and set CK_ROOT to it.",
+            kind="checksum",
         )
 
 
@@ -286,7 +290,9 @@ def _fetch(package: PackagedUpstream, folder: Path, say: Say) -> None:
         tree = Path(beside) / "tree"
         _extract(archive, tree, package.tree)
         if not (tree / package.tree / FMHA / "generate.py").is_file():
-            raise DownloadError(f"{package.file}: holds no {package.tree}/{FMHA}. The upstreams table is wrong.")
+            raise ServiceError(
+                f"{package.file}: holds no {package.tree}/{FMHA}. The upstreams table is wrong.", kind="download"
+            )
         (tree / _CHECKSUMS).write_text(_checksums(tree), encoding="utf-8")
         if folder.exists():  # a tree without its codegen: can't be used, must not be mixed
             shutil.rmtree(folder)
@@ -294,7 +300,7 @@ def _fetch(package: PackagedUpstream, folder: Path, say: Say) -> None:
 
 
 def fetch_archive(package: PackagedUpstream, archive: Path, say: Say = print) -> None:
-    """Download a package's file to ``archive``. Raises ChecksumError (it is removed), DownloadError, OutputError."""
+    """Download a package's file to ``archive``. Raises TrustError (it is removed), ServiceError, OutputError."""
     from ckpm.kernels.upstream.package_index import (
         download,  # imported here: its HTTP client is a quarter of a command's start
     )
@@ -304,9 +310,10 @@ def fetch_archive(package: PackagedUpstream, archive: Path, say: Say = print) ->
     actual = sha256_of(archive)
     if actual != package.sha256:
         archive.unlink()
-        raise ChecksumError(
+        raise TrustError(
             f"{package.file}: sha256 is {actual}, pinned is {package.sha256} (matrix/tables/upstreams.yaml). "
-            "The file was thrown away. Check the package index that pip is configured for."
+            "The file was thrown away. Check the package index that pip is configured for.",
+            kind="checksum",
         )
 
 

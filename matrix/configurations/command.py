@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ckpm.base.errors import InvalidConfigurationError, UsageError
+from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.matrix.configurations.configuration import read_configuration
 from ckpm.matrix.configurations.report import Finding, Report, judge, judge_kernel
 from ckpm.matrix.dialects import dialect, dialect_names
@@ -25,9 +25,9 @@ def validate(args: argparse.Namespace) -> Report:
     """The report that the options ask for. A file's kernel is looked for in every dialect, or in the one named.
 
     Raises:
-        ConfigurationError: the file can't be read. UnknownArchError, NameSyntaxError: of --kernel.
+        InputError: the file can't be read. UnknownWordError, NameSyntaxError: of --kernel.
         UsageError: neither or both of FILE and --kernel; --arch with a file, which says its own.
-        UnknownDialectError, UnknownUpstreamError, TableError.
+        UnknownWordError, UnknownWordError, TableError.
     """
     if (args.file is None) == (args.kernel is None):
         raise UsageError("validate: give either a FILE or --kernel NAME.")
@@ -60,6 +60,8 @@ def _finding(subject: str, finding: Finding) -> list[str]:
 
 
 def refuse_if_invalid(report: Report) -> None:
-    """Raises InvalidConfigurationError: the report has errors."""
+    """Raises CheckFailedError: the report has errors."""
     if not report.valid:
-        raise InvalidConfigurationError(f"{report.subject}: {report.summary()}; the report says what to mend.")
+        raise CheckFailedError(
+            f"{report.subject}: {report.summary()}; the report says what to mend.", kind="configuration"
+        )

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.base.bounded import LARGEST_TABLE, BoundsError, parse_json, read_text
-from ckpm.base.errors import ConfigurationError, TableError, unknown_word
+from ckpm.base.errors import InputError, TableError, unknown_word
 from ckpm.base.tablefile import Field, describe, load
 from ckpm.matrix.configurations.limits import limits
 from ckpm.matrix.keys import Key, Tile
@@ -90,24 +90,28 @@ def read_configuration(file: Path) -> Configuration:
     """The configuration of a file, with every mistake of its form.
 
     Raises:
-        ConfigurationError: the file can't be read, is no JSON or YAML, or no mapping. The message starts with
+        InputError: the file can't be read, is no JSON or YAML, or no mapping. The message starts with
             file:line:.
     """
     try:
         text = read_text(file, LARGEST_TABLE)
     except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{file}:1: the configuration can't be read: {error}.") from error
+        raise InputError(f"{file}:1: the configuration can't be read: {error}.", kind="configuration") from error
     if file.suffix == ".json":
         try:
             parse_json(text)
         except json.JSONDecodeError as error:
-            raise ConfigurationError(f"{file}:{error.lineno}: not valid JSON: {error.msg}. Mend that line.") from error
+            raise InputError(
+                f"{file}:{error.lineno}: not valid JSON: {error.msg}. Mend that line.", kind="configuration"
+            ) from error
         except BoundsError as error:
-            raise ConfigurationError(f"{file}:1: not a configuration: {error}.") from error
+            raise InputError(f"{file}:1: not a configuration: {error}.", kind="configuration") from error
     try:
         root = load(file)
     except TableError as error:
-        raise ConfigurationError(str(error).replace("the table is empty", "the configuration is empty")) from error
+        raise InputError(
+            str(error).replace("the table is empty", "the configuration is empty"), kind="configuration"
+        ) from error
     return _read(root)
 
 

@@ -126,7 +126,7 @@ def judge_kernel(chosen: Dialect, name: str, mask_impl: str, arch: str | None) -
     """A report on a kernel's name: whether the matrix has it for ``arch`` (None: the last arch with its arch trait).
 
     Raises:
-        UnknownArchError; NameSyntaxError: the name doesn't fit the grammar of any family.
+        UnknownWordError; NameSyntaxError: the name doesn't fit the grammar of any family.
     """
     family, values = find(chosen, name, mask_impl)
     archs = [one for one, traits in family.archs.items() if values["arch_trait"] in traits]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.base.display import show
-from ckpm.base.errors import SweepError, UsageError
+from ckpm.base.errors import TableError, UsageError
 from ckpm.base.tablefile import Field, Record, load, read_table
 from ckpm.matrix.dialects import FAMILIES, TABLES, Dialect, dialect, dialect_names
 from ckpm.matrix.keys import KEY_FIELDS, TILE_NUMBERS
@@ -48,7 +48,7 @@ def sweep_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
     expect goes to stderr. ``--family`` narrows the sweep's families.
 
     Raises:
-        TableError, SweepError; what ckpm.matrix.options.selection_from raises.
+        TableError, TableError; what ckpm.matrix.options.selection_from raises.
         UsageError: --family names no family of the sweep.
     """
     sweep = read_sweep(args.sweep)
@@ -102,7 +102,7 @@ def read_sweep(file: Path) -> Sweep:
 
     Raises:
         TableError: the file is missing, is no YAML or JSON, or a field has the wrong type.
-        SweepError: an unknown variant, trait, family, field or value, with file, line and path.
+        TableError: an unknown variant, trait, family, field or value, with file, line and path.
     """
     config = load(file)
     ours = config.find("families") is not None or config.find("keep") is not None
@@ -177,7 +177,7 @@ def _check_values(values: Field, name: str, families: Sequence[str]) -> None:
     """Every value must be one that a family of the sweep has in some dialect.
 
     Raises:
-        SweepError.
+        TableError.
     """
     known: dict[Any, None] = {}
     for each in dialect_names():
@@ -185,7 +185,9 @@ def _check_values(values: Field, name: str, families: Sequence[str]) -> None:
             if family in dialect(each).families:
                 known |= dict.fromkeys(dialect(each).families[family].values(name))
     if not known:
-        raise SweepError(f"{_place(values)}: none of {', '.join(families)} has the field '{name}'. Leave it out.")
+        raise TableError(
+            f"{_place(values)}: none of {', '.join(families)} has the field '{name}'. Leave it out.", kind="sweep"
+        )
     for item in values.items():
         if item.value is not None and (type(item.value), item.value) not in {(type(v), v) for v in known}:
             raise _unknown(item, item.value, [v for v in known if v is not None], f"value of {name}")
@@ -201,7 +203,7 @@ def _some(values: Field) -> list[Field]:
     """The items of a list that must have some: an empty allow-list would allow nothing."""
     items = values.items()
     if not items:
-        raise SweepError(f"{_place(values)}: an empty list allows nothing. Name values or leave it out.")
+        raise TableError(f"{_place(values)}: an empty list allows nothing. Name values or leave it out.", kind="sweep")
     return items
 
 
@@ -219,14 +221,16 @@ def _word(field: Field, known: Iterable[str], kind: str) -> str:
     return field.text()
 
 
-def _unknown(field: Field, word: object, known: Iterable[Any], kind: str) -> SweepError:
+def _unknown(field: Field, word: object, known: Iterable[Any], kind: str) -> TableError:
     known = list(known)
     names = [_plain(value) for value in known]
     close = difflib.get_close_matches(_plain(word), names, n=1)
     if isinstance(word, int) and all(isinstance(value, int) for value in known):  # numbers that look alike aren't near
         close = [_plain(min(known, key=lambda value: abs(value - word)))]
     hint = f"; did you mean '{close[0]}'?" if close else "."
-    return SweepError(f"{_place(field)}: unknown {kind} '{_plain(word)}'{hint} Known: {', '.join(names)}.")
+    return TableError(
+        f"{_place(field)}: unknown {kind} '{_plain(word)}'{hint} Known: {', '.join(names)}.", kind="sweep"
+    )
 
 
 def _place(field: Field) -> str:

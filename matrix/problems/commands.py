@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ckpm.base.display import show
-from ckpm.base.errors import EmptySelectionError, NameSyntaxError, UsageError
+from ckpm.base.errors import NameSyntaxError, UsageError
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
 from ckpm.matrix.export import to_csv, to_json
 from ckpm.matrix.keys import Key
@@ -61,8 +61,8 @@ def match(args: argparse.Namespace) -> str:
     """What ``match`` prints.
 
     Raises:
-        UsageError, UnknownTierError, TableError; what selecting keys raises.
-        EmptySelectionError: no kernel or no shape is selected.
+        UsageError, UnknownWordError, TableError; what selecting keys raises.
+        UsageError: no kernel or no shape is selected.
         NameSyntaxError: --kernel names none of the selection.
     """
     by = args.by or ("shape" if args.shape is None and args.kernel is None else "pair")
@@ -93,7 +93,9 @@ def match(args: argparse.Namespace) -> str:
 def _chosen(given: Iterable[Shape], glob: str | None) -> list[Shape]:
     named = [shape for shape in given if glob is None or fnmatch.fnmatchcase(shape.name, glob)]
     if not named:
-        raise EmptySelectionError(f"no shape is named like --test '{glob}'. List them with `ckpm problems --shapes`.")
+        raise UsageError(
+            f"no shape is named like --test '{glob}'. List them with `ckpm problems --shapes`.", kind="empty-selection"
+        )
     return named
 
 

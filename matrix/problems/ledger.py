@@ -19,7 +19,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ckpm.base.errors import LedgerError, WhereError
+from ckpm.base.errors import CheckFailedError, WhereError
 from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import archs, dialect_names, upstreams
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, SuiteCase
@@ -151,14 +151,15 @@ class Ledger:
         """Refuse a ledger with expired entries.
 
         Raises:
-            LedgerError: it lists every one of them.
+            CheckFailedError: it lists every one of them.
         """
         expired = [entry for entry in self.entries if entry.expires < today]
         if expired:
             lines = [f"{e.place}: {e.name} expired on {e.expires}: {e.reason}" for e in expired]
-            raise LedgerError(
+            raise CheckFailedError(
                 "\n".join(lines)
-                + "\nLook at each again: remove it if the cases pass, else give a new date and say why."
+                + "\nLook at each again: remove it if the cases pass, else give a new date and say why.",
+                kind="ledger-expired",
             )
 
     def unused(self, cases: Iterable[tuple[SuiteCase, str, str]]) -> tuple[Entry, ...]:

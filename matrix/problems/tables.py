@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ckpm.base.errors import ProblemError, UnknownSuiteError, UnknownTierError
+from ckpm.base.errors import ProblemError, UnknownWordError
 from ckpm.base.tablefile import Field, load
 from ckpm.matrix.dialects import TABLES
 from ckpm.matrix.problems.case import CHOICES, SUITES, TIERS, SuiteCase, complaint
@@ -69,13 +69,13 @@ def problems(suite: str, tier: str = "smoke") -> tuple[SuiteCase, ...]:
     """The cases of a suite that a tier runs, in the table's order.
 
     Raises:
-        UnknownSuiteError, UnknownTierError.
+        UnknownWordError, UnknownWordError.
         TableError: the table says something impossible.
     """
     if suite not in SUITES:
-        raise UnknownSuiteError(suite, SUITES)
+        raise UnknownWordError("suite", suite, SUITES)
     if tier not in TIERS:
-        raise UnknownTierError(tier, TIERS)
+        raise UnknownWordError("tier", tier, TIERS)
     return tuple(itertools.chain.from_iterable(_suite(suite, name) for name in TIERS[: TIERS.index(tier) + 1]))
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ckpm.base.errors import UnknownTierError, UsageError
+from ckpm.base.errors import UnknownWordError, UsageError
 from ckpm.base.tablefile import Record, read_table
 from ckpm.matrix.dialects import TABLES
 from ckpm.matrix.problems.case import TIERS
@@ -101,10 +101,10 @@ def shapes(tier: str = "smoke") -> tuple[Shape, ...]:
     """The distinct shapes of a tier and the smaller ones, direction by direction, the impossible included.
 
     Raises:
-        UnknownTierError, TableError.
+        UnknownWordError, TableError.
     """
     if tier not in TIERS:
-        raise UnknownTierError(tier, TIERS)
+        raise UnknownWordError("tier", tier, TIERS)
     tiers = TIERS[: TIERS.index(tier) + 1]
     return tuple(itertools.chain.from_iterable(_read(FILE, *part) for part in itertools.product(DIRECTIONS, tiers)))
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ckpm.base.bounded import read_bytes, read_text
+from ckpm.base.errors import InconclusiveError
 from ckpm.base.files import is_special, write_atomically, writing
 from ckpm.base.records import Source
-from ckpm.reports.errors import GateError
 from ckpm.reports.gates.baseline import FOLDER, Acceptance, Baseline, Figures, history_of, path_of, read_history
 
 _REMEDY = "Delete it, and accept once more."
@@ -30,19 +30,19 @@ def accept(
     If figures and reason are those of the baseline, no line is added. Returns the baselines.
 
     Raises:
-        GateError: no reason, no figures, a figure that is not a finite number, or a damaged history.
+        InconclusiveError: no reason, no figures, a figure that is not a finite number, or a damaged history.
         DiskFullError, OutputError.
     """
     reason = " ".join(reason.split())
     if not reason:
-        raise GateError("a baseline is accepted with a reason: --reason TEXT.")
+        raise InconclusiveError("a baseline is accepted with a reason: --reason TEXT.", kind="gate")
     _demand_finite(measured)
     complete(identity, folder)
     texts, lines = {}, []
     for gate, figures in measured.items():
         file = path_of(identity, gate, folder)
         if is_special(file):  # writing would wait for whoever reads the pipe
-            raise GateError(f"{file}: a pipe or a device is in the baseline's place. Remove it.")
+            raise InconclusiveError(f"{file}: a pipe or a device is in the baseline's place. Remove it.", kind="gate")
         text = Baseline(facts={**identity, "reason": reason}, figures=figures).text()
         if not file.is_file() or read_bytes(file).decode(errors="replace") != text:
             texts[file.name] = text
@@ -61,16 +61,16 @@ def complete(identity: Mapping[str, str], folder: Path = FOLDER) -> None:
     """Write the files that an interrupted :func:`accept` left.
 
     Raises:
-        GateError: its journal is damaged.
+        InconclusiveError: its journal is damaged.
         DiskFullError, OutputError.
     """
     journal = _journal(identity, folder)
     if not journal.is_file():
         return
-    source = Source(place=journal, what="a journal of accepted figures", remedy=_REMEDY, error=GateError)
+    source = Source(place=journal, what="a journal of accepted figures", remedy=_REMEDY, error=InconclusiveError)
     for name, text in source.read().texts().items():
         if name != Path(name).name:
-            raise GateError(f"{journal}: {name!r} is not a file beside it. {_REMEDY}")
+            raise InconclusiveError(f"{journal}: {name!r} is not a file beside it. {_REMEDY}", kind="gate")
         write_atomically(journal.with_name(name), text.encode())
     with writing(journal):
         journal.unlink()
@@ -83,13 +83,15 @@ def _journal(identity: Mapping[str, str], folder: Path) -> Path:
 def _demand_finite(measured: Mapping[str, Figures]) -> None:
     for subject, metrics in _subjects(measured):
         if bad := [metric for metric, value in metrics.items() if not math.isfinite(value)]:
-            raise GateError(f"{subject}: {', '.join(bad)}: not a finite number, can't be accepted.")
+            raise InconclusiveError(
+                f"{subject}: {', '.join(bad)}: not a finite number, can't be accepted.", kind="gate"
+            )
 
 
 def _subjects(measured: Mapping[str, Figures]) -> Iterator[tuple[str, Mapping[str, float]]]:
     for figures in measured.values():
         if not figures:
-            raise GateError("there is no figure to accept.")
+            raise InconclusiveError("there is no figure to accept.", kind="gate")
         yield from figures.items()
 
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.bounded import read_bytes, read_text
+from ckpm.base.errors import InconclusiveError
 from ckpm.base.records import Source, Value
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.kernels.upstream.trees import OWN_HEADERS
-from ckpm.reports.errors import GateError
 from ckpm.reports.verdicts import FAMILY
 
 FOLDER = Path(__file__).parents[1] / "baselines"
@@ -67,7 +67,7 @@ class Acceptance:
 
     @classmethod
     def of(cls, line: Value) -> Acceptance:
-        """Raises GateError."""
+        """Raises InconclusiveError."""
         return cls(
             **{name: line.get(name).text() for name in ("date", "gate", "reason", "identity", "upstream_identity")},
             subjects=line.get("subjects").count(),
@@ -97,23 +97,25 @@ def _before_versions(facts: Mapping[str, str], gate: str, folder: Path) -> Path:
 
 
 def path_of(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
-    """Path of the baseline of a build with these facts. Raises GateError: a name that can't be a file's."""
+    """Path of the baseline of a build with these facts. Raises InconclusiveError: a name that can't be a file's."""
     name = "-".join(facts[part] for part in ("upstream", FAMILY) if part in facts)
     parts = [facts["arch"], toolchain_folder(facts), name]
     for part in parts:
         if not _WORD.fullmatch(part) or part.startswith("."):
-            raise GateError(f"{part!r} can't be part of a baseline's path.")
+            raise InconclusiveError(f"{part!r} can't be part of a baseline's path.", kind="gate")
     arch, toolchain, name = parts
     return folder / arch / toolchain / f"{name}.{gate}.txt"
 
 
 def identity_of(manifest: Manifest, arch: str) -> dict[str, str]:
-    """IDENTITY of a built library for one of its archs. Raises GateError: the manifest lacks a field."""
+    """IDENTITY of a built library for one of its archs. Raises InconclusiveError: the manifest lacks a field."""
     facts = {"arch": arch}
     for name in IDENTITY[1:]:
         value = getattr(manifest, name)
         if not value or "\n" in value:
-            raise GateError(f"the manifest's field {name} is not a line of text: {value!r}. Build again.")
+            raise InconclusiveError(
+                f"the manifest's field {name} is not a line of text: {value!r}. Build again.", kind="gate"
+            )
         facts[name] = value
     return facts
 
@@ -121,17 +123,19 @@ def identity_of(manifest: Manifest, arch: str) -> dict[str, str]:
 def read(file: Path, accept: str = ACCEPT) -> Baseline:
     """Read a baseline. ``accept`` is the command that would make a baseline of this build.
 
-    Raises GateError: the file is missing, truncated or damaged, or has a figure that is not a number.
+    Raises InconclusiveError: the file is missing, truncated or damaged, or has a figure that is not a number.
     """
     try:
         lines = read_text(file).splitlines()
     except FileNotFoundError:
-        raise GateError(f"{file}: there is no baseline. {_LOOK}: {accept}") from None
+        raise InconclusiveError(f"{file}: there is no baseline. {_LOOK}: {accept}", kind="gate") from None
     except (OSError, ValueError) as error:
-        raise GateError(f"{file}: the baseline can't be read: {error}. {_RESTORE}") from error
+        raise InconclusiveError(f"{file}: the baseline can't be read: {error}. {_RESTORE}", kind="gate") from error
     end = _END.fullmatch(lines[-1]) if lines else None
     if end is None:
-        raise GateError(f"{file}: the baseline has no last line '# end: N lines': was it cut short? {_RESTORE}")
+        raise InconclusiveError(
+            f"{file}: the baseline has no last line '# end: N lines': was it cut short? {_RESTORE}", kind="gate"
+        )
     facts: dict[str, str] = {}
     figures: dict[str, dict[str, float]] = {}
     for number, line in enumerate(lines[:-1], 1):
@@ -140,12 +144,16 @@ def read(file: Path, accept: str = ACCEPT) -> Baseline:
             continue
         subject, *words = line.split() or [""]
         if not words or subject in figures:
-            raise GateError(f"{file}:{number}: no line of figures, or the second of its subject. {_RESTORE}")
+            raise InconclusiveError(
+                f"{file}:{number}: no line of figures, or the second of its subject. {_RESTORE}", kind="gate"
+            )
         figures[subject] = dict(_pair(word, f"{file}:{number}") for word in words)
         if len(figures[subject]) != len(words):
-            raise GateError(f"{file}:{number}: a metric is there twice. {_RESTORE}")
+            raise InconclusiveError(f"{file}:{number}: a metric is there twice. {_RESTORE}", kind="gate")
     if len(figures) != int(end[1]) or not figures:
-        raise GateError(f"{file}: {len(figures)} lines of figures, its last line counts {end[1]}. {_RESTORE}")
+        raise InconclusiveError(
+            f"{file}: {len(figures)} lines of figures, its last line counts {end[1]}. {_RESTORE}", kind="gate"
+        )
     return Baseline(facts=facts, figures=figures)
 
 
@@ -156,7 +164,7 @@ def demand_same(
     present: Collection[str] | None = None,
     accept: str = ACCEPT,
 ) -> None:
-    """Raise GateError if the baseline is of another arch, toolchain, upstream, dialect, mask set or selection.
+    """Raise InconclusiveError if the baseline is of another arch, toolchain, upstream, dialect, mask set or selection.
 
     A package may not change. The text of a checkout or of our own headers and the flags may change: the gate shows the
     effect. ``present`` are the subjects of this build, if they are known: the message then names missing subjects.
@@ -169,8 +177,9 @@ def demand_same(
         gone = [subject for subject in sorted(baseline.figures) if present is not None and subject not in present]
         lines += [f"  built: 1 / 0: {subject}" for subject in gone[:_SHOWN]]
         lines += [f"  and {len(gone) - _SHOWN} more that are not built"] if len(gone) > _SHOWN else []
-        raise GateError(
-            f"{file}: not comparable: baseline / this build differ in\n" + "\n".join(lines) + f"\n{_LOOK}: {accept}"
+        raise InconclusiveError(
+            f"{file}: not comparable: baseline / this build differ in\n" + "\n".join(lines) + f"\n{_LOOK}: {accept}",
+            kind="gate",
         )
 
 
@@ -192,30 +201,32 @@ def existing_history(identity: Mapping[str, str], folder: Path = FOLDER) -> Path
 
 
 def read_history(file: Path) -> tuple[Acceptance, ...]:
-    """The lines of a history, the oldest first. Raises GateError: the file is missing, or a line is damaged."""
+    """The lines of a history, the oldest first. Raises InconclusiveError: the file is missing, or a line is damaged."""
     try:
         text = read_text(file)
     except (OSError, ValueError) as error:
-        raise GateError(f"{file}: the history can't be read: {error}. {_CORRECT}.") from error
+        raise InconclusiveError(f"{file}: the history can't be read: {error}. {_CORRECT}.", kind="gate") from error
     what = "a line of a baseline's history"
     lines = tuple(
-        Acceptance.of(Source(place=f"{file}:{number}", what=what, remedy=f"{_CORRECT}.", error=GateError).parse(line))
+        Acceptance.of(
+            Source(place=f"{file}:{number}", what=what, remedy=f"{_CORRECT}.", error=InconclusiveError).parse(line)
+        )
         for number, line in enumerate(text.splitlines(), 1)
     )
     if text and not text.endswith("\n"):
-        raise GateError(f"{file}: its last line has no end: was it cut short? {_CORRECT}.")
+        raise InconclusiveError(f"{file}: its last line has no end: was it cut short? {_CORRECT}.", kind="gate")
     return lines
 
 
 def _pair(word: str, where: str) -> tuple[str, float]:
-    """Raises GateError."""
+    """Raises InconclusiveError."""
     metric, _, text = word.partition("=")
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not metric or not math.isfinite(value):
-        raise GateError(f"{where}: {word!r} is not a figure. {_RESTORE}")
+        raise InconclusiveError(f"{where}: {word!r} is not a figure. {_RESTORE}", kind="gate")
     return metric, value
 
 

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> N
     """Time both libraries, and write the verdict.
 
     Raises:
-        MeasureError, DeviceError, LibraryError, UsageError, GateError, RegressedError, InconclusiveError.
+        InconclusiveError, DeviceError, LibraryError, UsageError, InconclusiveError, CheckFailedError, InconclusiveError.
     """
     from ckpm.attention.launch.device import choose  # only here: other commands do without NumPy and the emulator
     from ckpm.reports.gates import gpu as gpu_gate
@@ -76,7 +76,7 @@ def _files(args: argparse.Namespace, arch: str) -> list[Path]:
 
     Raises:
         UsageError: neither two files nor an upstream that has V3, or both.
-        MeasureError: the build failed.
+        InconclusiveError: the build failed.
     """
     files = [args.baseline, args.candidate]
     if args.upstream is None and all(files):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ckpm.base.errors import InconclusiveError
 from ckpm.base.tablefile import Field, load
-from ckpm.reports.errors import GateError
 from ckpm.reports.gates.baseline import Figures
 from ckpm.reports.verdicts import Row
 
@@ -58,7 +58,7 @@ def compare(gate: str, baseline: Figures, candidate: Figures, thresholds: Mappin
     ``missing``, which fails until it is accepted.
 
     Raises:
-        GateError: a metric without a threshold, or a figure that is not a finite number.
+        InconclusiveError: a metric without a threshold, or a figure that is not a finite number.
     """
     rows: list[Row] = []
     for subject in sorted({*baseline, *candidate}):
@@ -68,7 +68,9 @@ def compare(gate: str, baseline: Figures, candidate: Figures, thresholds: Mappin
             continue
         for metric in [*old, *(metric for metric in new if metric not in old)]:
             if metric not in thresholds:
-                raise GateError(f"metric '{metric}' of {subject} has no threshold: add it to {THRESHOLDS.name}.")
+                raise InconclusiveError(
+                    f"metric '{metric}' of {subject} has no threshold: add it to {THRESHOLDS.name}.", kind="gate"
+                )
             rows.append(_row(gate, subject, metric, old.get(metric), new.get(metric), thresholds[metric]))
     return tuple(rows)
 
@@ -90,7 +92,9 @@ def _presence(gate: str, subject: str, *, built: bool) -> Row:
 def _row(gate: str, subject: str, metric: str, old: float | None, new: float | None, threshold: Threshold) -> Row:
     for value in (old, new):
         if value is not None and not math.isfinite(value):
-            raise GateError(f"{subject}: {metric}: {value} is not a finite number, and can't be compared.")
+            raise InconclusiveError(
+                f"{subject}: {metric}: {value} is not a finite number, and can't be compared.", kind="gate"
+            )
     note = ""
     if old is None or new is None:
         verdict, note = "missing", f"no figure in the {'baseline' if old is None else 'candidate'}"

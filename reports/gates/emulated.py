@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ckpm.attention.launch.counters import Measurements
 from ckpm.attention.timing import measure
-from ckpm.reports.errors import GateError
+from ckpm.base.errors import InconclusiveError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds
 from ckpm.reports.gates.model import Machine, estimate, machines, whole
@@ -31,7 +31,7 @@ def measure_library(library: Path, arch: str) -> Measurements:
     """Run the problems on the emulator, and write the counters beside the library, for the report.
 
     Raises:
-        MeasureError, DeviceError, LibraryError, DiskFullError, OutputError.
+        InconclusiveError, DeviceError, LibraryError, DiskFullError, OutputError.
     """
     measurements = measure.measure(library, arch, TIER)
     measurements.write(library.with_name(COUNTERS))
@@ -42,13 +42,15 @@ def by_problem(measured: Measurements, known: Mapping[str, Machine] | None = Non
     """Counters and modelled cycles of every problem.
 
     Raises:
-        GateError: the model has no numbers of the arch, or a count is 0 that can't be 0.
+        InconclusiveError: the model has no numbers of the arch, or a count is 0 that can't be 0.
         TableError: a mistake in model.yaml.
     """
     arch = measured.provenance["arch"]
     machine = (known or machines()).get(arch)
     if machine is None:
-        raise GateError(f"the model has no numbers of {arch}: add them to reports/gates/model.yaml.")
+        raise InconclusiveError(
+            f"the model has no numbers of {arch}: add them to reports/gates/model.yaml.", kind="gate"
+        )
     by_problem: dict[str, dict[str, float]] = {}
     for one in measured.problems:
         guess = estimate(one, machine)
@@ -67,7 +69,7 @@ def rows(
     """A row for each figure, with the kernel or the reason why none ran. A missing problem is a regression.
 
     Raises:
-        GateError: a metric without a threshold.
+        InconclusiveError: a metric without a threshold.
         TableError: a mistake in the thresholds.
     """
     notes = {problem: f"not run: {why}" for problem, why in measured.left_out.items()}

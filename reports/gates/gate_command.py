@@ -13,12 +13,11 @@ from pathlib import Path
 
 from ckpm.base import junit, settings
 from ckpm.base.display import show
-from ckpm.base.errors import UsageError
+from ckpm.base.errors import InconclusiveError, UsageError
 from ckpm.base.files import locked
 from ckpm.base.outputs import refuse_inputs
 from ckpm.matrix.dialects import check_built_arch
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
-from ckpm.reports.errors import GateError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates import static as static_gate
@@ -64,8 +63,8 @@ def run_gate(args: argparse.Namespace) -> None:
     """Judge a library, and write the result whatever the verdict.
 
     Raises:
-        UnknownArchError, NoManifestError, ManifestError, CodeObjectError, TableError.
-        GateError, RegressedError, InconclusiveError: it could not be compared, or does not pass.
+        UnknownWordError, LibraryError, RecordError, CodeObjectError, TableError.
+        InconclusiveError, CheckFailedError, InconclusiveError: it could not be compared, or does not pass.
     """
     judged = _read_judged(args)
     output = args.output or judged.inputs[0].with_name("gate.json")
@@ -83,7 +82,7 @@ def run_gate(args: argparse.Namespace) -> None:
             kind = judged.kinds[name]
             baseline.demand_same(accepted, identity, place, kind.present, judged.accept)
             rows += kind.rows(accepted, kind.measure(), thresholds)
-        except GateError as error:
+        except InconclusiveError as error:
             write_gate(_not_compared(name, str(error), provenance), output)  # the report must show it
             raise
         provenance[f"baseline_{name}"] = f"accepted for: {accepted.facts.get('reason', 'no reason')}"
@@ -118,7 +117,7 @@ def run_accept(args: argparse.Namespace) -> None:
 
     Raises:
         UsageError: the folder belongs to an installed ckpm.
-        UnknownArchError, NoManifestError, ManifestError, CodeObjectError, GateError, DiskFullError, OutputError.
+        UnknownWordError, LibraryError, RecordError, CodeObjectError, InconclusiveError, DiskFullError, OutputError.
     """
     if settings.INSTALLED and args.baselines == baseline.FOLDER:
         raise UsageError(
@@ -140,7 +139,7 @@ def run_history(args: argparse.Namespace) -> None:
     """Print each gate's accepted baselines, each with the metrics whose sums changed there.
 
     Raises:
-        UnknownArchError, NoManifestError, ManifestError, GateError.
+        UnknownWordError, LibraryError, RecordError, InconclusiveError.
     """
     judged = _read_judged(args)
     identity = judged.identity()
@@ -166,7 +165,7 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
 
 
 def _read_judged(args: argparse.Namespace) -> Judged:
-    """The library or the kernels that the options name. Raises UnknownArchError, and errors of reading them."""
+    """The library or the kernels that the options name. Raises UnknownWordError, and errors of reading them."""
     check_built_arch(args.arch)
     return {DECODE: _decode_kernels}.get(args.family, gated_library)(args)
 

@@ -17,11 +17,11 @@ from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.launching import check, plan_of, uploaded
 from ckpm.attention.launch.plan import Plan
 from ckpm.attention.timing.measure import identity_facts, keys_of, manifest_of
+from ckpm.base.errors import InconclusiveError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import measured, serving
-from ckpm.reports.errors import GateError
 from ckpm.reports.gates.comparing import BUILT
 from ckpm.reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate, Row
@@ -53,7 +53,7 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
     """Time every problem that both libraries serve. A problem that the candidate no longer serves is a regression.
 
     Raises:
-        GateError: nothing could be compared, or a launch or the timer failed.
+        InconclusiveError: nothing could be compared, or a launch or the timer failed.
     """
     before, sensed = device.context(), device.sensors()
     lost = [_lost(one) for one in problems if baseline.serves(one) and not candidate.serves(one)]
@@ -114,17 +114,21 @@ def _rounds(subject: str, metric: str, launch: Callable[[str], float], settings:
 
 
 def _microseconds(device: Device, side: Side, problem: SuiteCase, launch: Launch) -> float:
-    """Microseconds of one launch, the mean if it is repeated. Raises GateError."""
+    """Microseconds of one launch, the mean if it is repeated. Raises InconclusiveError."""
     fault = device.fault()
     if fault or launch.status != Status.OK:
-        raise GateError(f"{problem.name}: {side.library.path}: {fault.message if fault else launch.message}")
+        raise InconclusiveError(
+            f"{problem.name}: {side.library.path}: {fault.message if fault else launch.message}", kind="gate"
+        )
     if side.v3 is not None and side.v3 != (f"_{V3_PIPELINE}_" in str(launch.kernel)):
-        raise GateError(f"{problem.name}: V3 is turned {'on' if side.v3 else 'off'}, and {launch.kernel} was launched.")
+        raise InconclusiveError(
+            f"{problem.name}: V3 is turned {'on' if side.v3 else 'off'}, and {launch.kernel} was launched.", kind="gate"
+        )
     return launch.milliseconds * 1e3
 
 
 def side(device: Device, path: Path) -> Side:
-    """A built library on a device. Raises MeasureError, LibraryError."""
+    """A built library on a device. Raises InconclusiveError, LibraryError."""
     manifest = manifest_of(path, device.arch)
     library = device.load(path)
     return Side(
@@ -145,12 +149,14 @@ def problems_of_both(baseline: Side, candidate: Side, problems: Sequence[SuiteCa
     """Problems that both sides serve: V3 has not lost a problem that it never served.
 
     Raises:
-        GateError: there is no such problem.
+        InconclusiveError: there is no such problem.
     """
     either = [dataclasses.replace(one, v3="any") for one in problems]
     both = [one for one in either if baseline.serves(one) and candidate.serves(one)]
     if not both:
-        raise GateError("none of the problems has a kernel of V3 and one of V2: see --tier and --case.")
+        raise InconclusiveError(
+            "none of the problems has a kernel of V3 and one of V2: see --tier and --case.", kind="gate"
+        )
     return both
 
 

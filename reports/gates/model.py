@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.attention.launch.counters import Measured
+from ckpm.base.errors import InconclusiveError
 from ckpm.base.tablefile import Field, load
 from ckpm.matrix.dialects import compute_units
-from ckpm.reports.errors import GateError
 
 TABLE = Path(__file__).with_name("model.yaml")
 _ONE_AFTER_THE_OTHER = ("salu", "smem", "vmem", "lds", "branch", "wait", "barrier", "other")
@@ -111,7 +111,7 @@ def estimate(measured: Measured, machine: Machine) -> Estimate:
     """Model one counted launch.
 
     Raises:
-        GateError: a count is 0 that can't be: no workgroup worked, no MFMA was executed, the kernel can't be resident.
+        InconclusiveError: a count is 0 that can't be: no workgroup worked, no MFMA was executed, the kernel can't be resident.
     """
     count = measured.counters
     groups = count["workgroups"] - count["early_out_workgroups"]
@@ -124,7 +124,9 @@ def estimate(measured: Measured, machine: Machine) -> Estimate:
         ("occupancy_waves", measured.occupancy_waves),
     ):
         if value <= 0:
-            raise GateError(f"{measured.problem}: {what}: {value}. Nothing can be modelled; measure again.")
+            raise InconclusiveError(
+                f"{measured.problem}: {what}: {value}. Nothing can be modelled; measure again.", kind="gate"
+            )
     waves = -(-count["waves"] // count["workgroups"])
     units = _units(count, machine, groups, waves)
     possible = max(measured.occupancy_waves * compute_units()[machine.arch].simds // waves, 1)

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ckpm.attention.launch.counters import Measured, Measurements
 from ckpm.base.console import console
-from ckpm.reports.errors import GateError
+from ckpm.base.errors import InconclusiveError
 from ckpm.reports.gates.model import Estimate, Machine, cannot_see, estimate, machines
 
 _UNITS = ("matrix", "vector", "lds", "l1", "serial")
@@ -22,7 +22,7 @@ def add_options(model: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show one file, or compare two. Raises RecordError, GateError, TableError."""
+    """Show one file, or compare two. Raises RecordError, InconclusiveError, TableError."""
     measured = Measurements.read(args.counters)
     if args.against is None:
         show(measured, console())
@@ -34,7 +34,7 @@ def show(measured: Measurements, out: Console) -> None:
     """Print a row for each problem: cycles of an average workgroup by unit, of a full GPU and of the grid.
 
     Raises:
-        GateError: the model has no numbers of the arch, or a count is 0 that can't be 0.
+        InconclusiveError: the model has no numbers of the arch, or a count is 0 that can't be 0.
     """
     arch = measured.provenance["arch"]
     machine = _machine(arch)
@@ -64,13 +64,17 @@ def show_against(measured: Measurements, other: Measurements, out: Console) -> N
     """Print a row for each problem of both: instructions of all waves, cycles of a wave alone and on a full GPU.
 
     Raises:
-        GateError: different archs, or no common problem; as :func:`show`.
+        InconclusiveError: different archs, or no common problem; as :func:`show`.
     """
     arch, others = measured.provenance["arch"], {one.problem: one for one in other.problems}
     if other.provenance["arch"] != arch:
-        raise GateError(f"one file is of {arch}, the other of {other.provenance['arch']}. Measure both on one arch.")
+        raise InconclusiveError(
+            f"one file is of {arch}, the other of {other.provenance['arch']}. Measure both on one arch.", kind="gate"
+        )
     if not (shared := [one for one in measured.problems if one.problem in others]):
-        raise GateError("the two files share no problem. Measure libraries that serve the same ones.")
+        raise InconclusiveError(
+            "the two files share no problem. Measure libraries that serve the same ones.", kind="gate"
+        )
     machine = _machine(arch)
     named = f"{measured.provenance['upstream']} against {other.provenance['upstream']}"
     table = _table(f"{named} on {arch} ({machine.product}), modelled from counts")
@@ -93,10 +97,12 @@ def _change(ours: float, theirs: float) -> tuple[str, str]:
 
 
 def _machine(arch: str) -> Machine:
-    """Raises GateError: the model has no numbers of the arch."""
+    """Raises InconclusiveError: the model has no numbers of the arch."""
     machine = machines().get(arch)
     if machine is None:
-        raise GateError(f"the model has no numbers of {arch}: add them to reports/gates/model.yaml.")
+        raise InconclusiveError(
+            f"the model has no numbers of {arch}: add them to reports/gates/model.yaml.", kind="gate"
+        )
     return machine
 
 

@@ -10,10 +10,10 @@ import datetime
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ckpm.base.errors import InconclusiveError
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.code_object import KernelCode
 from ckpm.kernels.library.manifest import Manifest
-from ckpm.reports.errors import GateError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.budgets import Budgets, Built
 from ckpm.reports.gates.comparing import Threshold, compare
@@ -34,13 +34,15 @@ def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[st
 
     Raises:
         CodeObjectError: the library can't be read, or has no GPU code.
-        GateError: it has no kernel for the arch, or manifest and library are of different builds.
+        InconclusiveError: it has no kernel for the arch, or manifest and library are of different builds.
     """
     images = codeobject.bundles(library).get(arch, ())
     in_library = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
     listed = {name: one.resources_on(arch) for name, one in manifest.kernels.items() if arch in one.archs}
     if not listed:
-        raise GateError(f"{library}: no kernel for {arch}; the manifest is of {', '.join(manifest.archs)}.")
+        raise InconclusiveError(
+            f"{library}: no kernel for {arch}; the manifest is of {', '.join(manifest.archs)}.", kind="gate"
+        )
     inspected = codeobject.inspect(library, arch)
     by_name = {}
     for name, rows in listed.items():
@@ -49,12 +51,16 @@ def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[st
             kernel = in_library.pop(row.symbol, None)
             if kernel is None or kernel.text_sha256 != row.text_sha256:
                 what = "is not in the library" if kernel is None else "has other machine code in the library"
-                raise GateError(f"{library}: {name} {what}: library and manifest are of two builds. Build again.")
+                raise InconclusiveError(
+                    f"{library}: {name} {what}: library and manifest are of two builds. Build again.", kind="gate"
+                )
             own = {figure: float(getattr(kernel, figure)) for figure in _FIGURES}
             several.append(own | code_figures(inspected, kernel.symbol, f"{library}: {name}"))
         by_name[name] = _worst(several)
     if in_library:
-        raise GateError(f"{library}: {len(in_library)} kernels that its manifest doesn't know. Build again.")
+        raise InconclusiveError(
+            f"{library}: {len(in_library)} kernels that its manifest doesn't know. Build again.", kind="gate"
+        )
     return by_name
 
 
@@ -67,13 +73,15 @@ def _worst(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def code_figures(inspected: Mapping[str, KernelCode], symbol: str, where: str) -> dict[str, float]:
     """Instructions of a kernel's hot loop, and its hazards.
 
-    Raises GateError: no such kernel, or an instruction that can't be judged.
+    Raises InconclusiveError: no such kernel, or an instruction that can't be judged.
     """
     code = inspected.get(symbol)
     if code is None:
-        raise GateError(f"{where}: its machine code is not in the library.")
+        raise InconclusiveError(f"{where}: its machine code is not in the library.", kind="gate")
     if code.unknown:
-        raise GateError(f"{where}: {code.unknown} unknown instructions: what they do can't be judged.")
+        raise InconclusiveError(
+            f"{where}: {code.unknown} unknown instructions: what they do can't be judged.", kind="gate"
+        )
     loop = {f"loop_{name}": float(count) for name, count in code.loop.items()}
     return {**loop, "wait_hazards": float(len(code.hazards)), "missing_states": float(len(code.missing_states))}
 
@@ -88,7 +96,7 @@ def rows(
     arch: str,
     today: datetime.date,
 ) -> tuple[Row, ...]:
-    """Compare each figure with the baseline, then add a row for each figure beyond a budget. Raises GateError."""
+    """Compare each figure with the baseline, then add a row for each figure beyond a budget. Raises InconclusiveError."""
     known = {key.name: key for key in manifest.keys(tuple(measured))}
     built = Built(arch=arch, upstream=manifest.upstream, toolchain=manifest.toolchain)
     beyond = budgets.rows(known, measured, thresholds, built=built, today=today)

@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ckpm.base.errors import InconclusiveError
 from ckpm.base.tablefile import Field, load
-from ckpm.reports.errors import GateError
 from ckpm.reports.gates.mann_whitney import Shift, least_p_value, p_value, shift
 from ckpm.reports.verdicts import Row
 
@@ -108,10 +108,10 @@ def rows(
     """A row for each problem, then the geometric mean of each metric. All are not comparable if the contexts differ.
 
     Raises:
-        GateError: no samples, too few or too many of an arm, or a time that is not positive.
+        InconclusiveError: no samples, too few or too many of an arm, or a time that is not positive.
     """
     if not samples:
-        raise GateError("no times were taken: no problem was run.")
+        raise InconclusiveError("no times were taken: no problem was run.", kind="gate")
     for one in samples:
         _demand_sound(one, settings)
     if reasons := differences(baseline, candidate):
@@ -175,16 +175,19 @@ def _verdict(change: Shift, p: float, wanted: float, noise: float, count: int, s
 
 
 def _demand_sound(samples: Samples, settings: Settings) -> None:
-    """Raises GateError."""
+    """Raises InconclusiveError."""
     for arm in ARMS:
         times = getattr(samples, arm)
         if len(times) != settings.rounds:
-            raise GateError(
-                f"{samples.subject}: {len(times)} times of the {arm}, expected {settings.rounds}: a run ended early?"
+            raise InconclusiveError(
+                f"{samples.subject}: {len(times)} times of the {arm}, expected {settings.rounds}: a run ended early?",
+                kind="gate",
             )
         for at, time in enumerate(times):
             if not math.isfinite(time) or time <= 0:
-                raise GateError(f"{samples.subject}: {arm}[{at}]: {time} is not a time. The timer failed; run again.")
+                raise InconclusiveError(
+                    f"{samples.subject}: {arm}[{at}]: {time} is not a time. The timer failed; run again.", kind="gate"
+                )
 
 
 def _not_comparable(samples: Samples, why: str) -> Row:

@@ -11,8 +11,8 @@ from junitparser.junitparser import JUnitXmlError
 
 from ckpm.base.bounded import BoundsError, check_xml, read_text
 from ckpm.base.display import one_line
+from ckpm.base.errors import CheckFailedError, InputError
 from ckpm.base.outputs import write_output
-from ckpm.reports.errors import FailedCasesError, ShardError
 
 _LONGEST = 200  # characters of a name or a complaint
 _REMEDY = "Run that shard again; without it the others are not a pass."
@@ -22,7 +22,7 @@ def read_shard(file: Path) -> JUnitXml:
     """Read a shard's JUnit.
 
     Raises:
-        ShardError: the file is missing, truncated, not JUnit, or has another number of cases than its header.
+        InputError: the file is missing, truncated, not JUnit, or has another number of cases than its header.
     """
     try:
         data = read_text(file).encode()
@@ -32,23 +32,24 @@ def read_shard(file: Path) -> JUnitXml:
         whole = JUnitXml()
         for suite in [document] if isinstance(document, TestSuite) else document:
             if suite.tests and suite.tests != len(list(suite)):
-                raise ShardError(
+                raise InputError(
                     f"{file}: suite {one_line(str(suite.name), _LONGEST)}: its header counts {suite.tests} cases, "
-                    f"the file has {len(list(suite))}. {_REMEDY}"
+                    f"the file has {len(list(suite))}. {_REMEDY}",
+                    kind="shard",
                 )
             whole.add_testsuite(suite)
     except OSError as error:
-        raise ShardError(f"{file}: can't be read: {error.strerror or error}. {_REMEDY}") from error
+        raise InputError(f"{file}: can't be read: {error.strerror or error}. {_REMEDY}", kind="shard") from error
     except BoundsError as error:
-        raise ShardError(f"{file}: line {error.line}: no JUnit: {error}. {_REMEDY}") from error
+        raise InputError(f"{file}: line {error.line}: no JUnit: {error}. {_REMEDY}", kind="shard") from error
     except (ExpatError, ValueError) as error:
-        raise ShardError(
-            f"{file}: no whole XML, was it cut short? {one_line(str(error), _LONGEST)}. {_REMEDY}"
+        raise InputError(
+            f"{file}: no whole XML, was it cut short? {one_line(str(error), _LONGEST)}. {_REMEDY}", kind="shard"
         ) from error
     except JUnitXmlError as error:
-        raise ShardError(f"{file}: no JUnit: {error}. {_REMEDY}") from error
+        raise InputError(f"{file}: no JUnit: {error}. {_REMEDY}", kind="shard") from error
     if not any(len(list(suite)) for suite in whole):
-        raise ShardError(f"{file}: no case in it. {_REMEDY}")
+        raise InputError(f"{file}: no case in it. {_REMEDY}", kind="shard")
     return whole
 
 
@@ -56,7 +57,7 @@ def merge(shards: Sequence[Path], output: Path) -> JUnitXml:
     """Join shards and write them; the file is replaced in one step, and not at all if a shard is damaged.
 
     Raises:
-        ShardError: as :func:`read_shard`; or a case is in two shards.
+        InputError: as :func:`read_shard`; or a case is in two shards.
         DiskFullError, OutputError.
     """
     suites: dict[str, TestSuite] = {}
@@ -67,9 +68,10 @@ def merge(shards: Sequence[Path], output: Path) -> JUnitXml:
             for case in suite:
                 name = (suite.name or "", case.classname or "", case.name or "")
                 if (first := origin.setdefault(name, at)) != at:
-                    raise ShardError(
+                    raise InputError(
                         f"{file}: {one_line(name[2], _LONGEST)} is in {shards[first]}, too. "
-                        "Was a shard given twice, or are they of two runs?"
+                        "Was a shard given twice, or are they of two runs?",
+                        kind="shard",
                     )
                 joined.add_testcase(case)
     whole = JUnitXml()
@@ -82,10 +84,11 @@ def merge(shards: Sequence[Path], output: Path) -> JUnitXml:
 
 
 def demand_passed(whole: JUnitXml, output: Path) -> None:
-    """Raises FailedCasesError: a case of a shard failed or could not be checked."""
+    """Raises CheckFailedError: a case of a shard failed or could not be checked."""
     bad = [case for suite in whole for case in suite if case.is_failure or case.is_error]
     if bad:
         total = sum(len(list(suite)) for suite in whole)
-        raise FailedCasesError(
-            f"{len(bad)} of {total} cases failed, the first is {one_line(str(bad[0].name), _LONGEST)}; see {output}"
+        raise CheckFailedError(
+            f"{len(bad)} of {total} cases failed, the first is {one_line(str(bad[0].name), _LONGEST)}; see {output}",
+            kind="cases",
         )

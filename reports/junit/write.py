@@ -41,7 +41,7 @@ def _gate_case(kind: str, subject: str, rows: Sequence[Row]) -> Case:
 
 
 def write_gate(gate: Gate, output: Path) -> None:
-    """Write the result as JSON, and as JUnit beside it. Raises GateError, DiskFullError, OutputError."""
+    """Write the result as JSON, and as JUnit beside it. Raises InconclusiveError, DiskFullError, OutputError."""
     gate.write(output)
     write_beside(gate_results(gate), output)
 

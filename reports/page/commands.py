@@ -11,13 +11,12 @@ from pathlib import Path
 
 from ckpm.base.console import console
 from ckpm.base.display import show
-from ckpm.base.errors import UsageError
+from ckpm.base.errors import CheckFailedError, InconclusiveError, UsageError
 from ckpm.base.files import writing
 from ckpm.base.junit import write_junit
 from ckpm.base.outputs import forget_output, refuse_inputs, write_output
 from ckpm.base.results import Results
 from ckpm.kernels.library import resources
-from ckpm.reports.errors import FailedCasesError, NothingToReportError
 from ckpm.reports.junit.merge import demand_passed, merge
 from ckpm.reports.junit.write import summary
 from ckpm.reports.page.html import write_html
@@ -76,8 +75,8 @@ def write_summary(folder: Path, output: Path | None, html: Path | None) -> None:
     """Print all results of a folder as Markdown, and write them to the files. Reports of an earlier run go first.
 
     Raises:
-        OverwriteError: a report would replace a file that it is made of.
-        NotPassedError: after the reports are written.
+        UsageError: a report would replace a file that it is made of.
+        CheckFailedError: after the reports are written.
         DiskFullError, OutputError, and what :func:`gather` raises.
     """
     for file in filter(None, (output, html)):
@@ -99,28 +98,31 @@ def write_summary(folder: Path, output: Path | None, html: Path | None) -> None:
 
 
 def _table(args: argparse.Namespace) -> None:
-    """Raises what :func:`gather` and :func:`write_measurements` raise; NothingToReportError if no row was written."""
+    """Raises what :func:`gather` and :func:`write_measurements` raise; InconclusiveError if no row was written."""
     refuse_inputs(args.table, files_of(args.input))
     inputs: Inputs = gather(args.input)
     count = write_measurements(inputs, args.table)
     show(f"{count} rows: {args.table}")
     if count == 0:
-        raise NothingToReportError(
-            f"{args.input}: no case that ran on a kernel. Run a suite first: ckpm test --suite large-kv"
+        raise InconclusiveError(
+            f"{args.input}: no case that ran on a kernel. Run a suite first: ckpm test --suite large-kv",
+            kind="nothing-to-report",
         )
 
 
 def _merge(shards: Sequence[Path], output: Path) -> None:
-    """Raises ShardError, DiskFullError, OutputError; FailedCasesError after the file is written."""
+    """Raises InputError, DiskFullError, OutputError; CheckFailedError after the file is written."""
     forget_output(output)
     demand_passed(merge(shards, output), output)
     show(f"{len(shards)} shards: {output}")
 
 
 def _write_junit(file: Path, output: Path) -> None:
-    """Raises RecordError, DiskFullError, OutputError; FailedCasesError after the file is written."""
+    """Raises RecordError, DiskFullError, OutputError; CheckFailedError after the file is written."""
     results = Results.read(file)
     write_junit(results, output)
     show(summary(results))
     if results.failing:
-        raise FailedCasesError(f"{len(results.failing)} of {len(results.cases)} cases failed; see {output}")
+        raise CheckFailedError(
+            f"{len(results.failing)} of {len(results.cases)} cases failed; see {output}", kind="cases"
+        )

@@ -14,11 +14,11 @@ from pathlib import Path
 from ckpm.attention.launch.counters import LIBRARY_FACTS, Measurements
 from ckpm.attention.sweeps.stored.record import Results as Benchmark
 from ckpm.attention.timing.record import Timings
+from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.results import LIBRARY_SHA256, Case, Results
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger
-from ckpm.reports.errors import NothingToReportError, OrphanResultsError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.budgets import Budgets, read_budgets
 from ckpm.reports.gates.comparing import read_thresholds
@@ -125,9 +125,9 @@ def gather(
     and ``benchmark/*.json`` above.
 
     Raises:
-        NothingToReportError: the folder has none of them.
-        OrphanResultsError: results without a manifest, or of another build.
-        ManifestError, RecordError, GateError, TableError, BenchmarkRecordError: a file that can't be read; the message
+        InconclusiveError: the folder has none of them.
+        CheckFailedError: results without a manifest, or of another build.
+        RecordError, RecordError, InconclusiveError, TableError, RecordError: a file that can't be read; the message
             names it.
     """
     manifests = sorted(folder.glob(f"*/*/{MANIFEST}"))
@@ -137,15 +137,17 @@ def gather(
     tables = sorted(folder.glob(_TABLES))
     benchmarks = sorted(folder.glob(_BENCHMARKS))
     if not (manifests or results or gates or tables or benchmarks or parity.exists()):
-        raise NothingToReportError(
+        raise InconclusiveError(
             f"{folder}: nothing to report: no <arch>/<upstream>/manifest.json, parity.json or gate.json. "
-            "Build and test first (ckpm build, ckpm test --suite large-kv), or name another folder with --input."
+            "Build and test first (ckpm build, ckpm test --suite large-kv), or name another folder with --input.",
+            kind="nothing-to-report",
         )
     for file in results:
         if not file.with_name(MANIFEST).exists():
-            raise OrphanResultsError(
+            raise CheckFailedError(
                 f"{file}: results of a library whose manifest.json is missing: the tested library is unknown. "
-                "Put the manifest beside it, or build and test again."
+                "Put the manifest beside it, or build and test again.",
+                kind="orphan-results",
             )
     libraries = tuple(_library(file) for file in manifests)
     return Inputs(
@@ -176,7 +178,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def _library(file: Path) -> LibraryResults:
-    """Read a library. Raises ManifestError, RecordError; OrphanResultsError: counts or results of another build."""
+    """Read a library. Raises RecordError, RecordError; CheckFailedError: counts or results of another build."""
     counters, timing = file.with_name(COUNTERS), file.with_name(TIMINGS)
     places = {suite: file.with_name(f"{suite}.json") for suite in _SUITES}
     manifest = read_manifest(file)
@@ -188,17 +190,19 @@ def _library(file: Path) -> LibraryResults:
     ):
         other = [name for name in LIBRARY_FACTS if found and found.provenance[name] != getattr(manifest, name)]
         if other:
-            raise OrphanResultsError(
-                f"{place}: counted on another build than the library beside it: {other[0]} differs. {again}."
+            raise CheckFailedError(
+                f"{place}: counted on another build than the library beside it: {other[0]} differs. {again}.",
+                kind="orphan-results",
             )
     suites = {suite: Results.read(place) for suite, place in places.items() if place.exists()}
     digest = manifest.library_sha256
     for suite, results in suites.items():
         if digest and results.facts.get(LIBRARY_SHA256, digest) != digest:
-            raise OrphanResultsError(
+            raise CheckFailedError(
                 f"{places[suite]}: results of another build than the one beside it: its library had the sha256 "
                 f"{results.facts[LIBRARY_SHA256]}. Run it again: ckpm test --suite {suite} "
-                f"--arch {manifest.archs[0]} --upstream {manifest.upstream}{_family(file, manifest, suite)}"
+                f"--arch {manifest.archs[0]} --upstream {manifest.upstream}{_family(file, manifest, suite)}",
+                kind="orphan-results",
             )
     return LibraryResults(
         place=file,
@@ -217,7 +221,7 @@ def _family(file: Path, manifest: Manifest, suite: str) -> str:
 
 
 def _history(libraries: Iterable[LibraryResults], baselines: Path) -> dict[str, tuple[baseline.Acceptance, ...]]:
-    """Raises GateError: a damaged history."""
+    """Raises InconclusiveError: a damaged history."""
     histories: dict[str, tuple[baseline.Acceptance, ...]] = {}
     for library in libraries:
         for arch in library.manifest.archs:

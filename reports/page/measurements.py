@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.attention.timing.measure import compulsory_bytes
-from ckpm.base.errors import NameSyntaxError, UnknownDialectError, UsageError
+from ckpm.base.errors import NameSyntaxError, RecordError, UnknownWordError, UsageError
 from ckpm.base.files import write_atomically
 from ckpm.matrix.export import to_csv
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.reports.errors import ManifestError
 from ckpm.reports.page.inputs import Inputs, LibraryResults, measured_seconds
 from ckpm.reports.problems import flops, known_problems
 
@@ -43,7 +42,7 @@ def write_measurements(inputs: Inputs, file: Path) -> int:
 
     Raises:
         UsageError: another ending.
-        ManifestError: a kernel's name is none of the manifest's dialect.
+        RecordError: a kernel's name is none of the manifest's dialect.
         DiskFullError, OutputError.
     """
     if file.suffix not in (".csv", ".json"):
@@ -57,7 +56,7 @@ def write_measurements(inputs: Inputs, file: Path) -> int:
 def rows(inputs: Inputs) -> list[dict[str, Any]]:
     """A row for each case and each measured problem whose kernel is known. Lengths are the longest of the batch.
 
-    Raises ManifestError.
+    Raises RecordError.
     """
     ran = [(one.library, one.case.arch, one.case.name, one.case.kernel, one.case.status) for one in inputs.cases]
     for library in inputs.libraries:
@@ -103,8 +102,10 @@ def _problem(problem: SuiteCase) -> dict[str, Any]:
 def _kernel(library: LibraryResults, name: str) -> dict[str, Any]:
     try:
         (key,) = library.manifest.keys([name])
-    except (UnknownDialectError, NameSyntaxError) as error:
-        raise ManifestError(f"{library.place}: kernels.{name}: can't be read: {error}. Build again.") from error
+    except (UnknownWordError, NameSyntaxError) as error:
+        raise RecordError(
+            f"{library.place}: kernels.{name}: can't be read: {error}. Build again.", kind="manifest"
+        ) from error
     return {
         "kernel": name,
         "family": key.family,

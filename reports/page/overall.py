@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ckpm.base.errors import CheckFailedError
 from ckpm.base.results import KNOWN_DEFECT, Case, Results
-from ckpm.reports.errors import NotPassedError
 from ckpm.reports.page.columns import STATUSES
 from ckpm.reports.page.inputs import Inputs, LibraryResults, gates_of
 from ckpm.reports.verdicts import VERDICTS as GATE_VERDICTS
@@ -55,10 +55,10 @@ def overall(inputs: Inputs) -> Overall:
 
 
 def demand_pass(verdict: Overall) -> None:
-    """Raises NotPassedError: the verdict is another than passed."""
+    """Raises CheckFailedError: the verdict is another than passed."""
     if verdict.verdict != "passed":
         lines = [f"  {c.verdict}: {c.name}: {c.text}" for c in verdict.checks if c.verdict != "passed"]
-        raise NotPassedError("\n".join([f"the verdict is '{verdict.verdict}'", *lines]))
+        raise CheckFailedError("\n".join([f"the verdict is '{verdict.verdict}'", *lines]), kind="not-passed")
 
 
 def count_status(inputs: Inputs, library: LibraryResults, suite: str) -> Counter[str]:

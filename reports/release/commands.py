@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ckpm.base import settings
 from ckpm.base.display import show
-from ckpm.base.errors import ToolchainMissingError, UsageError
+from ckpm.base.errors import SetupError, TrustError, UsageError
 from ckpm.base.files import locked, sha256_of
 from ckpm.kernels.code.toolchains import CHOICES, Toolchain, detect
 from ckpm.kernels.library.request import PROJECT
@@ -19,7 +19,6 @@ from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.dialects import check_built_arch, check_upstream
 from ckpm.matrix.problems.case import TIERS
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger
-from ckpm.reports.errors import ArchiveError, DirtyError
 from ckpm.reports.release.bundle import names
 from ckpm.reports.release.bundle.archive import unpack
 from ckpm.reports.release.bundle.assemble import Release, assemble
@@ -119,7 +118,7 @@ def _conclude(verdict: Verdict, folder: Path, tar: Path) -> None:
 
 
 def _facts(args: argparse.Namespace, checkout: Checkout, upstream: str) -> tuple[Facts, Toolchain]:
-    """What is released, with an undamaged upstream. Raises DirtyError, UnknownUpstreamError, ToolchainMissingError."""
+    """What is released, with an undamaged upstream. Raises SetupError, UnknownWordError, SetupError."""
     cache = settings.cache_folder()
     package = check_upstream(upstream)
     tree = locate(upstream, cache=cache, say=_say)
@@ -136,9 +135,11 @@ def _facts(args: argparse.Namespace, checkout: Checkout, upstream: str) -> tuple
 
 
 def _demand_unchanged(checkout: Checkout, facts: Facts) -> None:
-    """Stages take hours: nobody may have changed what they are made of. Raises DirtyError."""
+    """Stages take hours: nobody may have changed what they are made of. Raises SetupError."""
     if read_checkout(checkout.root).commit != checkout.commit:
-        raise DirtyError(f"{checkout.root}: another commit was checked out meanwhile. Qualify that one again.")
+        raise SetupError(
+            f"{checkout.root}: another commit was checked out meanwhile. Qualify that one again.", kind="dirty"
+        )
     demand_undamaged(check_upstream(facts.upstream), settings.cache_folder())
 
 
@@ -152,15 +153,15 @@ def _tables(args: argparse.Namespace) -> dict[str, Path]:
 
 
 def _compiler(toolchain: Toolchain) -> str:
-    """The sha256 of the compiler's program. Raises ToolchainMissingError."""
+    """The sha256 of the compiler's program. Raises SetupError."""
     program = shutil.which(toolchain.compiler[0])
     if program is None:
-        raise ToolchainMissingError(f"{toolchain.compiler[0]}: gone since the stages ran. Install it again.")
+        raise SetupError(f"{toolchain.compiler[0]}: gone since the stages ran. Install it again.", kind="toolchain")
     return sha256_of(Path(program))
 
 
 def run_verify(args: argparse.Namespace) -> None:
-    """Raises what :func:`verify` and :func:`rebuild` raise; ArchiveError for a tar that is not as we write it."""
+    """Raises what :func:`verify` and :func:`rebuild` raise; TrustError for a tar that is not as we write it."""
     with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
         folder = args.bundle
         epoch = None
@@ -168,8 +169,9 @@ def run_verify(args: argparse.Namespace) -> None:
             folder, epoch = unpack(args.bundle, Path(temporary))
         verified = verify(folder, args.allowed_signers)
         if epoch not in (None, verified.verdict.epoch):
-            raise ArchiveError(
-                f"{args.bundle}: its files are of second {epoch}, the commit is of {verified.verdict.epoch}."
+            raise TrustError(
+                f"{args.bundle}: its files are of second {epoch}, the commit is of {verified.verdict.epoch}.",
+                kind="archive",
             )
         show("\n".join(describe(verified)))
         if args.rebuild:

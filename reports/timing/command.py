@@ -12,7 +12,7 @@ from rich.table import Table
 from ckpm.attention.timing.machine import cannot_see, numbers
 from ckpm.attention.timing.record import CAUSES, PHASES, Check, PhaseShare, Timed, Timings
 from ckpm.base.console import console
-from ckpm.reports.errors import GateError
+from ckpm.base.errors import InconclusiveError
 from ckpm.reports.timing.grid import launch, show_published
 from ckpm.reports.timing.versions import PublishedRow, has_versions, published_rows, version_of
 
@@ -24,7 +24,7 @@ def add_options(timing: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Show one file, or compare two. Raises RecordError, GateError, TableError."""
+    """Show one file, or compare two. Raises RecordError, InconclusiveError, TableError."""
     timings = Timings.read(args.timings)
     if args.against is not None:
         show_against(timings, Timings.read(args.against), console())
@@ -176,13 +176,17 @@ def show_against(timings: Timings, other: Timings, out: Console) -> None:
     """Print a row for each problem of both: cycles of a workgroup and of a pass, and the matrix units' share.
 
     Raises:
-        GateError: different archs, or no common problem.
+        InconclusiveError: different archs, or no common problem.
     """
     arch, others = timings.provenance["arch"], {one.problem: one for one in other.problems}
     if other.provenance["arch"] != arch:
-        raise GateError(f"one file is of {arch}, the other of {other.provenance['arch']}. Model both on one arch.")
+        raise InconclusiveError(
+            f"one file is of {arch}, the other of {other.provenance['arch']}. Model both on one arch.", kind="gate"
+        )
     if not (shared := [one for one in timings.problems if one.problem in others]):
-        raise GateError("the two files share no problem. Model libraries that serve the same ones.")
+        raise InconclusiveError(
+            "the two files share no problem. Model libraries that serve the same ones.", kind="gate"
+        )
     named = f"{timings.provenance['upstream']} against {other.provenance['upstream']}"
     table = _table(
         f"{named} on {arch}, on the timing model", ("of one workgroup", "", "of a pass", "", "loop", "other")

@@ -15,10 +15,10 @@ from ckpm.attention import reference
 from ckpm.attention.backward.call import Backward, fmha_backward
 from ckpm.attention.backward.reference import gradients
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.errors import NoKernelError
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.plan import Timing
 from ckpm.attention.registry import Registry
+from ckpm.base.errors import NoKernelError
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import Problem
 from ckpm.suites.philox import drawn

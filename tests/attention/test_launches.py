@@ -14,7 +14,6 @@ from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.errors import LaunchError, NoKernelError
 from ckpm.attention.familiar.aiter import mha_batch_prefill_func
 from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.launch.device import Device
@@ -22,6 +21,7 @@ from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.launch.plan import Timing
 from ckpm.attention.registry import Registry
 from ckpm.attention.tuning import Measurement, TuningDatabase
+from ckpm.base.errors import LaunchError, NoKernelError
 from ckpm.suites.appendkv_cases import appending, differences
 from tests.attention.calls import ARCH, Call, contiguous, numbers, paged
 

@@ -11,7 +11,7 @@ import pytest
 
 from ckpm import commands as cli
 from ckpm.attention.launch.counters import Measurements
-from ckpm.base.errors import LibraryError, MeasureError
+from ckpm.base.errors import InconclusiveError, LibraryError
 from ckpm.kernels.library.request import LIBRARY, PROJECT
 from ckpm.reports.gates.emulated import by_problem
 from tests.build.real_kernel import NAME
@@ -48,7 +48,7 @@ def test_a_kernel_of_the_name_that_is_asked_for_is_measured(
     options = ("measure", "--library", str(built / LIBRARY), "--output", str(tmp_path / "out.json"), "--kernel")
     assert cli.main([*options, NAME]) == 0
     assert {one.kernel for one in Measurements.read(tmp_path / "out.json").problems} == {NAME}
-    assert cli.main([*options, "*_gload_*"]) == MeasureError.exit_code
+    assert cli.main([*options, "*_gload_*"]) == InconclusiveError.exit_code
     assert "it serves none of the" in capsys.readouterr().err
 
 

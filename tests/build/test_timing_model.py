@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.attention.timing.record import Timings
-from ckpm.base.errors import MeasureError
+from ckpm.base.errors import InconclusiveError
 from ckpm.kernels.library.request import LIBRARY, PROJECT
 from tests.build.real_kernel import NAME
 
@@ -66,7 +66,7 @@ def test_a_chosen_workgroup_and_copies_of_it(built: Path, tmp_path: Path) -> Non
     assert len(two.waves) == 8
     assert two.sensitivity["memory_latency"][0] < two.cycles < two.sensitivity["memory_latency"][1]
     beyond = run(built / LIBRARY, tmp_path / "none.json", "--workgroup", "16")
-    assert beyond.returncode == MeasureError.exit_code
+    assert beyond.returncode == InconclusiveError.exit_code
     assert "has no workgroup 16" in beyond.stderr
 
 
@@ -88,7 +88,7 @@ def test_published_figures_and_the_errors_that_the_page_shows(built: Path, tmp_p
 
 def test_an_arch_without_published_figures(built: Path, tmp_path: Path) -> None:
     ended = run(built / LIBRARY, tmp_path / "out.json", "--checks", arch="gfx942")
-    assert ended.returncode == MeasureError.exit_code
+    assert ended.returncode == InconclusiveError.exit_code
     assert "the published figures are of gfx950" in ended.stderr
 
 

@@ -16,14 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import CompileError
+from ckpm.base.errors import CompileError, InconclusiveError, ServiceError, SetupError
 from ckpm.cluster.compiling import Compiled, Recipe
-from ckpm.cluster.errors import (
-    ForeignWorkerError,
-    NoWorkersError,
-    SchedulerError,
-    WorkersKilledError,
-)
 from ckpm.cluster.identity import ROOMS, Sources, project
 from ckpm.cluster.remote_steps import RemoteBuild, RemoteSteps
 from ckpm.kernels.library.plan import Step
@@ -109,7 +103,7 @@ def test_unit_that_kills_its_workers_is_reported(
 ) -> None:
     there.start("w3", "--no-nanny")  # two of three die
     (compiler.folder / "deadly").write_text("dispatch")
-    assert build("work", "--scheduler", there.address, "--no-cache") == WorkersKilledError.exit_code
+    assert build("work", "--scheduler", there.address, "--no-cache") == InconclusiveError.exit_code
     assert "dispatch: 2 workers died while they had it" in capsys.readouterr().err
     assert [source for _, source in compiler.compiles()].count("dispatch.hip") == 2
     assert not (tmp_path / "work/build/gfx950/aiter/libckpm.so").exists()
@@ -176,7 +170,7 @@ def test_worker_of_another_commit_is_refused(
 ) -> None:
     there.start("foreign", "--no-nanny", root=copy_of_project(tmp_path / "other"))
     try:
-        assert build("work", "--scheduler", there.address) == ForeignWorkerError.exit_code
+        assert build("work", "--scheduler", there.address) == SetupError.exit_code
     finally:
         there.kill("foreign")
     printed = capsys.readouterr().err
@@ -193,7 +187,7 @@ def test_worker_with_another_toolchain_is_refused(
     hipcc.write_text(hipcc.read_text().replace("HIP version: 9.9", "HIP version: 10.0"))
     there.start("newer", "--no-nanny", ROCM_PATH=str(other.folder))
     try:
-        assert build("work", "--scheduler", there.address) == ForeignWorkerError.exit_code
+        assert build("work", "--scheduler", there.address) == SetupError.exit_code
     finally:
         there.kill("newer")
     printed = capsys.readouterr().err
@@ -214,14 +208,14 @@ def test_later_worker_of_another_commit_is_refused(
             there.kill(name)
 
     thread = meanwhile(join)
-    assert build("work", "--scheduler", there.address, "--no-cache") == ForeignWorkerError.exit_code
+    assert build("work", "--scheduler", there.address, "--no-cache") == SetupError.exit_code
     thread.join()
     there.kill("late")
     assert "worker late: text: the client's" in capsys.readouterr().err
 
 
 def test_missing_scheduler_fails(build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]) -> None:
-    assert build("work", "--scheduler", "tcp://127.0.0.1:1") == SchedulerError.exit_code
+    assert build("work", "--scheduler", "tcp://127.0.0.1:1") == ServiceError.exit_code
     assert "no Dask scheduler answers at tcp://127.0.0.1:1" in capsys.readouterr().err
 
 
@@ -234,7 +228,7 @@ def test_scheduler_without_workers_fails(
 ) -> None:
     monkeypatch.setattr("ckpm.cluster.connection.PATIENCE_SECONDS", 4.0)
     with machines(environment / "local", {}) as empty:
-        assert build("work", "--scheduler", empty.address) == NoWorkersError.exit_code
+        assert build("work", "--scheduler", empty.address) == ServiceError.exit_code
     assert f"dask worker {empty.address}" in capsys.readouterr().err
 
 

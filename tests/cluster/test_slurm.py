@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.base.errors import ServiceError
 from ckpm.cluster.connection import connect
-from ckpm.cluster.errors import NoWorkersError, SchedulerError, SlurmError
 from ckpm.cluster.remote_steps import RemoteBuild
 from tests.cluster.conftest import Build
 from tests.cluster.machines import Compiler, is_alive
@@ -94,7 +94,7 @@ def test_cancelled_build_leaves_no_job_and_no_secret(
         try:
             build_file = RemoteBuild.read(folder / "cluster.json")
             assert (Path(build_file.credentials) / "key.pem").stat().st_mode & 0o077 == 0
-            with pytest.raises(SchedulerError) as refused:
+            with pytest.raises(ServiceError) as refused:
                 connect(build_file.scheduler)
             refusals.append(str(refused.value))
         finally:
@@ -113,7 +113,7 @@ def test_cancelled_build_leaves_no_job_and_no_secret(
 def test_refused_job_is_reported_with_output_of_sbatch(
     site: str, build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert build("work", "--cluster", "slurm", "--cluster-file", site, "--partition", "none") == SlurmError.exit_code
+    assert build("work", "--cluster", "slurm", "--cluster-file", site, "--partition", "none") == ServiceError.exit_code
     assert "Slurm refuses the job: sbatch: error: invalid partition specified: none" in capsys.readouterr().err
 
 
@@ -121,5 +121,5 @@ def test_jobs_that_end_at_once_fail_the_build(
     site: str, build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path(site).write_text(SITE.replace("{", "{python: /nowhere/python, "))
-    assert build("work", "--cluster", "slurm", "--cluster-file", site) == NoWorkersError.exit_code
+    assert build("work", "--cluster", "slurm", "--cluster-file", site) == ServiceError.exit_code
     assert "/nowhere/python" in capsys.readouterr().err

@@ -21,9 +21,9 @@ from pathlib import Path
 import pytest
 
 from ckpm import commands as cli
+from ckpm.base.errors import ServiceError, SetupError
 from ckpm.base.records import as_text
 from ckpm.base.results import Case, Results
-from ckpm.cluster.errors import ForeignWorkerError, NoWorkersError
 from tests.cluster.machines import ROOT, Machines, is_alive, machines
 from tests.cluster.test_builds import copy_of_project, exit_code_after
 
@@ -177,7 +177,7 @@ def test_worker_of_another_commit_runs_no_case(
         code = run(work, "dispatch", tmp_path / "many.json", "--scheduler", there.address)
     finally:
         there.kill("foreign")
-    assert code == ForeignWorkerError.exit_code
+    assert code == SetupError.exit_code
     assert re.search(r"worker foreign \(.*\): text: the client's \w+, the worker's \w+", capsys.readouterr().err)
 
 
@@ -186,7 +186,7 @@ def test_gpu_cases_go_to_workers_with_a_gpu(
 ) -> None:
     """Without a GPU here, the case reaches the worker with the resource GPU and can't start there."""
     options = ("--device", "hip", "--scheduler", there.address, "--case", "*", "--device", "hip")
-    assert run(work, "dispatch", tmp_path / "many.json", *options) == NoWorkersError.exit_code
+    assert run(work, "dispatch", tmp_path / "many.json", *options) == ServiceError.exit_code
     assert "has a GPU" in capsys.readouterr().err
     there.start("with-gpu", "--no-nanny", "--resources", "GPU=1")
     try:

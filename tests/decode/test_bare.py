@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.base.errors import CheckFailedError, InputError, TrustError
 from ckpm.commands import main
-from ckpm.decode.guard.errors import KernelFileError, OverBudgetError, SignatureError, UnacceptedError
 
 HEAD = "import triton\nimport triton.language as tl\n"
 SOFTMAX = f"""{HEAD}
@@ -55,7 +55,7 @@ def test_registers_of_every_configuration_on_both_archs(file: Path, capsys: pyte
 def test_a_budget_is_a_gate(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(SOFTMAX)
     assert guard(file, "--arch", "gfx950", "--budget", "vgpr=64,waves=8") == 0
-    assert guard(file, "--arch", "gfx950", "--budget", "vgpr=2") == OverBudgetError.exit_code
+    assert guard(file, "--arch", "gfx950", "--budget", "vgpr=2") == CheckFailedError.exit_code
     assert "VGPRs, of which the budget allows 2" in capsys.readouterr().err
     assert guard(file, "--budget", "vgprs=2") == 2
 
@@ -65,20 +65,20 @@ def test_accepted_figures_are_a_ratchet(file: Path) -> None:
     assert guard(file, "--accept", "new") == 0
     assert guard(file) == 0
     file.write_text(SOFTMAX.replace('"BLOCK": 256', '"BLOCK": 512'))
-    assert guard(file) == UnacceptedError.exit_code
+    assert guard(file) == CheckFailedError.exit_code
 
 
 def test_what_is_missing_is_said_of_all_kernels_at_once(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = "\n@triton.jit\ndef zero(y, n: tl.constexpr):\n    tl.store(y + tl.arange(0, n), 0.0)\n"
     file.write_text(SOFTMAX.replace("columns=i32", "colums=i32") + other)
-    assert guard(file) == SignatureError.exit_code
+    assert guard(file) == TrustError.exit_code
     said = capsys.readouterr().err
     assert "'# guard: columns=TYPE'" in said
     assert "it has no argument colums" in said
     assert "'# guard: y=TYPE, n=CONSTANT'" in said
     signatures = ("softmax: x=*fp32:16, out=*fp32:16, columns=i32", "zero: y=*fp16, n=64")
     assert guard(file, *(word for one in signatures for word in ("--signature", one))) == 0
-    assert guard(file, "--signature", "zero: y=*fp16, n=i32") == SignatureError.exit_code
+    assert guard(file, "--signature", "zero: y=*fp16, n=i32") == TrustError.exit_code
     assert "n are tl.constexpr" in capsys.readouterr().err
 
 
@@ -103,12 +103,12 @@ def test_a_file_that_is_none_is_one_clear_error(
     file: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
 ) -> None:
     file.write_text(text)
-    assert guard(file) == KernelFileError.exit_code
+    assert guard(file) == InputError.exit_code
     error = capsys.readouterr().err
     assert said in error
     assert "Traceback" not in error
     file.unlink()
-    assert guard(file) == KernelFileError.exit_code
+    assert guard(file) == InputError.exit_code
 
 
 def test_neighbours_can_be_imported_as_python_would(file: Path) -> None:
@@ -126,5 +126,5 @@ def test_a_compiler_s_complaint_is_its_reason(file: Path, capsys: pytest.Capture
         f"{HEAD}@triton.jit\ndef part(y):\n    for _ in range(4):\n        y = 1.0\n    return y\n"
         "# guard: y=*fp16\n@triton.jit\ndef whole(y):\n    tl.store(y, part(y))\n"
     )
-    assert guard(file, "--arch", "gfx950") == OverBudgetError.exit_code
+    assert guard(file, "--arch", "gfx950") == CheckFailedError.exit_code
     assert "Loop-carried variable y" in capsys.readouterr().err

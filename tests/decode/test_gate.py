@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import MeasureError, RecordError
+from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError
 from ckpm.commands import main
 from ckpm.commands import main as kernels
 from ckpm.decode.built import MANIFEST
-from ckpm.reports.errors import GateError, RegressedError
 
 ARCH = "gfx950"
 
@@ -63,7 +62,7 @@ def test_what_was_accepted_passes_and_is_in_the_report(work: Path, capsys: pytes
 def test_a_worse_figure_is_a_regression(work: Path, capsys: pytest.CaptureFixture[str], gate: str, metric: str) -> None:
     was = baseline_of(work, gate, "streaming-fp8", metric)
     replace(work, gate, was, f"{metric}=20")
-    assert command("gate", work, "--only", gate) == RegressedError.exit_code
+    assert command("gate", work, "--only", gate) == CheckFailedError.exit_code
     assert "regressed: streaming-" in (said := capsys.readouterr().err)
     assert f"{metric}: 20 -> {was.partition('=')[2]}" in said
 
@@ -81,7 +80,7 @@ def test_another_compiler_or_other_problems_are_not_comparable(
     work: Path, capsys: pytest.CaptureFixture[str], old: str, new: str
 ) -> None:
     replace(work, "static", old, new)
-    assert command("gate", work, "--only", "static") == GateError.exit_code
+    assert command("gate", work, "--only", "static") == InconclusiveError.exit_code
     assert "not comparable" in capsys.readouterr().err
 
 
@@ -95,8 +94,8 @@ def test_what_was_not_built_or_is_damaged_is_said(work: Path, capsys: pytest.Cap
     assert command("gate", work) == RecordError.exit_code
     manifest = folder / MANIFEST
     manifest.write_text(manifest.read_text().replace("HEADS_Q", "HEADS", 1))
-    assert command("gate", work) == MeasureError.exit_code
+    assert command("gate", work) == InconclusiveError.exit_code
     assert "Build again: nox -s build-decode" in capsys.readouterr().err
     manifest.unlink()
-    assert command("gate", work) == MeasureError.exit_code
+    assert command("gate", work) == InconclusiveError.exit_code
     assert "no decode kernels were built for gfx950" in capsys.readouterr().err

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from ckpm.base.errors import CheckFailedError, InputError
 from ckpm.commands import main
 from ckpm.decode.attention import SOURCE
 from ckpm.decode.guard.candidates import Judged
 from ckpm.decode.guard.command import OWN
 from ckpm.decode.guard.compiling import function_of, judge
-from ckpm.decode.guard.errors import KernelFileError, OverBudgetError, UnacceptedError
 from ckpm.decode.guard.figures import Budget
 from ckpm.decode.guard.pruning import early_config_prune
 from ckpm.decode.guard.ratchet import Accepted
@@ -69,7 +69,7 @@ def test_the_pruned_are_told_with_the_reason_and_one_has_to_stay() -> None:
     (line,) = told
     assert "STEP=64" in line
     assert "spilled VGPRs, of which the budget allows 0" in line
-    with pytest.raises(OverBudgetError, match="no configuration fits the budget"):
+    with pytest.raises(CheckFailedError, match="no configuration fits the budget"):
         prune([spills], arguments(), **constants())
 
 
@@ -115,7 +115,7 @@ def test_the_gate_passes_and_a_moved_figure_asks_for_acceptance(
     document = json.loads(accepted.read_text())
     document["candidates"][0]["figures"]["vgpr"] += 1
     (tmp_path / "decode.json").write_text(json.dumps(document))
-    assert main(["guard", str(copy)]) == UnacceptedError.exit_code
+    assert main(["guard", str(copy)]) == CheckFailedError.exit_code
     assert "better: " in capsys.readouterr().err
     assert main(["guard", str(copy), "--accept", "a test"]) == 0
     assert Accepted.read(tmp_path / "decode.json").entries == Accepted.read(accepted).entries
@@ -134,10 +134,10 @@ def test_any_kernel_can_be_guarded_and_what_is_none_is_refused(tmp_path: Path) -
     )
     (tmp_path / "guard.yaml").write_text(table)
     line = ["guard", str(tmp_path / "guard.yaml")]
-    assert main(line) == UnacceptedError.exit_code
+    assert main(line) == CheckFailedError.exit_code
     assert main([*line, "--accept", "new here"]) == 0
     assert main(line) == 0
     (tmp_path / "guard.yaml").write_text(table.replace("vgpr: 64", "vgpr: 1"))
-    assert main(line) == OverBudgetError.exit_code
+    assert main(line) == CheckFailedError.exit_code
     (tmp_path / "guard.yaml").write_text(table.replace("function: copy", "function: tl"))
-    assert main(line) == KernelFileError.exit_code
+    assert main(line) == InputError.exit_code

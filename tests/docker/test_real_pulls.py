@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.base.errors import ServiceError, SetupError, TrustError
 from ckpm.docker.building import identity, pull
 from ckpm.docker.engines import Engine, detect
-from ckpm.docker.errors import DigestError, EngineMissingError, PullError
 from ckpm.docker.images import Base, image
 from tests.docker.registry import Registry, configuration, registry
 
@@ -25,7 +25,7 @@ ABSENT = f"sha256:{'0' * 64}"
 def engine(request: pytest.FixtureRequest) -> Engine:
     try:
         return detect(request.param)
-    except EngineMissingError as error:
+    except SetupError as error:
         pytest.skip(f"the engine does not work here: {error}")
 
 
@@ -65,7 +65,7 @@ def test_pull_gets_an_image_by_digest(engine: Engine, lone: Path, pulled: list[s
 def test_pull_from_an_absent_registry_is_infrastructure(engine: Engine, lone: Path) -> None:
     with registry("away") as away:
         configuration(lone, away, search=away)
-        with pytest.raises(PullError, match="503") as caught:
+        with pytest.raises(ServiceError, match="503") as caught:
             pull(engine, base(ABSENT))
     assert caught.value.infrastructure
 
@@ -75,13 +75,13 @@ def test_pull_of_a_wrong_digest_fails(engine: Engine, lone: Path, behaviour: str
     with registry(behaviour) as server:
         configuration(lone, server, search=server)
         wanted = server.digest if behaviour == "damaged" else ABSENT
-        with pytest.raises(DigestError):
+        with pytest.raises(TrustError):
             pull(engine, base(wanted))
         assert manifests(server) == [f"/v2/test/base/manifests/{wanted}"]
 
 
 def test_pull_without_a_registry_names_the_setting(engine: Engine, lone: Path) -> None:
-    with pytest.raises(PullError, match="unqualified-search-registries"):
+    with pytest.raises(ServiceError, match="unqualified-search-registries"):
         pull(engine, base(ABSENT))
 
 

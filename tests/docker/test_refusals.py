@@ -16,12 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import DiskFullError
+from ckpm.base.errors import DiskFullError, SetupError
 from ckpm.docker import rootfs
 from ckpm.docker.building import build
 from ckpm.docker.context import Sources
 from ckpm.docker.engines import Engine, detect
-from ckpm.docker.errors import EngineMissingError, EnginePermissionError
 from ckpm.docker.images import Image, image
 
 OTHER_USER = 65534
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="mounting and changing 
 def engine(request: pytest.FixtureRequest) -> Engine:
     try:
         return detect(request.param)
-    except EngineMissingError as error:
+    except SetupError as error:
         pytest.skip(f"the engine does not work here: {error}")
 
 
@@ -113,7 +112,7 @@ def somebody(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_home_without_write_permission_fails(somebody: Engine) -> None:
-    with pytest.raises(EnginePermissionError, match=r"permission denied.*a home folder that it can write to") as caught:
+    with pytest.raises(SetupError, match=r"permission denied.*a home folder that it can write to") as caught:
         detect(somebody.name)
     assert caught.value.exit_code == 101
 
@@ -126,7 +125,7 @@ def test_user_without_subordinate_ids_fails(
     os.chown(home, OTHER_USER, OTHER_USER)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setattr(rootfs, "secrets", lambda base, folder: {})  # the other user can't read this process's files
-    with pytest.raises(EnginePermissionError, match="/etc/subuid") as caught:
+    with pytest.raises(SetupError, match="/etc/subuid") as caught:
         built(one, somebody, tmp_path / "work")
     assert caught.value.exit_code == 101
 
@@ -140,5 +139,5 @@ def test_socket_without_permission_fails(somebody: Engine, tmp_path: Path, monke
         listening.listen()
         path.chmod(0o600)
         monkeypatch.setenv("CONTAINER_HOST", f"unix://{path}")
-        with pytest.raises(EnginePermissionError, match="permission denied"):
+        with pytest.raises(SetupError, match="permission denied"):
             detect("podman")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.base.errors import SetupError
 from ckpm.docker.building import Built
 from ckpm.docker.engines import Engine, detect
-from ckpm.docker.errors import EngineMissingError
 
 ROOT = Path(__file__).parents[2]
 
@@ -45,7 +45,7 @@ def other(request: pytest.FixtureRequest, engine: Engine, built: Built) -> Engin
     """Each engine that has the image. podman and buildah share their images."""
     try:
         found = detect(request.param)
-    except EngineMissingError as error:
+    except SetupError as error:
         pytest.skip(f"the engine does not work here: {error}")
     if (found.name == "docker") != (engine.name == "docker"):
         pytest.skip(f"the image was built with {engine.name}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ckpm.base.errors import CkPrefillError
-from ckpm_emulator.errors import EmulatorError
+from ckpm_emulator.base.errors import CkPrefillError as EmulatorError
 from tests.docs.commands import complaints
 from tests.docs.pages import NOT_HERE, ROOT, applied, blocks, prose
 

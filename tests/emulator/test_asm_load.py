@@ -15,7 +15,7 @@ import pytest
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.suites.suites import LocatedLibrary, unwaited_loads
 from ckpm_emulator.device import EmulatedGpu
-from ckpm_emulator.errors import DeviceFaultError
+from ckpm_emulator.faults import DeviceFaultError
 from ckpm_emulator.inspection.inspect import inspect
 from tests.emulator.emulator_assembly import compiled, launch
 from tests.emulator.emulator_child import on_device

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ckpm_emulator import toolchain
-from ckpm_emulator.errors import CompilerMissingError, CoreBuildError, OutputError
+from ckpm_emulator.base.errors import CompileError, OutputError, SetupError
 
 ANSWER = (
     '#include <bit>\nextern "C" __attribute__((visibility("default"))) int emu_answer() { return std::popcount(7u); }\n'
@@ -90,36 +90,36 @@ def test_two_processes_build_once(source: Path, tmp_path: Path, monkeypatch: pyt
 
 def test_compile_errors_are_shown(source: Path, tmp_path: Path) -> None:
     source.write_text("int x = nothing;\n")
-    with pytest.raises(CoreBuildError, match=r"(?s)doesn't build:\n  .*answer\.cpp:1:9: error: .*nothing"):
+    with pytest.raises(CompileError, match=r"(?s)doesn't build:\n  .*answer\.cpp:1:9: error: .*nothing"):
         build(tmp_path)
     source.write_text(ANSWER)
     assert ctypes.CDLL(str(build(tmp_path))).emu_answer() == 3
-    with pytest.raises(CoreBuildError, match="unknown instruction set 'sse'"):
+    with pytest.raises(CompileError, match="unknown instruction set 'sse'"):
         toolchain.library(isa="sse", cache=tmp_path)
 
 
 def test_undefined_symbols_are_link_errors(source: Path, tmp_path: Path) -> None:
     source.write_text('int nowhere();\nextern "C" int emu_answer() { return nowhere(); }\n')
-    with pytest.raises(CoreBuildError, match=r"(?s)doesn't build:\n.*nowhere"):
+    with pytest.raises(CompileError, match=r"(?s)doesn't build:\n.*nowhere"):
         build(tmp_path)
 
 
 def test_cache_that_cannot_be_written(source: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CoreBuildError, match=r"can't be built in .*file"):
+    with pytest.raises(CompileError, match=r"can't be built in .*file"):
         build(tmp_path / "file" / "emulator")
 
 
 def test_no_compiler(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "compilers", lambda cache=None: iter(()))
-    with pytest.raises(CompilerMissingError, match="pip install ziglang"):
+    with pytest.raises(SetupError, match="pip install ziglang"):
         build(tmp_path)
 
 
 def test_no_cmake(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     monkeypatch.setattr(shutil, "which", lambda name: None if name in ("cmake", "ninja") else f"/usr/bin/{name}")
-    with pytest.raises(CompilerMissingError, match="pip install cmake ninja"):
+    with pytest.raises(SetupError, match="pip install cmake ninja"):
         build(tmp_path)
 
 
@@ -132,7 +132,7 @@ def test_unfit_compilers_are_passed_over(source: Path, tmp_path: Path, monkeypat
     assert ctypes.CDLL(str(build(tmp_path / "emulator"))).emu_answer() == 3
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(CompilerMissingError, match=r"old -m64' compiles no C\+\+20 \(error: no C\+\+20 here\)"):
+    with pytest.raises(SetupError, match=r"old -m64' compiles no C\+\+20 \(error: no C\+\+20 here\)"):
         build(tmp_path / "another")
 
 
@@ -164,10 +164,10 @@ def test_installed_library_is_the_best_usable(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(toolchain, "INSTALLED", tmp_path)
     assert toolchain.library(isa="avx512").parent.name == "avx2"
     assert toolchain.library(isa="portable").parent.name == "portable"
-    with pytest.raises(CoreBuildError, match="no library without short ways, only: avx2, portable"):
+    with pytest.raises(CompileError, match="no library without short ways, only: avx2, portable"):
         toolchain.library(plain=True)
     shutil.rmtree(tmp_path / "portable")
-    with pytest.raises(CoreBuildError, match="no library for portable processors, only: avx2"):
+    with pytest.raises(CompileError, match="no library for portable processors, only: avx2"):
         toolchain.library(isa="portable")
 
 

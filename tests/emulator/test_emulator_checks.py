@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ckpm_emulator.device import EmulatedGpu
-from ckpm_emulator.errors import DeviceFaultError
-from ckpm_emulator.faults import FaultReport
+from ckpm_emulator.faults import DeviceFaultError, FaultReport
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device
 

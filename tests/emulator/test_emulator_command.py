@@ -12,9 +12,9 @@ import pytest
 
 from ckpm.base.entry import exit_code as others
 from ckpm_emulator import tables
+from ckpm_emulator.base.errors import CodeObjectError, OutputError
 from ckpm_emulator.cli import exit_code, main
 from ckpm_emulator.code_object import code_objects
-from ckpm_emulator.errors import CodeObjectError, OutputError
 from ckpm_emulator.lowering.translate import translate
 from tests.emulator.emulator_small import small_library
 

@@ -10,7 +10,7 @@ import pytest
 
 from ckpm_emulator import image
 from ckpm_emulator.device import EmulatedGpu
-from ckpm_emulator.errors import DeviceFaultError
+from ckpm_emulator.faults import DeviceFaultError
 from ckpm_emulator.lowering.descriptor import Granted
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device

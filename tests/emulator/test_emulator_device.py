@@ -13,12 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ckpm_emulator.base.errors import CodeObjectError, DeviceError
 from ckpm_emulator.device import EmulatedGpu, Options
-from ckpm_emulator.errors import (
-    CodeObjectError,
-    DeviceError,
-    OneDeviceError,
-)
 from tests.emulator.emulator_child import on_device, stub_core
 from tests.emulator.emulator_small import fat_binary, small_library
 
@@ -33,9 +29,9 @@ def small() -> Path:
 
 @on_device("gfx950")
 def test_one_arch_a_process(device: EmulatedGpu) -> None:
-    with pytest.raises(OneDeviceError, match=r"an emulated gfx950: a device of arch gfx942 needs a process of its own"):
+    with pytest.raises(DeviceError, match=r"an emulated gfx950: a device of arch gfx942 needs a process of its own"):
         EmulatedGpu("gfx942")
-    with pytest.raises(OneDeviceError, match="can't be changed"):
+    with pytest.raises(DeviceError, match="can't be changed"):
         device.configure(arch="gfx942")
     again = EmulatedGpu("gfx950", cu_count=8)
     buffer = again.malloc(16)
@@ -147,9 +143,9 @@ def test_second_runtime_is_refused(tmp_path: Path) -> None:
     text = (
         f"import ctypes; ctypes.CDLL({str(other)!r})\n"
         "from ckpm_emulator.device import EmulatedGpu\n"
-        "from ckpm_emulator.errors import OneDeviceError\n"
+        "from ckpm_emulator.errors import DeviceError\n"
         "try: EmulatedGpu('gfx950', core='unused')\n"
-        "except OneDeviceError as error: print(error)\n"
+        "except DeviceError as error: print(error)\n"
     )
     run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert run.stdout == f"this process has a HIP runtime already: {other}\n", run.stderr

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ckpm_emulator.device import Buffer, EmulatedGpu
-from ckpm_emulator.errors import DeviceFaultError
-from ckpm_emulator.faults import FaultReport
+from ckpm_emulator.faults import DeviceFaultError, FaultReport
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_small import fat_binary, small_library
 

@@ -204,13 +204,13 @@ RUNS = """
 import sys
 from pathlib import Path
 from ckpm_emulator.device import EmulatedGpu
-from ckpm_emulator.errors import DeviceFaultError, OneDeviceError
+from ckpm_emulator.errors import DeviceFaultError, DeviceError
 from tests.emulator.emulator_assembly import launch
 device, code = EmulatedGpu("gfx942", threads=1, hazards=sys.argv[2] == "on"), Path(sys.argv[1]).read_bytes()
 launch(device, code)
 try:
     device.configure(hazards=sys.argv[2] != "on")
-except OneDeviceError as error:
+except DeviceError as error:
     print("can't be changed" in str(error))
 try:
     launch(device, code, device.malloc(4))

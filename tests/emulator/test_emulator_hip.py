@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from ckpm_emulator import toolchain
+from ckpm_emulator.base.errors import DeviceError, LibraryError
 from ckpm_emulator.device import EmulatedGpu
-from ckpm_emulator.errors import DeviceError, DeviceFaultError, LibraryLoadError
+from ckpm_emulator.faults import DeviceFaultError
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_small import code_object, fat_binary, small_library
 
@@ -152,7 +153,7 @@ def test_launch_sizes(device: EmulatedGpu, small: Path, groups: int, threads: in
 @on_device("gfx90a")
 def test_library_of_another_arch(device: EmulatedGpu, small: Path) -> None:
     with pytest.raises(
-        LibraryLoadError, match=r"libsmall.so: it has code for gfx942, gfx950; the emulated device is gfx90a"
+        LibraryError, match=r"libsmall.so: it has code for gfx942, gfx950; the emulated device is gfx90a"
     ):
         device.load_library(small)
     library = ctypes.CDLL(str(small))  # a caller who loads it on its own learns it at the launch
@@ -382,17 +383,17 @@ def test_error_names(device: EmulatedGpu) -> None:
 
 @on_device("gfx950")
 def test_missing_symbol_and_missing_file(device: EmulatedGpu, tmp_path: Path) -> None:
-    with pytest.raises(LibraryLoadError, match=r"nothing\.so"):
+    with pytest.raises(LibraryError, match=r"nothing\.so"):
         device.load_library(tmp_path / "nothing.so")
     source, orphan = tmp_path / "orphan.cpp", tmp_path / "orphan.so"
     source.write_text('extern "C" int hipNobodyHasThis(); extern "C" int ask() { return hipNobodyHasThis(); }')
     compiler = next(iter(toolchain.compilers()))
     compiler.run("-shared", "-fPIC", str(source), "-o", str(orphan))
-    with pytest.raises(LibraryLoadError, match="undefined symbol: hipNobodyHasThis"):
+    with pytest.raises(LibraryError, match="undefined symbol: hipNobodyHasThis"):
         device.load_library(orphan)
     text = tmp_path / "text.so"
     text.write_text("no library")
-    with pytest.raises(LibraryLoadError, match=r"text\.so is not a shared library"):
+    with pytest.raises(LibraryError, match=r"text\.so is not a shared library"):
         device.load_library(text)
 
 
@@ -403,5 +404,5 @@ def test_truncated_library(device: EmulatedGpu, small: Path, tmp_path: Path) -> 
     for part in (10, 63, 64, 1000, len(data) // 2, len(data) - 100):
         cut = tmp_path / f"cut{part}.so"
         cut.write_bytes(data[:part])
-        with pytest.raises(LibraryLoadError, match=rf"cut{part}\.so is (truncated|not a shared library)"):
+        with pytest.raises(LibraryError, match=rf"cut{part}\.so is (truncated|not a shared library)"):
             device.load_library(cut)

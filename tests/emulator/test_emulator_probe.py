@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ckpm_emulator.errors import DeviceError
+from ckpm_emulator.base.errors import DeviceError
 from ckpm_emulator.options import Options
 from tests.emulator.emulator_assembly import assemble
 

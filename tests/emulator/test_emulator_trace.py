@@ -11,7 +11,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from ckpm_emulator.device import EmulatedGpu
-from ckpm_emulator.errors import DeviceFaultError
+from ckpm_emulator.faults import DeviceFaultError
 from ckpm_emulator.options import Trace
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device

@@ -23,8 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpm_emulator.device import EmulatedGpu
-from ckpm_emulator.errors import DeviceFaultError
-from ckpm_emulator.faults import FaultReport
+from ckpm_emulator.faults import DeviceFaultError, FaultReport
 from tests.emulator.emulator_assembly import assemble, compiled, launch
 from tests.emulator.emulator_child import on_device
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.reports.errors import RegressedError
+from ckpm.base.errors import CheckFailedError
 from ckpm.reports.verdicts import Gate
 from tests.gate.planted import MASKED, PLAIN, Copy
 
@@ -34,7 +34,7 @@ def copy(accepted: Copy) -> Iterator[Copy]:
 def regressed_figures(copy: Copy) -> dict[tuple[str, str], tuple[float, float]]:
     """What the gate blames: figures of baseline and candidate by subject and metric. The first are named on stderr."""
     done = copy.gate()
-    assert done.returncode == RegressedError.exit_code, done.stdout + done.stderr
+    assert done.returncode == CheckFailedError.exit_code, done.stdout + done.stderr
     gate = Gate.read(copy.result)
     assert gate.verdict == "regressed"
     assert str(gate.failing[0]) in done.stderr

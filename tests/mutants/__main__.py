@@ -20,14 +20,13 @@ from rich.table import Table
 from ckpm.base import settings
 from ckpm.base.console import console, say
 from ckpm.base.entry import exit_code
-from ckpm.base.errors import UsageError
+from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.base.jobs import processors
 from ckpm.kernels.changes.history import commit_of
 from ckpm.matrix.dialects import check_arch, check_upstream
 from ckpm.matrix.options import DEFAULT_ARCH, Parser, add_library_options
 from ckpm.matrix.problems.case import SUITES
 from ckpm.suites import suites
-from ckpm.suites.errors import MutantsSurvivedError
 from tests.mutants import trial, workers
 from tests.mutants.drawing import KINDS, draw
 from tests.mutants.probing import EXECUTED, NOT_EXECUTED, SAME_EFFECT
@@ -81,9 +80,10 @@ def run(args: argparse.Namespace, out: Console) -> None:
 
 def check_floor(detected: int, planted: int, again: str) -> None:
     if 100 * detected < FLOOR * planted:
-        raise MutantsSurvivedError(
+        raise CheckFailedError(
             f"{detected} of {planted} planted defects were detected, {FLOOR} % are required. The survivors are listed "
-            f"above. To plant the same again: {again}"
+            f"above. To plant the same again: {again}",
+            kind="mutants",
         )
 
 

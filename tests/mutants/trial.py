@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.base.errors import CheckFailedError
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SUITES, wave_instructions
 from ckpm.matrix.problems.ledger import read_ledger, source
 from ckpm.matrix.problems.problem import serves
 from ckpm.suites import suites
 from ckpm.suites.checks import Bench, Result, run_case
-from ckpm.suites.errors import CasesFailedError
 from ckpm.suites.suites import Case, LocatedLibrary, manifest_keys
 from tests.mutants import descriptors, probing
 from tests.mutants.drawing import Kernel, Mutant
@@ -75,7 +75,7 @@ class Tester:
         """Test a mutant. ``begin`` is called before each case.
 
         Raises:
-            CasesFailedError: a case fails without the mutant, too.
+            CheckFailedError: a case fails without the mutant, too.
         """
         symbol, change = self.symbols[mutant.kernel], self._change(mutant)
         if change is None:
@@ -163,7 +163,7 @@ class Tester:
     def _check_built(self, case: Case) -> None:
         good, message = self._judge(case, self._run_built(case))
         if not good:
-            raise CasesFailedError(f"{case.name} fails without a mutant, too: {message}")
+            raise CheckFailedError(f"{case.name} fails without a mutant, too: {message}", kind="cases")
 
     def _run(self, bench: Bench, case: Case) -> Result:
         return run_case(bench, case.problem, case.variants, case.signatures)

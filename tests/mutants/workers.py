@@ -14,8 +14,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from ckpm.base.errors import CkPrefillError
-from ckpm.suites.errors import WorkerStartError
+from ckpm.base.errors import CkPrefillError, DeviceError
 from ckpm.suites.pool import START_SECONDS, classify_exit
 from tests.mutants.drawing import Mutant
 from tests.mutants.trial import CRASH, HANG, Setup, Tester, Trial
@@ -92,7 +91,7 @@ def results(setup: Setup, mutants: Sequence[Mutant], jobs: int, serve: Serve = s
     """The trials of the mutants, in the order in which they end. A process runs ``serve``.
 
     Raises:
-        WorkerStartError: a process ends or hangs before its first mutant.
+        DeviceError: a process ends or hangs before its first mutant.
         CkPrefillError: raised by a process.
     """
     left = deque(mutants)
@@ -144,11 +143,13 @@ def _receive(worker: _Worker) -> Trial | None:
 
 
 def _end(worker: _Worker, how: str) -> Trial:
-    """The trial that a crash or a hang ends. Infrastructure errors raise WorkerStartError."""
+    """The trial that a crash or a hang ends. Infrastructure errors raise DeviceError."""
     if how == HANG:
         worker.process.kill()
     code = worker.stop()
     reason = "took too long" if how == HANG else f"ended with {code}"
     if worker.mutant is None or (how == CRASH and classify_exit(code, "")["outcome"] != "fault"):
-        raise WorkerStartError(f"a process that tests mutants {reason}, not caused by a mutant. Its output is above.")
+        raise DeviceError(
+            f"a process that tests mutants {reason}, not caused by a mutant. Its output is above.", kind="worker-start"
+        )
     return Trial(mutant=worker.mutant, killed_by=how, how=f"{worker.case or 'before its first case'}: {reason}")

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from ckpm.base.errors import CheckFailedError
 from ckpm.base.results import Case, Results
 from ckpm.kernels.library.request import PROJECT
 from ckpm.matrix.keys import Key
-from ckpm.suites.errors import CasesFailedError
 from ckpm.suites.suites import locate
 from tests.prefill.defects import Edit
 from tests.prefill.instead import ARCH, UPSTREAM
@@ -60,7 +60,7 @@ class PrefillCopy:
         output = self.work / f"{suite}.json"
         words = ("--suite", suite, "--tier", "full", "--case", name, "--device", "emulator", "--output", str(output))
         done = self._run(("test",), upstream, *words)
-        assert done.returncode in (0, CasesFailedError.exit_code), done.stdout + done.stderr
+        assert done.returncode in (0, CheckFailedError.exit_code), done.stdout + done.stderr
         (case,) = Results.read(output).cases
         assert case.name == f"{suite}/{name}"
         assert (done.returncode == 0) == (case.outcome == "passed"), done.stdout

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 import yaml
 
-from ckpm.base.errors import DeviceError
-from ckpm.decode.guard.errors import KernelFileError
+from ckpm.base.errors import DeviceError, InputError
 from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG
 from tests.triton.cases import ARCHS, Case
 from tests.triton.machine import Machine
@@ -48,7 +47,7 @@ def outcome(case: Case, machine: Machine) -> Outcome:
     """A fault, and a kernel that Triton doesn't compile, count as wrong."""
     try:
         case.check(machine)
-    except (AssertionError, DeviceError, KernelFileError) as error:
+    except (AssertionError, DeviceError, InputError) as error:
         lacking = _LACKS.search(str(error)) if isinstance(error, DeviceError) else None
         return Outcome(case.name, UNSUPPORTED if lacking else WRONG, lacking[1] if lacking else str(error))
     return Outcome(case.name, PASSED, "")

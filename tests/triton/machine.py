@@ -68,7 +68,7 @@ class Machine:
         constants of None and 1.
 
         Raises:
-            KernelFileError: Triton doesn't compile it.
+            InputError: Triton doesn't compile it.
             DeviceError: the device lacks an instruction, or the launch faults.
         """
         constants = {param.name for param in kernel.params if param.is_constexpr}

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from ckpm.base.errors import CkPrefillError
-from ckpm_emulator.errors import EmulatorError
+from ckpm_emulator.base.errors import CkPrefillError as EmulatorError
 from tests.unit.sources import ROOT, nodes, sources
 
 MODULES = (

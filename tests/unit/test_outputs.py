@@ -14,7 +14,7 @@ import pytest
 
 from ckpm import commands as cli
 from ckpm.base import outputs
-from ckpm.base.errors import OutputError, OverwriteError
+from ckpm.base.errors import OutputError, UsageError
 from ckpm.base.files import is_special, sha256_of, write_atomically
 from ckpm.base.outputs import RECORD, demand_ours, forget_output, is_ours, refuse_inputs, write_output
 from ckpm.base.results import Case, Results
@@ -66,7 +66,7 @@ def test_output_that_is_input_is_refused(name: str, tmp_path: Path) -> None:
         for output in output_options(parser):
             words = [] if not given.option_strings else [given.option_strings[0], str(mine)]
             rest = _required_words(parser, output, str(mine))
-            with pytest.raises(OverwriteError, match="it is read by this command, and would be lost: name another"):
+            with pytest.raises(UsageError, match="it is read by this command, and would be lost: name another"):
                 parser.parse_args([*rest, *words, output.option_strings[0], str(link)])
     assert mine.read_text() == "kept"
 
@@ -158,7 +158,7 @@ def test_forget_output_removes_only_own_unchanged_files(tmp_path: Path) -> None:
     for file in (ours, changed, foreign, tmp_path / "absent"):
         forget_output(file)
     assert sorted(file.name for file in tmp_path.iterdir()) == [RECORD, "changed", "foreign"]
-    with pytest.raises(OverwriteError, match="changed: it is there, and not as this command writes it"):
+    with pytest.raises(UsageError, match="changed: it is there, and not as this command writes it"):
         demand_ours([ours, changed])
 
 
@@ -200,7 +200,7 @@ def test_long_record_is_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_refuse_inputs_finds_hard_links(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     os.link(tmp_path / "a", tmp_path / "b")
-    with pytest.raises(OverwriteError) as refused:
+    with pytest.raises(UsageError) as refused:
         refuse_inputs(tmp_path / "b", [tmp_path / "a"])
     assert refused.value.exit_code == 97
 
@@ -219,7 +219,7 @@ def test_junit_keeps_foreign_file(tmp_path: Path) -> None:
     from ckpm.base import junit
 
     (tmp_path / "results.xml").write_text("pytest's")
-    with pytest.raises(OverwriteError, match=r"results\.xml"):
+    with pytest.raises(UsageError, match=r"results\.xml"):
         junit.clear(tmp_path / "results.json")
     results = Results((Case(suite="s", classname="c", name="n", outcome="passed"),))
     junit.clear(tmp_path / "mine.json")

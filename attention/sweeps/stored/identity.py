@@ -73,7 +73,7 @@ def filtered(keys: Sequence[Key], expressions: Sequence[str], files: Sequence[Pa
     """The kernels that meet every expression over ``c.FIELD`` and every file's ``filter_config(c)``.
 
     Raises:
-        WhereError: an expression is none, or names an unknown field. FilterFileError: of a file.
+        WhereError: an expression is none, or names an unknown field. UsageError: of a file.
     """
     known = tuple(f"c.{name}" for name in FIELDS)
     tests: list[Callable[[Identity], bool]] = [compile_over(text, known) for text in expressions]

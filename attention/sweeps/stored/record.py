@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.attention.sweeps.stored.columns import COLUMNS, Cell, Row
-from ckpm.attention.sweeps.stored.errors import BenchmarkRecordError
+from ckpm.base.errors import RecordError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 
@@ -77,8 +77,8 @@ class Results:
 
     @classmethod
     def read(cls, file: Path) -> Results:
-        """Raises BenchmarkRecordError: it can't be read, or is no file of results; the message names the field."""
-        document = Source(file, "results of a benchmark", _REMEDY, BenchmarkRecordError).read()
+        """Raises RecordError: it can't be read, or is no file of results; the message names the field."""
+        document = Source(file, "results of a benchmark", _REMEDY, RecordError).read()
         if not isinstance(document.value, dict) or document.value.get("format") != FORMAT:
             raise document.source.fail(f"no results of format {FORMAT}")
         metadata = document.get("metadata")
@@ -116,7 +116,7 @@ def merged(files: Sequence[Path]) -> Results:
     """The shards of one run together.
 
     Raises:
-        BenchmarkRecordError: one can't be read, is unfinished, is of another run, comes twice or is missing.
+        RecordError: one can't be read, is unfinished, is of another run, comes twice or is missing.
     """
     parts = [Results.read(file) for file in files]
     first, count = parts[0], int(parts[0].asked["shard"].partition("/")[2])
@@ -124,14 +124,16 @@ def merged(files: Sequence[Path]) -> Results:
     for file, part in zip(files, parts, strict=True):
         differing = [name for name in first.asked if name != "shard" and part.asked.get(name) != first.asked[name]]
         if differing:
-            raise BenchmarkRecordError(f"{file}: of another run than {files[0]}: {differing[0]} differs.")
+            raise RecordError(f"{file}: of another run than {files[0]}: {differing[0]} differs.", kind="benchmark")
         if not part.finished:
-            raise BenchmarkRecordError(f"{file}: unfinished: run its benchmark again, which then goes on.")
+            raise RecordError(f"{file}: unfinished: run its benchmark again, which then goes on.", kind="benchmark")
         if part.asked["shard"] in shards:
-            raise BenchmarkRecordError(f"{file}: shard {part.asked['shard']} is {shards[part.asked['shard']]}, too.")
+            raise RecordError(
+                f"{file}: shard {part.asked['shard']} is {shards[part.asked['shard']]}, too.", kind="benchmark"
+            )
         shards[part.asked["shard"]] = file
     if missing := [f"{at}/{count}" for at in range(1, count + 1) if f"{at}/{count}" not in shards]:
-        raise BenchmarkRecordError(f"{files[0]}: the results of shard {', '.join(missing)} are missing.")
+        raise RecordError(f"{files[0]}: the results of shard {', '.join(missing)} are missing.", kind="benchmark")
     return Results(
         asked={**first.asked, "shard": _WHOLE},
         kernels=sum(part.kernels for part in parts),

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ckpm.base.errors import ToolchainMissingError
+from ckpm.base.errors import SetupError
 from ckpm.base.files import writing
 from ckpm.base.trust import demand_private, demand_trusted
 from ckpm.kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
@@ -74,12 +74,12 @@ _BUNDLER_TEXT = '#!/bin/sh\nexec {python} -I -S {bundler} "$@"\n'
 def find(*, cache: Path) -> Toolchain:
     """Return the embedded toolchain; its launchers, and later zig's libc++, are below ``cache``.
 
-    Raises ToolchainMissingError if the ziglang package is missing or broken, DiskFullError or OutputError if the cache
-    can't be written, UntrustedFileError if others can.
+    Raises SetupError if the ziglang package is missing or broken, DiskFullError or OutputError if the cache
+    can't be written, TrustError if others can.
     """
     spec = importlib.util.find_spec("ziglang")
     if spec is None or not spec.submodule_search_locations:
-        raise ToolchainMissingError("the Python package 'ziglang' is not installed: pip install ziglang==0.17.0")
+        raise SetupError("the Python package 'ziglang' is not installed: pip install ziglang==0.17.0", kind="toolchain")
     package = Path(spec.submodule_search_locations[0])
     version = _package_version(package)
     zig = str(package / "zig")
@@ -129,8 +129,8 @@ def _package_version(package: Path) -> str:
     try:
         return importlib.metadata.version("ziglang")
     except importlib.metadata.PackageNotFoundError as error:
-        raise ToolchainMissingError(
-            f"{package}: the Python package 'ziglang' is there without its metadata: reinstall it"
+        raise SetupError(
+            f"{package}: the Python package 'ziglang' is there without its metadata: reinstall it", kind="toolchain"
         ) from error
 
 
@@ -146,12 +146,15 @@ def _clang_version(zig: str, environment: Mapping[str, str]) -> str:
             timeout=60,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainMissingError(f"{zig} can't be started ({error}): reinstall the package 'ziglang'") from error
+        raise SetupError(
+            f"{zig} can't be started ({error}): reinstall the package 'ziglang'", kind="toolchain"
+        ) from error
     first, _, _ = run.stdout.partition("\n")
     if run.returncode != 0 or "clang version " not in first:
-        raise ToolchainMissingError(
+        raise SetupError(
             f"'{zig} clang --version' ended with {run.returncode} and said '{(run.stderr or first).strip()}': "
-            "reinstall the Python package 'ziglang'"
+            "reinstall the Python package 'ziglang'",
+            kind="toolchain",
         )
     return first.partition("clang version ")[2].split()[0]
 
@@ -166,7 +169,7 @@ def _own_text_hash() -> str:
 
 
 def _is_whole(launcher: Path, text: str, cache: Path) -> bool:
-    """True if a launcher is as we write it. Raises UntrustedFileError: other users could have changed it."""
+    """True if a launcher is as we write it. Raises TrustError: other users could have changed it."""
     if not launcher.is_file():
         return False
     demand_trusted(launcher, cache)

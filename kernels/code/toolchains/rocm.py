@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ckpm.base import rocm_places
-from ckpm.base.errors import ToolchainMissingError
+from ckpm.base.errors import SetupError
 from ckpm.kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
 
 _COMPILERS = ("hipcc", "amdclang++")
@@ -54,14 +54,15 @@ def _compiler() -> tuple[str | None, tuple[str, ...]]:
 def find() -> Toolchain:
     """Return the ROCm toolchain.
 
-    Raises ToolchainMissingError if no compiler is found, or if it does not print its version.
+    Raises SetupError if no compiler is found, or if it does not print its version.
     """
     compiler, search = _compiler()
     if compiler is None:
-        raise ToolchainMissingError(
+        raise SetupError(
             f"neither {' nor '.join(_COMPILERS)} found in ROCM_PATH, HIP_PATH, /opt/rocm, Python's packages or PATH, "
             "nor a clang with HIP's headers and device libraries in /usr: "
-            "install ROCm, or choose the toolchain 'embedded'"
+            "install ROCm, or choose the toolchain 'embedded'",
+            kind="toolchain",
         )
     is_hipcc = Path(compiler).name == "hipcc"
     return Toolchain(
@@ -89,13 +90,16 @@ def _versions(compiler: str) -> str:
             timeout=60,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ToolchainMissingError(f"{compiler} can't be started ({error}): repair the ROCm installation") from error
+        raise SetupError(
+            f"{compiler} can't be started ({error}): repair the ROCm installation", kind="toolchain"
+        ) from error
     clang = re.search(r"clang version (\S+)", run.stdout)
     if run.returncode != 0 or clang is None:
         said = (run.stderr or run.stdout).strip()
-        raise ToolchainMissingError(
+        raise SetupError(
             f"'{compiler} --version' ended with {run.returncode} and said '{said}': "
-            "repair the ROCm installation, or choose the toolchain 'embedded'"
+            "repair the ROCm installation, or choose the toolchain 'embedded'",
+            kind="toolchain",
         )
     hip = re.search(r"HIP version: (\S+)", run.stdout)
     release = re.search(r"\broc-[\w.]+", run.stdout)

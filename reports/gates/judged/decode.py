@@ -29,7 +29,7 @@ from ckpm.reports.verdicts import Row
 
 
 def built(args: argparse.Namespace) -> Judged:
-    """Read the files of ``nox -s build-decode`` for the arch. Raises MeasureError, RecordError."""
+    """Read the files of ``nox -s build-decode`` for the arch. Raises InconclusiveError, RecordError."""
     file = building.manifest_path(args.work, args.arch)
     kernels_of = building.read(file, args.arch)
     files = tuple(sorted(file.parent.glob("*.hsaco")))
@@ -70,7 +70,7 @@ def _static(built: Built, folder: Path) -> dict[str, dict[str, float]]:
 
 
 def _count(built: Built) -> dict[str, dict[str, float]]:
-    """Count every problem. Raises DeviceError, GateError."""
+    """Count every problem. Raises DeviceError, InconclusiveError."""
     device = EmulatedDevice(built.arch)
     outcomes = {one.name: measure(device, built.stages[one.name], one) for one in problems(built.arch)}
     counted = Measurements(provenance={"arch": built.arch}, problems=tuple(one.counts for one in outcomes.values()))

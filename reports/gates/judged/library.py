@@ -10,12 +10,11 @@ from functools import partial
 from pathlib import Path
 
 from ckpm.base import settings
-from ckpm.base.errors import UsageError
+from ckpm.base.errors import InconclusiveError, UsageError
 from ckpm.kernels.families.libraries import host, is_default, libraries, made_of, option, whole
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
 from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.options import DEFAULT_FAMILY
-from ckpm.reports.errors import GateError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates import static as static_gate
@@ -37,7 +36,7 @@ class GatedLibrary:
     arch: str
 
     def identity(self) -> dict[str, str]:
-        """Facts that must be the baseline's. Raises GateError."""
+        """Facts that must be the baseline's. Raises InconclusiveError."""
         name = {} if is_default(self.library_name) else {FAMILY: self.library_name}
         return {**baseline.identity_of(self.manifest, self.arch), **name}
 
@@ -101,14 +100,16 @@ def gated_library(args: argparse.Namespace) -> Judged:
     """The library that the options name.
 
     Raises:
-        NoManifestError, ManifestError, GateError, UsageError.
-        LibraryMismatchError: the library does not match the sha256 in its manifest.
+        LibraryError, RecordError, InconclusiveError, UsageError.
+        LibraryError: the library does not match the sha256 in its manifest.
     """
     upstream, name = settings.upstream(args.upstream, settings.ck_root()), _library_name(args.family)
     file = args.work / "build" / args.arch / folder_name(upstream, name) / MANIFEST
     manifest = read_manifest(file)
     if manifest.upstream != upstream:  # its figures would be compared with, or stored as, another upstream's
-        raise GateError(f"{file}: a library of {manifest.upstream}, not of {upstream}. Build {upstream} first.")
+        raise InconclusiveError(
+            f"{file}: a library of {manifest.upstream}, not of {upstream}. Build {upstream} first.", kind="gate"
+        )
     library = file.with_name(LIBRARY)
     if library.is_file():  # a missing library is an error of whatever reads it later
         check_library(library, manifest)

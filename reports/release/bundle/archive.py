@@ -13,8 +13,8 @@ import threading
 from pathlib import Path
 from typing import IO, Any, cast
 
+from ckpm.base.errors import TrustError
 from ckpm.base.files import make_folder, open_plain, writing
-from ckpm.reports.errors import ArchiveError
 from ckpm.reports.release.bundle.names import demand_plain
 
 _CHUNK = 1 << 20  # bytes
@@ -47,7 +47,7 @@ def unpack(file: Path, target: Path) -> tuple[Path, int]:
     Nothing is written before every name was looked at.
 
     Raises:
-        ArchiveError: no tar, or not one that :func:`write_tar` made. The message names the entry.
+        TrustError: no tar, or not one that :func:`write_tar` made. The message names the entry.
         DiskFullError, OutputError.
     """
     try:
@@ -59,19 +59,20 @@ def unpack(file: Path, target: Path) -> tuple[Path, int]:
             for entry, name in zip(entries, names, strict=True):
                 _extract(tar, entry, target / root / name)
     except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
-        raise ArchiveError(f"{file}: can't be read as a tar: {error}.") from error
+        raise TrustError(f"{file}: can't be read as a tar: {error}.", kind="archive") from error
     except OSError as error:
         if error.filename is None or Path(error.filename) == file:
-            raise ArchiveError(f"{file}: can't be read: {error.strerror or error}.") from error
+            raise TrustError(f"{file}: can't be read: {error.strerror or error}.", kind="archive") from error
         raise
     epoch = int(entries[0].mtime)
     digest = _Digest()
     _write(cast(IO[bytes], digest), target / root, root, names, epoch)
     with file.open("rb") as stream:
         if hashlib.file_digest(stream, "sha256").hexdigest() != digest.sha256.hexdigest():
-            raise ArchiveError(
+            raise TrustError(
                 f"{file}: not the archive that a release writes of the files in it: order, times, owners, modes, or "
-                "bytes between or behind its entries are others."
+                "bytes between or behind its entries are others.",
+                kind="archive",
             )
     return target / root, epoch
 
@@ -80,13 +81,16 @@ def _root(file: Path, entries: list[tarfile.TarInfo]) -> str:
     """The one folder that holds everything."""
     for entry in entries:
         if entry.type != tarfile.REGTYPE or entry.pax_headers or entry.issparse():
-            raise ArchiveError(
-                f"{file}: {entry.name!r}: not a plain file but a link, folder or device. Don't unpack it."
+            raise TrustError(
+                f"{file}: {entry.name!r}: not a plain file but a link, folder or device. Don't unpack it.",
+                kind="archive",
             )
     roots = {entry.name.partition("/")[0] for entry in entries if "/" in entry.name}
     if len(roots) != 1 or any("/" not in entry.name for entry in entries):
         shown = sorted(entry.name for entry in entries if entry.name.partition("/")[0] != min(roots, default=""))
-        raise ArchiveError(f"{file}: its files are not all in one folder: {shown[:3] or 'there are none'}.")
+        raise TrustError(
+            f"{file}: its files are not all in one folder: {shown[:3] or 'there are none'}.", kind="archive"
+        )
     (root,) = roots
     demand_plain([root], str(file))
     return root
@@ -95,7 +99,7 @@ def _root(file: Path, entries: list[tarfile.TarInfo]) -> str:
 def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, target: Path) -> None:
     content = tar.extractfile(entry)
     if content is None:  # of no regular file, which _root refuses
-        raise ArchiveError(f"{entry.name!r}: has no content.")
+        raise TrustError(f"{entry.name!r}: has no content.", kind="archive")
     make_folder(target.parent)
     left = entry.size
     with writing(target), target.open("xb") as stream:
@@ -103,7 +107,7 @@ def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, target: Path) -> None
             stream.write(chunk)
             left -= len(chunk)
     if left:
-        raise ArchiveError(f"{entry.name!r}: the archive ends in the middle of it.")
+        raise TrustError(f"{entry.name!r}: the archive ends in the middle of it.", kind="archive")
 
 
 class _Digest:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ckpm.base.bounded import read_bytes
+from ckpm.base.errors import TrustError
 from ckpm.base.files import sha256_of
-from ckpm.reports.errors import BundleFileError
 from ckpm.reports.release.bundle.names import CHECKSUMS, SIGNATURE
 
 _LARGEST = 4 << 30  # bytes
@@ -26,7 +26,7 @@ def demand_listed(folder: Path, files: list[str]) -> Mapping[str, str]:
     ``files`` are the names of all files in the folder.
 
     Raises:
-        BundleFileError: SHA256SUMS is missing or not as it is written, a file is changed, missing, or not listed.
+        TrustError: SHA256SUMS is missing or not as it is written, a file is changed, missing, or not listed.
     """
     listed = _read_sums(folder)
     present = set(files) - {CHECKSUMS, SIGNATURE}
@@ -35,12 +35,14 @@ def demand_listed(folder: Path, files: list[str]) -> Mapping[str, str]:
     lines += [f"{name}: not listed in {CHECKSUMS}" for name in added]
     for name in sorted(listed.keys() & present):
         if (folder / name).stat().st_size > _LARGEST:
-            raise BundleFileError(f"{folder}/{name}: it has more than {_LARGEST >> 30} GiB, as no file of a release.")
+            raise TrustError(
+                f"{folder}/{name}: it has more than {_LARGEST >> 30} GiB, as no file of a release.", kind="bundle-file"
+            )
         actual = sha256_of(folder / name)
         if actual != listed[name]:
             lines.append(f"{name}: its sha256 is {actual}, {CHECKSUMS} says {listed[name]}")
     if lines:
-        raise BundleFileError(f"{folder}: not the bundle that was released:\n  " + "\n  ".join(lines))
+        raise TrustError(f"{folder}: not the bundle that was released:\n  " + "\n  ".join(lines), kind="bundle-file")
     return listed
 
 
@@ -48,13 +50,17 @@ def _read_sums(folder: Path) -> dict[str, str]:
     try:
         text = read_bytes(folder / CHECKSUMS).decode("ascii")
     except (OSError, ValueError) as error:
-        raise BundleFileError(f"{folder}/{CHECKSUMS}: can't be read: {error}") from error
+        raise TrustError(f"{folder}/{CHECKSUMS}: can't be read: {error}", kind="bundle-file") from error
     listed: dict[str, str] = {}
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         match = _LINE.fullmatch(line)
         if not match:
-            raise BundleFileError(f"{folder}/{CHECKSUMS}:{number}: no sha256, two spaces and a name: {line[:100]!r}")
+            raise TrustError(
+                f"{folder}/{CHECKSUMS}:{number}: no sha256, two spaces and a name: {line[:100]!r}", kind="bundle-file"
+            )
         listed[match[2]] = match[1]
     if text_of(listed) != text:
-        raise BundleFileError(f"{folder}/{CHECKSUMS}: not as a release writes it: each name once, in order.")
+        raise TrustError(
+            f"{folder}/{CHECKSUMS}: not as a release writes it: each name once, in order.", kind="bundle-file"
+        )
     return listed

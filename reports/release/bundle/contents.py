@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path, PurePosixPath
 
-from ckpm.reports.errors import ArchiveError
+from ckpm.base.errors import TrustError
 from ckpm.reports.release.bundle.names import CHECKSUMS, PROVENANCE, SBOM, SIGNATURE, demand_plain
 from ckpm.reports.release.qualification.record import Facts
 from ckpm.reports.release.qualification.stages import PROJECT, Step
@@ -59,23 +59,23 @@ def files_of(folder: Path) -> list[str]:
     """The names of all files of a bundle's folder, sorted.
 
     Raises:
-        ArchiveError: no folder, a link or device, an empty folder, a name that no bundle of ours has.
+        TrustError: no folder, a link or device, an empty folder, a name that no bundle of ours has.
     """
     if folder.is_symlink() or not folder.is_dir():
-        raise ArchiveError(f"{folder}: no folder and no .tar of a bundle.")
+        raise TrustError(f"{folder}: no folder and no .tar of a bundle.", kind="archive")
     names = []
     for place, folders, files in os.walk(folder, onerror=_fail):
         if not folders and not files:
-            raise ArchiveError(f"{place}: an empty folder, which no bundle has.")
+            raise TrustError(f"{place}: an empty folder, which no bundle has.", kind="archive")
         for name in (*folders, *files):
             path = Path(place, name)
             kind = path.lstat().st_mode
             if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
-                raise ArchiveError(f"{path}: neither a file nor a folder but a link or a device.")
+                raise TrustError(f"{path}: neither a file nor a folder but a link or a device.", kind="archive")
         names += [Path(place, name).relative_to(folder).as_posix() for name in files]
     demand_plain(sorted(names), str(folder))
     return sorted(names)
 
 
 def _fail(error: OSError) -> None:
-    raise ArchiveError(f"{error.filename}: can't be read: {error.strerror}.") from error
+    raise TrustError(f"{error.filename}: can't be read: {error.strerror}.", kind="archive") from error

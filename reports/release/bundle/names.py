@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ckpm.reports.errors import ArchiveError
+from ckpm.base.errors import TrustError
 
 CHECKSUMS = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.sig"
@@ -22,20 +22,24 @@ _LONGEST = 200  # characters: what a header of a POSIX tar takes besides the bun
 
 
 def demand_plain(names: Iterable[str], where: str) -> None:
-    """Raises ArchiveError: a name that leads elsewhere, is no ASCII, is there twice or differs by case alone from
+    """Raises TrustError: a name that leads elsewhere, is no ASCII, is there twice or differs by case alone from
     another, or is both a file and a folder. The message shows it.
     """
     seen: dict[str, str] = {}
     for name in names:
         if len(name) > _LONGEST or not _NAME.fullmatch(name):
-            raise ArchiveError(f"{where}: {name[:_LONGEST]!r}: no name that a bundle of ours has. Don't unpack it.")
+            raise TrustError(
+                f"{where}: {name[:_LONGEST]!r}: no name that a bundle of ours has. Don't unpack it.", kind="archive"
+            )
         folded = name.lower()
         if other := seen.get(folded):
             what = "is there twice" if other == name else f"and {other!r} differ by case alone"
-            raise ArchiveError(f"{where}: {name!r} {what}. Don't unpack it.")
+            raise TrustError(f"{where}: {name!r} {what}. Don't unpack it.", kind="archive")
         seen[folded] = name
     for folded, name in seen.items():
         parts = folded.split("/")
         for depth in range(1, len(parts)):
             if other := seen.get("/".join(parts[:depth])):
-                raise ArchiveError(f"{where}: {other!r} is a file and a folder, that of {name!r}. Don't unpack it.")
+                raise TrustError(
+                    f"{where}: {other!r} is a file and a folder, that of {name!r}. Don't unpack it.", kind="archive"
+                )

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ckpm.base.errors import TrustError
 from ckpm.base.records import Source, Value, as_text
-from ckpm.reports.errors import StatementError
 from ckpm.reports.release.bundle.names import REQUIREMENTS
 from ckpm.reports.release.bundle.sbom import package_of
 from ckpm.reports.release.qualification.stages import Step
@@ -32,7 +32,7 @@ class Origin:
 
 
 def provenance(sums: Mapping[str, str], verdict: Verdict, steps: Sequence[Step], origin: Origin) -> bytes:
-    """The document; ``sums`` is sha256 by name, with requirements.txt's among them. Raises StatementError."""
+    """The document; ``sums`` is sha256 by name, with requirements.txt's among them. Raises TrustError."""
     facts = verdict.facts
     document = {
         "_type": STATEMENT,
@@ -69,9 +69,9 @@ def _materials(sums: Mapping[str, str], verdict: Verdict, origin: Origin) -> lis
 
 
 def demand_true(file: Path, sums: Mapping[str, str], verdict: Verdict, steps: Sequence[Step]) -> None:
-    """Raises StatementError: the provenance is not what a release writes of these files and this verdict."""
+    """Raises TrustError: the provenance is not what a release writes of these files and this verdict."""
     remedy = "Don't use the bundle; take it again from where it was published."
-    document = Source(place=file, what="an in-toto statement", remedy=remedy, error=StatementError).read()
+    document = Source(place=file, what="an in-toto statement", remedy=remedy, error=TrustError).read()
     subjects = {one.get("name").text(): _sha256_of(one) for one in document.get("subject").items()}
     predicate = document.get("predicate")
     materials = predicate.get("buildDefinition").get("resolvedDependencies").items()
@@ -82,9 +82,11 @@ def demand_true(file: Path, sums: Mapping[str, str], verdict: Verdict, steps: Se
     for name in sorted(subjects.keys() | sums.keys()):
         if subjects.get(name) != sums.get(name):
             said, actual = subjects.get(name, "none"), sums.get(name, "none")
-            raise StatementError(f"{file}: {name}: its subject has sha256 {said}, the file {actual}.")
+            raise TrustError(f"{file}: {name}: its subject has sha256 {said}, the file {actual}.", kind="statement")
     if file.read_bytes() != provenance(sums, verdict, steps, origin):
-        raise StatementError(f"{file}: says otherwise than verdict and records how the bundle was made, and from what.")
+        raise TrustError(
+            f"{file}: says otherwise than verdict and records how the bundle was made, and from what.", kind="statement"
+        )
 
 
 def _sha256_of(one: Value) -> str:

@@ -7,8 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ckpm.base.errors import NotReproducibleError
-from ckpm.reports.errors import DirtyError, StageFailedError
+from ckpm.base.errors import CheckFailedError, SetupError
 from ckpm.reports.release.bundle import contents
 from ckpm.reports.release.bundle.verify import Verified
 from ckpm.reports.release.qualification.run import Execute, execute
@@ -19,14 +18,15 @@ def rebuild(bundle: Verified, checkout: Checkout, say: Callable[[str], None], ex
     """Build every library of a bundle without any cache; the number of files that are equal.
 
     Raises:
-        DirtyError: the checkout is not at the bundle's commit.
-        StageFailedError: a build failed.
-        NotReproducibleError: a library or manifest differs; the message lists them.
+        SetupError: the checkout is not at the bundle's commit.
+        CheckFailedError: a build failed.
+        CheckFailedError: a library or manifest differs; the message lists them.
     """
     facts = bundle.verdict.facts
     if checkout.commit != facts.commit:
-        raise DirtyError(
-            f"{checkout.root} is at {checkout.commit}, the bundle was made of {facts.commit}. Check that out first."
+        raise SetupError(
+            f"{checkout.root} is at {checkout.commit}, the bundle was made of {facts.commit}. Check that out first.",
+            kind="dirty",
         )
     equal, lines = 0, []
     with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
@@ -37,7 +37,7 @@ def rebuild(bundle: Verified, checkout: Checkout, say: Callable[[str], None], ex
             again = dataclasses.replace(step, command=(*step.command, "--no-cache"))
             say(f"{again.name}: {again.shown}")
             if code := execute(again, work, checkout.epoch):
-                raise StageFailedError(f"{again.name}: exit code {code}: {again.shown}")
+                raise CheckFailedError(f"{again.name}: exit code {code}: {again.shown}", kind="stage")
             built = {
                 contents.place_of(step, role, facts.upstream): (work / file).read_bytes()
                 for role, file in step.outputs.items()
@@ -46,5 +46,5 @@ def rebuild(bundle: Verified, checkout: Checkout, say: Callable[[str], None], ex
             lines += [f"{name}: differs from what was built again" for name in different]
             equal += len(built) - len(different)
     if lines:
-        raise NotReproducibleError(f"{bundle.folder}:\n  " + "\n  ".join(lines))
+        raise CheckFailedError(f"{bundle.folder}:\n  " + "\n  ".join(lines), kind="not-reproducible")
     return equal

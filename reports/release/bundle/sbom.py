@@ -6,18 +6,20 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from ckpm.base.errors import TrustError
 from ckpm.base.records import Source, Value
-from ckpm.reports.errors import StatementError
 
 _IDENTITY = re.compile(r"(?P<name>\S+) (?P<version>\S+) sha256:(?P<sha256>[0-9a-f]{64})")
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 
 
 def package_of(identity: str) -> tuple[str, str, str]:
-    """Package, version and sha256 of a packaged upstream. Raises StatementError: the identity of something else."""
+    """Package, version and sha256 of a packaged upstream. Raises TrustError: the identity of something else."""
     match = _IDENTITY.fullmatch(identity)
     if not match:
-        raise StatementError(f"upstream {identity!r}: no package with a version and a sha256, so it is not pinned.")
+        raise TrustError(
+            f"upstream {identity!r}: no package with a version and a sha256, so it is not pinned.", kind="statement"
+        )
     return match["name"], match["version"], match["sha256"]
 
 
@@ -27,9 +29,9 @@ def pins(requirements: str) -> list[tuple[str, str]]:
 
 
 def demand_complete(file: Path, sums: Mapping[str, str]) -> None:
-    """Raises StatementError: the SBOM lacks a file, has one more, or another sha256. The message names it."""
+    """Raises TrustError: the SBOM lacks a file, has one more, or another sha256. The message names it."""
     remedy = "Don't use the bundle; take it again from where it was published."
-    document = Source(place=file, what="a CycloneDX SBOM", remedy=remedy, error=StatementError).read()
+    document = Source(place=file, what="a CycloneDX SBOM", remedy=remedy, error=TrustError).read()
     files = [part for part in document.get("components").items() if part.get("type").text() == "file"]
     listed = {part.get("name").text(): _listed_sha256(part) for part in files}
     lines = [
@@ -38,7 +40,7 @@ def demand_complete(file: Path, sums: Mapping[str, str]) -> None:
         if listed.get(name) != sums.get(name)
     ]
     if lines:
-        raise StatementError(f"{file}: speaks of other files than the bundle's:\n  " + "\n  ".join(lines))
+        raise TrustError(f"{file}: speaks of other files than the bundle's:\n  " + "\n  ".join(lines), kind="statement")
 
 
 def _listed_sha256(part: Value) -> str:

@@ -18,7 +18,7 @@ from ckpm.reports.release.qualification.verdict import Verdict
 
 
 def sbom(name: str, sums: Mapping[str, str], verdict: Verdict, requirements: str) -> bytes:
-    """The document; ``sums`` is sha256 of the files by name. Raises StatementError, as :func:`package_of`."""
+    """The document; ``sums`` is sha256 of the files by name. Raises TrustError, as :func:`package_of`."""
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(dict(sorted(sums.items())))))
     bom.metadata.timestamp = datetime.datetime.fromtimestamp(verdict.epoch, datetime.UTC)
     root = Component(name=name, version=verdict.facts.commit, type=ComponentType.APPLICATION, bom_ref=name)

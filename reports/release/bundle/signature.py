@@ -11,7 +11,7 @@ import textwrap
 from pathlib import Path
 
 from ckpm.base.bounded import read_bytes
-from ckpm.reports.errors import SignatureError
+from ckpm.base.errors import TrustError
 from ckpm.reports.release.bundle.names import CHECKSUMS, SIGNATURE
 
 NAMESPACE = "ckpm-release"
@@ -23,17 +23,19 @@ def sign(folder: Path, key: Path) -> None:
     """Sign a bundle's checksums with a private key, or a public one whose private key an agent holds.
 
     Raises:
-        SignatureError: there is no such key, or ssh-keygen says no.
+        TrustError: there is no such key, or ssh-keygen says no.
     """
     if not key.is_file():
-        raise SignatureError(f"{key}: no such key. Make one with ssh-keygen -t ed25519, or sign elsewhere.")
+        raise TrustError(
+            f"{key}: no such key. Make one with ssh-keygen -t ed25519, or sign elsewhere.", kind="signature"
+        )
     _keygen("-Y", "sign", "-q", "-f", str(key), "-n", NAMESPACE, str(folder / CHECKSUMS))
     if not (folder / SIGNATURE).is_file():
-        raise SignatureError(f"{folder}/{CHECKSUMS}: ssh-keygen wrote no signature.")
+        raise TrustError(f"{folder}/{CHECKSUMS}: ssh-keygen wrote no signature.", kind="signature")
 
 
 def check_whole(folder: Path) -> None:
-    """Raises SignatureError: the signature is not one of this SHA256SUMS, whoever made it."""
+    """Raises TrustError: the signature is not one of this SHA256SUMS, whoever made it."""
     file = folder / SIGNATURE
     _demand_canonical(file)
     _keygen("-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(file), data=_sums(folder))
@@ -43,17 +45,19 @@ def check_signer(folder: Path, allowed: Path) -> str:
     """Who of an ``allowed_signers`` file (see ssh-keygen's manual) signed the bundle.
 
     Raises:
-        SignatureError: nobody of them, or there is no signature.
+        TrustError: nobody of them, or there is no signature.
     """
     file = folder / SIGNATURE
     if not allowed.is_file():
-        raise SignatureError(f"{allowed}: no such file of allowed signers.")
+        raise TrustError(f"{allowed}: no such file of allowed signers.", kind="signature")
     if not file.is_file():
-        raise SignatureError(f"{file}: missing: the bundle is not signed, so nobody of {allowed} vouches for it.")
+        raise TrustError(
+            f"{file}: missing: the bundle is not signed, so nobody of {allowed} vouches for it.", kind="signature"
+        )
     _demand_canonical(file)
     principals = _keygen("-Y", "find-principals", "-n", NAMESPACE, "-s", str(file), "-f", str(allowed)).splitlines()
     if not principals:
-        raise SignatureError(f"{file}: by nobody of {allowed}.")
+        raise TrustError(f"{file}: by nobody of {allowed}.", kind="signature")
     who = principals[0].strip()
     words = ("-Y", "verify", "-n", NAMESPACE, "-I", who, "-s", str(file), "-f", str(allowed))
     _keygen(*words, data=_sums(folder))
@@ -64,7 +68,7 @@ def _sums(folder: Path) -> bytes:
     try:
         return read_bytes(folder / CHECKSUMS)
     except (OSError, ValueError) as error:
-        raise SignatureError(f"{folder}/{CHECKSUMS}: can't be read: {error}.") from error
+        raise TrustError(f"{folder}/{CHECKSUMS}: can't be read: {error}.", kind="signature") from error
 
 
 def _demand_canonical(file: Path) -> None:
@@ -74,21 +78,21 @@ def _demand_canonical(file: Path) -> None:
         lines = text.splitlines()
         blob = base64.b64decode("".join(lines[1:-1]), validate=True)
     except (OSError, ValueError) as error:
-        raise SignatureError(f"{file}: can't be read as a signature: {error}.") from error
+        raise TrustError(f"{file}: can't be read as a signature: {error}.", kind="signature") from error
     body = textwrap.wrap(base64.b64encode(blob).decode(), _COLUMNS)
     if text != "\n".join([_BEGIN, *body, _END, ""]):
-        raise SignatureError(f"{file}: not a signature of {CHECKSUMS} as ssh-keygen writes it.")
+        raise TrustError(f"{file}: not a signature of {CHECKSUMS} as ssh-keygen writes it.", kind="signature")
 
 
 def _keygen(*words: str, data: bytes = b"") -> str:
     try:
         done = subprocess.run(["ssh-keygen", *words], input=data, capture_output=True, check=False)
     except OSError as error:
-        raise SignatureError(
-            f"ssh-keygen can't be started ({error.strerror}): install OpenSSH's client 8.2 or newer."
+        raise TrustError(
+            f"ssh-keygen can't be started ({error.strerror}): install OpenSSH's client 8.2 or newer.", kind="signature"
         ) from error
     if done.returncode:
         said = (done.stderr or done.stdout).decode(errors="replace").strip()
         file = words[words.index("-s") + 1] if "-s" in words else words[-1]
-        raise SignatureError(f"{file}: ssh-keygen refuses the signature of {CHECKSUMS}: {said}")
+        raise TrustError(f"{file}: ssh-keygen refuses the signature of {CHECKSUMS}: {said}", kind="signature")
     return done.stdout.decode(errors="replace")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ckpm.base.errors import TrustError
 from ckpm.base.records import Source, Value
-from ckpm.reports.errors import BundleFileError, StatementError
 from ckpm.reports.release.bundle import checksums, contents, names, provenance, sbom, signature
 from ckpm.reports.release.qualification.record import Facts, Record
 from ckpm.reports.release.qualification.stages import Step, read_table, steps
@@ -43,11 +43,11 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
     """Compare everything in a bundle's folder with everything else in it, and its signature with ``allowed`` signers.
 
     Raises:
-        ArchiveError: names, links.
-        SignatureError: nobody of ``allowed`` signed it, or what is signed are other checksums.
-        BundleFileError: a file is changed, added, renamed or missing.
-        StatementError: records, verdict, SBOM or provenance don't fit the files.
-        StageRecordError, FailedCasesError, GateError, WaiverError, RecordError, TableError: it should not have passed.
+        TrustError: names, links.
+        TrustError: nobody of ``allowed`` signed it, or what is signed are other checksums.
+        TrustError: a file is changed, added, renamed or missing.
+        TrustError: records, verdict, SBOM or provenance don't fit the files.
+        RecordError, CheckFailedError, InconclusiveError, CheckFailedError, RecordError, TableError: it should not have passed.
     """
     files = contents.files_of(folder)
     signer: str | None = None
@@ -59,7 +59,9 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
     sums = checksums.demand_listed(folder, files)
     said = _said(folder, sums)
     if said.signed and names.SIGNATURE not in files:
-        raise BundleFileError(f"{folder}/{names.SIGNATURE}: missing: {names.VERDICT} says that the bundle is signed.")
+        raise TrustError(
+            f"{folder}/{names.SIGNATURE}: missing: {names.VERDICT} says that the bundle is signed.", kind="bundle-file"
+        )
     planned = steps(
         read_table(_require(folder, sums, names.STAGES)),
         said.archs,
@@ -79,13 +81,13 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
 
 def _require(folder: Path, sums: Mapping[str, str], name: str) -> Path:
     if name not in sums:
-        raise BundleFileError(f"{folder}/{name}: missing. {_REMEDY}")
+        raise TrustError(f"{folder}/{name}: missing. {_REMEDY}", kind="bundle-file")
     return folder / name
 
 
 def _said(folder: Path, sums: Mapping[str, str]) -> _Said:
     file = _require(folder, sums, names.VERDICT)
-    document = Source(place=file, what="a verdict", remedy=_REMEDY, error=StatementError).read()
+    document = Source(place=file, what="a verdict", remedy=_REMEDY, error=TrustError).read()
     return _Said(
         facts=Facts(
             commit=document.get("commit").word(),
@@ -113,11 +115,13 @@ def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], f
         record = Record.read(_require(folder, sums, contents.record_of(step)))
         inputs = {file: digest for need in step.needs for file, digest in records[need].outputs.items()}
         if lines := record.differences(step, facts, inputs):
-            raise StatementError(f"{folder}/{contents.record_of(step)}: of another release: {'; '.join(lines)}.")
+            raise TrustError(
+                f"{folder}/{contents.record_of(step)}: of another release: {'; '.join(lines)}.", kind="statement"
+            )
         for role, file in step.outputs.items():
             place = contents.place_of(step, role, facts.upstream)
             if place and sums.get(place) != record.outputs[file]:
-                raise StatementError(f"{folder}/{place}: not the file that its record lists. {_REMEDY}")
+                raise TrustError(f"{folder}/{place}: not the file that its record lists. {_REMEDY}", kind="statement")
         records[step.name] = record
     return records
 
@@ -140,7 +144,9 @@ def _verdict(
         today=None,
     )
     if verdict.as_bytes(signed=said.signed) != (folder / names.VERDICT).read_bytes():
-        raise StatementError(f"{folder}/{names.VERDICT}: says other than the results and waivers beside it. {_REMEDY}")
+        raise TrustError(
+            f"{folder}/{names.VERDICT}: says other than the results and waivers beside it. {_REMEDY}", kind="statement"
+        )
     return verdict
 
 
@@ -154,10 +160,10 @@ def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[Step,
         if step.outputs.keys() & {"results", "gate"}:
             expected.add(contents.junit_of(step, upstream))
     if unknown := sorted(sums.keys() - expected):
-        raise BundleFileError(f"{folder}: files that no stage made: {', '.join(unknown)}. {_REMEDY}")
+        raise TrustError(f"{folder}: files that no stage made: {', '.join(unknown)}. {_REMEDY}", kind="bundle-file")
     missing = sorted(expected - sums.keys() - {"", names.WAIVERS})
     if missing:
-        raise BundleFileError(f"{folder}: missing: {', '.join(missing)}. {_REMEDY}")
+        raise TrustError(f"{folder}: missing: {', '.join(missing)}. {_REMEDY}", kind="bundle-file")
 
 
 def describe(verified: Verified) -> list[str]:

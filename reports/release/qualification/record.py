@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ckpm.base.errors import RecordError
 from ckpm.base.files import sha256_of, write_atomically
 from ckpm.base.records import Source, Value, as_text
-from ckpm.reports.errors import StageRecordError
 from ckpm.reports.release.qualification.stages import Step
 
 FOLDER = Path("build/release/records")  # of the folder that holds build/
@@ -71,8 +71,8 @@ class Record:
 
     @classmethod
     def read(cls, file: Path) -> Record:
-        """Raises StageRecordError: it can't be read, lacks a field, or its digest is another."""
-        source = Source(place=file, what="a stage's record", remedy="Run the stage again.", error=StageRecordError)
+        """Raises RecordError: it can't be read, lacks a field, or its digest is another."""
+        source = Source(place=file, what="a stage's record", remedy="Run the stage again.", error=RecordError)
         document = source.read()
         document.allow(
             ("format", "stage", "arch", "command", "inputs", "outputs", "digest", *_facts())

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError
 from ckpm.base.files import make_folder, sha256_of, writing
 from ckpm.base.processes import ended_by_signals
 from ckpm.base.settings import IMPORTS
-from ckpm.reports.errors import MissingStageError, StageFailedError, StageRecordError
 from ckpm.reports.release.qualification.record import FOLDER, Facts, Record, record_path
 from ckpm.reports.release.qualification.stages import Step
 
@@ -52,14 +52,16 @@ def run(plan: Plan, say: Callable[[str], None], execute: Execute = execute) -> M
     """The record of every step that was passed, by the step's name; with ``only``, of those it names and earlier ones.
 
     Raises:
-        StageFailedError: a command ended with an error; what passed before it is kept.
-        StageRecordError: a shard has no record, or one that is damaged or of other inputs.
-        MissingStageError: a step needs one that was never passed.
+        CheckFailedError: a command ended with an error; what passed before it is kept.
+        RecordError: a shard has no record, or one that is damaged or of other inputs.
+        InconclusiveError: a step needs one that was never passed.
         DiskFullError, OutputError.
     """
     for shard in plan.shards:
         if not any(shard.glob(f"{FOLDER}/*/*.json")):
-            raise StageRecordError(f"{shard}: no record of a stage in {FOLDER}. Name the folder that holds its build/.")
+            raise RecordError(
+                f"{shard}: no record of a stage in {FOLDER}. Name the folder that holds its build/.", kind="stage"
+            )
     passed: dict[str, Record] = {}
     for step in plan.steps:
         chosen = not plan.only or step.stage in plan.only
@@ -67,7 +69,9 @@ def run(plan: Plan, say: Callable[[str], None], execute: Execute = execute) -> M
         if missing:
             if not chosen:
                 continue
-            raise MissingStageError(f"{step.name} needs {', '.join(missing)}: run it first, or name its --shard.")
+            raise InconclusiveError(
+                f"{step.name} needs {', '.join(missing)}: run it first, or name its --shard.", kind="missing-stage"
+            )
         inputs = {file: digest for need in step.needs for file, digest in passed[need].outputs.items()}
         record = _from_shards(plan, step, inputs, say) or _kept(plan, step, inputs, say)
         if record is None and chosen:
@@ -78,9 +82,11 @@ def run(plan: Plan, say: Callable[[str], None], execute: Execute = execute) -> M
 
 
 def demand_all(steps: Sequence[Step], passed: Mapping[str, Record]) -> None:
-    """Raises MissingStageError: a step was neither run nor taken from a shard."""
+    """Raises InconclusiveError: a step was neither run nor taken from a shard."""
     if missing := [step.name for step in steps if step.name not in passed]:
-        raise MissingStageError(f"not run, and in no shard: {', '.join(missing)}. A release needs every stage.")
+        raise InconclusiveError(
+            f"not run, and in no shard: {', '.join(missing)}. A release needs every stage.", kind="missing-stage"
+        )
 
 
 def _run(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str], None], execute: Execute) -> Record:
@@ -89,16 +95,21 @@ def _run(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str],
     make_folder(plan.work)
     code = execute(step, plan.work, plan.epoch)
     if code:
-        raise StageFailedError(
+        raise CheckFailedError(
             f"{step.name}: exit code {code}. Run it alone with: {step.shown}\n"
-            "What passed before it is kept: the same qualification goes on from here."
+            "What passed before it is kept: the same qualification goes on from here.",
+            kind="stage",
         )
     missing = [file for file in step.outputs.values() if not (plan.work / file).is_file()]
     if missing:
-        raise StageFailedError(f"{step.name}: ended without an error, but left no {', '.join(missing)}: {step.shown}")
+        raise CheckFailedError(
+            f"{step.name}: ended without an error, but left no {', '.join(missing)}: {step.shown}", kind="stage"
+        )
     changed = [file for file, digest in inputs.items() if sha256_of(plan.work / file) != digest]
     if changed:
-        raise StageFailedError(f"{step.name}: while it ran, somebody changed {', '.join(changed)}. Qualify again.")
+        raise CheckFailedError(
+            f"{step.name}: while it ran, somebody changed {', '.join(changed)}. Qualify again.", kind="stage"
+        )
     record = Record(
         stage=step.stage,
         arch=step.arch,
@@ -118,7 +129,7 @@ def _kept(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str]
         return None
     try:
         record = Record.read(file)
-    except StageRecordError as error:
+    except RecordError as error:
         say(f"{step.name}: not believed: {error}")
         return None
     reasons = record.differences(step, plan.facts, inputs) or record.find_damage(plan.work)
@@ -138,9 +149,11 @@ def _from_shards(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callabl
             continue
         record = Record.read(file)
         if reasons := record.differences(step, plan.facts, inputs) or record.find_damage(shard):
-            raise StageRecordError(f"{file}: results that don't belong to this release: {'; '.join(reasons)}.")
+            raise RecordError(f"{file}: results that don't belong to this release: {'; '.join(reasons)}.", kind="stage")
         if accepted and accepted.outputs != record.outputs:
-            raise StageRecordError(f"{file}: other outputs than another shard has for {step.name}. Name one of them.")
+            raise RecordError(
+                f"{file}: other outputs than another shard has for {step.name}. Name one of them.", kind="stage"
+            )
         accepted = accepted or _copy(record, shard, plan.work)
     if accepted:
         say(f"{step.name}: from a shard")

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ckpm.base.errors import CheckFailedError, RecordError
 from ckpm.base.records import as_text
 from ckpm.base.results import FOREIGN_LIBRARY, KNOWN_DEFECT, LIBRARY_SHA256, Results
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.defects import defects
 from ckpm.matrix.problems.ledger import Ledger
-from ckpm.reports.errors import FailedCasesError, StageRecordError
 from ckpm.reports.release.qualification.record import Facts, Record
 from ckpm.reports.release.qualification.stages import PROJECT, Step
 from ckpm.reports.release.qualification.waivers import Waiver, demand_accepted
@@ -40,9 +40,9 @@ def examine(steps: Sequence[Step], records: Mapping[str, Record], locate: Locate
     """Read what every stage left.
 
     Raises:
-        FailedCasesError: results hold a case that failed.
-        StageRecordError: results are of another library, or a library is not its manifest's.
-        GateError, RegressedError, InconclusiveError: a gate does not pass.
+        CheckFailedError: results hold a case that failed.
+        RecordError: results are of another library, or a library is not its manifest's.
+        InconclusiveError, CheckFailedError, InconclusiveError: a gate does not pass.
         RecordError: an output can't be read.
     """
     counts: Counter[str] = Counter()
@@ -71,8 +71,8 @@ def examine(steps: Sequence[Step], records: Mapping[str, Record], locate: Locate
 def _demand_own_library(step: Step, manifest: Manifest, records: Mapping[str, Record]) -> None:
     digest = records[step.name].outputs.get(step.outputs.get("library", ""), "")
     if digest != manifest.library_sha256:
-        raise StageRecordError(
-            f"{step.name}: the library has sha256 {digest}, its manifest lists another. Build again."
+        raise RecordError(
+            f"{step.name}: the library has sha256 {digest}, its manifest lists another. Build again.", kind="stage"
         )
 
 
@@ -86,14 +86,18 @@ def _library_of(step: Step, steps: Sequence[Step], records: Mapping[str, Record]
 
 def _demand_passed(file: Path, results: Results, library: str) -> None:
     if not results.cases:
-        raise FailedCasesError(f"{file}: no case at all: that is no pass. Run the stage again.")
+        raise CheckFailedError(f"{file}: no case at all: that is no pass. Run the stage again.", kind="cases")
     if results.failing:
-        raise FailedCasesError(f"{file}: {len(results.failing)} of {len(results.cases)} cases failed.")
+        raise CheckFailedError(f"{file}: {len(results.failing)} of {len(results.cases)} cases failed.", kind="cases")
     if all(case.outcome == "skipped" for case in results.cases):
-        raise FailedCasesError(f"{file}: every one of its {len(results.cases)} cases was skipped: that is no pass.")
+        raise CheckFailedError(
+            f"{file}: every one of its {len(results.cases)} cases was skipped: that is no pass.", kind="cases"
+        )
     ran_on = results.facts.get(LIBRARY_SHA256, "")
     if FOREIGN_LIBRARY in results.facts or ran_on != library:
-        raise StageRecordError(f"{file}: results of the library {ran_on or 'unknown'}, not of {library or 'none'}.")
+        raise RecordError(
+            f"{file}: results of the library {ran_on or 'unknown'}, not of {library or 'none'}.", kind="stage"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +164,7 @@ def judge(
     """The verdict. ``today`` None is for a bundle that was judged before: the dates of its waivers are not looked at.
 
     Raises:
-        WaiverError: a defect that no waiver accepts.
+        CheckFailedError: a defect that no waiver accepts.
     """
     demand_accepted(findings.defects, waivers, today)
     return Verdict(

@@ -16,8 +16,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ckpm.base.errors import CheckFailedError
 from ckpm.base.tablefile import Field, load
-from ckpm.reports.errors import WaiverError
 
 _FIELDS = ("accepted_by", "accepted_on", "until", "reason")
 
@@ -65,7 +65,7 @@ def _waiver(name: str, row: Field, known: Collection[str] | None) -> Waiver:
 
 
 def demand_accepted(defects: Mapping[str, int], waivers: Mapping[str, Waiver], today: datetime.date | None) -> None:
-    """Raises WaiverError: a defect (by name, in how many cases or kernels) that no waiver accepts on that day.
+    """Raises CheckFailedError: a defect (by name, in how many cases or kernels) that no waiver accepts on that day.
 
     Without a day any waiver will do: of a bundle, whose day of judgement is over.
     """
@@ -79,11 +79,12 @@ def demand_accepted(defects: Mapping[str, int], waivers: Mapping[str, Waiver], t
         elif today and waiver.accepted_on > today:
             lines.append(f"{name} ({count}): {waiver.place}: accepted only on {waiver.accepted_on}, which is to come")
     if lines:
-        raise WaiverError(
+        raise CheckFailedError(
             "known defects that nobody accepts for this release:\n  "
             + "\n  ".join(lines)
             + "\nSolve them, or let somebody accept each in a file for --waivers:\n"
-            "waivers:\n  NAME: {accepted_by: WHO, accepted_on: DATE, until: DATE, reason: WHY}"
+            "waivers:\n  NAME: {accepted_by: WHO, accepted_on: DATE, until: DATE, reason: WHY}",
+            kind="waiver",
         )
 
 

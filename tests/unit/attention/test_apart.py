@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.attention.launch.apart import run_apart
-from ckpm.base.errors import LibraryError, MeasureError
+from ckpm.base.errors import InconclusiveError, LibraryError
 
 LIBRARY = Path("build/gfx950/aiter/libckpm.so")
 
@@ -27,9 +27,9 @@ def test_a_command_ends_and_prints_as_it_would_here(capsys: pytest.CaptureFixtur
 
 def test_a_failure_keeps_its_message_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     def command() -> int:
-        raise MeasureError("nothing to count")
+        raise InconclusiveError("nothing to count", kind="measure")
 
-    assert run_apart(command, LIBRARY) == MeasureError.exit_code
+    assert run_apart(command, LIBRARY) == InconclusiveError.exit_code
     assert capsys.readouterr() == ("", "error: nothing to count\n")
 
 

@@ -19,7 +19,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpm import commands as cli
-from ckpm.attention.errors import LaunchError, OtherKernelError
 from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.sweeps import asked as asking
 from ckpm.attention.sweeps import command, launching, running
@@ -29,12 +28,11 @@ from ckpm.attention.sweeps.comparing import tune
 from ckpm.attention.sweeps.layers import layers
 from ckpm.attention.sweeps.stored.best import best
 from ckpm.attention.sweeps.stored.columns import COLUMNS, as_csv
-from ckpm.attention.sweeps.stored.errors import BenchmarkRecordError
 from ckpm.attention.sweeps.stored.identity import filtered, identity
 from ckpm.attention.sweeps.stored.record import Results, merged
 from ckpm.attention.sweeps.tensors import FAMILIES, not_laid_out
 from ckpm.attention.tuning import TuningDatabase
-from ckpm.base.errors import FilterFileError, WhereError
+from ckpm.base.errors import LaunchError, RecordError, UsageError, WhereError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.configurations.sweeps import read_sweep
 from ckpm.matrix.dialects import dialect
@@ -178,7 +176,7 @@ def test_filters_speak_the_tile_engines_words(tmp_path: Path) -> None:
     with pytest.raises(WhereError, match=r"c\.hdim"):
         filtered(KEYS, ["c.hdim == 128"], [])
     file.write_text("def keep(key):\n    return True\n")
-    with pytest.raises(FilterFileError, match=r"no function filter_config\(c\)"):
+    with pytest.raises(UsageError, match=r"no function filter_config\(c\)"):
         filtered(KEYS, [], [file])
 
 
@@ -210,7 +208,7 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
 def test_damaged_results_are_an_error(tmp_path: Path, damage: Any) -> None:
     file = tmp_path / "r.json"
     file.write_text(damage(results().text().decode()))
-    with pytest.raises(BenchmarkRecordError, match=str(file)):
+    with pytest.raises(RecordError, match=str(file)):
         Results.read(file)
 
 
@@ -220,15 +218,15 @@ def test_shards_are_merged_if_all_are_there_whole_and_of_one_run(tmp_path: Path)
     results(3, shard="2/2").write(second)
     whole = merged([second, first])
     assert (len(whole.rows), whole.kernels, whole.finished) == (5, 6, True)
-    with pytest.raises(BenchmarkRecordError, match="shard 2/2 are missing"):
+    with pytest.raises(RecordError, match="shard 2/2 are missing"):
         merged([first])
-    with pytest.raises(BenchmarkRecordError, match="shard 1/2 is"):
+    with pytest.raises(RecordError, match="shard 1/2 is"):
         merged([first, first])
     results(cases=9, shard="2/2").write(second)
-    with pytest.raises(BenchmarkRecordError, match="unfinished"):
+    with pytest.raises(RecordError, match="unfinished"):
         merged([first, second])
     results(asked={**results(shard="2/2").asked, "device": "hip"}).write(second)
-    with pytest.raises(BenchmarkRecordError, match="device differs"):
+    with pytest.raises(RecordError, match="device differs"):
         merged([first, second])
 
 
@@ -424,7 +422,7 @@ def test_kernels_of_every_family_are_launched_with_what_they_ask_for(family: str
 
 def test_a_launch_of_another_kernel_measures_nothing() -> None:
     case = own_cases(KEYS, parse_shape(asking.SIZES))[0]
-    with pytest.raises(OtherKernelError, match="dispatch took another"):
+    with pytest.raises(LaunchError, match="dispatch took another"):
         launched(case, answer="another")
 
 

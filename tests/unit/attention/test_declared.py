@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.attention.cpp.declared import KernelSet, declarations, kernels_of
-from ckpm.attention.cpp.errors import DeclarationError
+from ckpm.base.errors import InputError
 from ckpm.commands import main
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection, select
@@ -55,12 +55,12 @@ def test_a_set_is_read_as_a_compiler_would(tmp_path: Path) -> None:
     ],
 )
 def test_another_form_is_refused_with_its_line(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(DeclarationError, match=words):
+    with pytest.raises(InputError, match=words):
         read(tmp_path, text)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DeclarationError, match="can't be read"):
+    with pytest.raises(InputError, match="can't be read"):
         declarations(tmp_path / "none.cpp")
 
 
@@ -86,7 +86,7 @@ def test_a_pattern_means_the_kernels_that_where_would_select() -> None:
     ],
 )
 def test_a_pattern_that_means_nothing_is_refused(pattern: str, upstream: str, words: str) -> None:
-    with pytest.raises(DeclarationError, match=r"^program\.cpp:3: mine: ") as failure:
+    with pytest.raises(InputError, match=r"^program\.cpp:3: mine: ") as failure:
         kernels_of(declared(pattern, upstream=upstream), "gfx950")
     assert words in str(failure.value)
 

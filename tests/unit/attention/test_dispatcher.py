@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.errors import HeuristicError, InvalidProblemError, NoKernelError
 from ckpm.attention.jit import on_demand
 from ckpm.attention.kernel_sets import kernel_set
 from ckpm.attention.registry import Instance, Registry
 from ckpm.attention.selection import stages
 from ckpm.attention.tuning import Measurement, TuningDatabase
+from ckpm.base.errors import NoKernelError, ProblemError, UsageError
 from ckpm.matrix.problems.problem import Problem
 from tests.unit.attention.fakes import ARCH, POINTERS, PREFILL, FakeDevice, built, dispatcher, prefill
 
@@ -79,15 +79,15 @@ def test_a_user_s_heuristic_decides() -> None:
 )
 def test_a_heuristic_that_fails_is_named(heuristic: Any, message: str) -> None:
     over, _ = dispatcher(prefill(), order=heuristic)
-    with pytest.raises(HeuristicError) as raised:
+    with pytest.raises(UsageError) as raised:
         over.plan(PREFILL)
     assert message in str(raised.value)
 
 
 def test_orders_that_don_t_exist_are_refused() -> None:
-    with pytest.raises(HeuristicError, match="unknown order 'first'; did you mean 'first-fit'"):
+    with pytest.raises(UsageError, match="unknown order 'first'; did you mean 'first-fit'"):
         dispatcher(prefill(), order="first")
-    with pytest.raises(HeuristicError, match="needs a tuning database"):
+    with pytest.raises(UsageError, match="needs a tuning database"):
         dispatcher(prefill(), order="measured")
 
 
@@ -160,7 +160,7 @@ def test_a_family_without_libraries_is_named() -> None:
 def test_an_impossible_problem_is_refused_before_anything_is_chosen() -> None:
     over, device = dispatcher(prefill())
     for ask in (over.plan, over.why):
-        with pytest.raises(InvalidProblemError):
+        with pytest.raises(ProblemError):
             ask(replace(PREFILL, nhead_k=3))
     assert not device.loaded
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from ckpm.attention.arrays.tensors import OnDevice
-from ckpm.attention.errors import InvalidProblemError, ShapeError
 from ckpm.attention.familiar.aiter import mha_batch_prefill_func
 from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.familiar.tensors import paged, swapped
 from ckpm.attention.registry import Registry
+from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.kernels.abi import Mask
 from tests.unit.attention.fakes import FakeDevice, built, dispatcher, prefill
 
@@ -115,20 +115,20 @@ def test_flashinfer_s_lse_has_base_2_by_token() -> None:
 
 
 def test_what_is_not_served_is_refused() -> None:
-    with pytest.raises(InvalidProblemError, match="kv_layout 'DHN' is none of NHD, HND"):
+    with pytest.raises(ProblemError, match="kv_layout 'DHN' is none of NHD, HND"):
         BatchPrefillWithPagedKVCacheWrapper(None, "DHN")
-    with pytest.raises(InvalidProblemError, match="run comes after plan"):
+    with pytest.raises(ProblemError, match="run comes after plan"):
         BatchPrefillWithPagedKVCacheWrapper().run(Q, CACHE)
-    with pytest.raises(InvalidProblemError, match="plan has no custom_mask, rope_theta here"):
+    with pytest.raises(ProblemError, match="plan has no custom_mask, rope_theta here"):
         wrapper(custom_mask=np.ones(3), rope_theta=1e4, pos_encoding_mode="NONE", non_blocking=True)
-    with pytest.raises(InvalidProblemError, match="plan has no kv_data_type here"):
+    with pytest.raises(ProblemError, match="plan has no kv_data_type here"):
         wrapper(kv_data_type="float8_e4m3fn", o_data_type="torch.bfloat16")
-    with pytest.raises(InvalidProblemError, match="q_data_type int8 is none of float16"):
+    with pytest.raises(ProblemError, match="q_data_type int8 is none of float16"):
         wrapper(q_data_type="int8")
     made, device = wrapper()
-    with pytest.raises(ShapeError, match=r"q has \[3, 128\] behind its first axis, and \[4, 128\] was planned"):
+    with pytest.raises(ArgumentError, match=r"q has \[3, 128\] behind its first axis, and \[4, 128\] was planned"):
         made.run(Q[:, :3], CACHE)
-    with pytest.raises(ShapeError, match="k has"):
+    with pytest.raises(ArgumentError, match="k has"):
         made.run(Q, CACHE[..., :64])
     assert not device.launched
 

@@ -16,8 +16,7 @@ import pytest
 
 from ckpm.attention.jit import compiling
 from ckpm.attention.jit.compiling import compile_each, compile_keys, where
-from ckpm.attention.jit.errors import JitCompileError, JitKilledError
-from ckpm.base.errors import OutputError, UsageError
+from ckpm.base.errors import CompileError, OutputError, ServiceError, UsageError
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection, select
@@ -108,7 +107,7 @@ def test_the_same_kernel_asked_for_at_once_is_compiled_once(script: Script, tmp_
 def test_a_failure_names_kernel_log_and_reason_and_is_not_kept(script: Script, cache: Path, tmp_path: Path) -> None:
     script(FAIL)
     for attempt in (1, 2):
-        with pytest.raises(JitCompileError) as failure:
+        with pytest.raises(CompileError) as failure:
             compile_keys([NAME], "gfx950")
         log = next((cache / "jit/logs").iterdir())
         assert all(words in str(failure.value) for words in (NAME, "gfx950", "unit 7 is at fault", str(log)))
@@ -122,13 +121,13 @@ def test_a_failure_names_kernel_log_and_reason_and_is_not_kept(script: Script, c
 
 def test_a_worker_that_ends_without_a_word_shows_its_last_lines(script: Script) -> None:
     script("echo some traceback; exit 1")
-    with pytest.raises(JitCompileError, match="some traceback"):
+    with pytest.raises(CompileError, match="some traceback"):
         compile_keys([NAME], "gfx950")
 
 
 def test_a_killed_compilation_is_an_error_and_is_not_kept(script: Script, cache: Path) -> None:
     script(FINISH + "kill -9 $$")
-    with pytest.raises(JitKilledError, match=f"{NAME}: SIGKILL ended") as failure:
+    with pytest.raises(ServiceError, match=f"{NAME}: SIGKILL ended") as failure:
         compile_keys([NAME], "gfx950")
     assert str(next((cache / "jit/logs").iterdir())) in str(failure.value)
     assert failure.value.infrastructure
@@ -140,13 +139,13 @@ def test_a_killed_compilation_is_an_error_and_is_not_kept(script: Script, cache:
 def test_of_several_the_sound_ones_are_finished(script: Script, cache: Path) -> None:
     script(f'if grep -q {NAMES[1]} "$4"; then {FAIL} fi; {FINISH}')
     done = []
-    with pytest.raises(JitCompileError) as failure:
+    with pytest.raises(CompileError) as failure:
         done += list(compile_each(NAMES, "gfx950", where()))
     assert NAMES[1] in str(failure.value)
     assert NAMES[0] not in str(failure.value)
     assert len(list((cache / "jit/entries").iterdir())) == 2
     script(FAIL)
-    with pytest.raises(JitCompileError, match="2 kernels could not be compiled"):
+    with pytest.raises(CompileError, match="2 kernels could not be compiled"):
         compile_keys([NAMES[1], NAME], "gfx950")
 
 

@@ -12,7 +12,7 @@ import pytest
 from ckpm.attention.cpp.index import INDEX
 from ckpm.attention.jit.content import VERSION
 from ckpm.attention.jit.entries import RECORD, Entries, Record, StoppedError
-from ckpm.base.errors import OutputError, UntrustedFileError
+from ckpm.base.errors import OutputError, TrustError
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.request import LIBRARY
 
@@ -77,7 +77,7 @@ def test_an_entry_of_another_version_is_none(entries: Entries) -> None:
 
 def test_an_entry_that_others_can_write_to_is_refused(entries: Entries) -> None:
     (put(entries) / LIBRARY).chmod(0o777)
-    with pytest.raises(UntrustedFileError, match="other users can write to it"):
+    with pytest.raises(TrustError, match="other users can write to it"):
         entries.get(CONTENT)
 
 

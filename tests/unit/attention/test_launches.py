@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckpm.base.errors import CppTextError
+from ckpm.base.errors import UpstreamError
 from ckpm.kernels.parity.bindings import Binding, differences
 from ckpm.kernels.parity.conditions import Condition, condition_text, parse_condition
 from ckpm.kernels.parity.cpp_constants import decide_constants
@@ -183,7 +183,7 @@ def test_other_variants_are_another_number_of_launches(old: str, new: str, count
     assert old in LONG
     text = LONG.replace(old, new, 1)
     if count is None:
-        with pytest.raises(CppTextError, match="a bare block"):
+        with pytest.raises(UpstreamError, match="a bare block"):
             only(text)
     else:
         assert len(only(text)) == count != len(only(SHORT))
@@ -235,7 +235,7 @@ def test_what_cannot_be_followed_is_an_error(old: str, new: str, message: str) -
     text = LONG.replace(old, new, 1)
     if "nothing" in message:
         text = text.replace("        run_instance</*kOdd=*/true>(s, a);", "")
-    with pytest.raises(CppTextError) as caught:
+    with pytest.raises(UpstreamError) as caught:
         only(text)
     assert message in str(caught.value)
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpm.attention.errors import DimensionError, InvalidProblemError, OverlapError
 from ckpm.attention.problems.builder import ProblemBuilder
 from ckpm.attention.problems.shapes import broken_rules, from_shape, to_shape
 from ckpm.attention.problems.validation import overlapping, validated
+from ckpm.base.errors import ProblemError
 from ckpm.matrix.configurations.validation import RULES
 from ckpm.matrix.problems.problem import Problem, Strides, launch_seqlen_k
 from ckpm.matrix.problems.testing import Shape, shapes
@@ -75,54 +75,54 @@ def test_a_builder_builds_what_can_be_posed() -> None:
     assert problem == Problem(
         nhead_q=8, nhead_k=2, seqlen_q=512, seqlen_k=700, mask="top_left", window_right=0, dtype="fp16", lse=True
     )
-    with pytest.raises(InvalidProblemError, match="8 is no multiple of nhead_k 3"):
+    with pytest.raises(ProblemError, match="8 is no multiple of nhead_k 3"):
         ProblemBuilder().heads(8, 3).build()
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"batch": -1}, DimensionError, "batch is -1: it must be a whole number from 1 to 2147483647"),
-        ({"nhead_q": 0}, DimensionError, "nhead_q is 0"),
-        ({"seqlen_k": 2**31}, DimensionError, "seqlen_k is 2147483648"),
-        ({"batch": 2**20, "seqlen_q": 2**20}, DimensionError, "batch * seqlen_q is 1099511627776"),
-        ({"hdim_q": 1.5}, DimensionError, "hdim_q is 1.5"),
-        ({"seqlen_q": True}, DimensionError, "seqlen_q is True"),
-        ({"window_left": -2, "mask": "window"}, DimensionError, "window_left is -2"),
-        ({"strides": (("q", Strides(0, 0, -128)),)}, DimensionError, "row stride of q is -128"),
-        ({"hdim_q": 2**31 - 8, "nhead_q": 2}, DimensionError, "stride of q"),
-        ({"mask": "causal"}, InvalidProblemError, "mask 'causal' is none of no, top_left, bottom_right, window"),
-        ({"arch": "gfx1"}, InvalidProblemError, "arch 'gfx1' is none of gfx90a, gfx942"),
-        ({"dtype": "fp64", "kv_layout": "vectorized"}, InvalidProblemError, "dtype 'fp64' is none of"),
-        ({"dtype": "fp64"}, InvalidProblemError, "dtype 'fp64' is none of"),
-        ({"window_left": 3}, InvalidProblemError, "a window or sink tokens need a mask"),
-        ({"p_drop": 1.0}, InvalidProblemError, "p_drop 1.0 is not in [0, 1)"),
-        ({"p_drop": float("nan")}, InvalidProblemError, "p_drop nan is not in [0, 1)"),
-        ({"logits_soft_cap": float("inf")}, InvalidProblemError, "must be finite"),
-        ({"store_randval": True}, InvalidProblemError, "store_randval needs dropout"),
-        ({"qscale": "pertensor"}, InvalidProblemError, "fp8bf16 needs a qscale, other dtypes have none"),
-        ({"splits": 2}, InvalidProblemError, "takes 1 to 128 splits, not 2"),
-        ({"family": "fwd_splitkv", "splits": 200}, InvalidProblemError, "takes 1 to 128 splits, not 200"),
-        ({"deterministic": True}, InvalidProblemError, "deterministic and dbias belong to the backward"),
-        ({"dbias": True, "bias": "bias"}, InvalidProblemError, "deterministic and dbias belong to the backward"),
-        ({"family": "bwd_dq_dk_dv", "dbias": True}, InvalidProblemError, "dbias needs an elementwise bias"),
-        ({"family": "bwd_dq_dk_dv", "seqlen_k": 0}, InvalidProblemError, "needs queries and keys, not 128 and 0"),
-        ({"family": "bwd_dq_dk_dv", "logits_soft_cap": 5.0}, InvalidProblemError, "has no soft cap, sinks"),
+        ({"batch": -1}, ProblemError, "batch is -1: it must be a whole number from 1 to 2147483647"),
+        ({"nhead_q": 0}, ProblemError, "nhead_q is 0"),
+        ({"seqlen_k": 2**31}, ProblemError, "seqlen_k is 2147483648"),
+        ({"batch": 2**20, "seqlen_q": 2**20}, ProblemError, "batch * seqlen_q is 1099511627776"),
+        ({"hdim_q": 1.5}, ProblemError, "hdim_q is 1.5"),
+        ({"seqlen_q": True}, ProblemError, "seqlen_q is True"),
+        ({"window_left": -2, "mask": "window"}, ProblemError, "window_left is -2"),
+        ({"strides": (("q", Strides(0, 0, -128)),)}, ProblemError, "row stride of q is -128"),
+        ({"hdim_q": 2**31 - 8, "nhead_q": 2}, ProblemError, "stride of q"),
+        ({"mask": "causal"}, ProblemError, "mask 'causal' is none of no, top_left, bottom_right, window"),
+        ({"arch": "gfx1"}, ProblemError, "arch 'gfx1' is none of gfx90a, gfx942"),
+        ({"dtype": "fp64", "kv_layout": "vectorized"}, ProblemError, "dtype 'fp64' is none of"),
+        ({"dtype": "fp64"}, ProblemError, "dtype 'fp64' is none of"),
+        ({"window_left": 3}, ProblemError, "a window or sink tokens need a mask"),
+        ({"p_drop": 1.0}, ProblemError, "p_drop 1.0 is not in [0, 1)"),
+        ({"p_drop": float("nan")}, ProblemError, "p_drop nan is not in [0, 1)"),
+        ({"logits_soft_cap": float("inf")}, ProblemError, "must be finite"),
+        ({"store_randval": True}, ProblemError, "store_randval needs dropout"),
+        ({"qscale": "pertensor"}, ProblemError, "fp8bf16 needs a qscale, other dtypes have none"),
+        ({"splits": 2}, ProblemError, "takes 1 to 128 splits, not 2"),
+        ({"family": "fwd_splitkv", "splits": 200}, ProblemError, "takes 1 to 128 splits, not 200"),
+        ({"deterministic": True}, ProblemError, "deterministic and dbias belong to the backward"),
+        ({"dbias": True, "bias": "bias"}, ProblemError, "deterministic and dbias belong to the backward"),
+        ({"family": "bwd_dq_dk_dv", "dbias": True}, ProblemError, "dbias needs an elementwise bias"),
+        ({"family": "bwd_dq_dk_dv", "seqlen_k": 0}, ProblemError, "needs queries and keys, not 128 and 0"),
+        ({"family": "bwd_dq_dk_dv", "logits_soft_cap": 5.0}, ProblemError, "has no soft cap, sinks"),
         (
             {"family": "bwd_dq_dk_dv", "deterministic": True, "seqlen_q": 2**20, "nhead_q": 32},
-            DimensionError,
+            ProblemError,
             "a split's dQ, in elements, of the whole batch, is 4294967296",
         ),
-        ({"seqlen_knew": 3}, InvalidProblemError, "belong to fwd_appendkv"),
-        ({"total_q": 3}, InvalidProblemError, "belong to group mode"),
-        ({"page_size": 16, "pool_pages": 3}, InvalidProblemError, "fwd reads no pages: page_size must be 0"),
-        ({"family": "batch_prefill"}, InvalidProblemError, "reads K and V from pages: page_size must be positive"),
-        ({"hdim_q": 12}, InvalidProblemError, "hdim_q 12; head dims are positive multiples of 8"),
-        ({"logits_soft_cap": 1.0, "bias": "bias"}, InvalidProblemError, "logits with bias bias"),
-        ({"strides": (("q", Strides(0, 1, 2)), ("q", Strides(0, 1, 2)))}, InvalidProblemError, "given once each"),
-        ({"strides": (("lse", Strides(0, 1, 2)),)}, InvalidProblemError, "not for ['lse']"),
-        ({"nhead_q": 2, "strides": (("q", Strides(2**15, 64, 256)),)}, OverlapError, "a step of 64 leads into the 128"),
-        ({"strides": (("k", Strides(0, 128, 64)),)}, OverlapError, "strides of k"),
+        ({"seqlen_knew": 3}, ProblemError, "belong to fwd_appendkv"),
+        ({"total_q": 3}, ProblemError, "belong to group mode"),
+        ({"page_size": 16, "pool_pages": 3}, ProblemError, "fwd reads no pages: page_size must be 0"),
+        ({"family": "batch_prefill"}, ProblemError, "reads K and V from pages: page_size must be positive"),
+        ({"hdim_q": 12}, ProblemError, "hdim_q 12; head dims are positive multiples of 8"),
+        ({"logits_soft_cap": 1.0, "bias": "bias"}, ProblemError, "logits with bias bias"),
+        ({"strides": (("q", Strides(0, 1, 2)), ("q", Strides(0, 1, 2)))}, ProblemError, "given once each"),
+        ({"strides": (("lse", Strides(0, 1, 2)),)}, ProblemError, "not for ['lse']"),
+        ({"nhead_q": 2, "strides": (("q", Strides(2**15, 64, 256)),)}, ProblemError, "a step of 64 leads into the 128"),
+        ({"strides": (("k", Strides(0, 128, 64)),)}, ProblemError, "strides of k"),
     ],
 )
 def test_what_contradicts_itself_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -142,7 +142,7 @@ def test_what_contradicts_itself_is_one_error(changes: dict[str, Any], error: ty
     ],
 )
 def test_pages_that_contradict_themselves(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidProblemError) as raised:
+    with pytest.raises(ProblemError) as raised:
         validated(dataclasses.replace(PREFILL, **changes))
     assert message in str(raised.value)
 

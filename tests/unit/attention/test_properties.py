@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.errors import NoKernelError
 from ckpm.attention.launch.arguments import outputs
 from ckpm.attention.problems.validation import validated
 from ckpm.attention.registry import Registry
 from ckpm.attention.selection import KNOWN, MEASURED
-from ckpm.base.errors import CkPrefillError
+from ckpm.base.errors import CkPrefillError, NoKernelError
 from ckpm.matrix.problems.problem import CHOICES, Problem, Strides
 from tests.unit.attention.fakes import FakeDevice, built
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.errors import DuplicateKernelError, RegistryError, RegistryVersionError, UnknownKernelError
 from ckpm.attention.kernel_sets import kernel_set
 from ckpm.attention.registry import FORMAT, Registry
-from ckpm.base.errors import LibraryMismatchError, RecordError
+from ckpm.base.errors import LibraryError, RecordError
 from ckpm.base.files import sha256_of
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
@@ -47,7 +46,7 @@ def test_a_set_holds_what_its_values_name() -> None:
     ],
 )
 def test_a_set_with_an_unknown_field_or_value_is_refused(asked: dict[str, Any], message: str) -> None:
-    with pytest.raises(UnknownKernelError) as raised:
+    with pytest.raises(LibraryError) as raised:
         kernel_set("fwd", ARCH, **asked)
     assert message in str(raised.value)
 
@@ -55,23 +54,23 @@ def test_a_set_with_an_unknown_field_or_value_is_refused(asked: dict[str, Any], 
 def test_a_kernel_is_registered_once() -> None:
     declared = kernel_set("fwd", ARCH, dtype="bf16", hdim_q=128, mode="batch", tile={"bm0": 128})
     registry = Registry(declared)
-    with pytest.raises(DuplicateKernelError, match="is declared already"):
+    with pytest.raises(LibraryError, match="is declared already"):
         registry.add(declared[-1:])
     version = registry.version
     compiled = [replace(one, library=Path("/somewhere/libckpm.so")) for one in declared[:2]]
     registry.add(compiled)  # what was declared is now built
     assert (len(registry), registry.version) == (len(declared), version + 1)
     assert [one.library is not None for one in registry.instances()].count(True) == 2
-    with pytest.raises(DuplicateKernelError, match="registered from /somewhere/"):
+    with pytest.raises(LibraryError, match="registered from /somewhere/"):
         registry.add([replace(compiled[0], library=Path("/elsewhere"))])
-    with pytest.raises(DuplicateKernelError, match="registered from"):
+    with pytest.raises(LibraryError, match="registered from"):
         registry.add(declared[:1])
 
 
 def test_nothing_of_a_refused_batch_is_added() -> None:
     declared = kernel_set("fwd", ARCH, dtype="bf16", hdim_q=128, mode="batch", tile={"bm0": 128})
     registry = Registry(declared[:1])
-    with pytest.raises(DuplicateKernelError):
+    with pytest.raises(LibraryError):
         registry.add([declared[1], declared[0]])
     assert len(registry) == 1
 
@@ -87,10 +86,10 @@ def test_priority_comes_before_order() -> None:
     registry = Registry(kernels)
     registry.set_priority([kernels[2].name], 5)
     assert [one.name for one in registry.instances()] == [kernels[index].name for index in (2, 0, 1)]
-    with pytest.raises(UnknownKernelError, match="no kernel nothing is registered"):
+    with pytest.raises(LibraryError, match="no kernel nothing is registered"):
         registry.set_priority(["nothing"], 1)
     assert registry.find(kernels[1].name, ARCH).key == kernels[1].key
-    with pytest.raises(UnknownKernelError, match="for gfx942"):
+    with pytest.raises(LibraryError, match="for gfx942"):
         registry.find(kernels[1].name, "gfx942")
 
 
@@ -120,10 +119,10 @@ def test_a_library_brings_the_kernels_that_it_has_code_of(tmp_path: Path) -> Non
     assert [(one.name, one.library, one.priority) for one in added] == [(name, file, 2) for name in names[1:]]
     assert registry.instances(ARCH, "fwd") == added
     assert registry.instances("gfx942") == registry.instances(ARCH, "fwd_splitkv") == ()
-    with pytest.raises(DuplicateKernelError):
+    with pytest.raises(LibraryError):
         registry.add_library(file)
     file.write_bytes(b"other code")
-    with pytest.raises(LibraryMismatchError):
+    with pytest.raises(LibraryError):
         Registry().add_library(file)
     (tmp_path / "manifest.json").unlink()
     with pytest.raises(RecordError):
@@ -143,23 +142,23 @@ def test_what_is_exported_is_read_back(tmp_path: Path) -> None:
     [
         (
             lambda d: d.update(format=FORMAT + 1),
-            RegistryVersionError,
+            RecordError,
             f"of format {FORMAT + 1}, this program reads",
         ),
-        (lambda d: d.pop("format"), RegistryError, "format: is missing"),
-        (lambda d: d.update(more=1), RegistryError, "more: no such field"),
-        (lambda d: d["kernels"].append(d["kernels"][0]), DuplicateKernelError, "is registered from"),
-        (lambda d: d["kernels"][0].update(name="fmha_fwd_d7"), UnknownKernelError, "no kernel of ck-2025-11"),
-        (lambda d: d["kernels"][0].update(name="what"), UnknownKernelError, "no kernel of ck-2025-11"),
-        (lambda d: d["kernels"][0].update(arch="gfx1"), RegistryError, "kernels[0].arch: 'gfx1' is none of"),
-        (lambda d: d["kernels"][0].update(dialect="old"), RegistryError, "kernels[0].dialect: 'old' is none of"),
-        (lambda d: d["kernels"][0].update(mask_impl="none"), RegistryError, "kernels[0].mask_impl: none of"),
+        (lambda d: d.pop("format"), RecordError, "format: is missing"),
+        (lambda d: d.update(more=1), RecordError, "more: no such field"),
+        (lambda d: d["kernels"].append(d["kernels"][0]), LibraryError, "is registered from"),
+        (lambda d: d["kernels"][0].update(name="fmha_fwd_d7"), LibraryError, "no kernel of ck-2025-11"),
+        (lambda d: d["kernels"][0].update(name="what"), LibraryError, "no kernel of ck-2025-11"),
+        (lambda d: d["kernels"][0].update(arch="gfx1"), RecordError, "kernels[0].arch: 'gfx1' is none of"),
+        (lambda d: d["kernels"][0].update(dialect="old"), RecordError, "kernels[0].dialect: 'old' is none of"),
+        (lambda d: d["kernels"][0].update(mask_impl="none"), RecordError, "kernels[0].mask_impl: none of"),
         (
             lambda d: d["kernels"][0].update(priority="1"),
-            RegistryError,
+            RecordError,
             "kernels[0].priority: is '1', expected a",
         ),
-        (lambda d: d["kernels"][0].update(library=""), RegistryError, "kernels[0].library: is empty"),
+        (lambda d: d["kernels"][0].update(library=""), RecordError, "kernels[0].library: is empty"),
     ],
 )
 def test_a_damaged_registry_is_named(change: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
@@ -175,9 +174,9 @@ def test_a_damaged_registry_is_named(change: Any, error: type[Exception], messag
 
 def test_a_registry_that_is_no_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text("{")
-    with pytest.raises(RegistryError, match="can't be read as a registry"):
+    with pytest.raises(RecordError, match="can't be read as a registry"):
         Registry.read(tmp_path / "r.json")
-    with pytest.raises(RegistryError, match="can't be read as a registry"):
+    with pytest.raises(RecordError, match="can't be read as a registry"):
         Registry.read(tmp_path / "none.json")
 
 

@@ -14,7 +14,7 @@ from ckpm.attention.timing import forward, modelling, tables
 from ckpm.attention.timing.checks import check, read_published
 from ckpm.attention.timing.measure import performance_problems
 from ckpm.attention.timing.record import Timed
-from ckpm.base.errors import MeasureError, TableError
+from ckpm.base.errors import InconclusiveError, TableError
 from ckpm.base.tablefile import load
 from ckpm.bench import emulated
 from ckpm.bench.figures import Figure
@@ -82,27 +82,27 @@ def test_row_with_one_kv_head_runs_unchanged(launched: Launched) -> None:
 def test_grid_of_other_than_a_workgroup_a_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "built", lambda *_: Path("lib.so"))
     monkeypatch.setattr(modelling, "open_library", lambda *_: Place([], more=1))
-    with pytest.raises(MeasureError, match=r"tensor-q1k: 25 workgroups instead of one for each tile"):
+    with pytest.raises(InconclusiveError, match=r"tensor-q1k: 25 workgroups instead of one for each tile"):
         tables.model("*.tensor-q1k", "auto", Path("work"))
 
 
 def test_model_failed_launch_or_missing_kernel_raises(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(MeasureError, match=r"no problem fits '\*nonsense\*'"):
+    with pytest.raises(InconclusiveError, match=r"no problem fits '\*nonsense\*'"):
         tables.model("*nonsense*", "auto", Path("work"))
     with monkeypatch.context() as lacking:
         lacking.setattr(Place, "keys", [key for key in KEYS if is_v3(key.pipeline)])
-        with pytest.raises(MeasureError, match=r"tensor-q1k: no kernel with pipeline qr_async"):
+        with pytest.raises(InconclusiveError, match=r"tensor-q1k: no kernel with pipeline qr_async"):
             tables.model("*.tensor-q1k", "auto", Path("work"))
     assert len(launched) == 1  # V3
     monkeypatch.setattr(Place, "model", lambda *_: "the launch failed: why")
-    with pytest.raises(MeasureError, match=r"tensor-q1k: the launch failed: why"):
+    with pytest.raises(InconclusiveError, match=r"tensor-q1k: the launch failed: why"):
         tables.model("*.tensor-q1k", "auto", Path("work"))
 
 
 def test_library_failed_build_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ended = SimpleNamespace(returncode=30, stdout="1 kernel\n", stderr="error: no compiler")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
-    with pytest.raises(MeasureError, match="a library could not be built: 1 kernel\nerror: no compiler"):
+    with pytest.raises(InconclusiveError, match="a library could not be built: 1 kernel\nerror: no compiler"):
         tables.library("auto", tmp_path)
 
 

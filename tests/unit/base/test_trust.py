@@ -12,14 +12,14 @@ import pytest
 from rich.console import Console
 
 from ckpm.base import trust
-from ckpm.base.errors import UntrustedFileError
+from ckpm.base.errors import TrustError
 from ckpm.base.trust import demand_private, demand_trusted_library, signing_key
 from ckpm.kernels.code.toolchains import Toolchain, embedded
 from ckpm.kernels.library import command
 from ckpm.kernels.library.request import Request
 from ckpm.kernels.library.signature_file import NAME, Signatures, discard_foreign
 from ckpm_emulator import toolchain as core
-from ckpm_emulator.errors import UntrustedFileError as UntrustedCoreError
+from ckpm_emulator.base.errors import TrustError as UntrustedCoreError
 from tests.emulator.test_core_build import use_small_core
 
 Make = Callable[..., Request]
@@ -119,7 +119,7 @@ def test_the_key_is_made_once_and_is_for_this_user_alone(tmp_path: Path) -> None
     assert (tmp_path / "cache/key").stat().st_mode & 0o777 == 0o600
     assert [file.name for file in (tmp_path / "cache").iterdir()] == ["key"]
     (tmp_path / "cache/key").chmod(0o640)
-    with pytest.raises(UntrustedFileError, match=r"key: others can read it, or it is damaged\. Delete it"):
+    with pytest.raises(TrustError, match=r"key: others can read it, or it is damaged\. Delete it"):
         signing_key(tmp_path / "cache")
 
 
@@ -133,7 +133,7 @@ def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path, below: str,
         folder.chmod(0o755)
     demand_private(cache)
     (cache / below).chmod(mode)
-    with pytest.raises(UntrustedFileError) as refused:
+    with pytest.raises(TrustError) as refused:
         demand_private(cache)
     assert f"{cache / below}: other users can write to it (mode {mode:o})" in str(refused.value)
     assert f"Delete {cache}: it is made again; or, if you trust all that is in it: chmod -R go-w {cache}" in str(
@@ -144,7 +144,7 @@ def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path, below: str,
 
 @pytest.mark.usefixtures("someone_else")
 def test_a_cache_of_another_user_is_refused_with_both_names(tmp_path: Path) -> None:
-    with pytest.raises(UntrustedFileError) as refused:
+    with pytest.raises(TrustError) as refused:
         demand_private(tmp_path / "cache")
     name = trust._name(os.geteuid())
     assert f"it belongs to user {name}, and what it holds would be run as {name}. Delete" in str(refused.value)
@@ -157,7 +157,7 @@ def test_root_is_not_made_to_run_what_another_user_left(tmp_path: Path) -> None:
     cache.mkdir(mode=0o755)
     (cache / "objects").mkdir(mode=0o755)
     os.chown(cache / "objects", 54321, 54321)
-    with pytest.raises(UntrustedFileError, match=r"objects: it belongs to user 54321, and .* run as root \(0\)"):
+    with pytest.raises(TrustError, match=r"objects: it belongs to user 54321, and .* run as root \(0\)"):
         demand_private(cache)
 
 
@@ -178,7 +178,7 @@ def test_a_changed_launcher_is_written_again(tmp_path: Path) -> None:
     assert embedded._write_helpers("/zig", tmp_path) == folder
     assert (folder / "lld").read_text() == text
     (folder / "lld").chmod(0o777)
-    with pytest.raises(UntrustedFileError, match="lld: other users can write to it"):
+    with pytest.raises(TrustError, match="lld: other users can write to it"):
         embedded._write_helpers("/zig", tmp_path)
 
 
@@ -188,7 +188,7 @@ def test_a_library_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     library.chmod(0o755)
     demand_trusted_library(library)
     library.chmod(0o777)
-    with pytest.raises(UntrustedFileError, match=r"libckpm\.so: other users can write to it .*Build it again"):
+    with pytest.raises(TrustError, match=r"libckpm\.so: other users can write to it .*Build it again"):
         demand_trusted_library(library)
 
 

@@ -17,10 +17,9 @@ from pathlib import Path
 import pytest
 
 from ckpm import commands as cli
-from ckpm.base.errors import TableError, UsageError
+from ckpm.base.errors import InconclusiveError, SetupError, TableError, UsageError
 from ckpm.cluster import guard, identity
 from ckpm.cluster.command import failure
-from ckpm.cluster.errors import PackagesMissingError, WorkersKilledError
 from ckpm.cluster.identity import PROJECT, Identity, project
 from ckpm.cluster.site import read_site
 from ckpm.suites import cli as suites_cli
@@ -42,7 +41,7 @@ def without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_missing_packages_are_reported_with_their_command(
     without_dask: None, options: list[str], packages: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["build", *options]) == PackagesMissingError.exit_code
+    assert cli.main(["build", *options]) == SetupError.exit_code
     printed = capsys.readouterr().err
     assert packages in printed
     assert "pip install --require-hashes -r requirements-cluster.txt" in printed
@@ -139,8 +138,8 @@ def test_differences_name_both_sides() -> None:
 
 
 def test_refused_step_becomes_the_failure_of_the_worker() -> None:
-    error = failure([{"refused": WorkersKilledError.exit_code, "output": "unit_1: 4 workers died"}] * 2)
-    assert type(error) is WorkersKilledError
+    error = failure([{"refused": InconclusiveError.exit_code, "output": "unit_1: 4 workers died"}] * 2)
+    assert type(error) is InconclusiveError
     assert str(error) == "unit_1: 4 workers died"
 
 

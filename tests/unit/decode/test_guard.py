@@ -10,17 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpm.base.errors import TableError
+from ckpm.base.errors import CheckFailedError, InputError, RecordError, SetupError, TableError
 from ckpm.commands import main
 from ckpm.decode.guard import command
 from ckpm.decode.guard.candidates import Candidate, Judged, candidate
-from ckpm.decode.guard.errors import (
-    AcceptedFileError,
-    KernelFileError,
-    OverBudgetError,
-    TritonMissingError,
-    UnacceptedError,
-)
 from ckpm.decode.guard.figures import Budget, Figures, over_budget
 from ckpm.decode.guard.ratchet import Accepted, changes, merge
 from ckpm.decode.guard.table import read_table
@@ -132,7 +125,7 @@ def test_accepted_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
     before.write(file)
     assert Accepted.read(file) == before
     file.write_text(file.read_text().replace('"vgpr": 120', '"vgpr": -1'))
-    with pytest.raises(AcceptedFileError, match=r"candidates\[.\].figures.vgpr: must not be negative, is -1"):
+    with pytest.raises(RecordError, match=r"candidates\[.\].figures.vgpr: must not be negative, is -1"):
         Accepted.read(file)
 
 
@@ -195,16 +188,16 @@ def test_the_command_compares_accepts_and_refuses(
     monkeypatch.setattr(command, "judged_kernel", lambda guarded, arch: [[judged(given[0])]])
     table = read_table(table_file(tmp_path))
     names = ["softmax"]
-    with pytest.raises(UnacceptedError, match="no accepted figures yet"):
+    with pytest.raises(CheckFailedError, match="no accepted figures yet"):
         command.compare(table, [judged()], names, None)
     accepted(judged()).write(table.accepted)
     line = ["guard", str(table.file)]
     assert main(line) == 0
     given[0] = dataclasses.replace(LEAN, vgpr=96)
-    assert main(line) == UnacceptedError.exit_code
+    assert main(line) == CheckFailedError.exit_code
     assert "better: softmax gfx950" in capsys.readouterr().err
     given[0] = dataclasses.replace(LEAN, vgpr_spills=2)
-    assert main(line) == OverBudgetError.exit_code
+    assert main(line) == CheckFailedError.exit_code
     assert "2 spilled VGPRs" in capsys.readouterr().err
 
 
@@ -213,7 +206,7 @@ def test_without_triton_the_command_says_how_to_install_it(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for line in (["guard", "streaming"], ["decode"]):
-        assert main(line) == TritonMissingError.exit_code
+        assert main(line) == SetupError.exit_code
         assert "pip install --require-hashes -r requirements-triton.txt" in capsys.readouterr().err
 
 
@@ -227,7 +220,7 @@ def test_a_kernel_that_does_not_compile_is_pruned_with_the_reason() -> None:
     from ckpm.decode.guard.compiling import Code, judged_code
 
     def refuse() -> Code:
-        raise KernelFileError("softmax: doesn't compile: no such type")
+        raise InputError("softmax: doesn't compile: no such type", kind="kernel-file")
 
     outcome = judged_code(CANDIDATE, BUDGET, refuse)
     assert (outcome.fits, outcome.reasons) == (False, ("softmax: doesn't compile: no such type",))

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import DiskFullError
+from ckpm.base.errors import CompileError, DiskFullError
 from ckpm.docker import context, rootfs
 from ckpm.docker.context import Sources
 from ckpm.docker.dockerfile import Labels
-from ckpm.docker.errors import RootFilesystemError
 from ckpm.docker.images import image
 from ckpm.matrix.dialects import PackagedUpstream, check_upstream
 
@@ -131,7 +130,7 @@ def test_registry_image_keeps_its_own_sources(apt: Callable[..., None], tmp_path
 
 def test_mirror_from_the_environment(apt: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     apt()
-    with pytest.raises(RootFilesystemError, match=r"set CKPM_DEBIAN_MIRROR to a URL") as caught:
+    with pytest.raises(CompileError, match=r"set CKPM_DEBIAN_MIRROR to a URL") as caught:
         rootfs.mirror()
     assert caught.value.exit_code == 108
     monkeypatch.setenv(rootfs.MIRROR, "http://snapshot.example/20261030")
@@ -156,8 +155,8 @@ def test_base_is_made_once_without_settings_of_this_machine(apt: Callable[..., N
 @pytest.mark.parametrize(
     ("script", "kind", "message"),
     [
-        (None, RootFilesystemError, "apt-get install mmdebstrap"),
-        ("echo 'E: mirror is down' >&2; exit 1", RootFilesystemError, "E: mirror is down"),
+        (None, CompileError, "apt-get install mmdebstrap"),
+        ("echo 'E: mirror is down' >&2; exit 1", CompileError, "E: mirror is down"),
         ("echo 'tar: No space left on device' >&2; exit 1", DiskFullError, "no space left"),
     ],
 )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.base.errors import CheckFailedError
 from ckpm.docker import dockerfile
-from ckpm.docker.errors import DockerfileLintError
 from ckpm.docker.images import Image, image, images
 
 ALL = pytest.mark.parametrize("one", images().values(), ids=lambda one: one.name)
@@ -71,7 +71,7 @@ def test_hadolint_refuses_a_mistake(tmp_path: Path) -> None:
     file.write_text(
         re.sub(r"USER \d+:\d+\nHEALTHCHECK", "USER root\nHEALTHCHECK", text).replace("FROM scratch", "FROM x")
     )
-    with pytest.raises(DockerfileLintError, match="DL3002") as caught:
+    with pytest.raises(CheckFailedError, match="DL3002") as caught:
         dockerfile.lint([file])
     assert caught.value.exit_code == 106
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import UsageError
+from ckpm.base.errors import SetupError, UsageError
 from ckpm.docker.engines import (
     Build,
     Engine,
@@ -21,7 +21,6 @@ from ckpm.docker.engines import (
     present,
     run_commands,
 )
-from ckpm.docker.errors import EngineMissingError, EnginePermissionError
 from tests.unit.docker.fake_engine import Answer, FakeEngine
 
 NO_DAEMON: Answer = (1, "", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is it running?")
@@ -69,7 +68,7 @@ def test_rootless_engine_is_detected(engines: Engines, name: str, answer: str) -
 
 def test_no_engine_fails_with_reasons_and_remedy(engines: Engines) -> None:
     engines(docker=NO_DAEMON)
-    with pytest.raises(EngineMissingError) as caught:
+    with pytest.raises(SetupError) as caught:
         detect()
     assert caught.value.exit_code == 100
     for words in ("docker: Cannot connect", "podman: not installed", "buildah: not installed", "apt-get install"):
@@ -78,7 +77,7 @@ def test_no_engine_fails_with_reasons_and_remedy(engines: Engines) -> None:
 
 def test_engine_without_permission_fails(engines: Engines) -> None:
     engines(docker=NO_PERMISSION)
-    with pytest.raises(EnginePermissionError, match="Join the engine's group") as caught:
+    with pytest.raises(SetupError, match="Join the engine's group") as caught:
         detect()
     assert caught.value.exit_code == 101
 
@@ -90,7 +89,7 @@ def test_forbidden_engine_does_not_hide_a_working_one(engines: Engines) -> None:
 
 def test_chosen_engine_is_not_replaced(engines: Engines) -> None:
     engines(docker=NO_DAEMON, podman=(0, "4.3.1 ", ""))
-    with pytest.raises(EngineMissingError):
+    with pytest.raises(SetupError):
         detect("docker")
     with pytest.raises(UsageError, match="unknown engine 'lxc'"):
         detect("lxc")

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import CkPrefillError, DiskFullError, NotReproducibleError
+from ckpm.base.errors import (
+    CheckFailedError,
+    CkPrefillError,
+    CompileError,
+    DiskFullError,
+    ServiceError,
+    SetupError,
+    TrustError,
+)
 from ckpm.docker import building, command, context, rootfs
 from ckpm.docker.context import Sources
 from ckpm.docker.dockerfile import Labels
 from ckpm.docker.engines import Engine
-from ckpm.docker.errors import (
-    DigestError,
-    EngineMissingError,
-    EnginePermissionError,
-    ImageBuildError,
-    PackagesDifferError,
-    PullError,
-)
 from ckpm.docker.images import image
 from tests.unit.docker.fake_engine import Answer, FakeEngine
 
@@ -79,16 +79,16 @@ def test_second_build_has_no_cache_and_the_same_id(tmp_path: Path) -> None:
 
 def test_second_build_with_another_id_names_the_packages(tmp_path: Path) -> None:
     docker = Docker(tmp_path, ids=("aa", "bb"), answers={"run": [PACKAGES, (0, "apt 3.3.4\npython3 3.14.6-1", "")]})
-    with pytest.raises(NotReproducibleError, match=r"is bb, the first aa; packages differ: apt 3\.3\.3 ->"):
+    with pytest.raises(CheckFailedError, match=r"is bb, the first aa; packages differ: apt 3\.3\.3 ->"):
         docker.prove()
 
 
 @pytest.mark.parametrize(
     ("said", "kind", "code"),
     [
-        ("E: Unable to locate package hipcc", ImageBuildError, 104),
+        ("E: Unable to locate package hipcc", CompileError, 104),
         ("write /x: no space left on device", DiskFullError, 27),
-        ("dial unix /var/run/docker.sock: connect: permission denied", EnginePermissionError, 101),
+        ("dial unix /var/run/docker.sock: connect: permission denied", SetupError, 101),
     ],
 )
 def test_failing_build_is_classified(tmp_path: Path, said: str, kind: type[CkPrefillError], code: int) -> None:
@@ -131,23 +131,23 @@ def test_present_base_is_not_pulled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("complaint", "kind", "code"),
     [
-        ("Error: dial tcp: i/o timeout", PullError, 102),
-        ("unauthorized: authentication required", PullError, 102),
+        ("Error: dial tcp: i/o timeout", ServiceError, 102),
+        ("unauthorized: authentication required", ServiceError, 102),
         (
             'Error: short-name "a/b" did not resolve to an alias and no unqualified-search registries are defined',
-            PullError,
+            ServiceError,
             102,
         ),
-        ("Error response from daemon: manifest for rocm/dev@sha256:9 not found: manifest unknown", DigestError, 103),
-        ("Error: initializing source: reading manifest sha256:9 in rocm/dev: manifest unknown", DigestError, 103),
-        ("Error: writing blob: Digest did not match, expected sha256:9, got sha256:8", DigestError, 103),
-        ("Error: determining manifest MIME type: Manifest does not match provided manifest digest", DigestError, 103),
-        ("Error: Download config.json digest sha256:8 does not match expected sha256:9", DigestError, 103),
-        ("failed commit on ref: unexpected commit digest sha256:8: failed precondition", DigestError, 103),
+        ("Error response from daemon: manifest for rocm/dev@sha256:9 not found: manifest unknown", TrustError, 103),
+        ("Error: initializing source: reading manifest sha256:9 in rocm/dev: manifest unknown", TrustError, 103),
+        ("Error: writing blob: Digest did not match, expected sha256:9, got sha256:8", TrustError, 103),
+        ("Error: determining manifest MIME type: Manifest does not match provided manifest digest", TrustError, 103),
+        ("Error: Download config.json digest sha256:8 does not match expected sha256:9", TrustError, 103),
+        ("failed commit on ref: unexpected commit digest sha256:8: failed precondition", TrustError, 103),
         ("write /var/lib/docker/tmp/x: no space left on device", DiskFullError, 27),
-        ("permission denied while trying to connect to the Docker daemon socket", EnginePermissionError, 101),
-        ("Error: potentially insufficient UIDs or GIDs available in user namespace", EnginePermissionError, 101),
-        ("Cannot connect to the Docker daemon. Is the docker daemon running?", EngineMissingError, 100),
+        ("permission denied while trying to connect to the Docker daemon socket", SetupError, 101),
+        ("Error: potentially insufficient UIDs or GIDs available in user namespace", SetupError, 101),
+        ("Cannot connect to the Docker daemon. Is the docker daemon running?", SetupError, 100),
     ],
 )
 def test_failing_pull_is_classified(tmp_path: Path, complaint: str, kind: type[CkPrefillError], code: int) -> None:
@@ -176,7 +176,7 @@ def test_lock_covers_all_images_of_a_base(tmp_path: Path) -> None:
 )
 def test_packages_that_differ_from_the_lock_are_named(tmp_path: Path, packages: dict[str, str], named: str) -> None:
     building.write_lock(ONE.base, [built(apt="1")], tmp_path)
-    with pytest.raises(PackagesDifferError, match=named) as caught:
+    with pytest.raises(CheckFailedError, match=named) as caught:
         building.check_lock(ONE.base, built(**packages), tmp_path)
     assert caught.value.exit_code == 105
 
@@ -198,5 +198,5 @@ def test_command_builds_every_local_image_twice(
         assert f"{name}: sha256:aa, " in printed
         assert f"{name}: the same image id again from nothing, " in printed
     assert "warning: image debian-emulator: 1 packages differ: python3 " in printed
-    with pytest.raises(PackagesDifferError):
+    with pytest.raises(CheckFailedError):
         command.run(parse(["images", "build", "--work", str(docker.work), "--locked"]))

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import TableError
-from ckpm.docker.errors import UnknownImageError
+from ckpm.base.errors import TableError, UnknownWordError
 from ckpm.docker.images import FOLDER, image, images
 
 TABLE = (FOLDER / "images.yaml").read_text()
@@ -45,7 +44,7 @@ def test_only_test_images_want_a_gpu() -> None:
 
 
 def test_unknown_image_suggests_the_nearest() -> None:
-    with pytest.raises(UnknownImageError, match="did you mean 'debian-rocm-test'") as caught:
+    with pytest.raises(UnknownWordError, match="did you mean 'debian-rocm-test'") as caught:
         image("debian-rocm-tset")
     assert caught.value.exit_code == 107
 

@@ -12,10 +12,9 @@ from typing import IO
 
 import pytest
 
-from ckpm.base.errors import CkPrefillError
+from ckpm.base.errors import CkPrefillError, SetupError
 from ckpm.docker import running
 from ckpm.docker.engines import Engine, Run
-from ckpm.docker.errors import ContainerStartError, EnginePermissionError
 from tests.unit.docker.fake_engine import FakeEngine
 
 ROOT = Path(__file__).parents[3]
@@ -113,8 +112,8 @@ def test_container_is_removed_despite_more_signals(tmp_path: Path, pipe: Path, e
 @pytest.mark.parametrize(
     ("said", "kind", "code"),
     [
-        ("Error: OCI runtime error: unable to start container process", ContainerStartError, 109),
-        ("Error: potentially insufficient UIDs or GIDs available", EnginePermissionError, 101),
+        ("Error: OCI runtime error: unable to start container process", SetupError, 109),
+        ("Error: potentially insufficient UIDs or GIDs available", SetupError, 101),
     ],
 )
 def test_failure_of_the_engine_is_classified(tmp_path: Path, said: str, kind: type[CkPrefillError], code: int) -> None:

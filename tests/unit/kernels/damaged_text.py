@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from ckpm.base.errors import CppTextError
+from ckpm.base.errors import UpstreamError
 from ckpm.kernels.parity.cpp_tokens import tokenize
 
 
@@ -36,7 +36,7 @@ def check_every_damage(
     for at, token in enumerate(tokens):
         try:
             reading = read(between.join([*tokens[:at], replacement, *tokens[at + 1 :]]))
-        except CppTextError as error:
+        except UpstreamError as error:
             refusals.append(str(error))
             continue
         place = between.join(tokens[max(0, at - 5) : at + 6])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpm.base.errors import CppTextError
+from ckpm.base.errors import UpstreamError
 from ckpm.kernels.families import batch_prefill, words
 from ckpm.kernels.families.render import instance_text, unit_text
 from ckpm.kernels.families.units import plan
@@ -161,7 +161,7 @@ def test_names_are_looked_up_from_the_inside_out() -> None:
     ],
 )
 def test_what_cannot_be_followed_is_an_error(text: str, message: str) -> None:
-    with pytest.raises(CppTextError) as caught:
+    with pytest.raises(UpstreamError) as caught:
         bindings(text)
     assert message in str(caught.value)
 

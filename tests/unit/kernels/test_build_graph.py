@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ckpm.base.errors import CompileError, DiskFullError, LinkError
+from ckpm.base.errors import CompileError, DiskFullError
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.plan import Plan
@@ -175,7 +175,7 @@ def test_a_missing_compiler_is_named(stub_toolchain: Stub, request_for: Make) ->
 
 def test_a_failing_linker_is_a_link_error(stub_toolchain: Stub, request_for: Make) -> None:
     toolchain = dataclasses.replace(stub_toolchain(), linker=("false",))
-    with pytest.raises(LinkError, match=r"libckpm\.so could not be made"):
+    with pytest.raises(CompileError, match=r"libckpm\.so could not be made"):
         build(request_for(toolchain, where=FEW))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import NotACheckoutError, ShallowCloneError, TableError, UnknownRevisionError
+from ckpm.base.errors import SetupError, TableError, UsageError
 from ckpm.commands import main
 from ckpm.kernels.changes.history import changed_paths, commit_of
 from ckpm.kernels.changes.plan import Plan, plan_since, to_json
@@ -178,19 +178,19 @@ def test_changed_paths_has_deleted_renamed_and_untracked(clone: Path) -> None:
 
 @pytest.mark.parametrize("revision", ["no-such-branch", "--all", "HEAD:matrix/rules.py", ""])
 def test_commit_of_an_unknown_revision_is_refused(clone: Path, revision: str) -> None:
-    with pytest.raises(UnknownRevisionError, match="git knows no such commit here"):
+    with pytest.raises(UsageError, match="git knows no such commit here"):
         commit_of(clone, revision)
 
 
 def test_commit_of_refuses_a_folder_without_a_checkout(
     tmp_path: Path, clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(NotACheckoutError, match="not a git repository"):
+    with pytest.raises(SetupError, match="not a git repository"):
         commit_of(tmp_path, "HEAD")
-    with pytest.raises(NotACheckoutError, match="lies in the checkout"):
+    with pytest.raises(SetupError, match="lies in the checkout"):
         commit_of(clone / "matrix", "HEAD")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NotACheckoutError, match="Install git"):
+    with pytest.raises(SetupError, match="Install git"):
         commit_of(clone, "HEAD")
 
 
@@ -199,7 +199,7 @@ def test_commit_of_a_shallow_clone_names_the_remedy(tmp_path: Path, clone: Path)
     git(clone, "commit", "-q", "--allow-empty", "-m", "later")
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{clone}", "shallow")
     git(clone, "reset", "-q", "--hard", old)
-    with pytest.raises(ShallowCloneError, match="git fetch --unshallow"):
+    with pytest.raises(SetupError, match="git fetch --unshallow"):
         commit_of(tmp_path / "shallow", old)
 
 
@@ -207,7 +207,7 @@ def test_errors_have_exit_codes_of_their_own(capsys: pytest.CaptureFixture[str])
     shallow = git(ROOT, "rev-parse", "--is-shallow-repository").strip() == "true"  # as a workflow's jobs check out
     code = main(["plan", "--since", "no-such-branch"])
     assert (code, "no-such-branch" in capsys.readouterr().err) == (94 if shallow else 93, True)
-    assert [one.exit_code for one in (NotACheckoutError, UnknownRevisionError, ShallowCloneError)] == [92, 93, 94]
+    assert [one.exit_code for one in (SetupError, UsageError, SetupError)] == [92, 93, 94]
 
 
 def test_to_json_has_every_reason(plan: Callable[..., Plan]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpm.base.errors import CppTextError
+from ckpm.base.errors import UpstreamError
 from ckpm.kernels.parity.c_arithmetic import Formula, Number, evaluate, make
 from ckpm.kernels.parity.conditions import TRUE, condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_tokens import tokenize
@@ -130,7 +130,7 @@ def test_swapped_branches_are_an_order_difference() -> None:
 
 
 def test_a_text_without_dispatch_is_an_error() -> None:
-    with pytest.raises(CppTextError, match="expected one function fmha_batch_prefill, found 0"):
+    with pytest.raises(UpstreamError, match="expected one function fmha_batch_prefill, found 0"):
         parse("int x;")
 
 
@@ -177,7 +177,7 @@ def test_the_order_of_requirements_does_not_matter(parts: list[str]) -> None:
 
 @pytest.mark.parametrize("text", ["a &&", "(a", "a)", "|| b", "!"])
 def test_a_broken_condition_is_an_error(text: str) -> None:
-    with pytest.raises(CppTextError):
+    with pytest.raises(UpstreamError):
         parse_condition(tokenize(text))
 
 
@@ -216,6 +216,6 @@ def test_arithmetic_is_that_of_c(text: str, value: Number) -> None:
     ],
 )
 def test_anything_else_is_refused(text: str, message: str) -> None:
-    with pytest.raises(CppTextError) as caught:
+    with pytest.raises(UpstreamError) as caught:
         evaluate(tokenize(text), {}, {})
     assert message in str(caught.value)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import DownloadError
+from ckpm.base.errors import ServiceError
 from ckpm.kernels.upstream import package_index
 from ckpm.kernels.upstream.package_index import download, pip_settings
 
@@ -24,7 +24,7 @@ def failure(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path:
     """What a download with these settings of pip ends with; nothing answers at the index, if it is asked at all."""
     settings = {"index-url": "http://127.0.0.1:9/simple/", **settings}
     monkeypatch.setattr(package_index, "pip_settings", lambda: settings)
-    with pytest.raises(DownloadError) as caught:
+    with pytest.raises(ServiceError) as caught:
         download("flash-attn", "2.8.3.post2", "flash_attn-2.8.3.post2.tar.gz", tmp_path / "got")
     assert list(tmp_path.iterdir()) == []
     return str(caught.value)
@@ -73,7 +73,7 @@ def test_a_broken_configuration_of_pip_is_named(monkeypatch: pytest.MonkeyPatch,
     config = tmp_path / "pip.conf"
     config.write_text("no section\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
-    with pytest.raises(DownloadError, match=r"pip's configuration can't be read: .*pip\.conf.*Fix pip's files or the "):
+    with pytest.raises(ServiceError, match=r"pip's configuration can't be read: .*pip\.conf.*Fix pip's files or the "):
         pip_settings()
 
 

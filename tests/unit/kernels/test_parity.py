@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import CodegenError, CodeObjectError, CppTextError, ParityError, UsageError
+from ckpm.base.errors import CheckFailedError, CodeObjectError, UpstreamError, UsageError
 from ckpm.base.results import Case, Results
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.toolchains import Toolchain
@@ -117,7 +117,7 @@ def test_dispatch_differences_are_named(tree: Tree, keys: list[Key]) -> None:
 
 
 def test_text_that_cannot_be_followed_is_an_error_case_and_no_agreement(tree: Tree, keys: list[Key]) -> None:
-    with pytest.raises(CppTextError):
+    with pytest.raises(UpstreamError):
         parity.compare_texts(tree, keys, [key.name for key in keys], Rendered(rendered(keys).instances, "int x;"))
 
 
@@ -198,7 +198,7 @@ def test_archs_without_kernels(tree: Tree, answers: Callable[..., None]) -> None
 def test_a_failing_generator_is_an_error_with_its_words(tree: Tree, tmp_path: Path) -> None:
     """The command in the message can be run again: it names nothing that is gone by then."""
     (tree.root / FMHA / "generate.py").write_text("raise SystemExit('no such luck')")
-    with pytest.raises(CodegenError, match=r"generate.py ended with 1. To see it again") as caught:
+    with pytest.raises(UpstreamError, match=r"generate.py ended with 1. To see it again") as caught:
         codegen_runner.list_names(tree, "gfx950", "batch_prefill", 0, "simplified")
     first, _, words = str(caught.value).partition("\nIt said:\n")
     command = shlex.split(first.partition("in an empty folder: ")[2])
@@ -439,7 +439,7 @@ def test_the_command_writes_results_before_it_fails(
     parser = argparse.ArgumentParser()
     parity_command.add_options(parser)
     args = parser.parse_args(["--no-machine-code", "--arch", "gfx950,gfx942", "--output", str(output)])
-    with pytest.raises(ParityError, match=r"1 cases differ or failed.*\n  c: n: odd"):
+    with pytest.raises(CheckFailedError, match=r"1 cases differ or failed.*\n  c: n: odd"):
         parity_command.run_command(args)
     assert Results.read(output).cases == (bad,)
     request = parity_command.request_from(args)

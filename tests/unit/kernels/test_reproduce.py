@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ckpm.base.errors import LibraryMismatchError, RecordError, UsageError
+from ckpm.base.errors import LibraryError, RecordError, UsageError
 from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
@@ -139,5 +139,5 @@ def test_without_a_built_library_there_is_nothing_to_compare(
     with pytest.raises(RecordError, match=r"manifest\.json"):
         reproduce.build_again(request, tmp_path, lambda cache: stub_toolchain(), 1, Console(quiet=True))
     manifests.record().write(tmp_path / "manifest.json")
-    with pytest.raises(LibraryMismatchError, match=r"libckpm\.so is missing"):
+    with pytest.raises(LibraryError, match=r"libckpm\.so is missing"):
         reproduce.build_again(request, tmp_path, lambda cache: stub_toolchain(), 1, Console(quiet=True))

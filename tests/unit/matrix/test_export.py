@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpm.base.errors import RowError
+from ckpm.base.errors import InputError
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.export import COLUMNS, key_from_row, to_csv, to_json
 from ckpm.matrix.keys import Key
@@ -101,7 +101,7 @@ def test_an_empty_list_is_valid_json_and_csv() -> None:
     ],
 )
 def test_rows_with_impossible_values(column: str, value: object, message: str) -> None:
-    with pytest.raises(RowError) as caught:
+    with pytest.raises(InputError) as caught:
         key_from_row({**keys("ck-2025-11")[0].row(), column: value})
     assert str(caught.value) == message
 
@@ -110,7 +110,7 @@ def test_rows_with_impossible_values(column: str, value: object, message: str) -
 def test_a_missing_column_is_named(column: str) -> None:
     row = keys("ck-2025-11")[0].row()
     del row[column]
-    with pytest.raises(RowError, match=f"^column '{column}' is missing; a row needs name, family, "):
+    with pytest.raises(InputError, match=f"^column '{column}' is missing; a row needs name, family, "):
         key_from_row(row)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.base.errors import LedgerError, TableError
+from ckpm.base.errors import CheckFailedError, TableError
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import mask_corner
@@ -113,7 +113,7 @@ def test_verdicts_say_where_to_look(ledger: Ledger) -> None:
 
 def test_an_expired_entry_fails_the_day_after(ledger: Ledger) -> None:
     ledger.check_dates(datetime.date(2026, 12, 31))
-    with pytest.raises(LedgerError) as caught:
+    with pytest.raises(CheckFailedError) as caught:
         ledger.check_dates(datetime.date(2027, 1, 1))
     assert str(caught.value).startswith("ledger.yaml:12: over_read expired on 2026-12-31: the table is read")
     assert "big_pools" not in str(caught.value)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import TableError, UnknownProfileError, UnknownUpstreamError, UsageError
+from ckpm.base.errors import TableError, UnknownWordError, UsageError
 from ckpm.commands import parse
 from ckpm.matrix import upstream_profiles as upstream_profiles_module
 from ckpm.matrix.selection import profiles
@@ -44,7 +44,7 @@ def test_an_upstream_without_such_a_profile_is_refused(command: Parse, words: tu
     with pytest.raises(UsageError) as caught:
         command([*words, "--upstream", "flash-attn", "--profile", "v3"])
     assert str(caught.value) == "--profile v3: upstream flash-attn has no such profile. Ask for --upstream ckpm."
-    with pytest.raises(UnknownUpstreamError):
+    with pytest.raises(UnknownWordError):
         command([*words, "--upstream", "ckmp", "--profile", "v3"])
 
 
@@ -54,7 +54,7 @@ def test_an_ordinary_profile_narrows_builds_and_lists_and_means_nothing_to_a_lib
     suite = ("test", "--suite", "batch-prefill", "--upstream")
     with pytest.raises(UsageError, match=r"--profile aiter_group narrows what is built or listed; leave it out"):
         parse([*suite, "ckpm", "--profile", "aiter_group"])
-    with pytest.raises(UnknownProfileError, match=r"unknown profile 'v4'.* Known: v3, extended"):
+    with pytest.raises(UnknownWordError, match=r"unknown profile 'v4'.* Known: v3, extended"):
         parse([*suite, "ckpm", "--profile", "v4"])
     with pytest.raises(UsageError, match="--profile v4: upstream aiter has no profiles"):
         parse([*suite, "aiter", "--profile", "v4"])

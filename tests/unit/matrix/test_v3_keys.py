@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ckpm import commands as cli
-from ckpm.base.errors import TableError, UnknownFamilyError
+from ckpm.base.errors import TableError, UnknownWordError
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN, TABLES, dialect, dialect_names, read_dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.explain import find_key
@@ -39,7 +39,7 @@ def test_all_families_are_the_codegen_s() -> None:
 
 @pytest.mark.parametrize("name", [name for name in dialect_names() if name != DIALECT])
 def test_a_dialect_does_not_inherit_it(name: str) -> None:
-    with pytest.raises(UnknownFamilyError):
+    with pytest.raises(UnknownWordError):
         dialect(name).family("fwd_v3")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base import files
-from ckpm.reports.errors import GateError
+from ckpm.base.errors import InconclusiveError
 from ckpm.reports.gates import accepting, baseline
 from ckpm.reports.gates.accepting import accept, complete
 
@@ -96,7 +96,7 @@ def test_no_line_is_added_to_a_history_that_was_cut_short(tmp_path: Path, cut: i
     history = baseline.history_of(IDENTITY, tmp_path)
     history.write_text(history.read_text()[:cut])
     before = contents(tmp_path) if cut == -1 else None
-    with pytest.raises(GateError, match=r"history\.jsonl"):
+    with pytest.raises(InconclusiveError, match=r"history\.jsonl"):
         accept(IDENTITY, NEW, "new", tmp_path)
     assert before is None or contents(tmp_path) == before
 
@@ -106,7 +106,7 @@ def test_a_journal_that_names_other_places_is_refused(tmp_path: Path) -> None:
     journal = file.with_name("aiter.accepting.json")
     for text, message in (('{"../x": "y"}', "not a file beside it"), ("{", "journal of accepted figures")):
         journal.write_text(text)
-        with pytest.raises(GateError, match=message):
+        with pytest.raises(InconclusiveError, match=message):
             complete(IDENTITY, tmp_path)
     assert not (tmp_path / "gfx950/x").exists()
 
@@ -116,8 +116,8 @@ def test_a_pipe_in_a_baseline_s_place_is_refused_and_a_history_has_a_size(tmp_pa
     file, history = baseline.path_of(IDENTITY, "static", tmp_path), baseline.history_of(IDENTITY, tmp_path)
     file.unlink()
     os.mkfifo(file)
-    with pytest.raises(GateError, match="a pipe or a device is in the baseline's place"):
+    with pytest.raises(InconclusiveError, match="a pipe or a device is in the baseline's place"):
         accept(IDENTITY, NEW, "new", tmp_path)
     os.truncate(history, 1 << 40)
-    with pytest.raises(GateError, match="the history can't be read: it has more than 64 MiB"):
+    with pytest.raises(InconclusiveError, match="the history can't be read: it has more than 64 MiB"):
         baseline.read_history(history)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.sweeps.stored.errors import BenchmarkRecordError
 from ckpm.attention.sweeps.stored.record import Results
+from ckpm.base.errors import RecordError
 from ckpm.reports.page.benchmark_tables import best_kernels
 from ckpm.reports.page.inputs import Inputs, gather
 from ckpm.reports.page.overall import overall
@@ -78,5 +78,5 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     gather_rows(tmp_path, row("one", 1, 10.0))
     file = tmp_path / "benchmark" / "sweep.json"
     file.write_text(file.read_text().replace('"asked"', '"ask"'))
-    with pytest.raises(BenchmarkRecordError, match=r"sweep\.json"):
+    with pytest.raises(RecordError, match=r"sweep\.json"):
         gather(tmp_path)

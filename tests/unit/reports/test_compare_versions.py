@@ -13,13 +13,13 @@ import pytest
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.timing import tables
 from ckpm.attention.timing.measure import performance_problems
+from ckpm.base.errors import InconclusiveError
 from ckpm.commands import main
 from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
-from ckpm.reports.errors import GateError
 from ckpm.reports.gates import compare_command, gpu
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
 from tests.unit.reports.test_gpu_gate import KNOWN, SETTINGS, device
@@ -75,7 +75,9 @@ def test_the_baseline_is_v2_and_the_candidate_v3(
 
 def test_a_library_that_launches_the_other_version_is_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "side", lambda device, path: library(obeys=False))
-    with pytest.raises(GateError, match=r"v3\.full-tensor: V3 is turned off, and fmha_batch_prefill_.*trload_v3"):
+    with pytest.raises(
+        InconclusiveError, match=r"v3\.full-tensor: V3 is turned off, and fmha_batch_prefill_.*trload_v3"
+    ):
         compare_sides(gpu.versions(device(), Path("lib.so")))
 
 
@@ -85,7 +87,7 @@ def test_every_row_of_the_documents_is_served_by_both_and_what_v3_leaves_is_left
     names = [one.name for one in gpu.problems_of_both(*both, performance_problems("nightly"))]
     assert sum(name.startswith("performance/published_fp8.") for name in names) == 20
     assert "performance/decode.q1k4096b2" not in names
-    with pytest.raises(GateError, match="none of the problems has a kernel of V3 and one of V2"):
+    with pytest.raises(InconclusiveError, match="none of the problems has a kernel of V3 and one of V2"):
         gpu.problems_of_both(*both, problems("performance/published_setters.q1024k1024"))
 
 

@@ -15,11 +15,17 @@ import pytest
 from ckpm.attention.launch import buffers, launching
 from ckpm.attention.launch.counters import METRICS, Measured, Measurements, flattened
 from ckpm.attention.timing.measure import _count_launch, compulsory_bytes, identity_facts, measure, performance_problems
-from ckpm.base.errors import LibraryError, LibraryMismatchError, MeasureError, RecordError, TableError, UnknownTierError
+from ckpm.base.errors import (
+    CheckFailedError,
+    InconclusiveError,
+    LibraryError,
+    RecordError,
+    TableError,
+    UnknownWordError,
+)
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
 from ckpm.commands import main
 from ckpm.matrix.problems.case import SuiteCase, wave_instructions
-from ckpm.reports.errors import GateError, RegressedError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates.comparing import read_thresholds
@@ -111,7 +117,7 @@ def test_workgroups_that_return_at_once_are_no_average_ones() -> None:
 
 @pytest.mark.parametrize("name", ["mfma_flops", "mfma_cycles", "waves", "workgroups"])
 def test_a_count_of_nothing_is_no_figure(name: str) -> None:
-    with pytest.raises(GateError, match=name):
+    with pytest.raises(InconclusiveError, match=name):
         estimate(with_counts(**{name: 0}), MACHINE)
 
 
@@ -142,7 +148,7 @@ def test_the_same_counts_are_unchanged() -> None:
 )
 def test_a_regression_names_problem_kernel_and_metric(change: dict[str, int], metric: str) -> None:
     gate = Gate.of(judge(measurements(with_counts(**change))), {})
-    with pytest.raises(RegressedError, match=rf"performance/one: {metric}: .*kernel {KERNEL}"):
+    with pytest.raises(CheckFailedError, match=rf"performance/one: {metric}: .*kernel {KERNEL}"):
         demand(gate)
 
 
@@ -172,7 +178,7 @@ def test_every_metric_has_a_threshold() -> None:
 
 
 def test_an_arch_without_a_model() -> None:
-    with pytest.raises(GateError, match="no numbers of gfx950"):
+    with pytest.raises(InconclusiveError, match="no numbers of gfx950"):
         by_problem(measurements(ONE), {"gfx942": MACHINE})
 
 
@@ -229,7 +235,7 @@ def test_the_smoke_problems_take_seconds() -> None:
     smoke = performance_problems("smoke")
     assert sum(map(wave_instructions, smoke)) < 30e6
     assert set(smoke) < set(performance_problems("full")) < set(performance_problems("nightly"))
-    with pytest.raises(UnknownTierError):
+    with pytest.raises(UnknownWordError):
         performance_problems("huge")
 
 
@@ -242,15 +248,15 @@ def test_compulsory_bytes_by_hand() -> None:
 
 def test_a_library_that_is_not_there_or_of_another_arch(tmp_path: Path) -> None:
     library = tmp_path / "libckpm.so"
-    with pytest.raises(MeasureError, match=r"no such file. Build the library first: ckpm build --arch gfx950"):
+    with pytest.raises(InconclusiveError, match=r"no such file. Build the library first: ckpm build --arch gfx950"):
         measure(library, "gfx950", "smoke")
     library.touch()
     manifest = tmp_path / "manifest.json"
     manifest.write_text(json.dumps(manifests.document({}, archs=["gfx942"])))
-    with pytest.raises(MeasureError, match="built for gfx942, not for gfx950"):
+    with pytest.raises(InconclusiveError, match="built for gfx942, not for gfx950"):
         measure(library, "gfx950", "smoke")
     manifest.write_text("{")
-    with pytest.raises(MeasureError, match="no manifest"):
+    with pytest.raises(InconclusiveError, match="no manifest"):
         measure(library, "gfx950", "smoke")
 
 
@@ -260,7 +266,7 @@ def test_the_library_that_is_measured_is_hashed(tmp_path: Path) -> None:
     digest = hashlib.sha256(manifests.LIBRARY_BYTES).hexdigest()
     assert identity_facts(library, listed, foreign=False) == {LIBRARY_SHA256: digest}
     library.write_bytes(b"rebuilt by hand")
-    with pytest.raises(LibraryMismatchError, match="it is not the library of the"):
+    with pytest.raises(LibraryError, match="it is not the library of the"):
         measure(library, "gfx950", "smoke")
     assert identity_facts(library, listed, foreign=True) == {
         LIBRARY_SHA256: hashlib.sha256(b"rebuilt by hand").hexdigest(),
@@ -330,7 +336,7 @@ def test_what_can_not_be_compared_is_refused(tmp_path: Path, capsys: pytest.Capt
     moved = measurements(ONE)
     dataclasses.replace(moved, provenance={**moved.provenance, "arch": "gfx942"}).write(Path(files["elsewhere"]))
     for name, said in (("alone", "share no problem"), ("elsewhere", "one file is of gfx950, the other of gfx942")):
-        assert main(["model", files["one"], "--against", files[name]]) == GateError.exit_code
+        assert main(["model", files["one"], "--against", files[name]]) == InconclusiveError.exit_code
         assert said in capsys.readouterr().err
 
 
@@ -353,7 +359,7 @@ def test_a_known_defect_is_left_out_and_told(
     device = SimpleNamespace(arch="gfx950", recover=lambda: recovered.append(True))
     (problem,) = (one for one in performance_problems("smoke") if one.name == "performance/features.drop")
     if said:
-        with pytest.raises(MeasureError, match=said):
+        with pytest.raises(InconclusiveError, match=said):
             _count_launch(device, LOADED, problem, None, manifests.record(upstream=upstream), None)
     else:
         reason = _count_launch(device, LOADED, problem, None, manifests.record(upstream=upstream), None)

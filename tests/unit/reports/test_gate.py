@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from ckpm.base.errors import CodeObjectError, LibraryMismatchError
+from ckpm.base.errors import CheckFailedError, CodeObjectError, InconclusiveError, LibraryError
 from ckpm.commands import main
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.library.manifest import Manifest
-from ckpm.reports.errors import GateError, InconclusiveError, RegressedError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import static as static_gate
 from ckpm.reports.gates.accepting import accept
@@ -131,7 +130,7 @@ def test_a_worse_figure_is_named(
     library: Library, capsys: pytest.CaptureFixture[str], change: dict[str, int], said: str
 ) -> None:
     library.kernels[SMALL] = resources("a", **change)
-    assert library.run("gate") == RegressedError.exit_code
+    assert library.run("gate") == CheckFailedError.exit_code
     assert f"regressed: {SMALL}: {said}" in capsys.readouterr().err
     assert Gate.read(library.result).verdict == "regressed"
 
@@ -170,7 +169,7 @@ def test_of_a_kernel_that_was_compiled_to_several_each_figure_is_the_worst(libra
     most = {"lds_bytes": 60000, "occupancy_waves": 1, "loop_valu": 800, "loop_salu": 5}
     assert found == {SMALL: {**FIGURES, **LOOP, **most}}
     library.kernels["late"] = resources("late")
-    with pytest.raises(GateError, match="1 kernels that its manifest doesn't know"):
+    with pytest.raises(InconclusiveError, match="1 kernels that its manifest doesn't know"):
         static_gate.by_kernel(library.file.with_name("libckpm.so"), manifest, "gfx950")
 
 
@@ -185,11 +184,11 @@ def test_a_removed_kernel_regresses_and_a_new_one_must_be_accepted(
 ) -> None:
     removed = library.kernels.pop(MASKED)
     library.write()
-    assert library.run("gate") == RegressedError.exit_code
+    assert library.run("gate") == CheckFailedError.exit_code
     assert f"regressed: {MASKED}: built: 1 -> 0" in capsys.readouterr().err
     library.kernels |= {MASKED: removed, ALIBI: resources("c")}
     library.write()
-    assert library.run("gate") == GateError.exit_code
+    assert library.run("gate") == InconclusiveError.exit_code
     assert f"missing: {ALIBI}: built: 0 -> 1" in capsys.readouterr().err
 
 
@@ -219,7 +218,7 @@ def test_a_baseline_that_is_missing_damaged_or_foreign_never_passes(
     library.baseline.unlink()
     if text is not None:
         library.baseline.write_text(text)
-    assert library.run("gate") == GateError.exit_code
+    assert library.run("gate") == InconclusiveError.exit_code
     assert said in capsys.readouterr().err
     # written, for the report; not with the verdict of the run before
     assert Gate.read(library.result).verdict == "not comparable"
@@ -229,7 +228,7 @@ def test_a_baseline_that_is_missing_damaged_or_foreign_never_passes(
 
 def test_a_manifest_of_another_build_is_not_judged(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
     library.kernels[SMALL] = resources("other")
-    assert library.run("gate") == GateError.exit_code
+    assert library.run("gate") == InconclusiveError.exit_code
     assert f"{SMALL} is not in the library" in capsys.readouterr().err
 
 
@@ -246,7 +245,7 @@ def test_a_library_that_is_not_its_manifest_s_is_neither_judged_nor_accepted(
 ) -> None:
     before = library.baseline.read_bytes()
     library.file.with_name("libckpm.so").write_bytes(b"another library")
-    assert library.run(*command) == LibraryMismatchError.exit_code
+    assert library.run(*command) == LibraryError.exit_code
     assert hashlib.sha256(b"another library").hexdigest() in capsys.readouterr().err
     assert library.baseline.read_bytes() == before
     assert not library.result.exists()
@@ -276,7 +275,7 @@ def test_a_baseline_of_before_versions_had_folders_is_read_by_its_own_version(tm
     assert baseline.existing_path(ROCM_70, "static", tmp_path) == now.parents[1] / "rocm" / now.name
     assert len(baseline.read_history(baseline.existing_history(ROCM_70, tmp_path))) == 1
     other = baseline.existing_path(ROCM_71, "static", tmp_path)
-    with pytest.raises(GateError, match="there is no baseline"):
+    with pytest.raises(InconclusiveError, match="there is no baseline"):
         baseline.read(other)
 
 
@@ -285,13 +284,13 @@ def test_a_library_of_another_upstream_is_neither_judged_nor_accepted(
 ) -> None:
     library.write(upstream="flash-attn")
     for command in (("gate",), ("accept", "--reason", "why")):
-        assert library.run(*command) == GateError.exit_code
+        assert library.run(*command) == InconclusiveError.exit_code
         assert "a library of flash-attn, not of aiter" in capsys.readouterr().err
 
 
 def test_accepting_leaves_a_line_of_history(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
     library.kernels[SMALL] = resources("a", vgpr=208)
-    assert library.run("gate") == RegressedError.exit_code
+    assert library.run("gate") == CheckFailedError.exit_code
     assert library.run("accept", "--reason", " wider\n loads ") == 0
     assert library.run("gate") == 0
     lines = [json.loads(line) for line in (library.baselines / "gfx950/embedded/aiter.history.jsonl").open()]
@@ -307,13 +306,13 @@ def test_accepting_leaves_a_line_of_history(library: Library, capsys: pytest.Cap
     assert changed == ["  vgpr: 400 -> 408"]
     with (library.baselines / "gfx950/embedded/aiter.history.jsonl").open("a") as stream:
         stream.write('{"gate": "static", "reason')
-    assert library.run("gate", "--history") == GateError.exit_code
+    assert library.run("gate", "--history") == InconclusiveError.exit_code
     assert "aiter.history.jsonl:3: can't be read as a line of a baseline's history" in capsys.readouterr().err
 
 
 def test_nothing_is_accepted_without_a_reason(library: Library) -> None:
     before = library.baseline.read_text()
-    assert library.run("accept", "--reason", " ") == GateError.exit_code
+    assert library.run("accept", "--reason", " ") == InconclusiveError.exit_code
     assert library.baseline.read_text() == before
 
 
@@ -326,9 +325,9 @@ def test_the_worst_row_speaks_and_has_its_exit_code(tmp_path: Path) -> None:
     for words, verdict, error in (
         (("unchanged", "improved"), "improved", None),
         (("improved", "inconclusive"), "inconclusive", InconclusiveError),
-        (("inconclusive", "regressed"), "regressed", RegressedError),
-        (("regressed", "missing"), "not comparable", GateError),
-        (("not comparable", "unchanged"), "not comparable", GateError),
+        (("inconclusive", "regressed"), "regressed", CheckFailedError),
+        (("regressed", "missing"), "not comparable", InconclusiveError),
+        (("not comparable", "unchanged"), "not comparable", InconclusiveError),
     ):
         assert worst(words) == verdict
         gate = Gate.of([row(word) for word in words], {"arch": "gfx950"})
@@ -339,7 +338,7 @@ def test_the_worst_row_speaks_and_has_its_exit_code(tmp_path: Path) -> None:
         else:
             with pytest.raises(error):
                 demand(gate)
-    assert [error.exit_code for error in (RegressedError, InconclusiveError, GateError)] == [43, 44, 45]
+    assert [error.exit_code for error in (CheckFailedError, InconclusiveError, InconclusiveError)] == [43, 44, 45]
 
 
 @pytest.mark.parametrize(
@@ -352,24 +351,24 @@ def test_a_damaged_result_is_no_pass(tmp_path: Path, text: str) -> None:
     whole = file.read_text()
     damaged = {"cut": whole[:-20], "nan": whole.replace("2.0", "NaN")}.get(text, text)
     file.write_text(damaged)
-    with pytest.raises(GateError):
+    with pytest.raises(InconclusiveError):
         Gate.read(file)
     file.write_text(whole.replace('"verdict": "regressed",\n "prov', '"verdict": "unchanged",\n "prov'))
-    with pytest.raises(GateError, match="its rows say 'regressed'"):
+    with pytest.raises(InconclusiveError, match="its rows say 'regressed'"):
         Gate.read(file)
 
 
 def test_nothing_compared_is_no_pass() -> None:
-    with pytest.raises(GateError, match="compared nothing"):
+    with pytest.raises(InconclusiveError, match="compared nothing"):
         Gate.of([], {})
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_figure_that_is_no_number_is_never_compared(tmp_path: Path, value: float) -> None:
     thresholds = read_thresholds(THRESHOLDS)
-    with pytest.raises(GateError, match="not a finite number"):
+    with pytest.raises(InconclusiveError, match="not a finite number"):
         compare("static", {"k": {"vgpr": 1}}, {"k": {"vgpr": value}}, thresholds)
-    with pytest.raises(GateError, match="not a finite number"):
+    with pytest.raises(InconclusiveError, match="not a finite number"):
         accept({"arch": "gfx950", **FACTS}, {"static": {"k": {"vgpr": value}}}, "why", tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -395,7 +394,7 @@ def test_the_text_of_a_checkout_is_what_a_gate_judges(tmp_path: Path) -> None:
     accepted, file = store(tmp_path, **checkout)
     edited = {"arch": "gfx950", **FACTS, **checkout, "upstream_identity": "checkout sha256:2"}
     baseline.demand_same(accepted, edited, file)
-    with pytest.raises(GateError, match="dialect: ck-2025-11 / ck-2025-06"):
+    with pytest.raises(InconclusiveError, match="dialect: ck-2025-11 / ck-2025-06"):
         baseline.demand_same(accepted, {**edited, "dialect": "ck-2025-06"}, file)
 
 
@@ -404,14 +403,16 @@ def test_the_text_of_our_own_headers_is_what_a_gate_judges_and_the_package_may_n
     accepted, file = store(tmp_path, **ours)
     built = {"arch": "gfx950", **FACTS, **ours}
     baseline.demand_same(accepted, {**built, "upstream_identity": "amd-aiter 1 with headers sha256:2"}, file)
-    with pytest.raises(GateError, match=r"upstream_identity: amd-aiter 1 .* / amd-aiter 2 "):
+    with pytest.raises(InconclusiveError, match=r"upstream_identity: amd-aiter 1 .* / amd-aiter 2 "):
         baseline.demand_same(accepted, {**built, "upstream_identity": "amd-aiter 2 with headers sha256:2"}, file)
 
 
 def test_a_narrower_selection_names_the_kernels_that_it_lost(tmp_path: Path) -> None:
     accepted, file = store(tmp_path)
     narrower = {"arch": "gfx950", **FACTS, "selection": "tier smoke, --filter x"}
-    with pytest.raises(GateError, match=f"selection: tier smoke / tier smoke, --filter x\n  built: 1 / 0: {MASKED}\n"):
+    with pytest.raises(
+        InconclusiveError, match=f"selection: tier smoke / tier smoke, --filter x\n  built: 1 / 0: {MASKED}\n"
+    ):
         baseline.demand_same(accepted, narrower, file, present=[SMALL])
 
 
@@ -422,7 +423,7 @@ def test_a_library_of_fwd_has_a_baseline_of_its_own(
     fwd.file = library.work / "fwd/build/gfx950/aiter-fwd/manifest.json"
     fwd.baselines = library.baselines
     fwd.write(selection="family fwd")
-    assert fwd.run("gate", "--family", "fwd") == GateError.exit_code
+    assert fwd.run("gate", "--family", "fwd") == InconclusiveError.exit_code
     output = capsys.readouterr().err
     assert "aiter-fwd.static.txt: there is no baseline. Look at the figures" in output
     assert "accept --reason TEXT --arch gfx950 --upstream aiter --family fwd" in output

@@ -16,11 +16,11 @@ from ckpm.attention.launch import gpu_context
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.hip_api import Memory
+from ckpm.base.errors import InconclusiveError
 from ckpm.base.outputs import write_output
 from ckpm.commands import main
 from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.reports.errors import GateError
 from ckpm.reports.gates.gpu import Side, compare
 from ckpm.reports.gates.statistics import COLD, CONTEXT, WARM, read_settings
 
@@ -108,17 +108,17 @@ def test_a_problem_that_the_candidate_lost_is_a_regression() -> None:
 
 
 def test_nothing_to_compare_is_no_pass() -> None:
-    with pytest.raises(GateError, match="no problem was run"):
+    with pytest.raises(InconclusiveError, match="no problem was run"):
         compare(device(), side(1.0, serves=False), side(1.0, serves=False), [ONE], SETTINGS)
 
 
 def test_a_launch_that_fails_stops_the_gate() -> None:
-    with pytest.raises(GateError, match=r"performance/one: lib.so: a reason"):
+    with pytest.raises(InconclusiveError, match=r"performance/one: lib.so: a reason"):
         compare(device(), side(1.0), side(1.0, status=Status.HIP_ERROR), [ONE], SETTINGS)
 
 
 def test_a_timer_that_does_not_run_stops_the_gate() -> None:
-    with pytest.raises(GateError, match=r"candidate\[0\]: 0.0 is not a time"):
+    with pytest.raises(InconclusiveError, match=r"candidate\[0\]: 0.0 is not a time"):
         compare(device(), side(1.0), side(0.0), [ONE], SETTINGS)
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import TableError
-from ckpm.reports.errors import GateError
+from ckpm.base.errors import InconclusiveError, TableError
 from ckpm.reports.gates import mann_whitney
 from ckpm.reports.gates.mann_whitney import cumulative, least_p_value, p_value, shift, u_statistic
 from ckpm.reports.gates.statistics import ARMS, CONTEXT, MEAN, Samples, differences, judge, order, read_settings, rows
@@ -148,7 +147,7 @@ def test_the_mean_finds_what_no_single_problem_shows() -> None:
 def test_other_or_unknown_circumstances_are_not_comparable(change: dict[str, str]) -> None:
     gate = Gate.of(rows([taken(1, 1.0, 0.001)], HERE, {**HERE, **change}, SETTINGS), HERE)
     assert gate.verdict == "not comparable"
-    with pytest.raises(GateError, match=next(iter(change))):
+    with pytest.raises(InconclusiveError, match=next(iter(change))):
         demand(gate)
 
 
@@ -160,15 +159,15 @@ def test_nothing_known_is_not_comparable() -> None:
 def test_a_time_that_is_none_stops_the_gate(time: float) -> None:
     one = taken(1, 1.0, 0.01)
     broken = dataclasses.replace(one, candidate=(*one.candidate[:-1], time))
-    with pytest.raises(GateError, match=r"p: candidate\[17\]: .* is not a time"):
+    with pytest.raises(InconclusiveError, match=r"p: candidate\[17\]: .* is not a time"):
         rows([broken], HERE, HERE, SETTINGS)
 
 
 def test_a_run_that_ended_early_stops_the_gate() -> None:
     one = taken(1, 1.0, 0.01)
-    with pytest.raises(GateError, match="17 times of the again, expected 18"):
+    with pytest.raises(InconclusiveError, match="17 times of the again, expected 18"):
         rows([dataclasses.replace(one, again=one.again[1:])], HERE, HERE, SETTINGS)
-    with pytest.raises(GateError, match="no problem was run"):
+    with pytest.raises(InconclusiveError, match="no problem was run"):
         rows([], HERE, HERE, SETTINGS)
 
 

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from junitparser import Error, Failure, JUnitXml, Skipped
 
-from ckpm.base.errors import RecordError
+from ckpm.base.errors import InputError, RecordError
 from ckpm.base.junit import junit_text
 from ckpm.base.results import OUTCOMES, Case, CaseFault, LedgerUse, NearestAllocation, Results
 from ckpm.commands import main
-from ckpm.reports.errors import ShardError
 from ckpm.reports.junit.merge import merge
 from ckpm.reports.junit.write import gate_results, write_gate
 from ckpm.reports.verdicts import Gate, Row
@@ -189,5 +188,5 @@ def test_gates_of_several_libraries_are_joined_as_shards(tmp_path: Path) -> None
     assert [suite.name for suite in joined] == [
         "static-gate-gfx942-aiter", "static-gate-gfx950-aiter", "static-gate-gfx950-ck", "static-gate-gfx950-ck-fwd",
     ]  # fmt: skip
-    with pytest.raises(ShardError, match="Was a shard given twice"):
+    with pytest.raises(InputError, match="Was a shard given twice"):
         merge([*shards, shards[0]], tmp_path / "all.xml")

@@ -15,12 +15,11 @@ from typing import Any
 import pytest
 
 from ckpm.attention.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
-from ckpm.base.errors import UsageError
+from ckpm.base.errors import CheckFailedError, InconclusiveError, UsageError
 from ckpm.base.outputs import write_output
 from ckpm.base.results import LIBRARY_SHA256, Case, Results
 from ckpm.commands import main
 from ckpm.matrix.problems.ledger import LEDGER
-from ckpm.reports.errors import GateError, OrphanResultsError
 from ckpm.reports.page import case_tables
 from ckpm.reports.page import commands as report_commands
 from ckpm.reports.page.html import html, provenance
@@ -329,7 +328,7 @@ def test_counts_of_the_emulated_gate_are_shown_if_they_are_of_this_build(tmp_pat
     (roofline,) = plots(found)
     assert PROBLEM in roofline.svg
     Measurements(provenance={**provenance, "flags": "-O1"}, problems=(one,)).write(place / "counters.json")
-    with pytest.raises(OrphanResultsError, match=r"counters\.json: counted on another build .* flags differs"):
+    with pytest.raises(CheckFailedError, match=r"counters\.json: counted on another build .* flags differs"):
         inputs(folder)
 
 
@@ -365,7 +364,7 @@ def test_results_tell_their_device_and_belong_to_the_library(tmp_path: Path) -> 
     assert "device emulator" in dict(provenance(found)[0][1])["suite batch-prefill"]
     Results((case(),), {**facts, LIBRARY_SHA256: "0ld"}).write(place / "batch-prefill.json")
     with pytest.raises(
-        OrphanResultsError, match=r"batch-prefill\.json: results of another build .* --suite batch-prefill --arch"
+        CheckFailedError, match=r"batch-prefill\.json: results of another build .* --suite batch-prefill --arch"
     ):
         inputs(folder)
 
@@ -378,7 +377,7 @@ def test_results_of_another_library_of_fwd_name_its_family(tmp_path: Path) -> No
     Results((case(),), {LIBRARY_SHA256: manifest()["artifacts"]["libckpm.so"]}).write(place / "kernels.json")
     assert "kernels of gfx950/aiter-fwd_v3" in [check.name for check in overall(inputs(place.parents[1])).checks]
     Results((case(),), {LIBRARY_SHA256: "0ld"}).write(place / "kernels.json")
-    with pytest.raises(OrphanResultsError, match=r"--suite kernels --arch gfx950 --upstream \S+ --family fwd_v3$"):
+    with pytest.raises(CheckFailedError, match=r"--suite kernels --arch gfx950 --upstream \S+ --family fwd_v3$"):
         inputs(place.parents[1])
 
 
@@ -413,5 +412,7 @@ def test_a_damaged_history_is_named(tmp_path: Path) -> None:
     history = tmp_path / "gfx950" / "embedded" / "aiter.history.jsonl"
     history.parent.mkdir(parents=True)
     history.write_text('{"date": "2026')
-    with pytest.raises(GateError, match=r"aiter\.history\.jsonl:1: can't be read as a line of a baseline's history"):
+    with pytest.raises(
+        InconclusiveError, match=r"aiter\.history\.jsonl:1: can't be read as a line of a baseline's history"
+    ):
         inputs(write(tmp_path / "build"), baselines=tmp_path)

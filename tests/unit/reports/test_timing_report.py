@@ -13,9 +13,8 @@ import pytest
 from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.attention.timing.command import summary
 from ckpm.attention.timing.record import CAUSES, Timings, wave_of
-from ckpm.base.errors import RecordError
+from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError
 from ckpm.commands import main
-from ckpm.reports.errors import GateError, OrphanResultsError
 from ckpm.reports.page.plots import plots
 from ckpm.reports.timing.grid import launch
 from ckpm.reports.timing.picture import MEANINGS, picture, spans
@@ -144,7 +143,7 @@ def test_files_that_cannot_be_compared(
     files = [tmp_path / f"{name}.json" for name in ("ours", "theirs")]
     timings().write(files[0])
     other.write(files[1])
-    assert main(["timing", "show", str(files[0]), "--against", str(files[1])]) == GateError.exit_code
+    assert main(["timing", "show", str(files[0]), "--against", str(files[1])]) == InconclusiveError.exit_code
     assert message in capsys.readouterr().err
 
 
@@ -207,7 +206,7 @@ def test_the_report_shows_timings_of_this_build(tmp_path: Path) -> None:
     assert matrix[:8] == [PROBLEM, "gfx950/aiter", "V2", "matrix", 15, 50.0, 80.0, 60.0]
     assert any(PROBLEM in plot.title and "wave 2 S1" in plot.svg for plot in plots(found))
     dataclasses.replace(made, provenance={**made.provenance, "flags": "-O1"}).write(place / "timing.json")
-    with pytest.raises(OrphanResultsError, match=r"timing\.json: counted on another build .* flags differs"):
+    with pytest.raises(CheckFailedError, match=r"timing\.json: counted on another build .* flags differs"):
         inputs(folder)
 
 

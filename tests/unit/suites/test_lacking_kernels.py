@@ -11,7 +11,7 @@ from ckpm.attention.launch import launching
 from ckpm.attention.launch.c_abi import Launch
 from ckpm.attention.launch.launching import Outcome
 from ckpm.attention.timing import measure
-from ckpm.base.errors import MeasureError
+from ckpm.base.errors import InconclusiveError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
@@ -67,7 +67,7 @@ def test_the_gate_leaves_such_a_problem_out(monkeypatch: pytest.MonkeyPatch) -> 
     manifest = cast(Any, SimpleNamespace(upstream="checkout", dialect="rocm-libraries-2026"))
     reason = "dispatch asks for a bload kernel, and this library has none that fits"
     assert measure._count_launch(*given, manifest, "bload") == reason
-    with pytest.raises(MeasureError, match="the launch failed: no kernel"):
+    with pytest.raises(InconclusiveError, match="the launch failed: no kernel"):
         measure._count_launch(*given, manifest, None)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ckpm.suites.errors import CasesFailedError, WorkerStartError
+from ckpm.base.errors import CheckFailedError, DeviceError
 from tests.mutants import workers
 from tests.mutants.drawing import Mutant
 from tests.mutants.trial import Setup, Trial
@@ -43,7 +43,7 @@ def obedient(pipe: Connection[Any, Any], setup: Setup) -> None:
         if mutant.text == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         if mutant.text == "failed":
-            pipe.send(("failed", CasesFailedError("some/case fails without a mutant, too")))
+            pipe.send(("failed", CheckFailedError("some/case fails without a mutant, too", kind="cases")))
         pipe.send(("trial", Trial(mutant=mutant, killed_by="sanitize")))
 
 
@@ -71,15 +71,15 @@ def test_results_with_starved_process_extend_its_deadline(
 
 @pytest.mark.parametrize("how", ["exit", "killed"])
 def test_results_raise_if_process_exits_without_fault(how: str) -> None:
-    with pytest.raises(WorkerStartError, match="not caused by a mutant"):
+    with pytest.raises(DeviceError, match="not caused by a mutant"):
         list(results(SETUP, mutants("well", how), 1, obedient))
 
 
 def test_results_raise_if_process_does_not_start() -> None:
-    with pytest.raises(WorkerStartError, match="ended with -11"):
+    with pytest.raises(DeviceError, match="ended with -11"):
         list(results(SETUP, mutants("well"), 1, stillborn))
 
 
 def test_results_raise_error_of_process() -> None:
-    with pytest.raises(CasesFailedError, match="without a mutant"):
+    with pytest.raises(CheckFailedError, match="without a mutant"):
         list(results(SETUP, mutants("failed"), 1, obedient))

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from ckpm.base.errors import UsageError
+from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.case import SUITES, wave_instructions
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Result
-from ckpm.suites.errors import MutantsSurvivedError
 from ckpm.suites.suites import cases
 from ckpm_emulator.lowering.decode import Instruction, decode
 from ckpm_emulator.lowering.lower import lower
@@ -114,7 +113,7 @@ def trials(kind: str, *detected: bool, survived: str = "") -> list[Trial]:
 
 def test_check_floor_with_too_few_detected_raises() -> None:
     check_floor(65, 100, "")
-    with pytest.raises(MutantsSurvivedError, match=r"64 of 100 .* 65 % are required.*: --seed 7"):
+    with pytest.raises(CheckFailedError, match=r"64 of 100 .* 65 % are required.*: --seed 7"):
         check_floor(64, 100, "--seed 7")
 
 

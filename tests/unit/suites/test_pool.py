@@ -17,11 +17,10 @@ from typing import Any
 
 import pytest
 
-from ckpm.base.errors import ProblemError, UsageError
+from ckpm.base.errors import DeviceError, ProblemError, RefusedError, UsageError
 from ckpm.base.rocm_places import gpu_archs
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.checks import RESULTS
-from ckpm.suites.errors import RefusedError, WorkerStartError
 from ckpm.suites.pool import Pool, Worker, classify_exit
 from ckpm.suites.suites import Case
 from ckpm.suites.worker import serve
@@ -144,16 +143,16 @@ def test_an_interrupted_run_waits_for_no_case() -> None:
 
 
 def test_a_worker_that_cannot_start_ends_the_run_with_its_last_words() -> None:
-    with pytest.raises(WorkerStartError, match=r"ended with exit code 1 before its first case.*/dev/nonsense"):
+    with pytest.raises(DeviceError, match=r"ended with exit code 1 before its first case.*/dev/nonsense"):
         list(pool("dies").run([case("fine")]))
-    with pytest.raises(WorkerStartError, match="said nothing in time"):
+    with pytest.raises(DeviceError, match="said nothing in time"):
         list(pool("hangs", seconds=0.2).run([case("fine")]))
 
 
 def test_a_worker_that_takes_long_to_start_is_spoken_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ckpm.suites.pool._SAY_SECONDS", 0.1)
     lines: list[str] = []
-    with pytest.raises(WorkerStartError, match="said nothing in time"):
+    with pytest.raises(DeviceError, match="said nothing in time"):
         list(dataclasses.replace(pool("hangs", seconds=0.4), say=lines.append).run([case("fine")]))
     assert len(lines) == 3
     assert "is starting for 0 s, of 0 at most" in lines[0]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from ckpm.base.errors import CheckFailedError
 from ckpm.reports.release.qualification import record, stages
 from ckpm.workflows import render, runner
-from ckpm.workflows.errors import StaleWorkflowError
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -51,7 +51,7 @@ def test_committed_files_equal_their_templates(copy: Path) -> None:
 def test_file_edited_by_hand_is_reported_and_rewritten(copy: Path) -> None:
     file = copy / ".github" / "workflows" / "release.yml"
     file.write_text(file.read_text().replace("contents: read", "contents: write", 1))
-    with pytest.raises(StaleWorkflowError, match=r"release\.yml") as caught:
+    with pytest.raises(CheckFailedError, match=r"release\.yml") as caught:
         render.check(copy)
     assert "-      contents: write # to check out" in str(caught.value)
     assert render.write(copy) == [Path(".github/workflows/release.yml")]
@@ -60,11 +60,11 @@ def test_file_edited_by_hand_is_reported_and_rewritten(copy: Path) -> None:
 
 def test_missing_template_or_workflow_is_reported(copy: Path) -> None:
     (copy / ".github" / "workflows" / "stray.yaml").write_text("on: push\n")
-    with pytest.raises(StaleWorkflowError, match=r"stray\.yaml: has no template"):
+    with pytest.raises(CheckFailedError, match=r"stray\.yaml: has no template"):
         render.check(copy)
     (copy / ".github" / "workflows" / "stray.yaml").unlink()
     (copy / ".github" / "workflows" / "release.yml").unlink()
-    with pytest.raises(StaleWorkflowError, match=r"release\.yml"):
+    with pytest.raises(CheckFailedError, match=r"release\.yml"):
         render.check(copy)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ckpm.workflows.errors import WorkflowError
+from ckpm.base.errors import InputError
 from ckpm.workflows.render import FOLDER, PROJECT, names
 from ckpm.workflows.runner import Run, fill, run_jobs
 
@@ -24,7 +24,7 @@ def test_fill_replaces_known_values() -> None:
 
 @pytest.mark.parametrize("text", ["${{ secrets.x }}", "${{ !cancelled() }}", "${{ matrix.name || 'b' }}", "${{ }}"])
 def test_fill_unknown_value_fails(text: str) -> None:
-    with pytest.raises(WorkflowError, match="this runner has no value for it"):
+    with pytest.raises(InputError, match="this runner has no value for it"):
         fill(text, VALUES)
 
 

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from ckpm.base.entry import exit_code
-from ckpm.base.errors import CkPrefillError, CompileError, DownloadError
+from ckpm.base.errors import CkPrefillError, CompileError, InconclusiveError, ServiceError
 from ckpm.workflows.attempt import attempt, is_infrastructure
 from ckpm.workflows.collect import collect
-from ckpm.workflows.errors import NothingDoneError
 from ckpm.workflows.outputs import jobs
 from ckpm.workflows.verdict import complaints
 
@@ -31,7 +30,7 @@ PLAN: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(("error", "tries"), [(DownloadError, 3), (CompileError, 1)])
+@pytest.mark.parametrize(("error", "tries"), [(ServiceError, 3), (CompileError, 1)])
 def test_attempt_repeats_failures_of_infrastructure_only(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -66,7 +65,7 @@ def test_attempt_ends_when_infrastructure_recovers(tmp_path: Path) -> None:
 
 def test_commands_record_their_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> int:
-        raise DownloadError("the index is down")
+        raise ServiceError("the index is down", kind="download")
 
     monkeypatch.setenv("CKPM_FAILURES", str(tmp_path / "failures"))
     assert exit_code(fails) == 26
@@ -144,7 +143,7 @@ def test_collect_without_a_result_fails(left: Path, file: str, text: str | None,
         place.unlink()
     else:
         place.write_text(text)
-    with pytest.raises(NothingDoneError, match=message):
+    with pytest.raises(InconclusiveError, match=message):
         run(left)
 
 
@@ -160,7 +159,7 @@ def test_collect_without_a_result_fails(left: Path, file: str, text: str | None,
 )
 def test_collect_with_damaged_plan_writes_nothing(left: Path, change: dict[str, object], message: str) -> None:
     (left / "plan.json").write_text(json.dumps({**PLAN, **change}))
-    with pytest.raises(NothingDoneError, match=message):
+    with pytest.raises(InconclusiveError, match=message):
         run(left)
     assert not (left / "build").exists()
 
@@ -176,7 +175,7 @@ def test_collect_refuses_files_too_large_for_results(left: Path) -> None:
     file = left / "artifacts" / "results-gfx950-aiter-fwd" / "large.log"
     file.touch()
     os.truncate(file, 1 << 40)
-    with pytest.raises(NothingDoneError, match=r"large\.log: has more than 1024 MiB"):
+    with pytest.raises(InconclusiveError, match=r"large\.log: has more than 1024 MiB"):
         run(left)
 
 

@@ -9,17 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import TableError
+from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError, TableError
 from ckpm.matrix.problems.case import SUITES
-from ckpm.reports.errors import (
-    FailedCasesError,
-    GateError,
-    InconclusiveError,
-    MissingStageError,
-    RegressedError,
-    StageFailedError,
-    StageRecordError,
-)
 from ckpm.reports.release.qualification.run import demand_all, run
 from ckpm.reports.release.qualification.stages import read_table, steps
 from ckpm.reports.release.qualification.verdict import examine
@@ -116,7 +107,7 @@ def test_a_damaged_record_is_not_believed(tmp_path: Path, at: int) -> None:
 
 
 def test_a_failed_stage_is_named_and_what_passed_before_is_kept(tmp_path: Path) -> None:
-    with pytest.raises(StageFailedError, match=r"gfx950/page-fault: exit code 21\. .*ckpm test --suite page-f"):
+    with pytest.raises(CheckFailedError, match=r"gfx950/page-fault: exit code 21\. .*ckpm test --suite page-f"):
         run(plan(tmp_path), quiet, Stages(fails={"gfx950/page-fault"}))
     again = Stages()
     run(plan(tmp_path), quiet, again)
@@ -129,7 +120,7 @@ def test_a_stage_that_leaves_nothing_has_not_passed(tmp_path: Path) -> None:
         def __call__(self, step: object, work: Path, epoch: int) -> int:
             return 0
 
-    with pytest.raises(StageFailedError, match=r"gfx950/build: ended without an error, but left no .*libckpm\.so"):
+    with pytest.raises(CheckFailedError, match=r"gfx950/build: ended without an error, but left no .*libckpm\.so"):
         run(plan(tmp_path), quiet, Idle())
 
 
@@ -149,12 +140,12 @@ def test_shards_together_are_a_whole_run(tmp_path: Path) -> None:
 
 def test_a_stage_that_nobody_ran_is_missing(tmp_path: Path) -> None:
     passed = run(plan(tmp_path, only=("build", "dispatch")), quiet, Stages())
-    with pytest.raises(MissingStageError, match=r"not run, and in no shard: .*gfx950/sanitize"):
+    with pytest.raises(InconclusiveError, match=r"not run, and in no shard: .*gfx950/sanitize"):
         demand_all(planned_steps(), passed)
 
 
 def test_a_suite_without_its_library_does_not_start(tmp_path: Path) -> None:
-    with pytest.raises(MissingStageError, match=r"gfx950/dispatch needs gfx950/build"):
+    with pytest.raises(InconclusiveError, match=r"gfx950/dispatch needs gfx950/build"):
         run(plan(tmp_path, only=("dispatch",)), quiet, Stages())
 
 
@@ -167,7 +158,7 @@ def shard_of(tmp_path: Path, **change: str) -> Path:
 @pytest.mark.parametrize("field", ["commit", "tier", "upstream_identity", "toolchain"])
 def test_a_shard_of_something_else_is_refused(tmp_path: Path, field: str) -> None:
     shard = shard_of(tmp_path, **{field: "another"})
-    with pytest.raises(StageRecordError, match=rf"gfx950/build\.json: results that don't belong.*{field} another, not"):
+    with pytest.raises(RecordError, match=rf"gfx950/build\.json: results that don't belong.*{field} another, not"):
         run(plan(tmp_path / "here", shards=(shard,)), quiet, Stages())
 
 
@@ -175,7 +166,7 @@ def test_a_shard_of_something_else_is_refused(tmp_path: Path, field: str) -> Non
 def test_a_shard_without_a_record_is_no_shard(tmp_path: Path, folder: str) -> None:
     """As its build/ is, named instead of the folder that holds it: all of it would be run again."""
     idle = Stages()
-    with pytest.raises(StageRecordError, match=rf"{folder}: no record of a stage in build/release/records"):
+    with pytest.raises(RecordError, match=rf"{folder}: no record of a stage in build/release/records"):
         run(plan(tmp_path / "here", shards=(shard_of(tmp_path) / folder,)), quiet, idle)
     assert idle.called == []
 
@@ -185,14 +176,14 @@ def test_a_shard_on_another_library_is_refused(tmp_path: Path) -> None:
     shutil.rmtree(shard / "build/release/records/gfx950", ignore_errors=False)
     run(plan(shard, only=("build", "dispatch")), quiet, Stages(code=(b"x",)))
     (shard / "build/release/records/gfx950/build.json").unlink()
-    with pytest.raises(StageRecordError, match=r"dispatch\.json: .*libckpm\.so with sha256 [0-9a-f]{16}, not"):
+    with pytest.raises(RecordError, match=r"dispatch\.json: .*libckpm\.so with sha256 [0-9a-f]{16}, not"):
         run(plan(tmp_path / "here", shards=(shard,)), quiet, Stages())
 
 
 def test_a_shard_with_a_changed_result_is_refused(tmp_path: Path) -> None:
     shard = shard_of(tmp_path)
     (shard / "build/gfx950/aiter/dispatch.json").write_text("{}")
-    with pytest.raises(StageRecordError, match=r"dispatch\.json: .*build/gfx950/aiter/dispatch\.json has sha256"):
+    with pytest.raises(RecordError, match=r"dispatch\.json: .*build/gfx950/aiter/dispatch\.json has sha256"):
         run(plan(tmp_path / "here", shards=(shard,)), quiet, Stages())
 
 
@@ -200,7 +191,7 @@ def test_a_shard_with_a_damaged_record_is_refused(tmp_path: Path) -> None:
     shard = shard_of(tmp_path)
     record = shard / "build/release/records/gfx950/dispatch.json"
     record.write_text(record.read_text().replace('"smoke"', '"full"', 1))
-    with pytest.raises(StageRecordError, match=r"dispatch\.json: is damaged"):
+    with pytest.raises(RecordError, match=r"dispatch\.json: is damaged"):
         run(plan(tmp_path / "here", shards=(shard,)), quiet, Stages())
 
 
@@ -208,7 +199,7 @@ def test_shards_that_disagree_are_refused(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     run(plan(one, only=("parity",)), quiet, Stages())
     run(plan(two, only=("parity",)), quiet, Stages(outcomes={"project/parity": "skipped"}))
-    with pytest.raises(StageRecordError, match=r"two/.*parity\.json: other outputs than another shard has"):
+    with pytest.raises(RecordError, match=r"two/.*parity\.json: other outputs than another shard has"):
         run(plan(tmp_path / "here", shards=(one, two)), quiet, Stages())
 
 
@@ -216,16 +207,16 @@ def test_shards_that_disagree_are_refused(tmp_path: Path) -> None:
     ("stages", "error", "complaint"),
     [
         (Stages(gate="inconclusive"), InconclusiveError, "inconclusive: 1 of 1 figures"),
-        (Stages(gate="regressed"), RegressedError, "regressed"),
-        (Stages(gate="not comparable"), GateError, "not comparable"),
-        (Stages(outcomes={"gfx950/sanitize": "failed"}), FailedCasesError, r"sanitize\.json: 1 of 2 cases failed"),
-        (Stages(outcomes={"project/parity": "error"}), FailedCasesError, r"parity\.json: 1 of 2 cases failed"),
+        (Stages(gate="regressed"), CheckFailedError, "regressed"),
+        (Stages(gate="not comparable"), InconclusiveError, "not comparable"),
+        (Stages(outcomes={"gfx950/sanitize": "failed"}), CheckFailedError, r"sanitize\.json: 1 of 2 cases failed"),
+        (Stages(outcomes={"project/parity": "error"}), CheckFailedError, r"parity\.json: 1 of 2 cases failed"),
         (
             Stages(outcomes={"gfx950/large-kv": "skipped"}),
-            FailedCasesError,
+            CheckFailedError,
             r"large-kv\.json: every one of its 2",
         ),
-        (Stages(facts=FOREIGN), StageRecordError, r"results of the library dddd"),
+        (Stages(facts=FOREIGN), RecordError, r"results of the library dddd"),
     ],
 )
 def test_what_a_stage_left_is_judged_again(
@@ -242,7 +233,7 @@ def test_a_library_that_is_not_its_manifest_s_is_refused(tmp_path: Path) -> None
     build = records["gfx950/build"]
     outputs = {name: "f" * 64 if name.endswith(".so") else digest for name, digest in build.outputs.items()}
     records["gfx950/build"] = dataclasses.replace(build, outputs=outputs)
-    with pytest.raises(StageRecordError, match=r"gfx950/build: the library .*manifest"):
+    with pytest.raises(RecordError, match=r"gfx950/build: the library .*manifest"):
         examine(planned_steps(), records, lambda step, role: tmp_path / step.outputs[role])
 
 

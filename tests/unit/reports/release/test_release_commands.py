@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.base.errors import SetupError
 from ckpm.commands import main, parse
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.upstream.trees import package_folder
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.problems.ledger import Ledger, read_ledger
-from ckpm.reports.errors import DirtyError
 from ckpm.reports.release import commands
 from ckpm.reports.release.bundle.archive import write_tar
 from ckpm.reports.release.qualification import state
@@ -148,7 +148,7 @@ def test_a_dirty_checkout_is_refused(
 
 
 def test_no_clone_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DirtyError, match="git says"):
+    with pytest.raises(SetupError, match="git says"):
         state.read_checkout(tmp_path)
 
 
@@ -193,14 +193,14 @@ def test_an_upstream_that_was_changed_is_refused(tmp_path: Path) -> None:
     package = upstreams()["aiter"]
     folder = package_folder(package, tmp_path)
     folder.mkdir(parents=True)
-    with pytest.raises(DirtyError, match=r"is not as published[^\n]*\n  files\.sha256: No such file"):
+    with pytest.raises(SetupError, match=r"is not as published[^\n]*\n  files\.sha256: No such file"):
         state.demand_undamaged(package, tmp_path)
     (folder / "a.hpp").write_text("as published")
     listed = subprocess.run(["sha256sum", "a.hpp"], cwd=folder, check=True, capture_output=True, text=True).stdout
     (folder / "files.sha256").write_text(listed)
     state.demand_undamaged(package, tmp_path)
     (folder / "a.hpp").write_text("changed")
-    with pytest.raises(DirtyError, match=r"upstream aiter .* is not as published.*\n  a\.hpp: changed"):
+    with pytest.raises(SetupError, match=r"upstream aiter .* is not as published.*\n  a\.hpp: changed"):
         state.demand_undamaged(package, tmp_path)
 
 

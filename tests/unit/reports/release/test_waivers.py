@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ckpm.base.errors import TableError
+from ckpm.base.errors import CheckFailedError, TableError
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger
-from ckpm.reports.errors import WaiverError
 from ckpm.reports.release.qualification.verdict import Findings, judge
 from ckpm.reports.release.qualification.waivers import Waiver, demand_accepted, read_waivers
 from tests.unit.reports.release.samples import DEFECT, EPOCH, FACTS, WAIVERS
@@ -27,18 +26,20 @@ def waivers(tmp_path: Path, text: str = WAIVERS, known: tuple[str, ...] = (DEFEC
 def test_a_waiver_holds_on_its_last_day_and_not_the_day_after(tmp_path: Path) -> None:
     found = waivers(tmp_path, WAIVERS.replace("2099-12-31", "2026-06-01"))
     demand_accepted({DEFECT: 3}, found, TODAY)
-    with pytest.raises(WaiverError, match=rf"{DEFECT} \(3\): waivers\.yaml:\d+: the acceptance ended on 2026-06-01"):
+    with pytest.raises(
+        CheckFailedError, match=rf"{DEFECT} \(3\): waivers\.yaml:\d+: the acceptance ended on 2026-06-01"
+    ):
         demand_accepted({DEFECT: 3}, found, TODAY + datetime.timedelta(days=1))
 
 
 def test_a_waiver_of_tomorrow_is_none(tmp_path: Path) -> None:
     found = waivers(tmp_path, WAIVERS.replace("2026-01-01", "2026-06-02"))
-    with pytest.raises(WaiverError, match="accepted only on 2026-06-02"):
+    with pytest.raises(CheckFailedError, match="accepted only on 2026-06-02"):
         demand_accepted({DEFECT: 1}, found, TODAY)
 
 
 def test_every_defect_that_nobody_accepted_is_named() -> None:
-    with pytest.raises(WaiverError, match=r"one \(1\): accepted by nobody\n  two \(2\): accepted by nobody"):
+    with pytest.raises(CheckFailedError, match=r"one \(1\): accepted by nobody\n  two \(2\): accepted by nobody"):
         demand_accepted({"two": 2, "one": 1}, {}, TODAY)
 
 

@@ -82,7 +82,7 @@ def append(
 
 
 def _operands(given: Mapping[str, Any], device: Device) -> dict[str, Operand]:
-    """Raises ArgumentError, ArgumentError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
+    """Raises ArgumentError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
     operands = {name: operand(name, one, device) for name, one in given.items()}
     if demand_one_place(list(operands.values())):
         raise ArgumentError(

@@ -113,7 +113,7 @@ def _where_it_lies(plan: Plan, posed: Posed, out: Any, lse_out: Any, stream: int
 
 
 def uploaded_call(plan: Plan, posed: Posed, out: Any, stream: int, timing: Timing) -> Attention:
-    """Run a plan with arrays of the host. Raises as Plan.run; ArgumentError, ArgumentError: of ``out``."""
+    """Run a plan with arrays of the host. Raises as Plan.run; ArgumentError: of ``out``."""
     p, hip = posed.problem, plan.device.hip
     if out is not None:
         target = operand("out", out, plan.device)

@@ -101,7 +101,7 @@ class Dispatcher:
         """The plan of a problem, made once.
 
         Raises:
-            ProblemError, ProblemError, ProblemError: see ckpm.attention.problems.validation.validated.
+            ProblemError: see ckpm.attention.problems.validation.validated.
             NoKernelError: nothing serves it. UsageError: of a user's order.
             LibraryError, TrustError: its library can't be opened.
         """
@@ -121,7 +121,7 @@ class Dispatcher:
         """What :meth:`plan` would choose, and what is against each other registered kernel. Nothing is compiled.
 
         Raises:
-            ProblemError, ProblemError, ProblemError, UsageError: as :meth:`plan`.
+            ProblemError, UsageError: as :meth:`plan`.
         """
         validated(problem)
         choice = None

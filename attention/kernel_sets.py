@@ -44,7 +44,7 @@ def kernel_set(
 
     Raises:
         LibraryError: a field or a value that no kernel of the family has, or no kernel has all of them.
-        UnknownWordError, UnknownWordError, UnknownWordError; SetupError, UnknownWordError.
+        UnknownWordError; SetupError, UnknownWordError.
     """
     known = dialect(check_upstream(upstream).dialect)
     known.check_arch(arch)

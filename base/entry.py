@@ -65,7 +65,12 @@ def _failed(error: CkPrefillError) -> int:
 def _record(error: CkPrefillError) -> None:
     """Append the failure to the file that CKPM_FAILURES names: nox, in between, ends with 1 whatever happened."""
     if file := os.environ.get(FAILURES):
-        row = {"exit_code": error.exit_code, "infrastructure": error.infrastructure, "message": str(error)}
+        row = {
+            "exit_code": error.exit_code,
+            "kind": error.kind,
+            "infrastructure": error.infrastructure,
+            "message": str(error),
+        }
         with contextlib.suppress(OSError), open(file, "a", encoding="utf-8") as stream:  # noqa: PTH123
             stream.write(json.dumps(row) + "\n")
 

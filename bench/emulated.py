@@ -68,7 +68,7 @@ def _long(device: Device, library: Library) -> float:
 def _best(
     device: Device, library: Library, problem: SuiteCase, launches: int, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Seconds of the fastest of some launches, uploads left out. Raises InconclusiveError: one did not run to its end."""
+    """Seconds of the fastest of some launches, uploads left out."""
     prepared, seconds = prepare(problem, ARCH), []
     plan = plan_of(device, library, prepared)
     with uploaded(device, prepared.buffers) as memory:

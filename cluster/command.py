@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from ckpm.base import settings
+from ckpm.base import errors, settings
 from ckpm.base.console import say
 from ckpm.base.errors import CkPrefillError, UsageError
 from ckpm.base.processes import ended_by_signals
-from ckpm.cluster import errors
 from ckpm.cluster.identity import Sources
 from ckpm.cluster.site import read_site
 from ckpm.kernels.library import command as build_command
@@ -60,7 +59,7 @@ def connection(args: argparse.Namespace, logs: Path, say: Callable[[str], None])
     """Connect to the workers of the options. At the end, every process of this command on them ends. Main thread only.
 
     Raises:
-        SetupError, ServiceError, ServiceError, ServiceError, TableError.
+        SetupError, ServiceError, TableError.
         SystemExit: SIGTERM or SIGHUP came.
     """
     _demand_ready(args)

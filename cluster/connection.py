@@ -132,7 +132,7 @@ def connection_to(address: str, credentials: str, hopeless: Callable[[], str], s
     ``hopeless`` is called while workers are missing. It returns '' or the reason why none will come.
 
     Raises:
-        ServiceError, ServiceError.
+        ServiceError.
     """
     with connect(address, credentials) as client:
         connection = Connection(client, address, credentials, f"ckpm-{secrets.token_hex(6)}")

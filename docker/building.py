@@ -48,7 +48,7 @@ def build(
     Raises:
         ServiceError, TrustError: the engine did not get the base.
         CompileError: a step failed; the message names the log.
-        SetupError, SetupError, DiskFullError, OutputError, and the errors of :func:`context.fill`.
+        SetupError, DiskFullError, OutputError, and the errors of :func:`context.fill`.
     """
     folder = work / image.name
     context.fill(image, folder / "context", sources, again=again, say=say)
@@ -77,7 +77,7 @@ def pull(engine: Engine, base: Base) -> str:
     Raises:
         TrustError: the registry has no image of this digest.
         ServiceError: the registry can't be reached.
-        SetupError, SetupError, DiskFullError.
+        SetupError, DiskFullError.
     """
     reference = f"{base.reference.partition(':')[0]}@{base.digest}"
     if identity(engine, reference) is None:

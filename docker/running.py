@@ -58,7 +58,7 @@ def run(engine: Engine, order: Run, *, output: int | None = None) -> subprocess.
     """Run a command in a new container and remove the container. ``output`` as for :func:`call`.
 
     Raises:
-        SetupError, CompileError, SetupError, SetupError, DiskFullError: the engine
+        SetupError, CompileError, DiskFullError: the engine
         failed, not the command.
     """
     name = f"ckpm-{uuid.uuid4().hex[:12]}"

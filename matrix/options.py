@@ -56,7 +56,7 @@ class Parser(argparse.ArgumentParser):
         """A command complains about its own unknown words: argparse would leave that to the program's parser.
 
         No command writes over what it is given to read: see base/outputs.py. A profile of an upstream's has
-        become that upstream. Raises UsageError, UsageError, UnknownWordError, UnknownWordError.
+        become that upstream. Raises UsageError, UnknownWordError.
         """
         self.given.clear()
         parsed, unknown = super().parse_known_args(args, namespace)
@@ -141,7 +141,7 @@ def dialect_from(args: argparse.Namespace) -> Dialect:
     """The dialect that ``--dialect`` or ``--upstream`` names.
 
     Raises:
-        UnknownWordError, UnknownWordError, TableError.
+        UnknownWordError, TableError.
         UsageError: the upstream is a checkout, whose dialect only kernels/ can tell by looking at it.
     """
     if args.dialect is not None:
@@ -159,7 +159,7 @@ def selection_from(args: argparse.Namespace) -> tuple[Dialect, Selection]:
     """What parsed options ask for.
 
     Raises:
-        what :func:`dialect_from` raises; UnknownWordError, UnknownWordError, UnknownWordError, UsageError.
+        what :func:`dialect_from` raises; UnknownWordError, UsageError.
         Tier, profile, expressions and filter files are checked when keys are selected.
     """
     chosen = dialect_from(args)

@@ -108,7 +108,7 @@ def select(dialect: Dialect, selection: Selection) -> list[Key]:
     With several archs the result is the union: one library serves them all.
 
     Raises:
-        UnknownWordError, UnknownWordError, UnknownWordError, UnknownWordError, WhereError, UsageError.
+        UnknownWordError, WhereError, UsageError.
     """
     keys, _ = _narrow(dialect, selection)
     return keys
@@ -130,7 +130,7 @@ def absences(dialect: Dialect, selection: Selection) -> list[tuple[str, str, str
     """(arch, family, reason) for each arch of the selection that a family has no kernels for.
 
     Raises:
-        UnknownWordError, UnknownWordError, SetupError.
+        UnknownWordError, SetupError.
     """
     for arch in selection.archs:
         dialect.check_arch(arch)
@@ -174,7 +174,7 @@ def conditions(selection: Selection) -> list[tuple[str, Predicate]]:
     """Every condition of the selection with a label for messages.
 
     Raises:
-        UnknownWordError, UnknownWordError, WhereError, UsageError: before any key was looked at.
+        UnknownWordError, WhereError, UsageError: before any key was looked at.
     """
     predicates: list[tuple[str, Predicate]] = []
     if selection.tier not in tiers():

@@ -47,7 +47,7 @@ def library_variant(upstream: str, profile: str) -> str:
     """As :func:`variant`, for commands that take a library as it was built: no other profile means anything to them.
 
     Raises:
-        UnknownWordError, UnknownWordError. UsageError: as said, or the upstream has no profiles.
+        UnknownWordError. UsageError: as said, or the upstream has no profiles.
     """
     if chosen := variant(upstream, profile):
         return chosen

@@ -73,7 +73,7 @@ class Gate:
         return tuple(sorted(bad, key=lambda row: VERDICTS.index(row.verdict)))
 
     def write(self, file: Path) -> None:
-        """Replace ``file`` in one step. Raises DiskFullError, OutputError; InconclusiveError: a figure is not a number."""
+        """Replace ``file`` in one step."""
         try:
             data = as_text(dataclasses.asdict(self))
         except ValueError as error:
@@ -111,8 +111,7 @@ def demand(gate: Gate, file: Path | None = None) -> None:
     """Return if the gate passes (unchanged or improved).
 
     Raises:
-        InconclusiveError, CheckFailedError, InconclusiveError: not comparable, regressed, inconclusive; the message names the
-            first rows at fault.
+        InconclusiveError, CheckFailedError: the message contains the first rows at fault.
     """
     kinds = {"not comparable": InconclusiveError, "regressed": CheckFailedError, "inconclusive": InconclusiveError}
     if gate.verdict not in kinds:
@@ -122,7 +121,8 @@ def demand(gate: Gate, file: Path | None = None) -> None:
     if len(bad) > _SHOWN:
         lines.append(f"  and {len(bad) - _SHOWN} more")
     place = f"; all of them in {file}" if file else ""
-    raise kinds[gate.verdict](f"{gate.verdict}: {len(bad)} of {len(gate.rows)} figures{place}\n" + "\n".join(lines))
+    message = f"{gate.verdict}: {len(bad)} of {len(gate.rows)} figures{place}\n" + "\n".join(lines)
+    raise kinds[gate.verdict](message, kind=gate.verdict.replace(" ", "-"))
 
 
 def _format(value: float | None) -> str:

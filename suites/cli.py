@@ -234,7 +234,7 @@ def _family(args: argparse.Namespace) -> str:
 
 
 def _library(args: argparse.Namespace, arch: str, family: str) -> LocatedLibrary:
-    """Raises LibraryError, LibraryError, LibraryError, UnknownWordError."""
+    """Raises LibraryError, UnknownWordError."""
     upstream = settings.upstream(args.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)

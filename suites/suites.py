@@ -156,7 +156,7 @@ def cases(suite: str, tier: str, kind: str, glob: str = "*") -> tuple[Case, ...]
     """The cases of a suite and tier on a kind of device, whose name fits ``glob`` (with or without the suite).
 
     Raises:
-        UnknownWordError, UnknownWordError, TableError.
+        UnknownWordError, TableError.
         InconclusiveError: no case has such a name.
     """
     variants = SANITIZER if suite == "sanitize" and kind == "emulator" else ({},)

@@ -69,7 +69,7 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
     """The problem of a call, and its arrays.
 
     Raises:
-        ArgumentError, ArgumentError, ArgumentError, ArgumentError, ProblemError, ArgumentError: of an array.
+        ArgumentError, ProblemError: of an array.
     """
     given = {"q": operand("q", q, device), "k": operand("k", k, device), "v": operand("v", v, device)}
     kind = kernel_dtype(given["q"], asked.dtype)
@@ -107,7 +107,7 @@ def _listed(device: Device, asked: Options) -> dict[str, Operand]:
 
 
 def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
-    """Raises ArgumentError, ArgumentError: of bias, slopes, scales or sink logits, which have no strides."""
+    """Raises ArgumentError: of bias, slopes, scales or sink logits, which have no strides."""
     leading = (p.batch, p.nhead_q) if p.mode == "batch" else (p.nhead_q,)
     shapes: dict[str, tuple[int, ...]] = {"bias": (*leading, p.head_rows, p.seqlen_k), "sink": (p.nhead_q,)}
     if p.bias == "alibi":

@@ -36,7 +36,7 @@ class Pages:
 
 
 def lengths_of(sums: Operand, total: int, name: str) -> Lengths | None:
-    """Of each sequence; None of sums on the device. Raises ArgumentError: they are no running sums of ``total`` rows."""
+    """The length of each sequence, or None if the sums are on the device."""
     if len(sums.shape) != 1 or sums.shape[0] < 2:
         raise ArgumentError(f"{sums.name} is {list(sums.shape)}, not [batch + 1].", kind="shape")
     if sums.array is None:

@@ -209,7 +209,7 @@ def demand_contiguous(given: Operand) -> None:
 
 
 def demand_writable(given: Operand) -> None:
-    """Raises ArgumentError, ArgumentError: an output must be writable and contiguous."""
+    """Raises ArgumentError: an output must be writable and contiguous."""
     if given.array is not None and not given.array.flags.writeable:
         raise ArgumentError(f"{given.name} is read-only: give an array that can be written.", kind="read-only")
     demand_contiguous(given)

@@ -62,14 +62,12 @@ def fmha_backward(
     Raises:
         TypeError: an option that doesn't exist. HipError: memory ran out.
         ArgumentError: arrays on the device, whose dK and dV nothing here adds up: run the plan with addresses.
-        An error of ckpm.attention.errors: see pose, Dispatcher.plan and Plan.run.
+        Errors of pose, Dispatcher.plan and Plan.run.
     """
     over = dispatcher if dispatcher is not None else default()
     posed = pose(over.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
     if posed.on_device:
-        raise ArgumentError(
-            "fmha_backward takes arrays of the host. Of arrays there run the plan with addresses.", kind="device"
-        )
+        raise ArgumentError("fmha_backward takes host arrays; run the plan with addresses.", kind="device")
     p = dataclasses.replace(posed.problem, dbias=dbias, deterministic=deterministic)
     inputs = {**posed.inputs, **_of_forward(over.device, p, do, o, lse)}
     plan = over.plan(p)
@@ -93,7 +91,7 @@ def fmha_backward(
 
 
 def _of_forward(device: Device, p: Problem, do: Any, o: Any, lse: Any) -> dict[str, Operand]:
-    """Raises ArgumentError, ArgumentError, ArgumentError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
+    """Raises ArgumentError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
     made = {}
     for name, given, dtype, shape in (
         ("dout", do, p.dtype, o_shape(p)),

@@ -154,9 +154,9 @@ def compile_each(
     early, so do the compilers.
 
     Raises:
-        UsageError: no jobs. NameSyntaxError, UsageError, UsageError, UnknownWordError: as
+        UsageError: no jobs. NameSyntaxError, UsageError, UnknownWordError: as
             :func:`ckpm.attention.jit.orders.order_for`.
-        SetupError, SetupError and others of ckpm.kernels.upstream.trees.locate.
+        SetupError and others of ckpm.kernels.upstream.trees.locate.
         DiskFullError, OutputError, TrustError: of the cache folder.
         CompileError, ServiceError: after all others are finished; the message names each kernel that is not.
     """

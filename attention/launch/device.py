@@ -28,7 +28,7 @@ from ckpm.base.trust import demand_trusted_library
 from ckpm.kernels.abi import CheckedArguments, LaunchArguments
 from ckpm_emulator import device as emulated
 from ckpm_emulator.base.errors import CkPrefillError as EmulatorError
-from ckpm_emulator.base.errors import LibraryError
+from ckpm_emulator.base.errors import LibraryError as EmulatorLibraryError
 from ckpm_emulator.base.errors import TrustError as UntrustedCoreError
 from ckpm_emulator.options import Record, Trace
 
@@ -135,7 +135,7 @@ class EmulatedDevice(Device):
         demand_trusted_library(path)
         try:
             self._device.load_library(path)
-        except LibraryError as error:
+        except EmulatorLibraryError as error:
             raise LibraryError(str(error)) from error
 
     def configure(self, **options: Any) -> None:

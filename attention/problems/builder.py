@@ -26,7 +26,7 @@ class ProblemBuilder:
         return cls(from_shape(shape, family, arch))
 
     def build(self) -> Problem:
-        """Raises ProblemError, ProblemError, ProblemError: see attention.problems.validation.validated."""
+        """Raises ProblemError: see attention.problems.validation.validated."""
         return validated(self._problem)
 
     def _with(self, **changes: Any) -> ProblemBuilder:

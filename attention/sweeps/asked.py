@@ -79,9 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def asked_for(args: argparse.Namespace) -> Asked:
-    """Raises what reading and selecting raises: TableError, TableError, UsageError, UsageError, WhereError,
-    UsageError, UnknownWordError, and of finding the CK tree and the toolchain.
-    """
+    """Read the sweep, the problems and the selection of a command line."""
     if args.max_kernels is not None and args.max_kernels < 1:
         raise UsageError("--max-kernels must be at least 1")
     arch, shard = check_built_arch(args.arch).name, parse_shard(args.shard)

@@ -30,7 +30,7 @@ def table(rows: Sequence[Best]) -> Table:
 def tune(file: Path, results: Results, cases: Sequence[Case]) -> int:
     """Put the results into a tuning database, a problem at a time; how many problems.
 
-    Raises OutputError, RecordError, RecordError, OutputError.
+    Raises OutputError, RecordError.
     """
     base, by_identity = TuningDatabase(file), {case.identity: case for case in cases}
     problems: dict[str, tuple[Case, list[Measurement]]] = {}

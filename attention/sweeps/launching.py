@@ -44,7 +44,7 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
     """The figures of one case.
 
     Raises:
-        ProblemError, ProblemError: the problem can't be posed.
+        ProblemError: the problem can't be posed.
         LaunchError: its library refuses it, or it faulted. LaunchError: dispatch took another kernel.
         HipError: memory ran out.
     """

@@ -52,7 +52,7 @@ def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int, console: P
 
 
 def opened(path: Path, device: Device, asked: Asked) -> Bench:
-    """Raises LibraryError, LibraryError, RecordError."""
+    """Raises LibraryError, RecordError."""
     manifest = Manifest.read(path.with_name(MANIFEST))
     check_library(path, manifest)
     by_name = {key.name: key for key in asked.keys}

@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises as :func:`model`; UnknownWordError, UnknownWordError, DiskFullError, OutputError."""
+    """Raises as :func:`model`; UnknownWordError, DiskFullError, OutputError."""
     return on_library(args, lambda library, arch: _write(args, library, arch))
 
 
@@ -72,8 +72,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
 
     Raises:
         LibraryError: the library doesn't fit its manifest.
-        InconclusiveError: there is no library or manifest, none of the problems can be run, one faults, or the arch has no
-            machine.
+        InconclusiveError: no library, manifest or machine for the arch, or a problem that can't be run or faults.
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
     # only here: other commands do without NumPy and the emulator

@@ -89,7 +89,8 @@ def _run(file: Path, changed: int, size: int) -> ModuleType:
         ) from error
     except Exception as error:  # whatever the file does
         raise InputError(
-            f"{file}: can't be run: {type(error).__name__}: {one_line(str(error), _LONGEST)}. Run it with Python alone.",
+            f"{file}: can't be run: {type(error).__name__}: {one_line(str(error), _LONGEST)}. "
+            "Run it with Python alone.",
             kind="kernel-file",
         ) from error
     finally:

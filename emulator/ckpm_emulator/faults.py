@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ckpm_emulator.base.errors import DeviceError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Nearest:
@@ -46,3 +48,11 @@ class FaultReport:
         near = data["nearest"]
         rest = {**data, "workgroup": tuple(data["workgroup"]), "nearest": Nearest(**near) if near else None}
         return cls(**rest)
+
+
+class DeviceFaultError(DeviceError):
+    """A launch that faulted; `fault` has all fields. The device refuses work until its fault is cleared."""
+
+    def __init__(self, fault: FaultReport) -> None:
+        super().__init__(fault.message, fault.error, kind="fault")
+        self.fault = fault

@@ -17,7 +17,7 @@ from typing import Any
 
 from ckpm.base.display import show
 from ckpm.base.files import write_atomically
-from ckpm.kernels.changes.comparison import Altered, altered_kernels, altered_suites, manifests
+from ckpm.kernels.changes.comparison import Altered, ManifestError, altered_kernels, altered_suites, manifests
 from ckpm.kernels.changes.history import PROJECT, changed_paths, commit_of, extract
 from ckpm.kernels.changes.rules import ALWAYS, Effect, Rules, rules
 from ckpm.matrix.defects import defect_of
@@ -108,7 +108,7 @@ def plan_since(root: Path, revision: str) -> Plan:
     """Plan for the difference between a revision and the working tree below ``root``.
 
     Raises:
-        SetupError, UsageError, SetupError: see ckpm.kernels.changes.history.
+        SetupError, UsageError: see ckpm.kernels.changes.history.
         TableError: changes.yaml, or a table that the plan itself needs, can't be read.
     """
     commit = commit_of(root, revision)
@@ -116,7 +116,7 @@ def plan_since(root: Path, revision: str) -> Plan:
     changes = {path: table.effect(path) for path in changed_paths(root, commit)}
     try:
         altered, suites = _compare(root, commit, changes)
-    except RecordError as error:
+    except ManifestError as error:
         why = f"the tables can't be compared: {error}"
         return _plan(commit, {path: _widen(effect, why) for path, effect in changes.items()}, (), {}, table)
     return _plan(commit, changes, altered, suites, table)

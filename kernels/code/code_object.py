@@ -17,7 +17,7 @@ from typing import Any
 from ckpm.base.errors import CodeObjectError
 from ckpm.matrix.dialects import ComputeUnit, compute_units
 from ckpm_emulator import code_object
-from ckpm_emulator import errors as emulated
+from ckpm_emulator.base import errors as emulated
 
 
 @dataclass(frozen=True, kw_only=True)

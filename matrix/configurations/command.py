@@ -27,7 +27,7 @@ def validate(args: argparse.Namespace) -> Report:
     Raises:
         InputError: the file can't be read. UnknownWordError, NameSyntaxError: of --kernel.
         UsageError: neither or both of FILE and --kernel; --arch with a file, which says its own.
-        UnknownWordError, UnknownWordError, TableError.
+        UnknownWordError, TableError.
     """
     if (args.file is None) == (args.kernel is None):
         raise UsageError("validate: give either a FILE or --kernel NAME.")

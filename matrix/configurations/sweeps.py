@@ -48,7 +48,7 @@ def sweep_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
     expect goes to stderr. ``--family`` narrows the sweep's families.
 
     Raises:
-        TableError, TableError; what ckpm.matrix.options.selection_from raises.
+        TableError; what ckpm.matrix.options.selection_from raises.
         UsageError: --family names no family of the sweep.
     """
     sweep = read_sweep(args.sweep)

@@ -69,7 +69,7 @@ def problems(suite: str, tier: str = "smoke") -> tuple[SuiteCase, ...]:
     """The cases of a suite that a tier runs, in the table's order.
 
     Raises:
-        UnknownWordError, UnknownWordError.
+        UnknownWordError.
         TableError: the table says something impossible.
     """
     if suite not in SUITES:

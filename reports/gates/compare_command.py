@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> N
     """Time both libraries, and write the verdict.
 
     Raises:
-        InconclusiveError, DeviceError, LibraryError, UsageError, InconclusiveError, CheckFailedError, InconclusiveError.
+        InconclusiveError, DeviceError, LibraryError, UsageError, CheckFailedError.
     """
     from ckpm.attention.launch.device import choose  # only here: other commands do without NumPy and the emulator
     from ckpm.reports.gates import gpu as gpu_gate

@@ -64,7 +64,7 @@ def run_gate(args: argparse.Namespace) -> None:
 
     Raises:
         UnknownWordError, LibraryError, RecordError, CodeObjectError, TableError.
-        InconclusiveError, CheckFailedError, InconclusiveError: it could not be compared, or does not pass.
+        InconclusiveError, CheckFailedError: it could not be compared, or does not pass.
     """
     judged = _read_judged(args)
     output = args.output or judged.inputs[0].with_name("gate.json")

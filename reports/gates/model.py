@@ -111,7 +111,7 @@ def estimate(measured: Measured, machine: Machine) -> Estimate:
     """Model one counted launch.
 
     Raises:
-        InconclusiveError: a count is 0 that can't be: no workgroup worked, no MFMA was executed, the kernel can't be resident.
+        InconclusiveError: a count is 0: no workgroup worked, no MFMA was executed, the kernel can't be resident.
     """
     count = measured.counters
     groups = count["workgroups"] - count["early_out_workgroups"]

@@ -96,7 +96,7 @@ def rows(
     arch: str,
     today: datetime.date,
 ) -> tuple[Row, ...]:
-    """Compare each figure with the baseline, then add a row for each figure beyond a budget. Raises InconclusiveError."""
+    """Compare each figure with the baseline, then add a row for each figure beyond a budget."""
     known = {key.name: key for key in manifest.keys(tuple(measured))}
     built = Built(arch=arch, upstream=manifest.upstream, toolchain=manifest.toolchain)
     beyond = budgets.rows(known, measured, thresholds, built=built, today=today)

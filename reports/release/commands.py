@@ -118,7 +118,7 @@ def _conclude(verdict: Verdict, folder: Path, tar: Path) -> None:
 
 
 def _facts(args: argparse.Namespace, checkout: Checkout, upstream: str) -> tuple[Facts, Toolchain]:
-    """What is released, with an undamaged upstream. Raises SetupError, UnknownWordError, SetupError."""
+    """What is released, with an undamaged upstream. Raises SetupError, UnknownWordError."""
     cache = settings.cache_folder()
     package = check_upstream(upstream)
     tree = locate(upstream, cache=cache, say=_say)

@@ -164,5 +164,5 @@ def test_process_without_write_access_is_refused(small: str, tmp_path: Path) -> 
         text=True,
         check=False,
     )
-    assert (done.returncode, "CKPM_CACHE" in done.stderr) == (16, True), done.stderr
+    assert (done.returncode, "CKPM_CACHE" in done.stderr) == (10, True), done.stderr
     assert "Traceback" not in done.stderr

@@ -96,7 +96,7 @@ def test_command_records_a_failed_pull_as_infrastructure(engine: Engine, lone: P
         text=True,
     )
     assert (run.returncode, "error: infrastructure: base image rocm-7.2 could not be pulled" in run.stderr) == (
-        102,
+        12,
         True,
     ), run.stderr
     assert '"infrastructure": true' in record.read_text()

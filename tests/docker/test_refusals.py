@@ -70,7 +70,7 @@ def built(one: tuple[Image, Sources], engine: Engine, work: Path) -> None:
 def test_build_folder_on_a_full_disk_fails(engine: Engine, one: tuple[Image, Sources], small: Path) -> None:
     with pytest.raises(DiskFullError, match="no space left on the disk") as caught:
         built(one, engine, small / "work")
-    assert caught.value.exit_code == 27
+    assert caught.value.exit_code == 10
 
 
 def test_engine_storage_on_a_full_disk_fails(
@@ -82,7 +82,7 @@ def test_engine_storage_on_a_full_disk_fails(
     monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(conf))
     with pytest.raises(DiskFullError, match=r"the engine's storage is full: .*no space left on device") as caught:
         built(one, engine, tmp_path / "work")
-    assert (caught.value.exit_code, len(str(caught.value)) < 1000) == (27, True)
+    assert (caught.value.exit_code, len(str(caught.value)) < 1000) == (10, True)
 
 
 def test_bootstrap_on_a_full_disk_fails(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def somebody(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_home_without_write_permission_fails(somebody: Engine) -> None:
     with pytest.raises(SetupError, match=r"permission denied.*a home folder that it can write to") as caught:
         detect(somebody.name)
-    assert caught.value.exit_code == 101
+    assert caught.value.exit_code == 4
 
 
 def test_user_without_subordinate_ids_fails(
@@ -127,7 +127,7 @@ def test_user_without_subordinate_ids_fails(
     monkeypatch.setattr(rootfs, "secrets", lambda base, folder: {})  # the other user can't read this process's files
     with pytest.raises(SetupError, match="/etc/subuid") as caught:
         built(one, somebody, tmp_path / "work")
-    assert caught.value.exit_code == 101
+    assert caught.value.exit_code == 4
 
 
 def test_socket_without_permission_fails(somebody: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import re
 import shutil
@@ -12,17 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ckpm.base.errors import CkPrefillError
-from ckpm_emulator.base.errors import CkPrefillError as EmulatorError
+from ckpm.base import errors
 from tests.docs.commands import complaints
 from tests.docs.pages import NOT_HERE, ROOT, applied, blocks, prose
 
 _KINDS = {"console", "diff", "yaml", "{toctree}", "{raw}", "{literalinclude}"}
 _MARK = re.compile(rf"{'|'.join(NOT_HERE)}|exit=\d+")
-_ERRORS = (
-    *("base", "attention", "attention.jit", "attention.cpp", "attention.sweeps", "cluster", "decode.guard", "docker"),
-    *("reports", "suites", "workflows"),
-)
 _NAMED = re.compile(r"`(\w+Error)`(?: \((\d+)\))?")
 _SPOKEN = re.compile(r"[Ee]xit codes? (\d+)")
 _OF_A_SHELL = {0, 1, 130, 141}
@@ -130,10 +124,9 @@ def links_have_a_form(page: str, text: str) -> Iterator[str]:
 def exit_codes() -> dict[str, set[int]]:
     """By name of the class of errors; two rooms may have one of the same name."""
     found: dict[str, set[int]] = {}
-    for module in (*(f"ckpm.{room}.errors" for room in _ERRORS), "ckpm_emulator.errors"):
-        for name, one in inspect.getmembers(importlib.import_module(module), inspect.isclass):
-            if issubclass(one, CkPrefillError | EmulatorError):
-                found.setdefault(name, set()).add(int(one.exit_code))
+    for name, one in inspect.getmembers(errors, inspect.isclass):
+        if issubclass(one, errors.CkPrefillError):
+            found.setdefault(name, set()).add(int(one.exit_code))
     return found
 
 

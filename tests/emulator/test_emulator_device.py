@@ -143,7 +143,7 @@ def test_second_runtime_is_refused(tmp_path: Path) -> None:
     text = (
         f"import ctypes; ctypes.CDLL({str(other)!r})\n"
         "from ckpm_emulator.device import EmulatedGpu\n"
-        "from ckpm_emulator.errors import DeviceError\n"
+        "from ckpm_emulator.base.errors import DeviceError\n"
         "try: EmulatedGpu('gfx950', core='unused')\n"
         "except DeviceError as error: print(error)\n"
     )

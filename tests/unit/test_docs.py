@@ -56,7 +56,7 @@ def page(*lines: str, fence: str = "console") -> str:
          "p.md: a change of REDME.md, which is not there"),
         ("See `matrix/tables/arch.yaml`.", "p.md:1: there is no matrix/tables/arch.yaml"),
         ("See `matrix/tables/dialects/<dialect>/bwd.yaml`.", "p.md:1: there is no matrix/tables/dialects/<dialect>"),
-        ("It ends with `CheckFailedError` (44).", "p.md:1: CheckFailedError ends with 43, not with 44"),
+        ("It ends with `CheckFailedError` (44).", "p.md:1: CheckFailedError ends with 8, not with 44"),
         ("It ends with `RegresedError` (43).", "p.md:1: there is no class RegresedError"),
         ("It ends with exit code 99999.", "p.md:1: nothing ends with 99999"),
         ("See <http://example.com/x>.", "p.md:1: no address that anybody could follow"),
@@ -75,7 +75,7 @@ def test_of_page_reports_mistake(text: str, complaint: str) -> None:
         page("$ nox -s perf-compare -- --baseline a/libckpm.so --candidate b/libckpm.so", fence="console gpu"),
         page("$ cat > waivers.yaml <<'END'", "> waivers:", "> END", "written"),
         page("$ cd build && ckpm count > count.txt"),
-        "`matrix/tables/dialects/<dialect>/<family>.yaml`, `build/<arch>/x.json`, `CheckFailedError` (43), exit code 1, "
+        "`matrix/tables/dialects/<dialect>/<family>.yaml`, `build/<arch>/x.json`, `CheckFailedError` (8), exit code 1, "
         "https://github.com/ROCm/rocm-libraries/pull/6932.",
     ],
 )
@@ -90,7 +90,7 @@ def test_blocks_are_read_with_commands_and_output() -> None:
     assert block.commands() == [
         Command(line=4, text="first", output=("said", "..."), exit_code=0),
         Command(line=7, text="cat <<'END'\na\nEND", output=(), exit_code=0),
-        Command(line=10, text="last", output=(), exit_code=49),
+        Command(line=10, text="last", output=(), exit_code=8),
     ]
     assert not next(blocks("p.md", page("$ x", fence="console gpu"))).is_run
 

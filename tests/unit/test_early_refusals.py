@@ -54,9 +54,9 @@ def test_command_with_listed_arch_is_refused(line: str, capsys: pytest.CaptureFi
     [
         ("build --toolchain gcc", 2, "argument --toolchain: invalid choice: 'gcc'"),
         ("parity --toolchain gcc", 2, "argument --toolchain: invalid choice: 'gcc'"),
-        ("parity --output file/p.json", 16, "file/p.json: can't be written: "),
-        ("bench --output file/b.md", 16, "file/b.md: can't be written: "),
-        ("bench --output .", 16, ".: can't be written: Is a directory. There is a folder of this name: "),
+        ("parity --output file/p.json", 10, "file/p.json: can't be written: "),
+        ("bench --output file/b.md", 10, "file/b.md: can't be written: "),
+        ("bench --output .", 10, ".: can't be written: Is a directory. There is a folder of this name: "),
     ],
 )
 @pytest.mark.usefixtures("idle")
@@ -70,13 +70,13 @@ def test_command_checks_options_first(
 
 
 def test_suite_is_checked_before_library(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["test", "--suite", "large", "--work", "/nowhere"]) == 17
+    assert cli.main(["test", "--suite", "large", "--work", "/nowhere"]) == 2
     assert capsys.readouterr().err.startswith("error: unknown suite 'large'; did you mean 'large-kv'? ")
 
 
 @pytest.mark.usefixtures("idle")
 def test_qualify_reads_table_before_checking_commit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["qualify", "--stages", "no.yaml"]) == 10
+    assert cli.main(["qualify", "--stages", "no.yaml"]) == 3
     assert capsys.readouterr().err.startswith("error: no.yaml:1: the table can't be read: ")
 
 
@@ -95,7 +95,7 @@ def test_name_with_control_character_is_refused(word: str, capsys: pytest.Captur
 def test_expression_with_lines_is_accepted(capsys: pytest.CaptureFixture[str]) -> None:
     where = "(key.hdim_q == 128\n\tand key.bias == 'no')"
     assert cli.main(["count", "--where", where]) == 0
-    assert cli.main(["validate", "naïve-\u200f\u05d0.yaml"]) == 95  # a right-to-left name is accepted
+    assert cli.main(["validate", "naïve-\u200f\u05d0.yaml"]) == 3  # a right-to-left name is accepted
 
 
 class Refusing(Recorder):

@@ -202,7 +202,7 @@ def test_refuse_inputs_finds_hard_links(tmp_path: Path) -> None:
     os.link(tmp_path / "a", tmp_path / "b")
     with pytest.raises(UsageError) as refused:
         refuse_inputs(tmp_path / "b", [tmp_path / "a"])
-    assert refused.value.exit_code == 97
+    assert refused.value.exit_code == 2
 
 
 def test_reports_do_not_replace_their_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,7 +210,7 @@ def test_reports_do_not_replace_their_inputs(tmp_path: Path, capsys: pytest.Capt
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
     for option in ("--output", "--html", "--table"):
-        assert cli.main(["report", "--input", str(tmp_path / "build"), option, str(manifest)]) == 97
+        assert cli.main(["report", "--input", str(tmp_path / "build"), option, str(manifest)]) == 2
     assert manifest.read_text() == "{}"
     assert capsys.readouterr().err.count("name another output") == 3
 
@@ -241,6 +241,6 @@ def test_render_keeps_users_sources(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert first - second  # files of the other selection are removed
     assert "mine.hip" in second
     (place / "dispatch.hip").write_text("changed by the user")
-    assert cli.main([*words, "key.logits and key.lse"]) == 97
+    assert cli.main([*words, "key.logits and key.lse"]) == 2
     assert (place / "dispatch.hip").read_text() == "changed by the user"
     assert "dispatch.hip: it is there, and not as this command writes it" in capsys.readouterr().err

@@ -37,7 +37,7 @@ def assemble(release: Release, output: Path) -> tuple[Path, Path]:
     """The bundle's folder and its tar, below ``output``; those of an earlier run are replaced.
 
     Raises:
-        TrustError, TrustError, RecordError.
+        TrustError, RecordError.
         OutputError, DiskFullError: also if something that is no bundle stands in the way.
     """
     name = contents.bundle_name(release.verdict.facts)

@@ -47,7 +47,7 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
         TrustError: nobody of ``allowed`` signed it, or what is signed are other checksums.
         TrustError: a file is changed, added, renamed or missing.
         TrustError: records, verdict, SBOM or provenance don't fit the files.
-        RecordError, CheckFailedError, InconclusiveError, CheckFailedError, RecordError, TableError: it should not have passed.
+        RecordError, CheckFailedError, InconclusiveError, TableError: it should not have passed.
     """
     files = contents.files_of(folder)
     signer: str | None = None

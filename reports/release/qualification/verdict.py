@@ -42,7 +42,7 @@ def examine(steps: Sequence[Step], records: Mapping[str, Record], locate: Locate
     Raises:
         CheckFailedError: results hold a case that failed.
         RecordError: results are of another library, or a library is not its manifest's.
-        InconclusiveError, CheckFailedError, InconclusiveError: a gate does not pass.
+        InconclusiveError, CheckFailedError: a gate does not pass.
         RecordError: an output can't be read.
     """
     counts: Counter[str] = Counter()

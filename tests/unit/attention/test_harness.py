@@ -127,7 +127,7 @@ def test_values_are_never_cut(values: dict[str, object], message: str) -> None:
 def test_a_missing_library(tmp_path: Path) -> None:
     with pytest.raises(LibraryError, match=r"libnone.so: it can't be loaded: .*No such file") as caught:
         c_abi.load(tmp_path / "libnone.so", LaunchArguments)
-    assert caught.value.exit_code == 29
+    assert caught.value.exit_code == 6
 
 
 def test_a_library_without_a_hip_runtime(library: Callable[..., Path]) -> None:

@@ -55,21 +55,21 @@ def test_an_unchanged_file_is_not_touched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "error", "message", "code"),
     [
-        (errno.ENOSPC, DiskFullError, "no space left on the disk. Free some, or name another place.", 27),
-        (errno.EDQUOT, DiskFullError, "no space left on the disk. Free some, or name another place.", 27),
+        (errno.ENOSPC, DiskFullError, "no space left on the disk. Free some, or name another place.", 10),
+        (errno.EDQUOT, DiskFullError, "no space left on the disk. Free some, or name another place.", 10),
         (
             errno.EACCES,
             OutputError,
             "can't be written: Permission denied. This user may not write there: name another place.",
-            16,
+            10,
         ),
         (
             errno.EROFS,
             OutputError,
             "can't be written: Read-only file system. That file system is read-only: name another place.",
-            16,
+            10,
         ),
-        (errno.EIO, OutputError, "can't be written: Input/output error. Mend that, or name another place.", 16),
+        (errno.EIO, OutputError, "can't be written: Input/output error. Mend that, or name another place.", 10),
     ],
 )
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(

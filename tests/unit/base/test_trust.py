@@ -139,7 +139,7 @@ def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path, below: str,
     assert f"Delete {cache}: it is made again; or, if you trust all that is in it: chmod -R go-w {cache}" in str(
         refused.value
     )
-    assert refused.value.exit_code == 98
+    assert refused.value.exit_code == 11
 
 
 @pytest.mark.usefixtures("someone_else")
@@ -207,6 +207,6 @@ def test_the_emulators_core_is_checked(tmp_path: Path, monkeypatch: pytest.Monke
         path.chmod(0o777)
         with pytest.raises(UntrustedCoreError, match=f"{path}: other users can write to it") as refused:
             core.library(cache=cache)
-        assert refused.value.exit_code == 70
+        assert refused.value.exit_code == 11
         path.chmod(mode & 0o755)
     assert core.library(cache=cache) == library

@@ -132,7 +132,7 @@ def test_mirror_from_the_environment(apt: Callable[..., None], monkeypatch: pyte
     apt()
     with pytest.raises(CompileError, match=r"set CKPM_DEBIAN_MIRROR to a URL") as caught:
         rootfs.mirror()
-    assert caught.value.exit_code == 108
+    assert caught.value.exit_code == 5
     monkeypatch.setenv(rootfs.MIRROR, "http://snapshot.example/20261030")
     assert rootfs.mirror() == "http://snapshot.example/20261030"
 

@@ -73,7 +73,7 @@ def test_hadolint_refuses_a_mistake(tmp_path: Path) -> None:
     )
     with pytest.raises(CheckFailedError, match="DL3002") as caught:
         dockerfile.lint([file])
-    assert caught.value.exit_code == 106
+    assert caught.value.exit_code == 8
 
 
 def test_another_time_stamp_changes_the_dockerfile() -> None:

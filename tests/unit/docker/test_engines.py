@@ -70,7 +70,7 @@ def test_no_engine_fails_with_reasons_and_remedy(engines: Engines) -> None:
     engines(docker=NO_DAEMON)
     with pytest.raises(SetupError) as caught:
         detect()
-    assert caught.value.exit_code == 100
+    assert caught.value.exit_code == 4
     for words in ("docker: Cannot connect", "podman: not installed", "buildah: not installed", "apt-get install"):
         assert words in str(caught.value)
 
@@ -79,7 +79,7 @@ def test_engine_without_permission_fails(engines: Engines) -> None:
     engines(docker=NO_PERMISSION)
     with pytest.raises(SetupError, match="Join the engine's group") as caught:
         detect()
-    assert caught.value.exit_code == 101
+    assert caught.value.exit_code == 4
 
 
 def test_forbidden_engine_does_not_hide_a_working_one(engines: Engines) -> None:

@@ -86,9 +86,9 @@ def test_second_build_with_another_id_names_the_packages(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("said", "kind", "code"),
     [
-        ("E: Unable to locate package hipcc", CompileError, 104),
-        ("write /x: no space left on device", DiskFullError, 27),
-        ("dial unix /var/run/docker.sock: connect: permission denied", SetupError, 101),
+        ("E: Unable to locate package hipcc", CompileError, 5),
+        ("write /x: no space left on device", DiskFullError, 10),
+        ("dial unix /var/run/docker.sock: connect: permission denied", SetupError, 4),
     ],
 )
 def test_failing_build_is_classified(tmp_path: Path, said: str, kind: type[CkPrefillError], code: int) -> None:
@@ -131,32 +131,32 @@ def test_present_base_is_not_pulled(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("complaint", "kind", "code"),
     [
-        ("Error: dial tcp: i/o timeout", ServiceError, 102),
-        ("unauthorized: authentication required", ServiceError, 102),
+        ("Error: dial tcp: i/o timeout", ServiceError, 12),
+        ("unauthorized: authentication required", ServiceError, 12),
         (
             'Error: short-name "a/b" did not resolve to an alias and no unqualified-search registries are defined',
             ServiceError,
-            102,
+            12,
         ),
-        ("Error response from daemon: manifest for rocm/dev@sha256:9 not found: manifest unknown", TrustError, 103),
-        ("Error: initializing source: reading manifest sha256:9 in rocm/dev: manifest unknown", TrustError, 103),
-        ("Error: writing blob: Digest did not match, expected sha256:9, got sha256:8", TrustError, 103),
-        ("Error: determining manifest MIME type: Manifest does not match provided manifest digest", TrustError, 103),
-        ("Error: Download config.json digest sha256:8 does not match expected sha256:9", TrustError, 103),
-        ("failed commit on ref: unexpected commit digest sha256:8: failed precondition", TrustError, 103),
-        ("write /var/lib/docker/tmp/x: no space left on device", DiskFullError, 27),
-        ("permission denied while trying to connect to the Docker daemon socket", SetupError, 101),
-        ("Error: potentially insufficient UIDs or GIDs available in user namespace", SetupError, 101),
-        ("Cannot connect to the Docker daemon. Is the docker daemon running?", SetupError, 100),
+        ("Error response from daemon: manifest for rocm/dev@sha256:9 not found: manifest unknown", TrustError, 11),
+        ("Error: initializing source: reading manifest sha256:9 in rocm/dev: manifest unknown", TrustError, 11),
+        ("Error: writing blob: Digest did not match, expected sha256:9, got sha256:8", TrustError, 11),
+        ("Error: determining manifest MIME type: Manifest does not match provided manifest digest", TrustError, 11),
+        ("Error: Download config.json digest sha256:8 does not match expected sha256:9", TrustError, 11),
+        ("failed commit on ref: unexpected commit digest sha256:8: failed precondition", TrustError, 11),
+        ("write /var/lib/docker/tmp/x: no space left on device", DiskFullError, 10),
+        ("permission denied while trying to connect to the Docker daemon socket", SetupError, 4),
+        ("Error: potentially insufficient UIDs or GIDs available in user namespace", SetupError, 4),
+        ("Cannot connect to the Docker daemon. Is the docker daemon running?", SetupError, 4),
     ],
 )
 def test_failing_pull_is_classified(tmp_path: Path, complaint: str, kind: type[CkPrefillError], code: int) -> None:
     docker = Docker(tmp_path, answers={"pull": [(1, "", complaint)], "image inspect": [ABSENT]})
     with pytest.raises(kind) as caught:
         building.pull(docker.engine, BASE)
-    assert (caught.value.exit_code, caught.value.infrastructure) == (code, code == 102)
-    assert ("docker/images.yaml" in str(caught.value)) == (code == 103)
-    assert str(caught.value).startswith("infrastructure: ") == (code == 102)
+    assert (caught.value.exit_code, caught.value.infrastructure) == (code, code == 12)
+    assert ("docker/images.yaml" in str(caught.value)) == (code == 11)
+    assert str(caught.value).startswith("infrastructure: ") == (code == 12)
     assert len(docker.fake.calls("pull")) == 1
 
 
@@ -178,7 +178,7 @@ def test_packages_that_differ_from_the_lock_are_named(tmp_path: Path, packages: 
     building.write_lock(ONE.base, [built(apt="1")], tmp_path)
     with pytest.raises(CheckFailedError, match=named) as caught:
         building.check_lock(ONE.base, built(**packages), tmp_path)
-    assert caught.value.exit_code == 105
+    assert caught.value.exit_code == 8
 
 
 def test_command_builds_every_local_image_twice(

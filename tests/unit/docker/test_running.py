@@ -112,8 +112,8 @@ def test_container_is_removed_despite_more_signals(tmp_path: Path, pipe: Path, e
 @pytest.mark.parametrize(
     ("said", "kind", "code"),
     [
-        ("Error: OCI runtime error: unable to start container process", SetupError, 109),
-        ("Error: potentially insufficient UIDs or GIDs available", SetupError, 101),
+        ("Error: OCI runtime error: unable to start container process", SetupError, 4),
+        ("Error: potentially insufficient UIDs or GIDs available", SetupError, 4),
     ],
 )
 def test_failure_of_the_engine_is_classified(tmp_path: Path, said: str, kind: type[CkPrefillError], code: int) -> None:

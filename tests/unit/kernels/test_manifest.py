@@ -139,4 +139,4 @@ def test_a_library_must_be_the_one_that_is_listed(tmp_path: Path) -> None:
     changed = hashlib.sha256(manifests.LIBRARY_BYTES + b"\0").hexdigest()
     with pytest.raises(LibraryError, match=f"its sha256 is {changed}, the manifest's {listed}") as caught:
         check_library(library, manifests.record())
-    assert caught.value.exit_code == 39
+    assert caught.value.exit_code == 6

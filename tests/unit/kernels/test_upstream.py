@@ -294,7 +294,7 @@ def test_without_network_the_message_says_what_to_set(
     with pytest.raises(ServiceError, match=reason) as error:
         locate("aiter", cache=tmp_path, say=lambda text: None)
     assert "PIP_INDEX_URL, PIP_FIND_LINKS" in str(error.value)
-    assert error.value.exit_code == 26
+    assert error.value.exit_code == 12
     assert leftovers(tmp_path) == []
 
 

@@ -117,7 +117,7 @@ def test_an_expired_entry_fails_the_day_after(ledger: Ledger) -> None:
         ledger.check_dates(datetime.date(2027, 1, 1))
     assert str(caught.value).startswith("ledger.yaml:12: over_read expired on 2026-12-31: the table is read")
     assert "big_pools" not in str(caught.value)
-    assert caught.value.exit_code == 19
+    assert caught.value.exit_code == 8
 
 
 def test_an_entry_speaks_of_the_problems_that_its_condition_holds_for(tmp_path: Path) -> None:

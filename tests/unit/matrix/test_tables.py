@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import CkPrefillError, DiskFullError, TableError, UnknownWordError
+from ckpm.base.errors import CkPrefillError, TableError, UnknownWordError
 from ckpm.base.tablefile import load, overlay
 from ckpm.matrix.dialects import (
     TABLES,
@@ -265,19 +265,6 @@ def test_unknown_words(check: Callable[[str], object], word: str, error: type[Ck
 def test_a_receipt_is_a_plain_number(text: str) -> None:
     with pytest.raises(UnknownWordError):
         check_receipt(text)
-
-
-def test_every_failure_has_its_own_exit_code() -> None:
-    classes, found = [CkPrefillError], set()
-    while classes:
-        kind = classes.pop()
-        classes += kind.__subclasses__()
-        found.add(kind)
-    codes = {kind: kind.exit_code for kind in found if kind.__module__ == "ckpm.base.errors"}
-    own = {kind: code for kind, code in codes.items() if code != 1}
-    assert len(set(own.values())) == len(own)
-    # 27 is of kernels/
-    assert all(2 <= code <= 19 or 90 <= code <= 99 for kind, code in own.items() if kind is not DiskFullError)
 
 
 def test_every_arch_that_is_built_has_its_session() -> None:

@@ -83,7 +83,7 @@ def test_every_mistake_of_a_file_is_in_one_report_with_line_and_path(run: Run) -
         .replace("  num_wave_groups: 1\n", "  padding: [true, false, maybe, 8, 1]\n")
     )
     code, out, err = run(text)
-    assert code == 96
+    assert code == 8
     assert err == "error: c.yaml: 13 errors; the report says what to mend.\n"
     found = [line.partition(" Known")[0] for line in out.splitlines() if line.startswith("c.yaml:")]
     assert sorted(found) == sorted(
@@ -121,7 +121,7 @@ def test_json_reads_as_yaml_does_and_the_report_comes_as_json(run: Run) -> None:
     }
     code, out, _ = run(json.dumps(values, indent="\t"), "--format", "json", name="c.json")
     report = json.loads(out)
-    assert code == 96
+    assert code == 8
     assert (report["valid"], report["errors"], report["warnings"], report["kernels"]) == (False, 2, 0, [])
     assert [(one["rule"], one["severity"], one["paths"]) for one in report["findings"]] == [
         ("tile_has_its_length", "error", ["algorithm.tile"]),
@@ -158,7 +158,7 @@ def test_a_warning_alone_is_valid(run: Run) -> None:
 )
 def test_a_mistake_of_form_names_its_path_and_the_nearest_word(run: Run, text: str, expected: str) -> None:
     code, out, _ = run(text)
-    assert code == 96
+    assert code == 8
     assert expected in out
 
 
@@ -178,12 +178,12 @@ def test_a_mistake_of_form_names_its_path_and_the_nearest_word(run: Run, text: s
 )
 def test_a_file_that_is_no_configuration_ends_at_once(run: Run, name: str, text: str, expected: str) -> None:
     code, out, err = run(text, name=name)
-    assert (code, out) == (95, "")
+    assert (code, out) == (3, "")
     assert err.startswith(f"error: {expected}")
 
 
 def test_a_missing_file_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["validate", str(tmp_path / "no.yaml")]) == 95
+    assert main(["validate", str(tmp_path / "no.yaml")]) == 3
     assert "no.yaml:1: the configuration can't be read: [Errno 2]" in capsys.readouterr().err
 
 
@@ -205,7 +205,7 @@ def test_a_kernel_of_the_matrix_is_valid_whatever_the_dispatcher_thinks(capsys: 
 def test_a_kernel_outside_the_matrix_is_refused_by_its_tables(
     capsys: pytest.CaptureFixture[str], name: str, options: tuple[str, ...], expected: str
 ) -> None:
-    assert main(["validate", "--dialect", "rocm-libraries-2026", *options, "--kernel", name]) == 96
+    assert main(["validate", "--dialect", "rocm-libraries-2026", *options, "--kernel", name]) == 8
     assert expected in capsys.readouterr().out
 
 
@@ -215,9 +215,9 @@ def test_a_kernel_outside_the_matrix_is_refused_by_its_tables(
         ((), 2, "give either a FILE or --kernel NAME"),
         (("c.yaml", "--kernel", NAMES[0]), 2, "give either a FILE or --kernel NAME"),
         (("c.yaml", "--arch", "gfx942"), 2, "--arch belongs to --kernel"),
-        (("--kernel", NAMES[0], "--arch", "gfx9", "--dialect", "rocm-libraries-2026"), 3, "unknown arch 'gfx9'"),
-        (("--kernel", "fmha_x", "--dialect", "rocm-libraries-2026"), 14, "is no"),
-        (("c.yaml", "--dialect", "ck"), 7, "unknown dialect 'ck'"),
+        (("--kernel", NAMES[0], "--arch", "gfx9", "--dialect", "rocm-libraries-2026"), 2, "unknown arch 'gfx9'"),
+        (("--kernel", "fmha_x", "--dialect", "rocm-libraries-2026"), 3, "is no"),
+        (("c.yaml", "--dialect", "ck"), 2, "unknown dialect 'ck'"),
     ],
 )
 def test_options_that_make_no_sense(

@@ -60,7 +60,7 @@ def test_what_is_no_manifest_is_named(
     file = tmp_path / "manifest.json"
     file.write_text(text)
     code, out, err = resources(file, capsys)
-    assert (code, out) == (42, "")
+    assert (code, out) == (3, "")
     assert err.startswith(f"error: {file}: {message}")
     assert err.endswith("Name a library's manifest.json, or build again.\n")
 

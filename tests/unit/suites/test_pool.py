@@ -164,7 +164,7 @@ def test_a_worker_that_takes_long_to_start_is_spoken_of(monkeypatch: pytest.Monk
 def test_a_refusal_keeps_its_exit_code() -> None:
     with pytest.raises(RefusedError, match="built for gfx90a") as caught:
         list(pool("refuses").run([case("fine")]))
-    assert caught.value.exit_code == 84
+    assert caught.value.exit_code == 6
 
 
 def test_cases_are_not_lost_when_no_worker_starts_any_more(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_an_absent_gpu_is_a_refusal_of_the_real_worker() -> None:
         input="", capture_output=True, text=True,
     )  # fmt: skip
     reply = json.loads(run.stdout)
-    assert run.returncode == reply["exit_code"] == 36
+    assert run.returncode == reply["exit_code"] == 7
     assert "libamdhip64.so was not found" in reply["refused"]
 
 

@@ -68,7 +68,7 @@ def test_commands_record_their_failure(tmp_path: Path, monkeypatch: pytest.Monke
         raise ServiceError("the index is down", kind="download")
 
     monkeypatch.setenv("CKPM_FAILURES", str(tmp_path / "failures"))
-    assert exit_code(fails) == 26
+    assert exit_code(fails) == 12
     row = json.loads((tmp_path / "failures").read_text())
     assert row == {"exit_code": 26, "infrastructure": True, "message": "the index is down"}
 

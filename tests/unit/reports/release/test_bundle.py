@@ -87,7 +87,7 @@ def test_one_flipped_byte_in_any_file_is_found(
     with pytest.raises(CkPrefillError) as error:
         verify(folder, signers(key) if share < 1 else None)
     assert name in str(error.value)
-    assert 40 <= error.value.exit_code < 60
+    assert error.value.exit_code in (3, 8, 9, 11)
 
 
 def test_every_byte_of_the_signature_counts(signed: tuple[Path, Path], tmp_path: Path) -> None:

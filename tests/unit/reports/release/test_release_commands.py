@@ -110,18 +110,18 @@ def test_a_tar_of_another_time_is_refused(
     folder = Path(capsys.readouterr().out.splitlines()[-2])
     write_tar(folder, names_in(folder), EPOCH + 1, tmp_path / "other.tar")
     assert main(["verify-bundle", str(folder)]) == 0
-    assert main(["verify-bundle", str(tmp_path / "other.tar")]) == 59
+    assert main(["verify-bundle", str(tmp_path / "other.tar")]) == 11
 
 
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
-        ([], 55, "table-read-past-end (1): accepted by nobody"),
-        (["--image", "rocm/dev:latest"], 51, "image rocm/dev:latest: not pinned"),
-        (["--image", "rocm/dev@sha256:abc"], 51, "not pinned"),
+        ([], 8, "table-read-past-end (1): accepted by nobody"),
+        (["--image", "rocm/dev:latest"], 11, "image rocm/dev:latest: not pinned"),
+        (["--image", "rocm/dev@sha256:abc"], 11, "not pinned"),
         (["--only", "bxild"], 2, "no such stage"),
-        (["--upstream", "checkout"], 8, "unknown upstream 'checkout'"),
-        (["--arch", "gfx1"], 3, "unknown arch"),
+        (["--upstream", "checkout"], 2, "unknown upstream 'checkout'"),
+        (["--arch", "gfx1"], 2, "unknown arch"),
     ],
 )
 def test_refusals(
@@ -226,7 +226,7 @@ def test_the_commands_of_the_readme_exist() -> None:
 
 @pytest.mark.parametrize("words", [["nothing"], ["nothing.tar"]])
 def test_no_bundle(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify-bundle", str(tmp_path / words[0])]) == 59
+    assert main(["verify-bundle", str(tmp_path / words[0])]) == 11
     assert words[0] in capsys.readouterr().err
 
 

@@ -33,7 +33,7 @@ def manifests(
     """Make the manifests of two checkouts at once; see manifest.py for ``families`` and ``problems``.
 
     Raises:
-        RecordError: a table of one of them can't be read, or it is too old for manifest.py.
+        ManifestError: a table of one of them can't be read, or it is too old for manifest.py.
     """
     wanted = json.dumps({"families": None if families is None else sorted(families), "problems": problems})
     processes = [
@@ -46,7 +46,7 @@ def manifests(
     for root, process, (_, errors) in zip((before, now), processes, answers, strict=True):
         if process.returncode != 0:
             last = errors.decode(errors="replace").strip().splitlines() or [f"exit code {process.returncode}"]
-            raise RecordError(last[-1].replace(f"{root}/", ""), kind="manifest")
+            raise ManifestError(last[-1].replace(f"{root}/", ""))
     old, new = (json.loads(output) for output, _ in answers)
     return old, new
 

@@ -1,11 +1,13 @@
-"""Attention in float64 on the host, and whether a kernel's numbers agree with it.
+"""Attention in float64 on the numbers that a kernel gets: O, LSE, and the sums that bound a kernel's rounding.
 
-Small and slow on purpose: whole score matrices, one head at a time. The suites have a reference and tolerances of their
-own (suites), with which tests compare this one.
+The product's one reference: suites judge kernels by it, sweeps and callers compare with it. A second one without its
+code, tests/unit/attention/independent.py, tests it. Conventions are CK's, found by reading its kernels (mask corners,
+ALiBi's zero point, LSE in natural logarithms, rows without a key giving 0 and -inf). tolerances.py explains the sums.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +15,166 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ckpm.attention.launch.buffers import Inputs
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import Problem, mask_corner
 
 Floats = NDArray[np.float64]
+Bytes = NDArray[np.uint8]
+_ROWS = 1024  # of scores held at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """Of all sequences together. Arrays after ``lse`` have one number an element of O (or a row of it).
+
+    ``o`` [token, head, hdim_v]; ``lse`` [head, token]. With weights w = dropped and scaled softmax: ``magnitude`` is
+    sum w|v|, ``energy`` the root of sum (w v)^2, ``floor`` sum |v| over the row's denominator. ``score`` [head, token]
+    is the largest sum of |terms| of a row's scaled dot products, ``added`` [head, token] the largest size of what is
+    added to one (finite bias, ALiBi) or bounds it (the soft cap), ``keys`` [head, token] how many keys a row sees.
+    """
+
+    o: Floats
+    lse: Floats
+    magnitude: Floats
+    energy: Floats
+    floor: Floats
+    score: Floats
+    added: Floats
+    keys: Floats
+
+
+def visible(problem: Problem, seqlen_q: int, seqlen_k: int) -> NDArray[np.bool_]:
+    """[query, key]: which keys a query sees.
+
+    Sink tokens are seen besides the window up to the query's right bound; CK wants the window to have a left bound
+    inside the queries and the query's number below seqlen_k for that (block_masking.hpp, IsOutOfSinkBound).
+    """
+    row, column = np.ogrid[:seqlen_q, :seqlen_k]
+    if problem.mask == "no":
+        return np.ones((seqlen_q, seqlen_k), np.bool_)
+    y, x = mask_corner(problem, seqlen_q, seqlen_k)
+    seen: NDArray[np.bool_] = (column > row - y) & (column < row + x)
+    if problem.sink_size and y < seqlen_q:
+        seen = seen | ((column < problem.sink_size) & (column < row + x) & (row < seqlen_k))
+    return seen
+
+
+def alibi(problem: Problem, slope: float, seqlen_q: int, seqlen_k: int) -> Floats:
+    """What ALiBi adds to the scaled scores: slope * key under a causal mask, -slope * distance otherwise.
+
+    The causal form differs from the distance by a number for each row, which O does not show and LSE does. Distances
+    start from the corner that the mask starts from, from the bottom right without a mask.
+    """
+    row, column = np.ogrid[:seqlen_q, :seqlen_k]
+    if problem.mask != "no" and problem.window_left < 0 and problem.window_right == 0:
+        return np.broadcast_to(slope * column, (seqlen_q, seqlen_k)).astype(np.float64)
+    shift = 0 if problem.mask == "top_left" else seqlen_k - seqlen_q
+    bias: Floats = -slope * np.abs(row + shift - column).astype(np.float64)
+    return bias
+
+
+def exact(inputs: Inputs, random_values: Sequence[Bytes] | None = None) -> Expected:
+    """O and LSE of every sequence. ``random_values``: the kernel's stored bytes [head, query, key] of each sequence.
+
+    Raises:
+        ValueError: the problem drops out and no random values are given.
+    """
+    p = inputs.problem
+    if p.p_drop and random_values is None:
+        raise ValueError(f"{p.name}: dropout is checked through the kernel's random values, and none are given")
+    parts = [
+        _head(inputs, sequence, head, begin, random_values[sequence][head] if p.p_drop and random_values else None)
+        for sequence in range(p.batch)
+        for head in range(p.nhead_q)
+        for begin in range(0, p.seqlens_q[sequence], _ROWS)
+    ]
+    total = sum(p.seqlens_q)
+    o_like: dict[str, Floats] = {
+        name: np.zeros((total, p.nhead_q, p.hdim_v)) for name in ("o", "magnitude", "energy", "floor")
+    }
+    row_like: dict[str, Floats] = {name: np.zeros((p.nhead_q, total)) for name in ("lse", "score", "added", "keys")}
+    for head, rows, values in parts:
+        for name in o_like:
+            o_like[name][rows, head] = values[name]
+        for name in row_like:
+            row_like[name][head, rows] = values[name]
+    return Expected(**o_like, **row_like)
+
+
+def _head(
+    inputs: Inputs, sequence: int, head: int, begin: int, random: Bytes | None
+) -> tuple[int, slice, dict[str, Floats]]:
+    """Up to _ROWS queries of one head of one sequence, and where they belong."""
+    p = inputs.problem
+    end = min(begin + _ROWS, p.seqlens_q[sequence])
+    start = sum(p.seqlens_q[:sequence])
+    kv_head = head // (p.nhead_q // p.nhead_k)
+    q = inputs.q[sequence][begin:end, head]
+    k, v = inputs.k[sequence][:, kv_head], inputs.v[sequence][:, kv_head]
+    seen = visible(p, p.seqlens_q[sequence], p.seqlens_k[sequence])[begin:end]
+    scores, sizes, added = scaled_scores(inputs, sequence, head, slice(begin, end), q, k)
+    sink = -np.inf if inputs.sink_logits is None else float(inputs.sink_logits[head])
+    kept = None if random is None else random[begin:end] <= keep_threshold(p.p_drop)
+    values = _softmax(p, np.where(seen, scores, -np.inf), v, sink, kept)
+    values["score"] = np.where(seen, sizes, 0.0).max(axis=1, initial=0.0)
+    values["added"] = np.where(seen, added, 0.0).max(axis=1, initial=0.0)
+    values["keys"] = seen.sum(axis=1).astype(np.float64)
+    return head, slice(start + begin, start + end), values
+
+
+def scaled_scores(
+    inputs: Inputs, sequence: int, head: int, rows: slice, q: Floats, k: Floats
+) -> tuple[Floats, Floats, Floats]:
+    """Scaled, capped and biased scores; the sum of the sizes of each dot product's terms; the size of what is added."""
+    p = inputs.problem
+    scores = q @ k.T * p.softmax_scale
+    sizes = np.abs(q) @ np.abs(k).T * p.softmax_scale
+    if p.logits_soft_cap > 0:
+        scores = p.logits_soft_cap * np.tanh(scores / p.logits_soft_cap)
+    added: Floats | None = None
+    if inputs.bias is not None:
+        added = inputs.bias[sequence][head, rows]
+    elif inputs.slopes is not None:
+        slope = float(inputs.slopes[sequence, head])
+        added = alibi(p, slope, p.seqlens_q[sequence], p.seqlens_k[sequence])[rows]
+    if added is None:
+        return scores, sizes, np.full_like(sizes, p.logits_soft_cap)
+    return scores + added, sizes, np.where(np.isinf(added), 0.0, np.abs(added))
+
+
+def keep_threshold(p_drop: float) -> int:
+    """A score is kept if its random byte is at most this: floor((1 - p_drop) * 255), in CK's float32 arithmetic."""
+    return int(np.floor(np.float32(1.0 - np.float32(p_drop)) * np.float32(255)))
+
+
+def _softmax(p: SuiteCase, scores: Floats, v: Floats, sink: float, kept: NDArray[np.bool_] | None) -> dict[str, Floats]:
+    """The row's softmax applied to V. A row without a key (all scores -inf, no sink) gives 0 and LSE -inf."""
+    highest = np.maximum(scores.max(axis=1, initial=-np.inf), sink)
+    reference = np.where(np.isneginf(highest), 0.0, highest)
+    weights = np.exp(scores - reference[:, None])
+    denominator = weights.sum(axis=1) + np.exp(sink - reference)
+    empty = denominator == 0
+    safe = np.where(empty, 1.0, denominator)
+    seen = weights > 0
+    with np.errstate(divide="ignore"):
+        lse = reference + np.log(denominator)
+    if kept is not None:
+        scale = 1.0 / float(np.float32(1.0 - np.float32(p.p_drop)))
+        weights, seen = np.where(kept, weights * scale, 0.0), seen & kept
+    weights = weights / safe[:, None]
+    size = np.abs(v)
+    return {
+        "o": weights @ v,
+        "lse": lse,
+        "magnitude": weights @ size,
+        "energy": np.sqrt((weights * weights) @ (v * v)),
+        "floor": (seen / safe[:, None]) @ size,
+    }
+
+
+# What callers compare with
+
 
 # dtype: (relative, absolute), as aiter's op_tests compare (op_tests/test_batch_prefill.py); LSE is compared absolutely.
 TOLERANCES: Mapping[str, tuple[float, float]] = {
@@ -42,18 +201,6 @@ class Agreement:
         return f"{verdict}: largest error {self.worst:.2f} of its tolerance at {list(self.where)}"
 
 
-def visible(problem: Problem, seqlen_q: int, seqlen_k: int) -> NDArray[np.bool_]:
-    """[query, key]: which keys a query sees, by CK's corners (block_masking.hpp)."""
-    if problem.mask == "no":
-        return np.ones((seqlen_q, seqlen_k), np.bool_)
-    row, column = np.ogrid[:seqlen_q, :seqlen_k]
-    y, x = mask_corner(problem, seqlen_q, seqlen_k)
-    seen: NDArray[np.bool_] = (column > row - y) & (column < row + x)
-    if problem.sink_size and y < seqlen_q:
-        seen |= (column < problem.sink_size) & (column < row + x) & (row < seqlen_k)
-    return seen
-
-
 def attention(
     problem: Problem,
     q: Sequence[Floats],
@@ -63,7 +210,7 @@ def attention(
     bias: Sequence[Floats] | None = None,
     slopes: Floats | None = None,
     sink_logits: Floats | None = None,
-    random_values: Sequence[NDArray[np.uint8]] | None = None,
+    random_values: Sequence[Bytes] | None = None,
 ) -> tuple[Floats, Floats]:
     """O [token, head, hdim_v] and natural LSE [head, token] of all sequences, one array of q, k, v for each.
 
@@ -71,71 +218,28 @@ def attention(
     ALiBi [sequence, nhead_q], ``sink_logits`` [nhead_q]; ``random_values`` of dropout [nhead_q, query, key], as the
     kernel stored them. A row without a key gives 0 and -inf.
     """
-    p, outputs, logarithms = problem, [], []
-    for index, (queries, keys, values) in enumerate(zip(q, k, v, strict=True)):
-        o = np.zeros((len(queries), p.nhead_q, values.shape[-1]))
-        lse = np.zeros((p.nhead_q, len(queries)))
-        for head in range(p.nhead_q):
-            shared = head // (p.nhead_q // p.nhead_k)
-            added = None if bias is None else bias[index][head]
-            slope = None if slopes is None else float(slopes[index, head])
-            sink = -np.inf if sink_logits is None else float(sink_logits[head])
-            shares, lse[head] = weights(p, queries[:, head], keys[:, shared], bias=added, slope=slope, sink=sink)
-            if random_values is not None:
-                shares = dropped(p, shares, random_values[index][head])
-            o[:, head] = shares @ values[:, shared]
-        outputs.append(o)
-        logarithms.append(lse)
-    return np.concatenate(outputs), np.concatenate(logarithms, axis=1)
+    inputs = inputs_of(problem, q, k, v, bias=bias, slopes=slopes, sink_logits=sink_logits)
+    found = exact(inputs, random_values)
+    return found.o, found.lse
 
 
-def weights(
+def inputs_of(
     problem: Problem,
-    q: Floats,
-    k: Floats,
+    q: Sequence[Floats],
+    k: Sequence[Floats],
+    v: Sequence[Floats],
     *,
-    bias: Floats | None = None,
-    slope: float | None = None,
-    sink: float = -np.inf,
-) -> tuple[Floats, Floats]:
-    """Softmax of one head's scores [query, key], before dropout, and LSE [query]. ``bias`` [query, key]."""
-    p = problem
-    scores = q @ k.T * p.softmax_scale
-    if p.logits_soft_cap > 0:
-        scores = p.logits_soft_cap * np.tanh(scores / p.logits_soft_cap)
-    if bias is not None:
-        scores = scores + bias
-    if slope is not None:
-        scores = scores + _alibi(p, slope, *scores.shape)
-    return _softmax(np.where(visible(p, len(q), len(k)), scores, -np.inf), sink)
-
-
-def _alibi(problem: Problem, slope: float, seqlen_q: int, seqlen_k: int) -> Floats:
-    """What ALiBi adds: slope * key under a causal mask, else -slope * distance (block_position_encoding.hpp)."""
-    row, column = np.ogrid[:seqlen_q, :seqlen_k]
-    if problem.mask != "no" and problem.window_left < 0 and problem.window_right == 0:
-        return np.broadcast_to(slope * column, (seqlen_q, seqlen_k)).astype(np.float64)
-    shift = 0 if problem.mask == "top_left" else seqlen_k - seqlen_q
-    distance: Floats = np.abs(row + shift - column).astype(np.float64)
-    return -slope * distance
-
-
-def _softmax(scores: Floats, sink: float) -> tuple[Floats, Floats]:
-    """The weights of each row, and the logarithm of its sum of exponentials."""
-    highest = np.maximum(scores.max(axis=1, initial=-np.inf), sink)
-    shift = np.where(np.isneginf(highest), 0.0, highest)
-    weights = np.exp(scores - shift[:, None])
-    total = weights.sum(axis=1) + np.exp(sink - shift)
-    with np.errstate(divide="ignore"):
-        lse = shift + np.log(total)
-    return weights / np.where(total == 0, 1.0, total)[:, None], lse
-
-
-def dropped(problem: Problem, weights: Floats, random: NDArray[np.uint8]) -> Floats:
-    """Weights are kept, and scaled, where the random byte is at most floor((1 - p) * 255), in CK's float32."""
-    keep = np.float32(1.0) - np.float32(problem.p_drop)
-    kept: Floats = np.where(random <= int(np.floor(keep * np.float32(255))), weights / float(keep), 0.0)
-    return kept
+    bias: Sequence[Floats] | None = None,
+    slopes: Floats | None = None,
+    sink_logits: Floats | None = None,
+) -> Inputs:
+    """The numbers of a call as :func:`exact` takes them."""
+    asked = {field.name: getattr(problem, field.name) for field in dataclasses.fields(Problem)}
+    lengths: dict[str, Any] = {"seqlens_q": tuple(map(len, q)), "seqlens_k": tuple(map(len, k))}
+    names = dict.fromkeys(("name", "suite", "tier", "group"), "reference")
+    case = SuiteCase(**{**asked, **names, **lengths, "seed": problem.dropout_seed})
+    added = None if bias is None else tuple(bias)
+    return Inputs(problem=case, q=tuple(q), k=tuple(k), v=tuple(v), bias=added, slopes=slopes, sink_logits=sink_logits)
 
 
 def agreement(got: NDArray[Any], want: Floats, kind: str) -> Agreement:

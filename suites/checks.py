@@ -1,4 +1,4 @@
-"""One case on a device: its launches, and what is checked afterwards (the CHECKS of matrix/problems/problem.py).
+"""One case on a device: its launches, and what is checked afterwards (the CHECKS of matrix/problems/case.py).
 
 :func:`run_case` never raises for what a kernel did: a wrong number, a fault or a refusal is the case's result.
 """
@@ -18,15 +18,15 @@ from ckpm.attention.launch.buffers import POISON, prepare
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.launching import Outcome
+from ckpm.attention.reference import Expected, exact, keep_threshold, visible
+from ckpm.attention.tolerances import all_zero_rows, compare_lse, compare_o
 from ckpm.base.errors import HipError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import PAIRWISE, SuiteCase, counterpart
 from ckpm.matrix.problems.problem import missing, missing_load, refused_for, serves, serving
 from ckpm.suites.philox import drawn
-from ckpm.suites.reference import Expected, attention, keep_threshold, visible
 from ckpm.suites.signatures.table import FAULTS, why_not_predicted
-from ckpm.suites.tolerances import all_zero_rows, compare_lse, compare_o
 
 RESULTS = ("passed", "wrong", "fault", "timeout", "unsupported", "infrastructure")
 _GPU_PAGE = 4096
@@ -127,7 +127,7 @@ class _Case:
         """The same for every launch of the case."""
         if self.expected is None:
             p = self.problem
-            self.expected = attention(outcome.prepared.inputs, drawn(p) if p.p_drop else None)
+            self.expected = exact(outcome.prepared.inputs, drawn(p) if p.p_drop else None)
         return self.expected
 
     def examine(self, outcome: Outcome) -> None:

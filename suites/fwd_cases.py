@@ -15,11 +15,11 @@ from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.launch.fwd_launching import FwdOutcome, run_attention
+from ckpm.attention.reference import exact
+from ckpm.attention.tolerances import Comparison, compare_lse, compare_o
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.checks import uneven_dropout
-from ckpm.suites.reference import attention
-from ckpm.suites.tolerances import Comparison, compare_lse, compare_o
 
 Bits = NDArray[Any]
 # What a number of Q, K and V in fp8 stands for: other factors, so that one taken for another shows.
@@ -85,7 +85,7 @@ def comparisons(
     p: SuiteCase, bits: Mapping[str, Bits], outcome: FwdOutcome, arch: str = "gfx950"
 ) -> tuple[Comparison, ...]:
     """O, and LSE if there is one, against the float64 reference of the numbers that ``bits`` stand for."""
-    expected = attention(inputs(p, bits, arch), outcome.random_values)
+    expected = exact(inputs(p, bits, arch), outcome.random_values)
     compared = [compare_o(p, decode(outcome.o, "bf16" if p.dtype == "fp8bf16" else p.dtype, arch), expected)]
     if outcome.lse is not None:
         compared.append(compare_lse(p, outcome.lse.astype(np.float64), expected))

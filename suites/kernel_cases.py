@@ -25,8 +25,7 @@ from ckpm.kernels.families.libraries import host
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
-from ckpm.suites import appendkv_cases, fwd_cases
-from ckpm.suites.backward import cases as backward_cases
+from ckpm.suites import appendkv_cases, backward_cases, fwd_cases
 from ckpm.suites.checks import Result, in_a_line, outcome_of
 from ckpm.suites.fwd_cases import Ended
 from ckpm.suites.suites import Case

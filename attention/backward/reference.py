@@ -1,24 +1,194 @@
-"""The gradients of attention in float64 on the host: of the forward pass of attention/reference.py, differentiated.
+"""The gradients of attention in float64 on the numbers that the kernels get, and how far a kernel's may be from them.
 
-With P the weights, W what dropout leaves of them and dW = dO V^T: dS = P * (dP - the row's sum of P * dP).
+With S the scaled and biased scores, P = exp(S - LSE), Z what dropout keeps of a score (0 or 1 / (1 - p_drop)) and D the
+rows' sums of dO * O::
+
+    dV = (Z P)^T dO      dP = dO V^T      dS = P (Z dP - D) = dbias      dQ = scale dS K      dK = scale dS^T Q
+
+O and LSE are those that the kernels are given, so that their own rounding is no error of the gradients. dK and dV are
+those of each head of Q, as the kernels write them.
+
+Where an error comes from (u = 2^-24, half an ulp of float32; see tolerances.py for the bounds of a stored factor):
+
+* P: its argument is a dot product of hdim_q terms, what is added to it, and LSE; ``_weight_error`` is relative to P.
+* dP is a dot product of hdim_v exact products in float32, D another: each hdim_v + 8 times u of the terms' sizes.
+* P and dS are stored in the kernels' type as factors of the second products: at most ``p_step`` of each, which is a
+  mean part and independent ones, and ``p_floor`` where fp16 has no smaller steps.
+* sums over keys or queries, of tiles by atomic additions, too, are in float32: n u of the sum of sizes.
+* a gradient is stored once: ``o_step``.
+* a P under 2^-126, the smallest normal float32, may be 0: v_exp_f32 has no smaller numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.reference import Floats, dropped, weights
+from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.reference import Bytes, Floats, exact, inputs_of, keep_threshold, scaled_scores, visible
+from ckpm.attention.tolerances import HOEFFDING, ROUNDING, Comparison, Rounding, U, compare
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import Problem
+
+_SMALLEST = 2.0**-126
+NAMES = ("dq", "dk", "dv", "dbias", "d")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backward:
+    """What a backward pass starts from: ``o`` and ``dout`` [token, head, hdim_v], ``lse`` [head, token]."""
+
+    inputs: Inputs
+    o: Floats
+    dout: Floats
+    lse: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundedGradients:
+    """``values`` and ``tolerances`` by name, of all sequences together: dq [token of Q, head, hdim_q], dk and dv
+    [token of K, head of Q, dim], dbias [head, token, longest seqlen_k], d [head, token], times 1 - p_drop as stored.
+    """
+
+    values: dict[str, Floats]
+    tolerances: dict[str, Floats]
+
+
+def exact_gradients(backward: Backward, random_values: Sequence[Bytes] | None = None) -> BoundedGradients:
+    """``random_values``: of each sequence dropout's bytes [head, query, key].
+
+    Raises:
+        ValueError: the problem drops out and no random values are given.
+    """
+    p = backward.inputs.problem
+    if p.p_drop and random_values is None:
+        raise ValueError(f"{p.name}: gradients under dropout need its random values, and none are given")
+    found = BoundedGradients(values=_zeros(p), tolerances=_zeros(p))
+    starts_q, starts_k = np.cumsum((0, *p.seqlens_q)), np.cumsum((0, *p.seqlens_k))
+    for sequence in range(p.batch):
+        rows, keys = slice(*starts_q[sequence : sequence + 2]), slice(*starts_k[sequence : sequence + 2])
+        for head in range(p.nhead_q):
+            drawn = random_values[sequence][head] if p.p_drop and random_values else None
+            one = _Head.of(backward, sequence, head, rows, drawn)
+            for name, (value, tolerance) in one.gradients().items():
+                places: dict[str, tuple[Any, ...]] = {
+                    "dq": (rows, head),
+                    "d": (head, rows),
+                    "dbias": (head, rows, slice(p.seqlens_k[sequence])),
+                }
+                place = places.get(name, (keys, head))
+                found.values[name][place], found.tolerances[name][place] = value, tolerance
+    return found
+
+
+def _zeros(p: SuiteCase) -> dict[str, Floats]:
+    tokens, keys = sum(p.seqlens_q), sum(p.seqlens_k)
+    return {
+        "dq": np.zeros((tokens, p.nhead_q, p.hdim_q)),
+        "dk": np.zeros((keys, p.nhead_q, p.hdim_q)),
+        "dv": np.zeros((keys, p.nhead_q, p.hdim_v)),
+        "dbias": np.zeros((p.nhead_q, tokens, max(p.seqlens_k))),
+        "d": np.zeros((p.nhead_q, tokens)),
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Head:
+    """One head of one sequence. Arrays of scores are [query, key]; ``kept`` is Z, ``scale`` that of the scores."""
+
+    form: Rounding
+    scale: float
+    undropped: float
+    q: Floats
+    k: Floats
+    v: Floats
+    o: Floats
+    dout: Floats
+    p: Floats
+    p_error: Floats  # absolute
+    kept: Floats
+
+    @classmethod
+    def of(cls, backward: Backward, sequence: int, head: int, rows: slice, drawn: Bytes | None) -> _Head:
+        inputs, p = backward.inputs, backward.inputs.problem
+        kv_head = head // (p.nhead_q // p.nhead_k)
+        q, k = inputs.q[sequence][:, head], inputs.k[sequence][:, kv_head]
+        scores, sizes, added = scaled_scores(inputs, sequence, head, slice(None), q, k)
+        lse = backward.lse[head, rows, None]
+        lse = np.where(np.isneginf(lse), 0.0, lse)  # of a row that sees no key
+        seen = visible(p, p.seqlens_q[sequence], p.seqlens_k[sequence])
+        undropped = float(np.float32(1.0 - np.float32(p.p_drop)))
+        kept = np.ones_like(scores) if drawn is None else (drawn <= keep_threshold(p.p_drop)) / undropped
+        weights = np.where(seen, np.exp(np.where(seen, scores - lse, 0.0)), 0.0)
+        return cls(
+            form=ROUNDING[p.dtype],
+            scale=p.softmax_scale,
+            undropped=undropped,
+            q=q,
+            k=k,
+            v=inputs.v[sequence][:, kv_head],
+            o=backward.o[rows, head],
+            dout=backward.dout[rows, head],
+            p=weights,
+            p_error=np.where(seen, weights * _weight_error(p, sizes, added, np.abs(lse)) + _SMALLEST, 0.0),
+            kept=kept,
+        )
+
+    def gradients(self) -> dict[str, tuple[Floats, Floats]]:
+        """Each with its tolerance."""
+        terms = self.v.shape[1] + 8
+        d = (self.dout * self.o).sum(axis=1)
+        d_error = terms * U * np.abs(self.dout * self.o).sum(axis=1)
+        dp = self.kept * (self.dout @ self.v.T)
+        ds = self.p * (dp - d[:, None])
+        dp_error = terms * U * self.kept * (np.abs(self.dout) @ np.abs(self.v).T) + d_error[:, None]
+        ds_error = self.p * (dp_error + 4 * U * (np.abs(dp) + np.abs(d)[:, None]))
+        ds_error += self.p_error * (np.abs(dp) + np.abs(d)[:, None])
+        weights = self.kept * self.p
+        stored = self.form.o_step * (np.abs(ds) + ds_error) + self.form.o_floor
+        return {
+            "dv": self._product(weights.T, self.dout, (self.p_error * self.kept).T, 1.0),
+            "dk": self._product(ds.T, self.q, ds_error.T, self.scale),
+            "dq": self._product(ds, self.k, ds_error, self.scale),
+            "dbias": (ds, ds_error + np.where(ds_error == 0, 0.0, stored)),
+            "d": (d * self.undropped, (d_error + 2 * U * np.abs(d)) * self.undropped),
+        }
+
+    def _product(self, left: Floats, right: Floats, error: Floats, scale: float) -> tuple[Floats, Floats]:
+        """scale * left @ right, ``left`` being stored in the kernels' type after an ``error``."""
+        form, size = self.form, np.abs(right)
+        value, magnitude = left @ right, np.abs(left) @ size
+        energy = np.sqrt((left * left) @ (right * right))
+        likely = form.p_step * np.abs(value) + HOEFFDING * form.p_step / 2 * energy
+        floor = form.p_floor / self.undropped * ((left != 0) @ size)
+        sums = (left.shape[1] + 128) * U * magnitude
+        inner = np.minimum(form.p_step * magnitude, likely) + floor + error @ size + sums
+        tolerance = scale * inner + form.o_step * scale * (np.abs(value) + inner) + form.o_floor
+        return scale * value, np.where((np.abs(error) @ size) == 0, 0.0, tolerance)
+
+
+def _weight_error(p: SuiteCase, sizes: Floats, added: Floats, lse: Floats) -> Floats:
+    """The largest relative error of P before it is stored: [query, key]."""
+    argument = (p.hdim_q + 12) * U * sizes + 6 * U * added + 6 * U * (lse + 1)
+    error: Floats = np.expm1(argument) + 4 * U
+    return error
+
+
+def comparisons(expected: BoundedGradients, got: dict[str, NDArray[np.float64]]) -> tuple[Comparison, ...]:
+    """Of each gradient that there is one of."""
+    return tuple(
+        compare(name, got[name], expected.values[name], expected.tolerances[name]) for name in NAMES if name in got
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gradients:
-    """Of all sequences: ``dq`` [token, nhead_q, hdim_q], ``dk`` and ``dv`` [token, nhead_k, dim]; ``dbias`` of each
-    sequence [nhead_q, query, key], which is that of the scores."""
+    """Gradients of all sequences: ``dq`` [token, nhead_q, hdim_q], ``dk`` and ``dv`` [token, nhead_k, dim]; ``dbias``
+    of each sequence [nhead_q, query, key], which is that of the scores."""
 
     dq: Floats
     dk: Floats
@@ -35,30 +205,23 @@ def gradients(
     *,
     bias: Sequence[Floats] | None = None,
     slopes: Floats | None = None,
-    random_values: Sequence[NDArray[np.uint8]] | None = None,
+    random_values: Sequence[Bytes] | None = None,
 ) -> Gradients:
-    """One array of each sequence: ``do`` [query, nhead_q, hdim_v], the others as :func:`attention.reference.attention`
-    has them. Neither soft cap nor sinks, which no backward kernel has.
+    """The gradients of a call, one array of each sequence: ``do`` [query, nhead_q, hdim_v], the others as
+    :func:`ckpm.attention.reference.attention` takes them. No backward kernel has soft caps or sinks.
     """
-    p, found = problem, []
-    for index, (gradient, queries, keys, values) in enumerate(zip(do, q, k, v, strict=True)):
-        dq, dk, dv = np.zeros(queries.shape), np.zeros(keys.shape), np.zeros(values.shape)
-        scores = np.zeros((p.nhead_q, len(queries), len(keys)))
-        for head in range(p.nhead_q):
-            shared = head // (p.nhead_q // p.nhead_k)
-            added = None if bias is None else bias[index][head]
-            slope = None if slopes is None else float(slopes[index, head])
-            of_scores, _ = weights(p, queries[:, head], keys[:, shared], bias=added, slope=slope)
-            drawn = None if random_values is None else random_values[index][head]
-            left = of_scores if drawn is None else dropped(p, of_scores, drawn)
-            of_weights = gradient[:, head] @ values[:, shared].T
-            if drawn is not None:
-                of_weights = dropped(p, of_weights, drawn)
-            mean = (of_scores * of_weights).sum(axis=1, keepdims=True)
-            scores[head] = of_scores * (of_weights - mean)
-            dv[:, shared] += left.T @ gradient[:, head]
-            dq[:, head] = p.softmax_scale * scores[head] @ keys[:, shared]
-            dk[:, shared] += p.softmax_scale * scores[head].T @ queries[:, head]
-        found.append((dq, dk, dv, scores))
-    dqs, dks, dvs, dbias = zip(*found, strict=True)
-    return Gradients(dq=np.concatenate(dqs), dk=np.concatenate(dks), dv=np.concatenate(dvs), dbias=tuple(dbias))
+    inputs = inputs_of(problem, q, k, v, bias=bias, slopes=slopes)
+    p, forward = inputs.problem, exact(inputs, random_values)
+    backward = Backward(inputs=inputs, o=forward.o, dout=np.concatenate(do), lse=forward.lse)
+    found = exact_gradients(backward, random_values).values
+    starts = np.cumsum((0, *p.seqlens_q))
+    return Gradients(
+        dq=found["dq"],
+        **{name: _of_kv_heads(p, found[name]) for name in ("dk", "dv")},
+        dbias=tuple(found["dbias"][:, starts[i] : starts[i + 1], :keys] for i, keys in enumerate(p.seqlens_k)),
+    )
+
+
+def _of_kv_heads(p: SuiteCase, of_q_heads: Floats) -> Floats:
+    total: Floats = of_q_heads.reshape(len(of_q_heads), p.nhead_k, p.nhead_q // p.nhead_k, -1).sum(axis=2)
+    return total

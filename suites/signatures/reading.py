@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from ckpm.attention.launch.buffers import Inputs, Prepared, read
 from ckpm.attention.launch.encodings import bits_type, decode
+from ckpm.attention.reference import Expected, Floats, exact, visible
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import mask_corner
 from ckpm.suites.philox import drawn
-from ckpm.suites.reference import Expected, Floats, attention, visible
 
 KEYS_OF_A_STEP = 128  # kN0 of every batch-prefill tile
 _LINE = 1 << 32
@@ -62,7 +62,7 @@ def computed(prepared: Prepared, rows: int, hdim: int, reading: Reading) -> Comp
         (place, _computed_block(prepared, sequence, begin, end, hdim, reading))
         for sequence, place, begin, end in _blocks(p, rows)
     ]
-    whole = exactly(attention(prepared.inputs, drawn(p) if p.p_drop else None))
+    whole = exactly(exact(prepared.inputs, drawn(p) if p.p_drop else None))
     fields = {field.name: getattr(whole.expected, field.name) for field in dataclasses.fields(Expected)}
     for place, (part, o_nan, lse_nan) in parts:
         for name, values in fields.items():
@@ -112,7 +112,7 @@ def _with(parts: tuple[Floats, ...], index: int, part: Floats) -> tuple[Floats, 
 
 
 def _attention(inputs: Inputs) -> Expected:
-    return attention(inputs, drawn(inputs.problem) if inputs.problem.p_drop else None)
+    return exact(inputs, drawn(inputs.problem) if inputs.problem.p_drop else None)
 
 
 def _keys_of(p: SuiteCase, sequence: int, begin: int, end: int) -> tuple[int, int]:

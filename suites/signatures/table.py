@@ -13,12 +13,12 @@ import numpy as np
 
 from ckpm.attention.launch.buffers import Prepared
 from ckpm.attention.launch.launching import Outcome
+from ckpm.attention.reference import Expected, exact, visible
+from ckpm.attention.tolerances import compare_lse, compare_o
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.philox import drawn
-from ckpm.suites.reference import Expected, attention, visible
 from ckpm.suites.signatures.reading import KEYS_OF_A_STEP, Computed, Reading, computed, exactly
-from ckpm.suites.tolerances import compare_lse, compare_o
 
 Prediction = Callable[[Outcome, Key], Computed | None]
 
@@ -70,7 +70,7 @@ def _with_alibi(outcome: Outcome, added: Callable[..., np.ndarray]) -> Prepared 
 
 def _reference(outcome: Outcome) -> Expected:
     p = outcome.prepared.problem
-    return attention(outcome.prepared.inputs, drawn(p) if p.p_drop else None)
+    return exact(outcome.prepared.inputs, drawn(p) if p.p_drop else None)
 
 
 PREDICTIONS: Mapping[str, Prediction] = {

@@ -11,12 +11,12 @@ from unittest import mock
 from ckpm import commands as cli
 from ckpm.attention.launch.buffers import Inputs
 from ckpm.attention.launch.fwd_launching import laid_out
+from ckpm.attention.reference import Expected, exact
 from ckpm.base.results import Results
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.page.inputs import gather
 from ckpm.suites import fwd_cases
 from ckpm.suites.kernel_cases import FamilyBench, opened, run_kernel
-from ckpm.suites.reference import Expected, attention
 from ckpm.suites.suites import manifest_keys
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
@@ -58,14 +58,14 @@ def test_a_wrong_number_fails_the_case(device: EmulatedGpu, library: Path) -> No
 
         def scaled(inputs: Inputs, random: Any = None) -> Expected:
             p = dataclasses.replace(inputs.problem, scale=inputs.problem.softmax_scale * 1.1)
-            return attention(dataclasses.replace(inputs, problem=p), random)
+            return exact(dataclasses.replace(inputs, problem=p), random)
 
         def moved(problem: SuiteCase, tensors: Any) -> Any:
             found = laid_out(problem, tensors)
             found["k"] = found["k"][::-1].copy()
             return found
 
-        with mock.patch.object(fwd_cases, "attention", scaled):
+        with mock.patch.object(fwd_cases, "exact", scaled):
             assert_wrong(bench, key.name)
         with mock.patch("ckpm.attention.launch.fwd_launching.laid_out", moved):
             assert_wrong(bench, key.name)

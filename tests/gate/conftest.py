@@ -1,4 +1,4 @@
-"""A build that was accepted, in a folder where changes can be planted."""
+"""An accepted build, in a folder where changes can be planted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.gate.planted import Copy
 
 @pytest.fixture(scope="session")
 def accepted(tmp_path_factory: pytest.TempPathFactory) -> Copy:
-    """Built without any change, its figures accepted as the baseline."""
+    """The unchanged build, accepted as the baseline."""
     copy = Copy(tmp_path_factory.mktemp("planted"), locate("aiter", cache=cache_folder()).root)
     copy.build()
     copy.accept()

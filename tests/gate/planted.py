@@ -1,4 +1,4 @@
-"""A copy of this project and of an upstream's tree to plant changes in; built and judged by the commands of a user."""
+"""A copy of this project and of an upstream's tree for planted changes, built and checked by a user's commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROOMS = ("ckpm", "matrix", "kernels", "emulator", "reports")
 
 
 class Copy:
-    """``project`` and ``ck`` may be edited. What the project's commands write goes to ``work``."""
+    """``project`` and ``ck`` may be edited. The project's commands write into ``work``."""
 
     def __init__(self, folder: Path, upstream: Path) -> None:
         self.project, self.ck, self.work = folder / "project", folder / "ck", folder / "work"
@@ -29,13 +29,13 @@ class Copy:
         shutil.copytree(upstream, self.ck)
 
     def plant(self, file: Path, old: str, new: str) -> None:
-        """Replace what stands in the file once."""
+        """Replace a text that occurs once in the file."""
         text = file.read_text()
         assert text.count(old) == 1, f"{file} holds {text.count(old)} times: {old}"
         file.write_text(text.replace(old, new))
 
     def build(self, *options: str) -> None:
-        """Both kernels for gfx950, each in a unit of its own, so that they compile side by side."""
+        """Build both kernels for gfx950, in units of their own, so that they compile in parallel."""
         words = ("--arch", "gfx950", "--toolchain", "embedded", "--filter", _BOTH, "--unit-size", "1", *options)
         done = self._run("build", *words)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""What a checkout makes of its tables, templates and headers, by digest: run as a script in that checkout.
+"""Digests of the outputs of a checkout's tables, templates and headers. Runs as a script in the checkout.
 
 ``python -I rendered.py ROOT FAMILY...`` prints {"kernels": {"DIALECT FAMILY": {name: digest}}, "libraries": {...}}. A
 kernel's digest is over its C++ text for every arch trait, mask set and some receipts, or, in a dialect that only names
@@ -43,7 +43,7 @@ def kernels(families: list[str]) -> dict[str, dict[str, str]]:
 
 
 def libraries() -> dict[str, str]:
-    """Of the smoke tier for gfx950: every source and everything that enters a build's signatures."""
+    """Digests of the smoke tier for gfx950: every source and every input of a build's signatures."""
     from ckpm.base.settings import cache_folder
     from ckpm.kernels.code.toolchains import Toolchain, embedded
     from ckpm.kernels.families.libraries import libraries as all_libraries

@@ -31,17 +31,22 @@ WHOLE = [
     ROOT / "kernels" / "build" / "ckpm.map",
     ROOT / "kernels" / "families" / "spellings.yaml",
 ]
-RENDERED = ["batch_prefill", "fwd_splitkv_combine", "fwd_appendkv", "fwd_v3"]  # of the others, smoke libraries
+RENDERED = [
+    "batch_prefill",
+    "fwd_splitkv_combine",
+    "fwd_appendkv",
+    "fwd_v3",
+]  # smoke libraries cover the others
 MUTANTS_OF_A_TABLE = 2
 
 
 class Checkout:
-    """A clone with its own commit, in which files are changed one at a time."""
+    """A clone with its own commit, in which one file at a time is changed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(folder)], check=True)
-        for name in ("matrix", "kernels", "tests/gate"):  # what is not committed yet is tested, too
+        for name in ("matrix", "kernels", "tests/gate"):  # with uncommitted changes
             subprocess.run(["cp", "-a", f"{ROOT / name}/.", str(folder / name)], check=True)
         self.git("add", "-A")
         self.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "as it is", "--allow-empty")
@@ -57,7 +62,7 @@ class Checkout:
         return json.loads(done.stdout) if done.returncode == 0 else None
 
     def render_commit(self, families: list[str]) -> dict[str, Any]:
-        """What the commit renders to."""
+        """The outputs of the commit."""
         if tuple(families) not in self._rendered:
             found = self.render(families)
             assert found is not None
@@ -76,7 +81,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 
 def mutants(text: str) -> Iterator[str]:
-    """The text with one list shortened, two of its items swapped, one number doubled, or one line taken out."""
+    """Changes of a text: a list shortened, two items swapped, a number doubled, or a line removed."""
     lists = [one for one in re.finditer(r"\[([^\[\]{}\n]+,[^\[\]{}\n]+)\]", text) if "#" not in one[0]]
     for one in lists:
         items = one[1].split(",")
@@ -91,12 +96,12 @@ def mutants(text: str) -> Iterator[str]:
 
 
 def sample(texts: list[str], count: int) -> list[str]:
-    """``count`` of them from all over."""
+    """Pick ``count`` texts at equal distances."""
     return texts[:: max(1, len(texts) // count)][:count]
 
 
 def readable(table: Path, text: str, folder: Path) -> bool:
-    """Whether a dialect can be read with this text as its table; a mutant that can't be is no change to plan for."""
+    """True if a dialect can be read with this text as its table."""
     shutil.copytree(table.parents[1], folder, dirs_exist_ok=True)
     place = folder / table.parent.name / table.name
     place.write_text(text)
@@ -110,10 +115,10 @@ def readable(table: Path, text: str, folder: Path) -> bool:
 
 
 def compare_plan(checkout: Checkout, families: list[str]) -> tuple[list[str], int]:
-    """Affected kernels and libraries that the plan lacks, and how many were affected."""
+    """Affected kernels and libraries that the plan lacks, and the number of affected ones."""
     before, after = checkout.render_commit(families), checkout.render(families)
     code, plan = checkout.plan()
-    if after is None:  # no table: no plan either, and a message that says which
+    if after is None:  # the table cannot be read, so there is no plan but a message
         assert code != 0
         return [], 0
     assert code == 0
@@ -134,10 +139,10 @@ def compare_plan(checkout: Checkout, families: list[str]) -> tuple[list[str], in
 
 
 def judge(checkout: Checkout, file: Path, text: str, families: list[str]) -> int:
-    """Plant a change, demand that the plan misses nothing of it, take it back; how much was affected."""
+    """Plant a change, check that the plan covers it, and undo it. Return the number of affected kernels."""
     place = checkout.folder / file.relative_to(ROOT)
     original = place.read_text()
-    checkout.render_commit(families)  # before the change is there
+    checkout.render_commit(families)  # before the change
     place.write_text(text)
     try:
         lost, affected = compare_plan(checkout, families)
@@ -149,7 +154,7 @@ def judge(checkout: Checkout, file: Path, text: str, families: list[str]) -> int
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_tables_of_dialects(checkout: Checkout, table: Path, tmp_path: Path) -> None:
+def test_plan_covers_change_of_dialect(checkout: Checkout, table: Path, tmp_path: Path) -> None:
     families = ["batch_prefill"] if table.stem == "dialect" else [table.stem]
     found = [text for text in dict.fromkeys(mutants(table.read_text())) if text != table.read_text()]
     for text in sample([text for text in found if readable(table, text, tmp_path)], MUTANTS_OF_A_TABLE):
@@ -157,7 +162,7 @@ def test_tables_of_dialects(checkout: Checkout, table: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["archs", "tiers", "receipts", "profiles", "defects", "upstreams"])
-def test_other_tables(checkout: Checkout, name: str) -> None:
+def test_plan_covers_change_of_other_table(checkout: Checkout, name: str) -> None:
     table = ROOT / "matrix" / "tables" / f"{name}.yaml"
     original = table.read_text()
     edits = [*sample(list(mutants(original)), 3), re.sub(r"\b16\b|\b64\b|'no'", "1", original, count=1)]
@@ -166,9 +171,9 @@ def test_other_tables(checkout: Checkout, name: str) -> None:
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda file: file.name)
-def test_templates(checkout: Checkout, template: Path) -> None:
+def test_plan_covers_change_of_template(checkout: Checkout, template: Path) -> None:
     text = template.read_text()
-    if "{% extends" in text:  # only blocks of such a template are rendered
+    if "{% extends" in text:  # only its blocks are rendered
         text = re.sub(r"({% block \w+ %})", "\\1\n// changed\n", text, count=1)
     else:
         text += "\n// changed\n"
@@ -176,7 +181,7 @@ def test_templates(checkout: Checkout, template: Path) -> None:
 
 
 @pytest.mark.parametrize("file", WHOLE, ids=lambda file: f"{file.parent.name}-{file.name}")
-def test_headers_and_spellings(checkout: Checkout, file: Path) -> None:
+def test_plan_covers_change_of_header_or_spelling(checkout: Checkout, file: Path) -> None:
     comment = "# changed\n" if file.suffix in (".yaml", ".map") else "// changed\n"
     text = file.read_text() + comment
     if file.suffix == ".yaml":
@@ -187,13 +192,13 @@ def test_headers_and_spellings(checkout: Checkout, file: Path) -> None:
 @pytest.mark.parametrize(
     ("toolchain", "flag"), [("base", '"-std=c++17",'), ("embedded", '"--target=x86_64-unknown-linux-gnu",')]
 )
-def test_toolchains(checkout: Checkout, toolchain: str, flag: str) -> None:
+def test_plan_covers_change_of_toolchain(checkout: Checkout, toolchain: str, flag: str) -> None:
     file = ROOT / "kernels" / "code" / "toolchains" / f"{toolchain}.py"
     assert flag in file.read_text()
     assert judge(checkout, file, file.read_text().replace(flag, f'{flag} "-Dchanged",'), ["fwd_v3"]) > 0
 
 
-def test_a_rule_that_keeps_kernels_out(checkout: Checkout) -> None:
+def test_plan_covers_change_of_rule(checkout: Checkout) -> None:
     file = ROOT / "matrix" / "rules.py"
     text = file.read_text().replace("return ", "return not ", 1)
     judge(checkout, file, text, ["batch_prefill"])

@@ -23,7 +23,7 @@ AXES = Path("matrix/tables/dialects/ck-2025-11/batch_prefill.yaml")
 
 @pytest.fixture
 def copy(accepted: Copy) -> Iterator[Copy]:
-    """The accepted build's folder; what a test plants is taken back."""
+    """The accepted build's folder. Planted changes are undone after the test."""
     planted = (accepted.ck / PIPELINE, accepted.project / FLAGS, accepted.project / AXES)
     files = {file: file.read_bytes() for file in planted}
     yield accepted
@@ -32,7 +32,7 @@ def copy(accepted: Copy) -> Iterator[Copy]:
 
 
 def regressed_figures(copy: Copy) -> dict[tuple[str, str], tuple[float, float]]:
-    """What the gate blames: figures of baseline and candidate by subject and metric. The first are named on stderr."""
+    """The figures of baseline and candidate that the gate reports, by subject and metric."""
     done = copy.gate()
     assert done.returncode == CheckFailedError.exit_code, done.stdout + done.stderr
     gate = Gate.read(copy.result)
@@ -41,11 +41,11 @@ def regressed_figures(copy: Copy) -> dict[tuple[str, str], tuple[float, float]]:
     return {
         (row.subject, row.metric): (row.baseline, row.candidate)
         for row in gate.failing
-        if row.baseline is not None and row.candidate is not None  # else it is a budget's
+        if row.baseline is not None and row.candidate is not None  # a budget has none
     }
 
 
-def test_the_same_build_twice_is_unchanged_in_every_metric(copy: Copy) -> None:
+def test_equal_build_is_unchanged_in_every_metric(copy: Copy) -> None:
     shutil.rmtree(copy.work)
     copy.build("--no-cache")
     done = copy.gate()
@@ -56,9 +56,11 @@ def test_the_same_build_twice_is_unchanged_in_every_metric(copy: Copy) -> None:
     assert {PLAIN, MASKED} <= {row.subject for row in gate.rows}
 
 
-def test_a_weaker_optimisation(copy: Copy) -> None:
-    """-Os: at -O1 CK can't be compiled, not even with everything inlined (its inline assembler takes as immediates what
-    becomes a constant only later), and at -O2 all figures are those of -O3."""
+def test_weaker_optimisation_is_found(copy: Copy) -> None:
+    """Builds with -Os, because CK does not compile at -O1 and all figures at -O2 are those of -O3.
+
+    CK's inline assembler needs immediates, which become constants only by optimisation.
+    """
     copy.plant(copy.project / FLAGS, '"-O3"', '"-Os"')
     copy.build()
     found = regressed_figures(copy)
@@ -68,7 +70,7 @@ def test_a_weaker_optimisation(copy: Copy) -> None:
         assert (kernel, "loop_scratch") in found
 
 
-def test_one_more_wave_a_simd_is_bought_with_spills(copy: Copy) -> None:
+def test_one_more_wave_with_spills_is_found(copy: Copy) -> None:
     first = "            if constexpr(kQKHeaddim <= 32)\n"
     copy.plant(
         copy.ck / PIPELINE, first, f"            if constexpr(kQKHeaddim == 128)\n                return 3;\n{first}"
@@ -78,8 +80,8 @@ def test_one_more_wave_a_simd_is_bought_with_spills(copy: Copy) -> None:
     assert found[MASKED, "vgpr_spills"][1] > 0
 
 
-def test_a_loop_that_does_work_twice(copy: Copy) -> None:
-    """The second of the two steps of QK, 64 of the 128 columns.
+def test_repeated_work_in_loop_is_found(copy: Copy) -> None:
+    """Repeats the second of the two steps of QK, 64 of the 128 columns.
 
     128 x 64 elements of K are 8 x 4 MFMA of 16 x 16 x 16 for a wave's 16 rows. Half of all flops are QK's, of which
     half are done twice.
@@ -95,7 +97,7 @@ def test_a_loop_that_does_work_twice(copy: Copy) -> None:
     assert after == before * 1.25
 
 
-def test_a_removed_kernel(copy: Copy) -> None:
+def test_removed_kernel_is_found(copy: Copy) -> None:
     copy.plant(copy.project / AXES, "axes:\n", "masks: {simplified: [no], generic: [no]}\naxes:\n")
     copy.build()
     found = regressed_figures(copy)

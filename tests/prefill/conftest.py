@@ -13,7 +13,7 @@ from tests.prefill.instead import ARCH
 
 @pytest.fixture(scope="session")
 def keys() -> tuple[Key, ...]:
-    """In dispatch order."""
+    """The kernels that ckpm may build, in dispatch order."""
     return tuple(enumerate_keys(dialect("rocm-libraries-2026").family("batch_prefill"), arch=ARCH))
 
 

@@ -1,4 +1,4 @@
-"""Libraries of ckpm's kernels, from headers that may be edited, built and run by the commands of a user."""
+"""Libraries of ckpm's kernels from edited headers, built and run by a user's commands."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ HEADERS = "kernels/include_prefill"
 
 
 class PrefillCopy:
-    """``headers`` is a copy of ours. What the commands write goes to ``work``."""
+    """``headers`` is a copy of ours. The commands write into ``work``."""
 
     def __init__(self, folder: Path) -> None:
         self.headers, self.work = folder / "headers", folder / "work"
         shutil.copytree(PROJECT / HEADERS, self.headers)
 
     def build(self, keys: Sequence[Key], upstream: str = UPSTREAM) -> Path:
-        """The folder of a library of these kernels of an upstream alone, each in a unit of its own."""
+        """Build a library of these kernels, each in a unit of its own. Return its folder."""
         chosen = self.headers.with_name("chosen.py")
         chosen.write_text(
             f"NAMES = {sorted({key.name for key in keys})!r}\n\n\ndef keep(key):\n    return key.name in NAMES\n"
@@ -40,8 +40,8 @@ class PrefillCopy:
         return locate(self.work, ARCH, upstream).library.parent
 
     @contextmanager
-    def edited(self, edits: Sequence[Edit]) -> Iterator[None]:
-        """The headers with the edits, which are taken back."""
+    def edit(self, edits: Sequence[Edit]) -> Iterator[None]:
+        """Edit the headers, and undo the edits at the end."""
         before: dict[Path, str] = {}
         for edit in edits:
             header = self.headers / edit.folder / edit.header
@@ -56,7 +56,7 @@ class PrefillCopy:
                 header.write_text(text)
 
     def case(self, suite: str, name: str, upstream: str = UPSTREAM) -> Case:
-        """The result of one case on the emulator, with the library that was built last of the upstream."""
+        """Run one case on the emulator with the last library of the upstream."""
         output = self.work / f"{suite}.json"
         words = ("--suite", suite, "--tier", "full", "--case", name, "--device", "emulator", "--output", str(output))
         done = self._run(("test",), upstream, *words)

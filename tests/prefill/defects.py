@@ -1,4 +1,4 @@
-"""Defects that were made in CK's batch prefill, planted in our headers, and the case of a suite that finds each."""
+"""Known defects of CK's batch prefill, planted in our headers, and the suite's case that finds each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WRONG = "wrong numbers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """In a header of a folder of kernels/include_prefill, ``old``, which stands there once, becomes ``new``."""
+    """Replaces ``old``, which occurs once in a header of kernels/include_prefill, by ``new``."""
 
     folder: str = "ckpm_prefill"
     header: str

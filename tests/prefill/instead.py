@@ -1,8 +1,7 @@
-"""For each known defect of an upstream's batch prefill, a case of it that passes with the kernels of ``ckpm``.
+"""Cases of the known defects of upstream's batch prefill that pass with the kernels of ``ckpm``.
 
-The ledger has no entry for ckpm. tests/unit/matrix/test_instead.py holds this table against the ledger: every entry has
-its case, and the case is one that the entry speaks of. tests/prefill/test_instead_passes.py builds the kernels and runs
-the cases.
+The ledger has no entry for ckpm. tests/unit/matrix/test_instead.py checks that every entry has a case here that the
+entry selects. tests/prefill/test_instead_passes.py builds the kernels and runs the cases.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ INSTEAD: Mapping[str, str] = {
 
 
 def kernels_for(problem: SuiteCase, keys: Iterable[Key]) -> list[Key]:
-    """Of a library's kernels in dispatch order, those that a launch of the problem may take: one for each load mode.
+    """The kernels that a launch of the problem may take, one for each load mode. ``keys`` are in dispatch order.
 
     Pages of one token are always read with 64-bit addresses (load_mode.hpp). Kernels of V3 have no load mode.
     """

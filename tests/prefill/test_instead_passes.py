@@ -1,4 +1,4 @@
-"""What the ledger excuses other upstreams for passes with ckpm's kernels, which are built and run."""
+"""Cases that the ledger excuses for other upstreams pass with ckpm's kernels."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tests.prefill.instead import INSTEAD, kernels_for
 
 @pytest.fixture(scope="module")
 def built(copy: PrefillCopy, keys: tuple[Key, ...]) -> PrefillCopy:
-    """With a library of every kernel that the cases take."""
+    """A library of all kernels that the cases take."""
     copy.build([key for case in INSTEAD.values() for key in kernels_for(find(case), keys)])
     return copy
 
 
 @pytest.mark.parametrize("entry", INSTEAD)
-def test_its_case_passes(built: PrefillCopy, entry: str) -> None:
+def test_case_of_ledger_entry_passes(built: PrefillCopy, entry: str) -> None:
     suite, _, name = INSTEAD[entry].partition("/")
     case = built.case(suite, name)
     assert case.status == "passed", case

@@ -1,4 +1,4 @@
-"""Each defect planted in the headers of ckpm and its V3 is found by the case of a suite that the tables name."""
+"""A case of a suite finds each defect planted in the headers of ckpm and its V3."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Kernels = dict[str, tuple[Key, ...]]
 
 @pytest.fixture(scope="module")
 def kernels(keys: tuple[Key, ...], v3_keys: tuple[Key, ...], extended_keys: tuple[Key, ...]) -> Kernels:
-    """Of each upstream."""
+    """The kernels of each upstream."""
     return {UPSTREAM: keys, V3: v3_keys, EXTENDED: extended_keys}
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory, kernels: Kernels) -> PrefillCopy:
-    """Without any defect, with the kernels of all cases."""
+    """A library without a defect, with the kernels of all cases."""
     copy = PrefillCopy(tmp_path_factory.mktemp("sound"))
     for upstream in kernels:
         copy.build([kernel(one, kernels) for one in EVERY.values() if one.upstream == upstream], upstream)
@@ -31,22 +31,22 @@ def sound(tmp_path_factory: pytest.TempPathFactory, kernels: Kernels) -> Prefill
 
 
 def kernel(defect: Defect, kernels: Kernels) -> Key:
-    """The one that the case takes."""
+    """The kernel that the case takes."""
     (key,) = kernels_for(find(f"{defect.suite}/{defect.case}"), kernels[defect.upstream])
     return key
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_without_the_defect_its_case_passes(sound: PrefillCopy, name: str) -> None:
+def test_case_without_defect_passes(sound: PrefillCopy, name: str) -> None:
     defect = EVERY[name]
     case = sound.case(defect.suite, defect.case, defect.upstream)
     assert case.status == "passed", case
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_the_case_finds_the_defect(copy: PrefillCopy, kernels: Kernels, name: str) -> None:
+def test_case_finds_defect(copy: PrefillCopy, kernels: Kernels, name: str) -> None:
     defect = EVERY[name]
-    with copy.edited(defect.edits):
+    with copy.edit(defect.edits):
         copy.build([kernel(defect, kernels)], defect.upstream)
     found = copy.case(defect.suite, defect.case, defect.upstream)
     assert found.status == "failed", found
@@ -54,7 +54,7 @@ def test_the_case_finds_the_defect(copy: PrefillCopy, kernels: Kernels, name: st
     assert found.fault or "elements differ" in found.message
 
 
-def test_the_cases_that_find_defects_of_v3_are_smoke() -> None:
-    """Of ckpm-extended, V3 is in no smoke library."""
+def test_cases_of_v3_defects_are_smoke() -> None:
+    """The smoke libraries of ckpm-extended have no V3."""
     of_v3 = [one for one in V3_DEFECTS.values() if one.upstream == V3]
     assert {find(f"{one.suite}/{one.case}").tier for one in of_v3} == {"smoke"}

@@ -1,4 +1,4 @@
-"""The schedule of V3's kernels as their machine code has it: waits, branches, what a tile costs, and registers.
+"""The schedule of V3's kernels in their machine code: waits, branches, cost of a tile, registers.
 
 The texts of pipeline.hpp, products.hpp and page_stream.hpp say what holds; here it is read from their code.
 """
@@ -31,7 +31,7 @@ from tests.prefill.v3_code import (
 )
 from tests.prefill.v3_defects import SLOTS_NOT_APART, WAIT_TOO_SHORT
 
-SCORES = 32  # of a lane in a tile: 64 keys and 32 queries, of 64 lanes
+SCORES = 32  # of a lane in a tile: 64 keys and 32 queries on 64 lanes
 PRODUCT = "v_mfma_f32_32x32x64_f8f6f4"
 PRODUCTS_OF_V = 4 + 1  # 128 columns by 32 queries, over 64 keys; and the sum of the weights
 ROW_OF_A_LOAD = 128  # bytes of a token of K that one load into LDS takes
@@ -50,23 +50,23 @@ class Kernel:
 
     @property
     def loads(self) -> int:
-        """Into LDS, of a wave for a tile: K, in parts, and V."""
+        """The number of a wave's loads into LDS for a tile: K, in parts, and V."""
         return -(-self.key.hdim_q // ROW_OF_A_LOAD) + 1
 
     def loops(self) -> list[Loop]:
-        """Of each group one for whole tiles, and one for those that a bound cuts."""
+        """The loops of each group: one for whole tiles, one for tiles that a bound cuts."""
         loops = self.code.tile_loops()
         assert len(loops) == 4, self.key.name
         return loops
 
     def iterations(self) -> list[Way]:
-        """Of each loop, without the rescaling of O."""
+        """The way around each loop, without the rescaling of O."""
         return [min(loop.ways, key=len) for loop in self.loops()]
 
 
 @pytest.fixture(scope="module")
 def kernels(copy: PrefillCopy, v3_keys: tuple[Key, ...], extended_keys: tuple[Key, ...]) -> tuple[Kernel, ...]:
-    """Of V3's 32 kernels those with one mask for each table: the tables differ in front of the loops alone.
+    """The kernels with one mask for each table, of V3's 32. The tables differ only before the loops.
 
     And of ckpm-extended's the plainest of each page size, layout, head dim and scale.
     """
@@ -92,14 +92,14 @@ def built(copy: PrefillCopy, keys: Sequence[Key], upstream: str = V3) -> tuple[K
     return tuple(Kernel(by_name[symbols[one]], code, resources[one]) for one, code in codes.items())
 
 
-def test_a_loop_s_wait_for_the_page_lookup_leaves_the_loads_into_lds_in_flight(kernels: tuple[Kernel, ...]) -> None:
-    """The lookup is the oldest of what is under way there, on every way that leads there."""
+def test_wait_for_lookup_leaves_loads_in_flight(kernels: tuple[Kernel, ...]) -> None:
+    """The lookup is the oldest operation in flight, on every way to the wait."""
     for kernel in kernels:
         assert wrong_waits(kernel) == [], kernel.key.name
 
 
-def test_a_wait_that_lets_the_lookup_fly_is_seen(copy: PrefillCopy, kernels: tuple[Kernel, ...]) -> None:
-    with copy.edited((WAIT_TOO_SHORT,)):
+def test_wrong_wait_for_lookup_is_found(copy: PrefillCopy, kernels: tuple[Kernel, ...]) -> None:
+    with copy.edit((WAIT_TOO_SHORT,)):
         (kernel,) = built(copy, (kernels[0].key,))
     wrong = wrong_waits(kernel)
     assert len(wrong) == 4
@@ -107,7 +107,7 @@ def test_a_wait_that_lets_the_lookup_fly_is_seen(copy: PrefillCopy, kernels: tup
 
 
 def wrong_waits(kernel: Kernel) -> list[str]:
-    """The waits in loops that take a lookup, or a load into LDS, otherwise than the schedule does.
+    """The waits in loops that treat a lookup, or a load into LDS, unlike the schedule.
 
     In front of the loads into LDS are the page id and, with block scales, those of a page. What waits for the loads
     themselves is the wait before the barrier that ends a slot.
@@ -135,12 +135,12 @@ def wrong_waits(kernel: Kernel) -> list[str]:
 
 
 def kind(code: KernelCode, at: int) -> str:
-    """p: a dword, which is a page id or a scale; l: a load into LDS; ?: another."""
+    """The kind of an instruction: p (a dword, page id or scale), l (a load into LDS), or ?."""
     instruction = code.instructions[at]
     return "l" if is_load_to_lds(instruction) else "p" if is_dword_load(instruction) else "?"
 
 
-def test_a_tile_is_two_phases_and_all_its_products_are_in_one(kernels: tuple[Kernel, ...]) -> None:
+def test_tile_has_two_phases_with_products_in_one(kernels: tuple[Kernel, ...]) -> None:
     for kernel in kernels:
         for loop in kernel.loops():
             for way in loop.ways:
@@ -149,15 +149,15 @@ def test_a_tile_is_two_phases_and_all_its_products_are_in_one(kernels: tuple[Ker
                 assert products == [0, kernel.products], kernel.key.name
 
 
-def test_a_barrier_less_between_the_slots_is_seen(copy: PrefillCopy, kernels: tuple[Kernel, ...]) -> None:
-    """No suite can: the groups multiply at the same time then, which changes no number."""
-    with copy.edited((SLOTS_NOT_APART,)):
+def test_missing_barrier_between_slots_is_found(copy: PrefillCopy, kernels: tuple[Kernel, ...]) -> None:
+    """No suite finds it: the groups multiply at the same time, which does not change a number."""
+    with copy.edit((SLOTS_NOT_APART,)):
         (kernel,) = built(copy, (kernels[0].key,))
     assert {len(kernel.code.phases(way)) for way in kernel.iterations()} == {1}
 
 
-def test_no_branch_lies_within_a_phase_but_around_the_rescaling_of_o(kernels: tuple[Kernel, ...]) -> None:
-    """What a loop has besides is its own end, before the first load, read or product of its phase."""
+def test_phase_has_no_branch_but_rescaling_of_o(kernels: tuple[Kernel, ...]) -> None:
+    """The only other branch is the end of the loop, before the first load, read or product of its phase."""
     for kernel in kernels:
         code = kernel.code
         for loop in kernel.loops():
@@ -180,7 +180,7 @@ def test_no_branch_lies_within_a_phase_but_around_the_rescaling_of_o(kernels: tu
                 assert others == ([] if is_matrix else ["s_cbranch_vccz"]), kernel.key.name
 
 
-def test_each_tile_has_one_load_of_each_part_of_k_and_of_v_and_one_lookup(kernels: tuple[Kernel, ...]) -> None:
+def test_tile_has_one_load_of_each_part_and_one_lookup(kernels: tuple[Kernel, ...]) -> None:
     for kernel in kernels:
         for way in kernel.iterations():
             kinds = Counter(
@@ -190,8 +190,8 @@ def test_each_tile_has_one_load_of_each_part_of_k_and_of_v_and_one_lookup(kernel
             assert kinds == {"l": kernel.loads, "p": 1 + scales}, kernel.key.name
 
 
-def test_a_weight_costs_one_exp_and_one_fma(kernels: tuple[Kernel, ...]) -> None:
-    """And a score below a soft cap another exp, for its tanh; one more exp is of the rescaling's factor."""
+def test_weight_costs_one_exp_and_one_fma(kernels: tuple[Kernel, ...]) -> None:
+    """A score below a soft cap costs another exp, for tanh. The rescaling's factor costs one more."""
     for kernel in kernels:
         capped = 2 if kernel.key.logits else 1
         for way in kernel.iterations():
@@ -204,8 +204,8 @@ def traits(key: Key) -> tuple[object, ...]:
     return key.page_size, key.hdim_q, key.kv_layout, key.mask, key.logits, key.kv_table
 
 
-def test_block_scales_cost_no_pass_over_a_tile(kernels: tuple[Kernel, ...]) -> None:
-    """Not so many instructions more than with per-tensor scales as one for each pair of a lane's scores."""
+def test_block_scales_cost_no_pass_over_tile(kernels: tuple[Kernel, ...]) -> None:
+    """Block scales add fewer instructions than one for each pair of a lane's scores."""
     unscaled_kernels = {traits(one.key): one for one in kernels if one.key.qscale == "pertensor"}
     compared = 0
     for kernel in (one for one in kernels if one.key.qscale == "kv_blockscale"):
@@ -219,7 +219,7 @@ def test_block_scales_cost_no_pass_over_a_tile(kernels: tuple[Kernel, ...]) -> N
     assert compared == (4 + 7) * 4
 
 
-def test_registers_suffice_for_two_waves_a_simd_without_spills(kernels: tuple[Kernel, ...]) -> None:
+def test_registers_allow_two_waves_without_spills(kernels: tuple[Kernel, ...]) -> None:
     for kernel in kernels:
         one = kernel.resources
         assert (one.scratch_bytes, one.vgpr_spills, one.sgpr_spills) == (0, 0, 0), kernel.key.name

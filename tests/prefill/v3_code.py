@@ -1,4 +1,4 @@
-"""What the machine code of a V3 kernel says of its schedule: its loops over tiles, their phases, and what is in flight.
+"""The schedule in the machine code of a V3 kernel: loops over tiles, phases, operations in flight.
 
 A loop over tiles holds two barriers, and so two phases: in one the group multiplies, in the other it makes weights. An
 iteration is a way around the loop; there are two, with and without the rescaling of O.
@@ -21,14 +21,14 @@ Way = tuple[int, ...]  # indices of instructions, in the order in which they run
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``body``: indices of its instructions. ``ways``: each way around, from the loop's first instruction."""
+    """``body`` holds the indices of its instructions, ``ways`` each way around from the first instruction."""
 
     body: frozenset[int]
     ways: tuple[Way, ...]
 
 
 class KernelCode:
-    """The instructions of one kernel, and which may follow each."""
+    """The instructions of one kernel, and the successors of each."""
 
     def __init__(self, instructions: Sequence[Instruction]) -> None:
         self.instructions = tuple(instructions)
@@ -45,12 +45,12 @@ class KernelCode:
         return [loop for loop in loops if any(is_mfma(self.instructions[at]) for at in loop.body)]
 
     def _loop(self, head: int, ends: Sequence[int]) -> Loop:
-        """The ways around from the head: none if a jump goes back in the code alone."""
+        """The ways around from the head. None if a jump only goes back in the code."""
         before: dict[int, list[int]] = {}
         for at, following in enumerate(self.following):
             for successor in following:
                 before.setdefault(successor, []).append(at)
-        inside, open_ = {head}, list(ends)  # what reaches one of the ends without passing the head
+        inside, open_ = {head}, list(ends)  # instructions that reach an end without passing the head
         while open_:
             at = open_.pop()
             if at not in inside:
@@ -70,7 +70,7 @@ class KernelCode:
                     open_.append((*way, successor))
 
     def phases(self, way: Way) -> list[Way]:
-        """What runs between a barrier and the next on a way around: as many as there are barriers."""
+        """The instructions between two barriers on a way around, for each barrier."""
         barriers = [place for place, at in enumerate(way) if self.instructions[at].name == "s_barrier"]
         turned = way[barriers[0] + 1 :] + way[: barriers[0] + 1] if barriers else way
         phases: list[Way] = []
@@ -82,11 +82,11 @@ class KernelCode:
         return phases
 
     def counts(self, way: Way) -> Counter[str]:
-        """Instructions by name, without what tells their encoding."""
+        """The count of instructions by name, without the suffix of the encoding."""
         return Counter(plain(self.instructions[at]) for at in way)
 
     def in_flight(self) -> dict[int, set[Way]]:
-        """For each instruction what vector memory may have under way before it: instructions, oldest first."""
+        """The operations of vector memory that may be in flight before each instruction, oldest first."""
         before: dict[int, set[Way]] = {0: {()}}
         open_: list[tuple[int, Way]] = [(0, ())]
         while open_:
@@ -105,7 +105,7 @@ class KernelCode:
 
 
 def read(library: Path, symbols: Sequence[str], arch: str) -> dict[str, KernelCode]:
-    """Symbol -> code, of those of a library's kernels that are asked for."""
+    """The code of some of a library's kernels, by symbol."""
     found: dict[str, KernelCode] = {}
     for target, elf in code_object.code_objects(library):
         code = image.read(elf)
@@ -129,7 +129,7 @@ def is_branch(instruction: Instruction) -> bool:
 
 
 def is_dword_load(instruction: Instruction) -> bool:
-    """Of a page id or of a block scale."""
+    """True for the load of a page id or a block scale."""
     return instruction.name == "global_load_dword"
 
 

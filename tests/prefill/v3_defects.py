@@ -1,7 +1,7 @@
-"""Defects of a hand-made schedule, planted in the headers of V3, and the smoke case of a suite that finds each.
+"""Defects of a hand-made schedule, planted in the headers of V3, and the smoke case that finds each.
 
-Of a barrier less, between the two slots of a tile, no suite knows: the groups then lose their turns, and nothing else.
-tests/prefill/test_v3_code.py sees it.
+No suite finds a missing barrier between the two slots of a tile, because the groups only lose their turns.
+tests/prefill/test_v3_code.py finds it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.prefill.defects import WRONG, Defect, Edit
 from tests.prefill.instead import EXTENDED, V3
 
 _FOLDER = "ckpm_prefill_v3"
-_NEVER_LOADED = "uninitialised"  # late loads: what is used too early has not been written
+_NEVER_LOADED = "uninitialised"  # late loads: a value that is used too early is not written
 
 
 def _pipeline(old: str, new: str) -> Edit:
@@ -68,7 +68,7 @@ V3_DEFECTS: Mapping[str, Defect] = {
         WRONG,
         _pipeline("stream.v_source(tile, v_page)", "stream.v_source(tile, k_page)"),
     ),
-    # scales less than twice apart hide it
+    # scales that differ by less than a factor of 2 hide it
     "block scales are those of the tile before": _found(
         "batch-prefill",
         "v3_page_scales.x100-full",
@@ -105,8 +105,8 @@ V3_DEFECTS: Mapping[str, Defect] = {
             "static_cast<uint32_t>(view.num_pages) * view.page_bytes",
         ),
     ),
-    # what stands there is NaN, times weights of 0
-    "slots of vectorized V behind the last token are not zeroed": _found(
+    # the slots hold NaN, times weights of 0
+    "slots of vectorized V after the last token are not zeroed": _found(
         "batch-prefill",
         "v3_extended_tiles.vectorized_ps16-full-q33",
         WRONG,

@@ -34,7 +34,7 @@ def benchmark(folder: Path, *options: str) -> Results:
 
 
 def tiles_fill(problem: str, kernel: str) -> bool:
-    """Whether seqlen_k of -q100k256- is a multiple of the kernel's kN0, the second number of _b128x64x16x...
+    """True if seqlen_k of -q100k256- is a multiple of the kernel's kN0, the second number of _b128x64x16x...
 
     CK's dispatch takes a qr_async kernel that pads seqlen_k only where it is none (codegen/ops/fmha_fwd.py, skcheck).
     """
@@ -44,7 +44,7 @@ def tiles_fill(problem: str, kernel: str) -> bool:
     return int(seqlen_k[1]) % int(tile[1]) == 0
 
 
-def test_every_kernel_runs_and_agrees_or_has_a_defect_that_the_ledger_knows(folder: Path) -> None:
+def test_kernels_agree_or_have_known_defect(folder: Path) -> None:
     made = benchmark(folder, "--verify")
     assert (made.kernels, len(made.rows), dict(made.left_out)) == (KERNELS, KERNELS, {})
     differ = [row for row in made.rows if row["agrees"] is not True]
@@ -57,7 +57,7 @@ def test_every_kernel_runs_and_agrees_or_has_a_defect_that_the_ledger_knows(fold
         assert len(list(csv.DictReader(file))) == KERNELS
 
 
-def test_the_smoke_shapes_that_an_emulator_can_take_give_a_tuning_database(folder: Path) -> None:
+def test_smoke_shapes_give_tuning_database(folder: Path) -> None:
     limit = ("--category", "smoke", "--most-instructions", "500000")
     made = benchmark(folder, *limit, "--verify", "--tuning", str(folder / "t.db"))
     assert made.finished

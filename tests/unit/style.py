@@ -72,7 +72,7 @@ def sentences(text: str) -> Iterator[tuple[int, str]]:
 
 def check_prose(file: str, line: int, text: str) -> Iterator[Finding]:
     """Words that the project replaces, in prose without its code."""
-    prose = re.sub(r"`[^`\n]*`", lambda code: "x" * len(code[0]), text)
+    prose = re.sub(r"`[^`\n]*`|\w+(?:-\w+){2,}", lambda code: "x" * len(code[0]), text)  # code, names-with-hyphens
     for rule, pattern in WORDS.items():
         for match in pattern.finditer(prose):
             row = prose[: match.start()].count("\n")

@@ -1,6 +1,6 @@
-"""The wheel: one package with everything that running takes, and a command that works in a new environment.
+"""The wheel contains all files, and its command works in a new environment.
 
-Nothing is downloaded: the new environment borrows the packages of this one.
+The new environment borrows the packages of this one, so that nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ def ckpm(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once(tmp_path_factory, "environment", install) / "bin" / "ckpm"
 
 
-def called(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """A command in ``folder``, without what leads Python or a git hook to the clone."""
+def call(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command in ``folder``, without variables that lead Python or git to the clone."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "GIT_"))}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_every_file_of_the_rooms_is_in_the_wheel_and_nothing_else(wheel: Path) -> None:
-    listed = called(["git", "ls-files", "-zco", "--exclude-standard", "--", "ckpm", *SOURCES], ROOT)
+def test_wheel_contains_files_of_rooms(wheel: Path) -> None:
+    listed = call(["git", "ls-files", "-zco", "--exclude-standard", "--", "ckpm", *SOURCES], ROOT)
     if listed.returncode:
-        pytest.skip("no git repository: nothing says which files belong to the project")
+        pytest.skip("no git repository, which lists the files of the project")
     present = [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
     folders = {f"{folder}/": f"{packed}/" for folder, packed in SOURCES.items()}
     expected = {"ckpm/SConstruct"}
@@ -74,14 +74,14 @@ def test_every_file_of_the_rooms_is_in_the_wheel_and_nothing_else(wheel: Path) -
         expected.add(folders.get(folder, "") + name.removeprefix(folder))
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert len(expected) > 500  # fewer: git was asked in the wrong folder
+    assert len(expected) > 500  # fewer in a wrong folder
     assert names == expected
 
 
-def test_it_runs_in_an_environment_of_its_own(ckpm: Path, tmp_path: Path) -> None:
-    version = called([str(ckpm), "--version"], tmp_path)
+def test_command_runs_in_new_environment(ckpm: Path, tmp_path: Path) -> None:
+    version = call([str(ckpm), "--version"], tmp_path)
     assert (version.returncode, version.stdout) == (0, f"ckpm {__version__}\n"), version.stderr
-    count = called([str(ckpm), "count"], tmp_path)
+    count = call([str(ckpm), "count"], tmp_path)
     assert count.returncode == 0, count.stderr
     assert count.stdout.split()[-3:] == [
         "total",
@@ -90,27 +90,27 @@ def test_it_runs_in_an_environment_of_its_own(ckpm: Path, tmp_path: Path) -> Non
     ]  # docs/reference/matrix.md: all kernels of the default upstream
 
 
-def test_accepted_figures_of_an_installed_ckpm_are_not_replaced(ckpm: Path, tmp_path: Path) -> None:
-    done = called([str(ckpm), "accept", "--reason", "mine"], tmp_path)
+def test_accept_of_installed_ckpm_needs_baselines(ckpm: Path, tmp_path: Path) -> None:
+    done = call([str(ckpm), "accept", "--reason", "mine"], tmp_path)
     assert (done.returncode, "--baselines FOLDER" in done.stderr) == (2, True), done.stderr
-    done = called([str(ckpm), "accept", "--reason", "mine", "--baselines", "mine"], tmp_path)
-    assert "no such manifest" in done.stderr  # it goes on to look for what was built
+    done = call([str(ckpm), "accept", "--reason", "mine", "--baselines", "mine"], tmp_path)
+    assert "no such manifest" in done.stderr  # the next check
 
 
-def test_an_installed_ckpm_has_the_images_and_says_what_takes_a_clone(ckpm: Path, tmp_path: Path) -> None:
+def test_installed_ckpm_renders_images(ckpm: Path, tmp_path: Path) -> None:
     for words, said in ((["list"], "debian-rocm-test"), (["render"], "render: 9 Dockerfiles in build/docker")):
-        done = called([str(ckpm), "images", *words], tmp_path)
+        done = call([str(ckpm), "images", *words], tmp_path)
         assert (done.returncode, said in done.stdout) == (0, True), done.stderr
     assert (tmp_path / "build/docker/rocm-7.2-test/Dockerfile").read_text().startswith("# rocm-7.2-test: rendered")
     for command in (["images", "build", "--update-locks"], ["in-container", "doctor"]):
-        done = called([str(ckpm), *command], tmp_path)
+        done = call([str(ckpm), *command], tmp_path)
         assert (done.returncode, "of a clone" in done.stderr or "a clone's" in done.stderr) == (2, True), done.stderr
 
 
-def test_packages_of_others_are_not_hidden_from_them(ckpm: Path, tmp_path: Path) -> None:
+def test_wheel_has_no_generic_package_names(ckpm: Path, tmp_path: Path) -> None:
     names = ("matrix", "kernels", "reports", "emulator", "base", "suites", "docker")
     code = f"import importlib.util as u; print([n for n in {names} if u.find_spec(n)])"
-    done = called([str(ckpm.with_name("python")), "-c", code], tmp_path)
+    done = call([str(ckpm.with_name("python")), "-c", code], tmp_path)
     assert done.stdout == "[]\n", done.stderr
 
 
@@ -122,26 +122,26 @@ def test_packages_of_others_are_not_hidden_from_them(ckpm: Path, tmp_path: Path)
         (["timing"], "ckpm timing needs one of: model, show, tables. See ckpm --help."),
     ],
 )
-def test_an_unknown_command(words: list[str], message: str) -> None:
-    done = called([sys.executable, "-m", "ckpm", *words], ROOT)
+def test_unknown_command_is_refused(words: list[str], message: str) -> None:
+    done = call([sys.executable, "-m", "ckpm", *words], ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
 
 
-def test_in_a_clone_the_version_has_its_revision() -> None:
-    head = called(["git", "rev-parse", "--short", "HEAD"], ROOT)
+def test_version_in_clone_has_revision() -> None:
+    head = call(["git", "rev-parse", "--short", "HEAD"], ROOT)
     if head.returncode:
         pytest.skip("no git repository")
-    done = called([sys.executable, "-m", "ckpm", "--version"], ROOT)
+    done = call([sys.executable, "-m", "ckpm", "--version"], ROOT)
     assert done.stdout.startswith(f"ckpm {__version__} ({head.stdout.strip()}"), done.stderr
 
 
 def test_help_names_every_command() -> None:
-    done = called([sys.executable, "-m", "ckpm", "--help"], ROOT)
+    done = call([sys.executable, "-m", "ckpm", "--help"], ROOT)
     rows = [line[2:20].rstrip() for line in done.stdout.splitlines() if line.startswith("  ")]
     assert rows[: len(COMMANDS)] == list(COMMANDS)
 
 
-def test_what_the_rooms_import_is_a_dependency() -> None:
+def test_imports_are_dependencies() -> None:
     folders = [ROOT / name for name in ("ckpm", *SOURCES)]
     texts = [file.read_text() for folder in folders for file in folder.rglob("*.py")]
     imported = set()
@@ -154,13 +154,13 @@ def test_what_the_rooms_import_is_a_dependency() -> None:
         imported - set(sys.stdlib_module_names) - {"ckpm", "ckpm_emulator", "tests", "amdsmi"}
     )  # amdsmi: ROCm's own
     optional = [(ROOT / f"requirements-{name}.in").read_text() for name in ("cluster", "triton")]
-    extra = {name.replace("-", "_") for text in optional for name in pinned(text)}
+    extra = {name.replace("-", "_") for text in optional for name in requirements_of(text)}
     distributions = packages_distributions()
     names = {canonicalize_name(name) for module in foreign - extra - {"dask"} for name in distributions[module]}
-    assert names <= {canonicalize_name(name) for name in pinned("\n".join(PROJECT["dependencies"]))}
+    assert names <= {canonicalize_name(name) for name in requirements_of("\n".join(PROJECT["dependencies"]))}
 
 
-def pinned(text: str) -> dict[str, Requirement]:
+def requirements_of(text: str) -> dict[str, Requirement]:
     lines = (line.partition("#")[0].strip() for line in text.splitlines())
     return {
         requirement.name: requirement
@@ -168,14 +168,14 @@ def pinned(text: str) -> dict[str, Requirement]:
     }
 
 
-def test_dependencies_are_the_pins_of_requirements_in_as_lower_bounds() -> None:
-    wanted = pinned("\n".join(PROJECT["dependencies"]))
+def test_dependencies_have_pins_as_lower_bounds() -> None:
+    wanted = requirements_of("\n".join(PROJECT["dependencies"]))
     assert wanted.pop("pip").specifier == ""  # the environment's own
-    pins = pinned(PINS)
+    pins = requirements_of(PINS)
     assert wanted.keys() == pins.keys()
     for name, pin in pins.items():
         (version,) = (part.version for part in pin.specifier)
         if name in wanted:
             lowest = {part.version for part in wanted[name].specifier if part.operator in (">=", "==")}
             assert (name, lowest, version in wanted[name].specifier) == (name, {version}, True)
-    assert not wanted.keys() & pinned(TOOLS).keys()
+    assert not wanted.keys() & requirements_of(TOOLS).keys()

@@ -14,16 +14,13 @@ from ckpm.attention.backward.call import fmha_backward
 from ckpm.attention.backward.reference import Gradients, gradients
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.arguments import backward_fields
-from ckpm.attention.launch.buffers import Inputs
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.attention.launch.plan import Timing
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, NoKernelError, ProblemError
 from ckpm.matrix.problems.case import SuiteCase as TableProblem
 from ckpm.matrix.problems.problem import Problem, Strides
-from ckpm.suites.backward.reference import Backward
-from ckpm.suites.backward.reference import gradients as of_suites_reference
-from ckpm.suites.reference import attention
+from tests.unit.attention import independent
 from tests.unit.attention.fakes import FakeDevice, built, dispatcher
 
 FAMILIES = ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq")
@@ -219,26 +216,14 @@ class Case:
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_gradients_agree_with_the_suites_reference(name: str) -> None:
+def test_gradients_agree_with_the_independent_reference(name: str) -> None:
     case = Case(**FEATURES[name])
-    more = {**case.more}
-    drawn = more.pop("random_values", None)
-    inputs = Inputs(
-        problem=case.table, q=tuple(case.q), k=tuple(case.k), v=tuple(case.v), sink_logits=None,
-        bias=tuple(more["bias"]) if "bias" in more else None, slopes=more.get("slopes"),
-    )  # fmt: skip
-    forward = attention(inputs, drawn)
-    backward = Backward(inputs=inputs, o=forward.o, dout=np.concatenate(case.do), lse=forward.lse)
-    wanted, mine = of_suites_reference(backward, drawn).values, case.gradients()
-    np.testing.assert_allclose(mine.dq, wanted["dq"], rtol=0, atol=1e-6)
-    for got, head_by_head in ((mine.dk, wanted["dk"]), (mine.dv, wanted["dv"])):
-        tokens, _, hdim = head_by_head.shape
-        np.testing.assert_allclose(got, head_by_head.reshape(tokens, 2, 2, hdim).sum(axis=2), rtol=0, atol=1e-6)
-    row = 0
-    for one in mine.dbias:
-        _, queries, keys = one.shape
-        np.testing.assert_allclose(one, wanted["dbias"][:, row : row + queries, :keys], rtol=0, atol=1e-6)
-        row += queries
+    wanted = independent.gradients(case.mine, case.do, case.q, case.k, case.v, **case.more)
+    mine = case.gradients()
+    for tensor in ("dq", "dk", "dv"):
+        np.testing.assert_allclose(getattr(mine, tensor), getattr(wanted, tensor), rtol=0, atol=1e-6)
+    for got, want in zip(mine.dbias, wanted.dbias, strict=True):
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", FEATURES)

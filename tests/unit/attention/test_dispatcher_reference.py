@@ -1,4 +1,4 @@
-"""The dispatcher's float64 reference against that of the suites, which is another program with the same conventions."""
+"""The float64 reference against the independent one, which is another program with the same conventions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 
 from ckpm.attention import reference
 from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.reference import exact
 from ckpm.matrix.problems.case import SuiteCase as TableProblem
 from ckpm.matrix.problems.problem import Problem
-from ckpm.suites.reference import attention
+from tests.unit.attention import independent
 
 TABLE = TableProblem(
     name="t", suite="", tier="", group="", seqlens_q=(40, 20), seqlens_k=(70, 25), nhead_q=4, nhead_k=2, hdim_q=32,
@@ -44,7 +45,7 @@ def drawn(seed: int, *shapes: tuple[int, ...]) -> list[Any]:
         {"mask": "window", "window_left": 0, "window_right": 0, "bias": "bias"},
     ],
 )
-def test_it_agrees_with_the_suites_reference(changes: dict[str, Any]) -> None:
+def test_reference_agrees_with_the_independent_one(changes: dict[str, Any]) -> None:
     lengths = list(zip(TABLE.seqlens_q, TABLE.seqlens_k, strict=True))
     q = drawn(1, *((sq, 4, 32) for sq, _ in lengths))
     k = drawn(2, *((sk, 2, 32) for _, sk in lengths))
@@ -57,8 +58,8 @@ def test_it_agrees_with_the_suites_reference(changes: dict[str, Any]) -> None:
         problem=table, q=tuple(q), k=tuple(k), v=tuple(v), bias=tuple(bias) if bias else None, slopes=slopes,
         sink_logits=sink,
     )  # fmt: skip
-    wanted = attention(inputs)
-    o, lse = reference.attention(replace(MINE, **changes), q, k, v, bias=bias, slopes=slopes, sink_logits=sink)
+    wanted = exact(inputs)
+    o, lse = independent.attention(replace(MINE, **changes), q, k, v, bias=bias, slopes=slopes, sink_logits=sink)
     np.testing.assert_allclose(o, wanted.o, rtol=0, atol=1e-12)
     np.testing.assert_allclose(lse, wanted.lse, rtol=0, atol=1e-12)
 
@@ -67,9 +68,9 @@ def test_dropout_by_the_kernel_s_bytes_agrees() -> None:
     q, k, v = drawn(1, (8, 4, 32), (30, 2, 32), (30, 2, 16))
     random = np.random.default_rng(9).integers(0, 256, (4, 8, 30)).astype(np.uint8)
     table = replace(TABLE, seqlens_q=(8,), seqlens_k=(30,), p_drop=0.3)
-    wanted = attention(Inputs(problem=table, q=(q,), k=(k,), v=(v,)), [random])
+    wanted = exact(Inputs(problem=table, q=(q,), k=(k,), v=(v,)), [random])
     mine = replace(MINE, batch=1, total_q=8, seqlen_q=8, seqlen_k=30, p_drop=0.3)
-    o, lse = reference.attention(mine, [q], [k], [v], random_values=[random])
+    o, lse = independent.attention(mine, [q], [k], [v], random_values=[random])
     np.testing.assert_allclose(o, wanted.o, rtol=0, atol=1e-12)
     np.testing.assert_allclose(lse, wanted.lse, rtol=0, atol=1e-12)
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ckpm.attention.backward.reference import Backward, BoundedGradients, comparisons, exact_gradients
 from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.reference import Floats, exact
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites import fwd_cases
-from ckpm.suites.backward.reference import Backward, Gradients, comparisons, gradients
 from ckpm.suites.philox import drawn
-from ckpm.suites.reference import Floats, attention
 
 STEP = 1e-5
 
@@ -48,14 +48,14 @@ class Pass:
         self.dout = np.random.default_rng(1).uniform(-1, 1, shape)
 
     def weighed(self, inputs: Inputs) -> float:
-        return float((attention(inputs, self.random).o * self.dout).sum())
+        return float((exact(inputs, self.random).o * self.dout).sum())
 
     def backward(self) -> Backward:
-        forward = attention(self.inputs, self.random)
+        forward = exact(self.inputs, self.random)
         return Backward(inputs=self.inputs, o=forward.o, dout=self.dout, lse=forward.lse)
 
-    def gradients(self) -> Gradients:
-        return gradients(self.backward(), self.random)
+    def gradients(self) -> BoundedGradients:
+        return exact_gradients(self.backward(), self.random)
 
     def slope(self, name: str, sequence: int, place: tuple[int, ...]) -> float:
         """By which the weighed O changes with one number of q, k, v or bias of a sequence."""
@@ -133,7 +133,7 @@ def test_gradients_of_a_softmax_sum_to_nothing(seqlen_q: int, seqlen_k: int, see
 def test_dropout_needs_its_random_values() -> None:
     one = Pass(make(p_drop=0.25))
     with pytest.raises(ValueError, match="need its random values"):
-        gradients(one.backward())
+        exact_gradients(one.backward())
 
 
 Change = Callable[[dict[str, Floats], SuiteCase], dict[str, Floats]]
@@ -160,7 +160,7 @@ def test_d_left_out_is_noticed() -> None:
     """dS without D is dS of an O that is zero."""
     one = Pass(make(seqlens_q=(70, 33), seqlens_k=(90, 41), hdim_q=64, hdim_v=64))
     backward = one.backward()
-    wrong = gradients(dataclasses.replace(backward, o=np.zeros_like(backward.o))).values
+    wrong = exact_gradients(dataclasses.replace(backward, o=np.zeros_like(backward.o))).values
     rows = comparisons(one.gradients(), wrong)
     assert [row.name for row in rows if not row.passed] == ["dq", "dk", "dbias", "d"]
 
@@ -174,7 +174,7 @@ def test_tolerances_hold_what_storing_p_and_ds_costs() -> None:
         bits = numbers.astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
         return bits.view(np.float32).astype(np.float64)
 
-    forward = attention(inputs)
+    forward = exact(inputs)
     scale, wrong = one.problem.softmax_scale, {name: value.copy() for name, value in found.values.items()}
     q, k, v, dout = inputs.q[0], inputs.k[0][:, 0], inputs.v[0][:, 0], one.dout[:70]
     for head in range(2):

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from ckpm.attention.launch.buffers import Inputs, prepare
 from ckpm.attention.launch.encodings import OCP, decode, encode, from_bf16, from_fp8, to_fp8
-from ckpm.matrix.problems.case import SuiteCase
-from ckpm.suites.reference import Bytes, Floats, alibi, attention, keep_threshold, visible
-from ckpm.suites.tolerances import (
+from ckpm.attention.reference import Bytes, Floats, alibi, exact, keep_threshold, visible
+from ckpm.attention.tolerances import (
     Comparison,
     all_zero_rows,
     compare,
@@ -24,6 +23,7 @@ from ckpm.suites.tolerances import (
     lse_tolerance,
     o_tolerance,
 )
+from ckpm.matrix.problems.case import SuiteCase
 
 
 def make(**fields: object) -> SuiteCase:
@@ -108,7 +108,7 @@ def test_the_reference_is_attention_by_loops(
     random = [
         np.random.default_rng(1).integers(0, 256, (heads[0], q, k)).astype(np.uint8) for q, k in lengths
     ] if feature == "drop" else None  # fmt: skip
-    got = attention(inputs, random)
+    got = exact(inputs, random)
     o, lse = attention_by_loops(inputs, random)
     for (token, head), row in o.items():
         assert np.allclose(got.o[token, head], row, rtol=1e-6 if random else 1e-12, atol=1e-13)
@@ -161,7 +161,7 @@ def test_one_row_by_hand() -> None:
     one = np.ones((1, 1, 1))
     k = np.log(np.array([1.0, 3.0, 1e6])).reshape(3, 1, 1)
     v = np.array([8.0, 4.0, 1e9]).reshape(3, 1, 1)
-    got = attention(Inputs(problem=problem, q=(one,), k=(k,), v=(v,)))
+    got = exact(Inputs(problem=problem, q=(one,), k=(k,), v=(v,)))
     assert got.o[0, 0, 0] == pytest.approx(5.0)
     assert got.lse[0, 0] == pytest.approx(math.log(4.0))
     assert got.magnitude[0, 0, 0] == pytest.approx(5.0)
@@ -171,7 +171,7 @@ def test_one_row_by_hand() -> None:
 
 def test_dropout_needs_random_values_and_keeps_what_ck_keeps() -> None:
     with pytest.raises(ValueError, match="random values"):
-        attention(prepare(make(p_drop=0.2)).inputs)
+        exact(prepare(make(p_drop=0.2)).inputs)
     assert [keep_threshold(p) for p in (0.0, 0.2, 0.5, 0.1)] == [255, 204, 127, 229]
 
 
@@ -179,7 +179,7 @@ def test_a_random_byte_equal_to_the_threshold_is_kept() -> None:
     """p_drop 0.2: bytes up to 204 stay and weigh 1.25. Two keys of equal weight, V 4 and 8; the second is dropped."""
     problem = make(seqlens_q=(1,), seqlens_k=(2,), hdim_q=1, hdim_v=1, p_drop=0.2)
     q, k, v = np.zeros((1, 1, 1)), np.zeros((2, 1, 1)), np.array([4.0, 8.0]).reshape(2, 1, 1)
-    got = attention(Inputs(problem=problem, q=(q,), k=(k,), v=(v,)), [np.array([[[204, 205]]], np.uint8)])
+    got = exact(Inputs(problem=problem, q=(q,), k=(k,), v=(v,)), [np.array([[[204, 205]]], np.uint8)])
     assert got.o[0, 0, 0] == pytest.approx(0.5 * 1.25 * 4.0)
     assert got.lse[0, 0] == pytest.approx(math.log(2.0))
 
@@ -194,11 +194,11 @@ def test_the_worst_truncation_is_within_tolerance() -> None:
     value = (1 + 2.0**-7) / lost - 2.0**-20  # so that O comes out just below 1 + 2^-7 and is stored as 1
     inputs = Inputs(problem=problem, q=(np.ones((1, 1, 1)),), k=(k,), v=(np.full((201, 1, 1), value),))
     assert truncated(np.array([weight, value * lost])).tolist() == [0.5, 1.0]
-    assert 0.9 < compare_o(problem, np.ones((1, 1, 1)), attention(inputs)).worst <= 1
+    assert 0.9 < compare_o(problem, np.ones((1, 1, 1)), exact(inputs)).worst <= 1
 
 
 def test_no_keys_give_zeros_and_minus_infinity() -> None:
-    got = attention(prepare(make(seqlens_q=(3, 2), seqlens_k=(0, 4))).inputs)
+    got = exact(prepare(make(seqlens_q=(3, 2), seqlens_k=(0, 4))).inputs)
     assert not got.o[:3].any()
     assert np.isneginf(got.lse[:, :3]).all()
     assert np.isfinite(got.lse[:, 3:]).all()
@@ -265,14 +265,14 @@ def test_the_kernels_rounding_is_within_tolerance_and_a_wrong_page_is_not(
         hdim_q=64, hdim_v=64, q_range=ranges[0], kv_range=ranges[1], seed=11, lse=True,
     )  # fmt: skip
     inputs = prepare(problem).inputs
-    expected = attention(inputs)
+    expected = exact(inputs)
     o, lse = kernel_model(problem, inputs, dtype)
     found = compare_o(problem, o, expected)
     assert found.passed, str(found)
     assert keys == 1 or found.worst > 0.05  # neither is the bound so wide that it says nothing
     assert compare_lse(problem, lse, expected).passed
     if keys == 100 and ranges[1][0] < 0:  # the keys' values off by one; nearly uniform rows would not change
-        wrong = attention(Inputs(problem=problem, q=inputs.q, k=inputs.k, v=(np.roll(inputs.v[0], 1, axis=0),)))
+        wrong = exact(Inputs(problem=problem, q=inputs.q, k=inputs.k, v=(np.roll(inputs.v[0], 1, axis=0),)))
         assert compare_o(problem, wrong.o, expected).mismatches > o.size // 4
 
 
@@ -282,7 +282,7 @@ def test_alibi_that_starts_again_at_key_65536_is_wrong_and_its_rounding_is_not()
         window_right=0,
     )  # fmt: skip
     inputs = prepare(problem).inputs
-    expected = attention(inputs)
+    expected = exact(inputs)
     last = (slice(1, 2), slice(None))  # the query that sees every key
     keys = np.arange(65537)
     for positions, right in ((keys, True), (keys & 0xFFFF, False)):
@@ -303,7 +303,7 @@ def test_tolerances_are_tighter_than_the_peers() -> None:
             dtype=dtype, qscale="pertensor" if dtype == "fp8bf16" else "no", seqlens_q=(30,), seqlens_k=(1024,),
             kv_range=(-1, 1), seed=2,
         )  # fmt: skip
-        expected = attention(prepare(problem).inputs)
+        expected = exact(prepare(problem).inputs)
         ours, theirs = o_tolerance(problem, expected), atol + rtol * np.abs(expected.o)
         assert np.median(ours / theirs) < part, dtype
         assert np.median(lse_tolerance(problem, expected)) < 2e-4
@@ -327,7 +327,7 @@ def test_comparison_counts_nan_infinity_and_exact_zeros() -> None:
 
 
 def test_zero_rows_are_counted_where_something_should_be() -> None:
-    expected = attention(prepare(make(seqlens_q=(3, 2), seqlens_k=(0, 4))).inputs)
+    expected = exact(prepare(make(seqlens_q=(3, 2), seqlens_k=(0, 4))).inputs)
     assert all_zero_rows(np.zeros_like(expected.o), expected) == 2
     assert all_zero_rows(expected.o, expected) == 0
 

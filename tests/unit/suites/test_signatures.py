@@ -21,6 +21,7 @@ from ckpm.attention.launch.c_abi import Launch
 from ckpm.attention.launch.device import Fault
 from ckpm.attention.launch.encodings import encode
 from ckpm.attention.launch.launching import Outcome
+from ckpm.attention.reference import exact
 from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.case import SuiteCase
@@ -29,7 +30,6 @@ from ckpm.matrix.problems.problem import serves
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Bench, Result, run_case
-from ckpm.suites.reference import attention
 from ckpm.suites.signatures.reading import Reading, computed
 from ckpm.suites.signatures.table import FAULTS, PREDICTIONS
 from ckpm.suites.suites import Case, judge, with_signatures
@@ -99,7 +99,7 @@ def reading(**switches: bool) -> Callable[[Prepared], Outputs]:
 
 
 def right(prepared: Prepared) -> Outputs:
-    return {"o": attention(prepared.inputs).o}
+    return {"o": exact(prepared.inputs).o}
 
 
 def spoiled(kernel: Callable[[Prepared], Outputs], spoil: Callable[[Outputs], None]) -> Callable[[Prepared], Outputs]:
@@ -124,7 +124,7 @@ def test_a_key_whose_row_is_followed_by_nan_spoils_the_queries_that_see_it_and_n
     assert made is not None
     assert made.o_nan.all(axis=(1, 2)).tolist() == made.o_nan.any(axis=(1, 2)).tolist() == [False, False, True]
     assert made.lse_nan.tolist() == [[False, False, True]]
-    assert np.array_equal(made.expected.o[:2], attention(prepare(problem).inputs).o[:2])
+    assert np.array_equal(made.expected.o[:2], exact(prepare(problem).inputs).o[:2])
 
 
 def test_padding_pages_of_nan_spoil_the_sequence_whose_last_step_has_them() -> None:
@@ -157,7 +157,7 @@ def test_pages_past_4_gb_are_other_pages_or_zeros() -> None:
     assert np.array_equal(made.expected.o, np.zeros((1, 1, 128)))  # the pages' lower namesakes were never written
     below = computed(prepare(dataclasses.replace(problem, pool_pages=2**20)), 64, 128, Reading(offsets_of_32_bits=True))
     assert below is not None
-    assert np.array_equal(below.expected.o, attention(prepared.inputs).o)
+    assert np.array_equal(below.expected.o, exact(prepared.inputs).o)
 
 
 # ---- a second defect

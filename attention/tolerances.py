@@ -30,8 +30,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ckpm.attention.reference import Expected
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.suites.reference import Expected
 
 Floats = NDArray[np.float64]
 U = 2.0**-24

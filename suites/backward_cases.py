@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ckpm.attention.backward.reference import Backward, comparisons, exact_gradients
 from ckpm.attention.launch.backward_launching import BwdOutcome, run_backward
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode, encode
+from ckpm.attention.reference import Bytes, exact
+from ckpm.attention.tolerances import Comparison
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites import fwd_cases
-from ckpm.suites.backward.reference import Backward, comparisons, gradients
 from ckpm.suites.checks import foreign_random_values, uneven_dropout
 from ckpm.suites.fwd_cases import Ended
 from ckpm.suites.philox import drawn
-from ckpm.suites.reference import Bytes, attention
-from ckpm.suites.tolerances import Comparison
 
 Bits = NDArray[Any]
 
@@ -43,7 +43,7 @@ def given(p: SuiteCase, arch: str = "gfx950") -> Given:
     bits = fwd_cases.tensors(p, arch)
     inputs = fwd_cases.inputs(p, bits, arch)
     random_values = tuple(drawn(p)) if p.p_drop else None
-    forward = attention(inputs, random_values)
+    forward = exact(inputs, random_values)
     shape = sum(p.seqlens_q), p.nhead_q, p.hdim_v
     numbers = np.random.default_rng([*p.seqlens_k, *p.seqlens_q]).uniform(-1, 1, shape)
     bits |= {
@@ -67,7 +67,7 @@ def compared(data: Given, outcome: BwdOutcome, arch: str = "gfx950") -> tuple[Co
     got["d"] = outcome.d.astype(np.float64)
     if outcome.dbias is not None:
         got["dbias"] = decode(outcome.dbias, dtype, arch)
-    return comparisons(gradients(data.backward, data.random_values), got)
+    return comparisons(exact_gradients(data.backward, data.random_values), got)
 
 
 def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:

@@ -222,7 +222,7 @@ def tests(session: nox.Session) -> None:
         run(session, "pytest", *tests_of(session, "tests/unit", "tests/emulator", "tests/build"))
     else:
         run(session, "pytest", "-n", "auto", "tests/unit", "tests/emulator")
-        run(session, "pytest", "-n", "auto", "--dist", "loadgroup", "tests/build")
+        run(session, "pytest", "-n", "auto", "--dist", "loadgroup", "-m", "not nightly", "tests/build")
 
 
 @session("test-gate")

@@ -36,7 +36,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Strides:
-    """Elements from a sequence, head, row of a tensor to the next. The dims of a head lie one behind another."""
+    """Elements from a sequence, head, row of a tensor to the next. The dims of a head lie one after another."""
 
     batch: int
     nhead: int
@@ -178,7 +178,7 @@ class Problem:
         return self.contiguous(heads, hdim, length)
 
     def contiguous(self, heads: int, hdim: int, length: int) -> Strides:
-        """Of a tensor without gaps and pages, with ``length`` rows of a sequence."""
+        """Strides of a tensor without gaps and pages, with ``length`` rows of a sequence."""
         if self.mode == "group":
             return Strides(0, hdim, heads * hdim)
         if self.layout == "BHSD":
@@ -219,7 +219,7 @@ def needed(problem: Problem) -> dict[str, frozenset[Any]]:
         "kv_layout": frozenset((p.kv_layout, None) if p.kv_layout == "linear" else (p.kv_layout,)),
         "kv_table": frozenset((p.kv_table, None) if p.kv_table == "sglang" else (p.kv_table,)),
     }
-    if p.sink_logits:  # a pointer that no key field tells of; the CK of 2026 that takes it is told by its page sizes
+    if p.sink_logits:  # a pointer without a key field; the CK of 2026 that takes it has page sizes
         values["page_size"] -= {None}
     if p.v3 != "any" or p.sink_logits:  # V3 has no sinks
         values["pipeline"] = frozenset((V3_PIPELINE if p.v3 == "on" else "qr_async",))
@@ -237,9 +237,9 @@ def loads(problem: Problem) -> tuple[str, ...]:
     """The load modes of which a tree's selector may choose one for the problem; a library needs a kernel of each.
 
     A page of kN0 = 128 tokens or more has a descriptor of its own: 32-bit loads. Smaller pages need 64-bit loads in a
-    pool over INT32_MAX bytes. In smaller pools the ages differ: the first selector takes 32-bit loads, the next 64-bit
-    ones if the low half of the pool's address plus its bytes is over INT32_MAX, the newest 64-bit ones for every page
-    of one token. Source: fmha_batch_prefill_select_kv_load_mode in upstream's fmha_fwd.hpp.
+    pool over INT32_MAX bytes. In smaller pools CK's versions differ. The first selector takes 32-bit loads. The next
+    takes 64-bit ones if the low half of the pool's address plus its bytes is over INT32_MAX. The newest takes 64-bit
+    ones for every page of one token. Source: fmha_batch_prefill_select_kv_load_mode in upstream's fmha_fwd.hpp.
     """
     p = problem
     if p.page_size >= STEP:
@@ -283,12 +283,12 @@ def launch_seqlen_k(problem: Problem) -> int:
 
 
 def serves(key: Key, problem: Problem) -> bool:
-    """Whether the kernel has every feature that the problem needs."""
+    """True if the kernel has every feature that the problem needs."""
     return bool(serving((key,), problem))
 
 
 def serving(keys: Iterable[Key], problem: Problem) -> list[Key]:
-    """Those of the kernels that have every feature that the problem needs, in the order given."""
+    """The kernels that have every feature that the problem needs, in the order given."""
     left = list(keys)
     for field, values in needed(problem).items():
         left = _having(left, field, values, problem)
@@ -315,7 +315,7 @@ def measured(keys: Iterable[Key], problem: Problem) -> str | None:
 
 
 def missing(keys: Iterable[Key], problem: Problem) -> str | None:
-    """Why none of a library's kernels serves the problem, in one line; None if one does."""
+    """The reason why no kernel of a library serves the problem, in one line; None if one does."""
     if (lack := lacking(keys, problem)) is None:
         return None
     field, values, others = lack
@@ -350,7 +350,7 @@ def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
 
 
 def refused_for(load: str) -> str:
-    """What a refusal by a library means that lacks the kernels of a load mode (:func:`missing_load`)."""
+    """The reason of a refusal by a library that lacks the kernels of a load mode (:func:`missing_load`)."""
     return f"dispatch asks for a {load} kernel, and this library has none that fits"
 
 

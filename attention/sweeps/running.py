@@ -33,7 +33,6 @@ from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import launch_instructions
 
 _SECONDS = 2.0  # between two writes of the results
-_REFUSALS = (ProblemError, ProblemError, NoKernelError, LaunchError)
 
 _REFUSED = (Status.UNSUPPORTED, Status.NO_KERNEL)
 
@@ -169,9 +168,12 @@ def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Pro
             continue
         try:
             cells = measure(bench, case, verify=verify)
-        except _REFUSALS as error:
+        except (ProblemError, NoKernelError) as error:
             progress.leave_out(case, str(error).replace("\n", " "))
         except (LaunchError, HipError) as error:
+            if error.kind == "other-kernel":
+                progress.leave_out(case, str(error).replace("\n", " "))
+                continue
             progress.leave_out(case, _ended(error, case, known_defect(asked, case.key)))
             if bench.device.fault() is not None:
                 bench.device.recover()

@@ -70,9 +70,10 @@ def append(
     arrays = {name: _bits(one, "int32" if name in _INTEGERS else kind, arch) for name, one in operands.items()}
     asked = Append(dtype=kind, rope=rope, causal=causal, **arrays)
     try:
-        plan = over.plan(pose(asked, arch))
+        problem = pose(asked, arch)
     except ProblemError as error:
         raise ArgumentError(str(error), kind="shape") from error
+    plan = over.plan(problem)
     hip = over.device.hip
     with uploaded(over.device, host_buffers(pointers(asked), {})) as memory:
         ran = plan.run({name: part.address for name, part in memory.items()})

@@ -1,9 +1,13 @@
-"""Commands whose options come from several rooms."""
+"""Commands whose options come from several rooms, and functions of the public API that run commands."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ckpm.matrix.explain import Explanation
 
 
 def add_build_options(parser: argparse.ArgumentParser) -> None:
@@ -48,3 +52,34 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     model_command.add_options(parser)
     parser.add_argument("--references", action="store_true", help="list published figures and their documents instead")
     parser.set_defaults(run=run)
+
+
+def build(arch: str = "gfx950", *options: str, work: Path = Path()) -> Path:
+    """Build a library as ``ckpm build --arch ARCH OPTIONS`` does, and return its path."""
+    from ckpm.base.console import PlainConsole
+    from ckpm.base.jobs import job_count
+    from ckpm.commands import parse
+    from ckpm.kernels.library import command
+
+    args = parse(["build", "--arch", arch, "--work", str(work), *options])
+    request = command.request_from(args, PlainConsole(), work=work, cached=not args.no_cache)
+    command.run(request, jobs=job_count(args.jobs), console=PlainConsole())
+    return request.work / request.folder / "libckpm.so"
+
+
+def list_kernels(*options: str) -> list[str]:
+    """The names of the kernels that ``ckpm list OPTIONS`` lists."""
+    from ckpm.commands import parse
+    from ckpm.matrix.options import selection_from
+    from ckpm.matrix.selection import select_some
+
+    return [key.name for key in select_some(*selection_from(parse(["list", *options])))]
+
+
+def why(name: str, *options: str) -> Explanation:
+    """Explain why a kernel is selected or left out, as ``ckpm why OPTIONS NAME`` does."""
+    from ckpm.commands import parse
+    from ckpm.matrix import explain
+    from ckpm.matrix.options import selection_from
+
+    return explain.why(*selection_from(parse(["why", *options, name])), name)

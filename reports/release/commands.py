@@ -60,7 +60,7 @@ def add_verify_options(check: argparse.ArgumentParser) -> None:
 
 
 def run_qualify(args: argparse.Namespace) -> None:
-    """Raises what the parts of ckpm.reports.release.qualification and ckpm.reports.release.bundle raise."""
+    """Run every stage, judge, and write the bundle. Raises as the parts of qualification and bundle."""
     demand_pinned(args.image)
     table = read_table(args.stages)
     if unknown := sorted(set(args.only) - {stage.name for stage in table.stages}):
@@ -113,12 +113,12 @@ def _conclude(verdict: Verdict, folder: Path, tar: Path) -> None:
     for waiver in verdict.waived:
         show(f"  waived: {waiver.name}, by {waiver.accepted_by} until {waiver.until}: {waiver.reason}")
     for name in verdict.unneeded:
-        show(f"  a waiver that nobody needs: {name}: no case ended so; remove it")
+        show(f"  a needless waiver: {name}: no case ended so; remove it")
     show(f"{folder}\n{tar}")
 
 
 def _facts(args: argparse.Namespace, checkout: Checkout, upstream: str) -> tuple[Facts, Toolchain]:
-    """What is released, with an undamaged upstream. Raises SetupError, UnknownWordError."""
+    """Facts of the release; checks the upstream. Raises SetupError, UnknownWordError."""
     cache = settings.cache_folder()
     package = check_upstream(upstream)
     tree = locate(upstream, cache=cache, say=_say)
@@ -135,7 +135,7 @@ def _facts(args: argparse.Namespace, checkout: Checkout, upstream: str) -> tuple
 
 
 def _demand_unchanged(checkout: Checkout, facts: Facts) -> None:
-    """Stages take hours: nobody may have changed what they are made of. Raises SetupError."""
+    """Check that the inputs did not change during the stages, which take hours. Raises SetupError."""
     if read_checkout(checkout.root).commit != checkout.commit:
         raise SetupError(
             f"{checkout.root}: another commit was checked out meanwhile. Qualify that one again.", kind="dirty"
@@ -161,7 +161,7 @@ def _compiler(toolchain: Toolchain) -> str:
 
 
 def run_verify(args: argparse.Namespace) -> None:
-    """Raises what :func:`verify` and :func:`rebuild` raise; TrustError for a tar that is not as we write it."""
+    """Verify a bundle. Raises as :func:`verify` and :func:`rebuild`; TrustError: a damaged tar."""
     with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
         folder = args.bundle
         epoch = None

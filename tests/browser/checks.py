@@ -1,4 +1,4 @@
-"""What a reader of the report relies on, each as a check of a page that raises AssertionError if it does not hold."""
+"""Checks of a report's page. Each raises AssertionError if its property does not hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from playwright.sync_api import Page
 
 TABLES = ("kernels", "axes", "cases", "faults", "model", "figures", "parity", "ledger")
-# the order of a column that tells a state: the worst first
+# the order of a column of states: the worst first
 _STATES = (
     "! error", "✗ failed", "✗ not comparable", "✗ missing", "✗ regressed", "? inconclusive", "▼ improved",
     "≈ known defect", "○ skipped", "✓ unchanged", "✓ passed", "✗ expired", "! expires soon", "✓ believed", "○ no gate",
@@ -68,7 +68,7 @@ def needs_nothing_from_outside(page: Page) -> None:
 
 
 def verdict_comes_first(page: Page) -> None:
-    """The one h1 is the first heading, is on the first screen, and says the verdict in a word."""
+    """Check that the one h1 is the first heading, is on the first screen, and contains the verdict."""
     seen = page.evaluate("""() => {
       const headings = [...document.querySelectorAll("h1, h2, h3")];
       const { top, bottom } = headings[0].getBoundingClientRect();
@@ -87,7 +87,7 @@ def verdict_comes_first(page: Page) -> None:
 
 
 def tables_sort(page: Page) -> None:
-    """Every column of every table, by a click up and by another down; aria-sort tells it on that column alone."""
+    """Sort every column of every table by a click up and by another down; aria-sort is on that column alone."""
     for table in TABLES:
         before = shown(page, table)
         for at, head in enumerate(before.heads):
@@ -152,7 +152,7 @@ def keyboard_goes_back(page: Page) -> None:
 
 
 def keyboard_operates(page: Page) -> None:
-    """Enter and Space sort, open and close details; the skip link leads to the verdict; what is typed filters."""
+    """Check the keys: Enter and Space sort and open details, the skip link works, typed text filters."""
     page.keyboard.press("Tab")
     assert page.evaluate("() => document.activeElement.textContent") == "Skip to the verdict"
     page.keyboard.press("Enter")
@@ -177,7 +177,7 @@ def keyboard_operates(page: Page) -> None:
 
 
 def text_is_legible(page: Page) -> None:
-    """The contrast of every text against what lies behind it, details and all; dimmed buttons are no text to read."""
+    """Check the contrast of every text against its background, with details open; dimmed buttons are left out."""
     page.evaluate("""() => {
       document.querySelectorAll("details").forEach((one) => { one.open = true; });
       document.querySelectorAll("[data-table]").forEach((one) => one.querySelector("td button")?.click());
@@ -200,14 +200,14 @@ def text_is_legible(page: Page) -> None:
         const [r, g, b] = color.map((one) => linear(one / 255));
         return 0.2126 * r + 0.7152 * g + 0.0722 * b;
       };
-      const behind = (one) => {
+      const background = (one) => {
         const above = [];
         for (let at = one; at; at = at.parentElement) above.push(rgba(getComputedStyle(at).backgroundColor));
         return above.reverse().reduce((under, top) => over(top, under), [255, 255, 255]);
       };
       const poor = new Set();
       const look = (one, color, text) => {
-        const back = behind(one), [high, low] = [light(over(rgba(color), back)), light(back)].sort((a, b) => b - a);
+        const back = background(one), [high, low] = [light(over(rgba(color), back)), light(back)].sort((a, b) => b - a);
         const ratio = (high + 0.05) / (low + 0.05);
         if (ratio < enough) poor.add(`${one.tagName}: ${ratio.toFixed(2)}: ${text.trim().slice(0, 30)}`);
       };
@@ -230,7 +230,7 @@ def text_is_legible(page: Page) -> None:
 
 
 def background(page: Page) -> float:
-    """How bright the page is, 0 to 255."""
+    """Brightness of the page, 0 to 255."""
     color: str = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
     return sum(map(int, re.findall(r"\d+", color)[:3])) / 3
 
@@ -265,7 +265,7 @@ def plots_are_readable(page: Page) -> None:
 
 
 def prints(page: Page) -> None:
-    """On paper (the page was opened with the medium print): no controls, dark on light, nothing cut off or scrolled."""
+    """Check the page with the medium print: no controls, dark on light, nothing cut off or scrolled."""
     found = page.evaluate("""() => ({
       controls: [...document.querySelectorAll("nav, input, select, .tools button, td button")]
         .filter((one) => one.getClientRects().length).length,

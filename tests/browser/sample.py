@@ -30,7 +30,7 @@ _LEDGER = LedgerUse(name="table-read-past-end", place="ledger.yaml:37", reason="
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """What the manifest is made of: the expectations' own source."""
+    """A kernel of the manifest, and of the expectations."""
 
     name: str
     vgpr: int
@@ -46,7 +46,7 @@ def kernels(count: int = 60) -> list[Kernel]:
 
 
 def cases(count: int = 130, kernel_count: int = 60) -> list[Case]:
-    """Of real problems, every outcome among them; every tenth is a known defect that ended in a fault."""
+    """Cases of real problems with every outcome; every tenth is a known defect that ended in a fault."""
     names = [name for name in known_problems() if name.startswith(("batch-prefill/", "page-fault/"))]
     used = kernels(kernel_count)
     found = []
@@ -73,7 +73,7 @@ def status(case: Case) -> str:
 
 
 def words_of(case: Case) -> str:
-    """Everything that a case's row says in words, in small letters."""
+    """All text of a case's row, in small letters."""
     said = [status(case), case.name, case.message, case.classname, "gfx950/aiter", case.kernel]
     return " ".join([*said, "table-read-past-end" if status(case) == "known defect" else ""]).lower()
 
@@ -127,7 +127,7 @@ def write(folder: Path, kernel_count: int = 60, case_count: int = 130) -> Path:
 
 
 def _rows(kernel_count: int) -> list[Row]:
-    """Every verdict; budgets exceeded with and without an excuse; times of a GPU that became longer and shorter."""
+    """Rows of every verdict: budgets exceeded with and without an excuse, times of a GPU that grew and shrank."""
     names = [one.name for one in kernels(kernel_count)]
     problems = [name for name in known_problems() if name.startswith("batch-prefill/")][:55]
     found = [_vgprs(name) for name in names]

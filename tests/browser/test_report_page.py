@@ -76,12 +76,12 @@ BREAKS = [
 
 
 @pytest.mark.parametrize(("check", "options"), CHECKS)
-def test_the_report(opened: Opened, check: Check, options: dict[str, Any]) -> None:
+def test_report(opened: Opened, check: Check, options: dict[str, Any]) -> None:
     check(opened(**options))
 
 
 @pytest.mark.parametrize(("check", "options", "old", "new"), BREAKS)
-def test_a_slip_is_noticed(
+def test_slip_is_noticed(
     opened: Opened,
     report: Path,
     tmp_path: Path,
@@ -98,12 +98,12 @@ def test_a_slip_is_noticed(
         check(opened(broken, **options))
 
 
-def test_the_schemes_differ(opened: Opened) -> None:
+def test_schemes_differ(opened: Opened) -> None:
     assert checks.background(opened()) > 200
     assert checks.background(opened(scheme="dark")) < 50
 
 
-def test_it_becomes_a_pdf(opened: Opened, tmp_path: Path) -> None:
+def test_it_becomes_pdf(opened: Opened, tmp_path: Path) -> None:
     checks.pdf_has_pages(opened(), tmp_path / "report.pdf")
 
 

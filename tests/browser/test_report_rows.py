@@ -18,7 +18,7 @@ BYTES = 10_000_000  # of such a report
 
 
 def filter_by(page: Page, table: str, words: str = "", status: str = "") -> None:
-    """As a reader does: type words into the field, choose a status with the arrow keys."""
+    """Type words into the field, and choose a status with the arrow keys."""
     if words:
         page.click(f'[data-table="{table}"] input')
         page.keyboard.insert_text(words)
@@ -89,7 +89,7 @@ def test_cases_are_filtered(opened: Opened, words: str, status: str) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_table_is_filtered_by_a_word_of_a_row(opened: Opened, table: str) -> None:
+def test_every_table_is_filtered_by_word_of_row(opened: Opened, table: str) -> None:
     page = opened()
     every = shown(page, table)
     wordy = [at for at, numeric in enumerate(every.numeric) if not numeric]
@@ -100,14 +100,14 @@ def test_every_table_is_filtered_by_a_word_of_a_row(opened: Opened, table: str) 
     assert shown(page, table).rows == expected
 
 
-def test_a_broken_filter_is_noticed(opened: Opened, report: Path, tmp_path: Path) -> None:
+def test_broken_filter_is_noticed(opened: Opened, report: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.html"
     broken.write_text(report.read_text(encoding="utf-8").replace("words.every(", "words.some("), encoding="utf-8")
     with pytest.raises(AssertionError):
         test_cases_are_filtered(lambda: opened(broken), "PLAIN causal", "")
 
 
-def test_a_faults_story_is_read_in_its_details(opened: Opened) -> None:
+def test_faults_story_is_read_in_its_details(opened: Opened) -> None:
     page = opened()
     page.click("[data-table=faults] td button")
     text = page.evaluate("() => document.querySelector('tr.detail').textContent")
@@ -117,7 +117,7 @@ def test_a_faults_story_is_read_in_its_details(opened: Opened) -> None:
     assert "12 bytes past the end of allocation 245" in shown(page, "faults").column("what happened")[0]
 
 
-def test_a_large_report_is_small_and_filters(opened: Opened, tmp_path: Path, tell: Callable[[str], None]) -> None:
+def test_large_report_is_small_and_filters(opened: Opened, tmp_path: Path, tell: Callable[[str], None]) -> None:
     file = sample.write(tmp_path, *LARGE)
     assert file.stat().st_size < BYTES
     page = opened(file)

@@ -1,4 +1,4 @@
-"""Fixtures for tests of many machines, which need requirements-cluster.txt: `nox -s test-cluster`."""
+"""Fixtures for tests of many machines, which need requirements-cluster.txt: `nox -s tests -- cluster`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""These tests compile with Triton: `nox -s test-decode` makes the environment that has it."""
+"""Fixtures of tests that compile with Triton, in the environment of `nox -s test-decode`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.decode import posed
 
 @pytest.fixture(autouse=True, scope="session")
 def compiled_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Triton's cache is of this run alone: what was compiled by another version of a kernel is no evidence."""
+    """Use a cache of Triton's for this run alone: code of another version of a kernel proves nothing."""
     import triton
 
     folder = tmp_path_factory.mktemp("triton")

@@ -29,7 +29,7 @@ def test_streaming(arch: str, stored: str, page_size: int, head_dim: int, groups
 
 
 @pytest.mark.parametrize("page_size", [2, 4, 8, 32, 64, 256, 512, 1024])
-def test_every_power_of_two_is_a_page_size(page_size: int) -> None:
+def test_every_power_of_two_is_page_size(page_size: int) -> None:
     """A page of 512 or 1,024 tokens is larger than any of the sequences."""
     shape = dataclasses.replace(SHAPE, page_size=page_size, heads_kv=1)
     assert worst(ARCH, "streaming", shape, forced_launch(ARCH, shape)) < TOLERANCE
@@ -51,7 +51,7 @@ def test_resident(arch: str, stored: str, page_size: int, head_dim: int, groups:
 
 
 @pytest.mark.parametrize("page_size", [0, 128])
-def test_the_bad_example_is_right_nevertheless(page_size: int) -> None:
+def test_bad_example_is_right_nevertheless(page_size: int) -> None:
     assert worst(ARCH, "resident", dataclasses.replace(SHAPE, page_size=page_size), RESIDENT) < TOLERANCE
 
 
@@ -69,7 +69,7 @@ def test_what_is_left_out_is_seen(name: str) -> None:
 
 
 @pytest.mark.parametrize("page_size", [1, 64])
-def test_a_page_beyond_the_pool_is_a_fault(page_size: int) -> None:
+def test_page_beyond_pool_is_fault(page_size: int) -> None:
     """Triton's resources claim 2 GB: what a lane addresses beyond an allocation is found all the same."""
     shape: Shape = dataclasses.replace(SHAPE, page_size=page_size)
     with pytest.raises(DeviceError, match="outside the allocations"):

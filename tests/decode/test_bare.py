@@ -52,7 +52,7 @@ def test_registers_of_every_configuration_on_both_archs(file: Path, capsys: pyte
     assert "largest" not in flat
 
 
-def test_a_budget_is_a_gate(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_budget_is_gate(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(SOFTMAX)
     assert guard(file, "--arch", "gfx950", "--budget", "vgpr=64,waves=8") == 0
     assert guard(file, "--arch", "gfx950", "--budget", "vgpr=2") == CheckFailedError.exit_code
@@ -60,7 +60,7 @@ def test_a_budget_is_a_gate(file: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert guard(file, "--budget", "vgprs=2") == 2
 
 
-def test_accepted_figures_are_a_ratchet(file: Path) -> None:
+def test_accepted_figures_are_ratchet(file: Path) -> None:
     file.write_text(SOFTMAX)
     assert guard(file, "--accept", "new") == 0
     assert guard(file) == 0
@@ -83,7 +83,7 @@ def test_what_is_missing_is_said_of_all_kernels_at_once(file: Path, capsys: pyte
 
 
 @pytest.mark.parametrize("words", ["zero", "zero: y", "zero: y=*fp16, n=many", "none: y=*fp16", "9: y=1"])
-def test_a_signature_that_says_nothing_is_refused(file: Path, words: str) -> None:
+def test_signature_that_says_nothing_is_refused(file: Path, words: str) -> None:
     file.write_text(HEAD + "@triton.jit\ndef zero(y, n: tl.constexpr):\n    tl.store(y + tl.arange(0, n), 0.0)\n")
     assert guard(file, "--signature", words) == 2
 
@@ -99,9 +99,7 @@ def test_a_signature_that_says_nothing_is_refused(file: Path, words: str) -> Non
         ("import triton\nfrom triton.language.standard import softmax\n", "no Triton kernel in this file"),
     ],
 )
-def test_a_file_that_is_none_is_one_clear_error(
-    file: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
-) -> None:
+def test_file_none_is_one_clear_error(file: Path, capsys: pytest.CaptureFixture[str], text: str, said: str) -> None:
     file.write_text(text)
     assert guard(file) == InputError.exit_code
     error = capsys.readouterr().err
@@ -120,8 +118,8 @@ def test_neighbours_can_be_imported_as_python_would(file: Path) -> None:
     assert guard(file) == 0
 
 
-def test_a_compiler_s_complaint_is_its_reason(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In a function that the kernel calls: the words of what is wrong, and not the mark below a line of source."""
+def test_compiler_s_complaint_is_its_reason(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Report the error of a function that the kernel calls, not the mark below a line of source."""
     file.write_text(
         f"{HEAD}@triton.jit\ndef part(y):\n    for _ in range(4):\n        y = 1.0\n    return y\n"
         "# guard: y=*fp16\n@triton.jit\ndef whole(y):\n    tl.store(y, part(y))\n"

@@ -48,7 +48,7 @@ def baseline_of(work: Path, gate: str, subject: str, metric: str) -> str:
     return next(word for word in words if word.startswith(f"{metric}="))
 
 
-def test_what_was_accepted_passes_and_is_in_the_report(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_accepted_passes_and_is_in_report(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("gate", work) == 0
     assert command("history", work) == 0
     capsys.readouterr()
@@ -59,7 +59,7 @@ def test_what_was_accepted_passes_and_is_in_the_report(work: Path, capsys: pytes
 
 
 @pytest.mark.parametrize(("gate", "metric"), [("static", "vgpr"), ("emulated", "timing_cycles_a_token")])
-def test_a_worse_figure_is_a_regression(work: Path, capsys: pytest.CaptureFixture[str], gate: str, metric: str) -> None:
+def test_worse_figure_is_regression(work: Path, capsys: pytest.CaptureFixture[str], gate: str, metric: str) -> None:
     was = baseline_of(work, gate, "streaming-fp8", metric)
     replace(work, gate, was, f"{metric}=20")
     assert command("gate", work, "--only", gate) == CheckFailedError.exit_code
@@ -67,7 +67,7 @@ def test_a_worse_figure_is_a_regression(work: Path, capsys: pytest.CaptureFixtur
     assert f"{metric}: 20 -> {was.partition('=')[2]}" in said
 
 
-def test_a_better_figure_asks_for_acceptance(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_better_figure_asks_for_acceptance(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     replace(work, "static", baseline_of(work, "static", "resident-fp8", "vgpr_spills"), "vgpr_spills=1000")
     assert command("gate", work, "--only", "static") == 0
     said = capsys.readouterr().out

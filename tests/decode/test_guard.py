@@ -30,7 +30,7 @@ def judge_lean(form: str, launch: Launch) -> Judged:
     return judge(function_of(SOURCE, form), attention_candidate(form, SHAPE, launch, "gfx950"), LEAN)
 
 
-def test_resident_fills_the_registers_and_streaming_does_not() -> None:
+def test_resident_fills_registers_and_streaming_does_not() -> None:
     """The document: 512 VGPRs, 56 spills and one wave a SIMD before; 108, none and two after."""
     before, after = (
         judge_lean("resident", RESIDENT).figures,
@@ -45,13 +45,13 @@ def test_resident_fills_the_registers_and_streaming_does_not() -> None:
     assert after.waves >= 2
 
 
-def test_the_forced_launch_is_the_documents_tuple() -> None:
+def test_forced_launch_is_documents_tuple() -> None:
     """BLOCK_M=16, BLOCK_N=64, num_stages=2, num_warps=1."""
     launch = forced_launch("gfx950", SHAPE)
     assert (launch.block_m, launch.block_n, launch.num_stages, launch.num_warps) == (16, 64, 2, 1)
 
 
-def test_a_configuration_that_spills_is_pruned_inside_the_autotuner() -> None:
+def test_autotuner_prunes_configuration_that_spills() -> None:
     """Triton's own pruning step, with arguments of the types that a launch would have."""
     tuner = autotuner("gfx950")
     tuner.nargs = arguments()
@@ -59,7 +59,7 @@ def test_a_configuration_that_spills_is_pruned_inside_the_autotuner() -> None:
     assert [config_of(one) for one in kept] == [(64, 32, 1, 4), (64, 16, 1, 4)]
 
 
-def test_the_pruned_are_told_with_the_reason_and_one_has_to_stay() -> None:
+def test_pruned_are_told_with_reason_and_one_has_to_stay() -> None:
     from ckpm.decode.splitk import streaming
 
     told: list[str] = []
@@ -77,7 +77,7 @@ def config_of(config: Any) -> tuple[int, ...]:
     return (config.kwargs["BLOCK_N"], config.kwargs["STEP"], config.num_warps, config.kwargs["waves_per_eu"])
 
 
-def test_without_a_gpu_modelled_cycles_choose_among_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_gpu_modelled_cycles_choose_among_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
     """The launches stand in the order of their cycles; each that is left out has its reason."""
     assert main(["decode", "compare", "--tune", "streaming-fp8"]) == 0
     said = capsys.readouterr().out
@@ -91,7 +91,7 @@ def test_without_a_gpu_modelled_cycles_choose_among_what_fits(capsys: pytest.Cap
 
 
 def arguments() -> dict[str, Any]:
-    """What a launch gives: arrays with an address and a type, and numbers."""
+    """Arguments of a launch: arrays with an address and a type, and numbers."""
     kinds = {"q": "bf16", "k": "fp8e4nv", "v": "fp8e4nv", "lengths": "i32", "pages": "i32"}
     names = ("q", "k", "v", "k_scale", "k_shift", "v_scale", "v_shift", "partial", "logsum", "lengths", "pages")
     arrays = {name: SimpleNamespace(dtype=kinds.get(name, "fp32"), data_ptr=lambda: 1 << 20) for name in names}
@@ -102,10 +102,8 @@ def constants() -> dict[str, Any]:
     return {"HEADS_KV": 1, "HEADS_Q": 8, "HEAD_DIM": 128, "GROUPS": 4, "SPLITS": 8, "PAGE_SIZE": 0}
 
 
-def test_the_gate_passes_and_a_moved_figure_asks_for_acceptance(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """On a copy of our table: as accepted, then with an accepted figure that is not what comes out."""
+def test_gate_passes_and_moved_figure_asks_for_acceptance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Run on a copy of our table: as accepted, then with a changed accepted figure."""
     accepted = read_table(OWN).accepted
     copy = tmp_path / "guard.yaml"
     text = OWN.read_text().replace("file: splitk.py", f"file: {SOURCE}")

@@ -55,10 +55,10 @@ def test_amdsmi_without_a_driver_is_reported_in_one_line(engine: Engine, tag: st
 
 
 def test_compare_without_a_gpu_is_reported() -> None:
-    """Run `nox -s in-container -- perf-compare` without libraries, in the environment of sessions."""
-    words = "--device hip --baseline a/libckpm.so --candidate b/libckpm.so"
+    """Run `nox -s in-container -- ckpm` without libraries, in the environment of sessions."""
+    words = "compare --output build/gpu.json --device hip --baseline a/libckpm.so --candidate b/libckpm.so"
     done = subprocess.run(
-        [sys.executable, "-m", "ckpm", "in-container", "perf-compare", "--options", words],
+        [sys.executable, "-m", "ckpm", "in-container", "ckpm", "--options", words],
         cwd=ROOT, capture_output=True, text=True,
     )  # fmt: skip
     said = done.stdout + done.stderr

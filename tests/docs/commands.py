@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import re
 import shlex
 import tempfile
@@ -20,11 +19,12 @@ from ckpm.matrix.dialects import check_arch, dialect, upstreams
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from ckpm_emulator.cli import _parser as emulator_parser
 from tests.docs.pages import ROOT
+from tests.docs.sessions import noxfile
 from tests.programs.__main__ import parser as programs_parser
 from tests.programs.conformance.__main__ import parser as conformance_parser
 
 PARSERS: dict[str, Callable[[], Any]] = {
-    "emulator": emulator_parser,
+    "ckpm_emulator": emulator_parser,
     "tests.programs": programs_parser,
     "tests.programs.conformance": conformance_parser,
 }
@@ -78,11 +78,13 @@ def _of_one(words: Sequence[str]) -> list[str]:
             return _nox(rest)
         case "ckpm":
             return [] if rest[:1] in (["--version"], ["--help"]) else _parsed("ckpm", parse, rest)
+        case "ckpm-emulator":
+            return _module("ckpm_emulator", rest)
         case "python" if rest[:2] == ["-m", "ckpm"]:
             return _parsed("ckpm", parse, rest[2:])
         case "python" if rest[:1] == ["-m"] and len(rest) > 1:
             return _module(rest[1], rest[2:])
-        case "python" if rest == ["-"]:  # a script after it, which is run with the page
+        case "python" if rest in (["-"], ["-c", *rest[1:2]]):  # a script after it, which is run with the page
             return []
     return [] if program in PROGRAMS else [f"no test runs the program {program}"]
 
@@ -154,12 +156,8 @@ def _nox(words: Sequence[str]) -> list[str]:
 
 @functools.cache
 def sessions() -> dict[str, Any]:
-    """The functions of noxfile.py by session, but for the environment that all the others ask for."""
-    spec = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
-    assert spec
-    assert spec.loader
-    noxfile = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(noxfile)
+    """The functions of noxfile.py by session, without the environment that the others require."""
+    noxfile()
     return {name: one.func for name, one in nox.registry.get().items() if name != "environment"}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import io
 import os
@@ -17,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ckpm.base import errors
 from tests.fuzz.commands import Command
 from tests.fuzz.hostile import make_hostile
 
@@ -27,11 +27,6 @@ VALID = 0  # the case number of the valid files
 _LINES = 40  # of a message
 _LARGEST = 1 << 30  # bytes of a file whose checksum is written again
 _LONGEST = 6000  # characters of a message
-_ERRORS = (
-    *("ckpm.base.errors", "ckpm.docker.errors", "ckpm.cluster.errors"),
-    *("ckpm.reports.errors", "ckpm_emulator.errors", "ckpm.suites.errors", "ckpm.workflows.errors"),
-    *("ckpm.attention.cpp.errors", "ckpm.attention.jit.errors"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +48,8 @@ class Finding:
 
 def known_codes() -> frozenset[int]:
     """The exit codes of success and of all error classes."""
-    classes = [one for name in _ERRORS for _, one in inspect.getmembers(importlib.import_module(name), inspect.isclass)]
-    return frozenset({0, *(one.exit_code for one in classes if hasattr(one, "exit_code"))})
+    classes = [each for _, each in inspect.getmembers(errors, inspect.isclass)]
+    return frozenset({0, *(each.exit_code for each in classes if hasattr(each, "exit_code"))})
 
 
 def hostile_folder(case: Case, seed: int, top: Path, folder: Path) -> str:

@@ -1,6 +1,6 @@
 """Changes planted in a checkout of CK or in this project are built for real, and perf-gate names kernel and metric.
 
-The gate's own session, ``nox -s test-gate``: each change costs a minute of compiling on two processors unless the
+The gate's own session, ``nox -s tests -- gate``: each change costs a minute of compiling on two processors unless the
 objects are in the cache.
 """
 

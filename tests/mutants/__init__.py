@@ -1,1 +1,1 @@
-"""Defects planted in the machine code of a built library: ``nox -s test-mutants``."""
+"""Defects planted in the machine code of a built library: ``nox -s tests -- mutants``."""

@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 
 
 def cases(arch: str, groups: Sequence[str] = GROUPS) -> Iterator[Case]:
-    """Those of an arch. The modules are imported here: they need Triton."""
+    """Cases of an arch. The modules are imported here, because they need Triton."""
     from tests.triton import elementwise_cases, products_cases, shapes_cases
 
     known = {"elementwise": elementwise_cases, "shapes": shapes_cases, "products": products_cases}
@@ -54,7 +54,7 @@ def outcome(case: Case, machine: Machine) -> Outcome:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Of the command line."""
+    """Arguments of the command line."""
     made = argparse.ArgumentParser(prog="python -m tests.triton", description=__doc__, allow_abbrev=False)
     made.add_argument("--arch", choices=ARCHS, required=True)
     made.add_argument("--group", choices=GROUPS, action="append", help="all of them, unless one is named")
@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", module="triton.*")
     machine = Machine(options.arch)
     ended: list[Outcome] = []
-    with tempfile.TemporaryDirectory() as folder:  # what another version of a kernel was compiled to is no evidence
+    with tempfile.TemporaryDirectory() as folder:  # code of another version of a kernel proves nothing
         triton.knobs.cache.dir = folder
         for case in cases(options.arch, options.group or GROUPS):
             if any(word in case.name for word in options.only or [""]):

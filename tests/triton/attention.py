@@ -8,7 +8,7 @@ import triton.language as tl
 
 @triton.jit
 def _block(base, first, length, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """Rows of a (length, WIDTH) matrix, zeros behind its end."""
+    """Rows of a (length, WIDTH) matrix, zeros after its end."""
     rows = first + tl.arange(0, BLOCK)
     across = tl.arange(0, WIDTH)
     return tl.load(base + rows[:, None] * WIDTH + across[None, :], mask=(rows < length)[:, None], other=0.0)
@@ -16,7 +16,7 @@ def _block(base, first, length, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _visible(rows, columns, length, CAUSAL: tl.constexpr):
-    """Which scores of a tile count."""
+    """Mask of the scores of a tile that count."""
     seen = (rows < length)[:, None] & (columns < length)[None, :]
     if CAUSAL:
         seen = seen & (rows[:, None] >= columns[None, :])

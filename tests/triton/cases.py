@@ -1,4 +1,4 @@
-"""What each Triton case launches and what it must leave, by NumPy: the parts that all groups of cases share."""
+"""Common parts of all groups of Triton cases: a launch, and the expected result by NumPy."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def of_device_library(x, y, out, n, FUNCTION: tl.constexpr, BLOCK: tl.constexpr)
 
 @triton.jit
 def filled_up(x, out, n, VALUE: tl.constexpr, BLOCK: tl.constexpr):
-    """What a masked load returns where the mask is false, from addresses of which only ``n`` may be read."""
+    """Values of a masked load where the mask is false, from addresses of which only ``n`` may be read."""
     at = tl.arange(0, BLOCK)
     tl.store(out + at, tl.load(x + at, mask=at < n, other=VALUE))
 

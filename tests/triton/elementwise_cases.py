@@ -92,7 +92,7 @@ def _of_integers(name: str, kind: str, machine: Machine) -> None:
 
 
 def _expected_integers(name: str, x: list[int], y: list[int], width: int) -> list[int]:
-    """Of Python's integers; quotients are rounded towards zero, as C's."""
+    """Operations on Python's integers; quotients are rounded towards zero, as in C."""
     operations: dict[str, Callable[[int, int], int]] = {
         "sub": lambda a, b: a - b,
         "mul": lambda a, b: a * b,
@@ -278,7 +278,7 @@ def _library(name: str, kind: str, machine: Machine) -> None:
 
 
 def _masked_case(machine: Machine) -> None:
-    """Behind the tensor is the end of its allocation: a lane that is masked out must not touch it."""
+    """Load up to the end of the allocation: a lane that is masked out must not touch memory after it."""
     x, out = tensor(random("masked").standard_normal(100)), room(256)
     machine.run(kernels.filled_up, 1, x=x, out=out, n=100, VALUE=-2.5, BLOCK=256)
     same(out.values, np.concatenate([x.values, np.full(156, -2.5)]))

@@ -64,7 +64,7 @@ class Machine:
     ) -> None:
         """Launch a kernel with its arguments by name; tensors hold afterwards what it wrote.
 
-        Like Triton's launcher it tells the compiler which numbers and addresses are multiples of 16, and makes
+        Like Triton's launcher it gives the compiler the numbers and addresses that are multiples of 16, and makes
         constants of None and 1.
 
         Raises:
@@ -107,7 +107,7 @@ class Machine:
                 one.bits = self._device.hip.read(memory, one.bits.dtype, one.bits.shape)
 
     def _argument(self, value: Any, stack: ExitStack, held: list[tuple[Tensor, Memory]]) -> Any:
-        """What the launch gets for a value; tensors are copied to the device and added to ``held``."""
+        """The launch's argument for a value. Tensors are copied to the device and added to ``held``."""
         if isinstance(value, Addresses):
             addresses = [self._argument(one, stack, held).value for one in value.tensors]
             return self._argument(tensor(np.array(addresses, np.uint64), "u64"), stack, held)

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class SmallFloat:
-    """A sign, exponent and mantissa bits. ``special``: which codes are no numbers: ``ieee``, ``nan`` (the last), none
+    """A sign, exponent and mantissa bits. ``special``: codes that are not numbers: ``ieee``, ``nan`` (the last), none
     (``finite``) or the one of minus zero (``fnuz``).
     """
 
@@ -51,7 +51,7 @@ def storage(kind: str) -> Any:
 
 @functools.cache
 def numbers(kind: str) -> Array:
-    """What each code of a small float stands for, by code; float64."""
+    """The value of each code of a small float, by code; float64."""
     form = SMALL[kind]
     width = form.exponent + form.mantissa
     made = np.empty(2 << width)

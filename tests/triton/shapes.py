@@ -31,7 +31,7 @@ def reduced(x, out, WHAT: tl.constexpr, AXIS: tl.constexpr, ROWS: tl.constexpr, 
 
 @triton.jit
 def _welford(mean_a, square_a, weight_a, mean_b, square_b, weight_b):
-    """Of two parts the mean, sum of squared differences and weight of the whole."""
+    """Combine mean, sum of squared differences and weight of two parts."""
     weight = weight_a + weight_b
     share = weight_b / weight
     delta = mean_b - mean_a
@@ -146,7 +146,7 @@ def atomically(x, index, out, before, n, WHAT: tl.constexpr, BLOCK: tl.constexpr
 
 @triton.jit
 def locked_sum(x, lock, total, BLOCK: tl.constexpr):
-    """Sums of programs, added up behind a lock of compare-and-swap."""
+    """Add up sums of programs under a lock of compare-and-swap."""
     part = tl.sum(tl.load(x + tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)))
     while tl.atomic_cas(lock, 0, 1) == 1:
         pass

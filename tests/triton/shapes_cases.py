@@ -209,7 +209,7 @@ def _atomic(what: str, kind: str, machine: Machine) -> None:
         expected = operation.reduce(np.append(first, values[here]))
         assert out.values[place] == expected, f"place {place}: {out.values[place]} and not {expected}"
         if here.any():
-            assert (old[here] == first).any(), f"nobody saw what was first at place {place}"
+            assert (old[here] == first).any(), f"no program saw the first value at index {place}"
     if what.startswith("add"):  # what each saw is another partial sum
         for place in range(places):
             here = index.values == place

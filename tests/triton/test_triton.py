@@ -45,7 +45,7 @@ def test_every_case_ends_as_stored(arch: str) -> None:
     assert not stored.wrong
 
 
-def test_comparisons_see_an_element_that_is_another() -> None:
+def test_comparisons_see_element_another() -> None:
     right = np.arange(6.0).reshape(2, 3)
     other = right.copy()
     other[1, 2] += 0.01
@@ -74,5 +74,5 @@ def test_small_floats(kind: str, largest: float, smallest: float) -> None:
     assert finite.max() == largest
     assert finite[finite > 0].min() == smallest
     codes = np.arange(len(known))[np.isfinite(known)]
-    assert (encode(finite, kind) == codes).all()  # minus zero is no number of FNUZ's
+    assert (encode(finite, kind) == codes).all()  # FNUZ has no minus zero
     assert encode(np.array([1.0 + 2.0 ** -(SMALL[kind].mantissa + 1)]), kind) == encode(np.array([1.0]), kind)

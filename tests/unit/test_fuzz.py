@@ -93,7 +93,7 @@ def test_run_cases_with_valid_files_check_exit_code(top: Path) -> None:
 
 
 def test_known_codes_include_errors() -> None:
-    assert {0, 2, 10, 24, 40, 60, 80, 120} <= known_codes()
+    assert {0, 2, 3, 4, 8, 9} <= known_codes() < {*range(130)}
     assert complaints(0, "", "", known_codes()) == ""
 
 
@@ -112,8 +112,8 @@ def test_make_hostile_with_seed_is_repeatable(tmp_path: Path, changes: tuple[obj
     assert len(set(made[0])) > 25
 
 
-def test_commands_of_every_room_are_in_the_table() -> None:
+def test_commands_include_every_room() -> None:
     named = {one.name for one in commands()}
     rooms = {COMMANDS[name].options.split(".")[1].partition(":")[0] for name in named if name in COMMANDS}
-    assert rooms == {"matrix", "kernels", "reports", "attention", "suites", "workflows", "bench", "joined"}
+    assert rooms == {"matrix", "kernels", "reports", "attention", "suites", "workflows", "joined"}
     assert named - set(COMMANDS) == {"python -m ckpm_emulator", "python -m ckpm.kernels.library.write_manifest"}

@@ -1,21 +1,12 @@
-"""The arguments of pytest in a nox session."""
+"""The sessions of noxfile.py: their number, the arguments of tests, and their page."""
 
 from __future__ import annotations
 
-import functools
-import runpy
-from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
-
+import nox.registry
 import pytest
 
-ROOT = Path(__file__).parents[2]
-
-
-@functools.cache
-def noxfile() -> dict[str, Any]:
-    return runpy.run_path(str(ROOT / "noxfile.py"))
+from tests.docs.pages import ROOT
+from tests.docs.sessions import PAGE, noxfile, with_tables
 
 
 @pytest.mark.parametrize(
@@ -27,6 +18,31 @@ def noxfile() -> dict[str, Any]:
         (["tests/programs/test_graphs.py::test_a"], ["tests/programs/test_graphs.py::test_a"]),
     ],
 )
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of sessions registered twice: other tests load the file, too
-def test_tests_of_adds_options_and_replaces_folder(after_dashes: list[str], called_with: list[str]) -> None:
-    assert noxfile()["tests_of"](SimpleNamespace(posargs=after_dashes), "tests/programs") == called_with
+def test_options_are_added_and_files_replace_folder(after_dashes: list[str], called_with: list[str]) -> None:
+    assert noxfile().add_options(("tests/programs",), after_dashes) == called_with
+
+
+def test_faults_with_files_drop_ignored_file() -> None:
+    words = noxfile().TESTS["faults"].words
+    assert noxfile().add_options(words, ["tests/faults/test_killed.py"]) == ["pytest", "tests/faults/test_killed.py"]
+
+
+def test_sessions_are_few_and_grouped() -> None:
+    noxfile()
+    found = nox.registry.get()
+    assert len(found) <= 26
+    assert {session.tags[0] for session in found.values()} == {"use", "develop", "ship"}
+
+
+def test_tests_by_name_exist() -> None:
+    for chosen in noxfile().TESTS.values():
+        module, *words = chosen.words
+        folders = [word for word in words if word.startswith("tests/")]
+        assert all((ROOT / folder).exists() for folder in folders)
+        assert folders or (ROOT / module.replace(".", "/") / "__main__.py").is_file()
+        assert not chosen.extra or (ROOT / f"requirements-{chosen.extra}.txt").is_file()
+
+
+def test_page_has_the_sessions_of_noxfile() -> None:
+    page = PAGE.read_text()
+    assert with_tables(page) == page, "python -m tests.docs.sessions"

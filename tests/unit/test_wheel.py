@@ -51,7 +51,7 @@ def ckpm(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         options = ["--quiet", "--no-deps", "--no-index", "--no-compile"]
         subprocess.run([*pip, *options, str(wheel)], check=True, capture_output=True, text=True)
         (packages,) = environment.glob("lib/python*/site-packages")
-        (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+        (packages / "borrowed.pth").write_text(f"{sysconfig.get_path('purelib')}\n{ROOT / 'emulator'}\n")
 
     return made_once(tmp_path_factory, "environment", install) / "bin" / "ckpm"
 
@@ -72,9 +72,11 @@ def test_wheel_contains_files_of_rooms(wheel: Path) -> None:
     for name in present:
         folder = next((folder for folder in folders if name.startswith(folder)), "")
         expected.add(folders.get(folder, "") + name.removeprefix(folder))
+        if folder == "base/":
+            expected.add("ckpm_emulator/" + name)  # a link in a clone
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert len(expected) > 500  # fewer in a wrong folder
+    assert len(expected) > 400  # fewer in a wrong folder
     assert names == expected
 
 
@@ -98,7 +100,7 @@ def test_accept_of_installed_ckpm_needs_baselines(ckpm: Path, tmp_path: Path) ->
 
 
 def test_installed_ckpm_renders_images(ckpm: Path, tmp_path: Path) -> None:
-    for words, said in ((["list"], "debian-rocm-test"), (["render"], "render: 9 Dockerfiles in build/docker")):
+    for words, said in ((["list"], "debian-rocm-test"), (["render"], "render: 5 Dockerfiles in build/docker")):
         done = call([str(ckpm), "images", *words], tmp_path)
         assert (done.returncode, said in done.stdout) == (0, True), done.stderr
     assert (tmp_path / "build/docker/rocm-7.2-test/Dockerfile").read_text().startswith("# rocm-7.2-test: rendered")
@@ -148,7 +150,7 @@ def test_imports_are_dependencies() -> None:
     for node in (node for text in texts for node in nodes(text)):
         if isinstance(node, ast.Import):
             imported |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             imported.add(node.module.partition(".")[0])
     foreign = (
         imported - set(sys.stdlib_module_names) - {"ckpm", "ckpm_emulator", "tests", "amdsmi"}

@@ -1,1 +1,1 @@
-"""What a release is: a folder and an archive of it, and how both are verified."""
+"""A release: a folder and an archive of it, and their verification."""

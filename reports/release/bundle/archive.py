@@ -1,7 +1,7 @@
 """The bundle as one tar: plain files in order, of one time and one owner, so that the same files make the same tar.
 
-A tar is read by the same rule: it must be, byte for byte, what :func:`write_tar` makes of the files in it. What comes
-behind its end, extended headers, links or two entries of one name can't hide in it.
+A tar is accepted only if :func:`write_tar` makes the same bytes of the files in it. So it can't hide bytes after its
+end, extended headers, links or two entries of one name.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def _write(stream: IO[bytes], folder: Path, root: str, names: list[str], epoch: 
 
 
 def unpack(file: Path, target: Path) -> tuple[Path, int]:
-    """The bundle's folder below ``target``, and the time of its files, in seconds since 1970.
+    """Unpack a bundle below ``target``. Return its folder, and the time of its files in seconds since 1970.
 
-    Nothing is written before every name was looked at.
+    Nothing is written before every name is checked.
 
     Raises:
-        TrustError: no tar, or not one that :func:`write_tar` made. The message names the entry.
+        TrustError: not a tar that :func:`write_tar` made. The message names the entry.
         DiskFullError, OutputError.
     """
     try:
@@ -70,15 +70,15 @@ def unpack(file: Path, target: Path) -> tuple[Path, int]:
     with file.open("rb") as stream:
         if hashlib.file_digest(stream, "sha256").hexdigest() != digest.sha256.hexdigest():
             raise TrustError(
-                f"{file}: not the archive that a release writes of the files in it: order, times, owners, modes, or "
-                "bytes between or behind its entries are others.",
+                f"{file}: not the archive that a release writes of its files: order, times, owners, modes, or "
+                "bytes between or after its entries differ.",
                 kind="archive",
             )
     return target / root, epoch
 
 
 def _root(file: Path, entries: list[tarfile.TarInfo]) -> str:
-    """The one folder that holds everything."""
+    """The one folder of all entries."""
     for entry in entries:
         if entry.type != tarfile.REGTYPE or entry.pax_headers or entry.issparse():
             raise TrustError(
@@ -111,7 +111,7 @@ def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, target: Path) -> None
 
 
 class _Digest:
-    """A file that keeps nothing of what is written but its sha256."""
+    """A file that keeps only the sha256 of the bytes written."""
 
     def __init__(self) -> None:
         self.sha256 = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Makes the bundle: everything is gathered beside its place, described, signed, and only then gets its name."""
+"""Make a bundle: gather, describe and sign it in a temporary folder, then rename that."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ckpm.reports.verdicts import Gate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Everything a bundle is made of. ``tables`` are files by their names in it; ``key`` signs, None for nobody."""
+    """The inputs of a bundle. ``tables`` are files by their names in it. ``key`` signs; None leaves it unsigned."""
 
     steps: tuple[Step, ...]
     records: Mapping[str, Record]
@@ -34,11 +34,11 @@ class Release:
 
 
 def assemble(release: Release, output: Path) -> tuple[Path, Path]:
-    """The bundle's folder and its tar, below ``output``; those of an earlier run are replaced.
+    """Make the bundle's folder and its tar below ``output``, and replace those of an earlier run.
 
     Raises:
         TrustError, RecordError.
-        OutputError, DiskFullError: also if something that is no bundle stands in the way.
+        OutputError, DiskFullError: also if something else than a bundle is at the path.
     """
     name = contents.bundle_name(release.verdict.facts)
     target, beside = output / name, output / f".{name}.new" / name
@@ -51,8 +51,8 @@ def assemble(release: Release, output: Path) -> tuple[Path, Path]:
         _fill(release, beside)
         _describe(release, beside)
         with writing(target):
-            if target.exists():  # only now: what can't be made or signed takes nothing away
-                target.rename(beside.with_name("replaced"))  # half deleted in its place, it would be no bundle
+            if target.exists():  # only now, so that a failure above leaves the earlier bundle
+                target.rename(beside.with_name("replaced"))  # half deleted in its place, it would not be a bundle
             beside.rename(target)
     finally:
         shutil.rmtree(beside.parent, ignore_errors=True)
@@ -63,7 +63,7 @@ def assemble(release: Release, output: Path) -> tuple[Path, Path]:
 
 def _demand_replaceable(target: Path) -> None:
     if target.exists() and not (target / names.CHECKSUMS).is_file():
-        raise OutputError(f"{target}: in the way, and no bundle. Move it, or name another --output.")
+        raise OutputError(f"{target}: in the way, and not a bundle. Move it, or name another --output.")
 
 
 def _fill(release: Release, folder: Path) -> None:

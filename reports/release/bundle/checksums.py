@@ -21,12 +21,12 @@ def text_of(sums: Mapping[str, str]) -> str:
 
 
 def demand_listed(folder: Path, files: list[str]) -> Mapping[str, str]:
-    """sha256 by name of every file but SHA256SUMS and its signature, as they are listed and as they are.
+    """sha256 by name of every file but SHA256SUMS and its signature; each must be as listed.
 
     ``files`` are the names of all files in the folder.
 
     Raises:
-        TrustError: SHA256SUMS is missing or not as it is written, a file is changed, missing, or not listed.
+        TrustError: SHA256SUMS is missing or malformed, or a file is changed, missing, or not listed.
     """
     listed = _read_sums(folder)
     present = set(files) - {CHECKSUMS, SIGNATURE}
@@ -40,7 +40,7 @@ def demand_listed(folder: Path, files: list[str]) -> Mapping[str, str]:
             )
         actual = sha256_of(folder / name)
         if actual != listed[name]:
-            lines.append(f"{name}: its sha256 is {actual}, {CHECKSUMS} says {listed[name]}")
+            lines.append(f"{name}: its sha256 is {actual}, {CHECKSUMS} lists {listed[name]}")
     if lines:
         raise TrustError(f"{folder}: not the bundle that was released:\n  " + "\n  ".join(lines), kind="bundle-file")
     return listed

@@ -1,4 +1,4 @@
-"""Where in a bundle everything lies, and what its folder holds."""
+"""Paths in a bundle, and the files of its folder."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ckpm.reports.release.bundle.names import CHECKSUMS, PROVENANCE, SBOM, SIGNA
 from ckpm.reports.release.qualification.record import Facts
 from ckpm.reports.release.qualification.stages import PROJECT, Step
 
-_ABOUT = (SBOM, PROVENANCE, CHECKSUMS, SIGNATURE)  # each speaks of everything before it
+_ABOUT = (SBOM, PROVENANCE, CHECKSUMS, SIGNATURE)  # each lists everything before it
 
 
 def bundle_name(facts: Facts) -> str:
-    """Of the folder, and of the tar without its suffix."""
+    """Name of the folder, and of the tar without its suffix."""
     return f"ckpm-{facts.commit[:12]}-{facts.upstream}-{facts.tier}"
 
 
@@ -46,12 +46,12 @@ def _of(step: Step, upstream: str) -> str:
 
 
 def payload(names: list[str]) -> list[str]:
-    """The files that SBOM, provenance and checksums speak of, without these."""
+    """Files that SBOM, provenance and checksums list, without these three."""
     return [name for name in names if name not in _ABOUT]
 
 
 def subjects(names: list[str]) -> list[str]:
-    """The files that provenance speaks of."""
+    """Files that provenance lists."""
     return [name for name in names if name == SBOM or name not in _ABOUT]
 
 
@@ -59,14 +59,14 @@ def files_of(folder: Path) -> list[str]:
     """The names of all files of a bundle's folder, sorted.
 
     Raises:
-        TrustError: no folder, a link or device, an empty folder, a name that no bundle of ours has.
+        TrustError: not a folder, a link or device, an empty folder, or a name that a bundle can't have.
     """
     if folder.is_symlink() or not folder.is_dir():
-        raise TrustError(f"{folder}: no folder and no .tar of a bundle.", kind="archive")
+        raise TrustError(f"{folder}: neither a folder nor a .tar of a bundle.", kind="archive")
     names = []
     for place, folders, files in os.walk(folder, onerror=_fail):
         if not folders and not files:
-            raise TrustError(f"{place}: an empty folder, which no bundle has.", kind="archive")
+            raise TrustError(f"{place}: an empty folder, which a bundle can't have.", kind="archive")
         for name in (*folders, *files):
             path = Path(place, name)
             kind = path.lstat().st_mode

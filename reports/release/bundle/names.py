@@ -1,4 +1,4 @@
-"""Which names files of a bundle may have: plain relative paths that mean the same file on every system."""
+"""Allowed names of a bundle's files: plain relative paths that mean the same file on every system."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ _LONGEST = 200  # characters: what a header of a POSIX tar takes besides the bun
 
 
 def demand_plain(names: Iterable[str], where: str) -> None:
-    """Raises TrustError: a name that leads elsewhere, is no ASCII, is there twice or differs by case alone from
-    another, or is both a file and a folder. The message shows it.
+    """Raise TrustError, with the name, unless all names are plain.
+
+    A name must not lead elsewhere, be other than ASCII, occur twice, differ from another by case alone, or be both a
+    file and a folder.
     """
     seen: dict[str, str] = {}
     for name in names:
         if len(name) > _LONGEST or not _NAME.fullmatch(name):
             raise TrustError(
-                f"{where}: {name[:_LONGEST]!r}: no name that a bundle of ours has. Don't unpack it.", kind="archive"
+                f"{where}: {name[:_LONGEST]!r}: not a name that a bundle can have. Don't unpack it.", kind="archive"
             )
         folded = name.lower()
         if other := seen.get(folded):

@@ -1,6 +1,6 @@
-"""Provenance: an in-toto Statement v1 with SLSA's predicate v1. It says of every file what it was made from, and how.
+"""Provenance: an in-toto Statement v1 with SLSA's predicate v1. It lists the inputs and commands of every file.
 
-Nothing in it depends on when or where it was written; whoever signs SHA256SUMS vouches for it.
+It has no time and no machine's path. The signer of SHA256SUMS vouches for it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ckpm.reports.release.qualification.verdict import Verdict
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:ckpm:release-qualification:v1"
-LOCAL_BUILDER = "urn:ckpm:builder:local"  # SLSA's builder.id where nobody names a platform
+LOCAL_BUILDER = "urn:ckpm:builder:local"  # SLSA's builder.id without a named platform
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Who built, as a URI, and the sha256 of the compiler's program."""
+    """The builder, as a URI, and the sha256 of the compiler's program."""
 
     builder: str
     compiler_sha256: str
 
 
 def provenance(sums: Mapping[str, str], verdict: Verdict, steps: Sequence[Step], origin: Origin) -> bytes:
-    """The document; ``sums`` is sha256 by name, with requirements.txt's among them. Raises TrustError."""
+    """The document. ``sums`` is sha256 by name and includes requirements.txt. Raises TrustError."""
     facts = verdict.facts
     document = {
         "_type": STATEMENT,
@@ -69,7 +69,7 @@ def _materials(sums: Mapping[str, str], verdict: Verdict, origin: Origin) -> lis
 
 
 def demand_true(file: Path, sums: Mapping[str, str], verdict: Verdict, steps: Sequence[Step]) -> None:
-    """Raises TrustError: the provenance is not what a release writes of these files and this verdict."""
+    """Raise TrustError unless a release writes this provenance of these files and this verdict."""
     remedy = "Don't use the bundle; take it again from where it was published."
     document = Source(place=file, what="an in-toto statement", remedy=remedy, error=TrustError).read()
     subjects = {one.get("name").text(): _sha256_of(one) for one in document.get("subject").items()}
@@ -84,9 +84,7 @@ def demand_true(file: Path, sums: Mapping[str, str], verdict: Verdict, steps: Se
             said, actual = subjects.get(name, "none"), sums.get(name, "none")
             raise TrustError(f"{file}: {name}: its subject has sha256 {said}, the file {actual}.", kind="statement")
     if file.read_bytes() != provenance(sums, verdict, steps, origin):
-        raise TrustError(
-            f"{file}: says otherwise than verdict and records how the bundle was made, and from what.", kind="statement"
-        )
+        raise TrustError(f"{file}: contradicts verdict and records.", kind="statement")
 
 
 def _sha256_of(one: Value) -> str:

@@ -1,4 +1,4 @@
-"""``verify-bundle --rebuild``: the libraries are built again from the same commit, and every byte is compared."""
+"""``verify-bundle --rebuild``: build the libraries again from the same commit, and compare every byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ckpm.reports.release.qualification.state import Checkout
 
 
 def rebuild(bundle: Verified, checkout: Checkout, say: Callable[[str], None], execute: Execute = execute) -> int:
-    """Build every library of a bundle without any cache; the number of files that are equal.
+    """Build every library of a bundle without any cache. Return the number of equal files.
 
     Raises:
         SetupError: the checkout is not at the bundle's commit.

@@ -1,4 +1,4 @@
-"""The software bill of materials: what goes into it, and whether one lists every file of a bundle."""
+"""The software bill of materials: its inputs, and a check that it lists every file of a bundle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 
 
 def package_of(identity: str) -> tuple[str, str, str]:
-    """Package, version and sha256 of a packaged upstream. Raises TrustError: the identity of something else."""
+    """Package, version and sha256 of a packaged upstream. Raises TrustError: not an identity of a package."""
     match = _IDENTITY.fullmatch(identity)
     if not match:
         raise TrustError(
@@ -29,7 +29,7 @@ def pins(requirements: str) -> list[tuple[str, str]]:
 
 
 def demand_complete(file: Path, sums: Mapping[str, str]) -> None:
-    """Raises TrustError: the SBOM lacks a file, has one more, or another sha256. The message names it."""
+    """Raise TrustError if the SBOM lacks a file, has one more, or another sha256. The message names it."""
     remedy = "Don't use the bundle; take it again from where it was published."
     document = Source(place=file, what="a CycloneDX SBOM", remedy=remedy, error=TrustError).read()
     files = [part for part in document.get("components").items() if part.get("type").text() == "file"]
@@ -40,10 +40,10 @@ def demand_complete(file: Path, sums: Mapping[str, str]) -> None:
         if listed.get(name) != sums.get(name)
     ]
     if lines:
-        raise TrustError(f"{file}: speaks of other files than the bundle's:\n  " + "\n  ".join(lines), kind="statement")
+        raise TrustError(f"{file}: lists other files than the bundle's:\n  " + "\n  ".join(lines), kind="statement")
 
 
 def _listed_sha256(part: Value) -> str:
-    """Of a file's component; '' if it has none."""
+    """The sha256 in a file's component; '' if it has none."""
     digests = [one.get("content").text() for one in part.get("hashes").items() if one.get("alg").text() == "SHA-256"]
     return digests[0] if digests else ""

@@ -1,4 +1,4 @@
-"""The software bill of materials, CycloneDX 1.6 as JSON: every file of a bundle, and what the libraries are made of."""
+"""The software bill of materials, CycloneDX 1.6 as JSON: every file of a bundle, and the materials of the libraries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ckpm.reports.release.qualification.verdict import Verdict
 
 
 def sbom(name: str, sums: Mapping[str, str], verdict: Verdict, requirements: str) -> bytes:
-    """The document; ``sums`` is sha256 of the files by name. Raises TrustError, as :func:`package_of`."""
+    """The document. ``sums`` is sha256 of the files by name. Raises as :func:`package_of`."""
     bom = Bom(serial_number=uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(dict(sorted(sums.items())))))
     bom.metadata.timestamp = datetime.datetime.fromtimestamp(verdict.epoch, datetime.UTC)
     root = Component(name=name, version=verdict.facts.commit, type=ComponentType.APPLICATION, bom_ref=name)

@@ -23,7 +23,7 @@ def sign(folder: Path, key: Path) -> None:
     """Sign a bundle's checksums with a private key, or a public one whose private key an agent holds.
 
     Raises:
-        TrustError: there is no such key, or ssh-keygen says no.
+        TrustError: the key is missing, or ssh-keygen refuses it.
     """
     if not key.is_file():
         raise TrustError(
@@ -35,29 +35,29 @@ def sign(folder: Path, key: Path) -> None:
 
 
 def check_whole(folder: Path) -> None:
-    """Raises TrustError: the signature is not one of this SHA256SUMS, whoever made it."""
+    """Raise TrustError if the signature is not of this SHA256SUMS, whoever made it."""
     file = folder / SIGNATURE
     _demand_canonical(file)
     _keygen("-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(file), data=_sums(folder))
 
 
 def check_signer(folder: Path, allowed: Path) -> str:
-    """Who of an ``allowed_signers`` file (see ssh-keygen's manual) signed the bundle.
+    """The signer's name in an ``allowed_signers`` file (see ssh-keygen's manual).
 
     Raises:
-        TrustError: nobody of them, or there is no signature.
+        TrustError: another signer, or no signature.
     """
     file = folder / SIGNATURE
     if not allowed.is_file():
         raise TrustError(f"{allowed}: no such file of allowed signers.", kind="signature")
     if not file.is_file():
         raise TrustError(
-            f"{file}: missing: the bundle is not signed, so nobody of {allowed} vouches for it.", kind="signature"
+            f"{file}: missing: the bundle is not signed, and {allowed} can't vouch for it.", kind="signature"
         )
     _demand_canonical(file)
     principals = _keygen("-Y", "find-principals", "-n", NAMESPACE, "-s", str(file), "-f", str(allowed)).splitlines()
     if not principals:
-        raise TrustError(f"{file}: by nobody of {allowed}.", kind="signature")
+        raise TrustError(f"{file}: the signer is not in {allowed}.", kind="signature")
     who = principals[0].strip()
     words = ("-Y", "verify", "-n", NAMESPACE, "-I", who, "-s", str(file), "-f", str(allowed))
     _keygen(*words, data=_sums(folder))
@@ -72,7 +72,7 @@ def _sums(folder: Path) -> bytes:
 
 
 def _demand_canonical(file: Path) -> None:
-    """Readers of base64 overlook some changed bytes; nothing may be changed here without anybody's notice."""
+    """Check that the signature is in canonical form, because readers of base64 overlook some changed bytes."""
     try:
         text = read_bytes(file).decode("ascii")
         lines = text.splitlines()

@@ -1,4 +1,4 @@
-"""``verify-bundle``: whether a bundle is the one that was released, offline. Every doubt is an error."""
+"""``verify-bundle``: check offline that a bundle is the released one. Every doubt is an error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REMEDY = "Don't use it; take the bundle again from where it was published."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """A bundle that is in order. ``signer`` is '' if it was not asked for, None if the bundle is not signed."""
+    """A bundle that is in order. ``signer`` is '' without --allowed-signers, None if the bundle is not signed."""
 
     folder: Path
     verdict: Verdict
@@ -29,7 +29,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
-    """What verdict.json says of the release, besides the verdict."""
+    """The fields of verdict.json besides the verdict."""
 
     facts: Facts
     epoch: int
@@ -40,14 +40,14 @@ class _Said:
 
 
 def verify(folder: Path, allowed: Path | None) -> Verified:
-    """Compare everything in a bundle's folder with everything else in it, and its signature with ``allowed`` signers.
+    """Compare all files of a bundle's folder with one another, and its signature with ``allowed`` signers.
 
     Raises:
         TrustError: names, links.
-        TrustError: nobody of ``allowed`` signed it, or what is signed are other checksums.
+        TrustError: the signer is not in ``allowed``, or other checksums are signed.
         TrustError: a file is changed, added, renamed or missing.
         TrustError: records, verdict, SBOM or provenance don't fit the files.
-        RecordError, CheckFailedError, InconclusiveError, TableError: it should not have passed.
+        RecordError, CheckFailedError, InconclusiveError, RecordError, TableError: it should not have passed.
     """
     files = contents.files_of(folder)
     signer: str | None = None
@@ -59,9 +59,7 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
     sums = checksums.demand_listed(folder, files)
     said = _said(folder, sums)
     if said.signed and names.SIGNATURE not in files:
-        raise TrustError(
-            f"{folder}/{names.SIGNATURE}: missing: {names.VERDICT} says that the bundle is signed.", kind="bundle-file"
-        )
+        raise TrustError(f"{folder}/{names.SIGNATURE}: missing: {names.VERDICT} has it as signed.", kind="bundle-file")
     planned = steps(
         read_table(_require(folder, sums, names.STAGES)),
         said.archs,
@@ -109,7 +107,7 @@ def _read_words(values: Value) -> tuple[str, ...]:
 
 
 def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], facts: Facts) -> Mapping[str, Record]:
-    """The records of all steps, each of the inputs and outputs that lie in the bundle."""
+    """Records of all steps. Their inputs and outputs must be the bundle's files."""
     records: dict[str, Record] = {}
     for step in planned:
         record = Record.read(_require(folder, sums, contents.record_of(step)))
@@ -129,7 +127,7 @@ def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], f
 def _verdict(
     folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], records: Mapping[str, Record], said: _Said
 ) -> Verdict:
-    """Judged anew from the files, which must give the verdict that is written."""
+    """Judge the files again; the verdict must be the written one."""
     upstream = said.facts.upstream
     findings = examine(planned, records, lambda step, role: folder / contents.place_of(step, role, upstream))
     waivers = read_waivers(folder / names.WAIVERS) if names.WAIVERS in sums else {}
@@ -145,13 +143,13 @@ def _verdict(
     )
     if verdict.as_bytes(signed=said.signed) != (folder / names.VERDICT).read_bytes():
         raise TrustError(
-            f"{folder}/{names.VERDICT}: says other than the results and waivers beside it. {_REMEDY}", kind="statement"
+            f"{folder}/{names.VERDICT}: contradicts the results and waivers beside it. {_REMEDY}", kind="statement"
         )
     return verdict
 
 
 def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], upstream: str) -> None:
-    """Nothing is in a bundle that no stage left and no table of ours is."""
+    """Check that every file is the output of a stage or one of our tables, and that none is missing."""
     tables = (names.STAGES, names.WAIVERS, names.LEDGER, names.REQUIREMENTS, names.VERDICT)
     expected = {*tables, names.SBOM, names.PROVENANCE}
     for step in planned:
@@ -167,7 +165,7 @@ def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[Step,
 
 
 def describe(verified: Verified) -> list[str]:
-    """What was verified, for people."""
+    """Lines on a verified bundle, for people."""
     verdict, facts = verified.verdict, verified.verdict.facts
     signed = "not signed"
     if verified.signer is not None:

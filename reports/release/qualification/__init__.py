@@ -1,1 +1,1 @@
-"""What decides whether there is a release: stages, their records, waivers, the verdict."""
+"""The decision about a release: stages, their records, waivers, the verdict."""

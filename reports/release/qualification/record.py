@@ -1,7 +1,7 @@
-"""What is kept of a stage that passed: for which inputs, and which outputs it left.
+"""The record of a stage that passed: its inputs and outputs.
 
-A record holds a digest of itself. One that is damaged, or whose outputs are not as it lists them, is not believed.
-It holds no time and no machine's path: the same stage with the same inputs and outputs gives the same bytes.
+A record has a digest of itself. A damaged record, or a record of changed outputs, is not believed. It has no time and
+no machine's path, so that the same stage with the same inputs and outputs gives the same bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What all stages of a release share. ``toolchain`` and ``upstream_identity`` are identities as in a manifest."""
+    """Facts of all stages of a release. ``toolchain`` and ``upstream_identity`` are identities as in a manifest."""
 
     commit: str
     tier: str
@@ -39,7 +39,7 @@ class Facts:
 class Record:
     """A stage that passed. ``inputs`` and ``outputs`` are sha256 by file, relative to the folder that holds build/.
 
-    The library that a suite ran on is among its inputs.
+    The inputs include the library that a suite ran on.
     """
 
     stage: str
@@ -71,7 +71,7 @@ class Record:
 
     @classmethod
     def read(cls, file: Path) -> Record:
-        """Raises RecordError: it can't be read, lacks a field, or its digest is another."""
+        """Read a record. Raises RecordError: it can't be read, lacks a field, or has another digest."""
         source = Source(place=file, what="a stage's record", remedy="Run the stage again.", error=RecordError)
         document = source.read()
         document.allow(
@@ -92,7 +92,7 @@ class Record:
         )
 
     def differences(self, step: Step, facts: Facts, inputs: Mapping[str, str]) -> list[str]:
-        """How it is not the record of this step with these inputs, in words."""
+        """Differences from a record of this step with these inputs, as text."""
         pairs: dict[str, tuple[object, object]] = {
             "stage": (self.stage, step.stage),
             "arch": (self.arch, step.arch),
@@ -108,7 +108,7 @@ class Record:
         return lines
 
     def find_damage(self, work: Path) -> list[str]:
-        """Outputs that are gone or not as listed, in words."""
+        """List outputs that are missing or not as recorded."""
         lines = []
         for file, digest in self.outputs.items():
             if not (work / file).is_file():
@@ -119,7 +119,7 @@ class Record:
 
 
 def record_path(arch: str, stage: str) -> Path:
-    """A record's file, relative to the folder that holds build/. Reports look two folders deep and don't see it."""
+    """A record's file, relative to the folder that holds build/. Reports read two folders deep and skip it."""
     return FOLDER / arch / f"{stage}.json"
 
 
@@ -129,7 +129,7 @@ def _facts() -> tuple[str, ...]:
 
 def _checksum(value: Value) -> str:
     if not _SHA256.fullmatch(value.text()):
-        raise value.fail("is no sha256")
+        raise value.fail("is not a sha256")
     return value.text()
 
 

@@ -1,4 +1,4 @@
-"""Runs the stages that nobody has passed yet: not here for the same inputs, not in a shard."""
+"""Run the stages that have not passed yet, here or in a shard, for the same inputs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ Execute = Callable[[Step, Path, int], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """``work`` is the folder that holds build/. ``only`` are names of stages, empty for all; ``shards`` are folders
-    like ``work`` of other machines. ``epoch`` is the commit's time, for SOURCE_DATE_EPOCH.
+    """Steps and their folders.
+
+    ``work`` is the folder of build/. ``only`` are names of stages, empty for all. ``shards`` are folders like ``work``
+    of other machines. ``epoch`` is the commit's time, for SOURCE_DATE_EPOCH.
     """
 
     steps: tuple[Step, ...]
@@ -49,11 +51,11 @@ def execute(step: Step, work: Path, epoch: int) -> int:
 
 
 def run(plan: Plan, say: Callable[[str], None], execute: Execute = execute) -> Mapping[str, Record]:
-    """The record of every step that was passed, by the step's name; with ``only``, of those it names and earlier ones.
+    """Run steps. Return the records of passed steps by name. ``only`` names steps, which need earlier ones.
 
     Raises:
-        CheckFailedError: a command ended with an error; what passed before it is kept.
-        RecordError: a shard has no record, or one that is damaged or of other inputs.
+        CheckFailedError: a command ended with an error; earlier stages are kept.
+        RecordError: a shard's record is missing, damaged or of other inputs.
         InconclusiveError: a step needs one that was never passed.
         DiskFullError, OutputError.
     """
@@ -82,7 +84,7 @@ def run(plan: Plan, say: Callable[[str], None], execute: Execute = execute) -> M
 
 
 def demand_all(steps: Sequence[Step], passed: Mapping[str, Record]) -> None:
-    """Raises InconclusiveError: a step was neither run nor taken from a shard."""
+    """Raise InconclusiveError if a step was neither run nor taken from a shard."""
     if missing := [step.name for step in steps if step.name not in passed]:
         raise InconclusiveError(
             f"not run, and in no shard: {', '.join(missing)}. A release needs every stage.", kind="missing-stage"
@@ -123,7 +125,7 @@ def _run(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str],
 
 
 def _kept(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str], None]) -> Record | None:
-    """This folder's record of an earlier run, if it is for the same inputs and everything is as it was left."""
+    """The record of an earlier run in this folder, if its inputs are the same and its outputs unchanged."""
     file = plan.work / record_path(step.arch, step.stage)
     if not file.exists():
         return None
@@ -141,7 +143,7 @@ def _kept(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str]
 
 
 def _from_shards(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str], None]) -> Record | None:
-    """A shard's record, its outputs copied to their places here. What a shard says and is not so is an error."""
+    """A shard's record; its outputs are copied here. A record that doesn't fit its shard is an error."""
     accepted: Record | None = None
     for shard in plan.shards:
         file = shard / record_path(step.arch, step.stage)

@@ -1,4 +1,4 @@
-"""The table of stages (reports/release/stages.yaml), and the steps that it makes for archs, an upstream and a tier."""
+"""The table of stages (reports/release/stages.yaml), and its steps for archs, an upstream and a tier."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """``archs`` and ``upstream`` are what is released unless somebody asks for less."""
+    """All stages. ``archs`` and ``upstream`` are the defaults of a release."""
 
     archs: tuple[str, ...]
     upstream: str
@@ -89,7 +89,7 @@ def _stage(name: str, row: Field, above: Sequence[str]) -> Stage:
         raise command.fail("must name a command of ckpm")
     for need in needs.items() if needs else ():
         if need.text() not in above:
-            raise need.fail(f"is no stage above; there are {', '.join(above) or 'none'}")
+            raise need.fail(f"is not a stage above; there are {', '.join(above) or 'none'}")
     files = outputs.mapping() if outputs else {}
     for role, file in files.items():
         if role not in ROLES:
@@ -105,7 +105,7 @@ def _stage(name: str, row: Field, above: Sequence[str]) -> Stage:
 
 
 def _check_blanks(text: Field) -> None:
-    """Raises TableError: a blank that nobody fills, one with a width, which may be any, or half of one."""
+    """Raise TableError for an unknown blank, a blank with a width, or half a blank."""
     try:
         parts = list(string.Formatter().parse(text.text()))
     except ValueError as error:
@@ -116,7 +116,7 @@ def _check_blanks(text: Field) -> None:
 
 
 def steps(table: Table, archs: Sequence[str], *, upstream: str, tier: str, toolchain: str) -> tuple[Step, ...]:
-    """Every stage on every arch, in an order in which what a step needs comes before it."""
+    """Every stage on every arch, ordered so that the needs of a step come before it."""
     by_name = {stage.name: stage for stage in table.stages}
     result = []
     for stage in table.stages:

@@ -1,4 +1,4 @@
-"""What is released: a clean checkout's commit, an undamaged upstream, pinned images, a ledger that is up to date."""
+"""The inputs of a release: a clean checkout, an undamaged upstream, pinned images, a ledger without expired entries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Checkout:
 
 
 def read_checkout(root: Path) -> Checkout:
-    """Raises SetupError: no clone, or files that are changed or that git doesn't know."""
+    """Read a clean checkout. Raises SetupError: not a clone, or files that are changed or not in git."""
     changed = _git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
     if changed:
         more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
@@ -40,7 +40,7 @@ def read_checkout(root: Path) -> Checkout:
 
 
 def demand_undamaged(package: PackagedUpstream, cache: Path) -> None:
-    """Raises SetupError: a file of the unpacked upstream is not as it was published, or nobody can know."""
+    """Raise SetupError if a file of the unpacked upstream is not as published, or can't be checked."""
     if damaged := damage(package, cache):
         folder = place(package, cache)
         more = [f"and {len(damaged) - _SHOWN} more"] if len(damaged) > _SHOWN else []
@@ -69,6 +69,6 @@ def _git(root: Path, *words: str) -> str:
         ) from error
     if done.returncode:
         raise SetupError(
-            f"{root}: git says: {done.stderr.strip()}. A release is made in a clone with a commit.", kind="dirty"
+            f"{root}: git: {done.stderr.strip()}. A release is made in a clone with a commit.", kind="dirty"
         )
     return done.stdout

@@ -1,4 +1,4 @@
-"""What the stages' outputs say together: refused, or passed with so many waived defects."""
+"""The verdict over the stages' outputs: refused, or passed with a number of waived defects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Locate = Callable[[Step, str], Path]  # where the output of a step with that rol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """``defects`` is by name in how many cases, or kernels left out; ``cases`` is by step how many have each status."""
+    """``defects``: name -> number of cases, or kernels left out. ``cases``: step -> number of cases of each status."""
 
     defects: Mapping[str, int]
     cases: Mapping[str, Mapping[str, int]]
@@ -37,11 +37,11 @@ def known_defects(ledger: Ledger) -> set[str]:
 
 
 def examine(steps: Sequence[Step], records: Mapping[str, Record], locate: Locate) -> Findings:
-    """Read what every stage left.
+    """Read the outputs of every stage.
 
     Raises:
-        CheckFailedError: results hold a case that failed.
-        RecordError: results are of another library, or a library is not its manifest's.
+        CheckFailedError: a case failed.
+        RecordError: results are of another library, or a library doesn't fit its manifest.
         InconclusiveError, CheckFailedError: a gate does not pass.
         RecordError: an output can't be read.
     """
@@ -77,7 +77,7 @@ def _demand_own_library(step: Step, manifest: Manifest, records: Mapping[str, Re
 
 
 def _library_of(step: Step, steps: Sequence[Step], records: Mapping[str, Record]) -> str:
-    """The sha256 of the library that a step ran on; '' for what is done once."""
+    """The sha256 of the library that a step ran on; '' for a stage without library."""
     if step.arch == PROJECT:
         return ""
     libraries = {one.outputs["library"] for one in steps if one.arch == step.arch and "library" in one.outputs}
@@ -86,12 +86,12 @@ def _library_of(step: Step, steps: Sequence[Step], records: Mapping[str, Record]
 
 def _demand_passed(file: Path, results: Results, library: str) -> None:
     if not results.cases:
-        raise CheckFailedError(f"{file}: no case at all: that is no pass. Run the stage again.", kind="cases")
+        raise CheckFailedError(f"{file}: no case at all, which is not a pass. Run the stage again.", kind="cases")
     if results.failing:
         raise CheckFailedError(f"{file}: {len(results.failing)} of {len(results.cases)} cases failed.", kind="cases")
     if all(case.outcome == "skipped" for case in results.cases):
         raise CheckFailedError(
-            f"{file}: every one of its {len(results.cases)} cases was skipped: that is no pass.", kind="cases"
+            f"{file}: every one of its {len(results.cases)} cases was skipped, which is not a pass.", kind="cases"
         )
     ran_on = results.facts.get(LIBRARY_SHA256, "")
     if FOREIGN_LIBRARY in results.facts or ran_on != library:
@@ -102,7 +102,7 @@ def _demand_passed(file: Path, results: Results, library: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """``toolchain`` is the choice that the commands were given, whose identity is in ``facts``."""
+    """``toolchain`` is the commands' option; its identity is in ``facts``."""
 
     facts: Facts
     epoch: int
@@ -120,7 +120,7 @@ class Verdict:
         return f"passed with {count} waived {'defect' if count == 1 else 'defects'}" if count else "passed"
 
     def as_bytes(self, *, signed: bool) -> bytes:
-        """verdict.json. ``signed`` says whether a signature belongs to the bundle, so that none can be taken away."""
+        """verdict.json. ``signed`` is True if the bundle has a signature, so that it can't be removed unnoticed."""
         document: dict[str, Any] = {
             "format": 1,
             "verdict": self.text,
@@ -161,7 +161,7 @@ def judge(
     images: Sequence[str] = (),
     today: datetime.date | None,
 ) -> Verdict:
-    """The verdict. ``today`` None is for a bundle that was judged before: the dates of its waivers are not looked at.
+    """Judge the findings. ``today`` None is for a bundle that was judged before: dates of waivers are not checked.
 
     Raises:
         CheckFailedError: a defect that no waiver accepts.

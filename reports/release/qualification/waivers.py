@@ -1,4 +1,4 @@
-"""Waivers: known defects that somebody accepts for a release, with a date until which that holds.
+"""Waivers: a person's acceptance of known defects for a release, with a last day.
 
 waivers:
   table-read-past-end:            # an entry of matrix/ledger.yaml or of matrix/tables/defects.yaml
@@ -24,7 +24,7 @@ _FIELDS = ("accepted_by", "accepted_on", "until", "reason")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiver:
-    """Who accepted the defect ``name``, on which day, until which day, and why. ``place`` is its file:line."""
+    """An acceptance of the defect ``name``: person, day, last day and reason. ``place`` is its file:line."""
 
     name: str
     place: str
@@ -35,10 +35,10 @@ class Waiver:
 
 
 def read_waivers(file: Path, known: Collection[str] | None = None) -> Mapping[str, Waiver]:
-    """By name of the defect; ``known`` are the names there are, None to take any: a bundle's may be gone by now.
+    """Read waivers by name of the defect. ``known`` are valid names; None takes any, for bundles of older tables.
 
     Raises:
-        TableError: with file, line and field: an unknown field or defect, an empty text, no date.
+        TableError: with file, line and field: an unknown field or defect, an empty text, a wrong date.
     """
     table = load(file)
     table.allow(("waivers",))
@@ -65,22 +65,22 @@ def _waiver(name: str, row: Field, known: Collection[str] | None) -> Waiver:
 
 
 def demand_accepted(defects: Mapping[str, int], waivers: Mapping[str, Waiver], today: datetime.date | None) -> None:
-    """Raises CheckFailedError: a defect (by name, in how many cases or kernels) that no waiver accepts on that day.
+    """Raise CheckFailedError for a defect without a waiver on that day. Values are numbers of cases or kernels.
 
-    Without a day any waiver will do: of a bundle, whose day of judgement is over.
+    Without a day any waiver will do: a bundle was judged on its own day.
     """
     lines = []
     for name, count in sorted(defects.items()):
         waiver = waivers.get(name)
         if waiver is None:
-            lines.append(f"{name} ({count}): accepted by nobody")
+            lines.append(f"{name} ({count}): not accepted")
         elif today and waiver.until < today:
             lines.append(f"{name} ({count}): {waiver.place}: the acceptance ended on {waiver.until}")
         elif today and waiver.accepted_on > today:
             lines.append(f"{name} ({count}): {waiver.place}: accepted only on {waiver.accepted_on}, which is to come")
     if lines:
         raise CheckFailedError(
-            "known defects that nobody accepts for this release:\n  "
+            "known defects without a waiver for this release:\n  "
             + "\n  ".join(lines)
             + "\nSolve them, or let somebody accept each in a file for --waivers:\n"
             "waivers:\n  NAME: {accepted_by: WHO, accepted_on: DATE, until: DATE, reason: WHY}",

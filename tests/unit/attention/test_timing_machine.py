@@ -11,8 +11,8 @@ from ckpm.attention.timing.streams import ADD, EXPONENTIAL, LOAD, READ, dot, gem
 from ckpm.base.errors import InconclusiveError, TableError
 
 
-def test_the_published_figures_of_gfx950() -> None:
-    """As ROCm/gfx950-gluon-tutorials and LLVM have them."""
+def test_published_figures_of_gfx950() -> None:
+    """Compare the numbers with ROCm/gfx950-gluon-tutorials and LLVM."""
     known = values(numbers("gfx950"))
     expected = {
         "vector_cycles": 4, "transcendental_cycles": 8, "permlane_swap_cycles": 20, "matrix_read_cycles": 8,
@@ -36,26 +36,26 @@ def test_doubts_are_marked() -> None:
     assert cannot_see()
 
 
-def test_an_arch_that_the_model_does_not_know() -> None:
+def test_arch_that_model_does_not_know() -> None:
     with pytest.raises(InconclusiveError, match=r"no numbers of gfx90a: add them to machine\.yaml"):
         numbers("gfx90a")
 
 
-def test_a_figure_that_is_mistyped(tmp_path: Path) -> None:
+def test_figure_mistyped(tmp_path: Path) -> None:
     file = tmp_path / "machine.yaml"
     file.write_text(TABLE.read_text().replace("doubtful: true", "doubtfull: true", 1))
     with pytest.raises(TableError, match=r"numbers\.issue_cycles\.doubtfull: unknown field"):
         numbers("gfx950", file)
 
 
-def test_a_gemms_pass_has_the_documents_loads_and_mfmas() -> None:
+def test_gemms_pass_has_documents_loads_and_mfmas() -> None:
     """docs/tcp_bound_tile_model.md 3: 128x128 has 32 MFMAs a wave and 32 KB a pass, of 1 KB a load on four waves."""
     body = gemm(128, 128, 3).body
     assert (body.count("v_mfma"), body.count(LOAD), body.count(READ)) == (32, 8, 16)
     assert body.count("s_waitcnt vmcnt(30)") == 4  # five buffers: four passes of 8 loads, less a slice's two
 
 
-def test_a_dot_fills_the_window_of_each_mfma() -> None:
+def test_dot_fills_window_of_each_mfma() -> None:
     body = dot(2, 7, 4, 1)
     first, second = body.split(large())[1:]
     assert first == ADD * 6

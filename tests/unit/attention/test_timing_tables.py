@@ -79,7 +79,7 @@ def test_row_with_one_kv_head_runs_unchanged(launched: Launched) -> None:
     ]  # fmt: skip
 
 
-def test_grid_of_other_than_a_workgroup_a_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_grid_of_other_than_workgroup_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "built", lambda *_: Path("lib.so"))
     monkeypatch.setattr(modelling, "open_library", lambda *_: Place([], more=1))
     with pytest.raises(InconclusiveError, match=r"tensor-q1k: 25 workgroups instead of one for each tile"):
@@ -151,7 +151,7 @@ def test_bench_appends_modelled_ratios(launched: Launched, monkeypatch: pytest.M
     assert all(row.startswith("| timing model: V3 ") and "| 1.50, 1.50, 1.50 |" in row for row in rows[1:])
 
 
-def test_bf16_checks_have_two_kernels_a_family() -> None:
+def test_bf16_checks_have_two_kernels_family() -> None:
     rows: Mapping[str, Any] = read_published(forward.SECTION)
     assert list(rows) == list(forward.MASKS)
     assert {check(name, field, 2.0).published for name, field in rows.items()} == {None}
@@ -165,7 +165,7 @@ def test_bf16_checks_have_two_kernels_a_family() -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "yes", "true"])
-def test_a_published_figure_is_a_number_above_0_or_null(tmp_path: Path, value: str) -> None:
+def test_published_figure_is_number_above_0_or_null(tmp_path: Path, value: str) -> None:
     file = tmp_path / "published.yaml"
     file.write_text(
         f"row: {{about: a, unit: x, published: {value}, measured: true, independent: true, source: s}}\n"
@@ -174,7 +174,7 @@ def test_a_published_figure_is_a_number_above_0_or_null(tmp_path: Path, value: s
         check("row", load(file).get("row"), 1.0)
 
 
-def test_the_problems_of_the_tables_are_those_of_the_pull_request() -> None:
+def test_problems_of_tables_are_those_of_pull_request() -> None:
     shapes = [
         (p.nhead_q, p.nhead_k, p.seqlens_q[0], p.mask != "no")
         for p in performance_problems("nightly")

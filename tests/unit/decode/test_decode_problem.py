@@ -36,13 +36,13 @@ SHAPE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size
         ({"heads_q": 17}, "17 query heads"),
     ],
 )
-def test_a_shape_that_is_not_served_is_refused(change: dict[str, Any], complaint: str) -> None:
+def test_shape_not_served_is_refused(change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
         dataclasses.replace(SHAPE, **change)
 
 
 @given(st.sampled_from(["fp8", "int8"]), st.sampled_from(["gfx942", "gfx950"]), st.integers(0, 1000))
-def test_a_quantised_cache_is_within_a_step_of_its_values(stored: str, arch: str, seed: int) -> None:
+def test_quantised_cache_is_within_step_of_its_values(stored: str, arch: str, seed: int) -> None:
     """A step of int8 is 1/254 of a group's extent, of fp8 at most 1/30 (16 of 480: 3 bits below the largest)."""
     values = np.random.default_rng(seed).normal(3.0, 2.0, (5, 2, 64))
     again = dequantise(*quantise(values, 4, stored, arch), stored, arch)
@@ -59,7 +59,7 @@ def configurations_of(kernel: Guarded, arch: str, head_dim: int) -> list[dict[st
 
 
 @pytest.mark.parametrize(("arch", "head_dim"), FORCED)
-def test_a_forced_launch_is_one_that_the_guard_looks_at(arch: str, head_dim: int) -> None:
+def test_forced_launch_is_one_that_guard_looks_at(arch: str, head_dim: int) -> None:
     launch: Launch = FORCED[arch, head_dim]
     expected = {"BLOCK_M": launch.block_m, "BLOCK_N": launch.block_n, "STEP": launch.step, **launch.options}
     tables = [configurations_of(one, arch, head_dim) for one in read_table(OWN).kernels]
@@ -75,6 +75,6 @@ def test_each_arch_has_its_own_fp8() -> None:
 
 
 @pytest.mark.parametrize(("splits", "block"), [(1, 2), (2, 2), (3, 4), (8, 8), (9, 16)])
-def test_the_reduction_reads_all_splits(splits: int, block: int) -> None:
+def test_reduction_reads_all_splits(splits: int, block: int) -> None:
     made = reduction_candidate(dataclasses.replace(SHAPE, splits=splits), "gfx950")
     assert made.constexprs["BLOCK_SPLITS"] == block

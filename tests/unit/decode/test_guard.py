@@ -29,12 +29,12 @@ CANDIDATE = Candidate(
 )
 
 
-def judged(figures: Figures | None = LEAN, **other: Any) -> Judged:
+def make_judged(figures: Figures | None = LEAN, **other: Any) -> Judged:
     reasons = over_budget(figures, BUDGET) if figures else ("doesn't compile",)
     return Judged(candidate=dataclasses.replace(CANDIDATE, **other), figures=figures, reasons=reasons)
 
 
-def accepted(*all_judged: Judged) -> Accepted:
+def make_accepted(*all_judged: Judged) -> Accepted:
     return merge(None, all_judged, ["softmax"], compiler="triton 3.9.0", reason="first")
 
 
@@ -47,12 +47,12 @@ def accepted(*all_judged: Judged) -> Accepted:
         ("waves", 1, "1 waves on a SIMD, of which the budget requires 2"),
     ],
 )
-def test_a_figure_past_the_budget_is_the_reason(metric: str, value: int, reason: str) -> None:
+def test_figure_past_budget_is_reason(metric: str, value: int, reason: str) -> None:
     assert over_budget(LEAN, BUDGET) == ()
     assert over_budget(dataclasses.replace(LEAN, **{metric: value}), BUDGET) == (reason,)
 
 
-def test_what_equals_the_budget_fits() -> None:
+def test_what_equals_budget_fits() -> None:
     edge = dataclasses.replace(LEAN, vgpr=128, lds_bytes=4096, waves=2)
     assert over_budget(edge, BUDGET) == ()
 
@@ -65,31 +65,31 @@ def test_what_equals_the_budget_fits() -> None:
     ],
 )
 def test_every_changed_figure_asks_for_acceptance(metric: str, value: int, kind: str) -> None:
-    now = judged(dataclasses.replace(LEAN, **{metric: value}))
-    (change,) = changes(accepted(judged()), [now], ["softmax"])
+    now = make_judged(dataclasses.replace(LEAN, **{metric: value}))
+    (change,) = changes(make_accepted(make_judged()), [now], ["softmax"])
     assert change.kind == kind
     assert change.what == f"{metric} {getattr(LEAN, metric)}, now {value}"
 
 
 @given(st.sampled_from([field.name for field in dataclasses.fields(Figures)]), st.integers(0, 600))
-def test_the_ratchet_is_silent_for_equal_figures_alone(metric: str, value: int) -> None:
+def test_ratchet_is_silent_for_equal_figures_alone(metric: str, value: int) -> None:
     now = dataclasses.replace(LEAN, **{metric: value})
-    found = changes(accepted(judged()), [judged(now)], ["softmax"])
+    found = changes(make_accepted(make_judged()), [make_judged(now)], ["softmax"])
     assert bool(found) == (now != LEAN)
-    assert changes(accepted(judged(now)), [judged(now)], ["softmax"]) == []
+    assert changes(make_accepted(make_judged(now)), [make_judged(now)], ["softmax"]) == []
 
 
 def test_new_and_gone_candidates_ask_for_acceptance() -> None:
-    other = judged(constexprs={"BLOCK": 128})
-    assert [one.kind for one in changes(accepted(judged()), [judged(), other], ["softmax"])] == ["new"]
-    assert [one.kind for one in changes(accepted(judged(), other), [judged()], ["softmax"])] == ["gone"]
-    assert changes(accepted(judged(), other), [], ["another"]) == []  # not asked about
+    other = make_judged(constexprs={"BLOCK": 128})
+    assert [one.kind for one in changes(make_accepted(make_judged()), [make_judged(), other], ["softmax"])] == ["new"]
+    assert [one.kind for one in changes(make_accepted(make_judged(), other), [make_judged()], ["softmax"])] == ["gone"]
+    assert changes(make_accepted(make_judged(), other), [], ["another"]) == []  # not asked about
 
 
-def test_a_candidate_that_stops_to_compile_is_worse_and_one_that_starts_better() -> None:
-    assert [one.kind for one in changes(accepted(judged()), [judged(None)], ["softmax"])] == ["worse"]
-    assert [one.kind for one in changes(accepted(judged(None)), [judged()], ["softmax"])] == ["better"]
-    assert changes(accepted(judged(None)), [judged(None)], ["softmax"]) == []
+def test_candidate_that_stops_compiling_is_worse() -> None:
+    assert [one.kind for one in changes(make_accepted(make_judged()), [make_judged(None)], ["softmax"])] == ["worse"]
+    assert [one.kind for one in changes(make_accepted(make_judged(None)), [make_judged()], ["softmax"])] == ["better"]
+    assert changes(make_accepted(make_judged(None)), [make_judged(None)], ["softmax"]) == []
 
 
 @pytest.mark.parametrize(
@@ -102,18 +102,18 @@ def test_a_candidate_that_stops_to_compile_is_worse_and_one_that_starts_better()
         {"options": {"num_warps": 2, "num_stages": 2}},
     ],
 )
-def test_each_part_of_a_candidate_is_of_its_identity(other: dict[str, Any]) -> None:
+def test_each_part_of_candidate_is_of_its_identity(other: dict[str, Any]) -> None:
     assert dataclasses.replace(CANDIDATE, **other).identity != CANDIDATE.identity
 
 
-def test_the_order_of_constants_is_none() -> None:
+def test_order_of_constants_is_none() -> None:
     one, two = ({"A": 1, "B": 2}, {"B": 2, "A": 1})
     assert dataclasses.replace(CANDIDATE, constexprs=one).identity == (
         dataclasses.replace(CANDIDATE, constexprs=two).identity
     )
 
 
-def test_a_configuration_s_members_are_constants_if_the_kernel_has_such_arguments() -> None:
+def test_configuration_members_named_as_arguments_are_constants() -> None:
     made = candidate("softmax", "gfx950", ("x", "BLOCK"), {"x": "*fp32"}, {}, {"BLOCK": 64, "waves_per_eu": 4})
     assert made.constexprs == {"BLOCK": 64}
     assert made.options == {"num_warps": 4, "num_stages": 2, "waves_per_eu": 4}
@@ -121,7 +121,7 @@ def test_a_configuration_s_members_are_constants_if_the_kernel_has_such_argument
 
 def test_accepted_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
     file = tmp_path / "accepted.json"
-    before = accepted(judged(), judged(None, constexprs={"BLOCK": 4096}))
+    before = make_accepted(make_judged(), make_judged(None, constexprs={"BLOCK": 4096}))
     before.write(file)
     assert Accepted.read(file) == before
     file.write_text(file.read_text().replace('"vgpr": 120', '"vgpr": -1'))
@@ -129,8 +129,8 @@ def test_accepted_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
         Accepted.read(file)
 
 
-def test_accepting_one_kernel_keeps_the_others() -> None:
-    both = accepted(judged(), judged(kernel="softmin"))
+def test_accepting_one_kernel_keeps_others() -> None:
+    both = make_accepted(make_judged(), make_judged(kernel="softmin"))
     after = merge(both, [], ["softmax"], compiler="c", reason="r")
     assert [one.kernel for one, _ in after.entries.values()] == ["softmin"]
 
@@ -163,34 +163,34 @@ def table_file(tmp_path: Path, text: str = TABLE) -> Path:
         ("num_warps: 1", "num_warps: [1]", "must be a number, text, true, false or null"),
     ],
 )
-def test_a_mistyped_table_is_refused(tmp_path: Path, old: str, new: str, complaint: str) -> None:
+def test_mistyped_table_is_refused(tmp_path: Path, old: str, new: str, complaint: str) -> None:
     with pytest.raises(TableError, match=complaint):
         read_table(table_file(tmp_path, TABLE.replace(old, new)))
 
 
-def test_a_kernel_fits_if_each_case_has_a_configuration_that_does(tmp_path: Path) -> None:
+def test_kernel_fits_if_each_case_has_fitting_configuration(tmp_path: Path) -> None:
     (kernel,) = read_table(table_file(tmp_path)).kernels
-    fat = judged(dataclasses.replace(LEAN, vgpr=512, vgpr_spills=56, waves=1))
-    assert command.verdicts(kernel, [[fat, judged()]]) == []
-    (complaint,) = command.verdicts(kernel, [[judged()], [fat]])
+    fat = make_judged(dataclasses.replace(LEAN, vgpr=512, vgpr_spills=56, waves=1))
+    assert command.verdicts(kernel, [[fat, make_judged()]]) == []
+    (complaint,) = command.verdicts(kernel, [[make_judged()], [fat]])
     assert "56 spilled VGPRs, of which the budget allows 0" in complaint
     bad = dataclasses.replace(kernel, breaks_budget=True)
     assert command.verdicts(bad, [[fat]]) == []
-    assert "correct the table" in command.verdicts(bad, [[fat, judged()]])[0]
+    assert "correct the table" in command.verdicts(bad, [[fat, make_judged()]])[0]
 
 
-def test_the_command_compares_accepts_and_refuses(
+def test_command_compares_accepts_and_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With a compiler that gives chosen figures: they are refused until accepted, and again when one improves."""
+    """Refuse chosen figures until they are accepted, and again when one improves."""
     given = [LEAN]
     monkeypatch.setattr(command, "demand_triton", lambda: None)
-    monkeypatch.setattr(command, "judged_kernel", lambda guarded, arch: [[judged(given[0])]])
+    monkeypatch.setattr(command, "judged_kernel", lambda guarded, arch: [[make_judged(given[0])]])
     table = read_table(table_file(tmp_path))
     names = ["softmax"]
     with pytest.raises(CheckFailedError, match="no accepted figures yet"):
-        command.compare(table, [judged()], names, None)
-    accepted(judged()).write(table.accepted)
+        command.compare(table, [make_judged()], names, None)
+    make_accepted(make_judged()).write(table.accepted)
     line = ["guard", str(table.file)]
     assert main(line) == 0
     given[0] = dataclasses.replace(LEAN, vgpr=96)
@@ -201,7 +201,7 @@ def test_the_command_compares_accepts_and_refuses(
     assert "2 spilled VGPRs" in capsys.readouterr().err
 
 
-def test_without_triton_the_command_says_how_to_install_it(
+def test_without_triton_command_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -210,13 +210,13 @@ def test_without_triton_the_command_says_how_to_install_it(
         assert "pip install --require-hashes -r requirements-triton.txt" in capsys.readouterr().err
 
 
-def test_an_unknown_kernel_and_a_reason_of_nothing_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_kernel_and_reason_of_nothing_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["guard", "streeming"]) == 2
     assert "which has streaming, streaming-gfx942, streaming-wide" in capsys.readouterr().err
     assert main(["guard", "streaming", "--accept", " "]) == 2
 
 
-def test_a_kernel_that_does_not_compile_is_pruned_with_the_reason() -> None:
+def test_kernel_that_does_not_compile_is_pruned_with_reason() -> None:
     from ckpm.decode.guard.compiling import Code, judged_code
 
     def refuse() -> Code:

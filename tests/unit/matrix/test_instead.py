@@ -1,6 +1,6 @@
 """Every known defect of an upstream's batch prefill has a case that ckpm must pass, and ckpm has no known defect.
 
-The table is tests/prefill/instead.py. Its cases are run by ``nox -s test-prefill``.
+The table is tests/prefill/instead.py. Its cases are run by ``nox -s tests -- prefill``.
 """
 
 from __future__ import annotations

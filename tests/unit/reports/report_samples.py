@@ -26,7 +26,7 @@ FAULT = CaseFault(
 
 
 def manifest(kernels: int = 1) -> dict[str, Any]:
-    """Of a library with so many kernels, as JSON."""
+    """Manifest of a library with ``kernels`` kernels, as JSON."""
     return manifests.document({KERNEL if not n else f"{KERNEL}_{n}": {} for n in range(kernels)})
 
 

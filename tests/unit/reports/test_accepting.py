@@ -81,7 +81,7 @@ def test_killed_at_any_file(
         assert contents(folder) == after  # and no line of history twice
 
 
-def test_the_same_figures_for_another_reason_have_a_line_of_their_own(tmp_path: Path) -> None:
+def test_accept_same_figures_with_other_reason_adds_line(tmp_path: Path) -> None:
     accept(IDENTITY, OLD, "old", tmp_path)
     accept(IDENTITY, OLD, "looked at again", tmp_path)
     lines = baseline.read_history(baseline.history_of(IDENTITY, tmp_path))
@@ -91,7 +91,7 @@ def test_the_same_figures_for_another_reason_have_a_line_of_their_own(tmp_path: 
 
 
 @pytest.mark.parametrize("cut", [-1, -2, -40])
-def test_no_line_is_added_to_a_history_that_was_cut_short(tmp_path: Path, cut: int) -> None:
+def test_no_line_is_added_to_history_that_was_cut_short(tmp_path: Path, cut: int) -> None:
     accept(IDENTITY, OLD, "old", tmp_path)
     history = baseline.history_of(IDENTITY, tmp_path)
     history.write_text(history.read_text()[:cut])
@@ -101,7 +101,7 @@ def test_no_line_is_added_to_a_history_that_was_cut_short(tmp_path: Path, cut: i
     assert before is None or contents(tmp_path) == before
 
 
-def test_a_journal_that_names_other_places_is_refused(tmp_path: Path) -> None:
+def test_journal_that_names_other_places_is_refused(tmp_path: Path) -> None:
     (file, _) = accept(IDENTITY, OLD, "old", tmp_path)
     journal = file.with_name("aiter.accepting.json")
     for text, message in (('{"../x": "y"}', "not a file beside it"), ("{", "journal of accepted figures")):
@@ -111,7 +111,7 @@ def test_a_journal_that_names_other_places_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "gfx950/x").exists()
 
 
-def test_a_pipe_in_a_baseline_s_place_is_refused_and_a_history_has_a_size(tmp_path: Path) -> None:
+def test_pipe_as_baseline_is_refused(tmp_path: Path) -> None:
     accept(IDENTITY, OLD, "old", tmp_path)
     file, history = baseline.path_of(IDENTITY, "static", tmp_path), baseline.history_of(IDENTITY, tmp_path)
     file.unlink()

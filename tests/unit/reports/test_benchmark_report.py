@@ -39,7 +39,7 @@ def check(found: Inputs) -> tuple[str, str]:
     return one.verdict, one.text
 
 
-def test_the_choice_that_is_behind_stands_beside_the_best(tmp_path: Path) -> None:
+def test_choice_behind_stands_beside_best(tmp_path: Path) -> None:
     rows = (row("first", 3, 1500.0, agrees=True), row("second", 7, 1000.0, agrees=True))
     found = gather_rows(tmp_path, *rows, third="larger than asked for", fourth="larger than asked for")
     table = best_kernels(found)
@@ -54,7 +54,7 @@ def test_the_choice_that_is_behind_stands_beside_the_best(tmp_path: Path) -> Non
     assert check(found) == ("passed", "2 of 4 cases agree with the reference, 0 known defects")
 
 
-def test_wrong_numbers_fail_the_report_and_are_no_best(tmp_path: Path) -> None:
+def test_wrong_numbers_fail_report_and_are_not_best(tmp_path: Path) -> None:
     found = gather_rows(tmp_path, row("quick", 1, 10.0, agrees=False), row("slow", 2, 20.0, agrees=True))
     assert [row[-2] for row in best_kernels(found).rows] == ["slow"]
     verdict, text = check(found)
@@ -62,7 +62,7 @@ def test_wrong_numbers_fail_the_report_and_are_no_best(tmp_path: Path) -> None:
     assert f"{SHAPE}: quick: differs from the reference" in text
 
 
-def test_a_known_defect_is_counted_apart_and_a_fault_fails(tmp_path: Path) -> None:
+def test_known_defect_is_counted_apart_and_fault_fails(tmp_path: Path) -> None:
     known = row("odd", 1, 10.0, agrees=False, known_defect="table-read-past-end")
     assert check(gather_rows(tmp_path, known)) == ("not run", "0 of 1 cases agree with the reference, 1 known defects")
     (tmp_path / "other").mkdir()
@@ -74,7 +74,7 @@ def test_times_that_nobody_compared_pass_nothing(tmp_path: Path) -> None:
     assert check(gather_rows(tmp_path, row("one", 1, 10.0, agrees=None)))[0] == "not run"
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+def test_damaged_file_is_named(tmp_path: Path) -> None:
     gather_rows(tmp_path, row("one", 1, 10.0))
     file = tmp_path / "benchmark" / "sweep.json"
     file.write_text(file.read_text().replace('"asked"', '"ask"'))

@@ -40,7 +40,7 @@ def alibi_rows(today: datetime.date, spills: int = 8) -> list[tuple[str, str]]:
     return [(row.verdict, row.note) for row in found]
 
 
-def test_an_allowance_has_an_end_and_a_bound() -> None:
+def test_allowance_has_end_and_bound() -> None:
     ((verdict, note),) = alibi_rows(TODAY)
     assert verdict == "unchanged"
     assert note.startswith("allowed until 2027-06-30")
@@ -61,8 +61,8 @@ def own_rows(arch: str, **figures: int) -> set[tuple[str, str, str]]:
     return {(f"d{keys[row.subject].hdim_q}", row.metric, row.verdict) for row in rows}
 
 
-def test_our_own_kernels_spill_nothing_and_have_two_waves_but_for_wide_heads() -> None:
-    """What is excused for upstreams' kernels (ALiBi, the tile of 128 rows, a bias's tile) is not for ours."""
+def test_own_kernels_have_stricter_budgets() -> None:
+    """Our kernels have none of the upstreams' excuses (ALiBi, the tile of 128 rows, a bias's tile)."""
     for arch in ("gfx942", "gfx950"):
         assert own_rows(arch, occupancy_waves=2) == set()
         for metric in ("vgpr_spills", "scratch_bytes", "loop_scratch"):
@@ -74,7 +74,7 @@ def test_our_own_kernels_spill_nothing_and_have_two_waves_but_for_wide_heads() -
     assert own_rows("gfx942", occupancy_waves=1) == {("d128", wave, "regressed"), ("d128", wave, "unchanged")}
 
 
-def test_a_budget_of_one_upstream_leaves_others_alone(tmp_path: Path) -> None:
+def test_budget_of_one_upstream_leaves_others_alone(tmp_path: Path) -> None:
     file = tmp_path / "budgets.yaml"
     text = "budgets:\n  b: {archs: '*', upstreams: [ckpm], reason: r, limits: {vgpr: {at_most: 1}}}\nallowed: {}\n"
     file.write_text(text)
@@ -119,7 +119,7 @@ def test_what_one_compiler_may_spill_another_may_not(tmp_path: Path) -> None:
         read_budgets(thresholds, file)
 
 
-def test_a_limit_without_a_figure_is_no_pass() -> None:
+def test_limit_without_figure_is_not_pass() -> None:
     thresholds = read_thresholds()
     keys = keys_of(SMALL)
     rows = read_budgets(thresholds).rows(keys, {SMALL: FIGURES}, thresholds, built=BUILT, today=TODAY)
@@ -130,7 +130,7 @@ def test_a_limit_without_a_figure_is_no_pass() -> None:
     }
 
 
-def test_a_mistake_in_the_budgets_is_named(tmp_path: Path) -> None:
+def test_mistake_in_budgets_is_named(tmp_path: Path) -> None:
     file = tmp_path / "budgets.yaml"
     budget = "budgets:\n  b:\n    archs: '*'\n    reason: r\n    where: {where}\n    limits: {limits}\nallowed: {{}}\n"
     for where, limits, said in (

@@ -60,9 +60,7 @@ def compare_sides(both: Sequence[gpu.Side]) -> Gate:
     return gpu.compare(device(), v2, v3, gpu.problems_of_both(v2, v3, [small]), SETTINGS)
 
 
-def test_the_baseline_is_v2_and_the_candidate_v3(
-    both: tuple[gpu.Side, gpu.Side], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_baseline_is_v2_and_candidate_v3(both: tuple[gpu.Side, gpu.Side], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CKPM_V3", "1")
     gate = compare_sides(both)
     assert gate.verdict == "improved"
@@ -73,7 +71,7 @@ def test_the_baseline_is_v2_and_the_candidate_v3(
     assert [all(is_v3(key.pipeline) == side.v3 for key in side.keys) for side in both] == [True, True]
 
 
-def test_a_library_that_launches_the_other_version_is_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_that_launches_other_version_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "side", lambda device, path: library(obeys=False))
     with pytest.raises(
         InconclusiveError, match=r"v3\.full-tensor: V3 is turned off, and fmha_batch_prefill_.*trload_v3"
@@ -81,7 +79,7 @@ def test_a_library_that_launches_the_other_version_is_no_comparison(monkeypatch:
         compare_sides(gpu.versions(device(), Path("lib.so")))
 
 
-def test_every_row_of_the_documents_is_served_by_both_and_what_v3_leaves_is_left_out(
+def test_problems_of_both_have_every_published_row(
     both: tuple[gpu.Side, gpu.Side],
 ) -> None:
     names = [one.name for one in gpu.problems_of_both(*both, performance_problems("nightly"))]
@@ -100,7 +98,7 @@ def test_two_libraries_are_not_called_two_versions() -> None:
 def test_one_command_answers_row_by_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On a device that says it is the documents': 1 ms / 0.7 ms, where 47.7 / 43.1 was published."""
+    """Measure 1 ms / 0.7 ms on the documents' device, where 47.7 / 43.1 was published."""
     here = device(*[{**KNOWN, "gpu": MI355X}] * 2)
     monkeypatch.setattr("ckpm.attention.launch.device.choose", lambda *_: here)
     monkeypatch.setattr(gpu, "side", lambda device, path: library())
@@ -130,7 +128,7 @@ def test_words_that_name_no_two_sides(
     assert message in capsys.readouterr().err
 
 
-def test_what_the_tables_build_serves_every_row() -> None:
+def test_what_tables_build_serves_every_row() -> None:
     """Four kernels of each version; without one of them a problem of the documents has no row."""
     where = Selection(archs=("gfx950",), tier="full", where=(tables.WHERE,))
     chosen = tuple(select(dialect("prefill-v3"), where))

@@ -72,7 +72,7 @@ def judge(found: Measurements, accepted: Measurements | None = None) -> tuple[Ro
     return rows(before, by_problem(found, known), found)
 
 
-def test_the_model_by_hand() -> None:
+def test_model_by_hand() -> None:
     """Of a workgroup, each SIMD has one wave of 20 MFMA, 50 vector, 5 transcendental, 32.5 other instructions."""
     found = estimate(ONE, MACHINE)
     assert found.units == {
@@ -99,24 +99,24 @@ def test_the_model_by_hand() -> None:
         ({"scratch_bytes": 128000}, "l1", 2 * 1100),
     ],
 )
-def test_what_bounds_the_grid(change: dict[str, int], bound: str, cycles: float) -> None:
+def test_what_bounds_grid(change: dict[str, int], bound: str, cycles: float) -> None:
     found = estimate(with_counts(**change), MACHINE)
     assert (found.bound, found.grid_cycles) == (bound, cycles)
 
 
-def test_memory_bounds_a_grid_that_reads_much_and_computes_little() -> None:
+def test_estimate_memory_bounds_grid_with_many_reads() -> None:
     found = estimate(dataclasses.replace(ONE, compulsory_bytes=10**6), MACHINE)
     assert (found.bound, found.grid_cycles) == ("hbm", 1000)
     assert found.roof_tflops == pytest.approx((1 << 20) / 1e6)
 
 
-def test_workgroups_that_return_at_once_are_no_average_ones() -> None:
+def test_workgroups_that_return_at_once_are_not_average_ones() -> None:
     early = estimate(with_counts(workgroups=4, waves=16, early_out_workgroups=2), MACHINE)
     assert early.units["matrix"] == estimate(ONE, MACHINE).units["matrix"]
 
 
 @pytest.mark.parametrize("name", ["mfma_flops", "mfma_cycles", "waves", "workgroups"])
-def test_a_count_of_nothing_is_no_figure(name: str) -> None:
+def test_count_of_nothing_is_not_figure(name: str) -> None:
     with pytest.raises(InconclusiveError, match=name):
         estimate(with_counts(**{name: 0}), MACHINE)
 
@@ -131,7 +131,7 @@ def test_peaks_are_those_that_amd_publishes() -> None:
     assert any("caches" in line for line in cannot_see())
 
 
-def test_the_same_counts_are_unchanged() -> None:
+def test_same_counts_are_unchanged() -> None:
     found = judge(measurements(ONE))
     assert {row.verdict for row in found} == {"unchanged"}
     assert [row.metric for row in found] == [*METRICS, *MODEL_METRICS]
@@ -146,13 +146,13 @@ def test_the_same_counts_are_unchanged() -> None:
         ({"mfma_flops": 1 << 21, "mfma_cycles": 5120}, "model_steady_cycles"),
     ],
 )
-def test_a_regression_names_problem_kernel_and_metric(change: dict[str, int], metric: str) -> None:
+def test_regression_names_problem_kernel_and_metric(change: dict[str, int], metric: str) -> None:
     gate = Gate.of(judge(measurements(with_counts(**change))), {})
     with pytest.raises(CheckFailedError, match=rf"performance/one: {metric}: .*kernel {KERNEL}"):
         demand(gate)
 
 
-def test_a_doubled_loop_is_seen_in_every_count_of_work() -> None:
+def test_doubled_loop_is_seen_in_every_count_of_work() -> None:
     twice = {name: value * (1 if name in ("workgroups", "waves") else 2) for name, value in COUNTERS.items()}
     found = {row.metric: row.verdict for row in judge(measurements(with_counts(**twice)))}
     for metric, value in COUNTERS.items():
@@ -160,7 +160,7 @@ def test_a_doubled_loop_is_seen_in_every_count_of_work() -> None:
     assert {found[metric] for metric in MODEL_METRICS} == {"regressed"}
 
 
-def test_a_problem_that_no_kernel_serves_any_more_is_a_regression_and_says_why() -> None:
+def test_rows_problem_without_kernel_regresses_with_reason() -> None:
     two = dataclasses.replace(ONE, problem="performance/two")
     found = judge(measurements(ONE, **{"performance/two": "no kernel with lse True"}), measurements(ONE, two))
     (lost,) = [row for row in found if row.subject == "performance/two"]
@@ -168,16 +168,16 @@ def test_a_problem_that_no_kernel_serves_any_more_is_a_regression_and_says_why()
     assert "no kernel with lse True" in lost.note
 
 
-def test_a_new_problem_fails_until_it_is_accepted() -> None:
+def test_new_problem_fails_until_it_is_accepted() -> None:
     two = dataclasses.replace(ONE, problem="performance/two")
     assert Gate.of(judge(measurements(ONE, two)), {}).verdict == "not comparable"
 
 
-def test_every_metric_has_a_threshold() -> None:
+def test_every_metric_has_threshold() -> None:
     assert set(read_thresholds(THRESHOLDS)) == {*METRICS, *MODEL_METRICS, DECODE_CYCLES}
 
 
-def test_an_arch_without_a_model() -> None:
+def test_arch_without_model() -> None:
     with pytest.raises(InconclusiveError, match="no numbers of gfx950"):
         by_problem(measurements(ONE), {"gfx942": MACHINE})
 
@@ -212,7 +212,7 @@ def test_measurements_are_read_as_they_were_written(tmp_path: Path) -> None:
         (lambda d: d.update(format=2), "no measurements of format 1"),
     ],
 )
-def test_damaged_measurements_name_the_field(tmp_path: Path, damage: Any, said: str) -> None:
+def test_damaged_measurements_name_field(tmp_path: Path, damage: Any, said: str) -> None:
     file = tmp_path / "counters.json"
     measurements(ONE).write(file)
     document = json.loads(file.read_text())
@@ -230,7 +230,7 @@ def test_measurements_cut_short(tmp_path: Path) -> None:
         Measurements.read(file)
 
 
-def test_the_smoke_problems_take_seconds() -> None:
+def test_smoke_problems_take_seconds() -> None:
     """A slow machine executes some million wave-instructions a second; the tier has a minute."""
     smoke = performance_problems("smoke")
     assert sum(map(wave_instructions, smoke)) < 30e6
@@ -246,7 +246,7 @@ def test_compulsory_bytes_by_hand() -> None:
     assert compulsory_bytes(problem) == 2 * 128 * (2 * 8 * 4 + 2 * 30 * 2)
 
 
-def test_a_library_that_is_not_there_or_of_another_arch(tmp_path: Path) -> None:
+def test_library_not_there_or_of_another_arch(tmp_path: Path) -> None:
     library = tmp_path / "libckpm.so"
     with pytest.raises(InconclusiveError, match=r"no such file. Build the library first: ckpm build --arch gfx950"):
         measure(library, "gfx950", "smoke")
@@ -260,7 +260,7 @@ def test_a_library_that_is_not_there_or_of_another_arch(tmp_path: Path) -> None:
         measure(library, "gfx950", "smoke")
 
 
-def test_the_library_that_is_measured_is_hashed(tmp_path: Path) -> None:
+def test_library_measured_is_hashed(tmp_path: Path) -> None:
     library = manifests.write_library(tmp_path, manifests.document({}))
     listed = manifests.record()
     digest = hashlib.sha256(manifests.LIBRARY_BYTES).hexdigest()
@@ -275,7 +275,7 @@ def test_the_library_that_is_measured_is_hashed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("foreign", [False, True])
-def test_a_file_that_is_too_large_for_a_library_is_not_read(tmp_path: Path, foreign: bool) -> None:
+def test_file_too_large_for_library_is_not_read(tmp_path: Path, foreign: bool) -> None:
     library = tmp_path / "libckpm.so"
     library.touch()
     os.truncate(library, 1 << 40)
@@ -283,14 +283,14 @@ def test_a_file_that_is_too_large_for_a_library_is_not_read(tmp_path: Path, fore
         identity_facts(library, manifests.record(), foreign=foreign)
 
 
-def test_a_model_that_says_nothing_of_a_field(tmp_path: Path) -> None:
+def test_model_that_says_nothing_of_field(tmp_path: Path) -> None:
     file = tmp_path / "model.yaml"
     file.write_text("archs: {gfx950: {product: MI355X, clock_mhz: 0}}\ncannot_see: []\n")
     with pytest.raises(TableError, match=r"archs.gfx950: field 'compute_units' is missing"):
         machines(file)
 
 
-def test_counts_are_measured_once_and_left_beside_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_are_measured_once_and_left_beside_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def stub(library: Path, arch: str, tier: str) -> Measurements:
@@ -304,9 +304,7 @@ def test_counts_are_measured_once_and_left_beside_the_library(tmp_path: Path, mo
     assert Measurements.read(tmp_path / "counters.json").problems == (ONE,)
 
 
-def test_the_table_says_what_bounds_a_problem_and_what_it_leaves_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_model_table_names_bounds_and_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     measurements(ONE).write(tmp_path / "counters.json")
     assert main(["model", str(tmp_path / "counters.json")]) == 0
     out = capsys.readouterr().out
@@ -314,9 +312,7 @@ def test_the_table_says_what_bounds_a_problem_and_what_it_leaves_out(
     assert all(f"- {line}" in out for line in cannot_see())
 
 
-def test_two_libraries_are_compared_on_the_problems_that_both_ran(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_model_against_compares_common_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ours, theirs = tmp_path / "ours.json", tmp_path / "theirs.json"
     alone = dataclasses.replace(ONE, problem="performance/alone")
     # half as many instructions in all, and a wave's 100 SALU ones of 4 cycles are 25 more of 4 each
@@ -348,7 +344,7 @@ def test_what_can_not_be_compared_is_refused(tmp_path: Path, capsys: pytest.Capt
         ("aiter", False, "performance/features.drop: the launch failed: past the end"),
     ],
 )
-def test_a_known_defect_is_left_out_and_told(
+def test_known_defect_is_left_out_and_told(
     monkeypatch: pytest.MonkeyPatch, upstream: str, ran: bool, said: str | None
 ) -> None:
     fault = None if ran else SimpleNamespace(message="past the end")

@@ -53,7 +53,7 @@ TODAY = datetime.date(2026, 11, 20)
 
 
 def resources(symbol: str, **change: int) -> codeobject.KernelResources:
-    """A kernel as a code object tells it."""
+    """A kernel as in a code object."""
     return codeobject.KernelResources(
         symbol=symbol, arch="gfx950", kernarg_bytes=8, max_workgroup=256, wavefront=64, text_sha256=f"of {symbol}",
         **{**FIGURES, **change},
@@ -67,7 +67,7 @@ class Library:
         self.work, self.kernels = work, {SMALL: resources("a"), MASKED: resources("b")}
         self.file = work / "build/gfx950/aiter/manifest.json"
         self.baselines = work / "baselines"
-        self.code: dict[str, Any] = {}  # what the emulator tells of a symbol's machine code, where it isn't CODE
+        self.code: dict[str, Any] = {}  # the emulator's findings on a symbol's machine code, if they are not CODE
         monkeypatch.setattr(codeobject, "inspect", lambda path, arch: self.inspect_code())
         monkeypatch.setattr(codeobject, "bundles", lambda path: {"gfx950": (b"image",)})
         monkeypatch.setattr(codeobject, "kernels", lambda image: list(self.kernels.values()))
@@ -106,7 +106,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
     return built
 
 
-def test_the_same_build_is_unchanged_in_every_metric(library: Library) -> None:
+def test_same_build_is_unchanged_in_every_metric(library: Library) -> None:
     assert library.run("gate") == 0
     gate = Gate.read(library.result)
     assert (gate.verdict, {row.verdict for row in gate.rows}) == ("unchanged", {"unchanged"})
@@ -126,7 +126,7 @@ def test_the_same_build_is_unchanged_in_every_metric(library: Library) -> None:
         ({"occupancy_waves": 1}, "occupancy_waves: 2 -> 1 waves a SIMD (allowed: no change)"),
     ],
 )
-def test_a_worse_figure_is_named(
+def test_worse_figure_is_named(
     library: Library, capsys: pytest.CaptureFixture[str], change: dict[str, int], said: str
 ) -> None:
     library.kernels[SMALL] = resources("a", **change)
@@ -149,7 +149,7 @@ def test_a_worse_figure_is_named(
         ({"unknown": 1}, 9, "{}: 1 unknown instructions"),
     ],
 )
-def test_a_worse_loop_or_a_late_wait_is_named(
+def test_worse_loop_or_late_wait_is_named(
     library: Library, capsys: pytest.CaptureFixture[str], change: dict[str, Any], code: int, said: str
 ) -> None:
     library.code["a"] = {**CODE, **change}
@@ -157,7 +157,7 @@ def test_a_worse_loop_or_a_late_wait_is_named(
     assert said.format(SMALL) in capsys.readouterr().err
 
 
-def test_of_a_kernel_that_was_compiled_to_several_each_figure_is_the_worst(library: Library) -> None:
+def test_kernel_compiled_to_several_has_worst_figures(library: Library) -> None:
     wide = resources("wide", vgpr=150, lds_bytes=60000, occupancy_waves=1)
     row = {**FIGURES, "vgpr": 150, "lds_bytes": 60000, "occupancy_waves": 1, "symbol": "wide", "text_sha256": "of wide"}
     first = {"archs": {"gfx950": {**FIGURES, "symbol": "a", "text_sha256": "of a"}}, "others": {"gfx950": [row]}}
@@ -179,9 +179,7 @@ def test_better_figures_pass_and_are_told(library: Library, capsys: pytest.Captu
     assert "improved: 2 improved, 26 unchanged" in capsys.readouterr().out
 
 
-def test_a_removed_kernel_regresses_and_a_new_one_must_be_accepted(
-    library: Library, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_removed_kernel_regresses_and_new_is_missing(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
     removed = library.kernels.pop(MASKED)
     library.write()
     assert library.run("gate") == CheckFailedError.exit_code
@@ -210,7 +208,7 @@ def test_a_removed_kernel_regresses_and_a_new_one_must_be_accepted(
         (lambda text: text.replace("tier smoke", "tier full"), "selection: tier full / tier smoke"),
     ],
 )
-def test_a_baseline_that_is_missing_damaged_or_foreign_never_passes(
+def test_missing_damaged_or_foreign_baseline_fails(
     library: Library, capsys: pytest.CaptureFixture[str], damage: Callable[[str], str | None], said: str
 ) -> None:
     assert library.run("gate") == 0
@@ -226,13 +224,13 @@ def test_a_baseline_that_is_missing_damaged_or_foreign_never_passes(
     assert "not comparable" in library.result.with_suffix(".xml").read_text()
 
 
-def test_a_manifest_of_another_build_is_not_judged(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+def test_manifest_of_another_build_is_not_judged(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
     library.kernels[SMALL] = resources("other")
     assert library.run("gate") == InconclusiveError.exit_code
     assert f"{SMALL} is not in the library" in capsys.readouterr().err
 
 
-def test_code_that_cannot_be_read_is_no_pass(tmp_path: Path) -> None:
+def test_code_that_cannot_be_read_is_not_pass(tmp_path: Path) -> None:
     file = tmp_path / "libckpm.so"
     file.write_bytes(b"no ELF")
     with pytest.raises(CodeObjectError, match="no readable ELF file"):
@@ -240,7 +238,7 @@ def test_code_that_cannot_be_read_is_no_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", [("gate",), ("accept", "--reason", "why")])
-def test_a_library_that_is_not_its_manifest_s_is_neither_judged_nor_accepted(
+def test_library_that_does_not_fit_manifest_is_refused(
     library: Library, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
     before = library.baseline.read_bytes()
@@ -267,7 +265,7 @@ def test_two_versions_of_rocm_share_no_baseline(tmp_path: Path) -> None:
     assert baseline.path_of({**ROCM_70, "toolchain": "embedded"}, "static", tmp_path).parent.name == "embedded"
 
 
-def test_a_baseline_of_before_versions_had_folders_is_read_by_its_own_version(tmp_path: Path) -> None:
+def test_old_baseline_without_version_folder_is_read(tmp_path: Path) -> None:
     (now,) = accept(ROCM_70, {"static": {SMALL: FIGURES}}, "why", tmp_path)
     (now.parents[1] / "rocm").mkdir()
     for file in list(now.parent.iterdir()):
@@ -279,16 +277,14 @@ def test_a_baseline_of_before_versions_had_folders_is_read_by_its_own_version(tm
         baseline.read(other)
 
 
-def test_a_library_of_another_upstream_is_neither_judged_nor_accepted(
-    library: Library, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_library_of_other_upstream_is_refused(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
     library.write(upstream="flash-attn")
     for command in (("gate",), ("accept", "--reason", "why")):
         assert library.run(*command) == InconclusiveError.exit_code
         assert "a library of flash-attn, not of aiter" in capsys.readouterr().err
 
 
-def test_accepting_leaves_a_line_of_history(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+def test_accepting_leaves_line_of_history(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
     library.kernels[SMALL] = resources("a", vgpr=208)
     assert library.run("gate") == CheckFailedError.exit_code
     assert library.run("accept", "--reason", " wider\n loads ") == 0
@@ -310,7 +306,7 @@ def test_accepting_leaves_a_line_of_history(library: Library, capsys: pytest.Cap
     assert "aiter.history.jsonl:3: can't be read as a line of a baseline's history" in capsys.readouterr().err
 
 
-def test_nothing_is_accepted_without_a_reason(library: Library) -> None:
+def test_nothing_is_accepted_without_reason(library: Library) -> None:
     before = library.baseline.read_text()
     assert library.run("accept", "--reason", " ") == InconclusiveError.exit_code
     assert library.baseline.read_text() == before
@@ -321,7 +317,7 @@ def row(verdict: str, **change: Any) -> Row:
     return Row(**{**fields, "threshold": "", "verdict": verdict, **change})
 
 
-def test_the_worst_row_speaks_and_has_its_exit_code(tmp_path: Path) -> None:
+def test_worst_row_speaks_and_has_its_exit_code(tmp_path: Path) -> None:
     for words, verdict, error in (
         (("unchanged", "improved"), "improved", None),
         (("improved", "inconclusive"), "inconclusive", InconclusiveError),
@@ -345,7 +341,7 @@ def test_the_worst_row_speaks_and_has_its_exit_code(tmp_path: Path) -> None:
     "text",
     ["", "[]", "{}", '{"verdict": "unchanged", "provenance": {}, "rows": []}', "nan", "cut"],
 )
-def test_a_damaged_result_is_no_pass(tmp_path: Path, text: str) -> None:
+def test_damaged_result_is_not_pass(tmp_path: Path, text: str) -> None:
     file = tmp_path / "gate.json"
     Gate.of([row("regressed")], {}).write(file)
     whole = file.read_text()
@@ -358,13 +354,13 @@ def test_a_damaged_result_is_no_pass(tmp_path: Path, text: str) -> None:
         Gate.read(file)
 
 
-def test_nothing_compared_is_no_pass() -> None:
+def test_nothing_compared_is_not_pass() -> None:
     with pytest.raises(InconclusiveError, match="compared nothing"):
         Gate.of([], {})
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_figure_that_is_no_number_is_never_compared(tmp_path: Path, value: float) -> None:
+def test_figure_not_number_is_never_compared(tmp_path: Path, value: float) -> None:
     thresholds = read_thresholds(THRESHOLDS)
     with pytest.raises(InconclusiveError, match="not a finite number"):
         compare("static", {"k": {"vgpr": 1}}, {"k": {"vgpr": value}}, thresholds)
@@ -373,7 +369,7 @@ def test_a_figure_that_is_no_number_is_never_compared(tmp_path: Path, value: flo
     assert not list(tmp_path.iterdir())
 
 
-def test_the_stored_baselines_are_whole() -> None:
+def test_stored_baselines_are_whole() -> None:
     files = sorted(baseline.FOLDER.glob("*/*/*.static.txt"))
     assert {file.parts[-3] for file in files} >= {"gfx942", "gfx950"}
     for file in files:
@@ -389,7 +385,7 @@ def store(tmp_path: Path, **facts: str) -> tuple[baseline.Baseline, Path]:
     return baseline.read(file), file
 
 
-def test_the_text_of_a_checkout_is_what_a_gate_judges(tmp_path: Path) -> None:
+def test_text_of_checkout_is_what_gate_judges(tmp_path: Path) -> None:
     checkout = {"upstream": "checkout", "upstream_identity": "checkout sha256:1"}
     accepted, file = store(tmp_path, **checkout)
     edited = {"arch": "gfx950", **FACTS, **checkout, "upstream_identity": "checkout sha256:2"}
@@ -398,7 +394,7 @@ def test_the_text_of_a_checkout_is_what_a_gate_judges(tmp_path: Path) -> None:
         baseline.demand_same(accepted, {**edited, "dialect": "ck-2025-06"}, file)
 
 
-def test_the_text_of_our_own_headers_is_what_a_gate_judges_and_the_package_may_not_change(tmp_path: Path) -> None:
+def test_own_headers_may_change_and_package_may_not(tmp_path: Path) -> None:
     ours = {"upstream": "ckpm", "upstream_identity": "amd-aiter 1 with headers sha256:1"}
     accepted, file = store(tmp_path, **ours)
     built = {"arch": "gfx950", **FACTS, **ours}
@@ -407,7 +403,7 @@ def test_the_text_of_our_own_headers_is_what_a_gate_judges_and_the_package_may_n
         baseline.demand_same(accepted, {**built, "upstream_identity": "amd-aiter 2 with headers sha256:2"}, file)
 
 
-def test_a_narrower_selection_names_the_kernels_that_it_lost(tmp_path: Path) -> None:
+def test_narrower_selection_names_kernels_that_it_lost(tmp_path: Path) -> None:
     accepted, file = store(tmp_path)
     narrower = {"arch": "gfx950", **FACTS, "selection": "tier smoke, --filter x"}
     with pytest.raises(
@@ -416,7 +412,7 @@ def test_a_narrower_selection_names_the_kernels_that_it_lost(tmp_path: Path) -> 
         baseline.demand_same(accepted, narrower, file, present=[SMALL])
 
 
-def test_a_library_of_fwd_has_a_baseline_of_its_own(
+def test_library_of_fwd_has_baseline_of_its_own(
     library: Library, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fwd = Library(library.work / "fwd", monkeypatch)
@@ -441,7 +437,7 @@ def test_a_library_of_fwd_has_a_baseline_of_its_own(
         (("--family", "fwd", "--only", "emulated"), "its problems are batch prefill's, not those of fwd"),
     ],
 )
-def test_a_family_that_a_gate_cannot_judge_is_refused(
+def test_family_that_gate_cannot_judge_is_refused(
     library: Library, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
 ) -> None:
     file = library.work / "build/gfx950/aiter-fwd/manifest.json"
@@ -451,7 +447,7 @@ def test_a_family_that_a_gate_cannot_judge_is_refused(
     assert said in capsys.readouterr().err
 
 
-def test_an_arch_without_a_model_has_no_emulated_gate_and_is_told_so() -> None:
+def test_arch_without_model_has_no_emulated_gate() -> None:
     manifest = manifests.record()
     library = gated.GatedLibrary(library=Path("lib.so"), library_name="batch_prefill", manifest=manifest, arch="gfx90a")
     assert gated.left_out(library) == {

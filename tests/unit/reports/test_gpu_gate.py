@@ -31,7 +31,7 @@ BUS = "0000:c1:00.0"
 
 
 class Hip:
-    """Memory that nobody looks at; counts how often the cache was emptied."""
+    """Memory that is not read; counts how often the cache was emptied."""
 
     def __init__(self) -> None:
         self.filled, self._addresses = 0, itertools.count(1 << 20, 1 << 20)
@@ -77,7 +77,7 @@ def side(milliseconds: float, serves: bool = True, status: Status = Status.OK) -
 
 
 @pytest.mark.parametrize(("candidate", "verdict"), [(1.0001, "unchanged"), (1.05, "regressed"), (0.9, "improved")])
-def test_the_verdict_is_of_the_times(candidate: float, verdict: str) -> None:
+def test_verdict_is_of_times(candidate: float, verdict: str) -> None:
     here = device()
     gate = compare(here, side(1.0), side(candidate), [ONE], SETTINGS)
     assert [(row.subject, row.metric, row.verdict) for row in gate.rows] == [
@@ -89,12 +89,12 @@ def test_the_verdict_is_of_the_times(candidate: float, verdict: str) -> None:
     assert (gate.provenance["gpu"], gate.provenance["clock_after"]) == ("known", "2100")
 
 
-def test_a_clock_policy_that_changes_on_the_way_is_not_comparable() -> None:
+def test_changed_clock_policy_is_not_comparable() -> None:
     gate = compare(device(KNOWN, {**KNOWN, "clock_policy": "low"}), side(1.0), side(1.0), [ONE], SETTINGS)
     assert gate.verdict == "not comparable"
 
 
-def test_a_problem_that_the_candidate_lost_is_a_regression() -> None:
+def test_problem_that_candidate_lost_is_regression() -> None:
     two = dataclasses.replace(ONE, name="performance/two")
 
     class Loses(Side):
@@ -107,22 +107,22 @@ def test_a_problem_that_the_candidate_lost_is_a_regression() -> None:
     assert [(row.subject, row.verdict) for row in gate.failing] == [("performance/two", "regressed")]
 
 
-def test_nothing_to_compare_is_no_pass() -> None:
+def test_nothing_to_compare_is_not_pass() -> None:
     with pytest.raises(InconclusiveError, match="no problem was run"):
         compare(device(), side(1.0, serves=False), side(1.0, serves=False), [ONE], SETTINGS)
 
 
-def test_a_launch_that_fails_stops_the_gate() -> None:
+def test_launch_that_fails_stops_gate() -> None:
     with pytest.raises(InconclusiveError, match=r"performance/one: lib.so: a reason"):
         compare(device(), side(1.0), side(1.0, status=Status.HIP_ERROR), [ONE], SETTINGS)
 
 
-def test_a_timer_that_does_not_run_stops_the_gate() -> None:
+def test_timer_that_does_not_run_stops_gate() -> None:
     with pytest.raises(InconclusiveError, match=r"candidate\[0\]: 0.0 is not a time"):
         compare(device(), side(1.0), side(0.0), [ONE], SETTINGS)
 
 
-def test_a_library_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_library_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     paths = ("--baseline", str(tmp_path / "a.so"), "--candidate", str(tmp_path / "b.so"))
     result = tmp_path / "gate.json"
     write_output(result, b"an older verdict")
@@ -146,7 +146,7 @@ def card(tmp_path: Path) -> Callable[[str, str], None]:
     return write
 
 
-def test_the_circumstances_are_read_from_the_driver(tmp_path: Path, card: Callable[[str, str], None]) -> None:
+def test_circumstances_are_read_from_driver(tmp_path: Path, card: Callable[[str, str], None]) -> None:
     card("power_dpm_force_performance_level", "perf_determinism\n")
     card("current_compute_partition", "SPX\n")
     card("hwmon/hwmon3/power1_cap", "1400000000\n")
@@ -162,13 +162,13 @@ def test_the_circumstances_are_read_from_the_driver(tmp_path: Path, card: Callab
 
 
 @pytest.mark.parametrize("bus", ["0000:c2:00.0", ""])
-def test_a_card_that_is_not_there_is_not_known(tmp_path: Path, card: Callable[[str, str], None], bus: str) -> None:
+def test_card_not_there_is_not_known(tmp_path: Path, card: Callable[[str, str], None], bus: str) -> None:
     card("power_dpm_force_performance_level", "auto")
     found = gpu_context.settings(bus, tmp_path / "drm", tmp_path / "version")
     assert (found["clock_policy"], found["compute_partition"]) == ("", "")
 
 
-def test_a_result_is_not_overwritten_by_its_own_junit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_result_is_not_overwritten_by_its_own_junit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = tmp_path / "gpu.xml"
     result.write_text("somebody's file")
     paths = ("--baseline", str(tmp_path / "a.so"), "--candidate", str(tmp_path / "b.so"))

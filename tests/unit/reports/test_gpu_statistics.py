@@ -43,7 +43,7 @@ def verdicts(slower: float, noise: float, runs: int = 200) -> Counter[str]:
 @pytest.mark.parametrize(
     ("level", "critical"), [(0.05, AT_5_PERCENT), (0.01, AT_1_PERCENT)], ids=["5 percent", "1 percent"]
 )
-def test_critical_values_are_those_of_the_tables(level: float, critical: dict[tuple[int, int], int]) -> None:
+def test_critical_values_are_those_of_tables(level: float, critical: dict[tuple[int, int], int]) -> None:
     for (n, m), u in critical.items():
         assert 2 * cumulative(n, m, u) <= level < 2 * cumulative(n, m, u + 1), (n, m)
 
@@ -57,7 +57,7 @@ def test_small_samples_are_enumerated() -> None:
         assert p_value(one, rest) == pytest.approx(sum(d >= distance for d in distances) / len(splits))
 
 
-def test_the_documented_example(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documented_example(monkeypatch: pytest.MonkeyPatch) -> None:
     assert u_statistic(MEN, WOMEN) == 17
     assert p_value(MEN, WOMEN) == pytest.approx(0.1111111111111111)
     monkeypatch.setattr(mann_whitney, "_EXACT_UP_TO", 0)
@@ -75,12 +75,12 @@ def test_ties_are_corrected_for() -> None:
     assert p_value((5, 5, 5), (5, 5, 5)) == 1.0
 
 
-def test_samples_that_do_not_overlap_give_the_least_p() -> None:
+def test_samples_that_do_not_overlap_give_least_p() -> None:
     assert p_value((1, 2, 3, 4), (5, 6, 7, 8)) == least_p_value(4, 4) == pytest.approx(2 / 70)
 
 
 @pytest.mark.parametrize("size", [8, 40], ids=["exact", "approximate"])
-def test_the_interval_holds_the_shift_as_often_as_it_says(size: int) -> None:
+def test_interval_holds_shift_as_often_as_it_says(size: int) -> None:
     rng, held, runs = random.Random(7), 0, 200
     for _ in range(runs):
         found = shift([rng.gauss(0, 1) for _ in range(size)], [rng.gauss(0.3, 1) for _ in range(size)], 0.95)
@@ -94,13 +94,13 @@ def test_too_few_samples_have_no_interval() -> None:
         shift((), (1,), 0.95)
 
 
-def test_a_library_against_itself_never_regresses() -> None:
+def test_library_against_itself_never_regresses() -> None:
     assert verdicts(1.0, 0.01) == {"unchanged": 200}
     assert not {"regressed", "improved"} & set(verdicts(1.0, 0.03))
     assert verdicts(1.0, 0.15) == {"inconclusive": 200}
 
 
-def test_nor_does_the_mean_over_problems() -> None:
+def test_nor_does_mean_over_problems() -> None:
     for run in range(30):
         samples = [taken(100 * run + seed, 1.0, 0.01) for seed in range(8)]
         assert {row.verdict for row in rows(samples, HERE, HERE, SETTINGS)} == {"unchanged"}
@@ -115,13 +115,13 @@ def test_noise_makes_inconclusive_and_never_unchanged() -> None:
     assert verdicts(1.05, 0.05)["unchanged"] == 0
 
 
-def test_microseconds_that_nobody_feels_are_no_regression() -> None:
+def test_microseconds_that_nobody_feels_are_not_regression() -> None:
     """10 % of 5 us are half a microsecond."""
     assert judge(taken(1, 1.10, 0.01, microseconds=5), SETTINGS).verdict == "unchanged"
     assert judge(taken(1, 1.10, 0.01, microseconds=500), SETTINGS).verdict == "regressed"
 
 
-def test_a_drifting_baseline_decides_nothing() -> None:
+def test_drifting_baseline_decides_nothing() -> None:
     one = taken(1, 1.0, 0.002)
     drifted = dataclasses.replace(one, again=tuple(1.08 * time for time in one.again))
     row = judge(drifted, SETTINGS)
@@ -134,7 +134,7 @@ def test_few_samples_decide_nothing() -> None:
     assert judge(few, SETTINGS).verdict == "inconclusive"
 
 
-def test_the_mean_finds_what_no_single_problem_shows() -> None:
+def test_mean_finds_what_no_single_problem_shows() -> None:
     samples = [dataclasses.replace(taken(seed, 1.015, 0.01), subject=f"p{seed}") for seed in range(10)]
     found = rows(samples, HERE, HERE, SETTINGS)
     assert [row.subject for row in found] == [*(f"p{seed}" for seed in range(10)), MEAN]
@@ -156,14 +156,14 @@ def test_nothing_known_is_not_comparable() -> None:
 
 
 @pytest.mark.parametrize("time", [math.nan, 0.0, -1.0, math.inf])
-def test_a_time_that_is_none_stops_the_gate(time: float) -> None:
+def test_time_none_stops_gate(time: float) -> None:
     one = taken(1, 1.0, 0.01)
     broken = dataclasses.replace(one, candidate=(*one.candidate[:-1], time))
     with pytest.raises(InconclusiveError, match=r"p: candidate\[17\]: .* is not a time"):
         rows([broken], HERE, HERE, SETTINGS)
 
 
-def test_a_run_that_ended_early_stops_the_gate() -> None:
+def test_run_that_ended_early_stops_gate() -> None:
     one = taken(1, 1.0, 0.01)
     with pytest.raises(InconclusiveError, match="17 times of the again, expected 18"):
         rows([dataclasses.replace(one, again=one.again[1:])], HERE, HERE, SETTINGS)

@@ -12,7 +12,7 @@ def test_exact_figures_step_where_they_change() -> None:
     assert steps([7, 7, 8, 8, 8, 6], 0) == (Step(at=2, before=7, after=8), Step(at=5, before=8, after=6))
 
 
-def test_a_step_of_5_percent_is_found_in_noise_of_1_percent_and_noise_alone_is_none() -> None:
+def test_steps_finds_5_percent_in_noise_of_1_percent() -> None:
     found, alarms = 0, 0
     for seed in range(50):
         chance = random.Random(seed)
@@ -24,7 +24,7 @@ def test_a_step_of_5_percent_is_found_in_noise_of_1_percent_and_noise_alone_is_n
     assert found >= 45
 
 
-def test_one_outlier_is_no_step() -> None:
+def test_one_outlier_is_not_step() -> None:
     chance = random.Random(1)
     values = [chance.gauss(100, 1) for _ in range(30)]
     values[12] = 108

@@ -1,4 +1,4 @@
-"""Results survive JSON, and JUnit XML says what they say, whatever text they hold."""
+"""Results survive JSON, and JUnit XML has the same content, whatever text they contain."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_any_text_gives_well_formed_xml(cases: list[Case]) -> None:
     assert sum(len(list(suite)) for suite in document) == len(cases)
 
 
-def test_people_read_every_field_of_a_case() -> None:
+def test_people_read_every_field_of_case() -> None:
     (suite,) = JUnitXml.fromstring(junit_text(Results((FULL,))).encode())
     assert suite.name == "page-fault-gfx950-aiter-fwd"
     (case,) = suite
@@ -121,7 +121,7 @@ def test_json_round_trip(tmp_path: Path) -> None:
         ({"cases": [{**stored_case(), "ledger": {"name": "x", "place": "y"}}]}, "cases[0].ledger.reason: is missing"),
     ],
 )
-def test_malformed_results_name_the_field(tmp_path: Path, change: dict[str, object], message: str) -> None:
+def test_malformed_results_name_field(tmp_path: Path, change: dict[str, object], message: str) -> None:
     file = tmp_path / "results.json"
     file.write_text(json.dumps({"format": 2, "cases": [stored_case()]} | change))
     with pytest.raises(RecordError) as caught:
@@ -130,7 +130,7 @@ def test_malformed_results_name_the_field(tmp_path: Path, change: dict[str, obje
     assert str(file) in str(caught.value)
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, output = tmp_path / "results.json", tmp_path / "junit.xml"
     RESULTS.write(source)
     assert main(["report", "--junit", str(source), "--output", str(output)]) == 8
@@ -147,7 +147,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize("place", ["", "results.json/below.xml"])
-def test_a_report_that_can_not_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
+def test_report_that_can_not_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
     source = tmp_path / "results.json"
     RESULTS.write(source)
     assert main(["report", "--junit", str(source), "--output", str(tmp_path / place)]) == 10
@@ -155,7 +155,7 @@ def test_a_report_that_can_not_be_written(tmp_path: Path, capsys: pytest.Capture
     assert {path.name for path in tmp_path.iterdir()} <= {source.name, ".ckpm-outputs"}
 
 
-def test_a_gate_is_a_case_for_each_kernel_with_its_worst_verdict() -> None:
+def test_gate_is_case_for_each_kernel_with_its_worst_verdict() -> None:
     row = Row(
         gate="static", subject="k", metric="vgpr", unit="registers", baseline=1.0, candidate=1.0, threshold="",
         verdict="unchanged",

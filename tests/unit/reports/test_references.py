@@ -39,7 +39,7 @@ def values_of(name: str, variant: str) -> list[float]:
     return [one.value for one in read_references() if one.name == name and one.variant == variant]
 
 
-def test_the_figures_are_those_of_the_documents() -> None:
+def test_figures_are_those_of_documents() -> None:
     assert values_of("fp8-per-tensor", "V2")[:3] == [43.1, 95.4, 197.5]
     assert values_of("fp8-per-tensor", "V3")[-3:] == [1390.2, 1381.8, 1304.3]
     assert values_of("fp8-kv-block-scale", "V3")[-3:] == [1330.3, 1324.2, 1251.6]
@@ -64,7 +64,7 @@ def test_every_described_problem_is_there_to_be_timed() -> None:
         assert len([problem for problem in problems if one.shape and one.shape.is_of(problem)]) == 1, one.label
 
 
-def test_what_is_assumed_of_a_figure_stands_beside_it() -> None:
+def test_what_is_assumed_of_figure_stands_beside_it() -> None:
     forty = [one for one in read_references() if one.label == "h=40/40 sq=37k nc"]
     assert {(one.shape.heads, one.shape.seqlen, one.shape.causal) for one in forty if one.shape} == {
         ((40, 40), 37 * 1024, False)
@@ -74,7 +74,7 @@ def test_what_is_assumed_of_a_figure_stands_beside_it() -> None:
     assert str(comparison).endswith("; 37k as 37 * 1,024; the document does not say which length it is)")
 
 
-def test_a_time_is_shown_beside_what_was_published() -> None:
+def test_time_is_shown_beside_what_was_published() -> None:
     # 1024 causal queries see 524,800 scores a head: 6 heads, 2 gemms, 2 * 128 flops each: 1.612e9 in 33.8 us
     older, newer = compare_with_references(gate_of(ONE_K, 33.8))
     assert [older.reference.variant, newer.reference.variant] == ["V2", "V3"]
@@ -89,7 +89,7 @@ def test_a_time_is_shown_beside_what_was_published() -> None:
     assert [found.word for found in compare_with_references(gate_of(ONE_K, 20.0))] == ["above", "above"]
 
 
-def test_a_change_is_shown_beside_the_cost_of_a_published_one() -> None:
+def test_change_is_shown_beside_cost_of_published_one() -> None:
     (found,) = compare_with_references(gate_of(SETTERS, 41.068, before=40.0))
     assert found.measured == pytest.approx(1.0267)
     assert found.word == "as published"
@@ -123,7 +123,7 @@ def test_other_hardware_or_problems_have_nothing_beside_them(gate: Gate) -> None
         {"lse": True},
     ],
 )
-def test_a_shape_is_of_no_problem_that_differs(change: dict[str, object]) -> None:
+def test_shape_is_of_no_problem_that_differs(change: dict[str, object]) -> None:
     (problem,) = (one for one in performance_problems("nightly") if one.name == ONE_K)
     (shape,) = {one.shape for one in read_references() if one.shape and one.shape.is_of(problem)}
     other: SuiteCase = dataclasses.replace(problem, **change)  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ def test_compare_shows_them(
     assert (tmp_path / "gpu.xml").exists()
 
 
-def test_the_command_lists_figures_with_their_documents(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_lists_figures_with_their_documents(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["model", "--references"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert "h=6/1 sq=131k c V3 1390.2 TFLOP/s" in printed
@@ -172,7 +172,7 @@ def test_the_command_lists_figures_with_their_documents(capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("source: batch-prefill-v3", "source: nobody", "no source 'nobody'; known: batch-prefill-v3"),
+        ("source: batch-prefill-v3", "source: unknown", "no source 'unknown'; known: batch-prefill-v3"),
         ("V2: 43.1", "V2: many", "figures.fp8-per-tensor.rows[0].values.V2: must be a number, not 'many'"),
         ("V2: 43.1", "V2: .nan", "must be a number"),
         ("V2: 43.1", "V2: 0", "must be above 0, not 0"),
@@ -186,7 +186,7 @@ def test_the_command_lists_figures_with_their_documents(capsys: pytest.CaptureFi
         ("    about: FP8", "    abuot: FP8", "unknown field; known here: source, about"),
     ],
 )
-def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_mistake_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
     file = tmp_path / "references.yaml"
     text = REFERENCES.read_text()
     at = text.index(old, text.index("\nsources:"))
@@ -196,6 +196,6 @@ def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, said: str) -> No
     assert said in str(caught.value)
 
 
-def test_a_ratio_is_of_measured_over_published() -> None:
+def test_ratio_is_of_measured_over_published() -> None:
     reference = next(one for one in read_references() if one.variant == "V3")
     assert Beside(subject="s", measured=95.4, reference=reference, rocm="").ratio == 2

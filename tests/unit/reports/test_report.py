@@ -1,4 +1,4 @@
-"""The report says what its inputs say, is one small file, and never turns a damaged or missing input into a pass."""
+"""The report has the content of its inputs, is one small file, and never passes with a damaged or missing input."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def shown(text: str) -> dict[str, list[list[Any]]]:
     return rows
 
 
-def test_the_page_holds_every_row_and_the_verdict_comes_first(tmp_path: Path) -> None:
+def test_page_holds_every_row_and_verdict_comes_first(tmp_path: Path) -> None:
     found = inputs(write(tmp_path, {"batch-prefill": [case(tolerance_used=0.19), FAILED], "page-fault": [KNOWN]}))
     text = document(found)
     rows = shown(text)
@@ -88,7 +88,7 @@ def test_the_page_holds_every_row_and_the_verdict_comes_first(tmp_path: Path) ->
     assert order == sorted(order)
 
 
-def test_a_fault_is_told_decoded(tmp_path: Path) -> None:
+def test_fault_is_reported_decoded(tmp_path: Path) -> None:
     rows = shown(document(inputs(write(tmp_path))))
     (row,) = rows["faults"]
     assert row[2:5] == [
@@ -99,7 +99,7 @@ def test_a_fault_is_told_decoded(tmp_path: Path) -> None:
     assert "nearest base: 0x10f4872f5000" in rows["faults details"][0]
 
 
-def test_the_page_needs_no_network_and_runs_no_text_of_its_inputs(tmp_path: Path) -> None:
+def test_page_needs_no_network_and_escapes_inputs(tmp_path: Path) -> None:
     text = document(inputs(write(tmp_path, {"batch-prefill": [FAILED]}, [SLOWER])))
     for outside in (" src=", "@import", "url(", "<script>alert", 'rel="stylesheet"'):
         assert outside not in text
@@ -122,7 +122,7 @@ def test_thousands_of_cases_stay_small(tmp_path: Path) -> None:
     assert len(document(inputs(folder)).encode()) < 1_000_000
 
 
-def test_texts_beyond_the_budget_are_replaced_by_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_beyond_budget_are_replaced_by_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(case_tables, "TEXT_BUDGET", 1000)
     folder = write(
         tmp_path, {"batch-prefill": [case(f"batch-prefill/c{n}", "failed", "", f"{n}" * 600) for n in (1, 2)]}
@@ -150,7 +150,7 @@ INCONCLUSIVE = dataclasses.replace(SLOWER, verdict="inconclusive")
         ([FAILED], [INCONCLUSIVE], "failed"),
     ],
 )
-def test_the_verdict(tmp_path: Path, cases: Sequence[Case], rows: list[Any], verdict: str) -> None:
+def test_verdict(tmp_path: Path, cases: Sequence[Case], rows: list[Any], verdict: str) -> None:
     folder = write(tmp_path, {"batch-prefill": list(cases)}, rows)
     assert overall(inputs(folder)).verdict == verdict
     assert main(["report", "--input", str(folder)]) == (0 if verdict == "passed" else 49)
@@ -160,7 +160,7 @@ def test_what_was_not_run_is_named(tmp_path: Path) -> None:
     assert overall(inputs(write(tmp_path))).headline == "passed; not run: parity, gate of aiter on gfx950"
 
 
-def test_an_expired_entry_of_the_ledger_is_no_pass(tmp_path: Path) -> None:
+def test_expired_entry_of_ledger_is_not_pass(tmp_path: Path) -> None:
     found = overall(inputs(write(tmp_path), today=datetime.date(2099, 1, 1)))
     assert found.verdict == "failed"
     assert "ledger" in found.headline
@@ -177,7 +177,7 @@ def test_an_expired_entry_of_the_ledger_is_no_pass(tmp_path: Path) -> None:
         ("gfx942/aiter/large-kv.json", "{}", 8),
     ],
 )
-def test_a_damaged_input_is_named_and_leaves_no_report(
+def test_damaged_input_is_named_and_leaves_no_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, code: int
 ) -> None:
     folder = write(tmp_path / "build")
@@ -206,7 +206,7 @@ def test_nothing_to_report_and_nowhere_to_write(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("epoch", "shown"), [("0", "1970-01-01 00:00"), ("1795305600", "2026-11-22 00:00"), ("soon", "2"), ("9" * 30, "2")]
 )
-def test_the_report_is_of_the_time_that_the_environment_gives(
+def test_report_is_of_time_that_environment_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epoch: str, shown: str
 ) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
@@ -215,8 +215,8 @@ def test_the_report_is_of_the_time_that_the_environment_gives(
     assert f"written {shown}" in (tmp_path / "a.html").read_text()
 
 
-def test_provenance_is_the_same_in_every_folder(tmp_path: Path) -> None:
-    """A release's bundle holds the report; the content says which ledger it was, and not a folder of this machine."""
+def test_provenance_is_same_in_every_folder(tmp_path: Path) -> None:
+    """The report of a release's bundle names the ledger by its content, and no folder of this machine."""
     ledgers = [tmp_path / folder / "ledger.yaml" for folder in ("one", "two")]
     for ledger in ledgers:
         ledger.parent.mkdir()
@@ -227,7 +227,7 @@ def test_provenance_is_the_same_in_every_folder(tmp_path: Path) -> None:
     assert hashlib.sha256(LEDGER.read_bytes()).hexdigest() in dict(dict(one)["known defects"])["ledger"]
 
 
-def test_the_summary_is_printed_and_added_to_the_step(
+def test_summary_is_printed_and_added_to_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = tmp_path / "step.md"
@@ -244,7 +244,7 @@ def test_the_summary_is_printed_and_added_to_the_step(
     assert "| gfx950/aiter | 1 | 0 | batch-prefill | 1 | 0 | 0 | 1 | 0 |" in text
 
 
-def test_a_long_list_ends_with_a_count(tmp_path: Path) -> None:
+def test_long_list_ends_with_count(tmp_path: Path) -> None:
     cases = [case(f"batch-prefill/c{n}", "failed", "x" * 5000) for n in range(400)]
     found = inputs(write(tmp_path, {"batch-prefill": cases}))
     text = markdown(found, overall(found))
@@ -252,7 +252,7 @@ def test_a_long_list_ends_with_a_count(tmp_path: Path) -> None:
     assert "- and 385 more: see the report" in text
 
 
-def test_measurements_have_the_tile_engines_columns(tmp_path: Path) -> None:
+def test_measurements_have_tile_engines_columns(tmp_path: Path) -> None:
     found = inputs(write(tmp_path, rows=[SLOWER]))
     output = tmp_path / "table.csv"
     write_measurements(found, output)
@@ -279,7 +279,7 @@ def test_measurements_have_the_tile_engines_columns(tmp_path: Path) -> None:
         write_measurements(found, tmp_path / "table.txt")
 
 
-def test_times_of_the_emulator_are_no_measurements(tmp_path: Path) -> None:
+def test_times_of_emulator_are_not_measurements(tmp_path: Path) -> None:
     folder = write(tmp_path)
     for gpu, seconds in (("emulated gfx950", {}), ("AMD Instinct MI355X", {PROBLEM: 5e-6})):
         Gate.of([SLOWER], {"arch": "gfx950", "gpu": gpu}).write(folder / "gfx950/aiter/gate.json")
@@ -288,8 +288,10 @@ def test_times_of_the_emulator_are_no_measurements(tmp_path: Path) -> None:
 
 
 def test_model_shows_measured_beside_modelled_time(tmp_path: Path) -> None:
-    """16 workgroups of 4 waves, a wave for each SIMD, on 256 compute units: one round of 240,000 / 64 = 3750 cycles of
-    MFMA in each wave, and nothing else; 1.5625 us at 2400 MHz. 1 MB at 8 TB/s takes 0.125 us."""
+    """Expect one round of 16 workgroups of 4 waves, one for each SIMD: 240,000 / 64 = 3750 cycles of MFMA in each wave.
+
+    That is 1.5625 us at 2400 MHz. 1 MB at 8 TB/s takes 0.125 us.
+    """
     folder, place = write(tmp_path), tmp_path / "gfx950" / "aiter"
     Gate.of([SLOWER], {"arch": "gfx950", "gpu": "AMD Instinct MI355X"}).write(place / "gate.json")
     counts = {
@@ -305,7 +307,7 @@ def test_model_shows_measured_beside_modelled_time(tmp_path: Path) -> None:
     assert (row["modelled us"], row["measured us"]) == (1.5625, 5.0)
 
 
-def test_counts_of_the_emulated_gate_are_shown_if_they_are_of_this_build(tmp_path: Path) -> None:
+def test_counts_of_this_build_are_shown(tmp_path: Path) -> None:
     folder = write(tmp_path)
     place = folder / "gfx950" / "aiter"
     facts = {
@@ -332,7 +334,7 @@ def test_counts_of_the_emulated_gate_are_shown_if_they_are_of_this_build(tmp_pat
         inputs(folder)
 
 
-def test_what_is_excused_from_a_budget_is_told(tmp_path: Path) -> None:
+def test_what_is_excused_from_budget_is_told(tmp_path: Path) -> None:
     excused = dataclasses.replace(
         SLOWER, gate="static", subject=KERNEL, metric="vgpr_spills", unit="registers", baseline=None, candidate=8.0,
         threshold="at most 0, budget no-spills", verdict="unchanged", note="allowed until 2027-06-30: no room (a, b:1)",
@@ -353,7 +355,7 @@ def test_what_is_excused_from_a_budget_is_told(tmp_path: Path) -> None:
     assert [row[3] for row in rows["figures"]] == ["scratch_bytes", "vgpr_spills"]  # the unchanged mix is left out
 
 
-def test_results_tell_their_device_and_belong_to_the_library(tmp_path: Path) -> None:
+def test_results_tell_their_device_and_belong_to_library(tmp_path: Path) -> None:
     folder = write(tmp_path)
     place = folder / "gfx950" / "aiter"
     (place / "manifest.json").write_text(json.dumps({**manifest(), "library": "libckpm.so"}))
@@ -370,7 +372,7 @@ def test_results_tell_their_device_and_belong_to_the_library(tmp_path: Path) -> 
 
 
 def test_results_of_another_library_of_fwd_name_its_family(tmp_path: Path) -> None:
-    """In a folder that is called after it; the suite's own results are read like those of the others."""
+    """A library of fwd's families is in a folder of that name, and its suite's results are read as others."""
     place = write(tmp_path) / "gfx950" / "aiter-fwd_v3"
     place.mkdir()
     (place / "manifest.json").write_text(json.dumps({**manifest(), "library": "libckpm.so"}))
@@ -381,7 +383,7 @@ def test_results_of_another_library_of_fwd_name_its_family(tmp_path: Path) -> No
         inputs(place.parents[1])
 
 
-def test_plots_tell_the_verdict_by_shape(tmp_path: Path) -> None:
+def test_plots_tell_verdict_by_shape(tmp_path: Path) -> None:
     history = tmp_path / "accepted" / "gfx950" / "embedded" / "aiter.history.jsonl"
     history.parent.mkdir(parents=True)
     lines = [
@@ -408,7 +410,7 @@ def test_plots_tell_the_verdict_by_shape(tmp_path: Path) -> None:
     assert "&lt;new&gt;" in accepted.svg
 
 
-def test_a_damaged_history_is_named(tmp_path: Path) -> None:
+def test_damaged_history_is_named(tmp_path: Path) -> None:
     history = tmp_path / "gfx950" / "embedded" / "aiter.history.jsonl"
     history.parent.mkdir(parents=True)
     history.write_text('{"date": "2026')

@@ -21,7 +21,7 @@ def resources(file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str,
     return code, captured.out, captured.err
 
 
-def test_a_kernel_is_a_row_that_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernel_is_row_that_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "manifest.json"
     file.write_text(json.dumps(MANIFEST))
     code, out, err = resources(file, capsys)
@@ -54,7 +54,7 @@ def manifest_with(**change: object) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_is_no_manifest_is_named(
+def test_what_is_not_manifest_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     file = tmp_path / "manifest.json"
@@ -65,6 +65,6 @@ def test_what_is_no_manifest_is_named(
     assert err.endswith("Name a library's manifest.json, or build again.\n")
 
 
-def test_a_folder_and_nothing_are_no_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_folder_and_nothing_are_not_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert resources(tmp_path, capsys)[0] == 42
     assert resources(tmp_path / "none", capsys)[0] == 41

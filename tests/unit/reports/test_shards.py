@@ -28,7 +28,7 @@ def test_suites_of_one_name_are_joined(tmp_path: Path) -> None:
     assert (suite.name, suite.tests, suite.failures, suite.time) == ("s", 3, 0, 3.0)
 
 
-def test_a_failure_of_a_shard_fails_the_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failure_of_shard_fails_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shards = [shard(tmp_path / "1.xml", "a"), shard(tmp_path / "2.xml", "b", outcome="failed")]
     assert main(["report", "--merge", *shards, "--output", str(tmp_path / "m.xml")]) == 8
     assert "1 of 2 cases failed, the first is b" in capsys.readouterr().err
@@ -45,7 +45,7 @@ def test_a_failure_of_a_shard_fails_the_whole(tmp_path: Path, capsys: pytest.Cap
         (lambda text: "<html/>", "no JUnit"),
     ],
 )
-def test_a_damaged_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], damage, message) -> None:  # type: ignore[no-untyped-def]
+def test_damaged_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], damage, message) -> None:  # type: ignore[no-untyped-def]
     good, bad, output = shard(tmp_path / "1.xml", "a"), tmp_path / "2.xml", tmp_path / "merged.xml"
     shard(bad, "b", "c")
     bad.write_text(damage(bad.read_text()))
@@ -57,7 +57,7 @@ def test_a_damaged_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not output.exists()
 
 
-def test_a_missing_shard_and_one_given_twice(
+def test_missing_shard_and_one_given_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, again, output = shard(tmp_path / "1.xml", "a"), shard(tmp_path / "2.xml", "a"), str(tmp_path / "merged.xml")
@@ -83,9 +83,7 @@ def test_a_missing_shard_and_one_given_twice(
         ),
     ],
 )
-def test_a_hostile_shard_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
-) -> None:
+def test_hostile_shard_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str) -> None:
     file = tmp_path / "hostile.xml"
     file.write_text(text)
     assert main(["report", "--merge", str(file), "--output", str(tmp_path / "m.xml")]) == 3

@@ -45,7 +45,7 @@ def test_shares_of_phases_by_hand() -> None:
     assert sum(one.cycles for one in by_name.values()) == pytest.approx(1)
 
 
-def test_the_phases_in_a_line() -> None:
+def test_phases_in_line() -> None:
     assert summary(make_timed()) == (
         "performance/prefill.m64: 1000 cycles; phases with their largest stalls: prologue 10.0% (wait_memory 60.0%), "
         "matrix 50.0% (wait_memory 40.0%), softmax 40.0% (barrier 25.0%)"
@@ -55,13 +55,13 @@ def test_the_phases_in_a_line() -> None:
     )
 
 
-def test_a_wave_without_a_loop_has_no_pass() -> None:
+def test_wave_without_loop_has_no_pass() -> None:
     still = dataclasses.replace(wave(0), passes=0, loop=span(0, 0, 0))
     assert make_timed(waves=(still,)).pass_cycles == 0
     assert make_timed(waves=(still,)).loop_share == 0
 
 
-def test_a_replays_wave_becomes_a_record() -> None:
+def test_replays_wave_becomes_record() -> None:
     stalls = dict.fromkeys(CAUSES, 0) | {"barrier": 8}
     figures = {"instructions": 5, "issued": 20, "matrix": 32, "vector": 4, "stalls": stalls}
     made = wave_of(
@@ -79,7 +79,7 @@ def test_a_replays_wave_becomes_a_record() -> None:
     assert (made.whole.begin, made.whole.end, made.loop.cycles, made.passes, made.hot) == (0, 28, 28, 3, (4, 8))
 
 
-def test_timings_as_a_file(tmp_path: Path) -> None:
+def test_timings_as_file(tmp_path: Path) -> None:
     file = tmp_path / "timing.json"
     timings().write(file)
     assert Timings.read(file) == timings()
@@ -102,7 +102,7 @@ def test_timings_as_a_file(tmp_path: Path) -> None:
         ('"arch": "gfx950"', '"arch": 950', r"provenance\.arch"),
     ],
 )
-def test_a_damaged_file_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_damaged_file_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     file = tmp_path / "timing.json"
     timings().write(file)
     text = file.read_text()
@@ -112,7 +112,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, old: str, new: str, message: 
         Timings.read(file)
 
 
-def test_the_command_shows_cycles_stalls_checks_and_doubts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_shows_cycles_stalls_checks_and_doubts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     timings().write(tmp_path / "timing.json")
     assert main(["timing", "show", str(tmp_path / "timing.json")]) == 0
     text = capsys.readouterr().out
@@ -151,7 +151,7 @@ def test_runs_of_letters() -> None:
     assert list(spans("MMW.")) == [("M", 0, 2), ("W", 2, 3), (".", 3, 4)]
 
 
-def test_the_picture_has_a_row_a_wave_and_letters_in_its_bars() -> None:
+def test_picture_has_row_wave_and_letters_in_its_bars() -> None:
     root = ElementTree.fromstring(picture(make_timed(), "one"))
     space = {"svg": "http://www.w3.org/2000/svg"}
     texts = [text.text for text in root.findall("svg:text", space)]
@@ -171,7 +171,7 @@ def test_copies_are_told_apart() -> None:
     assert texts == ["wave 1.0 S0", "wave 2.0 S0"]
 
 
-def test_the_report_shows_timings_of_this_build(tmp_path: Path) -> None:
+def test_report_shows_timings_of_this_build(tmp_path: Path) -> None:
     folder = write(tmp_path)
     place = folder / "gfx950" / "aiter"
     facts = {
@@ -210,7 +210,7 @@ def test_the_report_shows_timings_of_this_build(tmp_path: Path) -> None:
         inputs(folder)
 
 
-def test_a_launch_that_is_resident_at_once_takes_as_long_as_its_longest_workgroup() -> None:
+def test_launch_resident_at_once_takes_longest_workgroup() -> None:
     """6 heads, 1,024 queries and keys, causal: 48 workgroups of 128 rows on 256 compute units, 1,000 cycles."""
     name = "performance/published_fp8.tensor-q1k"
     estimated = launch(make_timed(problem=name, launched=48, tile_rows=128), "gfx950")
@@ -221,7 +221,7 @@ def test_a_launch_that_is_resident_at_once_takes_as_long_as_its_longest_workgrou
     assert estimated.published == {"V2": 43.1, "V3": 47.7}
 
 
-def test_a_larger_launch_takes_its_workgroups_one_after_the_other() -> None:
+def test_larger_launch_takes_sum_of_workgroups() -> None:
     """32,768 keys in 256 tiles: the average workgroup sees 257 / 512 of the longest's keys. Two copies take 1,000."""
     name = "performance/published_fp8.tensor-q32k"
     estimated = launch(make_timed(problem=name, launched=6 * 256, tile_rows=128, resident=2), "gfx950")

@@ -46,7 +46,7 @@ def row_of(rows: Sequence[PublishedRow], problem: str) -> PublishedRow:
     return found
 
 
-def test_the_rows_are_those_of_both_tables_each_with_a_problem_of_its_own() -> None:
+def test_rows_have_both_tables_with_distinct_problems() -> None:
     rows = published_rows((), ())
     assert [row.label for row in rows] == LABELS * 2
     assert len({row.problem for row in rows}) == 20
@@ -56,7 +56,7 @@ def test_the_rows_are_those_of_both_tables_each_with_a_problem_of_its_own() -> N
 
 
 @pytest.mark.parametrize(("v2", "reached"), [(1390, "yes"), (1386, "no")])
-def test_a_row_is_reached_if_v3_gains_at_least_as_much(v2: int, reached: str) -> None:
+def test_row_is_reached_if_v3_gains_at_least_as_much(v2: int, reached: str) -> None:
     """Published: 549.4 / 396.3 = 1.3863."""
     row = row_of(published_rows([with_rows(*pair(v2, 1000))], ()), EIGHT_K)
     assert row.modelled is not None
@@ -67,7 +67,7 @@ def test_a_row_is_reached_if_v3_gains_at_least_as_much(v2: int, reached: str) ->
     assert row.modelled.v3.tflops == pytest.approx(operations / (1000 / 2.4e9) / 1e12)
 
 
-def test_a_version_that_was_not_modelled_in_the_same_run_makes_no_ratio() -> None:
+def test_version_of_other_run_makes_no_ratio() -> None:
     v3, v2 = pair(1390, 1000)
     apart = [with_rows(v3), with_rows(v2)]
     assert row_of(published_rows(apart, ()), EIGHT_K).modelled is None
@@ -87,7 +87,7 @@ def measured_gate(v2: float, v3: float, gpu: str = "AMD Instinct MI355X") -> Gat
     return Gate.of([row], {"gpu": gpu, V3_AGAINST_V2: "yes"})
 
 
-def test_times_of_a_gpu_are_measured_and_the_emulators_are_not() -> None:
+def test_times_of_gpu_are_measured_and_emulators_are_not() -> None:
     row = row_of(published_rows((), [measured_gate(140.0, 100.0)]), EIGHT_K)
     assert row.measured is not None
     assert row.measured.ratio == pytest.approx(1.4)
@@ -99,7 +99,7 @@ def test_times_of_a_gpu_are_measured_and_the_emulators_are_not() -> None:
         assert row_of(published_rows((), [gate]), EIGHT_K).measured is None
 
 
-def test_the_report_and_the_summary_have_both_tables(tmp_path: Path) -> None:
+def test_report_and_summary_have_both_tables(tmp_path: Path) -> None:
     folder = write(tmp_path)
     assert shown(document(inputs(folder)))["v3"] == []  # aiter's kernels, nothing of V3
     with_rows(*pair(1390, 1000), *pair(1000, 1000, FORTY)).write(folder / "timing-tables.json")
@@ -118,7 +118,7 @@ def test_the_report_and_the_summary_have_both_tables(tmp_path: Path) -> None:
     assert text.count("| at least as published |") == 2 * 2
 
 
-def test_the_command_prints_both_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_both_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with_rows(*pair(1390, 1000)).write(tmp_path / "timing.json")
     assert main(["timing", "show", str(tmp_path / "timing.json")]) == 0
     text = capsys.readouterr().out

@@ -113,7 +113,7 @@ def plan(work: Path, facts: Facts = FACTS, **options: object) -> Plan:
 
 
 def quiet(text: str) -> None:
-    """Nobody reads what a run says."""
+    """Drop the output of a run."""
 
 
 def make_bundle(folder: Path, *, key: Path | None = None, stages: Stages | None = None) -> tuple[Path, Path]:
@@ -164,11 +164,11 @@ def copy_of(folder: Path, target: Path) -> Path:
 
 
 def linked_copy_of(folder: Path, target: Path) -> Path:
-    """Of hard links: whoever changes a file deletes it first."""
+    """Copy with hard links: delete a file before changing it."""
     return Path(shutil.copytree(folder, target / folder.name, copy_function=os.link))
 
 
 def update_sums(folder: Path) -> None:
-    """What somebody does who changed a bundle and hides it from the checksums."""
+    """Write checksums of the changed files, as to hide a change."""
     listed = [name for name in names_in(folder) if name not in (CHECKSUMS, SIGNATURE)]
     (folder / CHECKSUMS).write_text("".join(f"{sha256_of(folder / name)}  {name}\n" for name in listed))

@@ -35,7 +35,7 @@ def tar_of(file: Path, *entries: tuple[tarfile.TarInfo, bytes], form: int = tarf
     return file
 
 
-def test_a_bundle_comes_out_as_it_went_in(signed: tuple[Path, Path], tmp_path: Path) -> None:
+def test_bundle_comes_out_as_it_went_in(signed: tuple[Path, Path], tmp_path: Path) -> None:
     folder, epoch = unpack(signed[1], tmp_path)
     assert epoch == EPOCH
     assert folder.name == signed[0].name
@@ -104,7 +104,7 @@ def test_what_no_release_writes_is_refused(
         lambda data: data[:700],
         lambda data: b"",
         lambda data: b"no tar at all" * 100,
-        lambda data: data[:520] + b"y" + data[521:],  # behind the file's one byte
+        lambda data: data[:520] + b"y" + data[521:],  # after the file's one byte
     ],
     ids=["trailing", "twice", "cut", "empty", "text", "padding"],
 )
@@ -123,7 +123,7 @@ def test_extended_headers_can_t_rename(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.text(max_size=12), max_size=4))
-def test_any_names_are_refused_or_stay_below_the_folder(parts: list[str]) -> None:
+def test_any_names_are_refused_or_stay_below_folder(parts: list[str]) -> None:
     name = "/".join(parts)
     try:
         demand_plain([name], "here")
@@ -136,7 +136,7 @@ def test_any_names_are_refused_or_stay_below_the_folder(parts: list[str]) -> Non
 
 
 @given(st.dictionaries(PLAIN, st.binary(max_size=700), min_size=1, max_size=5))
-def test_a_tar_of_any_plain_names_comes_out_equal(files: dict[str, bytes]) -> None:
+def test_tar_of_any_plain_names_comes_out_equal(files: dict[str, bytes]) -> None:
     try:
         demand_plain(files, "here")
     except TrustError:

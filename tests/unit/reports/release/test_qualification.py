@@ -20,11 +20,11 @@ ALL = {step.name for step in planned_steps()}
 ON_LIBRARY = {f"gfx950/{stage}" for stage in ("reproduce", *SUITES)}
 
 
-def test_every_suite_and_check_that_a_release_promises_is_a_stage() -> None:
+def test_stages_have_every_promised_suite_and_check() -> None:
     assert {stage.name for stage in read_table().stages} >= {"build", "reproduce", "parity", "gates", *SUITES}
 
 
-def test_what_a_step_needs_comes_before_it_and_a_project_step_needs_every_arch() -> None:
+def test_steps_come_after_their_needs() -> None:
     both = steps(read_table(), ("gfx942", "gfx950"), upstream="aiter", tier="full", toolchain="auto")
     seen: set[str] = set()
     for step in both:
@@ -40,7 +40,7 @@ def test_what_a_step_needs_comes_before_it_and_a_project_step_needs_every_arch()
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (("needs: [build]", "needs: [bxild]"), "is no stage above"),
+        (("needs: [build]", "needs: [bxild]"), "is not a stage above"),
         (("{tier}", "{teir}"), "unknown blank {teir}"),
         (("{tier}", "{tier:>9999999999}"), "unknown blank {tier}; known: "),
         (("{tier}", "{tier!r}"), "unknown blank {tier}; known: "),
@@ -51,7 +51,7 @@ def test_what_a_step_needs_comes_before_it_and_a_project_step_needs_every_arch()
         (("    outputs: {results: build/parity.json}", "    output: {results: build/parity.json}"), "unknown field"),
     ],
 )
-def test_a_mistake_in_the_table_is_named(tmp_path: Path, change: tuple[str, str], complaint: str) -> None:
+def test_mistake_in_table_is_named(tmp_path: Path, change: tuple[str, str], complaint: str) -> None:
     text = (Path(__file__).parents[4] / "reports/release/stages.yaml").read_text()
     assert change[0] in text
     file = tmp_path / "stages.yaml"
@@ -84,7 +84,7 @@ def test_another_library_repeats_what_was_run_on_it(tmp_path: Path) -> None:
     assert set(again.called) == {"gfx950/build", *ON_LIBRARY, "project/report"}
 
 
-def test_a_changed_output_repeats_its_stage_and_what_reads_it(tmp_path: Path) -> None:
+def test_changed_output_repeats_its_stage_and_what_reads_it(tmp_path: Path) -> None:
     run(plan(tmp_path), quiet, Stages())
     (tmp_path / "build/gfx950/aiter/large-kv.json").write_text("{}")
     again = Stages()
@@ -93,7 +93,7 @@ def test_a_changed_output_repeats_its_stage_and_what_reads_it(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("at", [0, 30, 200, -3])
-def test_a_damaged_record_is_not_believed(tmp_path: Path, at: int) -> None:
+def test_damaged_record_is_not_believed(tmp_path: Path, at: int) -> None:
     run(plan(tmp_path), quiet, Stages())
     record = tmp_path / "build/release/records/gfx950/dispatch.json"
     data = bytearray(record.read_bytes())
@@ -106,7 +106,7 @@ def test_a_damaged_record_is_not_believed(tmp_path: Path, at: int) -> None:
     assert any(text.startswith("gfx950/dispatch: not believed") for text in said)
 
 
-def test_a_failed_stage_is_named_and_what_passed_before_is_kept(tmp_path: Path) -> None:
+def test_failed_stage_is_named_and_what_passed_before_is_kept(tmp_path: Path) -> None:
     with pytest.raises(CheckFailedError, match=r"gfx950/page-fault: exit code 21\. .*ckpm test --suite page-f"):
         run(plan(tmp_path), quiet, Stages(fails={"gfx950/page-fault"}))
     again = Stages()
@@ -115,7 +115,7 @@ def test_a_failed_stage_is_named_and_what_passed_before_is_kept(tmp_path: Path) 
     assert "gfx950/build" not in again.called
 
 
-def test_a_stage_that_leaves_nothing_has_not_passed(tmp_path: Path) -> None:
+def test_stage_that_leaves_nothing_has_not_passed(tmp_path: Path) -> None:
     class Idle(Stages):
         def __call__(self, step: object, work: Path, epoch: int) -> int:
             return 0
@@ -124,7 +124,7 @@ def test_a_stage_that_leaves_nothing_has_not_passed(tmp_path: Path) -> None:
         run(plan(tmp_path), quiet, Idle())
 
 
-def test_shards_together_are_a_whole_run(tmp_path: Path) -> None:
+def test_shards_together_are_whole_run(tmp_path: Path) -> None:
     builder = tmp_path / "builder"
     run(plan(builder, only=("build", "reproduce")), quiet, Stages())
     suites = Path(shutil.copytree(builder, tmp_path / "suites"))
@@ -138,13 +138,13 @@ def test_shards_together_are_a_whole_run(tmp_path: Path) -> None:
     assert (tmp_path / "final/build/gfx950/aiter/sanitize.json").is_file()
 
 
-def test_a_stage_that_nobody_ran_is_missing(tmp_path: Path) -> None:
+def test_stage_that_nobody_ran_is_missing(tmp_path: Path) -> None:
     passed = run(plan(tmp_path, only=("build", "dispatch")), quiet, Stages())
     with pytest.raises(InconclusiveError, match=r"not run, and in no shard: .*gfx950/sanitize"):
         demand_all(planned_steps(), passed)
 
 
-def test_a_suite_without_its_library_does_not_start(tmp_path: Path) -> None:
+def test_suite_without_its_library_does_not_start(tmp_path: Path) -> None:
     with pytest.raises(InconclusiveError, match=r"gfx950/dispatch needs gfx950/build"):
         run(plan(tmp_path, only=("dispatch",)), quiet, Stages())
 
@@ -156,22 +156,22 @@ def shard_of(tmp_path: Path, **change: str) -> Path:
 
 
 @pytest.mark.parametrize("field", ["commit", "tier", "upstream_identity", "toolchain"])
-def test_a_shard_of_something_else_is_refused(tmp_path: Path, field: str) -> None:
+def test_shard_of_something_else_is_refused(tmp_path: Path, field: str) -> None:
     shard = shard_of(tmp_path, **{field: "another"})
     with pytest.raises(RecordError, match=rf"gfx950/build\.json: results that don't belong.*{field} another, not"):
         run(plan(tmp_path / "here", shards=(shard,)), quiet, Stages())
 
 
 @pytest.mark.parametrize("folder", ["build", "nowhere"])
-def test_a_shard_without_a_record_is_no_shard(tmp_path: Path, folder: str) -> None:
-    """As its build/ is, named instead of the folder that holds it: all of it would be run again."""
+def test_shard_without_record_is_not_shard(tmp_path: Path, folder: str) -> None:
+    """Name build/ instead of its folder: all stages would run again."""
     idle = Stages()
     with pytest.raises(RecordError, match=rf"{folder}: no record of a stage in build/release/records"):
         run(plan(tmp_path / "here", shards=(shard_of(tmp_path) / folder,)), quiet, idle)
     assert idle.called == []
 
 
-def test_a_shard_on_another_library_is_refused(tmp_path: Path) -> None:
+def test_shard_on_another_library_is_refused(tmp_path: Path) -> None:
     shard = shard_of(tmp_path)
     shutil.rmtree(shard / "build/release/records/gfx950", ignore_errors=False)
     run(plan(shard, only=("build", "dispatch")), quiet, Stages(code=(b"x",)))
@@ -180,14 +180,14 @@ def test_a_shard_on_another_library_is_refused(tmp_path: Path) -> None:
         run(plan(tmp_path / "here", shards=(shard,)), quiet, Stages())
 
 
-def test_a_shard_with_a_changed_result_is_refused(tmp_path: Path) -> None:
+def test_shard_with_changed_result_is_refused(tmp_path: Path) -> None:
     shard = shard_of(tmp_path)
     (shard / "build/gfx950/aiter/dispatch.json").write_text("{}")
     with pytest.raises(RecordError, match=r"dispatch\.json: .*build/gfx950/aiter/dispatch\.json has sha256"):
         run(plan(tmp_path / "here", shards=(shard,)), quiet, Stages())
 
 
-def test_a_shard_with_a_damaged_record_is_refused(tmp_path: Path) -> None:
+def test_shard_with_damaged_record_is_refused(tmp_path: Path) -> None:
     shard = shard_of(tmp_path)
     record = shard / "build/release/records/gfx950/dispatch.json"
     record.write_text(record.read_text().replace('"smoke"', '"full"', 1))
@@ -219,16 +219,16 @@ def test_shards_that_disagree_are_refused(tmp_path: Path) -> None:
         (Stages(facts=FOREIGN), RecordError, r"results of the library dddd"),
     ],
 )
-def test_what_a_stage_left_is_judged_again(
+def test_what_stage_left_is_judged_again(
     tmp_path: Path, stages: Stages, error: type[Exception], complaint: str
 ) -> None:
-    """A shard's stage may have ended well and left what is no pass."""
+    """Refuse a shard whose stage ended well with results that are not a pass."""
     records = run(plan(tmp_path), quiet, stages)
     with pytest.raises(error, match=complaint):
         examine(planned_steps(), records, lambda step, role: tmp_path / step.outputs[role])
 
 
-def test_a_library_that_is_not_its_manifest_s_is_refused(tmp_path: Path) -> None:
+def test_library_not_its_manifest_s_is_refused(tmp_path: Path) -> None:
     records = dict(run(plan(tmp_path), quiet, Stages()))
     build = records["gfx950/build"]
     outputs = {name: "f" * 64 if name.endswith(".so") else digest for name, digest in build.outputs.items()}
@@ -237,7 +237,7 @@ def test_a_library_that_is_not_its_manifest_s_is_refused(tmp_path: Path) -> None
         examine(planned_steps(), records, lambda step, role: tmp_path / step.outputs[role])
 
 
-def test_defects_are_counted_with_the_kernels_that_were_left_out(tmp_path: Path) -> None:
+def test_defects_are_counted_with_kernels_that_were_left_out(tmp_path: Path) -> None:
     left = {"split-kv-of-generic-masks-does-not-compile": {"reason": "r", "kernels": ["one", "two"]}}
     records = run(plan(tmp_path), quiet, Stages(left_out=left))
     findings = examine(planned_steps(), records, lambda step, role: tmp_path / step.outputs[role])

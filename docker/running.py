@@ -112,10 +112,12 @@ def _end(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_PATIENCE_SECONDS)
     end = time.monotonic() + _PATIENCE_SECONDS
-    while (left := _session(process.pid)) and time.monotonic() < end:
+    while left := _session(process.pid):
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > end:
+            break
         time.sleep(0.05)  # the kernel removes them one after the other
 
 

@@ -152,7 +152,7 @@ def start_guarded(*command: str) -> tuple[subprocess.Popen[str], int]:
     return process, ours
 
 
-@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 3", 2), ("kill -SEGV $$", -signal.SIGSEGV)])
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -SEGV $$", -signal.SIGSEGV)])
 def test_guard_ends_like_its_command(script: str, code: int) -> None:
     process, ours = start_guarded("sh", "-c", script)
     assert process.wait(60) == code

@@ -57,8 +57,8 @@ def test_attempt_repeats_no_success_or_unrecorded_failure(tmp_path: Path) -> Non
 
 
 def test_attempt_ends_when_infrastructure_recovers(tmp_path: Path) -> None:
-    row = json.dumps({"exit_code": 26, "infrastructure": True, "message": "x"})
-    command = f"test -e {tmp_path}/up || (touch {tmp_path}/up; echo '{row}' >> $CKPM_FAILURES; exit 26)"
+    row = json.dumps({"exit_code": 12, "infrastructure": True, "message": "x"})
+    command = f"test -e {tmp_path}/up || (touch {tmp_path}/up; echo '{row}' >> $CKPM_FAILURES; exit 12)"
     pauses: list[float] = []
     assert (attempt(command, pauses.append), len(pauses)) == (0, 1)
 
@@ -70,7 +70,7 @@ def test_commands_record_their_failure(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("CKPM_FAILURES", str(tmp_path / "failures"))
     assert exit_code(fails) == 12
     row = json.loads((tmp_path / "failures").read_text())
-    assert row == {"exit_code": 26, "infrastructure": True, "message": "the index is down"}
+    assert row == {"exit_code": 12, "kind": "download", "infrastructure": True, "message": "the index is down"}
 
 
 def test_jobs_have_names_and_commands() -> None:

@@ -70,7 +70,9 @@ def _asked(family: str, group: Sequence[Instance], problem: Problem) -> tuple[se
     if host(library_with(family)).table_problems:
         windowed = problem.mask != "no" and (problem.window_left >= 0 or problem.window_right != 0)
         asked = replace(problem, v3="off") if windowed else problem  # V3's kernels don't read a window's bounds
-        return {key.name for key in kernels_of.serving(keys, asked)}, kernels_of.missing(keys, asked) or ""
+        return {key.name for key in kernels_of.serving_kernels(keys, asked)}, kernels_of.missing_kernel(
+            keys, asked
+        ) or ""
     match = Matcher(keys)(family, to_shape(problem))
     return {key.name for key in match.kernels}, match.reason
 

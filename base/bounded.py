@@ -1,7 +1,7 @@
-"""Files from outside within bounds: what is too large, too deep or no plain file is refused before it costs anything.
+"""Read files from outside within bounds: refuse large files, deep nesting and devices before they cost anything.
 
-A reader calls these before and in place of its parser, and gives :class:`BoundsError`'s reason to its user with the
-file's name, in an error of its own class.
+A reader calls these functions before its parser, or in its place. It raises an error of its own class with the file's
+name and the reason of :class:`BoundsError`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DIGITS = 40
 
 
 class BoundsError(ValueError):
-    """Why a text isn't parsed; ``line`` counts from 1."""
+    """A text that is out of bounds, with the reason; ``line`` counts from 1."""
 
     def __init__(self, reason: str, line: int = 1) -> None:
         super().__init__(reason)
@@ -34,7 +34,7 @@ def read_bytes(file: Path, largest: int = LARGEST_FILE) -> bytes:
     """The file's bytes.
 
     Raises:
-        OSError: it can't be read, or is no plain file. BoundsError: it is too large.
+        OSError: it can't be read, or is not a plain file. BoundsError: it is too large.
     """
     with open_plain(file) as stream:
         data = stream.read(largest + 1)
@@ -102,13 +102,13 @@ def check_number(text: str) -> None:
 
 
 def _no_constant(word: str) -> Any:
-    raise BoundsError(f"{word} is no number of JSON")
+    raise BoundsError(f"{word} is not a number of JSON")
 
 
 def _finite(text: str) -> float:
     check_number(text)
     if not math.isfinite(number := float(text)):
-        raise BoundsError(f"{text} is no finite number")
+        raise BoundsError(f"{text} is not a finite number")
     return number
 
 

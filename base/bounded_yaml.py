@@ -1,4 +1,4 @@
-"""YAML within bounds, as bounded.py says; apart from it, since most files from outside are JSON."""
+"""Check YAML against bounds. This is apart from bounded.py because most files from outside are JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VALUES = 200_000  # of a table, each alias counted with all that it stands for
 def check_yaml(text: str) -> None:
     """Look at the text's events, which cost little whatever the nesting, before its values are made.
 
-    Text that is no YAML passes as far as it is one: the parser says what is wrong with it.
+    Text that is not YAML passes: the parser reports what is wrong with it.
 
     Raises:
         BoundsError: nested too deeply, or too many values.

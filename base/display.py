@@ -1,8 +1,8 @@
-"""Text from files and names as it may be shown: on a terminal nothing but characters, in Markdown nothing but text.
+"""Make text from files and names safe to show on a terminal and in Markdown.
 
-An escape code recolours a terminal or types into it, a line break forges a line of ours, a right-to-left mark turns the
-words around it, and Markdown in a name makes links, images and table cells. What can't be shown is written as Python
-writes it in a string: ``\\x1b``, ``\\u202e``.
+An escape code recolours a terminal or types into it. A line break forges a line, a right-to-left mark reverses the
+words around it, and Markdown in a name makes links, images and table cells. Other characters are written as Python
+writes them in a string: ``\\x1b``, ``\\u202e``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def printable(text: str) -> str:
 
 def one_line(text: str, most: int | None = None) -> str:
     """The text in a line, line breaks escaped as well; with ``most``, no more than so many characters."""
-    line = text if text.isprintable() else "".join(map(_escaped, text))
+    line = text if text.isprintable() else "".join(map(_escape, text))
     return line if most is None or len(line) <= most else line[: most - len(_CUT)] + _CUT
 
 
@@ -42,8 +42,7 @@ def message(text: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """The text as Markdown shows it: in one line, no markup, no cell border, no HTML, nobody
-    mentioned; no more than 300 characters before that."""
+    """The text as one line of Markdown without markup, cell borders, HTML and mentions, cut to 300 characters."""
     line = one_line(" ".join(text.split()), _LONGEST)
     marked = _MARKED.sub(lambda found: _REFERENCES.get(found[0]) or f"\\{found[0]}", line)
     return _BLOCK.sub(r"\1\\\2", marked, count=1) if _BLOCK.match(marked) else marked
@@ -63,15 +62,15 @@ def show(text: str, *, end: str = "\n", file: TextIO | None = None, flush: bool 
 
 
 def forgiving_output() -> None:
-    """From now on, a character that the output's encoding lacks is escaped as well, and is no failure."""
+    """Make standard output and error escape characters that their encoding lacks, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a closed one is None
             stream.reconfigure(errors="backslashreplace")
 
 
-def _escaped(one: str) -> str:
+def _escape(one: str) -> str:
     return one if one.isprintable() else ascii(one)[1:-1]
 
 
 def _kept_or_escaped(one: str) -> str:
-    return one if one in "\n\t" else _escaped(one)
+    return one if one in "\n\t" else _escape(one)

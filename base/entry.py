@@ -35,7 +35,7 @@ def exit_code(command: Callable[[], int]) -> int:
             if sys.stdout is not None:  # Python's word for a closed one
                 sys.stdout.flush()  # here, and not while Python shuts down: after a failure, too
     except CkPrefillError as error:
-        return _failed(error)
+        return _report(error)
     except BrokenPipeError:
         _abandon_stdout()
         return _CLOSED_PIPE
@@ -44,20 +44,20 @@ def exit_code(command: Callable[[], int]) -> int:
     except RuntimeError as error:
         if "can't start new thread" not in str(error):
             raise
-        return _failed(ProcessLimitError("a thread can't be started"))
+        return _report(ProcessLimitError("a thread can't be started"))
     except BlockingIOError as error:
-        return _failed(ProcessLimitError(f"{error.filename or 'a process'} can't be started"))
+        return _report(ProcessLimitError(f"{error.filename or 'a process'} can't be started"))
     except OSError as error:
         if error.filename is None and error.errno in _OF_AN_OUTPUT:
             _abandon_stdout()
             failure = write_error("standard output", error, "send it elsewhere")
             return _tell(str(failure), failure.exit_code)
         where = one_line(str(error.filename or "the system refuses"))
-        return _tell(f"{where}: {error.strerror or error}. Mend that and try again.", OutputError.exit_code)
+        return _tell(f"{where}: {error.strerror or error}. Fix that and try again.", OutputError.exit_code)
     return code
 
 
-def _failed(error: CkPrefillError) -> int:
+def _report(error: CkPrefillError) -> int:
     _record(error)
     return _tell(str(error), error.exit_code)
 

@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside their place, then renamed into it. What is no file is written into."""
+"""Write files that are whole or absent: beside their path, then renamed. Devices and pipes are written directly."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def write_error(place: Path | str, error: OSError, otherwise: str = "name anothe
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(f"{place}: no space left on the disk. Free some, or {otherwise}.")
     reason = _REASONS.get(error.errno or 0)
-    remedy = f"{reason}: {otherwise}" if reason else f"Mend that, or {otherwise}"
+    remedy = f"{reason}: {otherwise}" if reason else f"Fix that, or {otherwise}"
     return OutputError(f"{place}: can't be written: {error.strerror or error}. {remedy}.")
 
 
@@ -78,7 +78,7 @@ def write_atomically(file: Path, data: bytes) -> None:
 
 
 def is_special(file: Path) -> bool:
-    """Whether a path leads to a device, a pipe or another thing that is neither file nor folder."""
+    """Return True if a path leads to a device, a pipe or another thing that is neither file nor folder."""
     return _descriptor(str(file)) is not None or _look(file)[1] not in (0, stat.S_IFREG, stat.S_IFDIR)
 
 
@@ -91,7 +91,7 @@ def regular_file(file: Path) -> Path | None:
 
 
 def _look(file: Path) -> tuple[str, int]:
-    """:func:`_target`, for which nothing is there where this user can't look: writing there says what is the matter."""
+    """Return :func:`_target`, or nothing where this user can't look: writing there reports the problem."""
     try:
         return _target(str(file))
     except OSError:
@@ -118,7 +118,7 @@ def _replace(target: str, data: bytes) -> None:
 
 
 def abandoned_drafts(folder: Path) -> list[Path]:
-    """What :func:`write_atomically` left there in processes of this machine that were killed."""
+    """Files that :func:`write_atomically` left there in killed processes of this machine."""
     if not folder.is_dir():
         return []
     drafts = ((file, _DRAFT.fullmatch(file.name)) for file in folder.iterdir())
@@ -158,7 +158,7 @@ def _descriptor(file: str) -> int | None:
             return int(name)
         try:
             file = os.path.join(folder, os.readlink(file))  # noqa: PTH115, PTH118
-        except OSError:  # no link: whoever opens it says what is the matter
+        except OSError:  # not a link: opening it reports the problem
             return None
     return None
 
@@ -167,7 +167,7 @@ def open_plain(file: Path) -> io.BufferedReader:
     """A file's bytes, to be read. A pipe without a writer would be waited for without end, and a device has none.
 
     Raises:
-        OSError: it can't be read, or is no plain file.
+        OSError: it can't be read, or is not a plain file.
     """
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -183,7 +183,7 @@ def open_plain(file: Path) -> io.BufferedReader:
 
 
 def sha256_of(file: Path) -> str:
-    """Of a plain file's bytes, as hexadecimal digits. Raises OSError: it can't be read, or is none."""
+    """The sha256 of a plain file as hexadecimal digits. Raises OSError: it can't be read, or is not a plain file."""
     with open_plain(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

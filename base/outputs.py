@@ -1,7 +1,7 @@
 """Results at places that a user names: nothing there is lost that we did not write.
 
 ``.ckpm-outputs`` in a folder is the record of what we wrote into it: lines as sha256sum writes them, the last one of a
-name counts. Only a file that is still as recorded is removed, or replaced where nobody named that very file.
+name counts. Only a file that is still as recorded is removed, or replaced without being named by the user.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def demand_place(file: Path) -> None:
 
 
 def forget_output(file: Path) -> None:
-    """Remove a result of an earlier run, so that nobody reads it if this run fails. What is not ours stays.
+    """Remove a result of an earlier run, so that it is not read if this run fails. Files of others stay.
 
     Raises OutputError.
     """
@@ -62,7 +62,7 @@ def forget_output(file: Path) -> None:
 
 
 def is_ours(file: Path) -> bool:
-    """Whether a regular file is as we wrote it."""
+    """Return True if a regular file is as we wrote it."""
     expected = recorded(file.parent).get(file.name)
     return expected is not None and expected == sha256_of(file)
 

@@ -1,20 +1,21 @@
 """Read YAML tables as declared records: every error has the file, the line and the dotted path of the field.
 
-A table is loaded as a tree of :class:`Field`, each with its file and line, also after a child dialect was laid over
-its parent. :func:`decode` makes a :class:`Record` of the tree.
+A table is loaded as a tree of :class:`Field`. Each field has its file and line, also after a child dialect was laid
+over its parent. :func:`decode` makes a :class:`Record` of the tree.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
 import yaml
+from msgspec import inspect
 
 from .bounded import LARGEST_TABLE, BoundsError, check_number, read_text
 from .bounded_yaml import check_yaml
@@ -91,7 +92,7 @@ class Field:
         return {name: read(field) for name, field in self.mapping().items()}
 
     def allow(self, names: Iterable[str]) -> None:
-        """Refuse names that nobody reads: a mistyped field must not be ignored."""
+        """Refuse unknown names: a mistyped field must not be ignored."""
         known = list(names)
         for name, field in self.mapping().items():
             if name not in known:
@@ -102,7 +103,7 @@ def load(file: Path) -> Field:
     """Read one YAML file.
 
     Raises:
-        TableError: the file is missing, is no YAML, repeats a name in a mapping, is nested without end, or is not a
+        TableError: the file is missing, is not YAML, repeats a name in a mapping, is nested without end, or is not a
             mapping at the top.
     """
     try:
@@ -116,7 +117,7 @@ def load(file: Path) -> Field:
 
 @functools.lru_cache(maxsize=256)  # every dialect lays its tables over its parents': the same files again and again
 def _table(text: str, file: Path) -> Field:
-    """The table that a file of this text holds. Nobody changes it: what is laid over it makes new mappings."""
+    """The table in the text of a file. It is shared and never changed: :func:`overlay` makes new mappings."""
     try:
         check_yaml(text)
         node = _compose(text)
@@ -126,10 +127,10 @@ def _table(text: str, file: Path) -> Field:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line = mark.line + 1 if mark else 1
-        raise _complaint(file, line, f"not valid YAML: {error.problem}. Mend that line.") from error
+        raise _complaint(file, line, f"not valid YAML: {error.problem}. Fix that line.") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise _complaint(file, line, f"not valid YAML: {error.reason}. Mend that line.") from error
+        raise _complaint(file, line, f"not valid YAML: {error.reason}. Fix that line.") from error
     except RecursionError:
         raise TableError(f"{file}:1: not a table: nested without end (an anchor that holds itself?).") from None
     finally:
@@ -141,7 +142,7 @@ def _table(text: str, file: Path) -> Field:
 
 
 def _compose(text: str) -> yaml.Node | None:
-    """By libyaml, ten times faster, where PyYAML was built with it; a mistake is described by the Python one."""
+    """Parse with libyaml, which is ten times faster, if PyYAML has it; the Python parser describes mistakes."""
     try:
         return yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError:
@@ -257,30 +258,64 @@ def _complaint_of(text: str, values: Any, kind: type, root: Field) -> TableError
     top = {"": values}
     holder: Any = top
     key: Any = ""
-    field = root
+    field, types = root, [inspect.type_info(kind)]
     for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
         here = holder[key]
         part: Any = int(index) if index.isdigit() else name
         if index == "...":
             part = next(one for one in here if _fails_with(text, top, kind, holder, key, {one: here[one]}))
         holder, key, field = here, part, field.value[part]
+        types = [inner for one in types for inner in _inner_types(one, part)]
+    known = [name for one in types for name in _known_names(one)]
     if unknown := re.search("unknown field `(.*)`", message):
         field = field.value[unknown[1]]
-    return field.fail(_reword(message, field))
+    return field.fail(_reword(message, field, known))
 
 
-def _reword(message: str, field: Field) -> str:
+def _inner_types(kind: inspect.Type, part: str | int) -> Iterator[inspect.Type]:
+    """The types that a name or position of a value may have."""
+    if isinstance(kind, inspect.UnionType):
+        for one in kind.types:
+            yield from _inner_types(one, part)
+    elif isinstance(kind, inspect.StructType):
+        yield from (one.type for one in kind.fields if one.encode_name == part)
+    elif isinstance(kind, inspect.DictType):
+        yield kind.value_type
+    elif isinstance(kind, inspect.VarTupleType):
+        yield kind.item_type
+    elif isinstance(kind, inspect.TupleType) and isinstance(part, int):
+        yield kind.item_types[part]
+
+
+def _known_names(kind: inspect.Type) -> Iterator[str]:
+    """The fields of a record, or the words of a field that has a choice."""
+    if isinstance(kind, inspect.UnionType):
+        for one in kind.types:
+            yield from _known_names(one)
+    elif isinstance(kind, inspect.StructType):
+        yield from (one.encode_name for one in kind.fields)
+    elif isinstance(kind, inspect.DictType):
+        yield from _known_names(kind.key_type)
+    elif isinstance(kind, inspect.LiteralType):
+        yield from map(str, kind.values)
+
+
+def _reword(message: str, field: Field, known: Sequence[str]) -> str:
     """Return msgspec's message in the words of a table."""
+    listed = f"; known here: {', '.join(known)}" if known else ""
     if missing := re.fullmatch("Object missing required field `(.*)`", message):
         return f"field '{missing[1]}' is missing; it has {', '.join(field.value) or 'no field'}"
     if message.startswith("Object contains unknown field"):
-        return "unknown field"
+        return f"unknown field{listed}"
+    if message.startswith("Invalid enum value"):
+        wrong = [name for name in field.value if name not in known] if isinstance(field.value, dict) else [field.value]
+        return f"unknown word '{wrong[0]}'{listed}"
     if expected := re.fullmatch("Expected `(.*)`, got `.*`", message):
         found = "" if isinstance(field.value, dict) else f", not {describe(field.value)}"
         return f"must be {' or '.join(_KINDS.get(kind, kind) for kind in expected[1].split(' | '))}{found}"
     message = message.replace("Invalid RFC3339 encoded date", "must be a date such as 2027-06-30")
     message = re.sub("`([^`]*)`", lambda kind: _KINDS.get(kind[1], kind[1]), message)
-    return message.replace("Expected", "must be").replace("Invalid enum value", "unknown word")
+    return message.replace("Expected", "must be")
 
 
 def _fails_with(text: str, top: Any, kind: type, holder: Any, key: Any, trial: Any) -> bool:

@@ -1,1 +1,1 @@
-"""What is built: keys, axes, rules, names and selections of CK FMHA kernels, as tables (YAML) and pure functions."""
+"""Keys, axes, rules, names and selections of CK FMHA kernels, as tables (YAML) and pure functions."""

@@ -90,7 +90,7 @@ def _add_format(parser: argparse.ArgumentParser) -> None:
 
 
 def _list(args: argparse.Namespace) -> None:
-    keys = _selected(*_selection(args))
+    keys = _select_keys(*_selection(args))
     text = "".join(f"{key.name}\n" for key in keys) if args.format == "text" else _rows(keys, args.format)
     if args.output is None:
         _emit(text)
@@ -148,7 +148,7 @@ def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], tota
     sums = [sum(by_place[family, arch] for family in selection.families) for arch in selection.archs]
     table.append(["total", *map(str, sums), str(sum(totals.values()))])
     notes = [f"{row['reason']}\n" for row in counts if row["reason"]]
-    return _aligned(table, right=True) + "".join(notes)
+    return _align(table, right=True) + "".join(notes)
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -169,7 +169,7 @@ def _show(args: argparse.Namespace) -> None:
     if args.format == "csv":
         _emit(_records(fields, "csv"))
     else:
-        _emit(_aligned([[field["field"], field["value"]] for field in fields]))
+        _emit(_align([[field["field"], field["value"]] for field in fields]))
 
 
 def _why(args: argparse.Namespace) -> None:
@@ -196,7 +196,7 @@ def _why(args: argparse.Namespace) -> None:
         table = [["axis", "value", "other values", "written in"]]
         table += [[axis.name, axis.value, _plain(axis.alternatives) or "-", axis.place] for axis in explanation.axes]
         _emit(
-            f"{explanation.name}\nis in {chosen.name} ({selection.summary()}):\n{_aligned(table)}"
+            f"{explanation.name}\nis in {chosen.name} ({selection.summary()}):\n{_align(table)}"
             f"receipts that hold it: {_plain(explanation.receipts)}\n"
         )
 
@@ -212,11 +212,11 @@ def _validate(args: argparse.Namespace) -> None:
 def _problems(args: argparse.Namespace) -> None:
     """Names of problems, or every field of them; with ``--count`` figures for each suite."""
     from ckpm.matrix.problems.case import SUITES, wave_instructions
-    from ckpm.matrix.problems.commands import testing
+    from ckpm.matrix.problems.commands import list_shapes
     from ckpm.matrix.problems.tables import problems
 
     if args.shapes:
-        _emit(testing(args))
+        _emit(list_shapes(args))
         return
     by_suite = {suite: problems(suite, args.tier) for suite in ((args.suite,) if args.suite else SUITES)}
     if args.count:
@@ -229,7 +229,7 @@ def _problems(args: argparse.Namespace) -> None:
             for suite, cases in by_suite.items()
         ]
         if args.format == "text":
-            _emit(_aligned([list(rows[0]), *([str(value) for value in row.values()] for row in rows)], right=True))
+            _emit(_align([list(rows[0]), *([str(value) for value in row.values()] for row in rows)], right=True))
         else:
             _emit(_records(rows, args.format))
     elif args.format == "text":
@@ -238,7 +238,7 @@ def _problems(args: argparse.Namespace) -> None:
         _emit(_records([problem.row() for cases in by_suite.values() for problem in cases], args.format))
 
 
-def _selected(chosen: Dialect, selection: Selection) -> list[Key]:
+def _select_keys(chosen: Dialect, selection: Selection) -> list[Key]:
     """The selected keys; none where no arch has kernels, which is said on stderr.
 
     Raises:
@@ -269,7 +269,7 @@ def _plain(value: Any) -> str:
     return "-" if value is None else str(value)
 
 
-def _aligned(table: Iterable[Sequence[str]], *, right: bool = False) -> str:
+def _align(table: Iterable[Sequence[str]], *, right: bool = False) -> str:
     """Columns padded to their widest cell; with ``right`` all but the first are right-aligned."""
     lines = list(table)
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]

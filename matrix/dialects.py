@@ -1,6 +1,6 @@
-"""Dialects: what the codegen of an upstream's age knows, read from matrix/tables/dialects.
+"""Read dialects from matrix/tables/dialects: the kernels of one version of upstream's codegen.
 
-A dialect is a folder: dialect.yaml names its parent, a file for each family says what differs from the parent's.
+A dialect is a folder. dialect.yaml names its parent; a file for each family lists the differences from the parent's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HAND_WRITTEN = ("fwd_v3",)
 
 
 class Detection(Record, frozen=True):
-    """How a checkout's dialect is recognised: words that a codegen file has or lacks, a file that must not exist."""
+    """Marks of a checkout's dialect: words that a codegen file has or lacks, a file that must not exist."""
 
     file: str
     has: tuple[str, ...]
@@ -65,12 +65,12 @@ class DialectHead(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """``detection`` is None if only lists of names are known of that age: no checkout is taken for one of it.
+    """The kernels of one version of upstream's codegen.
 
-    ``known_archs`` are those that something is known of; ``unknown_archs`` says why there are no others.
-    ``enumerators`` are the members of C++ enumerations at that age: a tree with more has kernels that we lack, as has
-    one whose codegen names ``targets`` that begin otherwise. ``parameters`` are those of C++ templates, in order.
-    Unless its libraries are ``asked_everything``, suites leave out what it has no kernel for in any tier.
+    ``detection`` is None if only lists of names are known: no checkout is taken for this dialect. ``unknown_archs`` is
+    the reason why only ``known_archs`` are known. ``enumerators`` are the members of C++ enumerations. A tree with more
+    members, or with ``targets`` that begin otherwise, has kernels that we lack. ``parameters`` are those of C++
+    templates, in order. Without ``asked_everything``, suites leave out problems that no kernel of any tier serves.
     """
 
     name: str
@@ -137,13 +137,13 @@ class PackagedUpstream:
 
     @property
     def has_codegen(self) -> bool:
-        """Whether the tree lists kernels of its dialect itself: our own headers come without a codegen."""
+        """True if the tree lists kernels of its dialect itself: our own headers come without a codegen."""
         return not self.headers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeUnit:
-    """What bounds the waves on one compute unit. Sources: matrix/tables/archs.yaml."""
+    """The bounds of the waves on one compute unit. Sources: matrix/tables/archs.yaml."""
 
     vgprs: int  # 32-bit registers a lane, on one SIMD, arch and accumulation registers in one file
     vgpr_granule: int
@@ -201,7 +201,7 @@ def _arch(name: str, compute_unit: _ComputeUnitRow | None, **fields: Any) -> Arc
 
 @functools.cache
 def compute_units() -> Mapping[str, ComputeUnit]:
-    """Of each arch that libraries are built for."""
+    """The compute unit of each arch that libraries are built for."""
     return {name: arch.compute_unit for name, arch in archs().items() if arch.compute_unit}
 
 
@@ -327,7 +327,7 @@ def read_dialect(folder: Path) -> Dialect:
     """Read a dialect's folder: dialect.yaml, a file for each family, and the parents it names, which lie beside it.
 
     Raises:
-        TableError: a file is malformed or says something impossible; for a family's file, when it is first asked for.
+        TableError: a file is malformed; for a family's file, when the family is first used.
     """
     line = lineage(folder)
     own, whole = decode(line[-1], DialectHead), decode(functools.reduce(overlay, line), DialectHead)
@@ -367,9 +367,9 @@ def lineage(folder: Path) -> list[Field]:
 
 
 class Families(Mapping[str, Family]):
-    """Families of a dialect by name, each read when it is first asked for: a command seldom needs all nine.
+    """Families of a dialect by name, each read at its first use: a command seldom needs all nine.
 
-    They are those of ``wanted`` that one of ``folders`` has a file for.
+    A family of ``wanted`` is there if one of ``folders`` has its file.
     """
 
     def __init__(self, folders: tuple[Path, ...], wanted: tuple[str, ...]) -> None:
@@ -381,7 +381,7 @@ class Families(Mapping[str, Family]):
         self._names = [name for name in wanted if name in files]
 
     def table(self, name: str) -> Field:
-        """A family's table laid over those of the ancestors; each field knows the file and line it was written in."""
+        """A family's table laid over the tables of the ancestors; each field has its own file and line."""
         files = [folder / f"{name}.yaml" for folder in self._folders]
         return functools.reduce(overlay, [load(file) for file in files if file.exists()])
 

@@ -1,7 +1,7 @@
 """All keys of a family: the product of its loops, less what rules and receipt exclude, in upstream's order of emission.
 
-The product is grown loop by loop and a rule is applied as soon as its last field is bound, so that the cost follows the
-number of kernels and not that of combinations.
+The product is grown loop by loop, and a rule is applied as soon as its last field is bound. The cost then follows the
+number of kernels, not of combinations.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Partial = tuple[Any, ...]
 def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: str = "simplified") -> list[Key]:
     """The keys of a family for one arch and receipt, in the order in which upstream emits and dispatches them.
 
-    A name comes once, where it comes first. An arch without kernels gives an empty list; ``family.absent`` says why.
+    A name comes once, where it comes first. An arch without kernels gives an empty list; ``family.absent`` has why.
     """
     traits = family.archs.get(arch, ())
-    return [key for trait in traits for key in _enumerated(family, trait, receipt, mask_impl)]
+    return [key for trait in traits for key in _keys_of(family, trait, receipt, mask_impl)]
 
 
 @functools.lru_cache(maxsize=16)  # archs of one trait have the same kernels, and so have upstreams of one dialect
-def _enumerated(family: Family, trait: str, receipt: int, mask_impl: str) -> tuple[Key, ...]:
+def _keys_of(family: Family, trait: str, receipt: int, mask_impl: str) -> tuple[Key, ...]:
     fields, names, partials = _bound(family, trait, receipt, mask_impl)
     columns = dict(zip(fields, zip(*partials, strict=True), strict=False))
     known = {name: column for name, column in columns.items() if name != "mask_impl" or family.masks}
@@ -82,7 +82,7 @@ _DEFAULTS = {one.name: one.default for one in dataclasses.fields(Key)}
 
 
 class _Verdicts(dict[Any, bool]):
-    """What a test of some fields answers by their values; it is asked once for each."""
+    """Results of a test by the values of its fields; each is computed once."""
 
     def __init__(self, fields: tuple[str, ...], keeps: Callable[..., bool]) -> None:
         super().__init__()
@@ -137,10 +137,10 @@ def _allows(rule: Rule) -> Callable[..., bool]:
 
 
 def _satisfies_any(constraints: tuple[Constraint, ...], fields: tuple[str, ...]) -> Callable[..., bool]:
-    return lambda *values: any(_satisfied(one, fields, values) for one in constraints)
+    return lambda *values: any(_is_satisfied(one, fields, values) for one in constraints)
 
 
-def _satisfied(constraint: Constraint, fields: tuple[str, ...], values: tuple[Any, ...]) -> bool:
+def _is_satisfied(constraint: Constraint, fields: tuple[str, ...], values: tuple[Any, ...]) -> bool:
     return all(value in constraint[name] for name, value in zip(fields, values, strict=True) if name in constraint)
 
 
@@ -215,7 +215,7 @@ def _block(
         values = pick(one)
         rows = chosen.get(values)
         if rows is None:
-            rows = chosen[values] = [row.values for row in block.rows if _satisfied(row.constraint, fields, values)]
+            rows = chosen[values] = [row.values for row in block.rows if _is_satisfied(row.constraint, fields, values)]
         grown += [one + row for row in rows]
     return filters.due(bound, after, grown)
 
@@ -227,7 +227,7 @@ def _picker(places: tuple[int, ...]) -> Callable[[Partial], Partial]:
 
 
 def keeps(family: Family, receipt: int, values: Mapping[str, Any]) -> bool:
-    """Whether a receipt keeps a kernel with these values, and builds its pipeline."""
+    """Return True if a receipt keeps a kernel with these values and builds its pipeline."""
     asked = {**values, "receipt": receipt}
     if broken(family.receipt_rules, asked) or not any(fits(one, values) for one in family.constraints(receipt)):
         return False

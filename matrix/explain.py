@@ -1,4 +1,4 @@
-"""Why a kernel is in the matrix or in a selection, or what keeps it out: the text behind ``why`` and ``show``."""
+"""Explain why a kernel is in the matrix or in a selection, or what keeps it out, for ``why`` and ``show``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Whether a selection holds a kernel (``reasons`` is empty), and the axes and receipts that bring it in."""
+    """The reasons that keep a kernel out of a selection (none if it is in), and the axes and receipts that hold it."""
 
     name: str
     reasons: tuple[Reason, ...]
@@ -58,8 +58,8 @@ def find(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, dict[str, 
     """The family and axis values that a name spells, whether or not the matrix holds such a kernel.
 
     Raises:
-        NameSyntaxError: no family's grammar fits; the message names another dialect whose grammar does, or says where
-            the name departs from the grammar that begins most like it.
+        NameSyntaxError: no family's grammar fits. The message names another dialect whose grammar does, or the position
+            where the name departs from the grammar that begins most like it.
     """
     problems: dict[str, NameSyntaxError] = {}
     for family in chosen.all_families():
@@ -75,7 +75,7 @@ def find(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, dict[str, 
 
 
 def _alike(grammar: str, name: str) -> int:
-    """How many characters of a name's beginning are a grammar's."""
+    """Number of characters at a name's beginning that are a grammar's."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(grammar, name, strict=False)))
 
 
@@ -99,18 +99,18 @@ def find_key(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, Key]:
     """
     family, values = find(chosen, name, mask_impl)
     if reasons := outside(chosen, family, values):
-        raise NameSyntaxError(f"'{name}' is no kernel of {chosen.name}: {reasons[0].text}. `ckpm why NAME` says more.")
+        raise NameSyntaxError(f"'{name}' is not a kernel of {chosen.name}: {reasons[0].text}. See `ckpm why NAME`.")
     return family, make_key(family, values, name)
 
 
 def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[Reason]:
-    """What keeps axis values out of the matrix, whatever is selected: unknown values, an unknown tile, rules."""
+    """Reasons that keep axis values out of the matrix, for any selection: unknown values, an unknown tile, rules."""
     reasons = []
     for field in family.fields:
         known = _alternatives(family, field, values)
         if values[field] not in known and field != "tile":
             text = f"{field} '{_text(values[field])}' is not in the table, which has {', '.join(map(_text, known))}"
-            reasons.append(Reason("axis", field, text, _place(chosen, family, field, values)))
+            reasons.append(Reason("axis", field, text, _location(chosen, family, field, values)))
     tiles = _tiles(family, values)
     if values["tile"] not in tiles and (values["tile"].word or not reasons):
         word, has = values["tile"].word, ", ".join(map(_text, tiles)) or "none"
@@ -121,14 +121,14 @@ def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[
     ):
         limits = "; ".join(f"{name} {_list(allowed)}" for name, allowed in violated.items())
         text = f"tile {values['tile'].word} is only for {limits}"
-        reasons.append(Reason("tile", values["tile"].word, text, _place(chosen, family, "tile", values)))
+        reasons.append(Reason("tile", values["tile"].word, text, _location(chosen, family, "tile", values)))
     if not reasons and family.pipelines and not any(block.holds(values) for block in family.pipelines):
         reasons.append(_no_pipeline(chosen, family, values))
     return reasons + [Reason("rule", rule.name, rule.reason, rule.source) for rule in broken(family.rules, values)]
 
 
 def _against(block: Pipelines, values: Mapping[str, Any]) -> list[str]:
-    """What of a block doesn't allow a kernel, as words."""
+    """The conditions of a block that don't allow a kernel, as words."""
     reasons = [f"for {name} {_list(allowed)}" for name, allowed in _misfits(block.constraint, values).items()]
     for axis in block.axes:
         if tuple(values[name] for name in axis.fields) not in axis.values:
@@ -149,7 +149,7 @@ def _misfits(constraint: Constraint, values: Mapping[str, Any]) -> Constraint:
 
 
 def _no_pipeline(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> Reason:
-    """Why no block of pipelines holds a kernel: what the nearest block lacks."""
+    """The reason why no block of pipelines holds a kernel: what the nearest block lacks."""
     nearest = min(family.pipelines, key=lambda block: len(_against(block, values)))
     text = f"no pipeline serves it; the nearest, {nearest.name}, is {', '.join(_against(nearest, values))}"
     return Reason("axis", nearest.name, text, _line(chosen, family, ("pipelines", nearest.name)))
@@ -158,7 +158,7 @@ def _no_pipeline(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> 
 def _not_built(
     chosen: Dialect, family: Family, receipt: int, values: Mapping[str, Any], others: Sequence[int]
 ) -> Reason:
-    """Why a receipt that would keep a kernel lacks it: its pipeline is only built for other receipts."""
+    """The reason for a receipt that would keep a kernel: the kernel's pipeline is only built for other receipts."""
     block = next(block for block in family.pipelines if block.holds(values))
     text = f"receipt {receipt} ({receipts()[receipt]}) doesn't build this pipeline for it; receipts that do: "
     text += ", ".join(map(str, others)) or "none"
@@ -209,7 +209,7 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
 
 
 def _receipt(chosen: Dialect, family: Family, receipt: int, values: Mapping[str, Any]) -> list[Reason]:
-    """What of the receipt's nearest constraint doesn't allow a kernel, one reason a field."""
+    """The fields of the receipt's nearest constraint that don't allow a kernel, one reason each."""
     entry = str(receipt) if receipt in family.receipts else "default"
     name = f"receipt {receipt} ({receipts()[receipt]})"
     constraints = family.constraints(receipt)
@@ -254,7 +254,7 @@ def _alternatives(family: Family, field: str, values: Mapping[str, Any]) -> tupl
 
 def _axis(chosen: Dialect, family: Family, field: str, values: Mapping[str, Any]) -> Axis:
     others = tuple(_text(value) for value in _alternatives(family, field, values) if value != values[field])
-    return Axis(field, _text(values[field]), others, _place(chosen, family, field, values))
+    return Axis(field, _text(values[field]), others, _location(chosen, family, field, values))
 
 
 def _text(value: Value | Tile) -> str:
@@ -263,7 +263,7 @@ def _text(value: Value | Tile) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _place(chosen: Dialect, family: Family, field: str, values: Mapping[str, Any]) -> str:
+def _location(chosen: Dialect, family: Family, field: str, values: Mapping[str, Any]) -> str:
     """file:line of an axis, or of the tiles for a kernel's dtype and head dims."""
     if field == "tile":
         dtypes = _table(chosen.name, family.name).get("tiles").find(values["arch_trait"])
@@ -284,7 +284,7 @@ def _place(chosen: Dialect, family: Family, field: str, values: Mapping[str, Any
 
 
 def _line(chosen: Dialect, family: Family, path: tuple[str, ...]) -> str:
-    """Where a field of a family is written, as ``matrix/tables/dialects/FILE:LINE``."""
+    """The place of a field of a family, as ``matrix/tables/dialects/FILE:LINE``."""
     field = _table(chosen.name, family.name)
     for name in path:
         field = field.get(name)

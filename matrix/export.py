@@ -81,7 +81,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def _kinds(record: type) -> dict[str, tuple[type, ...]]:
-    """What the fields of a record may hold, but for a tile, whose fields have columns of their own."""
+    """The types that the fields of a record may have, except a tile, whose fields have columns of their own."""
     hints = typing.get_type_hints(record)
     return {name: typing.get_args(hint) or (hint,) for name, hint in hints.items() if hint is not Tile}
 

@@ -1,8 +1,8 @@
 """Families: the axes, tiles, pipelines, rules, receipts and name grammar of one kernel family in one dialect
 (family_tables.py reads them).
 
-The kernels of a family are the product of the axes in ``order`` (outermost loop first), then, if the family has
-``pipelines``, of the axes of each of those blocks with its rows innermost; that is how upstream's codegen loops.
+The kernels of a family are the product of the axes in ``order``, outermost loop first. If the family has ``pipelines``,
+the axes of each block follow, with its rows innermost. Upstream's codegen loops in this way.
 An axis is a field of the key, or several written together (``hdim_q hdim_v``) whose values are lists.
 """
 
@@ -24,7 +24,7 @@ TilePlace = tuple[str, str, int, int]  # arch trait, dtype, hdim_q, hdim_v
 MASK_IMPLS = ("simplified", "generic")
 GIVEN = ("arch_trait", "receipt", "mask_impl")  # bound before the first axis: what the caller asks for
 
-# An axis that is no field of a key: upstream lists some tiles ahead of others, whatever their head dims, so it goes
+# An axis that is not a field of a key. Upstream lists some tiles ahead of others for all head dims, so it goes
 # over the head dims in rounds. A kernel that comes up in several rounds keeps its first place.
 ROUND = "round"
 
@@ -56,7 +56,7 @@ class Row:
 class Pipelines:
     """A block of pipelines with loops of its own: the product of ``axes``, then rows, for keys of ``constraint``.
 
-    ``mask_impl`` names the set that its masks are of if that is one whichever is asked for, else it is "".
+    ``mask_impl`` names the mask set if the block has one for every request, else it is "".
     """
 
     name: str
@@ -67,7 +67,7 @@ class Pipelines:
     mask_impl: str
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether the block has a pipeline with these values; with any receipt if they have none."""
+        """Return True if the block has a pipeline with these values, for any receipt if they have none."""
         own = tuple(values[name] for name in self.row_fields)
         return (
             fits(self.constraint, values)
@@ -102,7 +102,7 @@ class Family:
     default_receipt: tuple[Constraint, ...]
 
     def constraints(self, receipt: int) -> tuple[Constraint, ...]:
-        """What a receipt keeps; no constraint is no kernel."""
+        """The constraints of a receipt; without a constraint it keeps no kernel."""
         return self.receipts.get(receipt, self.default_receipt)
 
     def tiles_of(self, arch_trait: str, dtype: str, hdim_q: int, hdim_v: int) -> tuple[Tile, ...]:
@@ -118,7 +118,7 @@ class Family:
         return tuple(rule for rule in self.rules if "receipt" in rule.fields)
 
     def own_masks(self, pipeline: str) -> str:
-        """The set that a pipeline's masks are of whichever is asked for, "" if they are of the one asked for."""
+        """The mask set that a pipeline has for every request, "" if it has the requested set."""
         for block in self.pipelines:
             if block.mask_impl and any(pipeline in row.values for row in block.rows):
                 return block.mask_impl
@@ -175,10 +175,10 @@ def parse_tile(grammar: str, word: str, when: str = "always") -> Tile | None:
 
 
 def tile_place(values: Mapping[str, Any]) -> TilePlace:
-    """What a key's tiles are listed under."""
+    """The place in the table where a key's tiles are listed."""
     return values["arch_trait"], values["dtype"], values["hdim_q"], values["hdim_v"]
 
 
 def fits(constraint: Constraint, values: Mapping[str, Any]) -> bool:
-    """Whether values (field name to value) are all allowed by a constraint; a field that they lack is not judged."""
+    """Return True if a constraint allows all values (field name to value). A missing field is allowed."""
     return all(values[name] in allowed for name, allowed in constraint.items() if name in values)

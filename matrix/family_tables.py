@@ -77,7 +77,7 @@ def _axes_alone(name: str, field: Field, arch_names: Sequence[str]) -> Family:
         axes=_axes(field.get("order"), field.get("axes"), masks),
         pipelines=tuple(_block(one, f, masks) for one, f in pipelines.mapping().items()) if pipelines else (),
         masks=masks,
-        words=words.map(_words) if words else {},
+        words=words.map(_word_table) if words else {},
         tiles={},
         tile_constraints={},
         rules=(),
@@ -105,7 +105,7 @@ def _axes(order: Field, table: Field, masks: Mapping[str, tuple[str, ...]]) -> t
     names = order.texts()
     for one in (one for name in names for one in name.split()):
         if one not in ("tile", ROUND) and (one not in KEY_FIELDS or one in _DERIVED):
-            raise order.fail(f"'{one}' is no axis of a key")
+            raise order.fail(f"'{one}' is not an axis of a key")
     table.allow(name for name in names if name != "tile")
     axes = []
     for name in names:
@@ -177,7 +177,7 @@ def _constraint(field: Field | None) -> Constraint:
     }
 
 
-def _words(field: Field) -> Mapping[Value, str]:
+def _word_table(field: Field) -> Mapping[Value, str]:
     read: dict[str, Value] = {"true": True, "false": False}
     return {read.get(value, int(value) if value.isdigit() else value): w.text() for value, w in field.mapping().items()}
 
@@ -204,13 +204,13 @@ def _check(family: Family, field: Field) -> None:
         for constraint in (block.constraint, *(row.constraint for row in block.rows)):
             for name in constraint:
                 if name not in known:
-                    raise place.fail(f"'{name}' in a 'for' is no field of this family; known: {', '.join(known)}")
+                    raise place.fail(f"'{name}' in a 'for' is not a field of this family; known: {', '.join(known)}")
     slots = SLOT.findall(family.grammar)
     if "arch_trait" not in slots and any(len(traits) > 1 for traits in family.archs.values()):
         raise field.get("name").fail("an arch with several arch traits needs a slot {arch_trait}")
     for slot in slots:
         if slot not in (*family.fields, "arch_trait"):
-            raise field.get("name").fail(f"slot '{slot}' is no axis; known: {', '.join(family.fields)}")
+            raise field.get("name").fail(f"slot '{slot}' is not an axis; known: {', '.join(family.fields)}")
         if slots.count(slot) > 1:
             raise field.get("name").fail(f"slot '{slot}' is written twice")
     for axis in (*family.axes, *(axis for block in family.pipelines for axis in block.axes)):
@@ -219,7 +219,7 @@ def _check(family: Family, field: Field) -> None:
     if unknown := [name for name in family.words if name not in (*family.fields, "arch_trait")]:
         raise field.get("words").get(unknown[0]).fail(f"no axis of that name; known: {', '.join(family.fields)}")
     if unknown := [name for name in SLOT.findall(family.tile_grammar) if name not in TILE_NUMBERS]:
-        raise field.get("tile").fail(f"'{unknown[0]}' is no number of a tile; known: {', '.join(TILE_FIELDS)}")
+        raise field.get("tile").fail(f"'{unknown[0]}' is not a number of a tile; known: {', '.join(TILE_FIELDS)}")
 
 
 def _tiles(
@@ -295,7 +295,7 @@ def _tile(field: Field, family: Family) -> Tile:
         word, when = field.get("tile"), field.find("when")
     tile = parse_tile(family.tile_grammar, word.text(), when.text() if when else "always")
     if tile is None:
-        raise word.fail(f"'{word.text()}' is no tile; the family writes them {family.tile_grammar}")
+        raise word.fail(f"'{word.text()}' is not a tile; the family writes them {family.tile_grammar}")
     return tile
 
 

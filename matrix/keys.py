@@ -13,7 +13,7 @@ V3_PIPELINE = "qr_async_trload_v3"
 
 
 def is_v3(pipeline: str) -> bool:
-    """Whether it is the pipeline of two groups of waves that take turns, which leaves the rest to V2."""
+    """Return True for the pipeline of two groups of waves that take turns, which leaves the rest to V2."""
     return pipeline == V3_PIPELINE
 
 

@@ -31,7 +31,7 @@ def writer(family: Family, fields: Sequence[str]) -> Callable[[Sequence[Any]], s
             tables.append({tile: literal + tile.word for tiles in family.tiles.values() for tile in tiles})
         else:
             words = family.words.get(slot, {})
-            tables.append({value: _joined(literal, words.get(value, str(value))) for value in family.values(slot)})
+            tables.append({value: _join(literal, words.get(value, str(value))) for value in family.values(slot)})
     pick = itemgetter(*(fields.index(slot) for slot in slots))
 
     def write(values: Sequence[Any]) -> str:
@@ -40,7 +40,7 @@ def writer(family: Family, fields: Sequence[str]) -> Callable[[Sequence[Any]], s
     return write
 
 
-def _joined(literal: str, word: str) -> str:
+def _join(literal: str, word: str) -> str:
     """A word that is empty takes the separator before it away."""
     return literal + word if word else literal.removesuffix("_")
 
@@ -54,12 +54,12 @@ def make_key(family: Family, values: Mapping[str, Any], name: str) -> Key:
 def parse(family: Family, name: str, mask_impl: str = "simplified") -> dict[str, Any]:
     """The axis values that a kernel name spells, whether or not the matrix holds such a kernel.
 
-    ``mask_impl`` tells which masks ``nmask`` means where the name alone doesn't (``mask`` is simplified, ``mc`` and
+    ``mask_impl`` decides which masks ``nmask`` means where the name alone doesn't (``mask`` is simplified, ``mc`` and
     ``mg`` are generic), unless the pipeline has masks of one set only. A tile that is in no table gets
     ``when='always'``.
 
     Raises:
-        NameSyntaxError: the name doesn't fit the grammar; the message says at which field and what was expected.
+        NameSyntaxError: the name doesn't fit the grammar; the message has the field and the expected words.
     """
     patterns = _patterns(family)
     match = re.fullmatch("".join(patterns), name)
@@ -133,7 +133,7 @@ def _read(family: Family, slot: str, word: str) -> Value | Tile:
 
 
 def _set_tile(family: Family, values: dict[str, Any]) -> None:
-    """The tile as the table has it, which also tells head dims that the name doesn't spell."""
+    """The tile as the table has it, which also has head dims that the name doesn't spell."""
     word = values["tile"].word if "tile" in values else None  # a name that spells none is of the only one
     for (trait, dtype, hdim_q, hdim_v), tiles in family.tiles.items():
         if (trait, dtype, hdim_q) == (values["arch_trait"], values["dtype"], values["hdim_q"]):
@@ -162,6 +162,6 @@ def _explain(family: Family, patterns: tuple[str, ...], name: str) -> str:
     else:
         expected = f"'{SLOT.split(family.grammar)[count]}'"
     return (
-        f"'{name}' is no {family.name} name of this dialect: {where}, expected {expected}, "
+        f"'{name}' is not a {family.name} name of this dialect: {where}, expected {expected}, "
         f"found '{rest or 'the end'}'. The grammar is {family.grammar}"
     )

@@ -32,7 +32,7 @@ _LONGEST_COMPLAINT = 1000
 
 
 class _Store(argparse.Action):
-    """An option with one value: two different ones in a line are a mistake, and nobody knows which was meant."""
+    """An option with one value: two different values in a line are a mistake."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if option_string and parser.given.setdefault(self.dest, values) != values:
@@ -75,7 +75,7 @@ class Parser(argparse.ArgumentParser):
                 if isinstance(one, str | Path) and any(
                     unicodedata.category(letter) in ("Cc", "Cs") and letter not in allowed for letter in str(one)
                 ):
-                    self.error(f"{name}: {str(one)!r} holds a control character, or bytes that are no text")
+                    self.error(f"{name}: {str(one)!r} holds a control character, or bytes that are not text")
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{one_line(message, _LONGEST_COMPLAINT)}. See {self.prog} --help.")
@@ -100,7 +100,7 @@ def add_library_options(parser: argparse.ArgumentParser) -> None:
 def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = False) -> None:
     """Options that say whose kernels are meant: ``--upstream``, ``--dialect``, ``--mask``.
 
-    ``checkouts`` says that the command looks at source trees: the matrix itself doesn't.
+    ``checkouts`` is True for commands that read source trees, which the matrix itself doesn't.
     """
     known = ", ".join([*upstreams(), *(["checkout"] if checkouts else [])])
     parser.add_argument("--upstream", default=None, help=f"{known} (default: {DEFAULT_UPSTREAM})")
@@ -156,19 +156,19 @@ def dialect_from(args: argparse.Namespace) -> Dialect:
 
 
 def selection_from(args: argparse.Namespace) -> tuple[Dialect, Selection]:
-    """What parsed options ask for.
+    """The dialect and selection of parsed options.
 
     Raises:
         what :func:`dialect_from` raises; UnknownWordError, UsageError.
         Tier, profile, expressions and filter files are checked when keys are selected.
     """
     chosen = dialect_from(args)
-    families = words("--family", args.family, [DEFAULT_FAMILY])
+    families = split_words("--family", args.family, [DEFAULT_FAMILY])
     if "all" in families:
         families = tuple(chosen.families)
     filtered = args.filter or args.where or args.filter_file
     return chosen, Selection(
-        archs=tuple(check_arch(name).name for name in words("--arch", args.arch, [DEFAULT_ARCH])),
+        archs=tuple(check_arch(name).name for name in split_words("--arch", args.arch, [DEFAULT_ARCH])),
         families=tuple(chosen.family(name).name for name in families),
         receipt=check_receipt(args.receipt),
         mask_impl=args.mask,
@@ -181,7 +181,7 @@ def selection_from(args: argparse.Namespace) -> tuple[Dialect, Selection]:
     )
 
 
-def words(option: str, given: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:
+def split_words(option: str, given: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:
     """Comma-separated words of a repeatable option, each once, in the order given; ``default`` if it was left out.
 
     Raises UsageError: it was given and holds no word.

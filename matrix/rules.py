@@ -1,4 +1,4 @@
-"""Named reasons for which a combination of axis values is no kernel.
+"""Named reasons for which a combination of axis values is not a kernel.
 
 A rule is a function of some fields of a key, named by its parameters; it returns True for what it excludes. Which rules
 a dialect applies is said in its table. The docstring's first line is the reason shown by ``ckpm why``; the

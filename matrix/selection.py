@@ -27,7 +27,7 @@ _SHOWN, _LONGEST = 40, 500  # characters of a wrong value, and of the message of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What the user asked for, as given on the command line.
+    """The kernels that the user selects, as given on the command line.
 
     ``families`` and ``archs`` are names; ``shard`` is (index from 1, count).
     """
@@ -44,7 +44,7 @@ class Selection:
     shard: tuple[int, int] | None = None
 
     def summary(self) -> str:
-        """One line that says what narrows the selection, for messages and manifests; it holds no path."""
+        """Everything that narrows the selection in one line, for messages and manifests; it has no path."""
         parts = [f"archs {','.join(self.archs)}", f"family {','.join(self.families)}", f"receipt {self.receipt}"]
         parts += [f"masks {self.mask_impl}", f"tier {self.tier}"]
         parts += [f"profile {self.profile}"] if self.profile else []
@@ -118,7 +118,7 @@ def select_some(dialect: Dialect, selection: Selection) -> list[Key]:
     """Like :func:`select`, for commands that need at least one key.
 
     Raises:
-        UsageError: nothing is left; the message says which condition removed the last key.
+        UsageError: nothing is left; the message names the condition that removed the last key.
     """
     keys, emptied = _narrow(dialect, selection)
     if not keys:
@@ -198,8 +198,8 @@ def _any(texts: Sequence[str]) -> Predicate:
 def _glob(glob: str) -> Predicate:
     """Case-sensitive glob over the name. A gload kernel is also kept when it would be as a bload kernel.
 
-    Upstream tests --filter against the bload name alone and lets the gload kernel follow, so that a filtered library
-    still serves KV pools over 2 GB; here a glob may also name gload kernels themselves.
+    Upstream tests --filter against the bload name alone and lets the gload kernel follow. A filtered library then still
+    serves KV pools over 2 GB. Here a glob may also name gload kernels themselves.
     """
     match = re.compile(fnmatch.translate(glob)).match
 
@@ -211,7 +211,7 @@ def _glob(glob: str) -> Predicate:
 
 
 def load_filter_file(file: Path, function: str = "keep", argument: str = "key") -> Callable[[Any], bool]:
-    """The ``function`` of a Python file, ``def keep(key) -> bool``; what it is asked about has a ``name``.
+    """The ``function`` of a Python file, ``def keep(key) -> bool``; its argument has a ``name``.
 
     Raises:
         UsageError: it can't be read, does not run, has no such function; later, when that raises or returns
@@ -226,21 +226,21 @@ def load_filter_file(file: Path, function: str = "keep", argument: str = "key") 
     except BaseException as error:
         if _is_interrupt(error):
             raise
-        raise UsageError(f"--filter-file {file}: {_place(error, file)}", kind="filter-file") from error
+        raise UsageError(f"--filter-file {file}: {_error_line(error, file)}", kind="filter-file") from error
     keep = names.get(function)
     if not callable(keep):
         raise UsageError(
             f"--filter-file {file}: it defines no function {function}({argument}) -> bool.", kind="filter-file"
         )
 
-    def checked(key: Any) -> bool:
+    def check(key: Any) -> bool:
         try:
             verdict = keep(key)
         except BaseException as error:
             if _is_interrupt(error):
                 raise
             raise UsageError(
-                f"--filter-file {file}: {function}({key.name}): {_place(error, file)}", kind="filter-file"
+                f"--filter-file {file}: {function}({key.name}): {_error_line(error, file)}", kind="filter-file"
             ) from error
         if not isinstance(verdict, bool):
             what = repr(verdict)[:_SHOWN] if isinstance(verdict, int | str | None) else type(verdict).__name__
@@ -250,7 +250,7 @@ def load_filter_file(file: Path, function: str = "keep", argument: str = "key") 
             )
         return verdict
 
-    return checked
+    return check
 
 
 def _source(file: Path, function: str) -> bytes:
@@ -267,37 +267,37 @@ def _source(file: Path, function: str) -> bytes:
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Whether it is Ctrl-C while a user's file ran, and nothing that the file raised."""
+    """Return True for Ctrl-C while a user's file ran, False for an exception that the file raised."""
     return isinstance(error, KeyboardInterrupt) and not _is_raised(error)
 
 
 def _is_raised(error: BaseException) -> bool:
-    """Whether a raise statement is where it comes from, and not a signal between any two instructions."""
+    """Return True if the exception comes from a raise statement, not from a signal between two instructions."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace is not None and trace.tb_frame.f_code.co_code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
 
 
-def _words(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Its message; the user's class may fail at that, too."""
     try:
         return one_line(str(error), _LONGEST)
     except BaseException:
-        return "it can't say why"
+        return "its message can't be read"
 
 
-def _place(error: BaseException, file: Path) -> str:
+def _error_line(error: BaseException, file: Path) -> str:
     """The error with the line of the user's file that it comes from, if any."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
-        return f"line {error.lineno}: SyntaxError: {error.msg}. Mend the file."
+        return f"line {error.lineno}: SyntaxError: {error.msg}. Fix the file."
     line, trace = None, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == str(file):
             line = trace.tb_lineno
         trace = trace.tb_next
     where = f"line {line}: " if line else ""
-    return f"{where}{type(error).__name__}: {_words(error)}. Mend the file."
+    return f"{where}{type(error).__name__}: {_error_text(error)}. Fix the file."
 
 
 def take_shard(keys: Sequence[Key], shard: tuple[int, int]) -> list[Key]:
@@ -312,7 +312,7 @@ def take_shard(keys: Sequence[Key], shard: tuple[int, int]) -> list[Key]:
 
 
 def shard_of(keys: Sequence[Key], name: str, count: int) -> int:
-    """Which shard of ``count`` (from 1) the kernel ``name`` of ``keys`` is dealt to."""
+    """The shard of ``count`` (from 1) that the kernel ``name`` of ``keys`` is dealt to."""
     return _dealt(keys).index(name) % count + 1
 
 

@@ -44,7 +44,7 @@ def variant(upstream: str, profile: str) -> str | None:
 
 
 def library_variant(upstream: str, profile: str) -> str:
-    """As :func:`variant`, for commands that take a library as it was built: no other profile means anything to them.
+    """Return :func:`variant` for commands that take a library as it was built, which other profiles don't apply to.
 
     Raises:
         UnknownWordError. UsageError: as said, or the upstream has no profiles.

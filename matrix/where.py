@@ -115,7 +115,7 @@ def _getter(node: ast.expr, source: _Source) -> Getter:
 
 
 def any_of(parts: Sequence[Getter]) -> Callable[[Any], bool]:
-    """Whether one of the parts is true of an object."""
+    """Return a predicate that is True if one of the parts is true of an object."""
 
     def one_is(one: Any) -> bool:
         for part in parts:  # noqa: SIM110 - any() of a generator takes three times as long

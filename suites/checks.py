@@ -24,7 +24,7 @@ from ckpm.base.errors import HipError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import PAIRWISE, SuiteCase, counterpart
-from ckpm.matrix.problems.problem import missing, missing_load, refused_for, serves, serving
+from ckpm.matrix.problems.problem import missing_kernel, missing_load, refused_for, serves, serving_kernels
 from ckpm.suites.philox import drawn
 from ckpm.suites.signatures.table import FAULTS, why_not_predicted
 
@@ -199,7 +199,7 @@ class _Case:
             return None
         wanted = dataclasses.replace(other, tile_rows=own.tile.bm0)
         rows = own.row()
-        able = serving(self.bench.keys, wanted)
+        able = serving_kernels(self.bench.keys, wanted)
         return min(able, key=lambda key: sum(key.row()[name] != rows[name] for name in rows), default=None)
 
 
@@ -320,7 +320,7 @@ def _run(case: _Case, variants: Sequence[Mapping[str, Any]]) -> tuple[str, str, 
         return "unsupported", "this device doesn't place buffers", {}
     if problem.expect != "ok":
         return *_refusal(case), {}
-    if reason := missing(bench.keys, problem):
+    if reason := missing_kernel(bench.keys, problem):
         return "unsupported", reason, {}
     if not problem.tile_rows and not _able(case):
         return "unsupported", "dispatch takes this library's kernel for few blocks only", {}
@@ -328,7 +328,7 @@ def _run(case: _Case, variants: Sequence[Mapping[str, Any]]) -> tuple[str, str, 
         case.lines.append("guard_page: this device maps what lies behind a buffer")
     named = None
     if problem.tile_rows:
-        named = serving(bench.keys, problem)[0].name
+        named = serving_kernels(bench.keys, problem)[0].name
     firsts: list[Outcome] = []
     for options in variants:
         case.configure(options, ", ".join(f"{name} {value}" for name, value in options.items()))
@@ -357,7 +357,7 @@ def _check_choice(case: _Case) -> None:
     if key is None:
         raise _EndError("wrong", f"the library chose '{case.kernel}', which its manifest doesn't list")
     if not serves(key, p):
-        raise _EndError("wrong", f"dispatch chose {key.name}: {missing([key], p)}")
+        raise _EndError("wrong", f"dispatch chose {key.name}: {missing_kernel([key], p)}")
     case.lines.append(f"dispatch chose {key.name}")
     first = next(one for one in _able(case) if one.load == key.load)
     if key.tile != first.tile:
@@ -367,7 +367,7 @@ def _check_choice(case: _Case) -> None:
 def _without_v3(case: _Case) -> None:
     """V2 must be taken, and be right, where V3 is turned off. Raises _EndError."""
     off, mine = dataclasses.replace(case.problem, v3="off"), case.kernel
-    if missing(case.bench.keys, off):
+    if missing_kernel(case.bench.keys, off):
         case.lines.append("v3_off: not compared, the library has no such kernel of V2")
         return
     outcome = case.launched(off, None)
@@ -384,7 +384,7 @@ def _able(case: _Case) -> list[Key]:
     p, bench = case.problem, case.bench
     blocks = p.batch * p.nhead_q * -(-max(p.seqlens_q) // _BLOCK_ROWS)
     few = blocks < _LEAST_USE * bench.device.compute_units
-    return [key for key in serving(bench.keys, p) if few or key.tile.when != "few_blocks"]
+    return [key for key in serving_kernels(bench.keys, p) if few or key.tile.when != "few_blocks"]
 
 
 def _refusal(case: _Case) -> tuple[str, str]:

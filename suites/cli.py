@@ -32,7 +32,7 @@ from ckpm.kernels.families.libraries import host, libraries, made_of
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.request import folder_name
 from ckpm.matrix.dialects import check_built_arch, check_upstream
-from ckpm.matrix.options import DEFAULT_ARCH, add_library_options, words
+from ckpm.matrix.options import DEFAULT_ARCH, add_library_options, split_words
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger, source
 from ckpm.matrix.problems.tables import find
@@ -226,7 +226,7 @@ def _family(args: argparse.Namespace) -> str:
         if args.family is not None:
             raise UsageError(f"--family goes with --suite {FAMILY_SUITE}; suite {args.suite} is batch prefill's.")
         return next(library for library in libraries() if host(library).table_problems)
-    asked = set(words("--family", None if args.family is None else [args.family], []))
+    asked = set(split_words("--family", None if args.family is None else [args.family], []))
     for library in _families():
         if asked == {library} or made_of(asked) == library:
             return library

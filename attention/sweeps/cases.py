@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.matching import Matcher, tried
+from ckpm.matrix.problems.matching import Matcher, is_tried
 from ckpm.matrix.problems.testing import Shape
 
 _MASKS = {"no": "no", "": "no", "generic": "window"}  # of a key: of a shape; all others serve top_left
@@ -42,7 +42,7 @@ def cases(keys: Sequence[Key], shapes: Sequence[Shape], shard: Sequence[Key] | N
     return tuple(
         Case(_settled(shape, key), key)
         for shape in shapes
-        if tried(family, shape)
+        if is_tried(family, shape)
         for key in matcher(family, shape).kernels
         if key.name in mine
     )

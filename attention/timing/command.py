@@ -14,7 +14,7 @@ from ckpm.base.errors import InconclusiveError
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
 from ckpm.matrix.problems.case import TIERS, SuiteCase
-from ckpm.matrix.problems.problem import measured, missing, serving
+from ckpm.matrix.problems.problem import measured_kernel, missing_kernel, serving_kernels
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +91,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
     for problem in performance_problems(args.tier):
         if not fnmatch.fnmatchcase(problem.name, args.problem):
             continue
-        one = missing(keys, problem) or place.model(problem, _kernel_name(keys, problem, args.kernel), asked)
+        one = missing_kernel(keys, problem) or place.model(problem, _kernel_name(keys, problem, args.kernel), asked)
         if isinstance(one, str):
             left_out[problem.name] = one
         else:
@@ -107,7 +107,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
 
 
 def _kernel_name(keys: Sequence[Key], problem: SuiteCase, kernel: str) -> str | None:
-    return measured(keys, problem) if kernel == EVERY else serving(keys, problem)[0].name
+    return measured_kernel(keys, problem) if kernel == EVERY else serving_kernels(keys, problem)[0].name
 
 
 def _count(text: str) -> int:

@@ -27,7 +27,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
-from ckpm.matrix.problems.problem import measured, missing, missing_load, refused_for, serving
+from ckpm.matrix.problems.problem import measured_kernel, missing_kernel, missing_load, refused_for, serving_kernels
 from ckpm.matrix.problems.tables import read
 
 TABLE = TABLES / "performance.yaml"
@@ -115,10 +115,10 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
     keys = [key for key in keys_of(manifest, loaded.kernels, library) if fnmatch.fnmatchcase(key.name, kernel)]
     counted, left_out = [], {}
     for problem in performance_problems(tier):
-        if why := missing(keys, problem):
+        if why := missing_kernel(keys, problem):
             left_out[problem.name] = why
             continue
-        named = measured(keys, problem) if kernel == EVERY else serving(keys, problem)[0].name
+        named = measured_kernel(keys, problem) if kernel == EVERY else serving_kernels(keys, problem)[0].name
         figures = _count_launch(device, loaded, problem, named, manifest, missing_load(keys, problem))
         if isinstance(figures, str):
             left_out[problem.name] = figures

@@ -22,7 +22,7 @@ from ckpm.base.errors import InconclusiveError
 from ckpm.base.outputs import demand_place
 from ckpm.kernels.code.toolchains import CHOICES
 from ckpm.matrix.problems.case import TIERS, SuiteCase
-from ckpm.matrix.problems.problem import missing, serving
+from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
 
 if TYPE_CHECKING:
     from ckpm.attention.timing.modelling import Modelled
@@ -94,9 +94,9 @@ def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
     from ckpm.attention.timing.modelling import Asked
 
     head = dataclasses.replace(problem, nhead_q=problem.nhead_q // problem.nhead_k, nhead_k=1, v3=version)
-    if why := missing(place.keys, head):
+    if why := missing_kernel(place.keys, head):
         raise InconclusiveError(f"{problem.name}: {why}", kind="measure")
-    key = serving(place.keys, head)[0]
+    key = serving_kernels(place.keys, head)[0]
     tiles = -(-problem.seqlens_q[0] // key.tile.bm0)
     timed = place.model(head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_k))
     if isinstance(timed, str):

@@ -7,68 +7,29 @@ running it. ``core`` builds the interpreter. ``decode`` is for programs that run
 from __future__ import annotations
 
 import argparse
-import contextlib
 import gc
-import io
+import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from ckpm_emulator import program_cache, standalone, tables, toolchain
-from ckpm_emulator.base.errors import CheckFailedError, CkPrefillError, DeviceError, InputError, OutputError
+from ckpm_emulator import program_cache, standalone, toolchain
+from ckpm_emulator.base.display import printable
+from ckpm_emulator.base.entry import exit_code
+from ckpm_emulator.base.errors import CheckFailedError, DeviceError, InputError
 from ckpm_emulator.options import ARCHS, Options, Trace
 
-# as base/entry.py
-_CLOSED_PIPE = 141
-_INTERRUPTED = 130
+_AMD = "tinygrad.runtime.autogen.amd"
+_PACKAGES = ("tinygrad", "tinygrad.renderer", "tinygrad.runtime", "tinygrad.runtime.autogen")
+_OTHERS = tuple(f"{_AMD}.{arch}.{table}" for arch in ("rdna3", "rdna4") for table in ("operands", "ins"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0, or the exit code of the error's class."""
     return exit_code(lambda: _run(_parser().parse_args(arguments)))
-
-
-def exit_code(command: Callable[[], int]) -> int:
-    """Run ``command``; its result, or the exit code of its failure, whose message goes to stderr as ``error: ...``."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what the encoding lacks is escaped
-    try:
-        code = command()
-        if sys.stdout is not None:  # Python's word for a closed one
-            sys.stdout.flush()  # here, and not while Python shuts down
-    except CkPrefillError as error:
-        return _complain(str(error), error.exit_code)
-    except BrokenPipeError:
-        _abandon_stdout()
-        return _CLOSED_PIPE
-    except KeyboardInterrupt:
-        return _complain("interrupted; run the same command again", _INTERRUPTED)
-    except OSError as error:
-        if error.filename is None:  # standard output: what is left in its buffer can't be written, either
-            _abandon_stdout()
-        where = error.filename or "standard output"
-        return _complain(f"{where}: {error.strerror or error}. Name another place.", OutputError.exit_code)
-    return code
-
-
-def _complain(message: str, code: int) -> int:
-    with contextlib.suppress(OSError):  # if the message can't be written, the exit code remains
-        print(f"error: {_printable(message)}", file=sys.stderr, flush=True)
-    return code
-
-
-def _printable(text: str) -> str:
-    """Escape control characters, which names in files can have, as base/display.py does."""
-    return "".join(one if one.isprintable() or one in "\n\t" else ascii(one)[1:-1] for one in text)
-
-
-def _abandon_stdout() -> None:
-    """Let Python's last flush write to nothing instead of failing again."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Parser(argparse.ArgumentParser):
@@ -149,7 +110,7 @@ def _checks(words: str) -> dict[str, bool]:
 def _decode(chosen: argparse.Namespace) -> int:
     gc.disable()  # nothing of a process that ends at once is garbage worth a search
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # NumPy starts them when it is imported
-    tables.import_nothing_else()
+    import_tables_only()
     code = sys.stdin.buffer.read()
     if not chosen.hazards:
         sys.stdout.buffer.write(program_cache.program(code))
@@ -158,6 +119,31 @@ def _decode(chosen: argparse.Namespace) -> int:
 
     sys.stdout.buffer.write(program_cache.program(code, judge=too_early))
     return 0
+
+
+class _Absent(ModuleType):
+    """An empty module in place of tables whose classes are listed among the formats, but never used."""
+
+    OPERANDS: Mapping[Any, Any] = {}
+
+    def __getattr__(self, name: str) -> None:
+        return None
+
+
+def import_tables_only() -> None:
+    """Restrict this process's imports of tinygrad to the tables of CDNA, unless it already has more.
+
+    Their import brings tinygrad's tensors and its tables of other GPUs, too, which takes as long as decoding a kernel.
+    """
+    if "tinygrad" in sys.modules:
+        return
+    for name in _PACKAGES:
+        spec = importlib.util.find_spec(name)
+        if spec is None:  # the import itself reports what is missing
+            return
+        sys.modules[name] = importlib.util.module_from_spec(spec)  # its submodules are found, its own code is not run
+    for name in _OTHERS:
+        sys.modules[name] = _Absent(name)
 
 
 def _inspect(chosen: argparse.Namespace) -> int:
@@ -181,5 +167,5 @@ def _coverage(chosen: argparse.Namespace) -> int:
     from ckpm_emulator.inspection import coverage  # only here: it imports the decoder's tables
 
     covered = [coverage.cover(path) for path in chosen.files]
-    print(_printable(coverage.report(covered, verbose=chosen.verbose)))
+    print(printable(coverage.report(covered, verbose=chosen.verbose)))
     return CheckFailedError.exit_code if any(one.missing for one in covered) else 0

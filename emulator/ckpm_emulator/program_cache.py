@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _MAKERS = (
     *("code_object", "image", "options", "lowering/blob", "lowering/decode", "lowering/descriptor", "lowering/flow"),
-    *("lowering/lower", "lowering/matrix", "lowering/matrix_table", "lowering/memory", "lowering/microop"),
-    *("lowering/opcodes", "lowering/operands", "lowering/registers", "lowering/scalar", "lowering/shapes"),
+    *("lowering/lower", "lowering/matrix_table", "lowering/memory", "lowering/microop"),
+    *("lowering/opcodes", "lowering/operands", "lowering/registers", "lowering/shapes"),
     *("lowering/translate", "lowering/vector"),
 )
 # Of tinygrad: what reads machine code.

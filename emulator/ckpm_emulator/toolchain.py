@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ckpm_emulator.base.errors import CompileError, OutputError, SetupError, TrustError, UsageError
+from ckpm_emulator.base.errors import CompileError, SetupError, TrustError
 from ckpm_emulator.base.settings import cache_folder as project_cache
 from ckpm_emulator.base.store import adopt, draft_folder, is_adopted
 from ckpm_emulator.base.trust import keep_others_out, why_untrusted
@@ -54,11 +54,8 @@ class Compiler:
 
 
 def cache_folder() -> Path:
-    """The emulator's folder in the cache folder. Raises OutputError if the user has no cache folder."""
-    try:
-        return project_cache() / "emulator"
-    except UsageError as error:
-        raise OutputError(str(error)) from error
+    """The emulator's folder in the cache folder. Raises UsageError if the user has no cache folder."""
+    return project_cache() / "emulator"
 
 
 def isa_level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -52,7 +52,7 @@ def commit_of(root: Path, revision: str) -> str:
             kind="shallow-clone",
         )
     raise UsageError(
-        f"--since {revision}: git knows no such commit here. Name one that `git log --all` lists, "
+        f"--since {revision}: there is no such commit here. Name one of `git log --all`, "
         "or fetch the branch that has it.",
         kind="revision",
     )

@@ -30,13 +30,13 @@ def kernels(wanted: Collection[str] | None) -> dict[str, Any]:
         for family in dialect(name).all_families():
             if wanted is None or family.name in wanted:
                 manifest[f"{name} {family.name}"] = {
-                    "shared": _shared(dialect(name), family),
+                    "shared": _shared_digest(dialect(name), family),
                     "lists": _lists(name, family, subsets),
                 }
     return manifest
 
 
-def _shared(dialect: Any, family: Any) -> str:
+def _shared_digest(dialect: Any, family: Any) -> str:
     from ckpm.matrix.dialects import archs, receipts, upstreams
 
     packages = [repr(one).replace(repr(one.summary), "") for one in upstreams().values() if one.dialect == dialect.name]

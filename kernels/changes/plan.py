@@ -7,6 +7,7 @@ little: tests/gate/test_planned_changes.py plants changes in tables, templates a
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import tempfile
@@ -16,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.base.display import show
+from ckpm.base.errors import TableError
 from ckpm.base.files import write_atomically
+from ckpm.base.tablefile import load, plain
 from ckpm.kernels.changes.comparison import Altered, ManifestError, altered_kernels, altered_suites, manifests
 from ckpm.kernels.changes.history import PROJECT, changed_paths, commit_of, extract
 from ckpm.kernels.changes.rules import ALWAYS, Effect, Rules, rules
@@ -127,24 +130,33 @@ def _widen(effect: Effect, why: str) -> Effect:
 
 
 def _compare(root: Path, commit: str, changes: Mapping[str, Effect]) -> tuple[Sequence[Altered], Mapping[str, str]]:
-    """Compare the manifests of both states, if any changed file needs it. Raises RecordError."""
+    """Compare the manifests of both states, if any changed file needs it. Raises ManifestError."""
     compared = {effect.compare for effect in changes.values()}
-    tables = [Path(path) for path, effect in changes.items() if effect.compare == "kernels"]
-    one_family = all(path.match("tables/dialects/*/*.yaml") and path.stem != "dialect" for path in tables)
     if not compared - {""}:
         return (), {}
-    with tempfile.TemporaryDirectory(prefix="ckpm-plan-") as folder:
-        extract(root, commit, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="ckpm-plan-") as name:
+        folder = Path(name)
+        extract(root, commit, folder)
+        tables = [Path(path) for path, effect in changes.items() if effect.compare == "kernels"]
+        tables = [path for path in tables if path.suffix != ".yaml" or _values(folder / path) != _values(root / path)]
+        one_family = all(path.match("tables/dialects/*/*.yaml") and path.stem != "dialect" for path in tables)
         families = {path.stem for path in tables} if one_family else None
-        before, now = manifests(Path(folder), root, families, problems="suites" in compared)
+        before, now = manifests(folder, root, families, problems="suites" in compared)
     return altered_kernels(before["kernels"], now["kernels"]), altered_suites(before["problems"], now["problems"])
+
+
+def _values(file: Path) -> str:
+    """The values of a table with their order, its path if it can't be read: a comment changes nothing."""
+    with contextlib.suppress(TableError):
+        return json.dumps(plain(load(file)), default=str) if file.exists() else ""
+    return str(file)
 
 
 def _plan(
     commit: str, changes: Mapping[str, Effect], altered: Sequence[Altered], suites: Mapping[str, str], table: Rules
 ) -> Plan:
     total = tuple(f"{path}: {effect.reason}" for path, effect in changes.items() if effect.everything)
-    kernels = _touched(changes, altered, total)
+    kernels = _touched_kernels(changes, altered, total)
     why_suites = {suite: list(total) for suite in EVERY_SUITE}
     for path, effect in changes.items():
         for suite in effect.suites:
@@ -171,7 +183,9 @@ def _plan(
     )
 
 
-def _touched(changes: Mapping[str, Effect], altered: Sequence[Altered], total: Sequence[str]) -> tuple[Touched, ...]:
+def _touched_kernels(
+    changes: Mapping[str, Effect], altered: Sequence[Altered], total: Sequence[str]
+) -> tuple[Touched, ...]:
     whole: dict[tuple[str, str], list[str]] = {}
     some: dict[tuple[str, str], set[str]] = {}
     reasons: dict[tuple[str, str], list[str]] = {}
@@ -311,10 +325,10 @@ def run(args: argparse.Namespace) -> None:
 def to_json(plan: Plan) -> str:
     """The plan as a document: the fields of Plan, sets as sorted lists."""
     document = {"archs": list(plan.archs), **dataclasses.asdict(plan)}
-    return json.dumps(document, indent=1, default=_sorted) + "\n"
+    return json.dumps(document, indent=1, default=_sorted_list) + "\n"
 
 
-def _sorted(value: Any) -> list[str]:
+def _sorted_list(value: Any) -> list[str]:
     return sorted(value)
 
 

@@ -20,7 +20,7 @@ ALWAYS = "lint"  # the check that no change goes without
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What a changed file can touch. ``compare`` names a comparison by meaning that decides instead, "" for none."""
+    """The parts that a changed file can touch. ``compare`` names a comparison that decides instead, "" for none."""
 
     reason: str
     compare: str = ""
@@ -69,7 +69,7 @@ class Rules:
     gate: str
 
     def effect(self, path: str) -> Effect:
-        """What a changed file touches: everything if no rule knows it."""
+        """The effect of a changed file: everything if no rule has it."""
         for patterns, effect in self.effects:
             if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
                 return effect
@@ -135,7 +135,7 @@ def read_rules(file: Path) -> Rules:
     effects = []
     for index, row in enumerate(record.rules):
         field = table.at("rules", index)
-        words = {name: _words(getattr(row, name), field, name, known[name]) for name in known}
+        words = {name: _known_words(getattr(row, name), field, name, known[name]) for name in known}
         effect = Effect(
             reason=row.reason,
             compare=row.compare,
@@ -147,7 +147,7 @@ def read_rules(file: Path) -> Rules:
         effects.append((row.paths, effect))
     for name, library in record.libraries.items():
         for kind in ("families", "suites"):
-            _words(getattr(library, kind), table.at("libraries", name), kind, known[kind])
+            _known_words(getattr(library, kind), table.at("libraries", name), kind, known[kind])
     return Rules(
         effects=tuple(effects),
         checks=record.checks,
@@ -159,7 +159,7 @@ def read_rules(file: Path) -> Rules:
     )
 
 
-def _words(value: _Words, row: Field, name: str, known: tuple[str, ...]) -> tuple[str, ...]:
+def _known_words(value: _Words, row: Field, name: str, known: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words of a field, all known ones for ``all``. Raises TableError for an unknown one."""
     if value == "all":
         return known

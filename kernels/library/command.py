@@ -33,7 +33,7 @@ from ckpm.kernels.library.signature_file import discard_foreign
 from ckpm.kernels.upstream import headers
 from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.dialects import check_built_arch
-from ckpm.matrix.options import DEFAULT_ARCH, selection_from, words
+from ckpm.matrix.options import DEFAULT_ARCH, selection_from, split_words
 
 # Messages of compilers, zig and Python if the system refuses them a process or thread.
 _NO_PROCESS = ("Resource temporarily unavailable", "SystemResources", "ThreadQuotaExceeded", "can't start new thread")
@@ -202,7 +202,7 @@ def request_from(args: argparse.Namespace, console: Console, *, work: Path, cach
     """Return the request of the options, built in ``work``. An upstream that is missing is downloaded."""
     if args.unit_size < 1 or (args.jobs is not None and args.jobs < 1):
         raise UsageError("--unit-size and --jobs must be at least 1")
-    for arch in words("--arch", args.arch, [DEFAULT_ARCH]):
+    for arch in split_words("--arch", args.arch, [DEFAULT_ARCH]):
         check_built_arch(arch)
     cache = settings.cache_folder()
     ck_root = settings.ck_root(args.ck_root, [args.upstream] if args.upstream else [])

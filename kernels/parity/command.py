@@ -25,7 +25,7 @@ from ckpm.matrix.dialects import (
     upstreams,
 )
 from ckpm.matrix.families import MASK_IMPLS
-from ckpm.matrix.options import words
+from ckpm.matrix.options import split_words
 
 _SHOWN = 10
 _FAMILIES = (*FAMILIES, *HAND_WRITTEN)
@@ -53,7 +53,7 @@ def request_from(args: argparse.Namespace) -> Request:
         raise UsageError("--jobs must be at least 1")
     cache = settings.cache_folder()
     comparable = tuple(name for name, package in upstreams().items() if package.has_codegen)
-    asked = words("--upstream", args.upstream, comparable)
+    asked = split_words("--upstream", args.upstream, comparable)
     if own := [name for name in asked if name in upstreams() and name not in comparable]:
         raise UsageError(f"--upstream {', '.join(own)}: has no codegen to compare with. Known: {', '.join(comparable)}")
     ck_root = settings.ck_root(args.ck_root, asked if args.upstream else ())
@@ -61,9 +61,11 @@ def request_from(args: argparse.Namespace) -> Request:
     checkout = ("checkout",) if ck_root and not args.upstream else ()
     return Request(
         upstreams=(*asked, *checkout),
-        families=tuple(check_family(name) for name in words("--family", args.family, _FAMILIES)),
-        archs=tuple(check_arch(name).name for name in words("--arch", args.arch, tuple(archs()))),
-        receipts=tuple(check_receipt(number) for number in words("--receipt", args.receipt, [*map(str, receipts())])),
+        families=tuple(check_family(name) for name in split_words("--family", args.family, _FAMILIES)),
+        archs=tuple(check_arch(name).name for name in split_words("--arch", args.arch, tuple(archs()))),
+        receipts=tuple(
+            check_receipt(number) for number in split_words("--receipt", args.receipt, [*map(str, receipts())])
+        ),
         masks=tuple(args.mask or MASK_IMPLS),
         cache=cache,
         ck_root=ck_root,

@@ -26,7 +26,7 @@ def validate(args: argparse.Namespace) -> Report:
 
     Raises:
         InputError: the file can't be read. UnknownWordError, NameSyntaxError: of --kernel.
-        UsageError: neither or both of FILE and --kernel; --arch with a file, which says its own.
+        UsageError: neither or both of FILE and --kernel; --arch with a file, which has its own.
         UnknownWordError, TableError.
     """
     if (args.file is None) == (args.kernel is None):
@@ -34,7 +34,7 @@ def validate(args: argparse.Namespace) -> Report:
     if args.kernel is not None:
         return judge_kernel(dialect_from(args), args.kernel, args.mask, args.arch)
     if args.arch is not None:
-        raise UsageError("validate FILE: --arch belongs to --kernel; a configuration says its arch.")
+        raise UsageError("validate FILE: --arch belongs to --kernel; a configuration has its arch.")
     named = args.dialect is not None or args.upstream is not None
     dialects = [dialect_from(args)] if named else [dialect(name) for name in dialect_names()]
     return judge(str(args.file), read_configuration(args.file), dialects)
@@ -46,12 +46,12 @@ def written(report: Report, form: str) -> str:
         return json.dumps(report.record(), indent=1) + "\n"
     lines = [f"{report.subject}: {report.summary()}"]
     for finding in report.findings:
-        lines += _finding(report.subject, finding)
+        lines += _finding_text(report.subject, finding)
     lines += [f"equals {kernel.name} of {kernel.dialect}" for kernel in report.kernels]
     return "\n".join(lines) + "\n"
 
 
-def _finding(subject: str, finding: Finding) -> list[str]:
+def _finding_text(subject: str, finding: Finding) -> list[str]:
     place = f"{subject}:{finding.line}: " if finding.line else ""
     lines = [f"{place}{finding.severity}: {', '.join(finding.paths)}: {finding.text}"]
     lines += [f"  {finding.rule}: {finding.reason}" if finding.reason else f"  {finding.rule}"]
@@ -63,5 +63,5 @@ def refuse_if_invalid(report: Report) -> None:
     """Raises CheckFailedError: the report has errors."""
     if not report.valid:
         raise CheckFailedError(
-            f"{report.subject}: {report.summary()}; the report says what to mend.", kind="configuration"
+            f"{report.subject}: {report.summary()}; the report lists what to fix.", kind="configuration"
         )

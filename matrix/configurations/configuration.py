@@ -6,9 +6,9 @@ The file is JSON or YAML::
     signature: {family: fwd, data_type: fp16, hdim_q: 128, hdim_v: 128, mask: no, bias: no, ...}
     algorithm: {pipeline: qr, tile: [6 numbers], wave: [9], warp: [9], block_per_cu: -1, num_wave_groups: 1, ...}
 
-``tile`` is bm0 bn0 bk0 bn1 bk1 bk0max as in :class:`ckpm.matrix.keys.Tile`; of fwd_appendkv bs bsk bd bdv 0 0; of
-bwd_dq_dk_dv bm0 bn0 bk0..bk4 bhdq bhdv; fwd_splitkv_combine has its bn1 alone, the other backward families bm0, bn0.
-``wave`` and ``warp`` are waves and warp tile along m, n, k of gemm 0, 1, 2; ``padding`` is seqlen_q, seqlen_k, hdim_q,
+``tile`` is bm0 bn0 bk0 bn1 bk1 bk0max as in :class:`ckpm.matrix.keys.Tile`. In fwd_appendkv it is bs bsk bd bdv 0 0, in
+bwd_dq_dk_dv bm0 bn0 bk0..bk4 bhdq bhdv. fwd_splitkv_combine has bn1 alone, the other backward families bm0, bn0.
+``wave`` and ``warp`` are waves and warp tile along m, n, k of gemm 0, 1, 2. ``padding`` is seqlen_q, seqlen_k, hdim_q,
 hdim_v (the last two of bwd_dq_dk_dv may be 8: to a multiple of 8).
 """
 
@@ -102,7 +102,7 @@ def read_configuration(file: Path) -> Configuration:
             parse_json(text)
         except json.JSONDecodeError as error:
             raise InputError(
-                f"{file}:{error.lineno}: not valid JSON: {error.msg}. Mend that line.", kind="configuration"
+                f"{file}:{error.lineno}: not valid JSON: {error.msg}. Fix that line.", kind="configuration"
             ) from error
         except BoundsError as error:
             raise InputError(f"{file}:1: not a configuration: {error}.", kind="configuration") from error
@@ -148,7 +148,7 @@ def _read(root: Field) -> Configuration:
 
 
 def _strangers(section: Field, name: str) -> Iterator[Mistake]:
-    """Fields that nobody reads: a mistyped one must not be ignored."""
+    """Unknown fields: a mistyped field must not be ignored."""
     prefix = f"{name}." if name else ""
     known = [path.removeprefix(prefix).partition(".")[0] for path in PATHS.values() if path.startswith(prefix)]
     for word, field in section.value.items():
@@ -157,7 +157,7 @@ def _strangers(section: Field, name: str) -> Iterator[Mistake]:
 
 
 def _check(name: str, kind: str, field: Field) -> Iterator[Mistake]:
-    """What is wrong with a value's kind or word."""
+    """The mistake in a value's kind or word."""
     value = field.value
     if kind == "word":
         known = limits().words[name]
@@ -226,7 +226,7 @@ _PADDING = re.compile("p(s(?!k))?(sk)?(d(?!v))?(dv)?")
 def configuration_of(key: Key, arch: str) -> Configuration:
     """A kernel of the matrix as a configuration for one arch; lengths that its family doesn't have are 0.
 
-    Batch prefill of an age without page sizes, layouts and tables has pages of one token, linear, in SGLang's table.
+    Batch prefill of a dialect without page sizes, layouts and tables has pages of one token, linear, in SGLang's table.
     """
     paged = key.family in _PAGED
     values: dict[str, Any] = {

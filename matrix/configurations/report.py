@@ -1,4 +1,4 @@
-"""What there is to say about a configuration or a kernel: findings, and the kernels of the matrix that equal it."""
+"""Report on a configuration or a kernel: findings, and the kernels of the matrix that equal it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ckpm.matrix.names import make_key
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a rule or the form has against a configuration.
+    """An objection of a rule or of the form to a configuration.
 
     ``severity`` is error, warning, or contradicted: the dispatcher's error about a kernel that CK's codegen lists.
     ``line`` is the file's, 0 for a kernel.
@@ -47,7 +47,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """``subject`` is the file or the kernel's name. ``kernels``: names that equal it, of every age that has one."""
+    """``subject`` is the file or the kernel's name. ``kernels``: names that equal it, in every dialect that has one."""
 
     subject: str
     findings: tuple[Finding, ...]
@@ -61,7 +61,7 @@ class Report:
         return self.count("error") == 0
 
     def summary(self) -> str:
-        """For example ``2 errors, 1 warning``; ``valid`` without either."""
+        """A summary such as ``2 errors, 1 warning``; ``valid`` without either."""
         counts = [(self.count(word), word) for word in ("error", "warning")]
         return ", ".join(f"{n} {word}{'s' if n > 1 else ''}" for n, word in counts if n) or "valid"
 
@@ -119,7 +119,7 @@ def judge(subject: str, configuration: Configuration, dialects: Iterable[Dialect
     arch = configuration.values.get("arch", "")
     listed = {finding.rule for _, key in equal for finding in findings(configuration_of(key, arch))}
     kernels = tuple(Kernel(name, key.name) for name, key in equal)
-    return Report(subject, tuple(_excused(one) if one.rule in listed else one for one in mistakes), kernels)
+    return Report(subject, tuple(_excuse(one) if one.rule in listed else one for one in mistakes), kernels)
 
 
 def judge_kernel(chosen: Dialect, name: str, mask_impl: str, arch: str | None) -> Report:
@@ -139,17 +139,17 @@ def judge_kernel(chosen: Dialect, name: str, mask_impl: str, arch: str | None) -
     mistakes = findings(configuration_of(make_key(family, values, name), where))
     if against:
         return Report(name, (*against, *mistakes), ())
-    return Report(name, tuple(map(_excused, mistakes)), (Kernel(chosen.name, name),))
+    return Report(name, tuple(map(_excuse, mistakes)), (Kernel(chosen.name, name),))
 
 
-def _excused(finding: Finding) -> Finding:
+def _excuse(finding: Finding) -> Finding:
     if finding.severity != "error":
         return finding
     return replace(finding, severity="contradicted", contradiction=finding.contradiction or "CK lists this kernel.")
 
 
 def _against(reason: Reason) -> Finding:
-    """What keeps a name out of the matrix, with the fields of the key that it is about."""
+    """The reasons that keep a name out of the matrix, each with the fields of the key that it concerns."""
     if reason.kind == "rule":
         fields: Sequence[str] = ckpm.matrix.rules.RULES[reason.name].fields
     else:
@@ -168,7 +168,7 @@ _SLOTS: Mapping[str, Mapping[str, Sequence[int]]] = {
     "bwd_convert_dq": {"tile": (0, 1), "wave": (), "warp": (), "padding": (0, 2)},
 }
 _ATTENTION_SLOTS = {"tile": range(6), "wave": range(6), "warp": range(6), "padding": range(4)}
-# a pad by which it is known that the family's kernels of that age pad all four: mid-2025
+# a pad of mid-2025, where the family's kernels pad all four
 _PADS_ALL = {"bwd_dq_dk_dv": "pssk"}
 _SIZED_PAGES = ("batch_prefill",)  # whose kernels are of one page size
 _COMPARED = (
@@ -192,7 +192,7 @@ def equals(chosen: Dialect, configuration: Configuration) -> list[Key]:
     values = configuration.values
     if values["family"] not in chosen.families or values["arch"] not in chosen.families[values["family"]].archs:
         return []
-    family = _narrowed(chosen.families[values["family"]], values)
+    family = _narrow(chosen.families[values["family"]], values)
     keys: dict[str, Key] = {}
     for receipt, mask_impl in itertools.product(receipts() if family.tiles else (), MASK_IMPLS):
         for key in enumerate_keys(family, arch=values["arch"], receipt=receipt, mask_impl=mask_impl):
@@ -201,7 +201,7 @@ def equals(chosen: Dialect, configuration: Configuration) -> list[Key]:
     return list(keys.values())
 
 
-def _narrowed(family: Family, asked: Mapping[str, Any]) -> Family:
+def _narrow(family: Family, asked: Mapping[str, Any]) -> Family:
     """The family with the axis values and tiles that a configuration may mean, so that few kernels are looked at."""
     meant: dict[str, Any] = {name: (asked[name],) for name in _AXES} | {"mask": _MASKS[asked["mask"]]}
 

@@ -63,7 +63,7 @@ def sweep_selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
 
 @dataclass(frozen=True, slots=True)
 class Trait:
-    """``words`` maps a spelling to the field's values; a flag has True and False; None takes any number."""
+    """``words`` maps a spelling to the field's values. A flag has True and False; None takes any number."""
 
     field: str
     words: Mapping[Any, tuple[Any, ...]] | None
@@ -112,7 +112,7 @@ def read_sweep(file: Path) -> Sweep:
 
 def _upstreams(config: Field) -> Sweep:
     words = vocabulary()
-    variant = _word(config.get("variant"), words.variants, "variant")
+    variant = _known_word(config.get("variant"), words.variants, "variant")
     families = words.variants[variant]
     traits = config.find("trait_config")
     lists = {} if traits is None else traits.mapping()
@@ -124,7 +124,7 @@ def _upstreams(config: Field) -> Sweep:
     for name, row in lists.items():
         row.allow(("values",))
         trait = words.traits[name].trait()
-        allowed, used = _allowed(row.get("values"), name, trait)
+        allowed, used = _allowed_values(row.get("values"), name, trait)
         notes += [f"{row.path}: {words.notes[word]}" for word in (name, *used) if word in words.notes]
         readers = [family for family, read in families.items() if name in read]
         if not readers:
@@ -135,7 +135,7 @@ def _upstreams(config: Field) -> Sweep:
     return Sweep(tuple(families), tuple(where), tuple(notes))
 
 
-def _allowed(values: Field, name: str, trait: Trait) -> tuple[list[Any], list[str]]:
+def _allowed_values(values: Field, name: str, trait: Trait) -> tuple[list[Any], list[str]]:
     """The field's values that an allow-list stands for, and its words."""
     items = _some(values)
     if trait.words is None:
@@ -150,7 +150,7 @@ def _allowed(values: Field, name: str, trait: Trait) -> tuple[list[Any], list[st
 
 
 def _ours(config: Field) -> Sweep:
-    families = tuple(_word(item, FAMILIES, "family") for item in _some(config.get("families")))
+    families = tuple(_known_word(item, FAMILIES, "family") for item in _some(config.get("families")))
     keep = config.find("keep")
     if keep is None:
         return Sweep(families, ())
@@ -186,7 +186,7 @@ def _check_values(values: Field, name: str, families: Sequence[str]) -> None:
                 known |= dict.fromkeys(dialect(each).families[family].values(name))
     if not known:
         raise TableError(
-            f"{_place(values)}: none of {', '.join(families)} has the field '{name}'. Leave it out.", kind="sweep"
+            f"{_location(values)}: none of {', '.join(families)} has the field '{name}'. Leave it out.", kind="sweep"
         )
     for item in values.items():
         if item.value is not None and (type(item.value), item.value) not in {(type(v), v) for v in known}:
@@ -203,7 +203,7 @@ def _some(values: Field) -> list[Field]:
     """The items of a list that must have some: an empty allow-list would allow nothing."""
     items = values.items()
     if not items:
-        raise TableError(f"{_place(values)}: an empty list allows nothing. Name values or leave it out.", kind="sweep")
+        raise TableError(f"{_location(values)}: an empty list allows nothing. Name values or omit it.", kind="sweep")
     return items
 
 
@@ -214,7 +214,7 @@ def _known(mapping: Field, names: Iterable[str], kind: str) -> None:
             raise _unknown(field, name, known, kind)
 
 
-def _word(field: Field, known: Iterable[str], kind: str) -> str:
+def _known_word(field: Field, known: Iterable[str], kind: str) -> str:
     names = list(known)
     if field.text() not in names:
         raise _unknown(field, field.text(), names, kind)
@@ -229,11 +229,11 @@ def _unknown(field: Field, word: object, known: Iterable[Any], kind: str) -> Tab
         close = [_plain(min(known, key=lambda value: abs(value - word)))]
     hint = f"; did you mean '{close[0]}'?" if close else "."
     return TableError(
-        f"{_place(field)}: unknown {kind} '{_plain(word)}'{hint} Known: {', '.join(names)}.", kind="sweep"
+        f"{_location(field)}: unknown {kind} '{_plain(word)}'{hint} Known: {', '.join(names)}.", kind="sweep"
     )
 
 
-def _place(field: Field) -> str:
+def _location(field: Field) -> str:
     return f"{field.file}:{field.line}: {field.path}"
 
 

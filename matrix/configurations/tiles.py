@@ -17,7 +17,7 @@ _WAVE_SIZE = 64  # lanes; the async pipelines are gfx9's
 
 
 def _usable(family: str, *lists: Sequence[int]) -> bool:
-    """Whether the family has such tiles, and what its rules read is there and positive."""
+    """Return True if the family has such tiles, and the numbers that its rules read are there and positive."""
     return family in ATTENTION and all(len(one) >= 3 and min(one[:3]) > 0 for one in lists)
 
 
@@ -114,7 +114,7 @@ def bk0_divides_hdim_q(family: str, hdim_q: int, tile: Sequence[int]) -> str:
 
     validation.py, tile_passes_all_constraints; tile_fmha_shape.hpp.
     """
-    return f"hdim_q {hdim_q} is no multiple of bk0 {tile[2]}" if _usable(family, tile) and hdim_q % tile[2] else ""
+    return f"hdim_q {hdim_q} is not a multiple of bk0 {tile[2]}" if _usable(family, tile) and hdim_q % tile[2] else ""
 
 
 @error("tile", "warp")
@@ -126,7 +126,7 @@ def warp_tile_divides_block_tile(family: str, tile: Sequence[int], warp: Sequenc
     if not _usable(family, tile, warp):
         return ""
     pairs = zip(("bm0", "bn0", "bk0"), tile, ("wm0", "wn0", "wk0"), warp, strict=False)
-    return plain([f"{block} {n} is no multiple of {warp_} {w}" for block, n, warp_, w in pairs if n % w])
+    return plain([f"{block} {n} is not a multiple of {warp_} {w}" for block, n, warp_, w in pairs if n % w])
 
 
 @error("tile", "warp")

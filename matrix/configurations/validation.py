@@ -1,9 +1,9 @@
 """Rules for one kernel's configuration: those of CK's dispatcher, as named functions.
 
 A rule is a function of some fields of a configuration, named by its parameters; it returns what is wrong, "" for
-nothing. Its docstring says the reason, then the source, then, where CK's own codegen lists kernels that break it,
-"Contradicted:" and which. Such a rule still holds for a configuration that is no kernel of the matrix; a kernel of the
-matrix is judged by the matrix's tables (ckpm.matrix.rules), and what the dispatcher thinks of it is only reported.
+nothing. Its docstring has the reason and the source. Where CK's own codegen lists kernels that break the rule, it also
+has "Contradicted:" and their description. Such a rule still holds for a configuration that is not a kernel of the
+matrix. A kernel of the matrix is judged by the matrix's tables (ckpm.matrix.rules); the rule is then only reported.
 
 The document is attention/codegen/fmha/validation.py of rocm-libraries pull request 5260 (May 2026), called the
 dispatcher below. That arch and family are known ones is seen to while a configuration is read (unknown_word).
@@ -26,7 +26,7 @@ ATTENTION = ("fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill")  # families w
 
 @dataclass(frozen=True, slots=True)
 class ValidationRule:
-    """``severity`` is error or warning; ``paths`` are the fields to mend, the likeliest first."""
+    """``severity`` is error or warning; ``paths`` are the fields to fix, the likeliest first."""
 
     name: str
     severity: str
@@ -47,7 +47,7 @@ def error(*paths: str) -> Callable[[Function], Function]:
 
 
 def warning(*paths: str) -> Callable[[Function], Function]:
-    """As :func:`error`, for what works but is unlikely to be meant."""
+    """Register a rule as :func:`error` does, for configurations that work but are unlikely to be meant."""
     return lambda function: _register("warning", paths, function)
 
 
@@ -57,7 +57,7 @@ def _register(severity: str, paths: Sequence[str], function: Function) -> Functi
     RULES[function.__name__] = ValidationRule(
         name=function.__name__,
         severity=severity,
-        paths=tuple(_dotted(path) for path in paths),
+        paths=tuple(_dotted_path(path) for path in paths),
         fields=tuple(inspect.signature(function).parameters),
         reason=" ".join(reason.split()),
         source=" ".join(source.split()),
@@ -67,7 +67,7 @@ def _register(severity: str, paths: Sequence[str], function: Function) -> Functi
     return function
 
 
-def _dotted(path: str) -> str:
+def _dotted_path(path: str) -> str:
     name, bracket, index = path.partition("[")
     return PATHS[name] + bracket + index
 
@@ -376,4 +376,4 @@ def combine_bn1_divides_hdim_v(family: str, hdim_v: int, tile: Sequence[int]) ->
         return ""
     bn1 = tile[3]
     wrong = bn1 == 0 or hdim_v < bn1 or hdim_v % bn1 != 0
-    return f"hdim_v {hdim_v} is no multiple of bn1 {bn1}" if wrong else ""
+    return f"hdim_v {hdim_v} is not a multiple of bn1 {bn1}" if wrong else ""

@@ -1,8 +1,8 @@
-"""Which problems a library is asked: not those that no kernel of its dialect serves, in whatever tier.
+"""Choose the problems that a library is tested with: those that some kernel of its dialect serves, in any tier.
 
-One table of problems serves CK of every age. What an age does not have yet, its libraries report as unsupported. Of a
-dialect with ``asked_everything: false`` that is left out, as what it gave up: unsupported then means that a larger
-library serves the problem.
+One table of problems serves CK of every version. A library reports a problem that its dialect does not have yet as
+unsupported. For a dialect with ``asked_everything: false`` such problems are left out. Unsupported then means that a
+larger library serves the problem.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.families import Family
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import in_words, lacking, needed
+from ckpm.matrix.problems.problem import in_words, lacking_field, needed_values
 from ckpm.matrix.rules import broken
 
 _FAMILY = "batch_prefill"
@@ -33,7 +33,7 @@ def not_asked(dialect: Dialect, arch: str, mask_impl: str, problems: Iterable[Su
     reasons: dict[tuple[Any, ...], str] = {}  # thousands of problems need the same
     left_out = {}
     for problem in problems:
-        needs = tuple(needed(problem).items())
+        needs = tuple(needed_values(problem).items())
         if problem.expect == "ok" and needs not in reasons:
             reasons[needs] = _reason(family, keys, problem)
         if problem.expect == "ok" and reasons[needs]:
@@ -43,7 +43,7 @@ def not_asked(dialect: Dialect, arch: str, mask_impl: str, problems: Iterable[Su
 
 def _reason(family: Family, keys: list[Key], problem: SuiteCase) -> str:
     """ "" if one of the kernels serves the problem."""
-    if (lack := lacking(keys, problem)) is None:
+    if (lack := lacking_field(keys, problem)) is None:
         return ""
     field, values, others = lack
     ruled = {

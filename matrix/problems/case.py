@@ -54,7 +54,7 @@ CHECKS = (
     "identity_vs_scrambled",
     "linear_vs_vectorized",
     "sglang_vs_vllm",
-    "paged_vs_contiguous",  # the tokens of a sequence one behind the other, in pages of one token
+    "paged_vs_contiguous",  # the tokens of a sequence one after the other, in pages of one token
     "exact_vs_padded",
     "v3_off",  # the same request with V3 turned off, which V2 serves, meets the reference, too
 )
@@ -167,7 +167,7 @@ _ROW = (
 
 
 def complaint(problem: SuiteCase) -> str | None:
-    """Why no buffers can be made of the problem or no CK means anything by it; None if it is well formed."""
+    """The reason why no buffers can be made for the problem, or no CK supports it; None if it is well formed."""
     p = problem
     if not p.seqlens_q or len(p.seqlens_q) != len(p.seqlens_k) or len(p.ids) != p.batch:
         return "seqlens_q, seqlens_k and sequence_ids must name the same number of sequences, at least one"
@@ -184,9 +184,9 @@ def complaint(problem: SuiteCase) -> str | None:
 
 def _combination_complaint(p: SuiteCase) -> str | None:
     if p.nhead_q % p.nhead_k:
-        return f"nhead_q {p.nhead_q} is no multiple of nhead_k {p.nhead_k}"
+        return f"nhead_q {p.nhead_q} is not a multiple of nhead_k {p.nhead_k}"
     if p.page_size & (p.page_size - 1):
-        return f"page_size {p.page_size} is no power of two"
+        return f"page_size {p.page_size} is not a power of two"
     if p.hdim_q % p.vector or p.hdim_v % p.vector:
         return f"head dims must be multiples of {p.vector} for {p.dtype}"
     if p.kv_layout == "vectorized" and (p.page_size % p.vector or p.vlayout == "col"):

@@ -15,7 +15,7 @@ from ckpm.matrix.export import to_csv, to_json
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import add_selection_options, selection_from
 from ckpm.matrix.problems.case import TIERS
-from ckpm.matrix.problems.matching import Matcher, exercised, tried
+from ckpm.matrix.problems.matching import Matcher, count_shapes, is_tried
 from ckpm.matrix.problems.testing import DIRECTIONS, Shape, parse_shape, shapes
 from ckpm.matrix.selection import select_some
 
@@ -24,18 +24,18 @@ _TOLD = 5  # shapes without a kernel that are named beside a list of pairs
 _PAIRS = ("shape", "family", "kernel")
 
 
-def testing(args: argparse.Namespace) -> str:
+def list_shapes(args: argparse.Namespace) -> str:
     """Shapes by name, or with every field; impossible ones are among them and say why in their last column."""
     chosen = _chosen(shapes(args.tier), args.test)
     if not args.count:
-        return _rendered([shape.row() for shape in chosen], args.format, lambda row: f"{row['name']}")
+        return _render([shape.row() for shape in chosen], args.format, lambda row: f"{row['name']}")
     rows = []
     for direction in DIRECTIONS:
         for tier in TIERS[: TIERS.index(args.tier) + 1]:
             in_tier = [shape for shape in chosen if (shape.direction, shape.tier) == (direction, tier)]
             impossible = sum(bool(shape.impossible) for shape in in_tier)
             rows.append({"direction": direction, "tier": tier, "shapes": len(in_tier), "impossible": impossible})
-    return _rendered(rows, args.format, _table(rows))
+    return _render(rows, args.format, _table(rows))
 
 
 def add_match_options(parser: argparse.ArgumentParser) -> None:
@@ -74,20 +74,20 @@ def match(args: argparse.Namespace) -> str:
     matcher = Matcher(keys)
     if args.count_only:
         rows = _counts(matcher, keys, chosen)
-        return _rendered(rows, args.format, _table(rows))
+        return _render(rows, args.format, _table(rows))
     if by == "kernel":
-        counts = exercised(matcher, chosen)
+        counts = count_shapes(matcher, chosen)
         rows = [{"kernel": key.name, "family": key.family, "shapes": counts[key.name]} for key in keys]
         rows = [row for row in rows if not (args.uncovered and row["shapes"])]
-        return _rendered(
+        return _render(
             rows, args.format, lambda row: f"{row['shapes']:6} {row['kernel']}", list(rows[0]) if rows else []
         )
     rows = _by_shape(matcher, chosen)
     if by == "pair":
         _tell_unserved(rows)
-        return _rendered(_pairs(matcher, chosen), args.format, _pair(args), _PAIRS)
+        return _render(_pairs(matcher, chosen), args.format, _pair(args), _PAIRS)
     rows = [row for row in rows if not (args.uncovered and row["kernels"])]
-    return _rendered(rows, args.format, _shape_line, ("shape", "family", "kernels", "reason"))
+    return _render(rows, args.format, _shape_line, ("shape", "family", "kernels", "reason"))
 
 
 def _chosen(given: Iterable[Shape], glob: str | None) -> list[Shape]:
@@ -113,7 +113,7 @@ def _by_shape(matcher: Matcher, chosen: Sequence[Shape]) -> list[dict[str, Any]]
     rows = []
     for family in matcher.families:
         for shape in chosen:
-            if tried(family, shape):
+            if is_tried(family, shape):
                 matched = matcher(family, shape)
                 row = {"shape": shape.name, "family": family, "kernels": len(matched.kernels), "reason": matched.reason}
                 rows.append(row)
@@ -125,7 +125,7 @@ def _pairs(matcher: Matcher, chosen: Sequence[Shape]) -> list[dict[str, Any]]:
         dict(zip(_PAIRS, (shape.name, family, key.name), strict=True))
         for family in matcher.families
         for shape in chosen
-        if tried(family, shape)
+        if is_tried(family, shape)
         for key in matcher(family, shape).kernels
     ]
 
@@ -141,10 +141,10 @@ def _tell_unserved(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _counts(matcher: Matcher, keys: Sequence[Key], chosen: Sequence[Shape]) -> list[dict[str, Any]]:
     """By family: shapes that are served, not served and impossible, kernels that are exercised or not."""
-    counts = exercised(matcher, chosen)
+    counts = count_shapes(matcher, chosen)
     rows = []
     for family in (name for name in (*FAMILIES, *HAND_WRITTEN) if name in matcher.families):
-        mine = [shape for shape in chosen if tried(family, shape)]
+        mine = [shape for shape in chosen if is_tried(family, shape)]
         served = sum(bool(matcher(family, shape).kernels) for shape in mine)
         impossible = sum(bool(shape.impossible) for shape in mine)
         kernels = [key for key in keys if key.family == family]
@@ -190,7 +190,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], s
     return line
 
 
-def _rendered(
+def _render(
     rows: Sequence[Mapping[str, Any]],
     form: str,
     line: Callable[[Mapping[str, Any]], str],

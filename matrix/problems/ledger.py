@@ -1,11 +1,11 @@
 """The ledger: known defects of upstreams, strict and expiring.
 
-An entry says which problems of which upstreams and archs are known to end in which way, and until when that is
-believed. A case that ends as its entry says is a known failure; one that passes in spite of its entry is an unexpected
-pass and fails the run, as does an expired entry: the defect must be looked at again.
+An entry lists problems, upstreams and archs with the outcome that is expected, and a date until which it is expected. A
+case with this outcome is a known failure. A case that passes in spite of its entry is an unexpected pass and fails the
+run. So does an expired entry: look at the defect again.
 
-A checkout is any commit of its age: an entry that names a dialect speaks of checkouts of that age, and a case that
-passes in spite of it passes: that commit has the defect mended, or not yet.
+A checkout is any commit of its dialect. An entry that names a dialect covers all its checkouts. A case
+may pass in spite of it: the commit has a fix, or not yet the defect.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ckpm.matrix.where import compile_over
 
 LEDGER = Path(__file__).parents[1] / "ledger.yaml"
 OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # what a defect may end in
-# How a defect shows in a case that it alone is in; what each says is in suites/signatures/table.py.
+# How a defect shows in a case that has no other; suites/signatures/table.py describes each.
 SIGNATURES = (
     "whole_rows_are_read",
     "steps_are_read_whole",
@@ -49,7 +49,7 @@ _PROBLEM_FIELDS = tuple(f"problem.{name}" for name in (*(one.name for one in fie
 class Entry:
     """One defect. ``problems`` are globs over problem names; ``upstreams`` and ``archs`` names, or ``*`` for any.
 
-    Among the upstreams may be dialects, for checkouts of that age (:func:`source`). ``holds(problem)`` is the condition
+    Among the upstreams may be dialects, for their checkouts (:func:`source`). ``holds(problem)`` is the condition
     under which those problems meet the defect. With ``unwaited_loads`` only those of them do whose kernel uses a
     register before the load into it is waited for, and which ran with late loads. A case must show the first of the
     ``signatures``, and the next without what leads to a fault.
@@ -69,7 +69,7 @@ class Entry:
     expires: datetime.date
 
     def covers(self, problem: SuiteCase, upstream: str, arch: str, *, unwaited: bool = False) -> bool:
-        """Whether the entry speaks of that case, in which a load may have come too late if ``unwaited``."""
+        """Return True if the entry covers the case, in which a load may have come too late if ``unwaited``."""
         return (
             any(fnmatch.fnmatchcase(problem.name, glob) for glob in self.problems)
             and self.holds(problem)
@@ -81,7 +81,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a case's result means. ``kind``: passed, known, unexpected_pass, failed, unsupported or infrastructure."""
+    """The meaning of a case's result. ``kind``: passed, known, unexpected_pass, failed, unsupported, infrastructure."""
 
     kind: str
     text: str
@@ -94,7 +94,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """The entries, in the file's order: the first that covers a case speaks for it."""
+    """The entries, in the file's order: the first that covers a case decides it."""
 
     file: Path
     entries: tuple[Entry, ...] = field(default=())
@@ -113,12 +113,12 @@ class Ledger:
         unwaited: bool = False,
         signature: str | None = None,
     ) -> Verdict:
-        """What ``result`` (one of RESULTS) of that case means, ``unwaited`` as in Entry.covers.
+        """The meaning of ``result`` (one of RESULTS) of a case, ``unwaited`` as in Entry.covers.
 
-        ``signature``: how the case differs from its entry's signatures, "" in nothing; None if nobody could look.
+        ``signature`` is how the case differs from its entry's signatures, "" if it does not, None if that is unknown.
 
-        An unsupported case is no failure, unless an entry expects something else of it; infrastructure says nothing
-        about the kernel and is never known.
+        An unsupported case is not a failure, unless an entry expects another outcome. An infrastructure failure is
+        not the kernel's and is never known.
         """
         if result not in RESULTS:
             raise ValueError(f"no result '{result}'; known: {', '.join(RESULTS)}")
@@ -171,7 +171,7 @@ class Ledger:
 
 
 def source(upstream: str, dialect: str) -> str:
-    """What entries call a library's CK: the packaged upstream, or the dialect of a checkout."""
+    """The name of a library's CK in entries: the packaged upstream, or the dialect of a checkout."""
     return upstream if upstream in upstreams() else dialect
 
 
@@ -206,7 +206,7 @@ def read_ledger(file: Path = LEDGER) -> Ledger:
 
 
 def _entry(name: str, row: _Row, item: Field) -> Entry:
-    problems = _words(row.problems)
+    problems = _word_list(row.problems)
     for glob in problems:
         if glob.partition("/")[0] not in _SUITES:
             message = f"'{glob}' has no suite: write SUITE/GLOB, suites: {', '.join(_SUITES)}"
@@ -218,7 +218,7 @@ def _entry(name: str, row: _Row, item: Field) -> Entry:
         "outcome": OUTCOMES,
         "signature": SIGNATURES,
     }
-    words = {part: _words(getattr(row, part)) for part in known}
+    words = {part: _word_list(getattr(row, part)) for part in known}
     for part, names in words.items():
         if not names and getattr(row, part) is not None:
             raise item.value[part].fail("is empty")
@@ -246,7 +246,7 @@ def _entry(name: str, row: _Row, item: Field) -> Entry:
     )
 
 
-def _words(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
+def _word_list(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
     """The words of a field that has one word or a list."""
     return (value,) if isinstance(value, str) else value or ()
 

@@ -1,8 +1,8 @@
-"""Which kernels of a dialect serve a shape, and which shapes exercise a kernel.
+"""Find the kernels of a dialect that serve a shape, and the shapes that exercise a kernel.
 
-A kernel serves a shape if it is of the head dims that dispatch looks at, has exactly the features asked for, and pads
-every length that its tile doesn't divide. Conditions that only say which of several such kernels dispatch prefers (few
-blocks, a short seqlen_q on a small tile, unpadded before padded) are left out: a kernel may be named at launch.
+A kernel serves a shape if it has the head dims that dispatch chooses and exactly the requested features, and pads every
+length that its tile doesn't divide. Conditions of dispatch that only choose among such kernels are left out, because a
+kernel may be named at launch. They are few blocks, a short seqlen_q on a small tile, and unpadded before padded.
 
 Sources: the codegen's API files (fmha_fwd.py, fmha_fwd_splitkv.py, fmha_fwd_appendkv.py, fmha_pagedkv_prefill.py,
 fmha_batch_prefill.py, fmha_bwd.py): the properties scheck, skcheck, dcheck, dvcheck, max_seq_q_cond and extra_cond,
@@ -47,7 +47,7 @@ Pool = dict[str, dict[tuple[int, int], list[Key]]]  # by dtype and head dims, bo
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """``kernels`` serve the shape, in dispatch order; if there are none, ``reason`` says what removed the last."""
+    """``kernels`` serve the shape, in dispatch order; if there are none, ``reason`` is what removed the last."""
 
     kernels: tuple[Key, ...]
     reason: str
@@ -82,12 +82,12 @@ class Matcher:
         return Match(served, "" if served else "; ".join(dict.fromkeys(reason for _, reason in narrowed)))
 
 
-def tried(family: str, shape: Shape) -> bool:
-    """Whether the shape is one that the family is tried with: forward and backward have tests of their own."""
+def is_tried(family: str, shape: Shape) -> bool:
+    """Return True if the shape is one that the family is tried with: forward and backward have tests of their own."""
     return shape.direction in ("", "bwd" if family.startswith("bwd") else "fwd")
 
 
-def exercised(matcher: Matcher, shapes: Iterable[Shape]) -> Counter[str]:
+def count_shapes(matcher: Matcher, shapes: Iterable[Shape]) -> Counter[str]:
     """Name of a kernel -> how many of the shapes it serves; a kernel that serves none is missing."""
     times: Counter[tuple[Any, ...]] = Counter()
     first: dict[tuple[Any, ...], Shape] = {}
@@ -98,7 +98,7 @@ def exercised(matcher: Matcher, shapes: Iterable[Shape]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for family in matcher.families:
         for question, shape in first.items():
-            if tried(family, shape):
+            if is_tried(family, shape):
                 counts.update(dict.fromkeys((key.name for key in matcher(family, shape).kernels), times[question]))
     return counts
 
@@ -111,7 +111,7 @@ _asked = attrgetter(
 
 
 def _question(shape: Shape) -> tuple[Any, ...]:
-    """What of a shape decides the answer."""
+    """The part of a shape that decides which kernels serve it."""
     return (*_asked(shape), shape.dropout > 0)
 
 
@@ -123,7 +123,7 @@ def _narrow(family: str, pool: Pool, shape: Shape) -> tuple[list[Key], str]:
     if dims is None:
         return [], f"no head dims from {shape.hdim_q}x{shape.hdim_v} on"
     left = pool[shape.dtype][dims]
-    wanted = needed(shape)
+    wanted = needed_values(shape)
     for field in _READS[family]:
         if field in wanted:
             before, left = left, [key for key in left if getattr(key, field) in wanted[field]]
@@ -134,7 +134,7 @@ def _narrow(family: str, pool: Pool, shape: Shape) -> tuple[list[Key], str]:
     return left, "" if left else str(not_for_its_lengths(before[0], shape))
 
 
-def needed(shape: Shape) -> dict[str, frozenset[Any]]:
+def needed_values(shape: Shape) -> dict[str, frozenset[Any]]:
     """Key field -> the values of which a kernel must have one. None: a dialect without the field, where it is off.
 
     A field that the shape leaves open is missing.
@@ -177,7 +177,7 @@ def not_for_its_lengths(key: Key, shape: Shape) -> str | None:
         if length and value > length:
             return f"{name} {value} is over {length}"
         if step > 1 and (value % step or not value):
-            return f"{name} {value} is no multiple of {step}, and {key.pad} does not pad it"
+            return f"{name} {value} is not a multiple of {step}, and {key.pad} does not pad it"
     return None
 
 
@@ -196,7 +196,7 @@ def _attention_steps(key: Key, padded: Mapping[str, bool]) -> list[tuple[str, in
     if not pipeline.startswith("qr_async_trload"):
         unpadded["sk"] = tile.bn0
     vector = {"qr_async": 128 // _BITS.get(key.dtype, 8), "qr_hpad": 8}.get(pipeline, 1)
-    return [*_dividing(padded, unpadded), ("hdim_q", 0, vector), ("hdim_v", 0, vector)]
+    return [*_unpadded_lengths(padded, unpadded), ("hdim_q", 0, vector), ("hdim_v", 0, vector)]
 
 
 def _backward_steps(key: Key, padded: Mapping[str, bool]) -> list[tuple[str, int, int]]:
@@ -204,25 +204,27 @@ def _backward_steps(key: Key, padded: Mapping[str, bool]) -> list[tuple[str, int
     short = _SHORT_K if tile.when == "short_k" else 0
     steps = [("hdim_q", 0, key.dpad or key.hdim_q), ("hdim_v", 0, key.dvpad or key.hdim_v)]
     if key.pipeline:  # CK of mid-2025; later kernels have one pipeline, which pads lengths always
-        steps += _dividing(padded, {"s": tile.bm0, "sk": tile.bn0})
+        steps += _unpadded_lengths(padded, {"s": tile.bm0, "sk": tile.bn0})
     return [("seqlen_q", tile.max_seq_q, 1), ("seqlen_k", short, 1), *steps]
 
 
 # families whose kernels divide lengths otherwise than attention with a tile of Q and K
 _STEPS: Mapping[str, Callable[[Key, Mapping[str, bool]], list[tuple[str, int, int]]]] = {
     "bwd_dq_dk_dv": _backward_steps,
-    "bwd_dot_do_o": lambda key, padded: _dividing(padded, {"s": _ROWS_1D, "dv": key.hdim_v}),
-    "bwd_convert_dq": lambda key, padded: _dividing(padded, {"s": _ROWS_1D, "d": key.hdim_q}),
+    "bwd_dot_do_o": lambda key, padded: _unpadded_lengths(padded, {"s": _ROWS_1D, "dv": key.hdim_v}),
+    "bwd_convert_dq": lambda key, padded: _unpadded_lengths(padded, {"s": _ROWS_1D, "d": key.hdim_q}),
     # the rows of its block are of no key: its partner's rule stands for it
-    "fwd_splitkv_combine": lambda key, padded: _dividing(padded, {"dv": key.hdim_v}),
-    "fwd_appendkv": lambda key, padded: _dividing(padded, {"s": key.tile.bs, "d": key.tile.bd, "dv": key.tile.bdv}),
+    "fwd_splitkv_combine": lambda key, padded: _unpadded_lengths(padded, {"dv": key.hdim_v}),
+    "fwd_appendkv": lambda key, padded: _unpadded_lengths(
+        padded, {"s": key.tile.bs, "d": key.tile.bd, "dv": key.tile.bdv}
+    ),
 }
 
 
 _LENGTHS = {"s": "seqlen_q", "sk": "seqlen_k", "d": "hdim_q", "dv": "hdim_v"}
 
 
-def _dividing(padded: Mapping[str, bool], steps: Mapping[str, int]) -> list[tuple[str, int, int]]:
+def _unpadded_lengths(padded: Mapping[str, bool], steps: Mapping[str, int]) -> list[tuple[str, int, int]]:
     return [(_LENGTHS[word], 0, step) for word, step in steps.items() if not padded[word]]
 
 

@@ -36,7 +36,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Strides:
-    """Elements from a sequence, head, row of a tensor to the next. The dims of a head lie one behind another."""
+    """Elements from a sequence, head, row of a tensor to the next. The dims of a head are contiguous."""
 
     batch: int
     nhead: int
@@ -49,7 +49,7 @@ class Problem:
 
     ``seqlen_q`` and ``seqlen_k`` are the longest of a batch; ``total_q`` and ``total_k`` the rows of Q and of
     contiguous K and V in group mode (0: ``batch`` times the longest). ``strides`` may be given for q, k, v, o, lse,
-    bias and randval; a tensor without them is contiguous in ``layout`` (group mode: [token, head, dim], pages:
+    bias and randval. A tensor without them is contiguous in ``layout`` (group mode: [token, head, dim], pages:
     [page, token, head, dim]).
 
     ``page_size`` 0: K and V are contiguous. ``pool_pages`` are the pages of the cache, ``table_width`` entries of a
@@ -178,7 +178,7 @@ class Problem:
         return self.contiguous(heads, hdim, length)
 
     def contiguous(self, heads: int, hdim: int, length: int) -> Strides:
-        """Of a tensor without gaps and pages, with ``length`` rows of a sequence."""
+        """Strides of a tensor without gaps and pages, with ``length`` rows of a sequence."""
         if self.mode == "group":
             return Strides(0, hdim, heads * hdim)
         if self.layout == "BHSD":
@@ -197,7 +197,7 @@ class Problem:
         return heads, hdim, self.seqlen_q if ours else self.seqlen_k
 
 
-def needed(problem: Problem) -> dict[str, frozenset[Any]]:
+def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
     """Key field -> the values of which a kernel must have one to serve the problem. Fields left out don't matter.
 
     None stands for a field that the dialect doesn't know, which is right where the problem asks for its neutral value.
@@ -219,7 +219,7 @@ def needed(problem: Problem) -> dict[str, frozenset[Any]]:
         "kv_layout": frozenset((p.kv_layout, None) if p.kv_layout == "linear" else (p.kv_layout,)),
         "kv_table": frozenset((p.kv_table, None) if p.kv_table == "sglang" else (p.kv_table,)),
     }
-    if p.sink_logits:  # a pointer that no key field tells of; the CK of 2026 that takes it is told by its page sizes
+    if p.sink_logits:  # a pointer without a key field; the CK of 2026 that takes it is known by its page sizes
         values["page_size"] -= {None}
     if p.v3 != "any" or p.sink_logits:  # V3 has no sinks
         values["pipeline"] = frozenset((V3_PIPELINE if p.v3 == "on" else "qr_async",))
@@ -237,7 +237,7 @@ def loads(problem: Problem) -> tuple[str, ...]:
     """The load modes of which a tree's selector may choose one for the problem; a library needs a kernel of each.
 
     A page of kN0 = 128 tokens or more has a descriptor of its own: 32-bit loads. Smaller pages need 64-bit loads in a
-    pool over INT32_MAX bytes. In smaller pools the ages differ: the first selector takes 32-bit loads, the next 64-bit
+    pool over INT32_MAX bytes. In smaller pools versions differ. The first selector takes 32-bit loads, the next 64-bit
     ones if the low half of the pool's address plus its bytes is over INT32_MAX, the newest 64-bit ones for every page
     of one token. Source: fmha_batch_prefill_select_kv_load_mode in upstream's fmha_fwd.hpp.
     """
@@ -283,19 +283,19 @@ def launch_seqlen_k(problem: Problem) -> int:
 
 
 def serves(key: Key, problem: Problem) -> bool:
-    """Whether the kernel has every feature that the problem needs."""
-    return bool(serving((key,), problem))
+    """Return True if the kernel has every feature that the problem needs."""
+    return bool(serving_kernels((key,), problem))
 
 
-def serving(keys: Iterable[Key], problem: Problem) -> list[Key]:
-    """Those of the kernels that have every feature that the problem needs, in the order given."""
+def serving_kernels(keys: Iterable[Key], problem: Problem) -> list[Key]:
+    """The kernels that have every feature that the problem needs, in the order given."""
     left = list(keys)
-    for field, values in needed(problem).items():
-        left = _having(left, field, values, problem)
+    for field, values in needed_values(problem).items():
+        left = _keys_with(left, field, values, problem)
     return left
 
 
-def _having(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:
+def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:
     """The keys of which a field has one of the values. V3 has descriptors for pages, which reach every pool."""
     value = attrgetter(field)
     if field != "load":
@@ -303,33 +303,33 @@ def _having(keys: list[Key], field: str, values: frozenset[Any], problem: Proble
     return [key for key in keys if key.load in values or (is_v3(key.pipeline) and key.load == "bload")]
 
 
-def measured(keys: Iterable[Key], problem: Problem) -> str | None:
+def measured_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
     """The name of the kernel whose figures a served problem gives; None where dispatch chooses it.
 
     The problem names the tile. Of two load modes it is the one that the newest selectors take for pages of one token,
     wherever their pool is: 64 bits (see :func:`loads`).
     """
-    able = serving(keys, problem) if problem.tile_rows else []
+    able = serving_kernels(keys, problem) if problem.tile_rows else []
     wide = [key for key in able if key.load == "gload" and problem.page_size == 1]
     return next((key.name for key in (*wide, *able)), None)
 
 
-def missing(keys: Iterable[Key], problem: Problem) -> str | None:
-    """Why none of a library's kernels serves the problem, in one line; None if one does."""
-    if (lack := lacking(keys, problem)) is None:
+def missing_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
+    """The reason why none of a library's kernels serves the problem, in one line; None if one does."""
+    if (lack := lacking_field(keys, problem)) is None:
         return None
     field, values, others = lack
     return f"no kernel with {field} {in_words(values)} among {len(others)} that fit otherwise"
 
 
-def lacking(keys: Iterable[Key], problem: Problem) -> tuple[str, frozenset[Any], list[Key]] | None:
+def lacking_field(keys: Iterable[Key], problem: Problem) -> tuple[str, frozenset[Any], list[Key]] | None:
     """The key field that none of the kernels has as the problem needs it, what it needs, and those that fit otherwise.
 
     None if a kernel serves the problem.
     """
     left = list(keys)
-    for field, values in needed(problem).items():
-        before, left = left, _having(left, field, values, problem)
+    for field, values in needed_values(problem).items():
+        before, left = left, _keys_with(left, field, values, problem)
         if not left:
             return field, values, before
     return None
@@ -345,12 +345,12 @@ def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
 
     A dialect without load modes misses none.
     """
-    there = {key.load for key in serving(keys, problem)}
+    there = {key.load for key in serving_kernels(keys, problem)}
     return None if None in there else next((load for load in loads(problem) if load not in there), None)
 
 
 def refused_for(load: str) -> str:
-    """What a refusal by a library means that lacks the kernels of a load mode (:func:`missing_load`)."""
+    """The reason for a refusal by a library that lacks the kernels of a load mode (:func:`missing_load`)."""
     return f"dispatch asks for a {load} kernel, and this library has none that fits"
 
 

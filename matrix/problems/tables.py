@@ -1,9 +1,9 @@
 """The problems of a suite: groups of ``matrix/tables/problems/SUITE.yaml``, each the product of its axes.
 
-A group says its tier and why it exists, ``set``s fields and lists ``axes``. An axis is a list of values of the field
+A group has its tier and its reason, ``set``s fields and lists ``axes``. An axis is a list of values of the field
 that it is named after, or a mapping of words to the fields that each word sets. A case is named after its suite, group
-and words; what is left out is said under ``drop``, and an impossible case that is not dropped is an error. ``picks``
-says which cases of the group a smaller tier runs already. Conditions of both name fields, or an axis and its words.
+and words. ``drop`` lists the cases that are left out; an impossible case that is not dropped is an error. ``picks``
+lists the cases of the group that a smaller tier runs already. Conditions of both name fields, or an axis and its words.
 """
 
 from __future__ import annotations
@@ -15,25 +15,78 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from ckpm.base.errors import ProblemError, UnknownWordError
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Field, Record, decode, load
 from ckpm.matrix.dialects import TABLES
 from ckpm.matrix.problems.case import CHOICES, SUITES, TIERS, SuiteCase, complaint
 
 FOLDER = TABLES / "problems"
+
+
+class _Span(Record, frozen=True):
+    first: int = msgspec.field(name="from")
+    last: int = msgspec.field(name="to")
+
+
+_Side = int | tuple[int, ...] | _Span  # one length for all sequences, one for each, or consecutive lengths
+
+
+class _Lengths(Record, frozen=True):
+    q: _Side
+    k: _Side
+    batch: int = 1
+    ragged: bool = False
+
+
 _INTEGERS = (
     *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "tile_rows", "page_size", "pool_pages"),
     *("window_left", "window_right", "sink_size", "seed", "dropout_offset"),
 )
-_FLAGS = ["sink_logits", "alibi_per_batch", "lse", "store_randval"]
-_NUMBERS = ["logits_soft_cap", "p_drop", "scale"]
-_COMPOSITES = ["lengths", "heads", "hdim", "window", "pool_bytes", "q_range", "kv_range", "checks", "also_check"]
-_LISTS = ("k_page_scales", "v_page_scales")  # of numbers
-# of a case's values, those that are a SuiteCase's as they are
-_PLAIN = frozenset((*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS, *_LISTS))
-FIELDS = (*CHOICES, *_INTEGERS, *_FLAGS, *_NUMBERS, *_LISTS, *_COMPOSITES)
+# the fields of a case that are a SuiteCase's as they are
+_PLAIN: Mapping[str, Any] = {
+    **{name: Literal[tuple(words)] for name, words in CHOICES.items()},
+    **dict.fromkeys(_INTEGERS, int),
+    **dict.fromkeys(("sink_logits", "alibi_per_batch", "lse", "store_randval"), bool),
+    **dict.fromkeys(("logits_soft_cap", "p_drop", "scale"), float),
+    **dict.fromkeys(("k_page_scales", "v_page_scales"), tuple[float, ...]),
+}
+_COMPOSITES: Mapping[str, Any] = {
+    "lengths": _Lengths,
+    **dict.fromkeys(("heads", "window"), tuple[int, int]),
+    **dict.fromkeys(("hdim", "pool_bytes"), int),
+    **dict.fromkeys(("q_range", "kv_range"), tuple[float, float]),
+    **dict.fromkeys(("checks", "also_check"), tuple[str, ...]),
+}
+_LISTED = ("k_page_scales", "v_page_scales", *_COMPOSITES)  # whose values may be lists
+FIELDS = (*_PLAIN, *_COMPOSITES)
+Values = msgspec.defstruct(
+    "Values",
+    [(name, kind | msgspec.UnsetType, msgspec.UNSET) for name, kind in {**_PLAIN, **_COMPOSITES}.items()],
+    bases=(Record,),
+    frozen=True,
+)
+
+
+class _Group(Record, frozen=True):
+    tier: Literal["smoke", "full", "nightly"]
+    why: str
+    set: Values | None = None  # type: ignore[valid-type]
+    axes: dict[str, tuple[Any, ...] | dict[str, Values | None]] | None = None  # type: ignore[valid-type]
+    drop: tuple[dict[str, Any], ...] = ()
+    picks: dict[str, dict[str, Any]] | None = None
+
+
+class ProblemTable(Record, frozen=True):
+    """The record of a table of problems."""
+
+    suite: str
+    groups: dict[str, _Group]
+    defaults: Values | None = None  # type: ignore[valid-type]
+
 
 Condition = Mapping[str, Sequence[Any]]  # field, or axis -> the values, or words, that meet it
 
@@ -70,7 +123,7 @@ def problems(suite: str, tier: str = "smoke") -> tuple[SuiteCase, ...]:
 
     Raises:
         UnknownWordError.
-        TableError: the table says something impossible.
+        TableError: the table is malformed or has an impossible case.
     """
     if suite not in SUITES:
         raise UnknownWordError("suite", suite, SUITES)
@@ -102,17 +155,14 @@ def _suite(suite: str, tier: str) -> tuple[SuiteCase, ...]:
 def read(file: Path, suite: str, tier: str) -> tuple[SuiteCase, ...]:
     """The cases of one tier alone of a table. Raises TableError."""
     table = load(file)
-    table.allow(("suite", "defaults", "groups"))
-    if table.get("suite").text() != suite:
+    record = decode(table, ProblemTable).record
+    if record.suite != suite:
         raise table.get("suite").fail(f"must be {suite}, the file's name")
     defaults = table.find("defaults")
     base = {} if defaults is None else _fields(defaults)
     by_name: dict[str, SuiteCase] = {}
     for group, field in table.get("groups").mapping().items():
-        field.allow(("tier", "why", "set", "axes", "drop", "picks"))
-        own = field.get("tier").text()
-        if own not in TIERS:
-            raise field.get("tier").fail(f"unknown tier; known: {', '.join(TIERS)}")
+        own = record.groups[group].tier
         picks = _picks(field, own)
         if tier != own and tier not in picks:
             continue
@@ -130,7 +180,6 @@ def _expand(
     prefix: str, group: Field, base: Mapping[str, Any], picks: Mapping[str, Condition], tier: str
 ) -> Iterator[SuiteCase]:
     """The group's cases of one tier: what its pick names, or, of its own tier, what no pick names."""
-    group.get("why").text()
     fixed = group.find("set")
     common = {**base, **({} if fixed is None else _fields(fixed))}
     axes = group.find("axes")
@@ -154,7 +203,7 @@ def _meets(values: Mapping[str, Any], condition: Condition) -> bool:
 
 
 def _may_meet(fields: Mapping[str, Any], condition: Condition) -> bool:
-    """Whether a case with these fields, and others, can meet it: large groups are not walked for a small pick."""
+    """Return True if a case with these fields, and others, can meet it; this prunes large groups for small picks."""
     return all(fields[field] in allowed for field, allowed in condition.items() if field in fields)
 
 
@@ -168,7 +217,9 @@ def _axis(name: str, field: Field) -> list[Step]:
             for word, item in steps
         ]
     if name not in FIELDS:
-        raise field.fail(f"an axis that is no field needs words: WORD: {{field: value}}. Fields: {', '.join(FIELDS)}")
+        raise field.fail(
+            f"an axis that is not a field needs words: WORD: {{field: value}}. Fields: {', '.join(FIELDS)}"
+        )
     values = [_value(name, item) for item in field.items()]
     return [Step(_WORDS.get(name, str)(value), {name: value}) for value in values]
 
@@ -201,12 +252,12 @@ def _picks(group: Field, own: str) -> dict[str, Condition]:
 
 
 def _condition(group: Field, fields: Mapping[str, Field]) -> Condition:
-    """Field -> its values; or an axis that is no field -> its words."""
+    """Field -> its values; or an axis that is not a field -> its words."""
     axes = group.find("axes")
     named = {} if axes is None else axes.mapping()
     condition: dict[str, list[Any]] = {}
     for name, field in fields.items():
-        listed = isinstance(field.value, list) and (name not in (*_COMPOSITES, *_LISTS) or name == "lengths")
+        listed = isinstance(field.value, list) and (name not in _LISTED or name == "lengths")
         parts = field.items() if listed else [field]
         if name in FIELDS or name not in named:
             condition[name] = [_value(name, part) for part in parts]
@@ -219,56 +270,22 @@ def _condition(group: Field, fields: Mapping[str, Field]) -> Condition:
 
 
 def _fields(field: Field) -> dict[str, Any]:
-    return {name: _value(name, value) for name, value in field.mapping().items()}
+    """The fields that a mapping sets."""
+    values = decode(field, Values).record
+    return {name: _plain(getattr(values, name)) for name in field.value}
 
 
 def _value(name: str, field: Field) -> Any:
-    """The value of a problem's field as its type; composites are kept as written until the case is complete."""
-    if name in CHOICES:
-        if field.text() not in CHOICES[name]:
-            raise field.fail(f"unknown {name} '{field.value}'; known: {', '.join(CHOICES[name])}")
-        return field.text()
-    if name in _INTEGERS or name in ("hdim", "pool_bytes"):
-        return field.integer()
-    if name in _FLAGS:
-        return field.boolean()
-    if name in _NUMBERS:
-        return _number(field)
-    if name in ("heads", "window"):
-        return field.integers(2)
-    if name in ("q_range", "kv_range"):
-        low, high = (_number(item) for item in field.items())
-        return low, high
-    if name in _LISTS:
-        return tuple(_number(item) for item in field.items())
-    if name in ("checks", "also_check"):
-        return field.texts()
-    if name == "lengths":
-        return _lengths(field)
-    raise field.fail(f"unknown field; known here: {', '.join(FIELDS)}")
+    """The value of a problem's field; composites are kept as written until the case is complete."""
+    values = decode(Field({name: field}, field.file, field.line, field.path.rpartition(".")[0]), Values).record
+    return _plain(getattr(values, name))
 
 
-def _number(field: Field) -> float:
-    if isinstance(field.value, bool) or not isinstance(field.value, int | float):
-        raise field.fail(f"must be a number, not {field.value!r}")
-    return float(field.value)
-
-
-def _lengths(field: Field) -> tuple[Any, ...]:
-    """(q, k, batch, ragged); q and k are a number for all sequences, a list with one for each, or {from: 1, to: 9}."""
-    field.allow(("q", "k", "batch", "ragged"))
-    pair = [_side(field.get(name)) for name in ("q", "k")]
-    batch, ragged = field.find("batch"), field.find("ragged")
-    return (*pair, batch.integer() if batch else 1, bool(ragged and ragged.boolean()))
-
-
-def _side(side: Field) -> int | tuple[int, ...] | range:
-    if isinstance(side.value, list):
-        return tuple(item.integer() for item in side.items())
-    if isinstance(side.value, dict):
-        side.allow(("from", "to"))
-        return range(side.get("from").integer(), side.get("to").integer() + 1)
-    return side.integer()
+def _plain(value: Any) -> Any:
+    """A value as a case has it: lengths as (q, k, batch, ragged), spans as ranges."""
+    if isinstance(value, _Lengths):
+        return _plain(value.q), _plain(value.k), value.batch, value.ragged
+    return range(value.first, value.last + 1) if isinstance(value, _Span) else value
 
 
 def _length_word(value: tuple[Any, ...]) -> str:
@@ -305,7 +322,7 @@ def _problem(group: Field, name: str, tier: str, values: Mapping[str, Any]) -> S
         stride = problem.page_elements("k") * problem.element_bytes
         problem = dataclasses.replace(problem, pool_pages=-(-values["pool_bytes"] // stride))
     if reason := complaint(problem):
-        raise group.fail(f"{name}: {reason}. Mend the group or drop the case.")
+        raise group.fail(f"{name}: {reason}. Fix the group or drop the case.")
     return problem
 
 

@@ -1,7 +1,7 @@
 """The testing matrix of CK's tile engine: shapes that the kernels of all families are tried with, by tier.
 
-A shape says less than a problem of problem.py: no page table, no placement, and of a batch one length. What it
-leaves open (None) a kernel may do either way.
+A shape has less than a problem of problem.py: no page table, no placement, and one length for a batch. A kernel may do
+a feature that the shape leaves open (None) either way.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ class Shape:
 
     @property
     def impossible(self) -> str:
-        """Why no kernel can be launched for it, "" if one could."""
+        """The reason why no kernel can be launched for it, "" if one could."""
         if self.nhead_q % self.nhead_k:
-            return f"nhead_q {self.nhead_q} is no multiple of nhead_k {self.nhead_k}"
+            return f"nhead_q {self.nhead_q} is not a multiple of nhead_k {self.nhead_k}"
         return ""
 
     def row(self) -> dict[str, Any]:
@@ -187,10 +187,10 @@ def _expand(direction: str, tier: str, name: str, test: _Test, defaults: _Defaul
     lists = [getattr(test, axis) if getattr(test, axis) is not None else getattr(defaults, axis) for axis in _AXES]
     for values in itertools.product(*lists):
         axes = dict(zip(_AXES, values, strict=True))
-        yield Shape(name=f"{direction}/{name}.{_words(axes)}", direction=direction, tier=tier, **axes)
+        yield Shape(name=f"{direction}/{name}.{_name_words(axes)}", direction=direction, tier=tier, **axes)
 
 
-def _words(axes: Mapping[str, Any]) -> str:
+def _name_words(axes: Mapping[str, Any]) -> str:
     """The axes as they stand in a name; what is off is left out."""
     words = [
         "b{batch}-q{seqlen_q}k{seqlen_k}-h{nhead_q}x{nhead_k}-d{hdim_q}x{hdim_v}-{dtype}".format_map(axes),

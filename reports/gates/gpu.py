@@ -21,7 +21,7 @@ from ckpm.base.errors import InconclusiveError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import measured, serving
+from ckpm.matrix.problems.problem import measured_kernel, serving_kernels
 from ckpm.reports.gates.comparing import BUILT
 from ckpm.reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate, Row
@@ -40,13 +40,13 @@ class Side:
     v3: bool | None = None
 
     def serves(self, problem: SuiteCase) -> bool:
-        return bool(serving(self.keys, problem))
+        return bool(serving_kernels(self.keys, problem))
 
     def plan(self, device: Device, prepared: Prepared) -> Plan:
         """The plan of a case, of the kernel that must be named or of dispatch's; V2's with V3 turned off."""
         if self.v3 is False:
             prepared = dataclasses.replace(prepared, posed=dataclasses.replace(prepared.posed, v3="off"))
-        return plan_of(device, self.library, prepared, measured(self.keys, prepared.problem))
+        return plan_of(device, self.library, prepared, measured_kernel(self.keys, prepared.problem))
 
 
 def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[SuiteCase], settings: Settings) -> Gate:

@@ -69,7 +69,7 @@ def assemble(body: str, arch: str = "gfx942", lds_bytes: int = 0, kernarg_bytes:
         scratch = "system_sgpr_private_segment_wavefront_offset" if arch == "gfx90a" else "enable_private_segment"
         sizes = {"lds_bytes": lds_bytes, "kernarg_bytes": kernarg_bytes, "vgprs": vgprs}
         source.write_text(_FRAME.format(arch=arch, body=body, scratch=scratch, **sizes))
-        return compiled(source, arch, "-x", "assembler")
+        return compile_source(source, arch, "-x", "assembler")
 
 
 def linked_kernels(bodies: Mapping[str, str], arch: str = "gfx942") -> bytes:
@@ -81,7 +81,7 @@ def linked_kernels(bodies: Mapping[str, str], arch: str = "gfx942") -> bytes:
             text = _FRAME.format(arch=arch, body=body, scratch="enable_private_segment", **sizes)
             lines = [line for line in text.splitlines(keepends=True) if not line.startswith(".size")]
             source.write_text("".join(lines).replace("test_kernel", source.stem))
-        return _linked(sources, arch, "-x", "assembler")
+        return _link(sources, arch, "-x", "assembler")
 
 
 def instructions_of(codes: Mapping[str, str], arch: str = "gfx942") -> dict[str, list[Instruction]]:
@@ -97,12 +97,12 @@ def instructions_of(codes: Mapping[str, str], arch: str = "gfx942") -> dict[str,
     return dict(zip(codes, programs, strict=False))
 
 
-def compiled(source: Path, arch: str, *options: str) -> bytes:
+def compile_source(source: Path, arch: str, *options: str) -> bytes:
     """The code object of a file in assembly, or in C for the device alone."""
-    return _linked([source], arch, *options)
+    return _link([source], arch, *options)
 
 
-def _linked(sources: Sequence[Path], arch: str, *options: str) -> bytes:
+def _link(sources: Sequence[Path], arch: str, *options: str) -> bytes:
     tc = toolchains.detect("embedded", cache=cache_folder())
     environment = {**os.environ, **tc.environment}
     with tempfile.TemporaryDirectory() as folder:

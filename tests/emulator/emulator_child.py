@@ -1,7 +1,7 @@
 """Tests of the emulator's runtime in a process of their own: it is process-wide, and a crash must be a test's failure.
 
 ``@on_device("gfx950")`` gives a test function an EmulatedGpu and runs it in a child process. The device's core is
-tests/data/emulator/stub_core.cpp: the real memory, faults and HIP ABI, and launches that do what a kernel's name says.
+tests/data/emulator/stub_core.cpp: the real memory, faults and HIP ABI, and launches named by effect.
 With ``whole=True`` it is the emulator as users have it.
 """
 
@@ -61,7 +61,7 @@ def on_device(arch: str = "gfx950", *, whole: bool = False) -> Callable[[Callabl
 
 
 def _program(code: bytes) -> bytes:
-    """What the stub core takes for a code object: the same kernels, and those whose mangled names the ELF holds."""
+    """The stub core's program of a code object: the same kernels, and those with mangled names in the ELF."""
     names = {word.decode() for word in code.split(b"\0") if word.startswith(b"_Z") and word.isascii()}
     kernels = [f"kernel {name} 0 256 8{' 8' * ('touch' in name)}" for name in sorted(names) if not name.endswith(".kd")]
     return "\n".join((PROGRAM, *kernels)).encode()

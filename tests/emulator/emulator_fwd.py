@@ -60,10 +60,10 @@ def problem(
     )  # fmt: skip
 
 
-def compared(p: SuiteCase, bits: dict[str, np.ndarray], outcome: FwdOutcome) -> None:
+def compare_outcome(p: SuiteCase, bits: dict[str, np.ndarray], outcome: FwdOutcome) -> None:
     """O, and LSE if there is one, are as near to the reference as rounding leaves them."""
     assert outcome.launch.status == Status.OK, outcome.launch
     assert (outcome.lse is not None) == p.lse
     found = comparisons(p, bits, outcome)
     assert all(one.passed for one in found), "; ".join(map(str, found))
-    assert found[0].worst > 0.02  # the bound isn't so wide that it says nothing
+    assert found[0].worst > 0.02  # the bound is tight

@@ -1,8 +1,8 @@
 """The instructions of each arch as LLVM has them: every name in the embedded compiler that its assembler takes.
 
-``python -m tests.emulator.isa_facts --write`` writes ckpm_emulator/inspection/isa.yaml. The names are taken from the
-compiler's own tables. A line with a name alone is always wrong; what the assembler says about it tells whether the
-arch has the instruction, and in which of the encodings that a suffix asks for.
+``python -m tests.emulator.isa_facts --write`` writes ckpm_emulator/inspection/isa.yaml. The names come from the
+compiler's own tables. A line with a name alone is always wrong. The assembler's message shows if the arch has the
+instruction, and in which encodings.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HEAD = """\
 
 
 def known_names(compiler: Path) -> set[str]:
-    """What looks like a mnemonic in the compiler's tables, without a suffix that chooses an encoding."""
+    """Mnemonics in the compiler's tables, without suffixes that choose an encoding."""
     found = {match.decode() for match in _NAME.findall(compiler.read_bytes())}
     return {_SUFFIX.sub("", name) for name in found}
 

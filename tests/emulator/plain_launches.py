@@ -29,7 +29,7 @@ def chosen() -> Iterator[SuiteCase]:
     return itertools.islice((p for p in problems("batch-prefill") if 0 < wave_instructions(p) < MOST), COUNT)
 
 
-def ended(device: Device, library: Library, problem: SuiteCase) -> dict[str, Any]:
+def problem_record(device: Device, library: Library, problem: SuiteCase) -> dict[str, Any]:
     """The outcome of a problem in plain values."""
     device.restart_addresses()
     outcome = run_problem(device, library, prepare(problem, ARCH))
@@ -45,7 +45,7 @@ def main() -> None:
     path, core, options = sys.argv[1:]
     device = choose("emulator", ARCH, threads=1, core=Path(core), **json.loads(options))
     library = device.load(Path(path))
-    print(json.dumps({problem.name: ended(device, library, problem) for problem in chosen()}))
+    print(json.dumps({problem.name: problem_record(device, library, problem) for problem in chosen()}))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Append-KV as the default upstream's templates give it, chosen by our dispatch and run on the emulator.
 
-The caches before a launch hold random bits, NaNs among them: afterwards the rows that are appended hold K_new (rotated
-in float64, within bf16's rounding) and V_new, and all others what they held.
+The caches hold random bits before a launch, NaNs among them. After it the appended rows hold K_new (rotated in float64,
+within bf16's rounding) and V_new. All other rows are unchanged.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_new_rows_are_appended_and_nothing_else_is_written(device: EmulatedGpu, 
 
 
 @on_device("gfx950", whole=True)
-def test_a_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path) -> None:
+def test_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path) -> None:
     """The comparison fails for what it must: each error is planted in what is expected."""
     append = appending(**CASES["psskddv_half_pagedkv"])
     device.load_library(library)
@@ -103,7 +103,7 @@ def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) ->
 
 
 @on_device("gfx950", whole=True)
-def test_a_library_of_another_c_abi_is_told_apart(device: EmulatedGpu, library: Path) -> None:
+def test_library_of_another_c_abi_is_told_apart(device: EmulatedGpu, library: Path) -> None:
     with pytest.raises(LibraryError, match="no library of ckpm_fwd's kernels"):
         load(library, abi.FwdArguments)
 
@@ -137,7 +137,7 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @on_device("gfx950", whole=True)
-def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
+def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     device.load_library(library)
     opened = load(library, abi.AppendKvArguments)
     for message, wrong in REFUSED.items():
@@ -158,6 +158,6 @@ def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, libra
         ({"sin": None}, "a rotary embedding needs cosines and sines"),
     ],
 )
-def test_what_the_c_abi_can_t_see_is_refused_before(changes: dict[str, Any], output: str) -> None:
+def test_what_c_abi_can_t_see_is_refused_before(changes: dict[str, Any], output: str) -> None:
     with pytest.raises(ProblemError, match=output):
         pose(dataclasses.replace(appending(**CASES["psskddv_half_pagedkv"]), **changes), "gfx950")

@@ -17,7 +17,7 @@ from ckpm.suites.suites import LocatedLibrary, unwaited_loads
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
 from ckpm_emulator.inspection.inspect import inspect
-from tests.emulator.emulator_assembly import compiled, launch
+from tests.emulator.emulator_assembly import compile_source, launch
 from tests.emulator.emulator_child import on_device
 from tests.unit import manifests
 
@@ -27,11 +27,11 @@ LOADS, LANES, FLOATS = 8, 64, 4  # of the kernel; its output holds as much again
 
 @functools.cache
 def code(arch: str, *, in_one: bool) -> bytes:
-    return compiled(SOURCE, arch, "-O3", *(("-DONE_ASM",) if in_one else ()))
+    return compile_source(SOURCE, arch, "-O3", *(("-DONE_ASM",) if in_one else ()))
 
 
 def outcome(device: EmulatedGpu, made: bytes, *, late: bool) -> str:
-    """What becomes of a launch: the input is copied, something else is, or the kind of its fault."""
+    """The outcome of a launch: the input is copied, other data is copied, or the kind of its fault."""
     device.configure(late_loads=late, poison=late, uninitialised=late)
     given = np.arange(LOADS * LANES * FLOATS, dtype=np.float32)
     source, out = device.upload(given), device.upload(np.zeros(2 * given.size, np.float32))
@@ -45,7 +45,7 @@ def outcome(device: EmulatedGpu, made: bytes, *, late: bool) -> str:
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 @pytest.mark.parametrize("in_one", [False, True])
-def test_the_lint_names_moved_overwritten_and_spilled_registers(tmp_path: Path, arch: str, in_one: bool) -> None:
+def test_lint_names_moved_overwritten_and_spilled_registers(tmp_path: Path, arch: str, in_one: bool) -> None:
     file = tmp_path / "kernel.hsaco"
     file.write_bytes(code(arch, in_one=in_one))
     (kernel,) = inspect(file, arch, cache=tmp_path / "cache")
@@ -60,7 +60,7 @@ def test_the_lint_names_moved_overwritten_and_spilled_registers(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(("in_one", "named"), [(False, {"kernel"}), (True, set())])
-def test_a_suite_knows_the_kernels_that_have_one(tmp_path: Path, in_one: bool, named: set[str]) -> None:
+def test_suite_knows_kernels_that_have_one(tmp_path: Path, in_one: bool, named: set[str]) -> None:
     resources = {**manifests.FIGURES, "symbol": "test_kernel"}
     listed = manifests.document({"kernel": {"archs": {"gfx950": resources}}})
     library = manifests.write_library(tmp_path, listed)

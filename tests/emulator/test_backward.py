@@ -45,13 +45,13 @@ def request(seqlen_q: int, seqlen_k: int, *, deterministic: bool, **changes: Any
     return SuiteCase(**{**fields, **changes}, deterministic=deterministic)
 
 
-def opened(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
+def open_device(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
     device.load_library(library)
     return around(device), load(library, BwdArguments)
 
 
 def ran(device: EmulatedGpu, library: Path, asked: SuiteCase, data: Given) -> BwdOutcome:
-    hip, found = opened(device, library)
+    hip, found = open_device(device, library)
     outcome = run_backward(hip, found, asked, data.tensors)
     assert outcome.launch.status == Status.OK, outcome.launch
     return outcome
@@ -90,7 +90,7 @@ def test_gradients_are_those_of_float64(
 
 
 @on_device("gfx950", whole=True)
-def test_what_goes_wrong_in_a_pass_is_noticed(device: EmulatedGpu, library: Path) -> None:
+def test_what_goes_wrong_in_pass_is_noticed(device: EmulatedGpu, library: Path) -> None:
     """Each defect is one of what the kernels get, while the reference gets what it should have been."""
     asked = request(75, 171, deterministic=True)
     data = given(asked)
@@ -113,7 +113,7 @@ def test_what_goes_wrong_in_a_pass_is_noticed(device: EmulatedGpu, library: Path
 
 
 @on_device("gfx950", whole=True)
-def test_an_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: Path) -> None:
+def test_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: Path) -> None:
     """Kernels add to it, or leave out rows that a tile of keys doesn't see."""
     from ckpm.attention.launch import backward_launching as launching
     from ckpm.attention.launch.arguments import workspaces
@@ -122,13 +122,13 @@ def test_an_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, librar
         asked = request(75, 171, deterministic=deterministic)
         data, laid_out = given(asked), launching.laid_out
 
-        def ones(*arguments: Any, original: Any = laid_out) -> dict[str, Any]:
+        def lay_out_ones(*arguments: Any, original: Any = laid_out) -> dict[str, Any]:
             arrays: dict[str, Any] = original(*arguments)
             size = workspaces(arguments[0])["dq_acc"] // 4
             return {**arrays, "dq_acc": np.ones(size, np.float32)}
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(launching, "laid_out", ones)
+            patch.setattr(launching, "laid_out", lay_out_ones)
             found = compared(data, ran(device, library, asked, data))
         assert [one.name for one in found if not one.passed] == ["dq"]
 
@@ -136,7 +136,7 @@ def test_an_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, librar
 @on_device("gfx950", whole=True)
 def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) -> None:
     asked = request(75, 171, deterministic=True, mask="no", window_right=-1)
-    hip, found = opened(device, library)
+    hip, found = open_device(device, library)
     outcome = run_backward(hip, found, asked, given(asked).tensors)
     assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
 
@@ -170,8 +170,8 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @on_device("gfx950", whole=True)
-def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
-    _, found = opened(device, library)
+def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
+    _, found = open_device(device, library)
     sound = dict.fromkeys((*POINTERS, *SIZES), 1)
     for message, wrong in REFUSED.items():
         launch = found.launch(BwdArguments(**{**sound, **wrong}))

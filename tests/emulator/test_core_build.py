@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ckpm_emulator import toolchain
-from ckpm_emulator.base.errors import CompileError, OutputError, SetupError
+from ckpm_emulator.base.errors import CompileError, SetupError, UsageError
 
 ANSWER = (
     '#include <bit>\nextern "C" __attribute__((visibility("default"))) int emu_answer() { return std::popcount(7u); }\n'
@@ -137,7 +137,7 @@ def test_unfit_compilers_are_passed_over(source: Path, tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("source_file", ["run/fault.cpp", "standalone/settings.cpp"])
-def test_ziglang_is_the_last_resort(source_file: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ziglang_is_last_resort(source_file: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """libc++ once took a call in the second file for one of std::apply."""
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
@@ -157,7 +157,7 @@ def test_core_is_free_of_warnings() -> None:
     assert (run.returncode, run.stderr) == (0, "")
 
 
-def test_installed_library_is_the_best_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_installed_library_is_best_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for level in ("avx2", "portable"):
         (tmp_path / level).mkdir()
         (tmp_path / level / toolchain.SONAME).write_text("")
@@ -198,12 +198,12 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert toolchain.cache_folder() == Path("/home/me/.cache/ck-prefill-matrix/emulator")
 
 
-def test_cache_folder_without_a_home_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folder_without_home_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
     for name in ("CKPM_CACHE", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", nowhere)
-    with pytest.raises(OutputError, match="no home folder for the cache: set CKPM_CACHE to a folder"):
+    with pytest.raises(UsageError, match="no home folder for the cache: set CKPM_CACHE to a folder"):
         toolchain.cache_folder()

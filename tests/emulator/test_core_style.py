@@ -17,8 +17,8 @@ TYPE = re.compile(r"(template <.*> ?)?(typedef )?(struct|class|enum|union|namesp
 def functions(text: str) -> Iterator[tuple[str, int]]:
     """Head and number of lines, head included, of each function that is defined in text formatted by .clang-format.
 
-    There the brace that opens a function stands alone on its line and the one that closes it begins a line, in the same
-    column; a head follows an empty line, a comment, a preprocessor line, the end of another declaration or a brace.
+    There the brace that opens a function stands alone on its line. The closing brace begins a line in the same column.
+    A head follows an empty line, a comment, a preprocessor line, the end of another declaration or a brace.
     """
     lines = text.splitlines()
     at = 0
@@ -42,13 +42,13 @@ def test_functions_are_measured_with_their_heads() -> None:
     body = "    one();\n" * 3
     text = (
         f"struct S\n{{\n    int a; // one\n    S(int x)\n        : a(x)\n    {{\n        if(x)\n        {{\n"
-        f"            one();\n        }}\n    }}\n}};\n\n// Says.\ntemplate <typename T>\nint f(int a,\n      int b)\n"
+        f"            one();\n        }}\n    }}\n}};\n\n// Does.\ntemplate <typename T>\nint f(int a,\n      int b)\n"
         f"{{\n{body}}}\n\nint g() {{ return 1; }}\n"
     )
     assert list(functions(text)) == [("S(int x) : a(x)", 8), ("template <typename T> int f(int a, int b)", 8)]
 
 
-def test_the_core_has_functions() -> None:
+def test_core_has_functions() -> None:
     heads = [head for path in toolchain.CORE.rglob("*.cpp") for head, _ in functions(path.read_text())]
     assert len(heads) > 300
     assert any("run_wave(" in head for head in heads)

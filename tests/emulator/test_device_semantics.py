@@ -1,4 +1,4 @@
-"""What docs/reference/device-semantics.md calls settled, each rule as its source states it.
+"""The settled rules of docs/reference/device-semantics.md, each as its source states it.
 
 Assembled by the embedded toolchain, run on one wave.
 """
@@ -26,21 +26,21 @@ def resource(records: int, stride: int = 0) -> dict[int, int]:
 
 
 @pytest.mark.parametrize(("records", "expected"), [(4, [2, 0]), (7, [2, 0]), (8, [2, 3]), (3, [0, 0]), (0, [0, 0])])
-def test_a_dword_that_straddles_num_records_is_out_of_range(records: int, expected: list[int]) -> None:
-    """LLVM, buffer out-of-bounds modes: bytes of a dword that reaches behind the end are out of bounds, too."""
+def test_dword_that_straddles_num_records_is_out_of_range(records: int, expected: list[int]) -> None:
+    """LLVM, buffer out-of-bounds modes: bytes of a dword that reaches beyond the end are out of bounds, too."""
     scalars = resource(records) | {40: (memory_base() + 4) & 0xFFFFFFFF}
     after = run_wave("buffer_load_dwordx2 v[30:31], v20, s[40:43], 0 offen\n", {20: 0}, scalars, memory=DATA)
     assert after.vector[30:32, 17].tolist() == expected
 
 
-def test_of_a_straddling_store_the_dwords_in_range_are_written() -> None:
+def test_of_straddling_store_dwords_in_range_are_written() -> None:
     assembly = "buffer_store_dwordx2 v[30:31], v20, s[40:43], 0 offen\n"
     after = run_wave(assembly, {20: 0, 30: 0xAA, 31: 0xBB}, resource(6), memory=DATA)
     assert struct.unpack_from("<3I", after.memory[memory_base()]) == (0xAA, 2, 3)
 
 
 @pytest.mark.parametrize(("voffset", "expected"), [(8, 64 // 4 + 3), (12, 64 // 4 + 4), (16, 0)])
-def test_soffset_takes_no_part_in_the_range_check(voffset: int, expected: int) -> None:
+def test_soffset_takes_no_part_in_range_check(voffset: int, expected: int) -> None:
     """CDNA4 ISA 9.1.5.1: InstOffset + vgpr_offset >= NumRecords; LLVM: soffset is excluded from bounds checking."""
     scalars = resource(16) | {50: 64}
     after = run_wave("buffer_load_dword v30, v20, s[40:43], s50 offen\n", {20: voffset}, scalars, memory=DATA)
@@ -48,7 +48,7 @@ def test_soffset_takes_no_part_in_the_range_check(voffset: int, expected: int) -
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(4, 2), (8, 0)])
-def test_without_an_index_num_records_counts_bytes_whatever_the_stride(offset: int, expected: int) -> None:
+def test_num_records_without_index_counts_bytes_at_any_stride(offset: int, expected: int) -> None:
     """CDNA4 ISA 9.1.5.1: a raw buffer is one with IdxEn 0."""
     after = run_wave(
         "buffer_load_dword v30, v20, s[40:43], 0 offen\n", {20: offset}, resource(8, stride=16), memory=DATA
@@ -57,7 +57,7 @@ def test_without_an_index_num_records_counts_bytes_whatever_the_stride(offset: i
 
 
 @pytest.mark.parametrize(("index", "expected"), [(7, 7 * 16 // 4 + 1), (8, 0)])
-def test_with_an_index_num_records_counts_elements(index: int, expected: int) -> None:
+def test_with_index_num_records_counts_elements(index: int, expected: int) -> None:
     """CDNA4 ISA 9.1.5.1: Index(vgpr) >= NumRecords."""
     after = run_wave(
         "buffer_load_dword v30, v20, s[40:43], 0 idxen\n", {20: index}, resource(8, stride=16), memory=DATA
@@ -65,7 +65,7 @@ def test_with_an_index_num_records_counts_elements(index: int, expected: int) ->
     assert after.vector[30, 0] == expected
 
 
-def test_a_resource_beyond_memory_faults_only_if_a_lane_is_on() -> None:
+def test_resource_beyond_memory_faults_only_if_lane_is_on() -> None:
     """LLVM, SIInstrInfo::hasUnwantedEffectsWhenEXECEmpty: a vector memory instruction has no effect with EXEC 0."""
     assembly, beyond = "buffer_load_dword v30, v20, s[40:43], 0 offen\n", resource(0xFFFFFFFF)
     options = {"srd_range_rule": 1}
@@ -79,8 +79,8 @@ NO_SIZE = (
 )  # num_records of every resource that Triton makes; a lane that is masked off has the offset 2**31 - 1
 
 
-def test_a_resource_without_a_size_is_judged_by_what_its_lanes_address() -> None:
-    """With the rule of ranges on: a masked lane reads 0, and an overrun is found by what it addresses."""
+def test_resource_without_size_is_checked_by_lane_addresses() -> None:
+    """The rule of ranges is on: a masked lane reads 0, and an overrun is found by its address."""
     assembly, options = "buffer_load_dword v30, v20, s[40:43], 0 offen\n", {"srd_range_rule": 1}
     offsets = np.where(np.arange(64) == 0, 4, NO_SIZE + 1)
     after = run_wave(assembly, {20: offsets}, resource(NO_SIZE), memory=DATA, options=options)
@@ -90,7 +90,7 @@ def test_a_resource_without_a_size_is_judged_by_what_its_lanes_address() -> None
 
 
 @pytest.mark.parametrize(("arch", "m0"), [("gfx950", 0xABC40100), ("gfx942", 0xABC30100)])
-def test_loads_to_lds_use_the_low_bits_of_m0(arch: str, m0: int) -> None:
+def test_loads_to_lds_use_low_bits_of_m0(arch: str, m0: int) -> None:
     """CDNA4 ISA 9.1.9: LDS_offset is M0[17:0]; CDNA3 ISA 9.1.9: M0[15:0]."""
     lanes = np.arange(64) * 4
     assembly = "buffer_load_dword v20, s[40:43], 0 offen lds\n"
@@ -98,14 +98,14 @@ def test_loads_to_lds_use_the_low_bits_of_m0(arch: str, m0: int) -> None:
     assert after.lds[0x100:0x200] == DATA
 
 
-def test_the_seventeenth_bit_of_m0_counts_on_gfx950() -> None:
+def test_seventeenth_bit_of_m0_counts_on_gfx950() -> None:
     assembly = "buffer_load_dword v20, s[40:43], 0 offen lds\n"
     scalars = resource(256) | {124: 0x20000}
     after = run_wave(assembly, {20: np.arange(64) * 4}, scalars, lds=0x20100, memory=DATA)
     assert after.lds[0x20000:0x20100] == DATA
 
 
-def test_three_dwords_to_lds_leave_a_fourth_alone() -> None:
+def test_three_dwords_to_lds_leave_fourth_alone() -> None:
     """CDNA4 ISA 9.1.9: TIDinWave * 16; "LOAD_DWORDX3 writes 3 dwords and skips the 4th"."""
     assembly = "buffer_load_dwordx3 v20, s[40:43], 0 offen lds\n"
     after = run_wave(assembly, {20: 0}, resource(256) | {124: 0}, lds=1024, memory=DATA)
@@ -164,14 +164,14 @@ def test_packed_f16_conversions_round_by_themselves(rounding: int, by_mode: floa
 
 # 2.0 is 0x40000000 as f32, whose lower half is 0 as f16, and 0x4000 as f16
 @pytest.mark.parametrize(("op_sel_hi", "expected"), [("[1,1,1]", 3 * 2 + 5), ("[1,0,1]", 3 * 2 + 5)])
-def test_an_inline_constant_of_fma_mix_is_of_the_type_that_op_sel_hi_chooses(op_sel_hi: str, expected: float) -> None:
+def test_inline_constant_of_fma_mix_has_type_of_op_sel_hi(op_sel_hi: str, expected: float) -> None:
     """LLVM makes of ``fpext(a) + fpext(b)`` an fma by 1.0 with all bits of op_sel_hi set."""
     after = run_wave(f"v_fma_mix_f32 v30, v20, 2.0, v21 op_sel_hi:{op_sel_hi}\n", {20: f16(3), 21: f16(5)})
     assert after.vector[30, 0] == f32(expected)
 
 
 @pytest.mark.parametrize("constants", ["0.5, 1.0", "-4.0, 2.0", "0.15915494309189532, -0.5"])
-def test_two_inline_constants_of_an_f64_operation(constants: str) -> None:
+def test_two_inline_constants_of_f64_operation(constants: str) -> None:
     """CDNA3 ISA, "Scalar ALU operands": of a 64-bit operation the constants are the numbers in f64."""
     low, high = struct.unpack("<II", struct.pack("<d", 3.0))
     after = run_wave(f"v_fma_f64 v[30:31], v[20:21], {constants}\n", {20: low, 21: high})
@@ -180,7 +180,7 @@ def test_two_inline_constants_of_an_f64_operation(constants: str) -> None:
     assert value == float(3 * first + second)
 
 
-def test_every_rule_of_the_page_names_a_test_of_this_file() -> None:
+def test_every_rule_of_page_names_test_of_this_file() -> None:
     named = {
         word.strip("`") for line in SEMANTICS.read_text().splitlines() for word in line.split() if "`test_" in word
     }

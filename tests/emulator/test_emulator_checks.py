@@ -1,5 +1,7 @@
-"""The sanitizer's checks on hand-written kernels: right ones pass, and the same kernels without a wait or a barrier, or
-with a register that was never written, are found, each with the place where it matters.
+"""The sanitizer's checks on hand-written kernels.
+
+Correct kernels pass. A kernel without a wait or a barrier, or with a register that was never written, faults at the
+instruction where it matters.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ s_endpgm
 """
 
 
-def checked(device: EmulatedGpu, body: str, *, threads: int = 64, wave_order: int = 0) -> FaultReport | None:
+def run_checked(device: EmulatedGpu, body: str, *, threads: int = 64, wave_order: int = 0) -> FaultReport | None:
     """Run a kernel out[i] = f(in[i]) with all checks; None if its output is right, else the fault."""
     device.configure(**{name: getattr(device.options.all_checks(), name) for name in _CHECKS}, wave_order=wave_order)
     given = np.arange(1000, 1000 + threads, dtype=np.uint32)
@@ -100,7 +102,7 @@ _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised"
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
 @on_device("gfx942", whole=True)
 def test_right_kernels_pass(device: EmulatedGpu, body: str, threads: int, wave_order: int) -> None:
-    assert checked(device, body, threads=threads, wave_order=wave_order) is None
+    assert run_checked(device, body, threads=threads, wave_order=wave_order) is None
 
 
 @pytest.mark.parametrize(
@@ -114,10 +116,10 @@ def test_right_kernels_pass(device: EmulatedGpu, body: str, threads: int, wave_o
     ids=["vmcnt", "lgkmcnt-scalar", "lgkmcnt-lds", "vmcnt-lds-dma"],
 )
 @on_device("gfx942", whole=True)
-def test_a_wait_that_is_missing_is_found_where_the_value_is_used(
+def test_wait_that_is_missing_is_found_where_value_is_used(
     device: EmulatedGpu, body: str, wait: str, threads: int, use: str
 ) -> None:
-    fault = checked(device, body.replace(f"{wait}\n", "s_nop 0\n", 1), threads=threads)
+    fault = run_checked(device, body.replace(f"{wait}\n", "s_nop 0\n", 1), threads=threads)
     assert fault
     assert fault.kind == "uninitialised"
     assert fault.text.startswith(use)
@@ -125,11 +127,9 @@ def test_a_wait_that_is_missing_is_found_where_the_value_is_used(
 
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
 @on_device("gfx942", whole=True)
-def test_a_write_to_lds_that_was_not_waited_for_is_found_behind_the_barrier(
-    device: EmulatedGpu, wave_order: int
-) -> None:
+def test_unwaited_lds_write_is_found_after_barrier(device: EmulatedGpu, wave_order: int) -> None:
     body = EXCHANGE.replace(f"{WAIT_OTHERS} ; of the write\n", "s_nop 0\n")
-    fault = checked(device, body, threads=128, wave_order=wave_order)
+    fault = run_checked(device, body, threads=128, wave_order=wave_order)
     assert fault
     assert fault.kind == "race"
     assert fault.text.startswith("ds_read_b32")
@@ -137,7 +137,7 @@ def test_a_write_to_lds_that_was_not_waited_for_is_found_behind_the_barrier(
 
 
 @on_device("gfx942", whole=True)
-def test_what_was_not_waited_for_is_not_there_without_the_check_of_races(device: EmulatedGpu) -> None:
+def test_unwaited_lds_write_without_race_check_is_missing(device: EmulatedGpu) -> None:
     device.configure(late_loads=True)
     given = np.arange(1000, 1128, dtype=np.uint32)
     source, out = device.upload(given), device.upload(np.zeros(128, np.uint32))
@@ -149,14 +149,14 @@ def test_what_was_not_waited_for_is_not_there_without_the_check_of_races(device:
 
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
 @on_device("gfx942", whole=True)
-def test_a_barrier_that_is_missing_is_found_in_any_wave_order(device: EmulatedGpu, wave_order: int) -> None:
-    fault = checked(device, EXCHANGE.replace(BARRIER, "s_nop 0"), threads=128, wave_order=wave_order)
+def test_barrier_that_is_missing_is_found_in_any_wave_order(device: EmulatedGpu, wave_order: int) -> None:
+    fault = run_checked(device, EXCHANGE.replace(BARRIER, "s_nop 0"), threads=128, wave_order=wave_order)
     assert fault
     assert fault.kind in ("race", "uninitialised")
     assert fault.text.startswith("ds_read_b32")
 
 
-# (what is wrong, what the message says of it). v9 and s20 are never written.
+# (what is wrong, the message). v9 and s20 are never written.
 USES = {
     "data": ("global_store_dword v1, v9, s[6:7]", "what is stored (v9) depends on"),
     "computed": ("v_add_u32 v8, v9, v1\nglobal_store_dword v1, v8, s[6:7]", "what is stored (v8) depends on"),
@@ -206,7 +206,7 @@ def test_use_of_what_nobody_wrote_is_found(device: EmulatedGpu, name: str) -> No
     assert words in caught.value.fault.detail
     device.clear_fault()
     device.configure(uninitialised=False)
-    if name not in ("address", "base", "scalar-base", "resource"):  # zeros are no address
+    if name not in ("address", "base", "scalar-base", "resource"):  # zeros are not an address
         launch(device, code, source, out)
 
 
@@ -228,7 +228,7 @@ HARMLESS = {
 def test_what_decides_nothing_is_no_fault(device: EmulatedGpu, name: str) -> None:
     loaded = f"global_load_dword v2, v1, s[4:5]\n{WAIT_VECTOR}\n"
     stored = "s_waitcnt vmcnt(0) lgkmcnt(0)\nglobal_store_dword v1, v2, s[6:7]\ns_endpgm"
-    assert checked(device, f"{ARGUMENTS}{loaded}{HARMLESS[name]}\n{stored}") is None
+    assert run_checked(device, f"{ARGUMENTS}{loaded}{HARMLESS[name]}\n{stored}") is None
 
 
 # Atomics happen once, and their result is the same for the wave and its twin.
@@ -252,7 +252,7 @@ def test_atomics_happen_once(device: EmulatedGpu, late: bool) -> None:
     np.testing.assert_array_equal(np.sort(device.read(out, np.uint32)), np.arange(64))
 
 
-def faulting(device: EmulatedGpu, body: str) -> FaultReport:
+def expect_fault(device: EmulatedGpu, body: str) -> FaultReport:
     device.configure(uninitialised=False)
     source, out = device.malloc(256), device.malloc(256)
     with pytest.raises(DeviceFaultError) as caught:
@@ -261,15 +261,15 @@ def faulting(device: EmulatedGpu, body: str) -> FaultReport:
 
 
 @on_device("gfx942", whole=True)
-def test_a_fault_in_lds_says_which_bytes_of_how_many(device: EmulatedGpu) -> None:
-    fault = faulting(device, "ds_write_b64 v1, v[2:3] offset:776")
+def test_fault_in_lds_says_which_bytes_of_how_many(device: EmulatedGpu) -> None:
+    fault = expect_fault(device, "ds_write_b64 v1, v[2:3] offset:776")
     assert (fault.kind, fault.lane, fault.address, fault.bytes) == ("lds", 61, 1020, 8)
     assert "bytes 1020 to 1027 of the 1024 bytes of LDS that the workgroup has" in fault.message
     assert "ds_write_b64 v[1], v[2:3] offset0:8 offset1:3" in fault.message
 
 
 @on_device("gfx942", whole=True)
-def test_a_fault_in_scratch_says_which_bytes_of_how_many(device: EmulatedGpu) -> None:
-    fault = faulting(device, "scratch_load_dword v8, off, off offset:62")
+def test_fault_in_scratch_says_which_bytes_of_how_many(device: EmulatedGpu) -> None:
+    fault = expect_fault(device, "scratch_load_dword v8, off, off offset:62")
     assert fault.kind == "scratch"
     assert "bytes 62 to 65 of the 64 bytes of scratch that a lane has" in fault.message

@@ -37,7 +37,7 @@ ALL_LANES = "s_mov_b64 exec, -1"
 def conflicts(
     device: EmulatedGpu, instruction: str, first: object, second: object = None, mask: str = ALL_LANES
 ) -> int:
-    """What is counted for one instruction on these byte addresses."""
+    """The counts of one instruction on these byte addresses."""
     addresses = np.stack([np.asarray(one, np.uint32) + 0 * LANE.astype(np.uint32) for one in (first, second or 0)])
     table = device.upload(addresses)
     device.reset_counters()
@@ -114,5 +114,5 @@ def test_inactive_lanes_ask_for_nothing(device: EmulatedGpu) -> None:
     ids=["moved", "without", "fewer"],
 )
 @on_device("gfx942", whole=True)
-def test_an_instruction_is_counted_each_time_it_is_executed(device: EmulatedGpu, second: object, expected: int) -> None:
+def test_instruction_is_counted_each_time_it_is_executed(device: EmulatedGpu, second: object, expected: int) -> None:
     assert conflicts(device, READ, 128 * LANE, np.asarray(second).tolist()) == 62 + expected

@@ -1,5 +1,6 @@
-"""A kernel whose code needs registers that its descriptor doesn't grant, or has a tuple of registers where none may
-begin, is not launched; the message names instruction, register and count.
+"""Kernels that need registers that their descriptor doesn't grant, or misaligned tuples of registers, are refused.
+
+The message has the instruction, the register and the count.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ s_endpgm
 RSRC3, RSRC1, RSRC2 = 44, 48, 52  # bytes in the descriptor
 
 
-def edited(code: bytes, at: int, field: int, low: int, value: int) -> bytes:
-    """With another value in a field of a word of the kernel's descriptor."""
+def edit_descriptor(code: bytes, at: int, field: int, low: int, value: int) -> bytes:
+    """The code with another value in a field of the kernel's descriptor."""
     (kernel,) = image.read(code).kernels
     words = struct.pack("<6I", *(getattr(kernel, name) for name in ("rsrc3", "rsrc1", "rsrc2")), 0, 0, 0)[:12]
     start = code.index(words) - RSRC3 + at
@@ -39,8 +40,8 @@ def edited(code: bytes, at: int, field: int, low: int, value: int) -> bytes:
     return code[:start] + struct.pack("<I", word) + code[start + 4 :]
 
 
-def refused(device: EmulatedGpu, code: bytes) -> str:
-    """What the device says about a kernel that it doesn't launch."""
+def refusal_message(device: EmulatedGpu, code: bytes) -> str:
+    """The device's message about a kernel that it doesn't launch."""
     with pytest.raises(DeviceFaultError) as caught:
         launch(device, code)
     device.clear_fault()
@@ -50,7 +51,7 @@ def refused(device: EmulatedGpu, code: bytes) -> str:
 
 
 @on_device("gfx942", whole=True)
-def test_a_kernel_with_what_it_needs_runs(device: EmulatedGpu) -> None:
+def test_kernel_with_what_it_needs_runs(device: EmulatedGpu) -> None:
     launch(device, assemble(KERNEL))
 
 
@@ -66,27 +67,27 @@ def test_a_kernel_with_what_it_needs_runs(device: EmulatedGpu) -> None:
     ids=["halved", "quartered", "fewer before the accumulation registers", "more before them", "scalars"],
 )
 @on_device("gfx942", whole=True)
-def test_registers_beyond_the_descriptors_count_stop_the_launch(
+def test_registers_beyond_descriptors_count_stop_launch(
     device: EmulatedGpu, word: int, field: int, low: int, value: int, said: str
 ) -> None:
-    message = refused(device, edited(assemble(KERNEL), word, field, low, value))
+    message = refusal_message(device, edit_descriptor(assemble(KERNEL), word, field, low, value))
     assert said in message
     assert "kernel test_kernel" in message
     assert "workgroup" not in message
 
 
 @on_device("gfx942", whole=True)
-def test_fewer_user_scalars_than_are_enabled_stop_the_launch(device: EmulatedGpu) -> None:
-    """The arguments' address takes two, behind which the workgroup's number stands."""
-    message = refused(device, edited(assemble(KERNEL), RSRC2, 5, 1, 1))
+def test_fewer_user_scalars_than_are_enabled_stop_launch(device: EmulatedGpu) -> None:
+    """The arguments' address takes two, followed by the workgroup's number."""
+    message = refusal_message(device, edit_descriptor(assemble(KERNEL), RSRC2, 5, 1, 1))
     assert "1 user SGPRs, where the descriptor enables 2" in message
 
 
 @on_device("gfx942", whole=True)
-def test_scratch_that_is_not_enabled_stops_the_launch(device: EmulatedGpu) -> None:
+def test_scratch_that_is_not_enabled_stops_launch(device: EmulatedGpu) -> None:
     code = assemble("scratch_store_dword off, v0, off\ns_endpgm\n")
-    launch(device, edited(code, RSRC2, 1, 0, 1))
-    message = refused(device, edited(code, RSRC2, 1, 0, 0))
+    launch(device, edit_descriptor(code, RSRC2, 1, 0, 1))
+    message = refusal_message(device, edit_descriptor(code, RSRC2, 1, 0, 0))
     assert "scratch_store_dword" in message
     assert "the kernel's descriptor enables no scratch" in message
 
@@ -102,19 +103,19 @@ MISPLACED = {
 
 @pytest.mark.parametrize("case", MISPLACED)
 @on_device("gfx942", whole=True)
-def test_a_tuple_where_none_may_begin_stops_the_launch(device: EmulatedGpu, case: str) -> None:
+def test_tuple_where_none_may_begin_stops_launch(device: EmulatedGpu, case: str) -> None:
     _, before, after, said = MISPLACED[case]
     code = assemble(KERNEL)
     assert code.count(bytes.fromhex(before)) == 1
-    assert said in refused(device, code.replace(bytes.fromhex(before), bytes.fromhex(after)))
+    assert said in refusal_message(device, code.replace(bytes.fromhex(before), bytes.fromhex(after)))
 
 
 @on_device("gfx942", whole=True)
-def test_code_that_the_kernel_does_not_reach_is_not_judged(device: EmulatedGpu) -> None:
+def test_code_that_kernel_does_not_reach_is_not_judged(device: EmulatedGpu) -> None:
     launch(device, assemble(KERNEL + "v_mov_b32 v60, 1\n"))
 
 
-def test_counts_of_the_descriptor() -> None:
+def test_counts_of_descriptor() -> None:
     """LLVM's guide: GRANULATED_WORKITEM_VGPR_COUNT max(0, ceil(n / 8) - 1), GRANULATED_WAVEFRONT_SGPR_COUNT
     2 * max(0, ceil(n / 16) - 1), ACCUM_OFFSET in fours, less one."""
     assert Granted.of(rsrc1=63 | 12 << 6, rsrc3=63) == Granted(112, 256, 256)

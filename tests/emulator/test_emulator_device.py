@@ -28,7 +28,7 @@ def small() -> Path:
 
 
 @on_device("gfx950")
-def test_one_arch_a_process(device: EmulatedGpu) -> None:
+def test_one_arch_process(device: EmulatedGpu) -> None:
     with pytest.raises(DeviceError, match=r"an emulated gfx950: a device of arch gfx942 needs a process of its own"):
         EmulatedGpu("gfx942")
     with pytest.raises(DeviceError, match="can't be changed"):
@@ -56,7 +56,7 @@ def test_wrong_options(device: EmulatedGpu, options: dict[str, object], message:
 
 
 @on_device("gfx950")
-def test_options_reach_the_core(device: EmulatedGpu) -> None:
+def test_options_reach_core(device: EmulatedGpu) -> None:
     device.configure(late_loads=True, wave_order=5, granularity=4096, max_instructions=9)
     value = ctypes.c_int64()
     for name, expected in (

@@ -1,4 +1,4 @@
-"""Faults: what a launch that touched foreign memory says, in fields and in words."""
+"""Faults of launches that touched foreign memory: the report's fields and text."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _touch(
 
 
 @on_device("gfx950")
-def test_all_fields_and_the_message(device: EmulatedGpu, small: Path) -> None:
+def test_all_fields_and_message(device: EmulatedGpu, small: Path) -> None:
     pool = device.malloc(100, "K pool")
     fault = _touch(device, small, pool.address + 117)
     assert fault
@@ -108,7 +108,7 @@ def test_nothing_allocated_and_null(device: EmulatedGpu, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_gfx950_faults_for_the_whole_range(device: EmulatedGpu, small: Path) -> None:
+def test_gfx950_faults_for_whole_range(device: EmulatedGpu, small: Path) -> None:
     buffer = device.malloc(3 * PAGE - 100, "K")
     assert _touch(device, small, buffer.address, "srd", 3 * PAGE) is None
     fault = _touch(device, small, buffer.address, "srd", 0xFFFFFFFF)
@@ -119,11 +119,11 @@ def test_gfx950_faults_for_the_whole_range(device: EmulatedGpu, small: Path) -> 
     assert _touch(device, small, buffer.address, "srd", 0xFFFFFFFF) is None
 
 
-NO_SIZE = 2**31 - 2  # num_records that Triton gives each of its resources, whatever lies behind the pointer
+NO_SIZE = 2**31 - 2  # num_records that Triton gives each of its resources, whatever lies after the pointer
 
 
 @on_device("gfx950")
-def test_a_resource_without_a_size_has_no_range_to_judge(device: EmulatedGpu, small: Path) -> None:
+def test_resource_without_size_has_no_range_to_judge(device: EmulatedGpu, small: Path) -> None:
     """The rule of ranges stays on: one record more or less is a size again."""
     buffer = device.malloc(3 * PAGE - 100, "K")
     assert _touch(device, small, buffer.address, "srd", NO_SIZE) is None
@@ -134,7 +134,7 @@ def test_a_resource_without_a_size_has_no_range_to_judge(device: EmulatedGpu, sm
 
 
 @on_device("gfx942")
-def test_gfx942_checks_the_addressed_bytes(device: EmulatedGpu, small: Path) -> None:
+def test_gfx942_checks_addressed_bytes(device: EmulatedGpu, small: Path) -> None:
     buffer = device.malloc(PAGE)
     assert _touch(device, small, buffer.address, "srd", 0xFFFFFFFF) is None
     device.configure(srd_range_rule=True)
@@ -155,14 +155,14 @@ def _range_of_a_head_in_the_last_page(device: EmulatedGpu, small: Path) -> tuple
 
 
 @on_device("gfx950")
-def test_gfx950_faults_for_a_page_s_range_that_begins_at_a_head(device: EmulatedGpu, small: Path) -> None:
+def test_gfx950_faults_for_page_s_range_that_begins_at_head(device: EmulatedGpu, small: Path) -> None:
     fault, end = _range_of_a_head_in_the_last_page(device, small)
     assert fault
     assert (fault.kind, fault.address) == ("srd_range", end)
 
 
 @on_device("gfx942")
-def test_gfx942_takes_a_range_that_no_lane_goes_to_the_end_of(device: EmulatedGpu, small: Path) -> None:
+def test_gfx942_takes_range_that_no_lane_goes_to_end_of(device: EmulatedGpu, small: Path) -> None:
     fault, _ = _range_of_a_head_in_the_last_page(device, small)
     assert fault is None
 
@@ -189,7 +189,7 @@ def test_text_is_json_whatever_it_holds(device: EmulatedGpu, small: Path) -> Non
 
 
 @on_device("gfx950")
-def test_memory_can_be_released_after_a_fault(device: EmulatedGpu, small: Path) -> None:
+def test_memory_can_be_released_after_fault(device: EmulatedGpu, small: Path) -> None:
     buffer, other = device.malloc(10), device.malloc(10)
     module = device.load_module(fat_binary(small))
     with pytest.raises(DeviceFaultError):

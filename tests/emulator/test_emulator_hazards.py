@@ -139,8 +139,8 @@ def programs(arch: str) -> dict[str, list[Instruction]]:
     for name, (of, first, then, states, _) in NEEDED.items():
         if of == arch:
             codes |= {
-                f"{name}, enough": padded(first, then, states),
-                f"{name}, one less": padded(first, then, states - 1),
+                f"{name}, enough": pad(first, then, states),
+                f"{name}, one less": pad(first, then, states - 1),
             }
     codes |= {name: code for name, (of, code) in SOUND.items() if of == arch}
     codes |= {name: code for name, (code, _) in WAYS.items()} if arch == "gfx942" else {}
@@ -149,8 +149,8 @@ def programs(arch: str) -> dict[str, list[Instruction]]:
     return instructions_of(codes, arch)
 
 
-def padded(first: str, then: str, states: int) -> str:
-    """With so many wait states between the last instruction and the one before it."""
+def pad(first: str, then: str, states: int) -> str:
+    """Code with so many wait states before the last instruction."""
     *before, last = (first + then).splitlines(keepends=True)
     nops = [f"s_nop {min(8, states - done) - 1}\n" for done in range(0, states, 8)]
     return "".join((*before, *nops, last))
@@ -166,21 +166,21 @@ def test_missing_wait_states_are_counted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NEEDED)
-def test_one_wait_state_too_few_is_found_and_enough_are_not_blamed(name: str) -> None:
+def test_only_too_few_wait_states_are_reported(name: str) -> None:
     arch = NEEDED[name][0]
     assert missing_states(programs(arch)[f"{name}, enough"], arch) == []
     assert [one.missing for one in missing_states(programs(arch)[f"{name}, one less"], arch)] == [1]
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_what_the_hardware_looks_at_itself_is_not_blamed(name: str) -> None:
+def test_what_hardware_looks_at_itself_is_not_blamed(name: str) -> None:
     arch, _ = SOUND[name]
     assert len(programs(arch)[name]) > 2
     assert missing_states(programs(arch)[name], arch) == []
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_every_way_through_the_code_counts(name: str) -> None:
+def test_every_way_through_code_counts(name: str) -> None:
     (found,) = missing_states(programs("gfx942")[name], "gfx942")
     assert found.missing == WAYS[name][1]
 
@@ -222,7 +222,7 @@ except DeviceFaultError as error:
 
 
 @pytest.mark.parametrize("option", ["on", "off"])
-def test_an_instruction_without_its_wait_states_is_a_fault_where_it_runs(option: str, tmp_path: Path) -> None:
+def test_instruction_without_wait_states_faults_where_it_runs(option: str, tmp_path: Path) -> None:
     (code := tmp_path / "code.hsaco").write_bytes(assemble(EARLY, "gfx942"))
     words = [sys.executable, "-c", RUNS, str(code), option]
     done = subprocess.run(words, capture_output=True, text=True, check=True)

@@ -35,21 +35,21 @@ def _small(device: EmulatedGpu, path: Path) -> ctypes.CDLL:
 
 
 @on_device("gfx950")
-def test_every_call_of_the_header(device: EmulatedGpu, small: Path) -> None:
+def test_every_call_of_header(device: EmulatedGpu, small: Path) -> None:
     assert _small(device, small).small_calls() == 0
     assert not [row for row in device.allocations() if row.kind != "code"]
 
 
 @pytest.mark.parametrize("cus", [256, 1])
 @on_device("gfx950")
-def test_properties_by_the_kernels_header(device: EmulatedGpu, small: Path, cus: int) -> None:
+def test_properties_by_kernels_header(device: EmulatedGpu, small: Path, cus: int) -> None:
     expected = [288 << 30, 163840, 65536, 64, 1024, 1024, 0x7FFFFFFF, 9, 5, cus, 163840]
     device.configure(cu_count=cus)
     library = _small(device, small)
     properties, values = ctypes.create_string_buffer(1472 + 64), (ctypes.c_uint64 * 12)()
     assert library.small_properties(properties, values) == SUCCESS
     assert list(values) == [1472, *expected]
-    assert properties.raw[1472:] == bytes(64)  # nothing was written behind the struct
+    assert properties.raw[1472:] == bytes(64)  # nothing was written after the struct
     assert library.small_arch(properties) == b"gfx950:sramecc+:xnack-"
     assert library.small_name(properties).startswith(b"AMD Instinct MI350")
     # The places that facts/emulation.md names.
@@ -72,7 +72,7 @@ def test_registration_and_launch(device: EmulatedGpu, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_variables_of_a_library(device: EmulatedGpu, small: Path) -> None:
+def test_variables_of_library(device: EmulatedGpu, small: Path) -> None:
     # In the stub every device variable is its program's `table`; the name is what the library registered.
     library = _small(device, small)
     assert library.small_table(77) == SUCCESS
@@ -110,7 +110,7 @@ def test_fault_is_sticky_until_cleared(device: EmulatedGpu, small: Path) -> None
 
 
 @on_device("gfx950")
-def test_reset_makes_the_device_new(device: EmulatedGpu, small: Path) -> None:
+def test_reset_makes_device_new(device: EmulatedGpu, small: Path) -> None:
     library = _small(device, small)
     assert library.small_touch(8, 1, 1, 64, 0) == ILLEGAL_ADDRESS
     assert device._hip_runtime.c.hipDeviceReset() == SUCCESS
@@ -119,7 +119,7 @@ def test_reset_makes_the_device_new(device: EmulatedGpu, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_unknown_instruction_is_a_launch_failure(device: EmulatedGpu, small: Path) -> None:
+def test_unknown_instruction_is_launch_failure(device: EmulatedGpu, small: Path) -> None:
     assert _small(device, small).small_trap(8) == LAUNCH_FAILURE
     with pytest.raises(DeviceFaultError, match="v_unheard_of_b32") as caught:
         device.synchronize()
@@ -268,7 +268,7 @@ def test_packed_arguments(device: EmulatedGpu, small: Path) -> None:
 
 
 @on_device("gfx950")
-def test_mistake_of_the_emulator_is_a_fault(device: EmulatedGpu, small: Path) -> None:
+def test_mistake_of_emulator_is_fault(device: EmulatedGpu, small: Path) -> None:
     module = device.load_module(fat_binary(small))
     with pytest.raises(DeviceFaultError, match="a mistake of ours") as caught:
         module.launch("broken", (1,), (64,), [])
@@ -399,7 +399,7 @@ def test_missing_symbol_and_missing_file(device: EmulatedGpu, tmp_path: Path) ->
 
 @on_device("gfx950")
 def test_truncated_library(device: EmulatedGpu, small: Path, tmp_path: Path) -> None:
-    """The dynamic loader maps what the headers say: reading behind the file's end would kill the process."""
+    """The dynamic loader maps the sizes in the headers: a read after the file's end would kill the process."""
     data = small.read_bytes()
     for part in (10, 63, 64, 1000, len(data) // 2, len(data) - 100):
         cut = tmp_path / f"cut{part}.so"

@@ -46,7 +46,7 @@ def _forget_peak() -> int:
     return _peak_bytes()
 
 
-def test_the_peak_of_memory_is_seen() -> None:
+def test_peak_of_memory_is_seen() -> None:
     before = _forget_peak()
     assert len(bytes(1) * (64 << 20)) == 64 << 20
     assert _peak_bytes() - before > 60 << 20
@@ -54,7 +54,7 @@ def test_the_peak_of_memory_is_seen() -> None:
 
 
 @on_device("gfx950", whole=True)
-def test_memory_of_a_launch_does_not_grow_with_its_grid(device: EmulatedGpu, small: Path) -> None:
+def test_memory_of_launch_does_not_grow_with_its_grid(device: EmulatedGpu, small: Path) -> None:
     """Registers and LDS are a host thread's, not a workgroup's: of 16,384 they would be 2 GB."""
     grown = []
     for groups in (64, 16384):
@@ -75,7 +75,7 @@ def test_other_arch_runs_its_own_code(device: EmulatedGpu, small: Path) -> None:
 
 
 @on_device("gfx950", whole=True)
-def test_fault_names_the_lane(device: EmulatedGpu, small: Path) -> None:
+def test_fault_names_lane(device: EmulatedGpu, small: Path) -> None:
     out = device.malloc(8 * 250, "out")
     assert _touch(device, small, out.address, 3, 2, 128) == 700
     fault = device.last_fault()

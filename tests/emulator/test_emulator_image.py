@@ -53,7 +53,7 @@ def test_no_gpu_code(tmp_path: Path) -> None:
 
 
 def test_without_metadata(objects: dict[str, bytes]) -> None:
-    stripped = objects["gfx950"].replace(b"AMDGPU\0", b"NOBODY\0")
+    stripped = objects["gfx950"].replace(b"AMDGPU\0", b"ANYONE\0")
     with pytest.raises(CodeObjectError, match="no AMDGPU metadata note: was it stripped"):
         image.read(stripped)
 
@@ -74,6 +74,6 @@ def test_coverage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "nothing missing" in capsys.readouterr().out
 
 
-def test_coverage_of_a_bad_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_coverage_of_bad_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["coverage", str(tmp_path / "missing")]) == CodeObjectError.exit_code
     assert capsys.readouterr().err.startswith("error: ")

@@ -73,7 +73,7 @@ LATE = {
 
 
 @pytest.mark.parametrize("case", LATE)
-def test_a_use_before_the_load_is_back_is_found(case: str) -> None:
+def test_use_before_load_is_back_is_found(case: str) -> None:
     _, said = LATE[case]
     (hazard,) = hazards(programs()[case])
     assert said in str(hazard)
@@ -91,13 +91,13 @@ SOUND = {
     "waited for on both ways": "s_cbranch_scc0 1f\n" + LOAD + "s_waitcnt vmcnt(0)\n1:\n" + USE,
     "a scalar source in SDWA's field for a vector register": LOAD + "v_and_b32_sdwa v4, v5, s2\n"
     "v_and_b32_sdwa v4, s2, v5\nv_and_b32_sdwa v4, v5, 2\nv_mov_b32_sdwa v4, s2\nv_cmp_eq_u32_sdwa vcc, s2, v5\n",
-    "nobody is there": LOAD + "s_cbranch_execnz 1f\n" + USE + "s_mov_b64 s[8:9], exec\nv_cmpx_lt_u32 exec, v1, v4\n"
+    "no lane is there": LOAD + "s_cbranch_execnz 1f\n" + USE + "s_mov_b64 s[8:9], exec\nv_cmpx_lt_u32 exec, v1, v4\n"
     "v_mov_b32 v4, 0\ns_mov_b64 exec, s[8:9]\n" + USE + "1:\n",
 }
 
 
 @pytest.mark.parametrize("case", SOUND)
-def test_a_sufficient_wait_is_not_blamed(case: str) -> None:
+def test_sufficient_wait_is_not_blamed(case: str) -> None:
     assert len(programs()[case]) > 2
     assert hazards(programs()[case]) == []
 
@@ -105,7 +105,7 @@ def test_a_sufficient_wait_is_not_blamed(case: str) -> None:
 WRITE, WAIT, BARRIER, READ = "ds_write_b32 v0, v1\n", "s_waitcnt lgkmcnt(0)\n", "s_barrier\n", "ds_read_b32 v2, v0\n"
 UNFINISHED = {
     "no wait for a write": WRITE + BARRIER + READ + WAIT,
-    "a wait behind the barrier": WRITE + BARRIER + WAIT + READ,
+    "a wait after the barrier": WRITE + BARRIER + WAIT + READ,
     "the wait lets the write be under way": WRITE + "s_waitcnt lgkmcnt(1)\n" + BARRIER + READ,
     "a wait for vector memory": WRITE + "s_waitcnt vmcnt(0)\n" + BARRIER + READ,
     "another barrier without a wait": WRITE + BARRIER + BARRIER + READ,
@@ -116,7 +116,7 @@ UNFINISHED = {
 
 
 @pytest.mark.parametrize("case", UNFINISHED)
-def test_a_read_behind_a_barrier_of_a_write_that_was_not_waited_for_is_found(case: str) -> None:
+def test_read_after_barrier_of_unwaited_write_is_found(case: str) -> None:
     (found,) = unfinished_writes(programs()[case])
     assert found.text.startswith("ds_read_b32" if "atomic" not in case else "ds_add_u32")
     assert "no s_waitcnt lgkmcnt before the barrier" in str(found)
@@ -128,13 +128,13 @@ FINISHED = {
     "a later wait and barrier": WRITE + BARRIER + WAIT + BARRIER + READ,
     "the older of two writes": WRITE + READ + "s_waitcnt lgkmcnt(1)\n" + BARRIER + READ,
     "more writes than can be counted": WRITE + READ * 17 + BARRIER + READ,
-    "nobody reads behind the barrier": WRITE + BARRIER + WRITE + "ds_bpermute_b32 v3, v0, v2\n",
+    "no read after the barrier": WRITE + BARRIER + WRITE + "ds_bpermute_b32 v3, v0, v2\n",
     "the wave reads before the barrier": WRITE + READ + WAIT + BARRIER + READ,
 }
 
 
 @pytest.mark.parametrize("case", FINISHED)
-def test_a_write_that_is_waited_for_in_time_is_not_blamed(case: str) -> None:
+def test_write_that_is_waited_for_in_time_is_not_blamed(case: str) -> None:
     assert unfinished_writes(programs()[case]) == []
 
 
@@ -146,9 +146,7 @@ LOOPS = (
 )  # fmt: skip
 
 
-def test_the_hot_loop_is_the_one_with_the_matrix_instructions(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hot_loop_is_one_with_matrix_instructions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "kernel.hsaco"
     file.write_bytes(assemble(LOOPS + "s_endpgm\n"))
     assert main(["inspect", str(file), "--arch", "gfx942"]) == 0
@@ -166,7 +164,7 @@ def test_what_was_found_is_kept_for_each_kernels_code(tmp_path: Path, monkeypatc
     monkeypatch.setattr(inspection, "_WORTH_PROCESSES", 1)  # the first is looked at by a process of its own
     (first,) = inspect(file, "gfx942", cache=cache)
     assert (first.loop["mfma"], len(first.hazards)) == (2, 2)
-    monkeypatch.setattr(inspection, "_look", None)  # the second by nobody
+    monkeypatch.setattr(inspection, "_look", None)  # the second is not inspected
     assert inspect(file, "gfx942", cache=cache) == [first]
     monkeypatch.undo()
     (kept,) = Store(cache / "inspections").entries()
@@ -181,7 +179,7 @@ def test_what_was_found_is_kept_for_each_kernels_code(tmp_path: Path, monkeypatc
     assert (other.loop["mfma"], other.hazards) == (0, ())
 
 
-def test_the_text_of_whatever_inspects_decides_about_the_cache() -> None:
+def test_text_of_whatever_inspects_decides_about_cache() -> None:
     text = "import sys\nfrom ckpm_emulator.inspection import hazards, lds_waits, mix, waits\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     names = {name.removeprefix(OURS) for name in done.stdout.split() if name.startswith(OURS)}

@@ -259,11 +259,11 @@ def test_results(run: Callable[..., None], job: Job, options: dict[str, int]) ->
 
 
 @pytest.mark.parametrize("wave_order", [0, 1, 7])
-def test_a_race_is_found(run: Callable[..., None], wave_order: int) -> None:
+def test_race_is_found(run: Callable[..., None], wave_order: int) -> None:
     run(_race, lds_races=1, wave_order=wave_order)
 
 
-def test_a_fault_says_where(run: Callable[..., None]) -> None:
+def test_fault_says_where(run: Callable[..., None]) -> None:
     run(_out_of_bounds)
 
 
@@ -294,7 +294,7 @@ sys.exit("the decoder was loaded" if "tinygrad" in sys.modules else 0)
 """
 
 
-def test_a_cached_launch_does_without_the_decoder(code: dict[str, bytes], tmp_path: Path) -> None:
+def test_cached_launch_does_without_decoder(code: dict[str, bytes], tmp_path: Path) -> None:
     """The decoder's tables take most of a second to import."""
     program_cache.program(code["gfx950"])
     (image_file := tmp_path / "code.hsaco").write_bytes(code["gfx950"])

@@ -30,13 +30,13 @@ def core() -> ctypes.CDLL:
     return library
 
 
-def test_opcodes_are_those_of_the_core(core: ctypes.CDLL) -> None:
+def test_opcodes_are_those_of_core(core: ctypes.CDLL) -> None:
     names = [core.emu_opcode_name(i).decode() for i in range(core.emu_opcode_count())]
     assert len(names) == len(set(names)) == len({m.name_hash(name) for name in names})
     assert set(names) == opcodes.SUPPORTED
 
 
-def test_micro_op_has_the_layout_of_the_core(core: ctypes.CDLL) -> None:
+def test_micro_op_has_layout_of_core(core: ctypes.CDLL) -> None:
     assert m.MICRO_OP.itemsize == core.emu_micro_op_bytes()
     text = (toolchain.CORE / "isa" / "microop.h").read_text()
     for field, offset in re.findall(r"offsetof\(MicroOp, (\w+)\) == (\d+)", text):
@@ -44,7 +44,7 @@ def test_micro_op_has_the_layout_of_the_core(core: ctypes.CDLL) -> None:
         assert m.MICRO_OP.fields[field][1] == int(offset)
 
 
-def test_constants_are_those_of_the_core() -> None:
+def test_constants_are_those_of_core() -> None:
     text = (toolchain.CORE / "isa" / "microop.h").read_text()
     flags = {name: int(value) for name, value in re.findall(r"^    ([A-Z_]+) += (\d+),", text, re.MULTILINE)}
     assert len(flags) >= 17
@@ -54,7 +54,7 @@ def test_constants_are_those_of_the_core() -> None:
     assert tuple(re.split(r",\s+", kinds[1].lower())) == m.KINDS
 
 
-def test_hidden_arguments_have_the_core_s_order() -> None:
+def test_hidden_arguments_have_core_s_order() -> None:
     text = (toolchain.CORE / "run" / "program.h").read_text()
     kinds = re.search(r"enum class HiddenKind : uint32_t\n\{\s+(.*?),\s+Zero,\s+Count,\s+\}", text, re.DOTALL)
     assert kinds is not None
@@ -62,7 +62,7 @@ def test_hidden_arguments_have_the_core_s_order() -> None:
     assert [*names, "none"] == [kind.removesuffix("_arg") for kind in HIDDEN_KINDS]
 
 
-def test_blob_has_the_layout_of_the_core() -> None:
+def test_blob_has_layout_of_core() -> None:
     text = (toolchain.CORE / "run" / "blob.h").read_text()
     for name in ("Kernel", "Segment", "Variable", "Format"):
         dtype = getattr(blob, name.upper())
@@ -76,14 +76,14 @@ def test_blob_has_the_layout_of_the_core() -> None:
         assert declared == list(dtype.names or ())
 
 
-def test_a_branch_is_counted_in_micro_ops() -> None:
+def test_branch_is_counted_in_micro_ops() -> None:
     # s_branch over a 8-byte instruction; v_add3_u32 v0, v1, v2, v3; s_endpgm
     made = lower(instructions(0xBF820002, 0xD1FF0000, 0x040E0501, 0xBF810000))
     assert made.ops["offset"][0] == 2
     assert list(made.ops["pc"]) == [0, 4, 12]
 
 
-def test_a_branch_into_an_instruction_traps() -> None:
+def test_branch_into_instruction_traps() -> None:
     made = lower(instructions(0xBF820001, 0xD1FF0000, 0x040E0501))
     assert made.ops["handler"][0] == m.name_hash("trap")
     assert made.texts[made.ops["literal"][0]] == "a branch to 0x8, where no instruction starts"
@@ -96,13 +96,13 @@ def test_unknown_bits_trap() -> None:
 
 
 @pytest.mark.parametrize("name", ["buffer_wbinvl1", "buffer_wbinvl1_vol"])
-def test_the_caches_of_gfx90a_are_invalidated_by_a_name_of_their_own(name: str) -> None:
+def test_cache_invalidations_of_gfx90a_have_their_own_name(name: str) -> None:
     first, last = instructions_of({name: f"{name}\n"}, "gfx90a")[name]
     assert (first.name, first.size, last.name) == ("buffer_inv", 8, "s_endpgm")
     assert not missing_instructions([first, last])
 
 
-def test_an_unknown_modifier_traps() -> None:
+def test_unknown_modifier_traps() -> None:
     # v_add3_u32 with clamp
     (only,) = instructions(0xD1FF8000, 0x040E0501)
     text = "v_add3_u32_e64 v[0], v[1], v[2], v[3] clmp:1"
@@ -110,7 +110,7 @@ def test_an_unknown_modifier_traps() -> None:
 
 
 @pytest.mark.parametrize(("offset", "lacks"), [(0xC020, True), (0xE000, True), (0x80E4, False), (0x041F, False)])
-def test_modes_of_swizzle_that_the_core_lacks_trap(offset: int, lacks: bool) -> None:
+def test_modes_of_swizzle_that_core_lacks_trap(offset: int, lacks: bool) -> None:
     """ISA, DS_SWIZZLE_B32: from 0xe000 on FFT, from 0xc000 on rotation, from 0x8000 on quads."""
     (only,) = instructions(0xD87A0000 | offset, 0x01000002)
     assert only.name == "ds_swizzle_b32"
@@ -141,7 +141,7 @@ def test_waits_keep_their_counts() -> None:
     assert m.KINDS[made.ops["kind"][0]] == "wait"
 
 
-def test_every_maker_counts_for_the_cache() -> None:
+def test_every_maker_counts_for_cache() -> None:
     from ckpm_emulator import program_cache
 
     text = "import sys\nfrom ckpm_emulator.lowering import translate\nprint(*sys.modules)"

@@ -25,7 +25,7 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
-def _mapped(device: EmulatedGpu, address: int, size: int = 1) -> bool:
+def _is_mapped(device: EmulatedGpu, address: int, size: int = 1) -> bool:
     return bool(device._hip_runtime.c.emu_mapped(address, size))
 
 
@@ -144,30 +144,30 @@ def test_byte_and_page_granularity(device: EmulatedGpu) -> None:
     buffer = device.malloc(PAGE + 10)
     end = buffer.address + buffer.bytes
     page_end = buffer.address + 2 * PAGE
-    assert _mapped(device, end - 16, 16)
-    assert not _mapped(device, end - 15, 16)
-    assert not _mapped(device, end)
+    assert _is_mapped(device, end - 16, 16)
+    assert not _is_mapped(device, end - 15, 16)
+    assert not _is_mapped(device, end)
     device.configure(granularity=PAGE)
-    assert _mapped(device, end)
-    assert _mapped(device, page_end - 16, 16)
-    assert not _mapped(device, page_end - 15, 16)
-    assert not _mapped(device, buffer.address - 1)
+    assert _is_mapped(device, end)
+    assert _is_mapped(device, page_end - 16, 16)
+    assert not _is_mapped(device, page_end - 15, 16)
+    assert not _is_mapped(device, buffer.address - 1)
     device.configure(granularity=1)
-    assert not _mapped(device, end)
+    assert not _is_mapped(device, end)
     device.free(buffer)
-    assert not _mapped(device, end - 16, 16)
+    assert not _is_mapped(device, end - 16, 16)
 
 
 @on_device()
 def test_page_granularity_joins_neighbours(device: EmulatedGpu) -> None:
-    base = 0x5C00_0000_0000  # between the regions for code and for rows that cross 4 GiB: nobody else allocates there
+    base = 0x5C00_0000_0000  # between the regions for code and for rows that cross 4 GiB: no other test allocates there
     for at, size in ((base, 2 * PAGE), (base + 2 * PAGE, 100)):
         with device.place_allocations("fixed", at=at):
             device.malloc(size)
-    assert not _mapped(device, base + 2 * PAGE - 8, 16)
+    assert not _is_mapped(device, base + 2 * PAGE - 8, 16)
     device.configure(granularity=PAGE)
-    assert _mapped(device, base + 2 * PAGE - 8, 16)
-    assert not _mapped(device, base + 3 * PAGE - 8, 16)
+    assert _is_mapped(device, base + 2 * PAGE - 8, 16)
+    assert not _is_mapped(device, base + 3 * PAGE - 8, 16)
 
 
 @on_device()
@@ -270,7 +270,7 @@ def test_intervals_agree_with_model(device: EmulatedGpu, granularity: int) -> No
         for place, size in queries:
             address = origin + place * unit - 5
             inside = any(b <= address < e and address + size <= e for b, e in runs)
-            assert _mapped(device, address, size) == inside
+            assert _is_mapped(device, address, size) == inside
             if live:
                 base, length, distance, freed = _nearest(device, address)
                 known = min(max(b - address, address - e + 1, 0) for b, e in live)

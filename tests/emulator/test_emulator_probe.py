@@ -120,7 +120,7 @@ print(json.dumps(answers))
 
 @functools.cache
 def answers() -> dict[str, Any]:
-    """What the probe says of each case; the script asserts that memory is as without it."""
+    """The probe's counts of each case; the script asserts that memory is as without it."""
     codes = []
     for name, (before, built, other, after, _) in CASES.items():
         pair = (assemble(f"{START}{before}{one}\n{after}", ARCH, 1024).hex() for one in (built, other))
@@ -135,7 +135,7 @@ def answers() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_difference_is_followed_to_its_end(name: str) -> None:
+def test_difference_is_followed_to_its_end(name: str) -> None:
     said = answers()[name]
     wanted = CASES[name][-1]
     fates = {(one["fate"], one["text"]) for one in said["fates"]}
@@ -147,10 +147,10 @@ def test_a_difference_is_followed_to_its_end(name: str) -> None:
     assert (said["different"] > 0) == bool(wanted)
 
 
-def test_the_sources_of_the_built_instruction_are_given() -> None:
+def test_sources_of_built_instruction_are_given() -> None:
     assert answers()["the same result"]["sources"] == [None, [0, 127], None]
 
 
-def test_a_probe_and_the_check_of_unwritten_registers_exclude_each_other() -> None:
+def test_probe_with_check_of_unwritten_registers_is_refused() -> None:
     with pytest.raises(DeviceError, match="choose one"):
         Options(probe=True, uninitialised=True)

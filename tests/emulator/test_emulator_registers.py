@@ -68,7 +68,7 @@ DPP = [
 
 
 @functools.cache
-def encoded() -> dict[Form, Instruction]:
+def encodings() -> dict[Form, Instruction]:
     """Every form as LLVM encodes it and our decoder reads it: one run of the assembler."""
     forms = [*itertools.chain(*map(_sdwa, SELECTORS)), *DPP]
     image = read(assemble("".join(f"{form.assembly}\n" for form in forms)))
@@ -86,16 +86,16 @@ def _as_ours(operand: str) -> str:
 @pytest.mark.parametrize("select", SELECTORS)
 def test_sdwa_names_vector_and_scalar_sources(select: str) -> None:
     for form in _sdwa(select):
-        instruction = encoded()[form]
+        instruction = encodings()[form]
         assert accesses(instruction).reads == form.registers(slice(form.results, None)), form.assembly
         assert accesses(instruction).writes == form.registers(slice(form.results)), form.assembly
 
 
 @pytest.mark.parametrize("select", SELECTORS)
-def test_the_text_of_sdwa_is_what_the_assembler_was_given(select: str) -> None:
+def test_text_of_sdwa_is_what_assembler_was_given(select: str) -> None:
     number = SELECTORS.index(select)
     for form in _sdwa(select):
-        _, operands = encoded()[form].text.split(" ", 1)
+        _, operands = encodings()[form].text.split(" ", 1)
         assert operands.startswith(", ".join(map(_as_ours, form.operands))), form.assembly
         assert ("src0_sel:" in operands) == (number > 0)
         assert number == 0 or f"src0_sel:{number}" in operands
@@ -105,6 +105,6 @@ def test_the_text_of_sdwa_is_what_the_assembler_was_given(select: str) -> None:
 
 @pytest.mark.parametrize("form", DPP, ids=lambda form: form.opcode)
 def test_dpp_reads_what_it_moves(form: Form) -> None:
-    instruction = encoded()[form]
+    instruction = encodings()[form]
     assert accesses(instruction).reads == form.registers(slice(1, None))
     assert instruction.text.split(" ", 1)[1].startswith(", ".join(map(_as_ours, form.operands)))

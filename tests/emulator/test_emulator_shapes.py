@@ -1,6 +1,6 @@
 """An instruction recognised by its shape is the one that tinygrad's tables recognise, with the same operands.
 
-The decoder asks the tables once for each shape. Here every instruction is asked about alone, by a decoder that has
+The decoder uses the tables once for each shape. Here every instruction is decoded alone, by a decoder that has
 learned nothing, and by one that has learned much.
 """
 
@@ -80,7 +80,7 @@ def _unlearn(patch: pytest.MonkeyPatch) -> None:
 
 
 def _alone(code: bytes) -> decoder.Instruction:
-    """As decoded first of all."""
+    """The instruction, decoded by a decoder without shapes."""
     with pytest.MonkeyPatch.context() as patch:
         _unlearn(patch)
         return next(decoder.decode(code))
@@ -93,13 +93,13 @@ def _text(instruction: decoder.Instruction) -> str:
     return "none"
 
 
-def test_all_have_a_text() -> None:
+def test_all_have_text() -> None:
     texts = [next(decoder.decode(code)).text for code in encodings()]
     assert "s_setreg_imm32_b32" in " ".join(texts)
 
 
 @st.composite
-def altered(draw: st.DrawFn) -> bytes:
+def altered_codes(draw: st.DrawFn) -> bytes:
     """An encoding of CODE in which some bits are others, and zeros after it."""
     code = draw(st.sampled_from(encodings()))
     flips = draw(st.lists(st.integers(0, 8 * len(code) - 1), max_size=10))
@@ -113,7 +113,7 @@ def _is_beyond_the_tables(code: bytes) -> bool:
     return first >> 26 == 0b111010 or (first >> 26 == 0b111000 and first >> 18 & 0x7E == 0x3E)
 
 
-@given(altered())
+@given(altered_codes())
 @settings(max_examples=500, deadline=None)
 def test_what_was_learned_changes_nothing(code: bytes) -> None:
     assume(not _is_beyond_the_tables(code))
@@ -131,14 +131,14 @@ def test_what_was_learned_changes_nothing(code: bytes) -> None:
     assert registers.accesses(learned) == registers.accesses(alone)
 
 
-def test_instructions_of_one_shape_ask_the_tables_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instructions_of_one_shape_ask_tables_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def asking(code: bytes, arch: str) -> Inst:
+    def decode_alone(code: bytes, arch: str) -> Inst:
         asked.append(code)
         return decode_inst(code, arch)
 
-    monkeypatch.setattr(decoder, "decode_inst", asking)
+    monkeypatch.setattr(decoder, "decode_inst", decode_alone)
     _unlearn(monkeypatch)
     body = "".join(f"v_add_f32 v{n}, s{n}, v{n + 9}\nds_read_b32 v{n}, v1 offset:{n}\n" for n in range(50))
     instructions = list(decoder.decode(read(assemble(body)).text))
@@ -147,8 +147,8 @@ def test_instructions_of_one_shape_ask_the_tables_once(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("form", ["src0_sel:BYTE_1", "row_shr:1"])
-def test_what_stands_behind_a_marker_is_read_of_each(form: str) -> None:
-    """In SDWA and DPP forms the field of the first source holds a marker, the same for all registers."""
+def test_what_stands_behind_marker_is_read_of_each(form: str) -> None:
+    """Forms SDWA and DPP have a marker in the field of the first source, the same for all registers."""
     name = "v_and_b32_sdwa" if "sel" in form else "v_and_b32_dpp"
     texts = [next(decoder.decode(read(assemble(f"{name} v1, v{i}, v3 {form}\n")).text)).text for i in (4, 5)]
     assert texts[1] == texts[0].replace("v[4]", "v[5]").replace("v4", "v5") != texts[0]

@@ -20,7 +20,7 @@ from ckpm.base.store import DRAFTS, Store, adopt, draft_folder, is_adopted, is_w
 SEEDS = range(200)
 
 
-def damaged(content: bytes, seed: int) -> bytes:
+def damage(content: bytes, seed: int) -> bytes:
     """Other bytes, as a full disk, a cut copy or a bad block leaves them."""
     draw = random.Random(seed)
     at = draw.randrange(len(content))
@@ -45,20 +45,20 @@ def test_what_was_stored_comes_back(tmp_path_factory: pytest.TempPathFactory, ke
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_damaged_entry_counts_as_absent_and_is_replaced(tmp_path: Path, seed: int) -> None:
+def test_damaged_entry_counts_as_absent_and_is_replaced(tmp_path: Path, seed: int) -> None:
     store = Store(tmp_path)
     content = random.Random(seed).randbytes(1 + seed)
     store.put("key", content)
     (file,) = store.entries()
     assert is_whole_entry(file)
-    file.write_bytes(damaged(file.read_bytes(), seed))
+    file.write_bytes(damage(file.read_bytes(), seed))
     assert not is_whole_entry(file)
     assert store.get("key") is None
     store.put("key", content)
     assert store.get("key") == content
 
 
-def test_an_entry_under_the_name_of_another_is_none(tmp_path: Path) -> None:
+def test_entry_under_name_of_another_is_none(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put("one", b"1")
     (file,) = store.entries()
@@ -66,21 +66,21 @@ def test_an_entry_under_the_name_of_another_is_none(tmp_path: Path) -> None:
     assert store.get("other") is None
 
 
-def test_an_entry_that_others_can_write_is_not_read(tmp_path: Path) -> None:
+def test_entry_that_others_can_write_is_not_read(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.put("key", b"1")
     store.entries()[0].chmod(0o666)
     assert store.get("key") is None
 
 
-def test_a_store_that_can_not_be_written_is_no_failure(tmp_path: Path) -> None:
+def test_store_that_can_not_be_written_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = Store(tmp_path / "file" / "store")
     store.put("key", b"1")
     assert store.get("key") is None
 
 
-def test_an_adopted_file_is_known_by_its_bytes(tmp_path: Path) -> None:
+def test_adopted_file_is_known_by_its_bytes(tmp_path: Path) -> None:
     place = tmp_path / "lib.so"
     assert not is_adopted(place)
     with draft_folder(tmp_path) as drafts:
@@ -98,7 +98,7 @@ def left(top: Path) -> list[str]:
     return [file.name for file in (top / DRAFTS).iterdir()]
 
 
-def test_no_draft_is_left_by_an_error(tmp_path: Path) -> None:
+def test_no_draft_is_left_by_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="mine"), draft_folder(tmp_path):
         raise FileNotFoundError("mine")
     assert left(tmp_path) == []
@@ -114,7 +114,7 @@ with draft_folder(Path(sys.argv[1])) as folder:
 """
 
 
-def test_the_draft_of_a_killed_process_goes_with_the_next_one_and_a_living_ones_stays(tmp_path: Path) -> None:
+def test_next_draft_removes_only_those_of_killed_processes(tmp_path: Path) -> None:
     with draft_folder(tmp_path) as living:
         run = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
         assert run.returncode == -signal.SIGKILL
@@ -124,9 +124,7 @@ def test_the_draft_of_a_killed_process_goes_with_the_next_one_and_a_living_ones_
     assert left(tmp_path) == []
 
 
-def test_a_draft_taken_for_abandoned_before_it_was_locked_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_draft_removed_before_its_lock_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process may come between the making of a folder and its lock."""
     flock = fcntl.flock
     folders: list[Path] = []

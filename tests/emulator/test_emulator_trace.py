@@ -30,12 +30,12 @@ OFFSETS = [0, 8, 12, 16, 20, 24, 32]
 
 
 def address_of_kernel(code: bytes) -> int:
-    """As disassemblers print it."""
+    """The instruction as disassemblers print it."""
     symbols = ELFFile(io.BytesIO(code)).get_section_by_name(".dynsym")
     return int(symbols.get_symbol_by_name("test_kernel")[0]["st_value"])
 
 
-def traced(text: str) -> list[tuple[int, str]]:
+def trace_lines(text: str) -> list[tuple[int, str]]:
     lines = re.findall(r"^([0-9a-f]+)  (.+)$", text, flags=re.MULTILINE)
     return [(int(address, 16), words) for address, words in lines]
 
@@ -48,8 +48,8 @@ def test_one_wave_of_one_workgroup(device: EmulatedGpu, tmp_path: Path) -> None:
     launch(device, code, out, threads=128, groups=3)
     text = file.read_text()
     entry = address_of_kernel(code)
-    assert [address - entry for address, _ in traced(text)] == OFFSETS
-    assert [words for _, words in traced(text)][:4] == [
+    assert [address - entry for address, _ in trace_lines(text)] == OFFSETS
+    assert [words for _, words in trace_lines(text)][:4] == [
         "s_load_dwordx2 s[4:5], s[0:1]",
         "s_mov_b32 s[8], 7",
         "v_lshlrev_b32_e32 v[1], 2, v[0]",
@@ -74,14 +74,14 @@ def test_nothing_else_is_traced(device: EmulatedGpu, tmp_path: Path, other: dict
 
 
 @on_device("gfx942", whole=True)
-def test_a_fault_is_at_the_last_line_of_the_trace(device: EmulatedGpu, tmp_path: Path) -> None:
+def test_fault_is_at_last_line_of_trace(device: EmulatedGpu, tmp_path: Path) -> None:
     file = tmp_path / "trace.txt"
     device.configure(trace=Trace(file=str(file)))
     code, out = assemble(BODY), device.malloc(128)
     with pytest.raises(DeviceFaultError) as caught:
         launch(device, code, out)
     fault = caught.value.fault
-    assert (fault.pc, fault.text) == traced(file.read_text())[-1]
+    assert (fault.pc, fault.text) == trace_lines(file.read_text())[-1]
     assert fault.pc == address_of_kernel(code) + 24
     assert fault.text == "global_store_dword v[1], v[2], s[4:5]"
     assert f"pc {fault.pc:#x}  {fault.text}\n" in fault.message

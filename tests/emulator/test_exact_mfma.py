@@ -1,8 +1,8 @@
 """Option exact_mfma: sums of gfx942's MFMA as MMA-Sim (arXiv 2511.10909) describes them, in exact fractions.
 
-The description, for CDNA3: products of 8 values of k (of 16 for formats of 8 bits, even and odd ones apart) are cut to
-24 places behind the greatest exponent among them and added; the sum and the addend are rounded down to 31 and 24 places
-behind the greater exponent of the two, added, and rounded once to nearest even. f32 operands: a chain of fma.
+On CDNA3, products of 8 values of k are cut to 24 places after their greatest exponent and added. For formats of 8 bits
+these are 16 values, even and odd ones apart. The sum is rounded down to 31 and the addend to 24 places after the
+greater exponent of the two. Then both are added, and rounded once to nearest even. f32 operands are a chain of fma.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def parts(value: float, least: int) -> Product:
     return Fraction(value) / Fraction(2) ** exponent, exponent
 
 
-def added(products: Sequence[Product]) -> Product:
+def add(products: Sequence[Product]) -> Product:
     greatest = max(exponent for _, exponent in products)
     units = [math.trunc(s * Fraction(2) ** (24 + e - greatest)) for s, e in products]
     return Fraction(sum(units), 2**24), greatest
@@ -47,9 +47,9 @@ def down(value: Product, greatest: int, places: int) -> Fraction:
 
 
 def group(products: Sequence[Product], addend: Product, small: bool) -> Fraction:
-    total = added(products)
+    total = add(products)
     if small:
-        even, odd = added(products[0::2]), added(products[1::2])
+        even, odd = add(products[0::2]), add(products[1::2])
         greatest = max(even[1], odd[1])
         total = down(even, greatest, 24) + down(odd, greatest, 24), greatest
     greatest = max(total[1], addend[1])
@@ -57,14 +57,14 @@ def group(products: Sequence[Product], addend: Product, small: bool) -> Fraction
     return (down(total, greatest, 31) + last) * Fraction(2) ** greatest
 
 
-def rounded(value: Fraction) -> float:
-    """To f32, to nearest even; exact until then."""
+def round_to_f32(value: Fraction) -> float:
+    """Round an exact value to f32, to nearest even."""
     power = 400
     number = floats.finite(int(value < 0), abs(value.numerator) * 2**power // value.denominator, -power)
     return float(np.uint32(floats.F32.pack(number)).view(np.float32))
 
 
-def expected(a: Sequence[float], b: Sequence[float], c: float, names: tuple[str, str]) -> float:
+def expected_sum(a: Sequence[float], b: Sequence[float], c: float, names: tuple[str, str]) -> float:
     small = names[0] in ("FP8", "BF8")
     size = 16 if small else 8
     for first in range(0, len(a), size):
@@ -80,7 +80,7 @@ def expected(a: Sequence[float], b: Sequence[float], c: float, names: tuple[str,
             continue
         left, right = [parts(v, LEAST[names[0]]) for v in x], [parts(v, LEAST[names[1]]) for v in y]
         products = [(p[0] * q[0], p[1] + q[1]) for p, q in zip(left, right, strict=True)]
-        c = rounded(group(products, parts(c, LEAST["F32"]), small))
+        c = round_to_f32(group(products, parts(c, LEAST["F32"]), small))
     return c
 
 
@@ -99,7 +99,7 @@ def codes(rng: np.random.Generator, name: str, count: int, kind: str) -> np.ndar
     return found.astype(np.uint32)
 
 
-def packed(values: np.ndarray, width: int) -> np.ndarray:
+def pack(values: np.ndarray, width: int) -> np.ndarray:
     """Registers [register, lane] of codes [register * per + part, lane]."""
     per = 32 // width
     parts_of = values.reshape(-1, per, 64).astype(np.uint64)
@@ -110,13 +110,13 @@ def packed(values: np.ndarray, width: int) -> np.ndarray:
 
 @pytest.mark.parametrize("kind", ["near", "far", "all"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_sums_are_those_of_the_model(name: str, kind: str) -> None:
+def test_sums_are_those_of_model(name: str, kind: str) -> None:
     rng = np.random.default_rng(len(name) * 100 + len(kind))
     shape = mfma.shape_of(f"V_MFMA_F32_{name.upper()}")
     vectors: dict[int, np.ndarray] = {}
     for row, form in ((0, shape.a), (8, shape.b)):
         width = 16 if form in ("F16", "BF16") else 8
-        registers = packed(codes(rng, form, shape.elements * 64, kind).reshape(-1, 64), width)
+        registers = pack(codes(rng, form, shape.elements * 64, kind).reshape(-1, 64), width)
         vectors |= {row + i: registers[i] for i in range(len(registers))}
     addends = codes(rng, "F32", shape.registers * 64, kind).reshape(-1, 64)
     vectors |= {16 + i: addends[i] for i in range(shape.registers)}
@@ -135,7 +135,7 @@ def test_sums_are_those_of_the_model(name: str, kind: str) -> None:
         for lane in range(0, 64, 4 if shape.n == 32 else 1):
             c = float(addends[register, lane].view(np.float32))
             i, j = rows[register, lane], columns[register, lane]
-            want = expected(a[i].tolist(), b[j].tolist(), c, (shape.a, shape.b))
+            want = expected_sum(a[i].tolist(), b[j].tolist(), c, (shape.a, shape.b))
             got = float(found[register, lane])
             if np.float32(want).view(np.uint32) != np.float32(got).view(np.uint32) and not (
                 want != want and got != got
@@ -145,7 +145,7 @@ def test_sums_are_those_of_the_model(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["32x32x2_f32", "16x16x4_f32"])
-def test_f32_sums_are_a_chain_of_fma(name: str) -> None:
+def test_f32_sums_are_chain_of_fma(name: str) -> None:
     rng = np.random.default_rng(7)
     shape = mfma.shape_of(f"V_MFMA_F32_{name.upper()}")
     before = State(np.zeros((512, 64), np.uint32), np.zeros(256, np.uint32), arch="gfx942")
@@ -160,12 +160,12 @@ def test_f32_sums_are_a_chain_of_fma(name: str) -> None:
         for lane in range(0, 64, 8):
             total = Fraction(float(before.vector[16 + register, lane].view(np.float32)))
             for x, y in zip(a[rows[register, lane]], b[columns[register, lane]], strict=True):
-                total = Fraction(rounded(Fraction(x) * Fraction(y) + total))
+                total = Fraction(round_to_f32(Fraction(x) * Fraction(y) + total))
             assert float(after.vector[40 + register, lane].view(np.float32)) == float(total)
 
 
-def test_the_model_differs_from_a_chain_of_f32_sums() -> None:
-    """2**24 + 1 + 1: a chain of f32 sums loses each 1; 24 places behind 2**24 the model keeps both."""
+def test_model_differs_from_chain_of_f32_sums() -> None:
+    """2**24 + 1 + 1: a chain of f32 sums loses each 1; 24 places after 2**24 the model keeps both."""
     large, one = 0x6C00, 0x3C00  # 2**12 and 1 in f16
     first = np.arange(64) < 16  # the lanes with k from 0 to 3
     operand = {0: np.where(first, large | one << 16, 0), 1: np.where(first, one, 0)}
@@ -178,6 +178,6 @@ def test_the_model_differs_from_a_chain_of_f32_sums() -> None:
 
 
 @pytest.mark.parametrize("arch", ["gfx950", "gfx90a"])
-def test_the_model_is_of_gfx942_alone(arch: str) -> None:
+def test_model_is_of_gfx942_alone(arch: str) -> None:
     with pytest.raises(DeviceError, match="gfx942"):
         Options(arch=arch, exact_mfma=True)

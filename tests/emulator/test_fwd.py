@@ -1,7 +1,7 @@
 """Kernels of fwd as the default upstream's templates give them, chosen by our dispatch and run on the emulator.
 
-O and LSE are compared with the float64 reference within the suites' tolerances, and which kernel served a request with
-what upstream's conditions say of it: a tile of 16 rows serves no more queries, whole tiles of keys need no padding.
+O and LSE are compared with the float64 reference within the suites' tolerances. The kernel of a request is compared
+with upstream's conditions: a tile of 16 rows serves at most 16 queries, and whole tiles of keys need no padding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, around, build, compared, problem, tensors
+from tests.emulator.emulator_fwd import CHECKS, around, build, compare_outcome, problem, tensors
 
 # b16x32 with transposing loads and b128x128 in batch mode, with and without mask
 PLAIN = (
@@ -48,7 +48,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [(16, 64, 2, 1, "qr_async_trload"), (1, 130, 1, 1, "qr_async_trload"), (200, 300, 2, 1, "qr_async")],
 )
 @on_device("gfx950", whole=True)
-def test_o_agrees_with_the_reference(
+def test_o_agrees_with_reference(
     device: EmulatedGpu,
     library: Path,
     seqlen_q: int,
@@ -64,7 +64,7 @@ def test_o_agrees_with_the_reference(
     opened, hip = load(library, abi.FwdArguments), around(device)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd", "ck-2025-11", 6)
     first = run_attention(hip, opened, p, bits)
-    compared(p, bits, first)
+    compare_outcome(p, bits, first)
     (kernel,) = first.launch.kernels
     assert f"_{pipeline}_vr_" in kernel
     assert ("_nmask_" in kernel) != causal
@@ -92,7 +92,7 @@ def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> 
 
 
 @on_device("gfx950", whole=True)
-def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
+def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     device.load_library(library)
     opened = load(library, abi.FwdArguments)
     refused = {

@@ -27,7 +27,7 @@ from tests.emulator.emulator_fwd import CHECKS, around, problem, tensors
 from tests.emulator.test_fwd import library as library
 
 
-def opened(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
+def open_device(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
     device.load_library(library)
     return around(device), load(library, abi.FwdArguments)
 
@@ -38,11 +38,11 @@ def split(p: SuiteCase, numbers: np.ndarray, lengths: tuple[int, ...]) -> tuple[
 
 @on_device("gfx950", whole=True)
 def test_dropout_drops_what_its_random_values_say(device: EmulatedGpu, library: Path) -> None:
-    """In group mode, with sequences of different lengths and a mask."""
+    """Test group mode, with sequences of different lengths and a mask."""
     base = problem(1, 1, 2, 1, causal=True, lse=True)
     p = replace(base, mode="group", seqlens_q=(70, 33), seqlens_k=(150, 64), p_drop=0.25, seed=7)
     bits = tensors(p)
-    hip, fwd = opened(device, library)
+    hip, fwd = open_device(device, library)
     first = run_attention(hip, fwd, p, bits)
     assert first.launch.status == Status.OK, first.launch
     assert "_lse_dropout_" in first.launch.kernels[0]
@@ -74,10 +74,10 @@ def test_fp8_is_what_its_scales_say(device: EmulatedGpu, library: Path) -> None:
     for name, lengths, heads in (("q", p.seqlens_q, 2), ("k", p.seqlens_k, 1), ("v", p.seqlens_k, 1)):
         bits[name] = encode(random.uniform(-2, 2, (sum(lengths), heads, 128)) / descales[name], p.dtype, "gfx950")
         parts[name] = split(p, decode(bits[name], p.dtype, "gfx950") * descales[name], lengths)
-    hip, fwd = opened(device, library)
+    hip, fwd = open_device(device, library)
     outcome = run_attention(hip, fwd, replace(p, descales=(0.01, 0.02, 0.05)), bits)
     assert outcome.launch.status == Status.OK, outcome.launch
     assert "_squant_" in outcome.launch.kernels[0]
     found = compare_o(p, from_bf16(outcome.o), exact(Inputs(problem=p, **parts)))
     assert found.passed, str(found)
-    assert found.worst > 0.02  # the bound isn't so wide that it says nothing
+    assert found.worst > 0.02  # the bound is tight

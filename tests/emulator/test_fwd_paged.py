@@ -1,7 +1,7 @@
 """fwd_pagedkv and split-KV over a paged KV cache, as the default upstream's templates give them, run on the emulator.
 
-Pages are scattered over a pool whose other bytes are NaN. O is compared with the float64 reference, so that a page
-taken for another shows; table entries that no sequence uses name a page outside of all memory: reading it faults.
+Pages are scattered over a pool whose other bytes are NaN. O is compared with the float64 reference, which finds a
+page taken for another. Unused table entries name a page outside of all memory: reading it faults.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, around, build, compared, tensors
+from tests.emulator.emulator_fwd import CHECKS, around, build, compare_outcome, tensors
 
 PLAIN = "key.dtype == 'bf16' and key.hdim_q == 128"
 FEATURES = (
@@ -61,7 +61,7 @@ def problem(**changes: Any) -> SuiteCase:
     return SuiteCase(**{**sound, **changes})
 
 
-def opened(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
+def open_device(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
     device.load_library(library)
     return around(device), load(library, abi.FwdArguments)
 
@@ -92,13 +92,13 @@ WINDOW = {"window_left": 60, "window_right": 7}
     ],
 )
 @on_device("gfx950", whole=True)
-def test_o_agrees_with_the_reference(device: EmulatedGpu, library: Path, changes: dict[str, Any]) -> None:
+def test_o_agrees_with_reference(device: EmulatedGpu, library: Path, changes: dict[str, Any]) -> None:
     p = problem(**changes)
     bits = tensors(p)
-    hip, ours = opened(device, library)
+    hip, ours = open_device(device, library)
     assert (ours.family, len(ours.kernels)) == ("fwd_pagedkv", 4)
     first = run_attention(hip, ours, p, bits)
-    compared(p, bits, first)
+    compare_outcome(p, bits, first)
     (kernel,) = first.launch.kernels
     assert f"_{p.mode}_" in kernel
     assert ("_nmask_" in kernel, "_nlogits_" in kernel) == (p.mask == "no", p.logits_soft_cap == 0)
@@ -116,35 +116,35 @@ def test_o_agrees_with_the_reference(device: EmulatedGpu, library: Path, changes
     ],
 )
 @on_device("gfx950", whole=True)
-def test_split_kv_agrees_with_the_reference(
+def test_split_kv_agrees_with_reference(
     device: EmulatedGpu, split_library: Path, splits: int, changes: dict[str, Any]
 ) -> None:
     p = problem(**CAUSAL, **changes)
     bits = tensors(p)
-    hip, ours = opened(device, split_library)
+    hip, ours = open_device(device, split_library)
     first = run_attention(hip, ours, dataclasses.replace(p, splits=splits), bits)
-    compared(p, bits, first)
+    compare_outcome(p, bits, first)
     assert "_pagedkv_" in first.launch.kernels[0]
     device.configure(**UNRACED, wave_order=1)
     assert np.array_equal(first.o, run_attention(hip, ours, dataclasses.replace(p, splits=splits), bits).o)
 
 
 @on_device("gfx950", whole=True)
-def test_lengths_may_be_told_apart_from_the_places_of_keys(device: EmulatedGpu, library: Path) -> None:
-    """In group mode seqlen_k_ptr goes before seqstart_k, and orders the workgroups otherwise."""
+def test_lengths_may_be_told_apart_from_places_of_keys(device: EmulatedGpu, library: Path) -> None:
+    """Test group mode: seqlen_k_ptr goes before seqstart_k, and orders the workgroups otherwise."""
     p = problem(mode="group", bias="bias", seqlens_q=(5, 130), seqlens_k=(257, 90))
     bits = tensors(p)
-    hip, ours = opened(device, library)
+    hip, ours = open_device(device, library)
     given = laid_out(p, bits)
     given["seqlen_k_ptr"] = np.array(p.seqlens_k, np.int32)
     given["seqstart_k"] = np.array([0, 500, 1000], np.int32)
-    compared(p, bits, launch(hip, ours, p, given))
+    compare_outcome(p, bits, launch(hip, ours, p, given))
 
 
 @on_device("gfx950", whole=True)
-def test_an_unused_entry_would_fault_if_it_were_read(device: EmulatedGpu, library: Path) -> None:
+def test_unused_entry_would_fault_if_it_were_read(device: EmulatedGpu, library: Path) -> None:
     p = problem()
-    hip, ours = opened(device, library)
+    hip, ours = open_device(device, library)
     given = laid_out(p, tensors(p))
     assert (given["block_table"] == -1).sum() == 8 + 9  # beyond 3 and 2 pages
     given["block_table"][0, 2] = -1
@@ -154,17 +154,17 @@ def test_an_unused_entry_would_fault_if_it_were_read(device: EmulatedGpu, librar
 
 
 @on_device("gfx950", whole=True)
-def test_a_page_taken_for_another_is_noticed(device: EmulatedGpu, library: Path) -> None:
+def test_page_taken_for_another_is_noticed(device: EmulatedGpu, library: Path) -> None:
     p = problem()
     bits = tensors(p)
-    hip, ours = opened(device, library)
+    hip, ours = open_device(device, library)
     given = laid_out(p, bits)
     table = given["block_table"]
     table[0, [0, 1]] = table[0, [1, 0]]  # the order of whole pages doesn't matter without a mask
-    compared(p, bits, launch(hip, ours, p, given))
+    compare_outcome(p, bits, launch(hip, ours, p, given))
     table[0, 1] = table[1, 0]
     with pytest.raises(AssertionError, match="elements differ"):
-        compared(p, bits, launch(hip, ours, p, given))
+        compare_outcome(p, bits, launch(hip, ours, p, given))
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_a_page_taken_for_another_is_noticed(device: EmulatedGpu, library: Path)
     ],
 )
 @on_device("gfx950", whole=True)
-def test_a_problem_that_contradicts_itself_is_refused(
+def test_problem_that_contradicts_itself_is_refused(
     device: EmulatedGpu, library: Path, message: str, wrong: dict[str, int]
 ) -> None:
-    _, ours = opened(device, library)
+    _, ours = open_device(device, library)
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "page_block_size": 128}
     pointers = dict.fromkeys(("q", "k", "v", "o", "block_table"), 1)
     ended = ours.launch(abi.FwdArguments(**{**sound, **pointers, **wrong}))
@@ -195,5 +195,5 @@ def test_a_problem_that_contradicts_itself_is_refused(
 def test_there_is_no_kernel_that_gives_lse(device: EmulatedGpu, library: Path) -> None:
     """Upstream lists none: LSE over a paged cache is split-KV's."""
     p = problem(lse=True)
-    hip, ours = opened(device, library)
+    hip, ours = open_device(device, library)
     assert run_attention(hip, ours, p, tensors(p)).launch.status == Status.UNSUPPORTED

@@ -1,7 +1,7 @@
 """Split-KV and its combine stage as the default upstream's templates give them, run on the emulator.
 
-The keys are cut into splits, each gives an O and an LSE of its own in float32, and the combine kernel merges them: the
-result is compared with the float64 reference of the whole, within the suites' tolerances.
+The keys are cut into splits, each of which has an O and an LSE in float32. The combine kernel merges them. The result
+is compared with the float64 reference of the whole, within the suites' tolerances.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, around, build, compared, problem, tensors
+from tests.emulator.emulator_fwd import CHECKS, around, build, compare_outcome, problem, tensors
 
 FAMILIES = ("fwd_splitkv", "fwd_splitkv_combine")
 # Waves of the combine kernel beyond those that its LSE tile needs are replicas: they write the same numbers to the same
@@ -32,7 +32,7 @@ WHERE = (
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With and without mask, with and without LSE, and in group mode with mask and without LSE: 22 machine-code
+    """Kernels with and without mask, with and without LSE, and in group mode with mask and without LSE: 22 machine-code
     kernels, about two minutes of compiling.
     """
     return build(tmp_path_factory.mktemp("splitkv"), FAMILIES, WHERE)
@@ -49,7 +49,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 @on_device("gfx950", whole=True)
-def test_o_agrees_with_the_reference(
+def test_o_agrees_with_reference(
     device: EmulatedGpu,
     library: Path,
     seqlen_q: int,
@@ -66,7 +66,7 @@ def test_o_agrees_with_the_reference(
     opened, hip = load(library, abi.FwdArguments), around(device)
     assert (opened.family, len(opened.kernels)) == ("fwd_splitkv", 6)
     first = run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits)
-    compared(p, bits, first)
+    compare_outcome(p, bits, first)
     split, combine = first.launch.kernels
     assert (opened.kernels.index(split), opened.kernels.index(combine)) == (int(causal), 3 if lse else 4)
     device.configure(**UNRACED, wave_order=1)
@@ -75,21 +75,21 @@ def test_o_agrees_with_the_reference(
 
 @pytest.mark.parametrize("splits", [2, 5])
 @on_device("gfx950", whole=True)
-def test_o_of_a_group_agrees_with_the_reference(device: EmulatedGpu, library: Path, splits: int) -> None:
+def test_o_of_group_agrees_with_reference(device: EmulatedGpu, library: Path, splits: int) -> None:
     """Sequences of different lengths; the second has no key in most of its splits."""
     p = dataclasses.replace(problem(1, 1, 2, 1, causal=True), mode="group", seqlens_q=(70, 9), seqlens_k=(500, 30))
     bits = tensors(p)
     device.load_library(library)
     opened, hip = load(library, abi.FwdArguments), around(device)
     first = run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits)
-    compared(p, bits, first)
+    compare_outcome(p, bits, first)
     assert [opened.kernels.index(name) for name in first.launch.kernels] == [2, 5]
     device.configure(**UNRACED, wave_order=1)
     assert np.array_equal(first.o, run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits).o)
 
 
 @on_device("gfx950", whole=True)
-def test_sequences_are_found_in_a_cache_by_index_and_length(device: EmulatedGpu, library: Path) -> None:
+def test_sequences_are_found_in_cache_by_index_and_length(device: EmulatedGpu, library: Path) -> None:
     """A contiguous KV cache: places of 200 keys, of which sequences fill 200 and 77, in another order."""
     p = problem(16, 200, 1, 1, causal=False, batch=2)
     bits = tensors(p)
@@ -104,11 +104,11 @@ def test_sequences_are_found_in_a_cache_by_index_and_length(device: EmulatedGpu,
     given["seqlen_k_ptr"] = np.array([200, 77], np.int32)
     found = launch(hip, opened, dataclasses.replace(p, splits=3), given)
     short = dataclasses.replace(p, seqlens_k=(200, 77))
-    compared(short, {**bits, "k": bits["k"][:277], "v": bits["v"][:277]}, found)
+    compare_outcome(short, {**bits, "k": bits["k"][:277], "v": bits["v"][:277]}, found)
 
 
 @on_device("gfx950", whole=True)
-def test_a_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
+def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     device.load_library(library)
     opened = load(library, abi.FwdArguments)
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "q": 1, "k": 1, "v": 1, "o": 1}

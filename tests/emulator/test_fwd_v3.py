@@ -20,7 +20,7 @@ from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, around, build, compared, problem, tensors
+from tests.emulator.emulator_fwd import CHECKS, around, build, compare_outcome, problem, tensors
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [(256, 256, 1, 1, 1), (300, 500, 2, 1, 1), (64, 130, 2, 2, 2), (1024, 1024, 1, 1, 1)],
 )
 @on_device("gfx950", whole=True)
-def test_o_agrees_with_the_reference(
+def test_o_agrees_with_reference(
     device: EmulatedGpu,
     library: Path,
     seqlen_q: int,
@@ -51,7 +51,7 @@ def test_o_agrees_with_the_reference(
     opened, hip = load(library, abi.FwdArguments), around(device)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_v3", "ck-2025-11", 2)
     first = run_attention(hip, opened, p, bits)
-    compared(p, bits, first)
+    compare_outcome(p, bits, first)
     assert first.launch.kernels == (f"fmha_fwd_v3_d128_bf16_{'mask' if causal else 'nmask'}",)
     # nothing depends on what registers and LDS held, on loads that land early, or on the waves' order
     device.configure(**CHECKS, wave_order=1)
@@ -59,7 +59,7 @@ def test_o_agrees_with_the_reference(
 
 
 @on_device("gfx950", whole=True)
-def test_what_v3_would_compute_otherwise_or_not_at_all_is_refused(device: EmulatedGpu, library: Path) -> None:
+def test_problem_that_v3_computes_otherwise_is_refused(device: EmulatedGpu, library: Path) -> None:
     """Upstream's own function launches for any head dims, and its arguments have no place for most features."""
     device.load_library(library)
     opened = load(library, abi.FwdArguments)
@@ -97,7 +97,7 @@ def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> 
 
 
 @on_device("gfx950", whole=True)
-def test_an_lse_is_refused_and_not_left_out(device: EmulatedGpu, library: Path) -> None:
+def test_lse_is_refused_and_not_left_out(device: EmulatedGpu, library: Path) -> None:
     p = replace(problem(16, 64, 1, 1, causal=False), lse=True)
     device.load_library(library)
     opened, hip = load(library, abi.FwdArguments), around(device)

@@ -1,4 +1,4 @@
-"""What kernels ask the host while they run, packet by packet: printing, memory, functions; and the traps that end them.
+"""Requests of kernels to the host, packet by packet: printing, memory, functions. And the traps that end kernels.
 
 Words and answers are those of ROCm's device library (ockl/src/services.cl); what is printed is compared with the C
 library's own printf. Real programs over the real library are in tests/programs.
@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError, FaultReport
-from tests.emulator.emulator_assembly import assemble, compiled, launch
+from tests.emulator.emulator_assembly import assemble, compile_source, launch
 from tests.emulator.emulator_child import on_device
 
 SOURCE = Path(__file__).parents[1] / "data" / "emulator" / "host_calls.c"
@@ -41,7 +41,7 @@ Words = npt.NDArray[np.uint64]
 
 @functools.cache
 def code() -> bytes:
-    return compiled(SOURCE, ARCH, "-x", "c", "-std=c17", "-O2")
+    return compile_source(SOURCE, ARCH, "-x", "c", "-std=c17", "-O2")
 
 
 def ask(
@@ -66,7 +66,7 @@ def ask(
         device.free(buffer)
 
 
-def refused(device: EmulatedGpu, service: int, words: Sequence[int]) -> FaultReport:
+def refusal(device: EmulatedGpu, service: int, words: Sequence[int]) -> FaultReport:
     """The fault of a launch whose first lane asks for this."""
     with pytest.raises(DeviceFaultError) as caught:
         ask(device, service, [[words]])
@@ -75,7 +75,7 @@ def refused(device: EmulatedGpu, service: int, words: Sequence[int]) -> FaultRep
 
 
 def words_of(text: bytes) -> list[int]:
-    """A string in whole words, with at least one zero behind it."""
+    """A string in whole words, with at least one zero after it."""
     padded = text + bytes(8 - len(text) % 8)
     return list(struct.unpack(f"<{len(padded) // 8}Q", padded))
 
@@ -96,20 +96,20 @@ def message(stream: int, text: bytes, *values: int | float | bytes) -> list[list
 def print_all(
     device: EmulatedGpu, messages: Sequence[list[list[int]]], rounding: int = NEAREST
 ) -> tuple[bytes, list[int]]:
-    """What a wave prints on both streams, each lane its message, and what each was answered at its end."""
+    """The text that a wave prints on both streams, each lane its message, and the answer to each at its end."""
     most = max(map(len, messages))
     packets = [[one[n] if n < len(one) else [] for one in messages] for n in range(most)]
-    out, answers = captured(lambda: ask(device, PRINTF, packets, rounding))
+    out, answers = capture_output(lambda: ask(device, PRINTF, packets, rounding))
     return out, [int(answers[len(one) - 1, lane, 0]) for lane, one in enumerate(messages)]
 
 
 def in_order(messages: Sequence[list[list[int]]], lines: Sequence[bytes]) -> bytes:
-    """What is printed if each is as it ends: the shorter ones first, those of one length in the order of lanes."""
+    """The printed text if each message appears when it ends: shorter ones first, else in the order of lanes."""
     return b"".join(line for _, line in sorted(zip(map(len, messages), lines, strict=True), key=lambda pair: pair[0]))
 
 
-def captured(run: Callable[[], Any]) -> tuple[bytes, Any]:
-    """What the C library's streams got meanwhile, and what was returned."""
+def capture_output(run: Callable[[], Any]) -> tuple[bytes, Any]:
+    """Run a function; return the text written to the C library's streams, and the function's result."""
     libc = ctypes.CDLL(None)
     libc.fflush(None)
     with tempfile.TemporaryFile() as file:
@@ -134,7 +134,7 @@ def for_c(value: int | float | bytes) -> ctypes.c_char_p | ctypes.c_double | cty
 
 
 def printed_by_c(text: bytes, *values: int | float | bytes) -> bytes:
-    """What the C library's snprintf makes of it."""
+    """The result of the C library's snprintf."""
     arguments = list(map(for_c, values))
     room = ctypes.create_string_buffer(4096)
     size: int = ctypes.CDLL(None).snprintf(room, len(room), text, *arguments)
@@ -142,7 +142,7 @@ def printed_by_c(text: bytes, *values: int | float | bytes) -> bytes:
 
 
 @on_device(ARCH, whole=True)
-def test_lanes_print_in_their_order_and_get_the_count(device: EmulatedGpu) -> None:
+def test_lanes_print_in_their_order_and_get_count(device: EmulatedGpu) -> None:
     out, answers = print_all(
         device, [message(STDOUT, b"%d-%s\n", lane * 1000, b"x" * (lane % 3)) for lane in range(64)]
     )
@@ -153,7 +153,7 @@ def test_lanes_print_in_their_order_and_get_the_count(device: EmulatedGpu) -> No
 
 @on_device(ARCH, whole=True)
 def test_messages_of_many_packets_in_lanes_of_other_lengths(device: EmulatedGpu) -> None:
-    """Payloads of 56 bytes: strings that end before, at and behind the end of a packet, and one of many."""
+    """Payloads of 56 bytes: strings that end before, at and after the end of a packet, and one of many."""
     lengths = [0, 1, 7, 8, 47, 48, 49, 55, 56, 57, 104, 112, 113, 2000]
     texts = [bytes(97 + n % 26 for n in range(length)) for length in lengths]
     out, _ = print_all(device, [message(STDOUT, b"[%s|%d|%s]", text, 5, text[:3]) for text in texts])
@@ -223,23 +223,23 @@ def test_what_differs_from_c(
 
 
 @on_device(ARCH, whole=True)
-def test_a_stream_that_is_not_there_gets_nothing(device: EmulatedGpu) -> None:
+def test_stream_that_is_not_there_gets_nothing(device: EmulatedGpu) -> None:
     assert print_all(device, [message(2, b"text")]) == (b"", [ABSENT])  # -1
 
 
 @on_device(ARCH, whole=True)
-def test_the_waves_rounding_is_not_the_hosts(device: EmulatedGpu) -> None:
+def test_waves_rounding_is_not_hosts(device: EmulatedGpu) -> None:
     assert print_all(device, [message(STDOUT, b"%.1f", 0.25)], rounding=UP)[0] == b"0.2"
 
 
 @on_device(ARCH, whole=True)
-def test_memory_of_the_host(device: EmulatedGpu) -> None:
+def test_memory_of_host(device: EmulatedGpu) -> None:
     """Word 0: what is released; word 1: how much is wanted."""
     wanted = [1, 5000, 2 << 20, 2 << 20, 1 << 40]  # the last is more than any device has
     addresses = [int(one) for one in ask(device, MEMORY, [[[0, size] for size in wanted]])[0, : len(wanted), 0]]
     assert [address == 0 for address in addresses] == [False] * 4 + [True]
     assert all(address % (2 << 20) == 0 for address in addresses[2:4])  # which slabs have to be
-    assert all(address % 4096 == 0 for address in addresses)  # by which a free knows what is no slab's
+    assert all(address % 4096 == 0 for address in addresses)  # by which a free recognises addresses outside of slabs
     live = {one.base: one for one in device.allocations()}
     assert [(live[address].bytes, live[address].kind) for address in addresses[:4]] == [(s, "heap") for s in wanted[:4]]
     foreign = device.malloc(100, "of the program")
@@ -251,7 +251,7 @@ def test_memory_of_the_host(device: EmulatedGpu) -> None:
 
 
 @on_device(ARCH, whole=True)
-def test_a_function_of_the_program(device: EmulatedGpu) -> None:
+def test_function_of_program(device: EmulatedGpu) -> None:
     @ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint64))  # type: ignore[untyped-decorator]
     def function(answer: Any, words: Any) -> None:
         answer[0], answer[1] = sum(words[i] for i in range(7)), words[6]
@@ -271,8 +271,8 @@ def test_a_function_of_the_program(device: EmulatedGpu) -> None:
     ],
 )
 @on_device(ARCH, whole=True)
-def test_what_nobody_serves_is_a_fault(device: EmulatedGpu, service: int, words: list[int], said: str) -> None:
-    fault = refused(device, service, words)
+def test_what_nobody_serves_is_fault(device: EmulatedGpu, service: int, words: list[int], said: str) -> None:
+    fault = refusal(device, service, words)
     assert (fault.kind, fault.error) == ("host", 719)
     assert said in fault.message
     assert "s_sendmsg" in fault.message
@@ -281,7 +281,7 @@ def test_what_nobody_serves_is_a_fault(device: EmulatedGpu, service: int, words:
 # Trap Handler ABI of LLVM's guide: 2 is llvm.trap, 3 llvm.debugtrap.
 @pytest.mark.parametrize("number", [1, 2, 255])
 @on_device("gfx942", whole=True)
-def test_a_trap_ends_the_launch(device: EmulatedGpu, number: int) -> None:
+def test_trap_ends_launch(device: EmulatedGpu, number: int) -> None:
     with pytest.raises(DeviceFaultError) as caught:
         launch(device, assemble(f"s_trap {number}\ns_endpgm"))
     assert caught.value.fault
@@ -289,7 +289,7 @@ def test_a_trap_ends_the_launch(device: EmulatedGpu, number: int) -> None:
 
 
 @on_device("gfx942", whole=True)
-def test_a_trap_for_debuggers_does_nothing_and_what_follows_is_reached(device: EmulatedGpu) -> None:
+def test_trap_for_debuggers_does_nothing(device: EmulatedGpu) -> None:
     launch(device, assemble("s_trap 3\ns_endpgm"))
     with pytest.raises(DeviceFaultError) as caught:
         launch(device, assemble("s_trap 3\nv_mov_b32 v70, 1\ns_endpgm"))
@@ -298,7 +298,7 @@ def test_a_trap_for_debuggers_does_nothing_and_what_follows_is_reached(device: E
 
 
 @on_device("gfx942", whole=True)
-def test_a_wave_that_waits_for_a_time_comes_to_it(device: EmulatedGpu) -> None:
+def test_wave_that_waits_for_time_comes_to_it(device: EmulatedGpu) -> None:
     for clock in ("s_memtime", "s_memrealtime"):
         loop = f"again:\n{clock} s[2:3]\ns_waitcnt lgkmcnt(0)\ns_cmp_lt_u32 s2, 0x10000\ns_cbranch_scc1 again\n"
         launch(device, assemble(f"{loop}s_endpgm"))

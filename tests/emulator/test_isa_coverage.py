@@ -1,4 +1,4 @@
-"""What `coverage --isa` says: facts of LLVM, README's number is the real one, and what is refused is known."""
+"""The report of `coverage --isa`: facts of LLVM, README's number, and the refused instructions."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def fresh() -> Iterator[None]:
     isa.rows.cache_clear()
 
 
-def test_the_facts_are_those_of_the_compilers_own_assembler() -> None:
+def test_facts_are_those_of_compilers_own_assembler() -> None:
     assert isa.FACTS.read_text() == as_yaml(facts()), (
         "python -m tests.emulator.isa_facts --write, and look at the change"
     )
 
 
-def test_the_assembler_tells_archs_and_encodings_apart() -> None:
+def test_assembler_tells_archs_and_encodings_apart() -> None:
     names = [
         "v_prng_b32",
         "v_mov_b32",
@@ -61,7 +61,7 @@ def test_the_assembler_tells_archs_and_encodings_apart() -> None:
     assert taken(names, "gfx950") == {"v_prng_b32", "v_mov_b32", "v_mov_b32_sdwa", "s_barrier"}
 
 
-def test_the_readme_has_the_number() -> None:
+def test_readme_has_number() -> None:
     text = " ".join(README.read_text().split())
     (numbers,) = re.findall(
         r"implements ([\d,]+) of gfx950's ([\d,]+) instructions, in ([\d,]+) of ([\d,]+) encodings", text
@@ -75,7 +75,7 @@ def test_what_is_refused_is_known(arch: str) -> None:
     assert refused == REFUSED.keys() & isa.instructions(arch).keys()
 
 
-def test_an_instruction_that_is_lost_changes_the_number_and_is_named(
+def test_lost_instruction_changes_number_and_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = isa.summary("gfx942")
@@ -87,6 +87,6 @@ def test_an_instruction_that_is_lost_changes_the_number_and_is_named(
     assert "ds_append" in line.split()
 
 
-def test_a_file_and_the_isa_at_once_are_refused() -> None:
+def test_file_and_isa_at_once_are_refused() -> None:
     with pytest.raises(SystemExit):
         main(["coverage", "--isa", "some.hsaco"])

@@ -22,15 +22,15 @@ s_endpgm
 
 
 @on_device("gfx942", whole=True)
-def test_a_wide_load_of_the_last_three_dwords(device: EmulatedGpu) -> None:
-    """Of 132 bytes the dwords from 120 on: hipCUB's partition kernels have that load, aligned to 8 bytes."""
+def test_wide_load_of_last_three_dwords(device: EmulatedGpu) -> None:
+    """Load the dwords of 132 bytes from 120 on: hipCUB's partition kernels have that load, aligned to 8 bytes."""
     out = device.upload(np.ones(64, np.uint32))
     launch(device, assemble(_READ.format(offset=120), kernarg_bytes=132), out)
     assert not device.read(out, np.uint32).any()
 
 
 @on_device("gfx942", whole=True)
-def test_a_load_behind_the_segment_faults(device: EmulatedGpu) -> None:
+def test_load_behind_segment_faults(device: EmulatedGpu) -> None:
     out = device.upload(np.ones(64, np.uint32))
     with pytest.raises(DeviceFaultError, match="load of 16 bytes"):
         launch(device, assemble(_READ.format(offset=144), kernarg_bytes=132), out)

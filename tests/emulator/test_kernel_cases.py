@@ -32,7 +32,7 @@ def bench_of(device: EmulatedGpu, library: Path) -> FamilyBench:
     )
 
 
-def test_every_kernel_of_a_library_has_a_case_and_the_report_shows_it(library: Path) -> None:
+def test_every_kernel_of_library_has_reported_case(library: Path) -> None:
     work = library.parents[3]
     assert cli.main(["test", "--suite", "kernels", "--family", "fwd", "--device", "emulator", "--work", str(work)]) == 0
     results = Results.read(library.with_name("kernels.json"))
@@ -44,30 +44,30 @@ def test_every_kernel_of_a_library_has_a_case_and_the_report_shows_it(library: P
     assert sorted(one.case.name for one in shown.cases) == sorted(case.name for case in results.cases)
 
 
-def test_a_library_of_another_family_is_refused(library: Path) -> None:
+def test_library_of_another_family_is_refused(library: Path) -> None:
     output = ["test", "--suite", "kernels", "--device", "emulator", "--work", str(library.parents[3])]
     assert cli.main([*output, "--family", "fwd_v3"]) == 6
     assert cli.main(output) == cli.main([*output, "--family", "fwd_splitkv_combine"]) == 2
 
 
 @on_device("gfx950", whole=True)
-def test_a_wrong_number_fails_the_case(device: EmulatedGpu, library: Path) -> None:
+def test_wrong_number_fails_case(device: EmulatedGpu, library: Path) -> None:
     """Planted on either side: a reference of another scale, and keys that are not those of the reference."""
     bench = bench_of(device, library)
     for key in bench.keys:
 
-        def scaled(inputs: Inputs, random: Any = None) -> Expected:
+        def scale(inputs: Inputs, random: Any = None) -> Expected:
             p = dataclasses.replace(inputs.problem, scale=inputs.problem.softmax_scale * 1.1)
             return exact(dataclasses.replace(inputs, problem=p), random)
 
-        def moved(problem: SuiteCase, tensors: Any) -> Any:
+        def move(problem: SuiteCase, tensors: Any) -> Any:
             found = laid_out(problem, tensors)
             found["k"] = found["k"][::-1].copy()
             return found
 
-        with mock.patch.object(fwd_cases, "exact", scaled):
+        with mock.patch.object(fwd_cases, "exact", scale):
             assert_wrong(bench, key.name)
-        with mock.patch("ckpm.attention.launch.fwd_launching.laid_out", moved):
+        with mock.patch("ckpm.attention.launch.fwd_launching.laid_out", move):
             assert_wrong(bench, key.name)
 
 
@@ -78,7 +78,7 @@ def assert_wrong(bench: FamilyBench, name: str) -> None:
 
 
 @on_device("gfx950", whole=True)
-def test_a_fault_is_told_as_the_emulator_saw_it(device: EmulatedGpu, library: Path) -> None:
+def test_fault_is_told_as_emulator_saw_it(device: EmulatedGpu, library: Path) -> None:
     bench = bench_of(device, library)
 
     def cut(problem: SuiteCase, tensors: Any) -> Any:

@@ -30,11 +30,11 @@ def code() -> bytes:
 
 
 def test_kernels_of_all_notes() -> None:
-    """The linker puts the notes one behind the other."""
+    """The linker puts the notes one after the other."""
     assert {kernel[".name"] for kernel in read(code()).kernels} == set(VALUES)
 
 
-def test_a_function_without_a_size_ends_where_the_next_begins() -> None:
+def test_function_without_size_ends_where_next_begins() -> None:
     functions = sorted(read(code()).functions.values(), key=lambda function: function.address)
     assert [function.name for function in functions] == list(VALUES)
     for function, behind in itertools.pairwise(functions):

@@ -19,7 +19,7 @@ from tests.emulator.emulator_assembly import assemble, instructions_of
 from tests.emulator.emulator_wave import run_wave
 from tests.emulator.oracle.machine import machine
 from tests.emulator.oracle.matrix_cases import matrix_cases
-from tests.emulator.oracle.suite import differences, expected
+from tests.emulator.oracle.suite import differences, expected_state
 
 FP8 = [f"{a}_{b}" for a, b in itertools.product(("fp8", "bf8"), repeat=2)]
 # LLVM, VOP3PInstructions.td: the real instructions of GFX940, and of GFX950 with what it has beside them.
@@ -70,7 +70,7 @@ def assembly(name: str) -> str:
 
 
 @functools.cache
-def assembled(arch: str) -> dict[str, list[Instruction]]:
+def assemble_all(arch: str) -> dict[str, list[Instruction]]:
     """Each instruction of the arch twice in a row: what follows one must not change how it reads."""
     return instructions_of({name: assembly(name) * 2 for name in BOTH + OWN[arch]}, arch)
 
@@ -79,7 +79,7 @@ def assembled(arch: str) -> dict[str, list[Instruction]]:
 def test_everything_that_llvm_assembles_is_read_and_executed(arch: str) -> None:
     other = "gfx950" if arch == "gfx942" else "gfx942"
     assert len(BOTH + OWN[arch]) == {"gfx942": 46, "gfx950": 68}[arch]
-    for name, found in assembled(arch).items():
+    for name, found in assemble_all(arch).items():
         assert [one.name for one in found] == [name, name, "s_endpgm"]
         operation, reason = lower_one(found[0], arch)
         assert (operation.name, reason) == (name, "")
@@ -88,19 +88,19 @@ def test_everything_that_llvm_assembles_is_read_and_executed(arch: str) -> None:
         assert bool(refused) == (name in OWN[arch])
 
 
-def test_the_table_has_no_other_instruction() -> None:
+def test_table_has_no_other_instruction() -> None:
     assert set(BOTH) | {name for names in OWN.values() for name in names} == matrix_table.NAMES
 
 
-def test_a_code_object_is_lowered_for_its_own_arch() -> None:
-    one = assembled("gfx942")["v_mfma_f32_16x16x8_xf32"]
+def test_code_object_is_lowered_for_its_own_arch() -> None:
+    one = assemble_all("gfx942")["v_mfma_f32_16x16x8_xf32"]
     assert missing_instructions(one, "gfx942") == {}
     assert list(missing_instructions(one, "gfx950")) == ["gfx950 has no v_mfma_f32_16x16x8_xf32, gfx942 has"]
     older = assemble("v_mfma_f32_32x32x8bf16_1k v[0:15], v[16:17], v[18:19], v[0:15]\ns_endpgm\n", "gfx90a")
     assert b"gfx90a has not the matrix instruction" in translate(older)
 
 
-def test_fields_that_the_manual_leaves_undefined_are_refused() -> None:
+def test_fields_that_manual_leaves_undefined_are_refused() -> None:
     codes = {
         "cbsz:1 of": "v_mfma_f32_16x16x16_f16 v[0:3], v[8:9], v[10:11], v[0:3] cbsz:1\n",
         "abid:2 with": "v_mfma_f32_16x16x4_4b_f16 v[0:15], v[18:19], v[20:21], v[0:15] cbsz:1 abid:2\n",
@@ -112,7 +112,7 @@ def test_fields_that_the_manual_leaves_undefined_are_refused() -> None:
 # --- where the hardware looks: measured on MI350 ---
 
 
-def test_a_scale_is_taken_from_the_lane_that_the_hardware_takes_it_from() -> None:
+def test_scale_comes_from_lane_of_hardware() -> None:
     """Composable Kernel, test/mx_mfma_op/scale_mapping_16x16x128.txt: the lane whose scale a value of A in row 0 gets.
 
     The values are counted by lanes' registers: 32 of lane 0, 32 of lane 16, 32 of lane 32, 32 of lane 48.
@@ -131,7 +131,7 @@ def test_a_scale_is_taken_from_the_lane_that_the_hardware_takes_it_from() -> Non
 SCALED = "v_mfma_scale_f32_16x16x128_f8f6f4"
 
 
-def test_scales_come_from_the_byte_that_op_sel_names() -> None:
+def test_scales_come_from_byte_that_op_sel_names() -> None:
     ones = dict.fromkeys(range(8, 24), 943208504)
     vectors = ones | {30: 0x83828180, 31: 0x7F7F7F7F}
     for byte in range(4):
@@ -140,11 +140,10 @@ def test_scales_come_from_the_byte_that_op_sel_names() -> None:
         assert after.vector[64, 0].view(np.float32) == 128 * 2.0 ** (byte + 1)
 
 
-def test_sparse_values_meet_those_of_b_that_the_hardware_lets_them_meet() -> None:
-    """16x16x128 of 8 bits, as measured: group q of four k has its indices in nibble nb of lane 16 * lane_group + row.
+def test_sparse_values_meet_values_of_b_of_hardware() -> None:
+    """16x16x128 of 8 bits, as measured: group q of four k has its indices in a nibble of lane 16 * group + row.
 
-    lane_group = 2 * (q / 16) + q / 4 % 2, nb = 2 * (q / 8 % 2) + 4 * (q % 4 / 2) + q % 2; the values beside them in A;
-    k is byte e of lane group g of B: k = 32 * (e / 8) + 8 * g + e % 8.
+    In B, k = 32 * (e / 8) + 8 * g + e % 8 is byte e of lane group g.
     """
     for q, place in itertools.product(range(32), (0, 3)):
         lanes, nibble = 2 * (q // 16) + q // 4 % 2, 2 * (q // 8 % 2) + 4 * (q % 4 // 2) + q % 2
@@ -167,11 +166,11 @@ def test_two_exchanged_lanes_are_noticed() -> None:
     for name in ("V_MFMA_F32_4X4X4_16B_F16", "V_SMFMAC_F32_16X16X64_BF16", "V_MFMA_F64_16X16X4_F64"):
         case = next(matrix_cases(enum.VOP3POp[name], "gfx950"))
         got = machine().run(case)
-        assert differences(case, expected(case), got) == []
+        assert differences(case, expected_state(case), got) == []
         got.vector = got.vector.copy()
         row = next(r for r in range(512) if (got.vector[r] != case.state.vector[r]).any())
         got.vector[row, [3, 4]] = got.vector[row, [4, 3]]
-        assert differences(case, expected(case), got) != []
+        assert differences(case, expected_state(case), got) != []
 
 
 # --- wait states ---
@@ -193,7 +192,7 @@ def test_results_are_waited_for_by_their_passes(name: str) -> None:
 
 
 @pytest.mark.parametrize("register", ["v30", "v31"])
-def test_scales_and_indices_are_read_by_the_instruction(register: str) -> None:
+def test_scales_and_indices_are_read_by_instruction(register: str) -> None:
     code = f"v_mov_b32 {register}, 0\n" + PASSES["scaled fp8"][0]
     (found,) = missing_states(instructions_of({"": code}, "gfx950")[""], "gfx950")
     assert (found.rule.name, found.missing) == ("MFMA reads a register that VALU wrote", 2)

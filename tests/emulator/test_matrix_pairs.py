@@ -16,7 +16,7 @@ from tests.emulator.emulator_assembly import instructions_of
 from tests.emulator.oracle.cases import Case, fresh_state
 from tests.emulator.oracle.machine import machine
 from tests.emulator.oracle.operands import EXEC, State
-from tests.emulator.test_plain_core import differing, plain_machine
+from tests.emulator.test_plain_core import differences, plain_machine
 
 A, B, C = 8, 24, 64  # first registers
 SHAPES = {"16x16x16": (16, 4), "16x16x32": (16, 8), "32x32x8": (32, 4), "32x32x16": (32, 8)}  # rows, values a lane
@@ -31,7 +31,7 @@ def bf16_words(values: npt.NDArray[np.float32]) -> Words:
 
 
 def floats(words: Words) -> npt.NDArray[np.float32]:
-    """What bf16_words took: [register, lane, half]."""
+    """The operand of bf16_words: [register, lane, half]."""
     bits = np.stack([words << 16, words & 0xFFFF0000], axis=-1).astype(np.uint32)
     return np.asarray(bits.view(np.float32), np.float32)
 
@@ -77,13 +77,13 @@ class Wave:
         return lower(instructions_of({"wave": code}, "gfx950")["wave"]).ops, Case("", [], self.state)
 
     def run(self, operands: str) -> State:
-        """The state behind the instruction, the same on both cores."""
+        """The state after the instruction, the same on both cores."""
         operations, case = self.case(operands)
         after = machine().run_lowered(operations, case)
-        assert differing(after, plain_machine().run_lowered(operations, case)) == []
+        assert differences(after, plain_machine().run_lowered(operations, case)) == []
         return after
 
-    def expected(self) -> npt.NDArray[np.float32]:
+    def expected_sums(self) -> npt.NDArray[np.float32]:
         """[row, column]. In double every step is exact for these sizes, and rounded once to f32."""
         half, groups = self.values // 2, 64 // self.rows
         a, b = (floats(self.state.vector[first : first + half]).astype(np.float64) for first in (A, B))
@@ -104,9 +104,9 @@ class Wave:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_sums_are_rounded_after_each_product_in_the_order_of_k(shape: str) -> None:
+def test_sums_are_rounded_after_each_product_in_order_of_k(shape: str) -> None:
     wave = Wave(shape)
-    expected = wave.expected()
+    expected = wave.expected_sums()
     assert np.array_equal(wave.by_rows(wave.run(wave.operands())).view(np.uint32), expected.view(np.uint32))
     assert np.any(expected.view(np.uint32) & 0xFF)  # they fill their bits: else the order would not show
 
@@ -149,7 +149,7 @@ CHANGES: dict[str, Callable[[Wave], None]] = {
     "a subnormal factor": _subnormal_factor,
     "an infinite factor": lambda wave: wave.put(A, 0x7F80),
     "no number": lambda wave: wave.put(B, 0x7FC1),
-    "sums that are no number": lambda wave: wave.sums(np.full((wave.results, 64), np.nan, np.float32)),
+    "sums that are not numbers": lambda wave: wave.sums(np.full((wave.results, 64), np.nan, np.float32)),
     "sums of zero": lambda wave: wave.sums(np.zeros((wave.results, 64), np.float32)),
     "subnormal sums": _subnormal_addend,
     "subnormal products": _small_products,
@@ -160,7 +160,7 @@ CHANGES: dict[str, Callable[[Wave], None]] = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("change", CHANGES)
-def test_numbers_that_the_hosts_instruction_would_not_keep_come_out_the_same(shape: str, change: str) -> None:
+def test_numbers_that_host_instruction_loses_are_kept(shape: str, change: str) -> None:
     wave = Wave(shape)
     CHANGES[change](wave)
     wave.run(wave.operands())

@@ -53,7 +53,7 @@ def test_every_f16_code_has_numpys_value() -> None:
     np.testing.assert_array_equal(mfma.decode(codes.astype(np.uint32), F16), expected)
 
 
-def test_every_bf16_code_is_the_upper_half_of_an_f32() -> None:
+def test_every_bf16_code_is_upper_half_of_f32() -> None:
     codes = np.arange(1 << 16, dtype=np.uint32)
     with np.errstate(invalid="ignore"):
         expected = (codes << 16).view(np.float32).astype(np.float64)
@@ -75,14 +75,14 @@ def test_f32_to_f16_rounds_as_numpy_around_every_f16_and_halfway(step: int) -> N
 
 
 @given(BITS32)
-def test_rounding_to_bf16_is_the_usual_integer_trick(bits: int) -> None:
+def test_rounding_to_bf16_is_usual_integer_trick(bits: int) -> None:
     if F32.is_nan(bits):
         return
     assert BF16.pack(F32.unpack(bits)) == bits + 0x7FFF + (bits >> 16 & 1) >> 16
 
 
 @given(BITS32, st.sampled_from(list(Round)))
-def test_directed_rounding_brackets_the_value(bits: int, mode: Round) -> None:
+def test_directed_rounding_brackets_value(bits: int, mode: Round) -> None:
     if F32.is_nan(bits) or F32.exponent_field(bits) == 255:
         return
     x, result = as_float(bits), value_of(F16, F16.pack(F32.unpack(bits), mode))
@@ -131,7 +131,7 @@ def test_fp8_codes(fmt: Format, code: int, value: float) -> None:
 
 
 @pytest.mark.parametrize("fmt", [F16, BF16, E4M3FN, E5M2, E4M3FNUZ, E5M2FNUZ, floats.E2M1, floats.E2M3, floats.E3M2])
-def test_packing_what_was_unpacked_is_the_identity(fmt: Format) -> None:
+def test_packing_what_was_unpacked_is_identity(fmt: Format) -> None:
     codes = [code for code in range(1 << fmt.width) if not fmt.is_nan(code)]
     assert [fmt.pack(fmt.unpack(code)) for code in codes] == codes
 
@@ -185,10 +185,10 @@ def test_square_root_is_numpys(bits: int) -> None:
 def test_fma_rounds_once() -> None:
     # (1 + 2^-12)^2 - (1 + 2^-11) = 2^-24: a rounded product would give 0
     a, c = f32(1 + 2.0**-12), f32(-(1 + 2.0**-11))
-    assert as_float(one("v_fma_f32", S0=a, S1=a, S2=c)["D0"]) == 2.0**-24
+    assert as_float(run_one("v_fma_f32", S0=a, S1=a, S2=c)["D0"]) == 2.0**-24
 
 
-def test_signs_of_zero_sums_follow_the_rounding_mode() -> None:
+def test_signs_of_zero_sums_follow_rounding_mode() -> None:
     assert floats.add(F32.unpack(f32(1.0)), F32.unpack(f32(-1.0)), Round.DOWN).sign == 1
     assert floats.add(F32.unpack(f32(1.0)), F32.unpack(f32(-1.0)), Round.EVEN).sign == 0
 
@@ -196,8 +196,8 @@ def test_signs_of_zero_sums_follow_the_rounding_mode() -> None:
 # --- the evaluator ---
 
 
-def one(name: str, *, d0: int = 0, vcc: int = 0, scc: int = 0, lane: int = 5, **sources: int) -> dict[str, int]:
-    """Run one listing on 32-bit operands (64-bit ones if the name says so)."""
+def run_one(name: str, *, d0: int = 0, vcc: int = 0, scc: int = 0, lane: int = 5, **sources: int) -> dict[str, int]:
+    """Run one listing on 32-bit operands (64-bit if the name has it)."""
     wide = name.endswith(("64",)) and not name.startswith("v_mad")
     scope = Scope()
     for key, bits in sources.items():
@@ -291,30 +291,30 @@ KNOWN = [  # opcode, operands, result: worked by hand
 
 @pytest.mark.parametrize(("name", "operands_", "result"), KNOWN, ids=lambda x: x if isinstance(x, str) else "")
 def test_known_results(name: str, operands_: tuple[int, ...], result: int) -> None:
-    got = one(name, **{f"S{n}": bits for n, bits in enumerate(operands_)})["D0"]
+    got = run_one(name, **{f"S{n}": bits for n, bits in enumerate(operands_)})["D0"]
     assert got == result, f"{got:#x}"
 
 
 def test_carries_and_flags() -> None:
-    assert one("s_add_u32", S0=0xFFFFFFFF, S1=1)["SCC"] == 1
-    assert one("s_add_i32", S0=0x7FFFFFFF, S1=1)["SCC"] == 1
-    assert one("s_add_i32", S0=0xFFFFFFFF, S1=1)["SCC"] == 0
-    assert one("s_addc_u32", S0=0xFFFFFFFF, S1=0, scc=1)["SCC"] == 1
-    assert one("s_addc_u32", S0=0xFFFFFFFF, S1=0, scc=1)["D0"] == 0
-    assert one("s_subb_u32", S0=0, S1=0, scc=1)["SCC"] == 1
-    assert one("v_add_co_u32", S0=0xFFFFFFFF, S1=1)["VCC"] == 1 << 5
-    assert one("v_cndmask_b32", S0=1, S1=2, vcc=1 << 5)["D0"] == 2
+    assert run_one("s_add_u32", S0=0xFFFFFFFF, S1=1)["SCC"] == 1
+    assert run_one("s_add_i32", S0=0x7FFFFFFF, S1=1)["SCC"] == 1
+    assert run_one("s_add_i32", S0=0xFFFFFFFF, S1=1)["SCC"] == 0
+    assert run_one("s_addc_u32", S0=0xFFFFFFFF, S1=0, scc=1)["SCC"] == 1
+    assert run_one("s_addc_u32", S0=0xFFFFFFFF, S1=0, scc=1)["D0"] == 0
+    assert run_one("s_subb_u32", S0=0, S1=0, scc=1)["SCC"] == 1
+    assert run_one("v_add_co_u32", S0=0xFFFFFFFF, S1=1)["VCC"] == 1 << 5
+    assert run_one("v_cndmask_b32", S0=1, S1=2, vcc=1 << 5)["D0"] == 2
 
 
 def test_division_steps() -> None:
-    scaled = one("v_div_scale_f32", S0=f32(1), S1=f32(1), S2=0x7F000000)  # numerator near the largest number
+    scaled = run_one("v_div_scale_f32", S0=f32(1), S1=f32(1), S2=0x7F000000)  # numerator near the largest number
     assert (scaled["D0"], scaled["VCC"]) == (f32(2.0**64), 1)
-    plain = one("v_div_scale_f32", S0=f32(3), S1=f32(3), S2=f32(7))
+    plain = run_one("v_div_scale_f32", S0=f32(3), S1=f32(3), S2=f32(7))
     assert (plain["D0"], plain["VCC"]) == (f32(3), 0)
-    assert one("v_div_fmas_f32", S0=f32(1), S1=f32(1), S2=f32(1), vcc=1 << 5)["D0"] == f32(2.0**33)
+    assert run_one("v_div_fmas_f32", S0=f32(1), S1=f32(1), S2=f32(1), vcc=1 << 5)["D0"] == f32(2.0**33)
 
 
-def test_mad_u64_u32_has_a_65th_bit() -> None:
+def test_mad_u64_u32_has_65th_bit() -> None:
     scope = Scope()
     for name, bits, width in (("S0", 0xFFFFFFFF, 32), ("S1", 0xFFFFFFFF, 32), ("S2", ALL, 64)):
         scope.set(name, "b", width, bits)
@@ -327,7 +327,7 @@ def test_mad_u64_u32_has_a_65th_bit() -> None:
 # --- the parser ---
 
 
-def test_every_listing_parses_but_the_prose() -> None:
+def test_every_listing_parses_but_prose() -> None:
     broken = []
     for op, text in PCODE.items():
         try:
@@ -370,9 +370,9 @@ def test_sdwa_selects_and_places() -> None:
     assert operands.select(0x11228344, 1, False) == 0x83
     assert operands.select(0x11228344, 1, True) == 0xFFFFFF83
     assert operands.select(0x8122_8344, 5, True) == 0xFFFF8122
-    assert operands.place(0x11223344, 0xAB, 2, 2) == 0x11AB3344
-    assert operands.place(0x11223344, 0xAB, 2, 0) == 0x00AB0000
-    assert operands.place(0x11223344, 0xAB, 2, 1) == 0xFFAB0000
+    assert operands.insert(0x11223344, 0xAB, 2, 2) == 0x11AB3344
+    assert operands.insert(0x11223344, 0xAB, 2, 0) == 0x00AB0000
+    assert operands.insert(0x11223344, 0xAB, 2, 1) == 0xFFAB0000
 
 
 def test_dpp_lanes() -> None:
@@ -438,7 +438,7 @@ def test_packed_operand_halves() -> None:
 
 
 def test_matrix_layout_of_32x32x8() -> None:
-    """Row 5 of A times column 9 of B, set where the facts file says they are."""
+    """Row 5 of A times column 9 of B, set at the positions of the facts file."""
     state = state_with()
     for k in range(8):
         lane, element = 32 * (k // 4), k % 4
@@ -469,7 +469,7 @@ def test_every_element_of_d_has_one_place(name: str) -> None:
     assert len(places) == shape.registers * 64 == shape.blocks * shape.n**2
 
 
-def test_transposed_read_is_a_transposition() -> None:
+def test_transposed_read_is_transposition() -> None:
     """Four rows of 16 elements, four a lane: lane l of the group gets column l."""
     loaded = [sum((16 * (lane // 4) + 4 * (lane % 4) + e) << 16 * e for e in range(4)) for lane in range(16)] * 4
     assert [transpose(loaded, 18, 16) >> 16 * e & 0xFFFF for e in range(4)] == [2, 18, 34, 50]

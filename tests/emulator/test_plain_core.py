@@ -1,7 +1,7 @@
 """The short ways that the core has for the usual cases of an instruction (isa/fast.h) change no bit.
 
-The core is built a second time without them (-DEMU_PLAIN). Both run single instructions on the same states, and CK's
-kernels in a process each, without checks and with all of them; with those on, the general ways run in both.
+The core is built a second time without them (-DEMU_PLAIN). Both run single instructions on the same states.
+They run CK's kernels in a process each, without checks and with all of them. With checks, both run the general ways.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 from ckpm.kernels.library.request import PROJECT
 from ckpm_emulator import toolchain
 from tests.emulator.emulator_fwd import build
-from tests.emulator.opcodes.test_emulator_opcodes import ENCODINGS, listed
+from tests.emulator.opcodes.test_emulator_opcodes import ENCODINGS, listed_opcodes
 from tests.emulator.oracle.cases import Case
 from tests.emulator.oracle.machine import Machine, machine
 from tests.emulator.oracle.operands import EXEC, State
@@ -47,8 +47,8 @@ def whole_waves(encoding: str, op: Any) -> Iterator[Case]:
     return itertools.islice(cases, 4)
 
 
-def differing(one: State, other: State) -> list[str]:
-    """Which parts of two states differ in a bit. Two NaNs of different sign or payload are alike."""
+def differences(one: State, other: State) -> list[str]:
+    """The parts of two states that differ in a bit. Two NaNs of different sign or payload are alike."""
     a, b = one.vector.view(np.float32), other.vector.view(np.float32)
     parts = {
         "vectors": bool(np.all((one.vector == other.vector) | (np.isnan(a) & np.isnan(b)))),
@@ -60,13 +60,13 @@ def differing(one: State, other: State) -> list[str]:
 
 
 @pytest.mark.parametrize("encoding", ONE_WAVE)
-def test_instructions_give_the_same_bits_without_the_short_ways(encoding: str) -> None:
+def test_instructions_give_same_bits_without_short_ways(encoding: str) -> None:
     compared = 0
-    for named, op in listed():
+    for named, op in listed_opcodes():
         if named != encoding:
             continue
         for case in whole_waves(encoding, op):
-            found = differing(machine().run(case), plain_machine().run(case))
+            found = differences(machine().run(case), plain_machine().run(case))
             assert found == [], f"{op.name}: {case.label}"
             compared += 1
     assert compared > 0 or encoding == "SOPP"
@@ -78,7 +78,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("checks", SETTINGS)
-def test_kernels_give_the_same_bytes_and_counts_without_the_short_ways(library: Path, checks: str) -> None:
+def test_kernels_without_short_ways_give_same_bytes_and_counts(library: Path, checks: str) -> None:
     runs = [_launches(library, toolchain.library(plain=plain), checks) for plain in (False, True)]
     assert len(runs[0]) >= 4
     assert runs[0] == runs[1]

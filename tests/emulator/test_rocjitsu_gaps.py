@@ -18,7 +18,7 @@ RESOLVED = {f"CDNA4-RJ-{n:03}" for n in (14, 15, 16, 18, 27, 120, 121, 123, 125)
 
 
 def complaint(test: str) -> str:
-    """Why there is no such test; empty if there is."""
+    """The reason why a test is missing; empty if it exists."""
     file, _, name = test.partition("::")
     function, _, parameter = name.partition("[")
     path = HERE / file
@@ -39,7 +39,7 @@ def _enumeration(encoding: str) -> Any:
 
 
 @pytest.mark.parametrize("gap", TABLE)
-def test_a_gap_is_tested_or_named_as_missing(gap: str) -> None:
+def test_gap_is_tested_or_named_as_missing(gap: str) -> None:
     entry = TABLE[gap]
     assert set(entry) <= {"what", "tested", "missing"}
     assert entry["what"]
@@ -47,13 +47,13 @@ def test_a_gap_is_tested_or_named_as_missing(gap: str) -> None:
     assert [text for test in entry.get("tested", ()) if (text := complaint(test))] == []
 
 
-def test_all_of_the_audit_are_there() -> None:
+def test_all_of_audit_are_there() -> None:
     assert len(TABLE) == 117
     assert all(re.fullmatch(r"CDNA4-RJ-\d{3}", gap) for gap in TABLE)
     assert not RESOLVED & set(TABLE)
 
 
-def test_those_of_the_first_rank_have_tests() -> None:
+def test_those_of_first_rank_have_tests() -> None:
     assert all(TABLE[gap].get("tested") for gap in FIRST_RANK)
 
 
@@ -66,5 +66,5 @@ def test_those_of_the_first_rank_have_tests() -> None:
         ("opcodes/test_emulator_opcodes.py::test_opcode[SOPP-s_sendmsghalt]", "no such opcode"),
     ],
 )
-def test_a_name_of_no_test_is_noticed(test: str, what: str) -> None:
+def test_name_of_no_test_is_noticed(test: str, what: str) -> None:
     assert what in complaint(test)

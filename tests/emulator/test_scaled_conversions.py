@@ -29,7 +29,7 @@ def bits(value: float) -> int:
 
 
 @pytest.mark.parametrize(("name", "values"), [("fp6", E2M3), ("bf6", E3M2)])
-def test_six_bit_codes_have_the_standards_values(name: str, values: list[float]) -> None:
+def test_six_bit_codes_have_standards_values(name: str, values: list[float]) -> None:
     codes = [*range(32)]
     packed = sum((code | 32 * (code % 2)) << 6 * code for code in codes)  # every other one negative
     registers = {20 + i: packed >> 32 * i & 0xFFFFFFFF for i in range(6)} | {30: bits(1.0)}
@@ -38,7 +38,7 @@ def test_six_bit_codes_have_the_standards_values(name: str, values: list[float])
     assert found.tolist() == [-value if code % 2 else value for code, value in zip(codes, values, strict=True)]
 
 
-def test_four_bit_codes_have_the_standards_values() -> None:
+def test_four_bit_codes_have_standards_values() -> None:
     for pair in range(4):
         codes = 2 * pair | (2 * pair + 1 | 8) << 4
         after = run_wave("v_cvt_scalef32_pk_f32_fp4 v[40:41], v20, v30\n", {20: codes, 30: bits(4.0)})
@@ -47,7 +47,7 @@ def test_four_bit_codes_have_the_standards_values() -> None:
 
 @pytest.mark.parametrize(("name", "largest", "code"), [("fp4", 6.0, 0x7), ("fp8", 448.0, 0x7E), ("bf8", 57344.0, 0x7B)])
 @pytest.mark.parametrize("exponent", [-20, 0, 100])
-def test_the_largest_number_times_the_scale_comes_back(name: str, largest: float, code: int, exponent: int) -> None:
+def test_largest_number_times_scale_comes_back(name: str, largest: float, code: int, exponent: int) -> None:
     scale = 2.0**exponent
     registers = {20: bits(largest * scale), 21: bits(-largest * scale), 30: bits(1.5 * scale), 40: 0}
     after = run_wave(f"v_cvt_scalef32_pk_{name}_f32 v40, v20, v21, v30\n", registers)
@@ -67,7 +67,7 @@ def test_what_is_too_large(name: str, mode: int, code: int, value: float) -> Non
     assert after.vector[40, 0] == code
 
 
-def test_widening_beyond_the_largest_is_infinity_and_a_scale_of_255_no_number() -> None:
+def test_widening_overflows_to_infinity_and_scale_255_is_nan() -> None:
     assembly = "v_cvt_scalef32_pk_f16_fp8 v40, v20, v30\n"
     after = run_wave(assembly, {20: 0xFE7E, 30: [bits(2.0**n) for n in range(64)]})
     low, high = after.vector[40].astype(np.uint16).view(np.float16), (after.vector[40] >> 16).astype(np.uint16)
@@ -77,7 +77,7 @@ def test_widening_beyond_the_largest_is_infinity_and_a_scale_of_255_no_number() 
     assert np.isnan(none.vector[40].astype(np.uint16).view(np.float16)).all()
 
 
-def test_random_bits_decide_as_often_as_the_value_says() -> None:
+def test_random_bits_decide_as_often_as_value_says() -> None:
     """1.0625 lies a sixteenth of the way from 1 to 2 in FP4's steps of half a unit: an eighth of 0.5."""
     seeds = np.arange(64, dtype=np.uint32) << 26
     after = run_wave(
@@ -95,7 +95,7 @@ def test_mode_decides_on_subnormal_f32_sources(mode: int, code: int) -> None:
     assert after.vector[40, 0] == code  # 0.5 in E4M3
 
 
-def test_a_segment_of_two_over_pi() -> None:
+def test_segment_of_two_over_pi() -> None:
     """The leading segments add up to 2 / pi, typed in from its continued decimal expansion."""
     total = 0.0
     for segment in (2, 1, 0):
@@ -106,7 +106,7 @@ def test_a_segment_of_two_over_pi() -> None:
 
 
 @pytest.mark.parametrize(("value", "expected"), [(-(2.0**-60), 0x3FEFFFFFFFFFFFFF), (2.75, 0x3FE8000000000000)])
-def test_fract_of_an_f64_stays_below_one(value: float, expected: int) -> None:
+def test_fract_of_f64_stays_below_one(value: float, expected: int) -> None:
     given = int(np.float64(value).view(np.uint64))
     after = run_wave("v_fract_f64 v[40:41], v[20:21]\n", {20: given & 0xFFFFFFFF, 21: given >> 32})
     assert int(after.vector[41, 0]) << 32 | int(after.vector[40, 0]) == expected

@@ -9,7 +9,7 @@ from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device
-from tests.emulator.test_emulator_descriptor import RSRC2, edited
+from tests.emulator.test_emulator_descriptor import RSRC2, edit_descriptor
 
 PROPERTIES = 56  # byte in the descriptor
 # The resource in s[0:3], the arguments' address in s[4:5], the workgroup in s6, where the wave's scratch begins in s7.
@@ -26,7 +26,7 @@ WAIT = "s_waitcnt vmcnt(0)\n"
 
 def kernel(body: str) -> bytes:
     code = assemble(f"{PROLOGUE}{body}{WAIT}s_endpgm\n", "gfx90a")
-    return edited(edited(code, PROPERTIES, 1, 0, 1), RSRC2, 5, 1, 6)
+    return edit_descriptor(edit_descriptor(code, PROPERTIES, 1, 0, 1), RSRC2, 5, 1, 6)
 
 
 @on_device("gfx90a", whole=True)
@@ -53,7 +53,7 @@ def test_each_lane_of_each_wave_has_bytes_of_its_own(device: EmulatedGpu) -> Non
     ],
 )
 @on_device("gfx90a", whole=True)
-def test_what_is_no_scratch_of_a_lane_stops_the_launch(device: EmulatedGpu, body: str, kind: str, said: str) -> None:
+def test_what_is_no_scratch_of_lane_stops_launch(device: EmulatedGpu, body: str, kind: str, said: str) -> None:
     with pytest.raises(DeviceFaultError) as caught:
         launch(device, kernel(body), device.malloc(4), device.malloc(4))
     assert (caught.value.fault.kind, said in caught.value.fault.message) == (kind, True)

@@ -22,8 +22,8 @@ def cycles_of(phase: dict[str, Any]) -> int:
 
 
 @GFX950
-def test_phases_lie_between_barriers_and_are_named_by_what_they_do(device: EmulatedGpu) -> None:
-    """A wave alone opens a barrier itself, 9 cycles behind its slot of 4: that is of the part that it ends."""
+def test_phases_between_barriers_are_named_by_their_work(device: EmulatedGpu) -> None:
+    """A wave alone opens a barrier itself, 9 cycles after its slot of 4: they belong to the part that it ends."""
     barrier = "s_barrier\n"
     found = phases(
         device,
@@ -36,11 +36,11 @@ def test_phases_lie_between_barriers_and_are_named_by_what_they_do(device: Emula
     assert waits == {"prologue": 9, "matrix": 9, "softmax": 9, "mixed": 0, "other": 9, "epilogue": 0}
     assert [cycles_of(found[name]) for name in ("prologue", "softmax", "other")] == [21, 8 + 3 * 4 + 4 + 9, 33]
     assert (found["matrix"]["matrix"], found["mixed"]["matrix"], found["softmax"]["matrix"]) == (64, 64, 0)
-    assert found["epilogue"]["instructions"] == 2  # the addition behind the last MFMA, and s_endpgm
+    assert found["epilogue"]["instructions"] == 2  # the addition after the last MFMA, and s_endpgm
 
 
 @GFX950
-def test_what_stalls_the_first_instruction_of_a_part_is_of_that_part(device: EmulatedGpu) -> None:
+def test_stalls_before_part_belong_to_that_part(device: EmulatedGpu) -> None:
     """The result is there in cycle 48; the MFMA's slot, the barrier's slot and its 9 cycles are over in cycle 17."""
     body = mfma(0) + "s_barrier\nv_accvgpr_read_b32 v20, a3\n" + EXPONENTIAL + "s_barrier\n" + mfma(0)
     found = phases(device, body)
@@ -49,7 +49,7 @@ def test_what_stalls_the_first_instruction_of_a_part_is_of_that_part(device: Emu
 
 
 @GFX950
-def test_a_priority_ends_a_part_too(device: EmulatedGpu) -> None:
+def test_priority_ends_part_too(device: EmulatedGpu) -> None:
     body = "s_setprio 1\n" + mfma(0) + "s_setprio 0\n" + EXPONENTIAL + "s_setprio 1\n" + mfma(0)
     assert {name: phase["parts"] for name, phase in phases(device, body).items()} == {
         "prologue": 1, "matrix": 2, "softmax": 1, "epilogue": 1,
@@ -59,14 +59,14 @@ def test_a_priority_ends_a_part_too(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_without_a_limit_the_prologue_ends_at_the_first_mfma(device: EmulatedGpu) -> None:
+def test_without_limit_prologue_ends_at_first_mfma(device: EmulatedGpu) -> None:
     found = phases(device, EXPONENTIAL + adds(3) + mfma(0) + adds(2))
     assert (found["prologue"]["instructions"], found["matrix"]["instructions"]) == (4, 1)
     assert list(phases(device, adds(4))) == ["prologue"]
 
 
 @GFX950
-def test_phases_add_up_to_the_wave(device: EmulatedGpu) -> None:
+def test_phases_add_up_to_wave(device: EmulatedGpu) -> None:
     """Two groups that take turns: what each waits at the barriers for is counted once."""
     turns = (mfma(0) * 3 + "s_barrier\n" + EXPONENTIAL * 2 + "s_barrier\n") * 3
     body = SPLIT + turns + "s_endpgm\nother:\ns_barrier\n" + turns

@@ -1,7 +1,7 @@
 """The timing model's rules, each on a stream whose cycles follow from the published figures by hand.
 
-Figures of gfx950: a slot of 4 cycles an instruction, MFMA 32x32x16 of 8 passes of 4 cycles and 16x16x32 of 4, vector
-instructions beside it after its first 8 cycles, packed ones 12 cycles behind it; LDS reads 256 bytes a cycle.
+On gfx950 an instruction has a slot of 4 cycles. MFMA 32x32x16 has 8 passes of 4 cycles, and 16x16x32 has 4. Vector
+instructions run beside it after its first 8 cycles, packed ones 12 cycles after it. LDS reads 256 bytes a cycle.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ GFX950 = on_device("gfx950", whole=True)
 
 
 @GFX950
-def test_mfmas_follow_one_another_at_the_rate_of_their_passes(device: EmulatedGpu) -> None:
+def test_mfmas_follow_one_another_at_rate_of_their_passes(device: EmulatedGpu) -> None:
     assert Stream(device, (mfma(0) + mfma(16)) * 5).cycles() == 10 * 32
     assert Stream(device, (mfma(0, shape="16x16x32") + mfma(4, shape="16x16x32")) * 5).cycles() == 10 * 16
 
 
 @GFX950
-def test_an_accumulation_does_not_wait_for_its_result(device: EmulatedGpu) -> None:
+def test_accumulation_does_not_wait_for_its_result(device: EmulatedGpu) -> None:
     assert Stream(device, mfma(0) * 10).cycles() == 10 * 32
 
 
 @GFX950
-def test_others_wait_for_a_result(device: EmulatedGpu) -> None:
-    """LLVM's 12 wait states of 4 cycles behind 8 passes, for VALU, a factor, and a part of the addend."""
+def test_others_wait_for_result(device: EmulatedGpu) -> None:
+    """LLVM's 12 wait states of 4 cycles after 8 passes, for VALU, a factor, and a part of the addend."""
     assert Stream(device, mfma(0) + "v_accvgpr_read_b32 v20, a3").cycles() == 48 + 4 + END
     assert Stream(device, mfma(0) + mfma(16, factor="a[0:3]")).cycles() == 48 + 32
     assert Stream(device, mfma(0) + mfma(20, shape="16x16x32", addend=4)).cycles() == 48 + 16
@@ -42,7 +42,7 @@ def test_others_wait_for_a_result(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_a_factor_that_is_overwritten_costs_nothing_and_a_result_does(device: EmulatedGpu) -> None:
+def test_only_overwritten_result_costs_cycles(device: EmulatedGpu) -> None:
     assert Stream(device, mfma(0) + "v_mov_b32 v0, v9").cycles() == 32
     assert Stream(device, mfma(0) + "v_accvgpr_write_b32 a3, v9").cycles() == 48 + 4 + END
 
@@ -56,7 +56,7 @@ def test_four_simds_work_at_once_and_two_waves_share_one(device: EmulatedGpu) ->
 
 
 @GFX950
-def test_two_waves_of_a_simd_take_turns(device: EmulatedGpu) -> None:
+def test_two_waves_of_simd_take_turns(device: EmulatedGpu) -> None:
     """Waves 0 and 4 have eight instructions each, on one port: its turn comes to each second time."""
     assert Stream(device, adds(8)).cycles() == 8 * 4 + END
     both = Stream(device, adds(8), threads=320).replay()
@@ -74,7 +74,7 @@ def test_different_kinds_of_two_waves_go_together(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_six_vector_instructions_fit_beside_an_mfma(device: EmulatedGpu) -> None:
+def test_six_vector_instructions_fit_beside_mfma(device: EmulatedGpu) -> None:
     """24 of 32 cycles, 4 each; a seventh makes the next MFMA late."""
     assert Stream(device, (mfma(0) + adds(6)) * 16).cycles() == 16 * 32 + END
     assert Stream(device, (mfma(0) + adds(7)) * 16).cycles() == 16 * 36 + END
@@ -82,7 +82,7 @@ def test_six_vector_instructions_fit_beside_an_mfma(device: EmulatedGpu) -> None
 
 
 @GFX950
-def test_an_mfma_of_fp8_over_64_columns_takes_16_passes_and_reads_its_factors_twice_as_long(
+def test_mfma_of_fp8_over_64_columns_takes_16_passes(
     device: EmulatedGpu,
 ) -> None:
     """LLVM: 16 passes of 4 cycles. Its factors are 16 registers, those of 32x32x16 in bf16 eight."""
@@ -103,7 +103,7 @@ def test_another_waves_vector_instructions_run_beside_mfmas(device: EmulatedGpu)
 
 
 @GFX950
-def test_three_transcendental_instructions_fit_beside_an_mfma(device: EmulatedGpu) -> None:
+def test_three_transcendental_instructions_fit_beside_mfma(device: EmulatedGpu) -> None:
     stream = Stream(device, (mfma(0) + "v_exp_f32 v10, v11\n" * 3) * 8)
     assert stream.cycles() == 8 * 32  # s_endpgm is beside the last one
     assert stream.cycles(transcendental_cycles=12) == 8 * 44
@@ -121,7 +121,7 @@ def test_packed_instructions_keep_away_from_mfmas(device: EmulatedGpu) -> None:
 
 @GFX950
 def test_packed_instructions_and_another_waves_mfmas(device: EmulatedGpu) -> None:
-    """The first comes in behind wave 0's second MFMA, then one behind each; all but the last make the next late."""
+    """The first comes in after wave 0's second MFMA, then one after each; all but the last make the next late."""
     packed = "v_pk_mul_f32 v[10:11], v[12:13], v[14:15]\n"
     stream = Stream(device, SPLIT + mfma(0) * 9 + "s_endpgm\nother:\n" + packed * 8, threads=320)
     apart, together = (stream.replay(packed_apart=switch)["waves"] for switch in (1, 0))
@@ -133,7 +133,7 @@ def test_packed_instructions_and_another_waves_mfmas(device: EmulatedGpu) -> Non
 
 @pytest.mark.parametrize(("matrices", "units"), [(1, 6), (2, 14), (4, 33), (16, 96), (16, 97), (16, 132), (3, 40)])
 @GFX950
-def test_the_published_optimum_of_matrix_and_vector_work(device: EmulatedGpu, matrices: int, units: int) -> None:
+def test_published_optimum_of_matrix_and_vector_work(device: EmulatedGpu, matrices: int, units: int) -> None:
     """T = 32 M + g(N - 6 M): gfx950-gluon-tutorials, mfma_coissue_scheduling.md, on the schedule of its proof."""
     left = max(0, units - 6 * matrices)
     exposed = 4 * left if left <= 3 else 4 * left - 4 * ((left - 3) // 2)
@@ -152,12 +152,12 @@ def test_idle_instructions(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_a_swap_of_lanes_costs_twenty_cycles(device: EmulatedGpu) -> None:
+def test_swap_of_lanes_costs_twenty_cycles(device: EmulatedGpu) -> None:
     assert Stream(device, "v_permlane32_swap_b32 v10, v11\n" * 3 + adds(1)).cycles() == 3 * 20 + 4 + END
 
 
 @GFX950
-def test_a_loop_pays_for_the_branch_that_is_taken(device: EmulatedGpu) -> None:
+def test_loop_pays_for_branch_that_is_taken(device: EmulatedGpu) -> None:
     def body(passes: int) -> str:
         return f"s_mov_b32 s8, {passes}\nloop:\ns_sub_u32 s8, s8, 1\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 loop"
 
@@ -167,7 +167,7 @@ def test_a_loop_pays_for_the_branch_that_is_taken(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_a_barrier_waits_for_the_last_wave(device: EmulatedGpu) -> None:
+def test_barrier_waits_for_last_wave(device: EmulatedGpu) -> None:
     """Wave 4 is 100 slots longer under way than the others, and its SIMD's wave 0 no less."""
     body = SPLIT + "s_barrier\ns_endpgm\nother:\n" + "s_nop 9\n" * 10 + "s_barrier"
     waves = Stream(device, body, threads=320).replay(barrier_cycles=0)["waves"]
@@ -178,14 +178,14 @@ def test_a_barrier_waits_for_the_last_wave(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_a_wave_that_has_ended_is_not_waited_for(device: EmulatedGpu) -> None:
+def test_wave_that_has_ended_is_not_waited_for(device: EmulatedGpu) -> None:
     body = SPLIT + "s_nop 15\ns_endpgm\nother:\ns_barrier\n"
     waves = Stream(device, body, threads=320).replay(barrier_cycles=0)["waves"]
     assert waves[4]["stalls"]["barrier"] == max(waves[wave]["end"] for wave in range(4)) - (4 + 3 * 4 + 12 + 4)
 
 
 @GFX950
-def test_a_wait_for_memory_takes_its_latency(device: EmulatedGpu) -> None:
+def test_wait_for_memory_takes_its_latency(device: EmulatedGpu) -> None:
     """64 lanes of 16 bytes: 8 lines of 2 cycles, or 1,024 bytes at 64 a cycle; both 16."""
     stream = Stream(device, ADDRESS + "global_load_dwordx4 v[4:7], v1, s[4:5]\ns_waitcnt vmcnt(0)")
     wave = stream.replay(memory_latency=500)["waves"][0]
@@ -194,7 +194,7 @@ def test_a_wait_for_memory_takes_its_latency(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_vmcnt_lets_the_newest_fly(device: EmulatedGpu) -> None:
+def test_vmcnt_lets_newest_fly(device: EmulatedGpu) -> None:
     loads = "".join(f"global_load_dwordx4 v[{4 * one}:{4 * one + 3}], v1, s[4:5]\n" for one in range(1, 5))
     waits = [Stream(device, f"{ADDRESS}{loads}s_waitcnt vmcnt({left})").cycles() for left in range(5)]
     assert [longer - shorter for longer, shorter in itertools.pairwise(waits)][:3] == [16, 16, 16]
@@ -220,7 +220,7 @@ def test_loads_in_flight_are_bounded(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_waves_that_wait_for_room_do_not_issue_in_the_past(device: EmulatedGpu) -> None:
+def test_waves_that_wait_for_room_do_not_issue_in_past(device: EmulatedGpu) -> None:
     """Eight waves share the 44 places: what one of them frees, the others get from that cycle on."""
 
     def cycles(count: int) -> int:
@@ -252,7 +252,7 @@ def test_lds_serves_at_its_published_rate(
 
 
 @GFX950
-def test_the_queue_of_lds_takes_a_burst(device: EmulatedGpu) -> None:
+def test_queue_of_lds_takes_burst(device: EmulatedGpu) -> None:
     read = "v_lshlrev_b32 v1, 4, v0\n" + "ds_read_b128 v[4:7], v1\n" * 12
     stream = Stream(device, read)
     assert stream.replay()["waves"][0]["stalls"]["lds_queue"] == 0
@@ -277,7 +277,7 @@ def test_loads_to_lds_write_there_when_they_arrive(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_the_higher_priority_goes_first(device: EmulatedGpu) -> None:
+def test_higher_priority_goes_first(device: EmulatedGpu) -> None:
     body = SPLIT + adds(20) + "s_endpgm\nother:\ns_setprio {}\n" + adds(20)
     ends = [Stream(device, body.format(level), threads=320).replay()["waves"] for level in (0, 3)]
     assert ends[1][4]["stalls"]["issue_conflict"] <= 4
@@ -286,7 +286,7 @@ def test_the_higher_priority_goes_first(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_copies_of_a_workgroup_share_the_unit_and_not_their_barriers(device: EmulatedGpu) -> None:
+def test_copies_of_workgroup_have_their_own_barriers(device: EmulatedGpu) -> None:
     stream = Stream(device, mfma(0) * 10 + "s_barrier\n" + mfma(0) * 10, threads=256)
     one, two = stream.replay(barrier_cycles=0), stream.replay(workgroups=2, barrier_cycles=0)
     assert len(two["waves"]) == 8
@@ -295,7 +295,7 @@ def test_copies_of_a_workgroup_share_the_unit_and_not_their_barriers(device: Emu
 
 
 @GFX950
-def test_the_hot_loop_and_its_figures(device: EmulatedGpu) -> None:
+def test_hot_loop_and_its_figures(device: EmulatedGpu) -> None:
     """A short loop runs more often; the one with the MFMAs is meant. A pass is four MFMAs and nothing beside them."""
     body = (
         "s_mov_b32 s8, 50\nshort:\ns_sub_u32 s8, s8, 1\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 short\n"
@@ -326,7 +326,7 @@ def test_two_groups_of_waves_have_loops_of_their_own(device: EmulatedGpu) -> Non
 
 
 @GFX950
-def test_the_cycles_of_a_wave_add_up(device: EmulatedGpu) -> None:
+def test_cycles_of_wave_add_up(device: EmulatedGpu) -> None:
     body = ADDRESS + "v_lshlrev_b32 v2, 4, v0\n"
     body += ("ds_read_b128 v[4:7], v2\n" + mfma(0) + adds(9) + "v_exp_f32 v10, v11\ns_waitcnt lgkmcnt(0)\n") * 6
     body += "global_load_dwordx4 v[4:7], v1, s[4:5]\ns_barrier\ns_waitcnt vmcnt(0)\nv_accvgpr_read_b32 v20, a3"
@@ -335,7 +335,7 @@ def test_the_cycles_of_a_wave_add_up(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_the_timeline_in_letters(device: EmulatedGpu) -> None:
+def test_timeline_in_letters(device: EmulatedGpu) -> None:
     """Bins of 32 cycles: two MFMAs, one with vector work beside it, eight vector instructions, s_nop, the end."""
     body = mfma(0) * 2 + mfma(0) + adds(6) + adds(8) + "s_nop 7\n"
     (wave,) = Stream(device, body).replay(Timeline(count=7))["waves"]
@@ -343,14 +343,14 @@ def test_the_timeline_in_letters(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_waits_and_barriers_in_the_timeline(device: EmulatedGpu) -> None:
+def test_waits_and_barriers_in_timeline(device: EmulatedGpu) -> None:
     body = SPLIT + "s_barrier\ns_endpgm\nother:\n" + ADDRESS + "s_barrier"
     waves = Stream(device, body, threads=320).replay(Timeline(start=64, count=3))["waves"]
     assert (waves[0]["timeline"], waves[4]["timeline"]) == ("BBB", "WWW")
 
 
 @GFX950
-def test_the_order_of_the_emulators_waves_does_not_matter(device: EmulatedGpu) -> None:
+def test_order_of_emulators_waves_does_not_matter(device: EmulatedGpu) -> None:
     body = ADDRESS + (mfma(0) + adds(3) + "s_barrier\n") * 5
     answers = []
     for order in (0, 1, 7):
@@ -361,7 +361,7 @@ def test_the_order_of_the_emulators_waves_does_not_matter(device: EmulatedGpu) -
 
 
 @GFX950
-def test_numbers_that_are_missing_unknown_or_senseless_are_refused(device: EmulatedGpu) -> None:
+def test_missing_unknown_or_senseless_numbers_are_refused(device: EmulatedGpu) -> None:
     stream = Stream(device, "s_nop 0")
     with pytest.raises(DeviceError, match="the timing model has no number 'cheese'"):
         stream.replay(cheese=1)
@@ -380,7 +380,7 @@ UNEQUAL += "two:\ns_nop 0\ns_nop 0\none:\ns_nop 0\ns_endpgm\n"
 
 
 @GFX950
-def test_the_longest_workgroup_is_recorded_or_a_chosen_one(device: EmulatedGpu) -> None:
+def test_longest_workgroup_is_recorded_or_chosen_one(device: EmulatedGpu) -> None:
     code = assemble(UNEQUAL, "gfx950")
     memory = device.malloc(4096)
     for threads in (1, 2):
@@ -404,7 +404,7 @@ def test_the_longest_workgroup_is_recorded_or_a_chosen_one(device: EmulatedGpu) 
 
 
 @GFX950
-def test_only_the_chosen_workgroup_runs(device: EmulatedGpu) -> None:
+def test_only_chosen_workgroup_runs(device: EmulatedGpu) -> None:
     device.configure(record=Record(workgroup=1, only=True))
     device.reset_counters()
     launch(device, assemble(UNEQUAL, "gfx950"), device.malloc(4096), groups=3)
@@ -414,7 +414,7 @@ def test_only_the_chosen_workgroup_runs(device: EmulatedGpu) -> None:
 
 @on_device("gfx942", whole=True)
 def test_gfx942_by_its_own_figures(device: EmulatedGpu) -> None:
-    """28 of 32 cycles beside 32x32x8, 12 of 16 beside 16x16x16; 11 wait states behind 8 passes."""
+    """28 of 32 cycles beside 32x32x8, 12 of 16 beside 16x16x16; 11 wait states after 8 passes."""
     large, small = mfma(0, shape="32x32x8"), mfma(0, shape="16x16x16")
     assert Stream(device, (large + adds(7)) * 8, arch="gfx942").cycles() == 8 * 32 + END
     assert Stream(device, (small + adds(3)) * 8, arch="gfx942").cycles() == 8 * 16 + END

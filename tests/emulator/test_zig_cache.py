@@ -1,4 +1,4 @@
-"""What zig keeps for links is used as it was made, or made again."""
+"""Files that zig keeps for links are used as they were made, or made again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_what_was_linked_with_is_known_from_then_on(cache: Path) -> None:
     assert kept == ["c.s", "libc.so.6", "libc.so.6.sha256", "libc.so.6.sha256.sha256"]  # no more with each link
 
 
-def test_links_add_nothing_to_a_cache_that_is_known(cache: Path) -> None:
+def test_links_add_nothing_to_cache_that_is_known(cache: Path) -> None:
     """A digest of a digest of a digest ended as a file name that no system takes."""
     before = sorted(cache.rglob("*"))
     for _ in range(3):
@@ -43,7 +43,7 @@ def test_links_add_nothing_to_a_cache_that_is_known(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["changed", "cut", "missing"])
-def test_damage_is_gone_before_the_link_and_what_is_made_again_is_known(cache: Path, damage: str) -> None:
+def test_damaged_files_are_removed_before_link(cache: Path, damage: str) -> None:
     library = cache / "o/aa/libc++.a"
     if damage == "missing":
         library.unlink()
@@ -58,7 +58,7 @@ def test_damage_is_gone_before_the_link_and_what_is_made_again_is_known(cache: P
     assert is_adopted(library)
 
 
-def test_a_cache_that_is_not_there_yet(tmp_path: Path) -> None:
+def test_cache_that_is_not_there_yet(tmp_path: Path) -> None:
     with checked_link(tmp_path / "zig"):
         (tmp_path / "zig/o/aa").mkdir(parents=True)
         (tmp_path / "zig/o/aa/libc++.a").write_text("made")

@@ -23,7 +23,7 @@ ADDRESS = "s_load_dwordx2 s[4:5], s[0:1], 0x0\nv_lshlrev_b32 v1, 4, v0\ns_waitcn
 
 @dataclass(frozen=True)
 class Timeline:
-    """Where the letters of the waves begin, the cycles of one, and how many there are."""
+    """The first column of the waves' letters, the cycles of a letter, and the count of letters."""
 
     start: int = 0
     width: int = 32
@@ -42,7 +42,7 @@ class Stream:
         device.free(memory)
 
     def replay(self, timeline: Timeline = Timeline(), workgroups: int = 1, **changes: int) -> dict[str, Any]:
-        """What the device answers, with some of the machine's figures changed."""
+        """The device's replay with some of the machine's numbers changed."""
         shown = {
             "timeline_from": timeline.start,
             "timeline_bin": timeline.width,

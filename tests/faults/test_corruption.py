@@ -25,7 +25,7 @@ from ckpm.base.store import BESIDE
 from ckpm.kernels.library.request import LIBRARY, PROJECT
 from ckpm_emulator import toolchain
 from tests.build.real_kernel import NAME
-from tests.emulator.test_emulator_store import damaged
+from tests.emulator.test_emulator_store import damage
 
 SEEDS = range(int(os.environ.get("CKPM_CORRUPTIONS", "200")))
 OUTPUTS = Path("work/build/gfx950/aiter")
@@ -199,7 +199,7 @@ def test_damaged_file_is_made_again_or_reported(
     whole = victim.read_bytes()
     prepare(folder, kind)
     victim.parent.mkdir(parents=True, exist_ok=True)
-    victim.write_bytes(damaged(whole, seed))
+    victim.write_bytes(damage(whole, seed))
     again = run(folder, kind.steps)
     if again.code:
         victim.write_bytes(whole)

@@ -28,7 +28,7 @@ WHOLE = [
     *(ROOT / "kernels" / "include_fwd").glob("*.h"),
     *(ROOT / "kernels" / "include_bwd").glob("*.h"),
     *(ROOT / "kernels" / "hip").rglob("*.h"),
-    ROOT / "kernels" / "build" / "ckpm.map",
+    ROOT / "kernels" / "library" / "ckpm.map",
     ROOT / "kernels" / "families" / "spellings.yaml",
 ]
 RENDERED = [
@@ -46,7 +46,7 @@ class Checkout:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(folder)], check=True)
-        for name in ("matrix", "kernels", "tests/gate"):  # with uncommitted changes
+        for name in ("base", "matrix", "kernels", "tests/gate"):  # with uncommitted changes
             subprocess.run(["cp", "-a", f"{ROOT / name}/.", str(folder / name)], check=True)
         self.git("add", "-A")
         self.git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "as it is", "--allow-empty")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import loads, serving
+from ckpm.matrix.problems.problem import loads, serving_kernels
 
 ARCH = "gfx950"
 UPSTREAM = "ckpm"
@@ -44,7 +44,7 @@ def kernels_for(problem: SuiteCase, keys: Iterable[Key]) -> list[Key]:
 
     Pages of one token are always read with 64-bit addresses (load_mode.hpp). Kernels of V3 have no load mode.
     """
-    able = serving(keys, problem)
+    able = serving_kernels(keys, problem)
     modes = ("gload",) if problem.page_size == 1 else loads(problem)
     first = (next((key for key in able if key.load in (mode, None)), None) for mode in modes)
     return list(dict.fromkeys(key for key in first if key is not None))

@@ -38,7 +38,7 @@ def without_a_matrix_instruction(program: Path, made: Path) -> Path:
     raise AssertionError("no attention kernel in the program")
 
 
-def test_its_verification_sees_a_wrong_kernel(tmp_path: Path) -> None:
+def test_its_verification_sees_wrong_kernel(tmp_path: Path) -> None:
     chosen = configurations()["d64"]
     said = verdict(chosen, program=without_a_matrix_instruction(executable(chosen), tmp_path / "wrong"))
     assert said.exit_code != 0

@@ -116,7 +116,7 @@ def test_absent_function_is_named_at_end() -> None:
     ]
 
 
-def test_counters_at_the_end(tmp_path: Path) -> None:
+def test_counters_at_end(tmp_path: Path) -> None:
     file = tmp_path / "counters.json"
     output(sample("saxpy"), "1000", "2.0", options=("--counters", str(file)))
     (counted,) = json.loads(file.read_text())["kernels"].values()

@@ -16,6 +16,7 @@ OPEN = (
     "attention/",
     "base/",
     "docs/",
+    "emulator/",
     "examples/",
     "kernels/",
     "matrix/",
@@ -28,8 +29,6 @@ OPEN = (
     "tests/unit/attention/",
     "tests/unit/base/",
     "tests/unit/kernels/",
-    "tests/unit/matrix/",
-    "tests/unit/reports/",
     "tests/unit/suites/",
 )
 

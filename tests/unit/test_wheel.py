@@ -172,6 +172,8 @@ def requirements_of(text: str) -> dict[str, Requirement]:
 
 def test_dependencies_have_pins_as_lower_bounds() -> None:
     wanted = requirements_of("\n".join(PROJECT["dependencies"]))
+    emulator = tomllib.loads((ROOT / "emulator/pyproject.toml").read_text())["project"]
+    assert wanted.pop("ckpm-emulator").specifier == f"=={emulator['version']}"
     assert wanted.pop("pip").specifier == ""  # the environment's own
     pins = requirements_of(PINS)
     assert wanted.keys() == pins.keys()

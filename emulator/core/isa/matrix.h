@@ -51,7 +51,7 @@ LaneMap broadcast_lanes(uint32_t control); // of A: CBSZ, ABID
 LaneMap permuted_lanes(uint32_t control);  // of B: BLGP
 
 // MicroOp::control of the instructions that have these fields
-// (emulator/ckpm_emulator/lowering/matrix.py).
+// (emulator/ckpm_emulator/lowering/lower.py).
 namespace matrix_control {
 
 inline constexpr Field CBSZ{0, 3}, ABID{3, 4}, BLGP{7, 3};

@@ -1,9 +1,10 @@
-"""Every opcode that the emulator lists does what the ISA manual's pseudocode says (tests/emulator/oracle).
+"""Every opcode of the emulator has the results of the ISA manual's pseudocode (tests/emulator/oracle).
 
-For each opcode and encoding: operands from VGPRs, SGPRs, inline constants and literals with corner cases and random
-values, the rounding and denormal modes it depends on, EXEC full, partial and empty. The instruction is encoded with
-tinygrad's classes, decoded and lowered by the emulator, and run on one wave; then all registers, flags, LDS and memory
-are compared. An opcode in emulator/ckpm_emulator/lowering/opcodes.py for which the oracle has no case fails here.
+The cases of an opcode and encoding have operands from VGPRs, SGPRs, inline constants and literals. Their values are
+corner cases and random numbers, with full, partial and empty EXEC, in the rounding and denormal modes that matter. The
+instruction is encoded with tinygrad's classes, decoded and lowered by the emulator, and run on one wave. Then all
+registers, flags, LDS and memory are compared. An opcode in emulator/ckpm_emulator/lowering/opcodes.py for which the
+oracle has no case fails here.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ckpm_emulator.lowering import opcodes
 from ckpm_emulator.lowering.opcodes import SUPPORTED, micro_op_name
 from tests.emulator.oracle.cases import Case, dpp_cases, sdwa_cases
 from tests.emulator.oracle.machine import machine
-from tests.emulator.oracle.suite import NoOracleError, cases_for, differences, expected
+from tests.emulator.oracle.suite import NoOracleError, cases_for, differences, expected_state
 
 ENCODINGS = (
     *("VOP1", "VOP2", "VOP3", "VOP3P", "VOP3PX2", "VOP3SD", "VOPC", "SOP1", "SOP2", "SOPC", "SOPK", "SOPP"),
@@ -34,7 +35,7 @@ def machine_name(op: Any) -> str:
     return str(op.name).lower().removesuffix("_e32").removesuffix("_e64")
 
 
-def listed() -> list[tuple[str, Any]]:
+def listed_opcodes() -> list[tuple[str, Any]]:
     """(encoding, opcode) of everything whose micro-op the emulator's table has."""
     return [
         (encoding, op)
@@ -45,9 +46,9 @@ def listed() -> list[tuple[str, Any]]:
 
 
 def problems(cases: Iterator[Case]) -> list[str]:
-    """What differs in the first case that differs, for a readable message."""
+    """The difference of the first case that differs, for a readable message."""
     for case in cases:
-        found = differences(case, expected(case), machine().run(case))
+        found = differences(case, expected_state(case), machine().run(case))
         if found:
             first = case.program[0]
             return [f"case {case.label}: {first} MODE {case.state.mode:#x} EXEC {case.state.exec:#x}", *found]
@@ -58,13 +59,13 @@ def identifier(value: Any) -> str:
     return value if isinstance(value, str) else machine_name(value)
 
 
-@pytest.mark.parametrize(("encoding", "op"), listed(), ids=identifier)
+@pytest.mark.parametrize(("encoding", "op"), listed_opcodes(), ids=identifier)
 def test_opcode(encoding: str, op: Any) -> None:
     assert problems(cases_for(encoding, op, "gfx950", machine().base)) == []
 
 
 # gfx950 alone has the scaled conversions.
-FP8 = [(e, op) for e, op in listed() if ("FP8" in op.name or "BF8" in op.name) and "SCALEF32" not in op.name]
+FP8 = [(e, op) for e, op in listed_opcodes() if ("FP8" in op.name or "BF8" in op.name) and "SCALEF32" not in op.name]
 
 
 @pytest.mark.parametrize(("encoding", "op"), FP8, ids=identifier)
@@ -93,7 +94,7 @@ def with_form(form: str, *encodings: str) -> list[tuple[str, Any]]:
     have = isa.instructions("gfx950")
     return [
         (encoding, op)
-        for encoding, op in listed()
+        for encoding, op in listed_opcodes()
         if encoding in encodings and form in have.get(machine_name(op), ()) and op in OPERANDS
     ]
 
@@ -113,7 +114,7 @@ def test_dpp_form(encoding: str, op: Any) -> None:
 
 def test_every_listed_opcode_has_oracle_cases() -> None:
     without = []
-    for encoding, op in listed():
+    for encoding, op in listed_opcodes():
         try:
             if next(cases_for(encoding, op, "gfx950", machine().base), None) is None:
                 without.append(op.name)
@@ -122,12 +123,12 @@ def test_every_listed_opcode_has_oracle_cases() -> None:
     assert without == []
 
 
-def test_every_micro_op_is_reached_by_a_machine_opcode() -> None:
+def test_every_micro_op_is_reached_by_machine_opcode() -> None:
     clamped = {f"{name}_clamp" for name in opcodes.CLAMPED}
-    assert SUPPORTED - clamped - {micro_op_name(machine_name(op)) for _, op in listed()} <= NO_MACHINE_OPCODE
+    assert SUPPORTED - clamped - {micro_op_name(machine_name(op)) for _, op in listed_opcodes()} <= NO_MACHINE_OPCODE
 
 
-def test_an_opcode_without_pseudocode_has_no_oracle() -> None:
+def test_opcode_without_pseudocode_has_no_oracle() -> None:
     with pytest.raises(NoOracleError, match="S_SETKILL"):
         cases_for("SOPP", enum.SOPPOp.S_SETKILL, "gfx950", 0)
 
@@ -142,20 +143,20 @@ SWAPPED = [
 
 
 @pytest.mark.parametrize(("encoding", "right", "wrong"), SWAPPED)
-def test_a_wrong_handler_is_noticed(encoding: str, right: str, wrong: str) -> None:
+def test_wrong_handler_is_noticed(encoding: str, right: str, wrong: str) -> None:
     """The expectation of one opcode against the execution of another on the same operands."""
     enumeration = getattr(enum, f"{encoding}Op")
     operation, other = enumeration[right], enumeration[wrong]
     noticed = False
     for case in cases_for(encoding, operation, "gfx950", machine().base):
-        want = expected(case)
+        want = expected_state(case)
         case.program[0].op = other
         noticed = noticed or bool(differences(case, want, machine().run(case)))
     assert noticed
 
 
 @pytest.mark.parametrize(("encoding", "right", "wrong"), SWAPPED)
-def test_a_wrong_row_of_the_table_fails_its_opcode(
+def test_wrong_row_of_table_fails_its_opcode(
     monkeypatch: pytest.MonkeyPatch, encoding: str, right: str, wrong: str
 ) -> None:
     """The table gives an opcode another one's micro-op, as if the core's handler were wrong: its own test sees it."""
@@ -163,9 +164,9 @@ def test_a_wrong_row_of_the_table_fails_its_opcode(
     assert problems(cases_for(encoding, getattr(enum, f"{encoding}Op")[right], "gfx950", machine().base)) != []
 
 
-def test_a_write_to_another_register_is_noticed() -> None:
+def test_write_to_another_register_is_noticed() -> None:
     case = next(cases_for("VOP1", enum.VOP1Op.V_MOV_B32, "gfx950", 0))
-    want, got = expected(case), machine().run(case)
+    want, got = expected_state(case), machine().run(case)
     assert differences(case, want, got) == []
     got.vector = got.vector.copy()
     got.vector[77, 3] ^= 1

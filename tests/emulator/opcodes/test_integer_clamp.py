@@ -16,14 +16,14 @@ from tests.emulator.oracle.machine import machine
 SPECIAL = [0, 1, 0x7FFF, 0x8000, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x7FFF7FFF, 0x80008000, 0xFFFFFF, 0x800000]
 
 
-def signed(value: int, bits: int) -> int:
+def as_signed(value: int, bits: int) -> int:
     low = value & ((1 << bits) - 1)
     return low - (low >> (bits - 1) << bits)
 
 
 def fields(value: int, bits: int, is_signed: bool) -> list[int]:
     parts = [value >> low & ((1 << bits) - 1) for low in range(0, 32, bits)]
-    return [signed(part, bits) for part in parts] if is_signed else parts
+    return [as_signed(part, bits) for part in parts] if is_signed else parts
 
 
 def distance(a: int, b: int, bits: int) -> int:
@@ -40,13 +40,14 @@ Exact = Callable[[int, int, int], int]  # of operands as unsigned numbers of 32 
 def in_format(form: str, function: Exact) -> Exact:
     """The function on the operands' low bits as that format has them."""
     bits = int(form[1:])
-    return lambda a, b, c: function(*(signed(x, bits) if form[0] == "i" else x & ((1 << bits) - 1) for x in (a, b, c)))
+    mask = (1 << bits) - 1
+    return lambda a, b, c: function(*(as_signed(x, bits) if form[0] == "i" else x & mask for x in (a, b, c)))
 
 
 def dot(bits: int, is_signed: bool) -> Exact:
     def apply(a: int, b: int, c: int) -> int:
         products = zip(fields(a, bits, is_signed), fields(b, bits, is_signed), strict=True)
-        return sum(x * y for x, y in products) + (signed(c, 32) if is_signed else c)
+        return sum(x * y for x, y in products) + (as_signed(c, 32) if is_signed else c)
 
     return apply
 
@@ -54,10 +55,10 @@ def dot(bits: int, is_signed: bool) -> Exact:
 def mad(factor: str, addend: str) -> Exact:
     width = int(factor[1:])
 
-    def one(value: int, form: str, bits: int) -> int:
-        return signed(value, bits) if form[0] == "i" else value & ((1 << bits) - 1)
+    def convert(value: int, form: str, bits: int) -> int:
+        return as_signed(value, bits) if form[0] == "i" else value & ((1 << bits) - 1)
 
-    return lambda a, b, c: one(a, factor, width) * one(b, factor, width) + one(c, addend, 32)
+    return lambda a, b, c: convert(a, factor, width) * convert(b, factor, width) + convert(c, addend, 32)
 
 
 EXACT: dict[str, tuple[str, Exact]] = {  # name: format of the result, exact result
@@ -94,7 +95,7 @@ def kept(form: str, value: int) -> int:
     return min(high, max(low, value)) & ((1 << bits) - 1)
 
 
-def clamped(name: str, a: int, b: int, c: int) -> int:
+def clamp(name: str, a: int, b: int, c: int) -> int:
     if name in PACKED:
         form, function = PACKED[name]
         halves = [kept(form, function(a >> n, b >> n, c >> n)) for n in (0, 16)]
@@ -103,12 +104,12 @@ def clamped(name: str, a: int, b: int, c: int) -> int:
     return kept(form, function(a, b, c))
 
 
-def unbounded(name: str, operands: list[tuple[int, int, int]]) -> list[int]:
+def unbounded_results(name: str, operands: list[tuple[int, int, int]]) -> list[int]:
     """The results that would wrap; of packed ones the low halves, beside the whole clamped ones."""
     form, function = (EXACT | PACKED)[name]
     mask = (1 << int(form[1:])) - 1
     if name in PACKED:
-        return [clamped(name, *three) & ~mask | function(*three) & mask for three in operands]
+        return [clamp(name, *three) & ~mask | function(*three) & mask for three in operands]
     return [function(*three) & mask for three in operands]
 
 
@@ -125,7 +126,7 @@ def instruction(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted(CLAMPED))
-def test_an_integer_result_stays_in_its_range(name: str) -> None:
+def test_integer_result_stays_in_its_range(name: str) -> None:
     rng = generator(name)
     state = fresh_state(rng)
     for row in (20, 30, 40):
@@ -135,11 +136,11 @@ def test_an_integer_result_stays_in_its_range(name: str) -> None:
     row = inst.vdst.offset - 256
     got = machine().run(Case(name, [inst], state)).vector[row]
     operands = list(zip(*(state.vector[row].tolist() for row in (20, 30, 40)), strict=True))
-    want = [clamped(name, *three) for three in operands]
+    want = [clamp(name, *three) for three in operands]
     mask = 0xFFFFFFFF if name in PACKED else (1 << int(EXACT[name][0][1:])) - 1
     assert [int(value) & mask for value in got] == want
-    assert any(value != plain for value, plain in zip(want, unbounded(name, operands), strict=True))
+    assert any(value != plain for value, plain in zip(want, unbounded_results(name, operands), strict=True))
 
 
-def test_every_clamped_instruction_has_an_exact_result() -> None:
+def test_every_clamped_instruction_has_exact_result() -> None:
     assert EXACT.keys() | PACKED.keys() == CLAMPED

@@ -1,8 +1,8 @@
 """v_mov_b32 between s_set_gpr_idx_on and s_set_gpr_idx_off: what LLVM makes of an array in registers with a variable
 index.
 
-Expected is what the ISA manual says of VGPR indexing (CDNA3 ISA, "VGPR indexing"): the index in M0[7:0] is added to the
-registers that the second operand of s_set_gpr_idx_on names, bit 0 the first source and bit 3 the destination.
+The CDNA3 ISA, "VGPR indexing", adds the index in M0[7:0] to the registers that the second operand of s_set_gpr_idx_on
+selects. Bit 0 is the first source, bit 3 the destination.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def move(to: int, source: int) -> Any:
         (SOURCE, 129, 129, 10),  # a constant has no index
     ],
 )
-def test_the_index_is_added(uses: int, source: int, moved_from: int, moved_to: int, mask: int) -> None:
+def test_index_is_added(uses: int, source: int, moved_from: int, moved_to: int, mask: int) -> None:
     state = fresh_state(generator(f"{uses} {source}"))
     state.set_pair(EXEC, mask)
     state.scalar[20], state.scalar[M0] = 0xFFFFFF07, 0xABCD60FF  # the lowest eight bits count
@@ -57,7 +57,7 @@ def test_the_index_is_added(uses: int, source: int, moved_from: int, moved_to: i
     assert got.scalar[M0] == 0xABCD0007 | uses << 12
 
 
-def test_the_index_can_change_in_between() -> None:
+def test_index_can_change_in_between() -> None:
     state = fresh_state(generator("idx"))
     state.scalar[20], state.scalar[21] = 3, 5
     change = ins.SOP1(enum.SOP1Op.S_SET_GPR_IDX_IDX, ssrc0=src[21])
@@ -69,7 +69,7 @@ def test_the_index_can_change_in_between() -> None:
     np.testing.assert_array_equal(got.vector[12], state.vector[12])
 
 
-def test_an_index_behind_the_last_register_stops() -> None:
+def test_index_behind_last_register_stops() -> None:
     state = fresh_state(generator("far"))
     state.scalar[20] = 250
     with pytest.raises(RuntimeError, match="after the last vector register"):
@@ -84,7 +84,7 @@ def test_an_index_behind_the_last_register_stops() -> None:
     ],
     ids=["another instruction", "a branch"],
 )
-def test_what_the_index_is_not_followed_through_stops(other: Any) -> None:
+def test_what_index_is_not_followed_through_stops(other: Any) -> None:
     code = b"".join(inst.to_bytes() for inst in (on(SOURCE), other, OFF, move(10, 256 + 30)))
     lowered = lower(list(decode(code)))
     traps = [int(one) == name_hash("trap") for one in lowered.ops["handler"]]

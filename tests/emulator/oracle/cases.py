@@ -1,7 +1,8 @@
 """Test cases for one opcode: encoded instructions with every operand kind, on states full of corner cases.
 
-A Case is a short program (usually one instruction) and the wave's state before it. Registers: sources v20, v30, v40 and
-s20, s30, s40; destinations v10 and s50; lane masks s60. Scalar and memory cases are in modules of their own.
+A Case is a short program (usually one instruction) and the wave's state before it. The sources are v20, v30, v40 and
+s20, s30, s40. The destinations are v10 and s50, and lane masks are in s60. Scalar and memory cases are in modules of
+their own.
 """
 
 from __future__ import annotations
@@ -400,7 +401,7 @@ def _special(bare: str, fields: dict[str, Any], state: State, n: int, rng: Gener
         turns = rng.integers(-256, 256, 64) + rng.uniform(0.02, 0.23, 64)
         if bare.endswith("F32"):
             state.vector[20] = turns.astype(np.float32).view(np.uint32)
-        else:  # near enough to 0 that f16 has places behind the point
+        else:  # near enough to 0 that f16 has places after the point
             state.vector[20] = (turns / 16).astype(np.float16).view(np.uint16)
         fields["src0"] = vector(20, 32)
     if bare.startswith("V_ACCVGPR_WRITE") and n % 2:

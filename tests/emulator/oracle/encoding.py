@@ -33,7 +33,7 @@ def literal_of(inst: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def listing(inst: Any) -> str:
+def listing_text(inst: Any) -> str:
     text = text_of(inst.op)
     if text is None:
         raise NotImplementedError(f"{inst.op.name} has no pseudocode")

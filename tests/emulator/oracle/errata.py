@@ -1,4 +1,4 @@
-"""Where the manual's text, as tinygrad carries it, says what the hardware cannot mean; and opcodes it has no text for.
+"""Errata of the manual's text in tinygrad: places that can't be meant, and opcodes without a text.
 
 Each change names its reason. They are the only edits: everything else is evaluated as printed.
 """
@@ -19,7 +19,7 @@ _FREXP = (
     "the exponent that belongs to V_FREXP_MANT's result, of denormals too; 0 for zero (LLVM lowers frexp to the pair)"
 )
 _DENORM = "the quotient of f32 operands; in f64 it could not be denormal"
-_RNDNE = "adding 0.5 in f32 rounds; the description says round to nearest even"
+_RNDNE = "adding 0.5 in f32 rounds; the description has round to nearest even"
 
 # opcode: (printed, meant, reason)
 CHANGED: dict[str, tuple[str, str, str]] = {

@@ -1,9 +1,10 @@
 """Floating-point formats and arithmetic on bit patterns, exact and rounded once.
 
 A finite number is (-1)**sign * magnitude * 2**exponent with integers of any size, so every sum, product and fused
-multiply-add is exact before the one rounding. Sources: IEEE 754-2019 section 4.3 (rounding), OCP "8-bit Floating Point
-Specification" 1.0 (E4M3, E5M2), "FP8 Formats for Deep Learning"/LLVM APFloat for the FNUZ variants (one NaN 0x80, no
-infinity, no negative zero, bias one higher), OCP MX 1.0 for the formats without NaN and infinity.
+multiply-add is exact before the one rounding. Rounding is that of IEEE 754-2019 section 4.3. E4M3 and E5M2 are from
+OCP's "8-bit Floating Point Specification" 1.0, formats without NaN and infinity from OCP MX 1.0. The FNUZ variants are
+those of "FP8 Formats for Deep Learning" and LLVM's APFloat: one NaN 0x80, no infinity, no negative zero, bias one
+higher.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ class Format:
         return finite(sign, fraction, 1 - self.bias - self.mantissa_bits)
 
     def pack(self, number: Number, mode: Round = Round.EVEN, saturate: bool = False) -> int:
-        """Round once. Overflow gives what IEEE 754 section 7.4 says for `mode`, or the largest number."""
+        """Round once. Overflow gives the result of IEEE 754 section 7.4 for `mode`, or the largest number."""
         top = number.sign << (self.width - 1)
         if number.kind is Kind.NAN:
             return self.quiet_nan

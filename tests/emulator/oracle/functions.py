@@ -156,7 +156,7 @@ def ldexp(modes: Modes, a: Value, n: Value) -> Value:
     if quiet is not None:
         return quiet
     number = a.number(modes)
-    scaled = Number(number.kind, number.sign, number.magnitude, number.exponent + n.signed())
+    scaled = Number(number.kind, number.sign, number.magnitude, number.exponent + n.as_integer())
     return real(a.kind, a.width, scaled, modes)
 
 
@@ -170,7 +170,7 @@ def signext(modes: Modes, a: Value) -> Value:
 
 def signext_from_bit(modes: Modes, a: Value, bit: Value) -> Value:
     """Sign extension of a field `bit` wide; a field of width 0 is 0 (S_BFE_I32, V_BFE_I32)."""
-    width = bit.signed()
+    width = bit.as_integer()
     if width == 0 or width >= a.width:
         return a if width else integer(a.kind, a.width, 0)
     low = a.bits & ((1 << width) - 1)
@@ -182,7 +182,7 @@ def float32(modes: Modes, sign: Value, field: Value, fraction: Value) -> Value:
     return Value("f", 32, bits)
 
 
-def normalised(width: int, signed: bool) -> Function:
+def to_normalised(width: int, signed: bool) -> Function:
     """V_CVT_NORM: [-1, 1] to the whole range of a 16-bit integer, round to nearest even."""
     high = (1 << (width - signed)) - 1
 
@@ -231,12 +231,12 @@ def conversion(name: str) -> Function | None:
         kind, width = _NAMES[target]
         if source in _NAMES:
             return lambda modes, a: convert_quietly(modes, a, kind, width)
-        return lambda modes, a: real(kind, width, floats.from_int(_as(source, a).signed()), modes)
+        return lambda modes, a: real(kind, width, floats.from_int(_as(source, a).as_integer()), modes)
     signed, width = target[0] == "i", int(target[1:])
     low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signed else (0, (1 << width) - 1)
     if source in _NAMES:
         return lambda modes, a: integer(target[0], width, floats.to_int(a.number(modes), low, high))
-    return lambda modes, a: integer(target[0], width, max(low, min(high, _as(source, a).signed())))
+    return lambda modes, a: integer(target[0], width, max(low, min(high, _as(source, a).as_integer())))
 
 
 def _as(name: str, a: Value) -> Value:
@@ -304,13 +304,13 @@ def _cut(number: Number, noise: int, origin: Format, fmt: Format) -> int:
 
 def two_over_pi_bits(modes: Modes, shift: Value) -> Value:
     """53 bits of 2 / pi (as a number without sign) from bit `shift` below the binary point on (V_TRIG_PREOP_F64)."""
-    whole = _two_over_pi() << shift.signed() & ((1 << 1201) - 1)
+    whole = _two_over_pi() << shift.as_integer() & ((1 << 1201) - 1)
     return real("f", 64, floats.from_int(whole >> 1148), modes)
 
 
 @cache
 def _two_over_pi() -> int:
-    """The first 1201 binary digits behind the point, by Stormer's formula for pi / 4."""
+    """The first 1201 binary digits after the point, by Stormer's formula for pi / 4."""
     one = 1 << 1500
     quarter = sum(n * _arctangent(one, x) for n, x in ((44, 57), (7, 239), (-12, 682), (24, 12943)))
     return one * one // (2 * quarter) >> 299
@@ -377,10 +377,10 @@ FUNCTIONS: dict[str, Function] = {
     "signext_from_bit": signext_from_bit,
     "bitCount": lambda modes, a: integer("i", 32, a.bits.bit_count()),
     "float32": float32,
-    "f32_to_snorm": normalised(16, True),
-    "f32_to_unorm": normalised(16, False),
-    "f16_to_snorm": normalised(16, True),
-    "f16_to_unorm": normalised(16, False),
+    "f32_to_snorm": to_normalised(16, True),
+    "f32_to_unorm": to_normalised(16, False),
+    "f16_to_snorm": to_normalised(16, True),
+    "f16_to_unorm": to_normalised(16, False),
     "two_over_pi_bits": two_over_pi_bits,
     "v_prng_b32": prng,
     "v_sad_u8": byte_distance(False),
@@ -390,5 +390,5 @@ FUNCTIONS: dict[str, Function] = {
     "v_maximum_f32": minimum_maximum(">"),
     "v_minimum3_f16": minimum_maximum("<"),
     "v_maximum3_f16": minimum_maximum(">"),
-    "exact_power": lambda modes, n: exact(floats.finite(0, 1, n.signed())),
+    "exact_power": lambda modes, n: exact(floats.finite(0, 1, n.as_integer())),
 }

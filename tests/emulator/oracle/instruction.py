@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.emulator.oracle import floats, memory_instructions, mfma, operands, typed_buffers
-from tests.emulator.oracle.encoding import bare_name, common_scope, encoding, listing, literal_of, view
+from tests.emulator.oracle.encoding import bare_name, common_scope, encoding, listing_text, literal_of, view
 from tests.emulator.oracle.operands import EXEC, SCC, VCC, Operand, State, operand
 from tests.emulator.oracle.pcode import Cell, Remote, Scope, run, text_of
 
@@ -17,7 +17,7 @@ NO_FLUSH = (  # values are moved or examined as bits: MODE.FP_DENORM does not ap
     "V_PACK_B32_F16", "V_PK_MOV", "V_DIV_SCALE", "V_DIV_FIXUP", "V_FREXP", "V_CVT_F32_FP8", "V_CVT_F32_BF8",
     "V_CVT_PK_F32_FP8", "V_CVT_PK_F32_BF8", "V_CVT_SCALEF32",
 )  # fmt: skip
-# The transcendental unit has no f32 denormals, whatever MODE says (LLVM SIISelLowering: "v_rcp_f32 and v_rsq_f32 do not
+# The transcendental unit has no f32 denormals in any MODE (LLVM SIISelLowering: "v_rcp_f32 and v_rsq_f32 do not
 # support denormals"; the same for exp, log and sqrt, which it scales around when denormals are enabled).
 ALWAYS_FLUSH = frozenset({"V_EXP_F32", "V_LOG_F32", "V_RCP_F32", "V_RCP_IFLAG_F32", "V_RSQ_F32", "V_SQRT_F32",
                            "V_EXP_LEGACY_F32", "V_LOG_LEGACY_F32"})  # fmt: skip
@@ -83,7 +83,7 @@ def _scalar(inst: Any, state: State) -> None:
         scope.set(f"WAVE_STATUS.COND_DBG_{user}", "u", 1, 0)
     scope.arrays["HW_REGISTERS"] = (1, lambda n: _hardware_register(state, n))
     scope.arrays["HwRegWriteMask"] = (0, lambda *_: Cell(32, 0xFFFFFFFF, kind="i"))
-    run(listing(inst), scope)
+    run(listing_text(inst), scope)
     state.scalar[SCC] = scope.cells["SCC"].bits & 1
     state.set_pair(EXEC, scope.cells["EXEC"].bits)
     state.scalar[operands.M0] = scope.cells["M0"].bits
@@ -177,10 +177,10 @@ class _Sources:
         self.acc = getattr(inst, "acc", 0) if self.packed else 0
         if self.name == "V_ACCVGPR_READ" or self.name == "V_ACCVGPR_MOV_B32":  # these read an AccVGPR
             self.acc = 1
-        # How an inline constant is read. For the exponent of V_LDEXP_F16 the operand table says f16, and so does LLVM:
+        # How an inline constant is read. For the exponent of V_LDEXP_F16 the operand table has f16, and so does LLVM:
         # its assembler encodes `v_ldexp_f16 v5, v1, 0x3800` with the inline 0.5, `v_lshlrev_b16` with a literal.
         self.constants = list(self.kinds)
-        if self.name.startswith("V_LDEXP"):  # otherwise the exponent is an integer whatever the table says
+        if self.name.startswith("V_LDEXP"):  # otherwise the exponent is an integer against the table
             self.kinds[1] = Operand("I16" if self.name.endswith("F16") else "I32", 1, self.kinds[1].bits)
 
     def raw(self, n: int, lane: int) -> int | None:
@@ -210,7 +210,7 @@ class _Sources:
         if self.sdwa:
             return self._sdwa(n, bits, kind)
         if self.packed:
-            return self._packed(n, bits, kind)
+            return self._packed_source(n, bits, kind)
         if kind.bits == 16 and self.opsel >> n & 1 and encoding(self.inst) == "VOP3" and "SCALEF32" not in self.name:
             bits >>= 16  # listings of scaled conversions do that themselves
         if kind.format is not None or self.name in LOGIC_WITH_MODIFIERS:
@@ -229,7 +229,7 @@ class _Sources:
             bits = self._flush(bits, kind)
         return bits
 
-    def _packed(self, n: int, bits: int, kind: Operand) -> int:
+    def _packed_source(self, n: int, bits: int, kind: Operand) -> int:
         """op_sel picks the part of the low result, op_sel_hi that of the high one; neg_hi negates the latter (6.3)."""
         if "_MIX" in self.name or self.name == "V_PK_MOV_B32" or "ACCVGPR" in self.name:
             if "_MIX" in self.name:  # neg_hi is abs here; the operand is f16 or f32 by op_sel_hi
@@ -272,7 +272,7 @@ def _flush_parts(bits: int, fmt: floats.Format, parts: int) -> int:
 
 
 def _result(inst: Any, state: State, bits: int, kind: Operand, old: int) -> int:
-    """Output modifiers, in the order of section 6.2.2: omod, clamp; then denormals; then where it goes."""
+    """Apply output modifiers in the order of section 6.2.2: omod, clamp, denormals, destination."""
     name, fmt = bare_name(inst), kind.format
     clmp, omod = getattr(inst, "clmp", 0), getattr(inst, "omod", 0)
     if name.startswith("V_BITOP3"):
@@ -296,7 +296,7 @@ def _result(inst: Any, state: State, bits: int, kind: Operand, old: int) -> int:
             raise AssertionError("mixed precision is packed by its caller")
     variant = inst.variant
     if "SDWA" in variant and hasattr(inst, "dst_sel"):
-        return operands.place(old, bits, inst.dst_sel, inst.dst_unused)
+        return operands.insert(old, bits, inst.dst_sel, inst.dst_unused)
     if kind.bits == 16 and encoding(inst) == "VOP3" and inst.opsel >> 3 & 1:
         return old & 0xFFFF | bits << 16 & 0xFFFF0000
     return bits
@@ -317,7 +317,7 @@ def _mix_result(inst: Any, state: State, bits: int) -> int:
 
 
 def _vector(inst: Any, state: State) -> None:
-    text, name = listing(inst), bare_name(inst)
+    text, name = listing_text(inst), bare_name(inst)
     if name.startswith(("V_READLANE", "V_READFIRSTLANE", "V_WRITELANE", "V_PERMLANE")):
         _whole_wave(inst, state, text)
         return
@@ -404,7 +404,7 @@ def _old_operand(inst: Any, state: State, old: int) -> int:
 
 
 def _mask_destination(inst: Any, name: str) -> int | None:
-    """Where lane masks go: VOPC and VOP2 carries to VCC, VOP3 to its SGPR pair. Inactive lanes get 0."""
+    """Write lane masks: VOPC and VOP2 carries to VCC, VOP3 to its SGPR pair. Inactive lanes get 0."""
     if name.startswith("V_CMP"):
         if encoding(inst) == "VOP3":
             return int(inst.vdst.offset)

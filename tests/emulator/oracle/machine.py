@@ -21,7 +21,7 @@ ARCHS = {"gfx942": 942, "gfx950": 950}
 
 
 class TrapError(NotImplementedError):
-    """The instruction was lowered to a trap: the emulator says that it does not know it."""
+    """The emulator lowered the instruction to a trap, as it lacks it."""
 
 
 class _WaveState(ctypes.Structure):

@@ -66,7 +66,7 @@ def _instruction(op: Any, n: int, fields: dict[str, int], state: State, rng: np.
             state.vector[rows[name]] = _indices(rng)
         elif name != "vdst" or shape.sparse:
             first = rows[name] + 256 * bank
-            state.vector[first : first + words[name]] = _words(element, rng, n, words[name])
+            state.vector[first : first + words[name]] = _random_words(element, rng, n, words[name])
     operands: dict[str, Any] = {
         name: src[256 + row : 256 + row + words[name] - 1] if words[name] > 1 else src[256 + row]
         for name, row in rows.items()
@@ -89,7 +89,7 @@ def _indices(rng: np.random.Generator) -> Any:
     return (chosen << (4 * np.arange(8, dtype=np.uint32))[:, None]).sum(axis=0, dtype=np.uint32)
 
 
-def _words(element: str, rng: np.random.Generator, n: int, words: int) -> Any:
+def _random_words(element: str, rng: np.random.Generator, n: int, words: int) -> Any:
     """Registers of numbers, [word, lane]: rounds 5 and 11 have infinities, NaNs and subnormal numbers, 3 large ones."""
     count = 64 * words
     if element in ("FP6", "BF6", "FP4", "I8"):

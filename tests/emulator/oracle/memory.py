@@ -1,7 +1,8 @@
 """Address rules of the memory instructions, as the functions the listings call (CalcDsAddr and its kin).
 
-CDNA3 ISA: 11 "Data share" (LDS out of range reads 0, drops writes), 10 "Flat memory", 9.1.5 "Buffer addressing" (raw
-buffers: the byte offset is compared with NUM_RECORDS without wrapping), 8 "Scalar memory".
+The rules are from the CDNA3 ISA: 8 "Scalar memory", 9.1.5 "Buffer addressing", 10 "Flat memory" and 11 "Data share".
+LDS out of range reads 0 and drops writes. For raw buffers the byte offset is compared with NUM_RECORDS without
+wrapping.
 """
 
 from __future__ import annotations

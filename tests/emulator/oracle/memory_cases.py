@@ -1,7 +1,7 @@
 """Test cases of memory instructions: LDS, global, flat, buffer and scalar memory, and loads straight to LDS.
 
-Addresses of stores are distinct for every lane, so that the order of lanes does not matter; loads and atomics with a
-result may share them only where the result does not depend on the order.
+Addresses of stores are distinct for every lane, so that the order of lanes does not matter. Loads and atomics share an
+address only if the result does not depend on the order.
 """
 
 from __future__ import annotations

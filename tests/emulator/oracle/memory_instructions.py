@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.emulator.oracle import memory, operands
-from tests.emulator.oracle.encoding import bare_name, common_scope, encoding, listing
+from tests.emulator.oracle.encoding import bare_name, common_scope, encoding, listing_text
 from tests.emulator.oracle.operands import Operand, State, operand
 from tests.emulator.oracle.pcode import Cell, Remote, Scope, run
 
@@ -33,7 +33,7 @@ def scalar_memory(inst: Any, state: State) -> None:
     scope.cells["SDATA"] = Cell(width, data, register=True)
     scope.cells["RETURN_DATA"] = Cell(64, 0, register=True)
     scope.set("DATA", "b", width, data)
-    run(listing(inst), scope)
+    run(listing_text(inst), scope)
     if "LOAD" in name:
         operands.write_scalar(state, inst.sdata.offset, scope.cells["SDATA"].bits, width)
     elif "ATOMIC" in name and inst.glc:
@@ -59,7 +59,7 @@ def lds(inst: Any, state: State) -> None:
     if name in ("DS_APPEND", "DS_CONSUME"):
         _count_lanes(inst, state)
         return
-    text = listing(inst)
+    text = listing_text(inst)
     acc = 256 if inst.acc else 0
     offset = inst.offset0 | inst.offset1 << 8
     before = state.copy()
@@ -107,7 +107,7 @@ def _lds_permute(inst: Any, state: State, scope: Scope) -> None:
     scope.set("OFFSET", "u", 16, inst.offset0 | inst.offset1 << 8)
     for cell, field in (("ADDR", "addr"), ("DATA0", "data0"), ("VDST", "vdst")):
         scope.set(cell, "u", 32, inst_row(inst, field))
-    run(listing(inst), scope)
+    run(listing_text(inst), scope)
 
 
 def swizzle_source(offset: int, lane: int) -> int:
@@ -154,8 +154,10 @@ def _transposed_read(inst: Any, state: State) -> None:
 
 
 def transpose(loaded: list[int], lane: int, bits: int, total: int = 64) -> int:
-    """In a group of 16 lanes the data form a matrix of 16 columns (elements of four lanes side by side for 16-bit
-    elements) by ``total``/bits rows; lane l of the group gets column l."""
+    """Give lane l of a group of 16 column l of a matrix, which has 16 columns and ``total``/bits rows.
+
+    For 16-bit elements, the elements of four lanes are side by side.
+    """
     per_lane = total // bits
     group, column = lane & ~15, lane & 15
     lanes_of_row = 16 // per_lane
@@ -241,7 +243,7 @@ def _vector_memory(
     result_field: str,
     returns: bool,
 ) -> None:
-    name, scope, text = bare_name(inst), common_scope(state), listing(inst)
+    name, scope, text = bare_name(inst), common_scope(state), listing_text(inst)
     acc = 256 if inst.acc else 0
     scope.arrays["MEM"] = (1, memory.global_cell(state))
     store, atomic = "STORE" in name, "ATOMIC" in name

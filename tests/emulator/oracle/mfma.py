@@ -1,12 +1,14 @@
 """Matrix instructions D = A * B + C by the ISA's layout (CDNA3/CDNA4 ISA, section 7 "Matrix arithmetic instructions").
 
-Layout (7.1.4): A[b, i, k] is item k % K_L of lane i + M * (b + B * (k / K_L)), where K_L = K / (64 / (M * B));
-D[b, i, j] is item i % H + H * (i / (H * M_I) + G * (b / B_I)) of lane j + N * ((i / H) % M_I + M_I * (b % B_I)). EXEC
-is ignored.
+The layout is that of 7.1.4. EXEC is ignored.
 
-Tolerance: products of f16, bf16 and fp8 are exact in float64. The hardware adds them to an f32 accumulator in an order
-and with intermediate precision that the ISA leaves open, so a result may differ from the exact sum by one f32 rounding
-(of any direction) for each of the K + 1 terms, of partial sums not above S = sum(|a * b|) + |c|: (K + 1) * 2**-23 * S.
+- `A[b, i, k]` is item `k % K_L` of lane `i + M * (b + B * (k / K_L))`, with `K_L = K / (64 / (M * B))`.
+- `D[b, i, j]` is item `i % H + H * (i / (H * M_I) + G * (b / B_I))` of lane
+  `j + N * ((i / H) % M_I + M_I * (b % B_I))`.
+
+Products of f16, bf16 and fp8 are exact in float64. The ISA leaves the order and the intermediate precision of the
+hardware's f32 sums open. A result may thus differ from the exact sum by one f32 rounding in any direction for each of
+the K + 1 terms. Partial sums are at most `S = sum(|a * b|) + |c|`, so the tolerance is `(K + 1) * 2**-23 * S`.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _NAME = re.compile(r"V_(?:MFMA|SMFMAC)_(?:SCALE_)?([FI]\d+)_(\d+)X\d+X(\d+)(?:_(
 
 @dataclass(frozen=True)
 class Shape:
-    """What the opcode's name says."""
+    """The shape in the opcode's name."""
 
     result: str
     n: int
@@ -108,7 +110,7 @@ def _table(fmt: Format) -> Array:
 
 
 def items(state: State, row: int, count: int, fmt: Format) -> Array:
-    """What the registers from `row` on hold, [item, lane]: one behind the other, low bits first."""
+    """The items in the registers from `row` on, [item, lane], low bits first."""
     words = -(-count * fmt.width // 32)
     held = [0] * 64
     for lane in range(64):
@@ -123,7 +125,7 @@ def broadcast(lane: int, cbsz: int, abid: int) -> int:
     return lane % size + size * abid if cbsz else lane
 
 
-def permuted(lane: int, blgp: int) -> int:
+def permute_lane(lane: int, blgp: int) -> int:
     """Table 29: the lane of B."""
     patterns = (lane, lane % 32, lane % 32 + 32, (lane + 16) % 64, *(lane % 16 + 16 * q for q in range(4)))
     return patterns[blgp]
@@ -151,7 +153,7 @@ def gather(state: State, row: int, shape: Shape, name: str, *, stored: bool = Fa
     return matrix
 
 
-def selected(state: State, inst: Any, shape: Shape, b: Array) -> Array:
+def select_values(state: State, inst: Any, shape: Shape, b: Array) -> Array:
     """The values of B that a row's stored ones meet, [row, column, stored]: 7.5, tables 35 and 37 and the index layouts
     of CDNA4."""
     count = shape.elements // 2
@@ -175,10 +177,10 @@ def scales(state: State, source: int, byte: int, shape: Shape) -> Array:
 
 def position(shape: Shape, register: int, lane: int) -> tuple[int, int, int]:
     """Block, row and column of D in `register` (of f64: pair) of `lane`."""
-    return _places(shape)[register, lane]
+    return _item_places(shape)[register, lane]
 
 
-def _places(shape: Shape) -> dict[tuple[int, int], tuple[int, int, int]]:
+def _item_places(shape: Shape) -> dict[tuple[int, int], tuple[int, int, int]]:
     height = 1 if shape.result == "F64" else 4
     in_item = -(-64 // (shape.n * shape.n // height))
     rows = 64 // in_item // shape.n
@@ -194,7 +196,7 @@ def _places(shape: Shape) -> dict[tuple[int, int], tuple[int, int, int]]:
 
 def positions(shape: Shape) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """position() of all registers and lanes: three arrays [register, lane]."""
-    places = _places(shape)
+    places = _item_places(shape)
     found = np.array([[places[r, lane] for lane in range(64)] for r in range(shape.registers)])
     return found[..., 0], found[..., 1], found[..., 2]
 
@@ -220,12 +222,12 @@ def factors(inst: Any, state: State, shape: Shape) -> tuple[Array, Array]:
     row_a, row_b, _, _ = rows_of(inst)
     if shape.sparse:
         stored = gather(state, row_a, shape, shape.a, stored=True)
-        return stored, selected(state, inst, shape, gather(state, row_b, shape, shape.b))[None]
+        return stored, select_values(state, inst, shape, gather(state, row_b, shape, shape.b))[None]
     plain = shape.result == "F64" or (shape.a in SMALL and inst.op.name.endswith("F8F6F4"))
     a = gather(
         state, row_a, shape, shape.a, lanes=None if plain else lambda lane: broadcast(lane, inst.cbsz, inst.abid)
     )
-    b = gather(state, row_b, shape, shape.b, lanes=None if plain else lambda lane: permuted(lane, inst.blgp))
+    b = gather(state, row_b, shape, shape.b, lanes=None if plain else lambda lane: permute_lane(lane, inst.blgp))
     if shape.result == "F64":
         a, b = a * (-1 if inst.blgp & 1 else 1), b * (-1 if inst.blgp & 2 else 1)
     if "_SCALE_" in inst.op.name:

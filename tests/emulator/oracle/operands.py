@@ -1,4 +1,4 @@
-"""What the pseudocode leaves out: where operands come from and how they are modified on the way in and out.
+"""Parts that the pseudocode leaves out: the sources of operands, and modifiers of operands and results.
 
 CDNA3 ISA, sections: 3.3 MODE (rounding, denormals, DX10_CLAMP, IEEE), 6.2 "Operands" (input and output modifiers),
 6.2.1 "Instruction inputs" (inline constants and literals), 6.3 op_sel and packed operands, 12.x SDWA and DPP.
@@ -89,7 +89,7 @@ class State:
 
 @dataclass(frozen=True)
 class Operand:
-    """What tinygrad's operand table says of a field: element format, number of packed elements, bits."""
+    """A field in tinygrad's operand table: element format, number of packed elements, bits."""
 
     element: str
     packed: int
@@ -203,7 +203,7 @@ def select(bits: int, selection: int, sign: bool) -> int:
     return part & 0xFFFFFFFF
 
 
-def place(old: int, new: int, selection: int, unused: int) -> int:
+def insert(old: int, new: int, selection: int, unused: int) -> int:
     """SDWA DST_SEL with DST_UNUSED: 0 pad with zeros, 1 sign-extend, 2 keep the other bits."""
     if selection == 6:
         return new

@@ -1,8 +1,8 @@
 """Evaluator of the ISA manual's pseudocode (tinygrad carries the CDNA listings as text), and the errata of that text.
 
-`run(text, scope)` executes one opcode's pseudocode. A Scope holds cells by name: operands S0..S2, destinations D0, D1,
-scalar state SCC, VCC, EXEC, PC, M0, the fields the listing reads (OPSEL, SIMM16, ...), and functions for VGPR[lane][n],
-SGPR[n], MEM[address] and HW_REGISTERS[n].
+`run(text, scope)` executes one opcode's pseudocode. A Scope holds cells by name. They are operands S0..S2,
+destinations D0, D1, scalar state SCC, VCC, EXEC, PC, M0, and fields of the listing such as OPSEL and SIMM16. It has
+functions for VGPR[lane][n], SGPR[n], MEM[address] and HW_REGISTERS[n].
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ def _constant(name: str, kind: str, width: int, modes: Modes) -> Value:
     return values.real(kind, width, _CONSTANTS[name], modes)
 
 
-def _place(node: Node, scope: Scope, create: bool = False) -> _Place:
-    """Where a path leads. Anything that is not a name is copied into a nameless cell first."""
+def _resolve(node: Node, scope: Scope, create: bool = False) -> _Place:
+    """The cell of a path. Anything that is not a name is copied into a nameless cell first."""
     if node[0] == "name":
         return _Place(scope.cell(node[1], create))
     base, steps = node[1], list(node[2])
@@ -164,7 +164,7 @@ def _place(node: Node, scope: Scope, create: bool = False) -> _Place:
             base = ("name", f"{base[1]}.{steps.pop(0)[1]}")
         if base[1] in scope.arrays:
             count, make = scope.arrays[base[1]]
-            place = _Place(make(*(evaluate(steps.pop(0)[1], scope).signed() for _ in range(count))))
+            place = _Place(make(*(evaluate(steps.pop(0)[1], scope).as_integer() for _ in range(count))))
         elif base[1] in _SELECTS:
             place = _Place(Cell(32, _SELECTS[base[1]]))
         else:
@@ -182,17 +182,17 @@ def _follow(place: _Place, step: Node, scope: Scope) -> None:
         place.kind = step[1]
         place.width = step[2]
     elif step[0] == "index":
-        index = evaluate(step[1], scope).signed()
+        index = evaluate(step[1], scope).as_integer()
         if place.cell.items is not None and place.width is None:
             place.cell = place.cell.items[index]
         else:
             place.low, place.width, place.kind = place.low + index, 1, "u"
     elif step[0] == "range":
-        high, low = evaluate(step[1], scope).signed(), evaluate(step[2], scope).signed()
+        high, low = evaluate(step[1], scope).as_integer(), evaluate(step[2], scope).as_integer()
         place.reverse = high < low
         place.low, place.width, place.kind = place.low + min(high, low), abs(high - low) + 1, "u"
     elif step[0] == "span":
-        start, width = evaluate(step[1], scope).signed(), evaluate(step[2], scope).signed()
+        start, width = evaluate(step[1], scope).as_integer(), evaluate(step[2], scope).as_integer()
         place.low, place.width, place.kind = place.low + start, width, "u"
     else:
         raise UnknownNameError(f".{step[1]}")
@@ -205,9 +205,9 @@ def _path(node: Node, scope: Scope) -> Value:
     # S1[4 : 0].u32: the slice is cut first, then widened with zeros.
     last_cut = max((n for n, step in enumerate(steps) if step[0] in ("range", "span", "index")), default=-1)
     if last_cut >= 0 and last_cut < len(steps) - 1 and not (base[0] == "name" and base[1] in scope.arrays):
-        cut = _read(_place((node[0], base, steps[: last_cut + 1]), scope))
+        cut = _read(_resolve((node[0], base, steps[: last_cut + 1]), scope))
         return Value(steps[-1][1], steps[-1][2], cut.bits & ((1 << steps[-1][2]) - 1))
-    return _read(_place(node, scope))
+    return _read(_resolve(node, scope))
 
 
 def _read(place: _Place) -> Value:
@@ -278,7 +278,7 @@ def _unary(node: Node, scope: Scope) -> Value:
     if op == "-":
         if value.is_float:
             return Value(value.kind, value.width, value.bits ^ 1 << (value.width - 1))
-        return integer(value.kind, value.width, -value.signed())
+        return integer(value.kind, value.width, -value.as_integer())
     return value
 
 
@@ -344,8 +344,8 @@ _EVALUATE: dict[str, Callable[[Node, Scope], Value]] = {
 
 def assign(target: Node, value: Value, scope: Scope) -> None:
     if target[0] == "join":
-        # A part is as wide as its type says: the first is the highest.
-        high_to_low = [_place(part, scope, create=True) for part in target[1]]
+        # A part has the width of its type; the first is the highest.
+        high_to_low = [_resolve(part, scope, create=True) for part in target[1]]
         low = 0
         for part in reversed(high_to_low):
             width = part.width or part.cell.width
@@ -355,11 +355,11 @@ def assign(target: Node, value: Value, scope: Scope) -> None:
     if target == ("name", "ROUND_MODE"):
         scope.modes.forced = None if value.bits == 0xFFFFFFFF else floats.Round(value.bits)
         return
-    place = _place(target, scope, create=True)
+    place = _resolve(target, scope, create=True)
     if place.width is None:
         place.cell.replace(_fit(value, place.cell, scope) if place.cell.register else value)
         return
-    stored = _typed(value, place.kind or "u", place.width, scope.modes)
+    stored = _convert(value, place.kind or "u", place.width, scope.modes)
     if place.reverse:
         raise NotImplementedError("assignment to a reversed slice")
     steps = target[2] if target[0] == "path" else []
@@ -379,7 +379,7 @@ def _fit(value: Value, cell: Cell, scope: Scope) -> Value:
     return value
 
 
-def _typed(value: Value, kind: str, width: int, modes: Modes) -> Value:
+def _convert(value: Value, kind: str, width: int, modes: Modes) -> Value:
     if value.kind == "x" or (value.is_float and kind in ("f", "bf") and (value.kind, value.width) != (kind, width)):
         return values.convert_float(value, kind, width, modes)
     if value.is_float or kind not in ("u", "i", "b"):
@@ -412,7 +412,7 @@ def _for(node: Node, scope: Scope) -> None:
     _, name, first, last, body = node
     start, end = evaluate(first, scope), evaluate(last, scope)
     try:
-        for n in range(start.signed(), end.signed() + 1):
+        for n in range(start.as_integer(), end.as_integer() + 1):
             scope.cells[name] = Cell(32, n, kind="i")
             execute(body, scope)
     except _Break:
@@ -474,7 +474,7 @@ def _by_name() -> dict[str, str]:
         found.setdefault(_bare(op).lower(), text)
     found.update({name.lower(): text for name, text in ADDED.items()})
     for name, (old, new, _) in CHANGED.items():
-        key = name.strip().lower()  # a trailing space tells a second erratum of an opcode from the first
+        key = name.strip().lower()  # a trailing space distinguishes a second erratum of an opcode
         if old not in found[key]:
             raise ValueError(f"erratum of {name}: the text is not there")
         found[key] = found[key].replace(old, new)

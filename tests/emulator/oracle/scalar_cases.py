@@ -125,7 +125,7 @@ def program_counter_cases(op: Any, arch: str) -> Iterator[Case]:
             again = ins.SOP1(op, sdst=src[42:43])
             less = ins.SOP2(enum.SOP2Op.S_SUB_U32, sdst=src[50], ssrc0=src[42], ssrc1=src[40])
             program = [get, *[_move(51, 1)] * n, again, less, *clean, _move(42, 0), _move(43, 0)]
-        elif op.name == "S_CALL_B64":  # the link is 4 bytes behind what s_getpc_b64 gave
+        elif op.name == "S_CALL_B64":  # the link is 4 bytes after what s_getpc_b64 gave
             call = ins.SOPK(op, sdst=src[44:45], simm16=n + 1)
             less = ins.SOP2(enum.SOP2Op.S_SUB_U32, sdst=src[50], ssrc0=src[44], ssrc1=src[40])
             program = [get, call, *[_move(51, 1)] * (n + 1), less, *clean, _move(44, 0), _move(45, 0)]

@@ -1,4 +1,4 @@
-"""Which generator makes the cases of an opcode, the expected state of a case, and the comparison with the real one."""
+"""The generator of an opcode's cases, the expected state of a case, and its comparison with the real state."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def cases_for(cls: str, op: Any, arch: str, base: int) -> Iterator[Case]:
     raise NoOracleError(f"{cls} {name}")
 
 
-def expected(case: Case) -> State:
+def expected_state(case: Case) -> State:
     """The oracle's state after the case's program, branches included."""
     state = case.state.copy()
     state.pc, addresses, at = 0, {}, 0
@@ -141,13 +141,14 @@ def _accepts(case: Case, want: State, got: State) -> Mask:
         for n in range(max(1, kind.bits // 32)):
             if fmt.width == 64:
                 if n % 2 == 0:
-                    _accept(accepted, row + n, _joined(want, row + n), _joined(got, row + n), fmt, case.tolerance)
+                    wanted, found = (_join_words(state, row + n) for state in (want, got))
+                    _accept(accepted, row + n, wanted, found, fmt, case.tolerance)
             else:
                 _accept(accepted, row + n, want.vector[row + n], got.vector[row + n], fmt, case.tolerance)
     return accepted
 
 
-def _joined(state: State, row: int) -> npt.NDArray[np.uint64]:
+def _join_words(state: State, row: int) -> npt.NDArray[np.uint64]:
     high: npt.NDArray[np.uint64] = state.vector[row + 1].astype(np.uint64) << np.uint64(32)
     low: npt.NDArray[np.uint64] = state.vector[row].astype(np.uint64)
     return high | low
@@ -194,4 +195,4 @@ def _matrix_accepts(inst: Any, before: State, got: State) -> Mask:
 
 
 F32_MAX = np.finfo(np.float32).max
-__all__ = ["Case", "NoOracleError", "Operand", "cases_for", "differences", "expected", "floats"]
+__all__ = ["Case", "NoOracleError", "Operand", "cases_for", "differences", "expected_state", "floats"]

@@ -1,11 +1,19 @@
 """Tokeniser and parser of the ISA manual's pseudocode: text to a tree of small tuples.
 
-Expressions: ("num", kind, width, text) ("name", n) ("path", base, steps) ("call", n, args) ("cast", kind, width, e)
-("unary", op, e) ("binary", op, a, b) ("choose", c, a, b) ("join", [e...]).
-Steps of a path: ("type", kind, width) ("index", e) ("range", high, low) ("span", start, width) ("field", name).
-Statements: ("set", [targets], op, e) ("if", [(condition or None, block)...]) ("for", name, first, last, block)
-("declare", name, kind, width, count or None) ("lambda", name, parameters, block or expression) ("return", e)
-("break",) ("call", e).
+Expressions::
+
+    ("num", kind, width, text) ("name", n) ("path", base, steps) ("call", n, args) ("cast", kind, width, e)
+    ("unary", op, e) ("binary", op, a, b) ("choose", c, a, b) ("join", [e...])
+
+Steps of a path::
+
+    ("type", kind, width) ("index", e) ("range", high, low) ("span", start, width) ("field", name)
+
+Statements::
+
+    ("set", [targets], op, e) ("if", [(condition or None, block)...]) ("for", name, first, last, block)
+    ("declare", name, kind, width, count or None) ("lambda", name, parameters, block or expression) ("return", e)
+    ("break",) ("call", e)
 """
 
 from __future__ import annotations
@@ -215,7 +223,7 @@ class _Parser:
         if kind == "number":
             return _number(text)
         if kind == "sized":
-            return _sized(text)
+            return _sized_literal(text)
         if kind == "type":
             width, letter = text.split("'")
             self.expect("(")
@@ -276,7 +284,7 @@ def _number(text: str) -> Node:
     return ("num", kind, width, text.rstrip("UL"))
 
 
-def _sized(text: str) -> Node:
+def _sized_literal(text: str) -> Node:
     width, digits = text.split("'")
     if "." in digits:
         return ("num", "f", int(width), digits)

@@ -36,7 +36,7 @@ def widths(data: int) -> list[int]:
 
 
 def possible(data: int, number: int) -> bool:
-    """Whether the pair is a format."""
+    """True if the pair is a format."""
     kind, bits = NUMBERS[number], widths(data)
     if kind == "float":
         return all(width in (16, 32) for width in bits) or DATA[data] in ("10_11_11", "11_11_10")
@@ -65,7 +65,7 @@ def component(bits: int, width: int, kind: str) -> int:
     }[kind]()
 
 
-def stored(bits: int, width: int, kind: str) -> int:
+def stored_value(bits: int, width: int, kind: str) -> int:
     """A register's value as a component; integers fit it."""
     if kind in ("uint", "sint"):
         return bits & ((1 << width) - 1)
@@ -144,7 +144,7 @@ def _store(
                 value = int(np.uint16(value).view(np.float16).astype(np.float32).view(np.uint32))
         else:
             value = int(state.vector[row + n, lane])
-        whole |= stored(value, width, kind) << low
+        whole |= stored_value(value, width, kind) << low
         low += width
     memory[at : at + low // 8] = whole.to_bytes(low // 8, "little")
 
@@ -180,7 +180,7 @@ def _fields(cls: str, op: Any, state: State, data: int, number: int, n: int, bas
 
 
 def _storable(data: int, kind: str, count: int, half: bool) -> bool:
-    """What a store is defined for: all components come from registers, in a format that floats or integers fit."""
+    """Formats that a store is defined for: registers hold all components as floats or integers."""
     if half and kind in ("uint", "sint") and 32 in widths(data):
         return False
     small = kind == "float" and DATA[data] in ("10_11_11", "11_11_10")
@@ -201,7 +201,7 @@ def _bytes(data: int, kind: str, rng: np.random.Generator) -> bytes:
 
 
 def _operands(state: State, kind: str, bits: list[int], half: bool, rng: np.random.Generator) -> None:
-    """What a store takes: numbers around [-1, 1], or integers that the components hold."""
+    """Values for a store: numbers around [-1, 1], or integers that the components hold."""
     for n in range(4):
         if kind in ("uint", "sint"):
             width = min(bits[n] if n < len(bits) else 8, 16 if half else 32)

@@ -18,7 +18,7 @@ from tests.emulator.oracle.floats import Format, Number, Round
 
 @dataclass
 class Modes:
-    """What MODE says, and the device: everything that operators depend on."""
+    """The MODE and the device: the state that operators depend on."""
 
     round_f32: Round = Round.EVEN
     round_f16_f64: Round = Round.EVEN
@@ -54,7 +54,7 @@ class Value:
     def is_float(self) -> bool:
         return self.kind in ("f", "bf", "x", "fp8", "bf8", "fp6", "bf6", "fp4")
 
-    def signed(self) -> int:
+    def as_integer(self) -> int:
         """The integer this stands for."""
         if self.kind == "i" and self.bits >> (self.width - 1) & 1:
             return self.bits - (1 << self.width)
@@ -68,7 +68,7 @@ class Value:
             return self.exact
         if self.is_float:
             return format_of(self.kind, self.width, modes).unpack(self.bits)
-        return floats.from_int(self.signed())
+        return floats.from_int(self.as_integer())
 
 
 def format_of(kind: str, width: int, modes: Modes) -> Format:
@@ -98,7 +98,7 @@ def exact(number: Number) -> Value:
 
 def resize(value: Value, kind: str, width: int) -> Value:
     """Integer conversion: extend by the source's own signedness, then cut."""
-    return Value(kind, width, value.signed() & ((1 << width) - 1))
+    return Value(kind, width, value.as_integer() & ((1 << width) - 1))
 
 
 def convert_float(value: Value, kind: str, width: int, modes: Modes) -> Value:
@@ -168,15 +168,15 @@ def arithmetic(op: str, a: Value, b: Value, modes: Modes) -> Value:
         mode = modes.rounding(width)
         return real(kind, width, _REAL[op](a.number(modes), b.number(modes), mode), modes)
     kind, width = _wider(a, b)
-    if op in ("/", "%") and kind == "i" and (a.signed() < 0 or b.signed() <= 0):
+    if op in ("/", "%") and kind == "i" and (a.as_integer() < 0 or b.as_integer() <= 0):
         raise ArithmeticError(f"{a} {op} {b}: the manual does not say")
-    return integer(kind, width, _WHOLE[op](a.signed(), b.signed()))
+    return integer(kind, width, _WHOLE[op](a.as_integer(), b.as_integer()))
 
 
 def shift(op: str, a: Value, b: Value) -> Value:
     """The result has the left operand's type; >> of a signed value is arithmetic."""
-    count = b.signed()
-    result = a.signed() << count if op == "<<" else a.signed() >> count
+    count = b.as_integer()
+    result = a.as_integer() << count if op == "<<" else a.as_integer() >> count
     return integer(a.kind, a.width, result)
 
 
@@ -184,7 +184,7 @@ def power(a: Value, b: Value, modes: Modes) -> Value:
     """2.0 ** n, kept exact: V_LDEXP must not round or overflow before the product."""
     if as_python_float(a, modes) != 2.0:
         raise ArithmeticError(f"{a} ** {b}: only powers of two")
-    return exact(floats.finite(0, 1, b.signed()))
+    return exact(floats.finite(0, 1, b.as_integer()))
 
 
 def as_python_float(value: Value, modes: Modes) -> float:
@@ -208,5 +208,5 @@ def compare(op: str, a: Value, b: Value, modes: Modes) -> Value:
     if a.is_float or b.is_float:
         return boolean(_COMPARE[op](as_python_float(a, modes), as_python_float(b, modes)))
     kind, width = _wider(a, b)
-    left, right = resize(a, kind, width).signed(), resize(b, kind, width).signed()
+    left, right = resize(a, kind, width).as_integer(), resize(b, kind, width).as_integer()
     return boolean(_COMPARE[op](left, right))

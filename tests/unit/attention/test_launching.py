@@ -25,7 +25,7 @@ from ckpm.base.errors import DeviceError, HipError, ProblemError, UsageError
 from ckpm.kernels.abi import CheckedArguments, LaunchArguments, Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import serving
+from ckpm.matrix.problems.problem import serving_kernels
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Bench, run_case
 
@@ -129,7 +129,7 @@ class FakeLibrary:
         for name, data in out.items():
             address = getattr(given, name)
             hip.memory[address][:] = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        chosen = kernel or serving(KEYS, p)[0].name
+        chosen = kernel or serving_kernels(KEYS, p)[0].name
         return Launch(status=Status.OK, message="", kernels=(chosen,), milliseconds=0)
 
 
@@ -377,7 +377,7 @@ def test_v3_is_turned_off_for_one_launch_and_v2_must_take_it(
         said.append(os.environ.get("CKPM_V3"))
         assert self.current is not None
         turned = "off" if obeys and said[-1] == "0" else "on"
-        chosen = serving(V3_KEYS, dataclasses.replace(self.current.problem, v3=turned))[0].name
+        chosen = serving_kernels(V3_KEYS, dataclasses.replace(self.current.problem, v3=turned))[0].name
         return dataclasses.replace(launch(self, given, kernel), kernels=(chosen,))
 
     monkeypatch.setattr(FakeLibrary, "launch", dispatched)

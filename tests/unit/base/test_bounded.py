@@ -60,9 +60,9 @@ def test_aliases_of_ordinary_tables_are_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"a": NaN}', "NaN is no number of JSON"),
-        ('{"a": -Infinity}', "-Infinity is no number of JSON"),
-        ('{"a": 1e400}', "1e400 is no finite number"),
+        ('{"a": NaN}', "NaN is not a number of JSON"),
+        ('{"a": -Infinity}', "-Infinity is not a number of JSON"),
+        ('{"a": 1e400}', "1e400 is not a finite number"),
         (f'{{"a": {"9" * 5000}}}', "a number of 5000 characters"),
         (r'{"a": ["\ud800"]}', "holds half a surrogate pair"),
         (r'{"\udfff": 1}', "holds half a surrogate pair"),

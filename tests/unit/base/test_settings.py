@@ -8,7 +8,7 @@ import pytest
 
 from ckpm.base.errors import UsageError
 from ckpm.base.settings import cache_folder, ck_root
-from ckpm.matrix.options import words
+from ckpm.matrix.options import split_words
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def test_unused_checkout_is_refused() -> None:
 
 
 def test_words_are_split_once() -> None:
-    assert words("--arch", None, ["a", "b"]) == ("a", "b")
-    assert words("--arch", ["c, d", "c,"], ["a"]) == ("c", "d")
+    assert split_words("--arch", None, ["a", "b"]) == ("a", "b")
+    assert split_words("--arch", ["c, d", "c,"], ["a"]) == ("c", "d")
     with pytest.raises(UsageError, match=r"^--arch is empty; leave it out for a, b$"):
-        words("--arch", [" ,"], ["a", "b"])
+        split_words("--arch", [" ,"], ["a", "b"])

@@ -205,7 +205,7 @@ def test_without_triton_command_says_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for line in (["guard", "streaming"], ["decode"]):
+    for line in (["guard", "streaming"], ["decode", "compare"]):
         assert main(line) == SetupError.exit_code
         assert "pip install --require-hashes -r requirements-triton.txt" in capsys.readouterr().err
 

@@ -178,7 +178,7 @@ def test_changed_paths_has_deleted_renamed_and_untracked(clone: Path) -> None:
 
 @pytest.mark.parametrize("revision", ["no-such-branch", "--all", "HEAD:matrix/rules.py", ""])
 def test_commit_of_an_unknown_revision_is_refused(clone: Path, revision: str) -> None:
-    with pytest.raises(UsageError, match="git knows no such commit here"):
+    with pytest.raises(UsageError, match="there is no such commit here"):
         commit_of(clone, revision)
 
 
@@ -203,11 +203,11 @@ def test_commit_of_a_shallow_clone_names_the_remedy(tmp_path: Path, clone: Path)
         commit_of(tmp_path / "shallow", old)
 
 
-def test_errors_have_exit_codes_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_of_an_unknown_revision_ends_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
     shallow = git(ROOT, "rev-parse", "--is-shallow-repository").strip() == "true"  # as a workflow's jobs check out
     code = main(["plan", "--since", "no-such-branch"])
-    assert (code, "no-such-branch" in capsys.readouterr().err) == (94 if shallow else 93, True)
-    assert [one.exit_code for one in (SetupError, UsageError, SetupError)] == [92, 93, 94]
+    expected = SetupError if shallow else UsageError
+    assert (code, "no-such-branch" in capsys.readouterr().err) == (expected.exit_code, True)
 
 
 def test_to_json_has_every_reason(plan: Callable[..., Plan]) -> None:
@@ -242,7 +242,7 @@ def test_plan_of_our_headers_runs_the_smoke_tier_of_ckpm(plan: Callable[..., Pla
 
 
 def test_rules_rebuild_for_code_that_renders_texts() -> None:
-    """What rendering and planning a build import may not be in a rule that rebuilds nothing."""
+    """A module that rendering or planning a build imports may not be in a rule that rebuilds nothing."""
     seen: set[Path] = set()
     waiting = [ROOT / "kernels/library/request.py", ROOT / "kernels/families/render.py"]
     while waiting:
@@ -266,10 +266,10 @@ def test_rules_rebuild_for_code_that_renders_texts() -> None:
     ("old", "new", "message"),
     [
         ("families: [batch_prefill]\n    checks", "families: [prefil]\n    checks", "unknown; known: fwd,"),
-        ("compare: suites", "compare: sweets", "must be one of kernels, suites"),
+        ("compare: suites", "compare: sweets", "unknown word 'sweets'"),
         ("checks: [unit, planted]", "checks: [units]", "unknown; known: lint"),
         ("  lint: [lint, workflows]\n", "", "there must be a check named lint"),
-        ("kernels_per_shard: 96", "kernels_per_shard: 0", "must be at least 1"),
+        ("kernels_per_shard: 96", "kernels_per_shard: 0", "must be a whole number >= 1"),
     ],
 )
 def test_read_rules_refuses_a_mistake(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -39,7 +39,7 @@ def keys(name: str, arch: str, receipt: int = 0, masks: str = "simplified") -> l
         ("rocm-libraries-2026", "gfx1100", [912, 672, 672, 1888, 1840, 0, 0]),
         ("ck-2025-11", "gfx950", [1600, 1176, 1176, 2880, 2688, 918, 22]),
         ("ck-2025-11", "gfx1100", [0] * 7),
-        # 800 and 801 mean nothing to this age
+        # this version has no 800 and 801
         ("ck-2025-06", "gfx950", [1424, 1056, 1056, 4192, 1072, 7824, 7824]),
     ],
 )
@@ -84,7 +84,7 @@ def test_sorted_lists_of_april_2026(family: str, count: int, digest: str) -> Non
     assert hashlib.sha256("".join(f"{name}\n" for name in sorted(names)).encode()).hexdigest() == digest
 
 
-def test_the_minimal_set_of_fp32_is_empty_with_generic_masks() -> None:
+def test_minimal_set_of_fp32_is_empty_with_generic_masks() -> None:
     assert keys("rocm-libraries-2026", "gfx950", 801, "generic") == []
 
 
@@ -108,7 +108,7 @@ SHORT_Q = (
 )
 
 
-def test_what_a_name_says() -> None:
+def test_what_name_says() -> None:
     family = dialect(NEWEST).families["bwd_dq_dk_dv"]
     key = make_key(family, parse(family, SHORT_Q), SHORT_Q)
     assert (key.dpad, key.dvpad, key.pad, key.arch_trait) == (8, 8, "pd8dv8", "gfx950")
@@ -119,7 +119,7 @@ def test_what_a_name_says() -> None:
     assert (tile.max_seq_q, tile.occupancy, tile.when) == (32, 2, "short_q")
 
 
-def test_an_occupancy_left_to_the_pipeline_is_written_in_backward_names_only() -> None:
+def test_names_have_a_pipelines_occupancy_in_backward_only() -> None:
     name = next(key.name for key in keys(NEWEST, "gfx1201") if "_o-1_" in key.name)
     assert parse(dialect(NEWEST).families["bwd_dq_dk_dv"], name)["tile"].occupancy == -1
     prefill = dialect(NEWEST).families["batch_prefill"]
@@ -152,7 +152,7 @@ def test_why(name: str, receipt: int, arch: str, expected: list[tuple[str, str]]
     assert all(reason.text.endswith(text) for reason, (_, text) in zip(reasons, expected, strict=True))
 
 
-def test_a_key_knows_the_receipts_that_rules_leave_it() -> None:
+def test_key_knows_receipts_that_rules_leave_it() -> None:
     family = dialect(NEWEST).families["bwd_dq_dk_dv"]
     fp32 = next(key for key in keys(NEWEST, "gfx950", 801) if key.family == family.name)
     assert receipts_with(family, fp32) == (800, 801)

@@ -16,7 +16,7 @@ from ckpm.matrix.selection import Selection, select
 
 
 @pytest.mark.parametrize("name", dialect_names())
-def test_every_defect_of_a_dialect_holds_for_some_of_its_kernels(name: str) -> None:
+def test_every_defect_of_dialect_holds_for_some_of_its_kernels(name: str) -> None:
     for defect in (defect for defect in defects() if defect.dialect == name):
         keys = [
             key
@@ -36,10 +36,10 @@ def test_column_major_v_is_half_of_mid_2025() -> None:
     ]
     assert {key.vlayout for key in sound} == {"row"}
     assert defect_of(sound[0], "ck-2025-06") is None
-    assert all(defect_of(key, "ck-2025-11") is None for key in keys)  # another age, another truth
+    assert all(defect_of(key, "ck-2025-11") is None for key in keys)  # another version
 
 
-def test_a_build_leaves_them_out_and_records_it(
+def test_build_leaves_them_out_and_records_it(
     stub_toolchain: Callable[..., object], request_for: Callable[..., Request]
 ) -> None:
     request = request_for(stub_toolchain(), where=("key.lse and not key.dropout",))
@@ -58,7 +58,7 @@ def test_a_build_leaves_them_out_and_records_it(
         prepare(dataclasses.replace(request, selection=only))
 
 
-def test_a_family_without_a_kernel_that_compiles_is_told(
+def test_family_without_kernel_that_compiles_is_told(
     stub_toolchain: Callable[..., object], request_for: Callable[..., Request]
 ) -> None:
     """Split-KV of generic masks: its combine stage alone makes no library."""

@@ -31,7 +31,7 @@ def names(chosen: Dialect, arch: str = "gfx950", receipt: int = 0, mask_impl: st
     return enumerate_names(family, arch=arch, receipt=receipt, mask_impl=mask_impl)
 
 
-def listed(name: str, arch: str = "gfx950", receipt: int = 0, mask_impl: str = "simplified") -> list[str]:
+def names_listed(name: str, arch: str = "gfx950", receipt: int = 0, mask_impl: str = "simplified") -> list[str]:
     """The names of a dialect of the house."""
     return names_of(name, "batch_prefill", arch, receipt, mask_impl)
 
@@ -41,25 +41,25 @@ PUBLISHED = [("rocm-libraries-2026", NEWEST), ("ck-2025-11", NOVEMBER), ("ck-202
 
 @pytest.mark.parametrize(("name", "counts"), PUBLISHED)
 def test_counts_of_every_receipt(name: str, counts: dict[int, int]) -> None:
-    assert {receipt: len(listed(name, "gfx950", receipt)) for receipt in counts} == counts
+    assert {receipt: len(names_listed(name, "gfx950", receipt)) for receipt in counts} == counts
 
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
 @pytest.mark.parametrize(("name", "counts"), PUBLISHED)
-def test_counts_of_the_other_gfx9_archs(name: str, counts: dict[int, int], arch: str) -> None:
-    assert {receipt: len(listed(name, arch, receipt)) for receipt in (0, 4, 600)} == {
+def test_counts_of_other_gfx9_archs(name: str, counts: dict[int, int], arch: str) -> None:
+    assert {receipt: len(names_listed(name, arch, receipt)) for receipt in (0, 4, 600)} == {
         receipt: counts[receipt] for receipt in (0, 4, 600)
     }
 
 
-def test_generic_masks_of_the_newest_dialect() -> None:
+def test_generic_masks_of_newest_dialect() -> None:
     # 5,928 (April 2026) + 2,152 since, as published
-    assert len(listed("rocm-libraries-2026", mask_impl="generic")) == 5928 + 2152
+    assert len(names_listed("rocm-libraries-2026", mask_impl="generic")) == 5928 + 2152
 
 
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
 @pytest.mark.parametrize("name", dialect_names())
-def test_archs_without_kernels_give_an_empty_list_and_a_reason(name: str, arch: str) -> None:
+def test_archs_without_kernels_give_empty_list_and_reason(name: str, arch: str) -> None:
     assert arch in archs()
     assert names(dialect(name), arch) == []
     assert "gfx9 buffer instructions" in dialect(name).families["batch_prefill"].absent
@@ -70,7 +70,7 @@ STORED = [stored for stored in stored_lists() if stored.api == "batch_prefill"] 
 
 @pytest.mark.parametrize("stored", STORED, ids=lambda s: f"{s.dialect}-{s.arch}-{s.mask_impl}-r{s.receipt}")
 def test_stored_lists_name_by_name_and_in_order_of_emission(stored: StoredList) -> None:
-    ours = listed(stored.dialect, stored.arch, stored.receipt, stored.mask_impl)
+    ours = names_listed(stored.dialect, stored.arch, stored.receipt, stored.mask_impl)
     assert sorted(ours) == list(stored_names(stored))
     assert stored.sha256_emission_order in (None, emission_sha256(ours))
 
@@ -78,11 +78,11 @@ def test_stored_lists_name_by_name_and_in_order_of_emission(stored: StoredList) 
 @pytest.mark.parametrize("mask_impl", ["simplified", "generic"])
 @pytest.mark.parametrize("name", dialect_names())
 def test_no_name_is_given_twice(name: str, mask_impl: str) -> None:
-    found = listed(name, mask_impl=mask_impl)
+    found = names_listed(name, mask_impl=mask_impl)
     assert len(set(found)) == len(found) > 0
 
 
-def test_every_caller_has_a_list_of_its_own() -> None:
+def test_every_caller_has_list_of_its_own() -> None:
     family = dialect("ck-2025-11").family("batch_prefill")
     enumerate_keys(family, arch="gfx950").clear()
     assert len(enumerate_keys(family, arch="gfx950")) == 384
@@ -97,12 +97,12 @@ def test_keys_carry_what_their_name_says() -> None:
     assert (key.family, key.mask_impl, key.vlayout, key.pad) == ("batch_prefill", "simplified", "row", "psskddv")
 
 
-def test_fields_that_a_dialect_lacks_are_none() -> None:
+def test_fields_that_dialect_lacks_are_none() -> None:
     key = keys_of("ck-2025-11", "batch_prefill")[0]
     assert (key.sink, key.page_size, key.load, key.kv_layout, key.kv_table) == (None, None, None, None, None)
 
 
-def edited(folder: Path, name: str, old: str, new: str) -> Dialect:
+def edit_dialect(folder: Path, name: str, old: str, new: str) -> Dialect:
     shutil.copytree(TABLES / "dialects", folder, dirs_exist_ok=True)
     file = folder / name / ("dialect.yaml" if old.startswith("summary") else "batch_prefill.yaml")
     text = file.read_text()
@@ -112,7 +112,7 @@ def edited(folder: Path, name: str, old: str, new: str) -> Dialect:
 
 
 def differs_from_stored(chosen: Dialect) -> bool:
-    """Whether any stored list, each content once, tells the dialect from upstream."""
+    """Return True if any stored list, each content once, differs from the dialect's names."""
     lists = {stored.member: stored for stored in STORED if stored.dialect == chosen.name}.values()
     return any(
         emission_sha256(names(chosen, stored.arch, stored.receipt, stored.mask_impl)) != stored.sha256_emission_order
@@ -120,9 +120,9 @@ def differs_from_stored(chosen: Dialect) -> bool:
     )
 
 
-def test_the_unchanged_copy_does_not_differ(tmp_path: Path) -> None:
+def test_unchanged_copy_does_not_differ(tmp_path: Path) -> None:
     name = "rocm-libraries-2026"
-    assert not differs_from_stored(edited(tmp_path, name, "summary: rocm", "summary: Rocm"))
+    assert not differs_from_stored(edit_dialect(tmp_path, name, "summary: rocm", "summary: Rocm"))
 
 
 @pytest.mark.parametrize(
@@ -163,8 +163,8 @@ def test_the_unchanged_copy_does_not_differ(tmp_path: Path) -> None:
         ("600: {mode: [group], vlayout: [row], qscale: [no]}", "600: {qscale: null}"),
     ],
 )
-def test_one_changed_entry_of_the_newest_dialect_is_noticed(tmp_path: Path, old: str, new: str) -> None:
-    assert differs_from_stored(edited(tmp_path, "rocm-libraries-2026", old, new))
+def test_one_changed_entry_of_newest_dialect_is_noticed(tmp_path: Path, old: str, new: str) -> None:
+    assert differs_from_stored(edit_dialect(tmp_path, "rocm-libraries-2026", old, new))
 
 
 @pytest.mark.parametrize(
@@ -179,5 +179,5 @@ def test_one_changed_entry_of_the_newest_dialect_is_noticed(tmp_path: Path, old:
         ("simplified: [no, mask]", "simplified: [mask]"),
     ],
 )
-def test_one_changed_entry_of_the_mid_2025_dialect_changes_its_count(tmp_path: Path, old: str, new: str) -> None:
-    assert len(names(edited(tmp_path, "ck-2025-06", old, new))) != MID_2025[0]
+def test_count_of_mid_2025_changes_with_one_entry(tmp_path: Path, old: str, new: str) -> None:
+    assert len(names(edit_dialect(tmp_path, "ck-2025-06", old, new))) != MID_2025[0]

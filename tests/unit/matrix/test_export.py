@@ -62,7 +62,7 @@ def test_rows_of_every_family_come_back_through_csv_and_json(name: str, place: i
     assert [key_from_row(row) for row in rows] == some
 
 
-def test_the_columns_say_everything_about_a_key() -> None:
+def test_columns_say_everything_about_key() -> None:
     assert " ".join(COLUMNS) == (
         f"name family dtype hdim_q hdim_v mode {TILE} tile.wm0 tile.wn0 tile.wk0 tile.wm1 tile.wn1 tile.wk1 "
         "tile.bk2 tile.bk3 tile.bk4 tile.bhdq tile.bhdv tile.rm2 tile.rn2 tile.rk2 tile.max_seq_q tile.bs tile.bsk "
@@ -79,7 +79,7 @@ def test_none_is_empty_and_booleans_are_words_in_csv() -> None:
     assert (cells["logits"], cells["sink"], cells["tile.occupancy"]) == ("true", "", "-1")
 
 
-def test_an_empty_list_is_valid_json_and_csv() -> None:
+def test_empty_list_is_valid_json_and_csv() -> None:
     assert json.loads(to_json([])) == []
     assert to_csv(["a", "b"], []) == "a,b\n"
 
@@ -107,7 +107,7 @@ def test_rows_with_impossible_values(column: str, value: object, message: str) -
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_a_missing_column_is_named(column: str) -> None:
+def test_missing_column_is_named(column: str) -> None:
     row = keys("ck-2025-11")[0].row()
     del row[column]
     with pytest.raises(InputError, match=f"^column '{column}' is missing; a row needs name, family, "):
@@ -115,7 +115,7 @@ def test_a_missing_column_is_named(column: str) -> None:
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
-def test_a_text_that_a_spreadsheet_takes_for_a_formula_is_shown_instead(start: str) -> None:
+def test_csv_escapes_text_that_looks_like_a_formula(start: str) -> None:
     (row,) = csv.reader(io.StringIO(to_csv(["a", "b"], [{"a": f"{start}cmd|'/c x'!A1", "b": 1}]).split("\n", 1)[1]))
     assert row == [f"'{start}cmd|'/c x'!A1".replace("\r", " "), "1"]
 
@@ -127,6 +127,6 @@ def test_numbers_and_other_texts_are_written_as_they_are() -> None:
     assert written == ["a", "-1", "+2.5", "-1e-3", ".5", "a=b", "x-y", "", "-1", "-2.5", "", "true"]
 
 
-def test_a_carriage_return_begins_no_cell() -> None:
+def test_carriage_return_begins_no_cell() -> None:
     # csv.writer leaves it as it is, and spreadsheets take it for the end of a row
     assert to_csv(["a"], [{"a": "x\r=1+1"}]) == "a\nx =1+1\n"

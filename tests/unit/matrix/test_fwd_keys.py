@@ -45,7 +45,7 @@ def names(name: str, arch: str, receipt: int = 0, masks: str = "simplified", fam
         ("ck-2025-11", "gfx950", [3004, 4028, 1104, 1104, 528, 1848, 940, 2788, 3004, 864, 12, 108]),
         ("ck-2025-11", "gfx1201", [1884, 1884, 624, 624, 272, 1112, 556, 1668, 1884, 0, 0, 108]),
         ("ck-2025-11", "gfx1100", [0] * 12),
-        # 700 to 888 mean nothing to this age
+        # this version has no 700 to 888
         ("ck-2025-06", "gfx90a", [5016, 6936, 960, 960, 416, 1664, 832, 2496, 5016, 5016, 5016, 5016]),
     ],
 )
@@ -91,7 +91,7 @@ def test_of_april_2026_only_gfx950_is_known(arch: str, capsys: pytest.CaptureFix
         assert main([command, "--dialect", APRIL, "--arch", arch, "--family", "all"]) == SetupError.exit_code
         answer = capsys.readouterr()
         assert answer.out == ""
-        assert answer.err.startswith(f"error: dialect {APRIL} knows nothing of {arch}: upstream published the kernels")
+        assert answer.err.startswith(f"error: dialect {APRIL} has nothing for {arch}: upstream published the kernels")
     assert dialect(APRIL).detection is None
 
 
@@ -107,7 +107,7 @@ def test_v3_has_generic_masks_whichever_are_asked_for() -> None:
     assert explained.reasons == ()
 
 
-def test_the_minimal_set_of_fp32_is_empty_with_generic_masks() -> None:
+def test_minimal_set_of_fp32_is_empty_with_generic_masks() -> None:
     assert len(keys(NEWEST, "gfx950", 801)) == 24
     assert keys(NEWEST, "gfx950", 801, "generic") == []
 
@@ -135,7 +135,7 @@ def test_any_key_is_read_back(name: str, arch: str, masks: str, place: int) -> N
     assert outside(dialect(name), family, values) == []
 
 
-def test_fields_that_the_name_does_not_spell() -> None:
+def test_fields_that_name_does_not_spell() -> None:
     family = dialect(NEWEST).families["fwd"]
     wide, narrow = (
         next(key for key in keys(NEWEST, "gfx950") if (key.hdim_q, key.hdim_v) == hdims)
@@ -146,15 +146,15 @@ def test_fields_that_the_name_does_not_spell() -> None:
     assert (wide.arch_trait, wide.trload, wide.qscale) == ("gfx950", False, "no")
 
 
-def test_a_wrong_name_is_explained_by_the_family_it_begins_like() -> None:
+def test_wrong_name_is_explained_by_family_it_begins_like() -> None:
     name = keys(NEWEST, "gfx950")[0].name
-    with pytest.raises(NameSyntaxError, match=r"is no fwd name of this dialect: after .* expected trload"):
+    with pytest.raises(NameSyntaxError, match=r"is not a fwd name of this dialect: after .* expected trload"):
         find(dialect(NEWEST), name.replace("_ntrload", "_xtrload"), "simplified")
-    with pytest.raises(NameSyntaxError, match="is no batch_prefill name of this dialect"):
+    with pytest.raises(NameSyntaxError, match="is not a batch_prefill name of this dialect"):
         find(dialect(NEWEST), "fmha_batch_prefill_d128_fp61", "simplified")
 
 
-def edited(folder: Path, name: str, old: str, new: str) -> Dialect:
+def edit_dialect(folder: Path, name: str, old: str, new: str) -> Dialect:
     shutil.copytree(TABLES / "dialects", folder, dirs_exist_ok=True)
     file = folder / name / "fwd.yaml"
     text = file.read_text()
@@ -183,14 +183,14 @@ def edited(folder: Path, name: str, old: str, new: str) -> Dialect:
         ("  default: {dtype: [fp16,", "  default: {dtype: [fp32, fp16,"),
     ],
 )
-def test_one_changed_entry_of_the_newest_dialect_is_noticed(tmp_path: Path, old: str, new: str) -> None:
-    family = edited(tmp_path, NEWEST, old, new).families["fwd"]
+def test_one_changed_entry_of_newest_dialect_is_noticed(tmp_path: Path, old: str, new: str) -> None:
+    family = edit_dialect(tmp_path, NEWEST, old, new).families["fwd"]
     found = enumerate_names(family, arch="gfx950", mask_impl="simplified")
     assert len(found) != 7760 or emission_sha256(found) != emission_sha256(names(NEWEST, "gfx950"))
 
 
-def test_an_unknown_mask_set_of_a_block_is_refused(tmp_path: Path) -> None:
+def test_unknown_mask_set_of_block_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         TableError, match=r"fwd\.yaml:\d+: pipelines\.fp8_v3\.masks: must be one of simplified, generic"
     ):
-        edited(tmp_path, NEWEST, "    masks: generic\n", "    masks: causal\n").families["fwd"]
+        edit_dialect(tmp_path, NEWEST, "    masks: generic\n", "    masks: causal\n").families["fwd"]

@@ -25,14 +25,14 @@ ARCHS = ("gfx942", "gfx950")
 
 
 def complaints(ledger: Ledger, table: Mapping[str, str]) -> list[str]:
-    """What keeps the table from being a case of each defect that batch prefill's suites show."""
+    """List what the table lacks to have a case for each defect of batch prefill's suites."""
     entries = {entry.name: entry for entry in ledger.entries if not of_families(entry)}
     found = [f"{name}: no case" for name in entries if name not in table]
     found += [f"{name}: no such entry" for name in table if name not in entries]
     for name, case in table.items():
         problem = find(case)
-        if name in entries and not speaks_of(entries[name], case):
-            found.append(f"{name}: the entry does not speak of {case}")
+        if name in entries and not covers_case(entries[name], case):
+            found.append(f"{name}: the entry does not cover {case}")
         for arch in ARCHS:
             if entry := ledger.find(problem, UPSTREAM, arch, unwaited=True):
                 found.append(f"{name}: {entry.name} excuses {UPSTREAM} for {case}")
@@ -40,11 +40,11 @@ def complaints(ledger: Ledger, table: Mapping[str, str]) -> list[str]:
 
 
 def of_families(entry: Entry) -> bool:
-    """Whether it speaks of other families' kernels, of which ckpm has none of its own."""
+    """Return True if the entry covers other families' kernels, of which ckpm has none of its own."""
     return all(glob.startswith(f"{FAMILY_SUITE}/") for glob in entry.problems)
 
 
-def speaks_of(entry: Entry, case: str) -> bool:
+def covers_case(entry: Entry, case: str) -> bool:
     archs = ARCHS if "*" in entry.archs else entry.archs
     return all(
         entry.covers(find(case), upstream, arch, unwaited=True) for upstream in entry.upstreams for arch in archs
@@ -60,13 +60,13 @@ def test_no_entry_speaks_of_ckpm() -> None:
     assert UPSTREAM in upstreams()
 
 
-def test_an_entry_without_a_case_and_a_case_of_no_entry_are_named() -> None:
+def test_problems_name_entries_and_cases_without_a_partner() -> None:
     ledger = read_ledger()
     name = "kv-pool-over-4-gb"
     assert complaints(ledger, {one: case for one, case in INSTEAD.items() if one != name}) == [f"{name}: no case"]
-    assert complaints(ledger, {**INSTEAD, "mended": "large-kv/batches.ps1-g8-b4"}) == ["mended: no such entry"]
+    assert complaints(ledger, {**INSTEAD, "fixed": "large-kv/batches.ps1-g8-b4"}) == ["fixed: no such entry"]
     other = "large-kv/scattered.g1-random-full"  # a pool of 1 GB
-    assert complaints(ledger, {**INSTEAD, name: other}) == [f"{name}: the entry does not speak of {other}"]
+    assert complaints(ledger, {**INSTEAD, name: other}) == [f"{name}: the entry does not cover {other}"]
     more = tuple(
         dataclasses.replace(entry, upstreams=(*entry.upstreams, UPSTREAM)) if entry.name == name else entry
         for entry in ledger.entries
@@ -86,7 +86,7 @@ def stands_once(edit: Edit) -> bool:
     return (Path(__file__).parents[3] / HEADERS / edit.folder / edit.header).read_text().count(edit.old) == 1
 
 
-def test_planted_defects_change_what_stands_in_the_headers_once_and_their_cases_take_one_kernel() -> None:
+def test_planted_defects_fit_once_and_have_one_kernel() -> None:
     keys = {
         upstream: tuple(enumerate_keys(dialect(upstreams()[upstream].dialect).family("batch_prefill"), arch=ARCH))
         for upstream in (UPSTREAM, V3, EXTENDED)

@@ -72,14 +72,14 @@ STORED = {
 }
 
 
-def emitted(chosen: Dialect, families: tuple[str, ...], arch: str) -> str:
+def emission_digest(chosen: Dialect, families: tuple[str, ...], arch: str) -> str:
     found = [enumerate_names(chosen.families[name], arch=arch, mask_impl="generic") for name in families]
     return emission_sha256([name for some in found for name in some])
 
 
 @pytest.mark.parametrize(("families", "arch"), STORED, ids=lambda part: part if isinstance(part, str) else part[-1])
-def test_generic_lists_of_the_newest_state_in_order_of_emission(families: tuple[str, ...], arch: str) -> None:
-    assert emitted(dialect("rocm-libraries-2026"), families, arch) == STORED[families, arch]
+def test_generic_lists_of_newest_state_in_order_of_emission(families: tuple[str, ...], arch: str) -> None:
+    assert emission_digest(dialect("rocm-libraries-2026"), families, arch) == STORED[families, arch]
 
 
 @pytest.mark.parametrize(
@@ -96,16 +96,16 @@ def test_generic_lists_of_the_newest_state_in_order_of_emission(families: tuple[
         ("ck-2025-11/fwd_pagedkv", "[npad, pssk]", "[pssk, npad]", PAGEDKV, "gfx950"),
     ],
 )
-def test_a_changed_entry_of_a_table_is_noticed(
+def test_changed_entry_of_table_is_noticed(
     tmp_path: Path, file: str, old: str, new: str, families: tuple[str, ...], arch: str
 ) -> None:
     shutil.copytree(TABLES / "dialects", tmp_path, dirs_exist_ok=True)
     table = tmp_path / f"{file}.yaml"
     text = table.read_text()
     assert old in text
-    assert emitted(read_dialect(tmp_path / "rocm-libraries-2026"), families, arch) == STORED[families, arch]
+    assert emission_digest(read_dialect(tmp_path / "rocm-libraries-2026"), families, arch) == STORED[families, arch]
     table.write_text(text.replace(old, new, 1))
-    assert emitted(read_dialect(tmp_path / "rocm-libraries-2026"), families, arch) != STORED[families, arch]
+    assert emission_digest(read_dialect(tmp_path / "rocm-libraries-2026"), families, arch) != STORED[families, arch]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_any_key_is_read_back(name: str, arch: str, families: tuple[str, ...], m
     assert make_key(family, parse(family, key.name, masks), key.name) == key
 
 
-def test_words_that_a_name_leaves_out() -> None:
+def test_words_that_name_leaves_out() -> None:
     """Append-KV writes neither 'no rope' nor 'not paged'."""
     family = dialect("ck-2025-11").families["fwd_appendkv"]
     values = parse(family, "fmha_fwd_appendkv_d64_bf16_b64x64x64x64_vr_psk_gfx12")
@@ -129,7 +129,7 @@ def test_words_that_a_name_leaves_out() -> None:
     assert (values["tile"].bs, values["tile"].bsk, values["tile"].bd, values["tile"].bdv) == (64, 64, 64, 64)
 
 
-def test_a_tile_of_16_rows_is_for_short_queries_and_splits_n() -> None:
+def test_tile_of_16_rows_is_for_short_queries_and_splits_n() -> None:
     small = [key for key in keys("rocm-libraries-2026", SPLITKV, "gfx1201") if key.tile.bm0 == 16]
     assert {(key.pipeline, key.tile.when) for key in small} == {("qr_nwarp_sshuffle", "seqlen_q_fits")}
 
@@ -149,13 +149,13 @@ RECEIPT_1 = (
         (4, ["receipt 4 (PyTorch) has no fwd_splitkv kernel"]),  # upstream's mistyped condition
     ],
 )
-def test_why_names_the_receipt_that_builds_a_pipeline(receipt: int, expected: list[str]) -> None:
+def test_why_names_receipt_that_builds_pipeline(receipt: int, expected: list[str]) -> None:
     chosen = dialect("ck-2025-06")
     selection = Selection(archs=("gfx942",), families=("fwd_splitkv",), receipt=receipt)
     assert [reason.text for reason in why(chosen, selection, RECEIPT_1).reasons] == expected
 
 
-def test_a_key_knows_its_receipts() -> None:
+def test_key_knows_its_receipts() -> None:
     (key,) = (key for key in keys("ck-2025-06", ("fwd_splitkv",), "gfx942", 1) if key.name == RECEIPT_1)
     family = dialect("ck-2025-06").families["fwd_splitkv"]
     assert receipts_with(family, key) == (1,)

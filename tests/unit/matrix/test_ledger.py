@@ -36,8 +36,8 @@ entries:
 """
 
 
-def called(name: str, **fields: Any) -> SuiteCase:
-    """A problem of that name."""
+def make_case(name: str, **fields: Any) -> SuiteCase:
+    """Make a problem of that name."""
     suite, _, rest = name.partition("/")
     return SuiteCase(name=name, suite=suite, tier="smoke", group=rest.partition(".")[0], **fields)
 
@@ -49,7 +49,7 @@ def ledger(tmp_path: Path) -> Ledger:
     return read_ledger(file)
 
 
-def test_the_ledger_of_the_house_expects_no_pass_and_says_why() -> None:
+def test_ledger_of_house_expects_no_pass_and_says_why() -> None:
     entries = read_ledger(LEDGER).entries
     assert len({entry.name for entry in entries}) == len(entries) == LEDGER.read_text().count("\n    reason:")
     for entry in entries:
@@ -84,12 +84,12 @@ def test_entries_as_written(ledger: Ledger) -> None:
     ],
 )
 def test_verdicts(ledger: Ledger, problem: str, upstream: str, arch: str, result: str, kind: str, good: bool) -> None:
-    verdict = ledger.judge(called(problem), upstream, arch, result)
+    verdict = ledger.judge(make_case(problem), upstream, arch, result)
     assert (verdict.kind, verdict.good) == (kind, good)
 
 
-def test_a_dialect_s_entry_speaks_of_checkouts_of_that_age_and_excuses_but_does_not_demand() -> None:
-    ledger, case = read_ledger(LEDGER), called("page-fault/stale_slots.ps16-linear")
+def test_dialect_entry_excuses_checkouts_and_allows_a_pass() -> None:
+    ledger, case = read_ledger(LEDGER), make_case("page-fault/stale_slots.ps16-linear")
     assert (source("checkout", "rocm-libraries-2026"), source("aiter", "ck-2025-11")) == (
         "rocm-libraries-2026",
         "aiter",
@@ -103,15 +103,15 @@ def test_a_dialect_s_entry_speaks_of_checkouts_of_that_age_and_excuses_but_does_
 
 
 def test_verdicts_say_where_to_look(ledger: Ledger) -> None:
-    known = ledger.judge(called("page-fault/a"), "aiter", "gfx950", "fault")
+    known = ledger.judge(make_case("page-fault/a"), "aiter", "gfx950", "fault")
     assert known.text == "fault: the table is read past its end (over_read, ledger.yaml:12)"
-    surprise = ledger.judge(called("page-fault/a"), "aiter", "gfx950", "passed")
+    surprise = ledger.judge(make_case("page-fault/a"), "aiter", "gfx950", "passed")
     assert surprise.text == "passes, but ledger.yaml:12 expects fault: narrow or remove over_read"
     with pytest.raises(ValueError, match="no result 'fine'"):
-        ledger.judge(called("page-fault/a"), "aiter", "gfx950", "fine")
+        ledger.judge(make_case("page-fault/a"), "aiter", "gfx950", "fine")
 
 
-def test_an_expired_entry_fails_the_day_after(ledger: Ledger) -> None:
+def test_expired_entry_fails_day_after(ledger: Ledger) -> None:
     ledger.check_dates(datetime.date(2026, 12, 31))
     with pytest.raises(CheckFailedError) as caught:
         ledger.check_dates(datetime.date(2027, 1, 1))
@@ -120,25 +120,25 @@ def test_an_expired_entry_fails_the_day_after(ledger: Ledger) -> None:
     assert caught.value.exit_code == 8
 
 
-def test_an_entry_speaks_of_the_problems_that_its_condition_holds_for(tmp_path: Path) -> None:
+def test_entry_covers_problems_that_meet_its_condition(tmp_path: Path) -> None:
     file = tmp_path / "ledger.yaml"
     condition = "where: problem.keys_ahead > 0 and problem.mask != 'no'"
     file.write_text(TEXT.replace("archs: gfx950", f"archs: gfx950\n    {condition}"))
     book = read_ledger(file)
 
     def kind(**fields: Any) -> str:
-        return book.judge(called("page-fault/a", **fields), "aiter", "gfx950", "passed").kind
+        return book.judge(make_case("page-fault/a", **fields), "aiter", "gfx950", "passed").kind
 
     assert kind(mask="window", seqlens_q=(9, 9), seqlens_k=(9, 10)) == "unexpected_pass"
     assert kind(mask="window", seqlens_q=(9, 9), seqlens_k=(9, 8)) == "passed"
     assert kind(mask="no", seqlens_q=(9, 9), seqlens_k=(9, 10)) == "passed"
 
 
-def test_an_entry_of_unwaited_loads_speaks_of_cases_that_had_one(tmp_path: Path) -> None:
+def test_entry_of_unwaited_loads_speaks_of_cases_that_had_one(tmp_path: Path) -> None:
     file = tmp_path / "ledger.yaml"
     file.write_text(TEXT.replace("archs: gfx950", "archs: gfx950\n    unwaited_loads: true"))
     book = read_ledger(file)
-    case = called("page-fault/a")
+    case = make_case("page-fault/a")
     assert book.judge(case, "aiter", "gfx950", "fault", unwaited=True).kind == "known"
     assert book.judge(case, "aiter", "gfx950", "fault").kind == "failed"
     assert book.judge(case, "aiter", "gfx950", "passed", unwaited=True).kind == "unexpected_pass"
@@ -146,7 +146,7 @@ def test_an_entry_of_unwaited_loads_speaks_of_cases_that_had_one(tmp_path: Path)
 
 
 def _alibi_from_the_top_left_shows(problem: SuiteCase) -> bool:
-    """Whether O or a stored LSE differs if ALiBi's distances start from the top left instead of the bottom right."""
+    """Return True if ALiBi's distances from the top left, not the bottom right, change O or a stored LSE."""
     for queries, keys in zip(problem.seqlens_q, problem.seqlens_k, strict=True):
         row, column = np.ogrid[:queries, :keys]
         y, x = mask_corner(problem, queries, keys)
@@ -161,7 +161,7 @@ def _alibi_from_the_top_left_shows(problem: SuiteCase) -> bool:
     return False
 
 
-def test_alibi_of_a_general_window_is_wrong_where_it_shows() -> None:
+def test_alibi_of_general_window_is_wrong_where_it_shows() -> None:
     (entry,) = (one for one in read_ledger(LEDGER).entries if one.name == "alibi-of-a-general-window")
     anywhere = dataclasses.replace(entry, holds=lambda problem: True)
     reached = [
@@ -177,7 +177,7 @@ def test_alibi_of_a_general_window_is_wrong_where_it_shows() -> None:
 
 
 def test_entries_that_cover_nothing_are_named(ledger: Ledger) -> None:
-    cases = [(called(name), "flash-attn", "gfx950") for name in ("large-kv/lines.x", "page-fault/x")]
+    cases = [(make_case(name), "flash-attn", "gfx950") for name in ("large-kv/lines.x", "page-fault/x")]
     assert [entry.name for entry in ledger.unused(cases)] == ["over_read"]
 
 

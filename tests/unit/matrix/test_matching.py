@@ -15,7 +15,7 @@ from ckpm.base.errors import UsageError
 from ckpm.commands import main
 from ckpm.matrix.dialects import FAMILIES
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.matching import Matcher, exercised, needed, not_for_its_lengths, padding, tried
+from ckpm.matrix.problems.matching import Matcher, count_shapes, is_tried, needed_values, not_for_its_lengths, padding
 from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import select_keys
@@ -44,7 +44,7 @@ def matcher(family: str, name: str = "rocm-libraries-2026") -> Matcher:
     return Matcher(keys(family, name))
 
 
-def served(family: str, shape: Shape) -> tuple[Key, ...]:
+def kernels_for(family: str, shape: Shape) -> tuple[Key, ...]:
     return matcher(family)(family, shape).kernels
 
 
@@ -60,20 +60,20 @@ def reason(family: str, shape: Shape) -> str:
     # upstream's products: 758 and 35,866 forward (100 smoke shapes twice), 28 and 180 backward
     [("smoke", "fwd", 658, 40), ("smoke", "bwd", 28, 0), ("full", "fwd", 35866, 11844), ("full", "bwd", 180, 0)],
 )
-def test_the_tiers_are_upstreams_products(tier: str, direction: str, count: int, impossible: int) -> None:
+def test_tiers_are_upstreams_products(tier: str, direction: str, count: int, impossible: int) -> None:
     found = [shape for shape in shapes("full") if (shape.tier, shape.direction) == (tier, direction)]
     assert len(found) == count
     assert sum(bool(shape.impossible) for shape in found) == impossible
 
 
-def test_a_tier_contains_the_ones_before_it_and_names_differ() -> None:
+def test_tier_contains_ones_before_it_and_names_differ() -> None:
     smoke, full, nightly = shapes("smoke"), shapes("full"), shapes("nightly")
     assert set(smoke) < set(full) == set(nightly)
     assert len({shape.name for shape in full}) == len(full)
 
 
-def test_the_shapes_are_upstreams_in_its_words_and_order() -> None:
-    """The digest is of the product of upstream's file, made by a script that knows nothing of this table."""
+def test_shapes_are_upstreams_in_its_words_and_order() -> None:
+    """The digest is of the product of upstream's file, made by a script that does not read this table."""
     words = {"no": "no_mask", "bias": "elementwise"}
     lines = [
         f"{'forward' if s.direction == 'fwd' else 'backward'}_tests {s.tier} {s.name.split('/')[1].split('.')[0]} "
@@ -88,7 +88,7 @@ def test_the_shapes_are_upstreams_in_its_words_and_order() -> None:
     )
 
 
-def test_a_shape_holds_what_upstreams_test_says() -> None:
+def test_shape_holds_what_upstreams_test_says() -> None:
     found = [shape for shape in shapes("full") if "/Bwd_All_Features_Enabled." in shape.name]
     assert len(found) == 7 * 7 * 2
     assert found[0] == Shape(
@@ -108,12 +108,12 @@ def test_a_shape_holds_what_upstreams_test_says() -> None:
     )
 
 
-def test_testing_lists_counts_and_tells_the_impossible(run: Run) -> None:
+def test_testing_lists_counts_and_tells_impossible(run: Run) -> None:
     code, out, _ = run("problems", "--shapes", "--test", "*Extreme_GQA*h5x*", "--format", "csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert (code, {row["impossible"] for row in rows}) == (
         0,
-        {"", "nhead_q 5 is no multiple of nhead_k 4", "nhead_q 5 is no multiple of nhead_k 8"},
+        {"", "nhead_q 5 is not a multiple of nhead_k 4", "nhead_q 5 is not a multiple of nhead_k 8"},
     )
     _, out, _ = run("problems", "--shapes", "--count", "--format", "json")
     assert json.loads(out) == [
@@ -138,22 +138,22 @@ def test_testing_lists_counts_and_tells_the_impossible(run: Run) -> None:
         ((32, 32), (32, 32)),
     ],
 )
-def test_head_dims_take_the_first_kernel_that_both_fit(dims: tuple[int, int], bucket: tuple[int, int]) -> None:
-    found = served("fwd", Shape(hdim_q=dims[0], hdim_v=dims[1]))
+def test_head_dims_take_first_kernel_that_both_fit(dims: tuple[int, int], bucket: tuple[int, int]) -> None:
+    found = kernels_for("fwd", Shape(hdim_q=dims[0], hdim_v=dims[1]))
     assert {(key.hdim_q, key.hdim_v) for key in found} == {bucket}
 
 
-def test_backward_head_dims_stand_in_the_order_of_tiles() -> None:
+def test_backward_head_dims_stand_in_order_of_tiles() -> None:
     """The API file that the codegen of autumn 2025 writes for gfx950 asks for 64, 128, 32, 96, 256: 32 finds 64."""
     for hdim, bucket in ((32, 64), (64, 64), (96, 128), (128, 128), (256, 256)):
-        found = served("bwd_dq_dk_dv", Shape(hdim_q=hdim, hdim_v=hdim))
+        found = kernels_for("bwd_dq_dk_dv", Shape(hdim_q=hdim, hdim_v=hdim))
         assert {key.hdim_q for key in found} == {bucket}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_what_serves_has_exactly_the_features_asked_for(family: str) -> None:
+def test_what_serves_has_exactly_features_asked_for(family: str) -> None:
     shape = Shape(mask="top_left", bias="alibi", lse=True, mode="group", dtype="bf16")
-    found = served(family, shape if family != "fwd_pagedkv" else replace(shape, lse=False))
+    found = kernels_for(family, shape if family != "fwd_pagedkv" else replace(shape, lse=False))
     assert found
     for key in found:
         assert key.dtype == "bf16"
@@ -166,34 +166,34 @@ def test_what_serves_has_exactly_the_features_asked_for(family: str) -> None:
     [
         ("fwd", Shape(dtype="fp8"), "no kernel with dtype fp8"),
         ("fwd", Shape(hdim_v=576), "no head dims from 128x576 on"),
-        ("fwd", Shape(nhead_q=16, nhead_k=3), "nhead_q 16 is no multiple of nhead_k 3"),
+        ("fwd", Shape(nhead_q=16, nhead_k=3), "nhead_q 16 is not a multiple of nhead_k 3"),
         ("fwd_pagedkv", Shape(lse=True), "no kernel with lse true among "),
-        ("fwd_pagedkv", Shape(hdim_q=64, hdim_v=64), "hdim_q 64 is no multiple of 128, and ps does not pad it"),
+        ("fwd_pagedkv", Shape(hdim_q=64, hdim_v=64), "hdim_q 64 is not a multiple of 128, and ps does not pad it"),
         ("batch_prefill", Shape(mode="batch"), "no kernel with mode batch among "),
         ("batch_prefill", Shape(page_size=64), "no kernel with page_size 64 among "),
         ("bwd_dq_dk_dv", Shape(bias="alibi", dbias=True), "no kernel with dbias true among "),
     ],
 )
 def test_nothing_serves_and_why(family: str, shape: Shape, message: str) -> None:
-    assert served(family, shape) == ()
+    assert kernels_for(family, shape) == ()
     assert any(text.startswith(message) for text in reason(family, shape).split("; "))
 
 
 def test_unpadded_kernels_need_whole_tiles() -> None:
-    whole = served("fwd", Shape(hdim_q=256, hdim_v=256, mode="batch"))
-    ragged = served("fwd", Shape(hdim_q=256, hdim_v=256, mode="batch", seqlen_q=1000, seqlen_k=1000))
+    whole = kernels_for("fwd", Shape(hdim_q=256, hdim_v=256, mode="batch"))
+    ragged = kernels_for("fwd", Shape(hdim_q=256, hdim_v=256, mode="batch", seqlen_q=1000, seqlen_k=1000))
     assert {key.pad for key in whole if key.pipeline == "qr"} == {"npad", "pssk", "psskddv"}
     assert {key.pad for key in ragged if key.pipeline == "qr"} == {"pssk", "psskddv"}
     assert set(ragged) < set(whole)
-    small = served("fwd", Shape(hdim_q=248, hdim_v=248, mode="batch"))
+    small = kernels_for("fwd", Shape(hdim_q=248, hdim_v=248, mode="batch"))
     assert {key.pad for key in small} == {"psskddv", "pddv"}
 
 
-def test_async_kernels_take_any_seqlen_q_and_head_dims_of_16_bytes() -> None:
+def test_async_takes_any_seqlen_q_and_dims_of_16_bytes() -> None:
     async_key = next(key for key in keys("fwd") if key.pipeline == "qr_async" and key.pad == "psddv")
     assert not_for_its_lengths(async_key, Shape(seqlen_q=1, seqlen_k=128, hdim_q=8, hdim_v=8)) is None
     assert not_for_its_lengths(async_key, Shape(seqlen_k=100)) == (
-        f"seqlen_k 100 is no multiple of {async_key.tile.bn0}, and psddv does not pad it"
+        f"seqlen_k 100 is not a multiple of {async_key.tile.bn0}, and psddv does not pad it"
     )
     assert not_for_its_lengths(async_key, Shape(hdim_q=12)) is not None
 
@@ -222,26 +222,26 @@ def test_backward_tiles_for_short_keys_serve_no_longer_ones() -> None:
         )
 
 
-def test_backward_kernels_with_one_dimension_have_blocks_of_64_rows() -> None:
+def test_backward_kernels_of_one_dim_have_64_rows() -> None:
     for family in ("bwd_dot_do_o", "bwd_convert_dq"):
-        whole, ragged = (served(family, Shape(seqlen_q=length, mode="batch")) for length in (128, 129))
+        whole, ragged = (kernels_for(family, Shape(seqlen_q=length, mode="batch")) for length in (128, 129))
         assert {"s" in padding(key.pad) for key in whole} == {True, False}
         assert {"s" in padding(key.pad) for key in ragged} == {True}
 
 
 def test_dropout_keeps_its_random_values_only_on_request() -> None:
     plain, stored = Shape(dropout=0.2), Shape(dropout=0.2, store_randval=True)
-    assert {key.dropout_impl for key in served("bwd_dq_dk_dv", plain)} == {"wg16"}
-    assert {key.dropout_impl for key in served("bwd_dq_dk_dv", stored)} == {"wg16_storerandval"}
+    assert {key.dropout_impl for key in kernels_for("bwd_dq_dk_dv", plain)} == {"wg16"}
+    assert {key.dropout_impl for key in kernels_for("bwd_dq_dk_dv", stored)} == {"wg16_storerandval"}
 
 
 def test_plain_kernels_need_whole_tiles_of_queries() -> None:
-    whole, ragged = (served("fwd", Shape(seqlen_q=length, mode="batch", bias="bias")) for length in (128, 100))
+    whole, ragged = (kernels_for("fwd", Shape(seqlen_q=length, mode="batch", bias="bias")) for length in (128, 100))
     assert {"s" in padding(key.pad) for key in whole} == {True, False}
     assert {(key.pipeline, "s" in padding(key.pad)) for key in ragged} == {("qr", True)}
 
 
-def test_unpadded_head_dims_are_those_of_the_wider_step() -> None:
+def test_unpadded_head_dims_are_those_of_wider_step() -> None:
     """CK's K0_MAX_SUBMAX_MAP: K of 80 is loaded as 96, of 96 as 128, so that 80 itself must be padded."""
     for dims in ((80, 96), (96, 128)):
         unpadded = [key for key in keys("fwd") if (key.hdim_q, key.hdim_v) == dims and key.pad == "npad"]
@@ -250,7 +250,7 @@ def test_unpadded_head_dims_are_those_of_the_wider_step() -> None:
         assert all(f"hdim_q {dims[0]} is no" in str(not_for_its_lengths(key, shape)) for key in unpadded)
 
 
-def test_v3_has_a_dispatch_of_its_own() -> None:
+def test_v3_has_dispatch_of_its_own() -> None:
     """Its head dims are not hidden by smaller ones of V2."""
     v3 = next(key for key in keys("fwd") if key.pipeline == "qr_async_trload_v3" and key.mode == "group")
     v2 = next(key for key in keys("fwd") if (key.hdim_q, key.mode, key.dtype) == (64, "group", v3.dtype))
@@ -263,17 +263,17 @@ def test_v3_has_a_dispatch_of_its_own() -> None:
 
 
 def test_append_kv_needs_whole_tiles_of_new_rows_or_pads_them() -> None:
-    assert {key.pad for key in served("fwd_appendkv", Shape(seqlen_q=64))} == {"psk", "psskddv"}
-    assert {key.pad for key in served("fwd_appendkv", Shape(seqlen_q=1))} == {"psskddv"}
-    assert {key.pad for key in served("fwd_appendkv", Shape(seqlen_q=64, hdim_q=96, hdim_v=96))} == {"psskddv"}
+    assert {key.pad for key in kernels_for("fwd_appendkv", Shape(seqlen_q=64))} == {"psk", "psskddv"}
+    assert {key.pad for key in kernels_for("fwd_appendkv", Shape(seqlen_q=1))} == {"psskddv"}
+    assert {key.pad for key in kernels_for("fwd_appendkv", Shape(seqlen_q=64, hdim_q=96, hdim_v=96))} == {"psskddv"}
 
 
-def test_the_combine_stage_needs_its_whole_head_dim_or_pads_it() -> None:
-    assert {"dv" in padding(key.pad) for key in served("fwd_splitkv_combine", Shape())} == {True, False}
-    assert {"dv" in padding(key.pad) for key in served("fwd_splitkv_combine", Shape(hdim_v=120))} == {True}
+def test_combine_stage_needs_its_whole_head_dim_or_pads_it() -> None:
+    assert {"dv" in padding(key.pad) for key in kernels_for("fwd_splitkv_combine", Shape())} == {True, False}
+    assert {"dv" in padding(key.pad) for key in kernels_for("fwd_splitkv_combine", Shape(hdim_v=120))} == {True}
 
 
-def test_backward_kernels_of_mid_2025_say_by_their_pad_what_they_divide() -> None:
+def test_backward_pad_of_mid_2025_decides_lengths() -> None:
     old = matcher("bwd_dq_dk_dv", "ck-2025-06")
     shape = Shape(mode="batch", seqlen_q=100, seqlen_k=100, hdim_q=120, hdim_v=120)
     assert {key.pad for key in old("bwd_dq_dk_dv", shape).kernels} == {"psskddv"}
@@ -282,16 +282,16 @@ def test_backward_kernels_of_mid_2025_say_by_their_pad_what_they_divide() -> Non
 
 def test_backward_pads_head_dims_by_one_or_eight() -> None:
     for dim, dpads in ((128, {0, 1, 8}), (120, {1, 8}), (121, {1})):
-        found = served("bwd_dq_dk_dv", Shape(hdim_q=dim, hdim_v=dim))
+        found = kernels_for("bwd_dq_dk_dv", Shape(hdim_q=dim, hdim_v=dim))
         assert {key.dpad for key in found} == dpads
 
 
 def test_paging_is_either_way_unless_asked_for() -> None:
-    either = served("fwd_splitkv", Shape())
+    either = kernels_for("fwd_splitkv", Shape())
     assert {key.paged_kv for key in either} == {True, False}
-    assert {key.paged_kv for key in served("fwd_splitkv", Shape(page_size=16))} == {True}
-    assert {key.page_size for key in served("batch_prefill", Shape(page_size=16))} == {16}
-    assert needed(Shape(page_size=1))["page_size"] == {1, None}  # CK of 2025 has no page sizes: each token is a page
+    assert {key.paged_kv for key in kernels_for("fwd_splitkv", Shape(page_size=16))} == {True}
+    assert {key.page_size for key in kernels_for("batch_prefill", Shape(page_size=16))} == {16}
+    assert needed_values(Shape(page_size=1))["page_size"] == {1, None}  # CK of 2025 has no page sizes
 
 
 @pytest.mark.parametrize(
@@ -306,11 +306,11 @@ def test_padding_words(pad: str, lengths: str) -> None:
 
 
 def test_shapes_and_kernels_agree_in_both_directions() -> None:
-    some = [shape for shape in shapes("smoke") if tried("fwd_splitkv", shape)][::7]
-    counts = exercised(matcher("fwd_splitkv"), some)
+    some = [shape for shape in shapes("smoke") if is_tried("fwd_splitkv", shape)][::7]
+    counts = count_shapes(matcher("fwd_splitkv"), some)
     for key in keys("fwd_splitkv")[::97]:
-        assert counts[key.name] == sum(key in served("fwd_splitkv", shape) for shape in some)
-    assert counts.total() == sum(len(served("fwd_splitkv", shape)) for shape in some)
+        assert counts[key.name] == sum(key in kernels_for("fwd_splitkv", shape) for shape in some)
+    assert counts.total() == sum(len(kernels_for("fwd_splitkv", shape)) for shape in some)
 
 
 # ---- the command
@@ -319,21 +319,20 @@ def test_shapes_and_kernels_agree_in_both_directions() -> None:
 def test_one_shape_lists_its_kernels_and_one_kernel_its_shapes(run: Run) -> None:
     text = "hdim_q=128,dtype=bf16,mask=top_left,page_size=1024,kv_layout=linear,kv_table=vllm,seqlen_k=4096"
     code, out, err = run("match", *NEWEST, "--shape", text)
-    expected = [key.name for key in served("batch_prefill", parse_shape(text))]
+    expected = [key.name for key in kernels_for("batch_prefill", parse_shape(text))]
     assert (code, err, out.splitlines()) == (0, "", expected)
     assert len(expected) == 2  # two tiles; pages of 1024 tokens need no 64-bit loads
     code, out, _ = run("match", *NEWEST, "--kernel", expected[0], "--shapes", "smoke")
     assert code == 0
-    assert [shape for shape in shapes() if expected[0] in {key.name for key in served("batch_prefill", shape)}] == [
-        shape for shape in shapes() if shape.name in out.splitlines()
-    ]
+    listed = [shape for shape in shapes() if shape.name in out.splitlines()]
+    assert [one for one in shapes() if expected[0] in {key.name for key in kernels_for("batch_prefill", one)}] == listed
 
 
 def test_nothing_is_dropped_in_silence(run: Run) -> None:
     options = ("--family", "fwd,bwd_dq_dk_dv", *NEWEST, "--format", "json")
     rows = {row["family"]: row for row in json.loads(run("match", *options, "--count-only")[1])}
     for family, row in rows.items():
-        mine = [shape for shape in shapes() if tried(family, shape)]
+        mine = [shape for shape in shapes() if is_tried(family, shape)]
         assert row["shapes"] == len(mine) == row["served"] + row["unserved"] + row["impossible"]
         assert row["kernels"] == len(keys(family)) == row["exercised"] + row["unexercised"]
     unserved = json.loads(run("match", *options, "--uncovered")[1])
@@ -370,7 +369,7 @@ def test_bad_input(run: Run, argv: tuple[str, ...], code: int, message: str) -> 
     assert err.startswith(f"error: {message}")
 
 
-def test_the_defaults_of_a_shape_are_upstreams() -> None:
+def test_defaults_of_shape_are_upstreams() -> None:
     assert parse_shape("") == Shape()
     assert parse_shape("dropout=0.2,lse=true,mode=group") == Shape(
         name="dropout=0.2,lse=true,mode=group", dropout=0.2, lse=True, mode="group"

@@ -20,7 +20,7 @@ from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST, Run
 ROOT = Path(__file__).parents[3]
 
 
-def test_list_names_the_default_upstream_arch_and_family(run: Run) -> None:
+def test_list_names_default_upstream_arch_and_family(run: Run) -> None:
     code, out, err = run("list")
     assert (code, err) == (0, "")
     expected = select(dialect("ck-2025-11"), Selection(archs=("gfx950",)))
@@ -61,14 +61,14 @@ def test_options_select(run: Run, options: tuple[str, ...], count: int) -> None:
     assert (code, len(out.splitlines()), err) == (0, count, "")
 
 
-def test_the_default_tier_is_the_entry_points_choice() -> None:
+def test_default_tier_is_entry_points_choice() -> None:
     parser = Parser()
     add_selection_options(parser, tier="smoke")
     assert selection_from(parser.parse_args([]))[1] == Selection(archs=("gfx950",), tier="smoke")
     assert selection_from(parser.parse_args(["--tier", "full"]))[1].tier == "full"
 
 
-def test_count_is_a_table_with_the_reason_for_nothing(run: Run) -> None:
+def test_count_is_table_with_reason_for_nothing(run: Run) -> None:
     code, out, err = run("count", "--arch", "gfx90a,gfx950,gfx1100", "--receipt", "200")
     assert (code, err) == (0, "")
     assert out == (
@@ -89,7 +89,7 @@ def test_count_as_data(run: Run) -> None:
 
 
 @pytest.mark.parametrize("shard", [(), ("--shard", "2/3")])
-def test_count_is_as_long_as_the_list(run: Run, shard: tuple[str, ...]) -> None:
+def test_count_is_as_long_as_list(run: Run, shard: tuple[str, ...]) -> None:
     options = ("--dialect", "rocm-libraries-2026", "--arch", "gfx942,gfx950", "--tier", "smoke", *shard)
     table = [line.split() for line in run("count", *options)[1].splitlines()]
     assert int(table[1][-1]) == len(run("list", *options)[1].splitlines())
@@ -98,7 +98,7 @@ def test_count_is_as_long_as_the_list(run: Run, shard: tuple[str, ...]) -> None:
         assert int(table[1][column]) == len(alone.splitlines())
 
 
-def test_count_of_an_empty_receipt_is_zero(run: Run) -> None:
+def test_count_of_empty_receipt_is_zero(run: Run) -> None:
     # upstream's receipt 100 asks for batch mode, which batch prefill no longer has
     code, out, _ = run("count", "--dialect", "rocm-libraries-2026", "--receipt", "100")
     assert (code, out.splitlines()[1].split()) == (0, ["batch_prefill", "0", "0"])
@@ -112,7 +112,7 @@ def test_archs_without_kernels_are_no_error(run: Run, command: tuple[str, ...], 
     assert run(*command, "--arch", "gfx1100") == (0, output, ABSENT)
 
 
-def test_a_mixed_list_says_which_arch_adds_nothing(run: Run) -> None:
+def test_mixed_list_says_which_arch_adds_nothing(run: Run) -> None:
     code, out, err = run("list", "--arch", "gfx1100,gfx950")
     assert (code, len(out.splitlines()), err) == (0, 384, ABSENT)
 
@@ -130,7 +130,7 @@ def test_show(run: Run) -> None:
     assert fields["tiers"] == "full, nightly"
 
 
-def test_show_as_data_agrees_with_what_the_receipts_list(run: Run) -> None:
+def test_show_as_data_agrees_with_what_receipts_list(run: Run) -> None:
     row = json.loads(run("show", NEWEST, "--dialect", "rocm-libraries-2026", "--format", "json")[1])
     assert key_from_row(row).name == NEWEST
     for receipt in (0, 2, 4, 100, 200, 600, 700, 800, 888):
@@ -139,14 +139,14 @@ def test_show_as_data_agrees_with_what_the_receipts_list(run: Run) -> None:
     assert run("show", GROUP, "--format", "csv")[1].startswith(f"field,value\nname,{GROUP}\nfamily,batch_prefill\n")
 
 
-def test_export_to_a_file(run: Run, tmp_path: Path) -> None:
+def test_export_to_file(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "keys.csv"
     assert run("list", "--tier", "smoke", "--format", "csv", "--output", str(file)) == (0, "", "")
     assert len(file.read_text().splitlines()) == 1 + len(run("list", "--tier", "smoke")[1].splitlines())
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_the_module_runs_and_imports_no_other_package_or_room() -> None:
+def test_module_runs_and_imports_no_other_package_or_room() -> None:
     code = (
         "import sys, runpy; sys.argv[1:] = ['count']\n"
         "try: runpy.run_module('ckpm', run_name='__main__')\n"

@@ -85,12 +85,12 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
         (
             ("show", "fmha_fwd_d128"),
             3,
-            "'fmha_fwd_d128' is no fwd name of this dialect: after 'fmha_fwd_d128', expected '_', found",
+            "'fmha_fwd_d128' is not a fwd name of this dialect: after 'fmha_fwd_d128', expected '_', found",
         ),
         (
             ("why", "x"),
             3,
-            "'x' is no fwd name of this dialect: at its start, expected 'fmha_fwd_d', ",
+            "'x' is not a fwd name of this dialect: at its start, expected 'fmha_fwd_d', ",
         ),
         (
             ("why", NEWEST),
@@ -100,8 +100,8 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
         (
             ("show", GROUP.replace("_psskddv_", "_psddv_")),
             3,
-            f"'{GROUP.replace('_psskddv_', '_psddv_')}' is no kernel of ck-2025-11: group mode needs seqlen_q and "
-            "seqlen_k padding: the length of the next sequence is unknown. `ckpm why NAME` says more.",
+            f"'{GROUP.replace('_psskddv_', '_psddv_')}' is not a kernel of ck-2025-11: group mode needs seqlen_q and "
+            "seqlen_k padding: the length of the next sequence is unknown. See `ckpm why NAME`.",
         ),
         (("list", "--where", " "), 2, "--where ' ': it is empty; leave it out, or write e.g. "),
         (("list", "--filter-file", "/"), 2, "--filter-file /: it is a folder, no file. It must be Python and define "),
@@ -113,14 +113,14 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
         (("list", "--output", "/dev/full"), 10, "/dev/full: no space left on the disk. Free some, or name another"),
     ],
 )
-def test_bad_input_is_one_message_and_an_exit_code(run: Run, argv: tuple[str, ...], code: int, message: str) -> None:
+def test_bad_input_is_one_message_and_exit_code(run: Run, argv: tuple[str, ...], code: int, message: str) -> None:
     found, out, err = run(*argv)
     assert (found, out) == (code, "")
     assert err.startswith(f"error: {message}")
     assert err.count("\n") == 1
 
 
-def test_a_filter_that_empties_the_selection_is_named(run: Run) -> None:
+def test_filter_that_empties_selection_is_named(run: Run) -> None:
     code, _, err = run("list", "--filter", "*_bf16_*", "--where", "key.dtype == 'fp16'", "--filter", "*_group_*")
     assert code == 2
     assert "tier full, --filter '*_bf16_*', --filter '*_group_*', --where \"key.dtype == 'fp16'\"). " in err
@@ -130,10 +130,10 @@ def test_a_filter_that_empties_the_selection_is_named(run: Run) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("def keep(key):\n    raise KeyError('x')\n", "line 2: KeyError: 'x'. Mend the file."),
+        ("def keep(key):\n    raise KeyError('x')\n", "line 2: KeyError: 'x'. Fix the file."),
         ("def wanted(key):\n    return True\n", "it defines no function keep(key) -> bool."),
         ("def keep(key):\n    return 'yes'\n", "returned 'yes'; return True or False."),
-        ("def keep(key:\n", "line 1: SyntaxError: '(' was never closed. Mend the file."),
+        ("def keep(key:\n", "line 1: SyntaxError: '(' was never closed. Fix the file."),
     ],
 )
 def test_bad_filter_files(run: Run, tmp_path: Path, text: str, message: str) -> None:
@@ -152,7 +152,7 @@ def test_bad_filter_files(run: Run, tmp_path: Path, text: str, message: str) -> 
         ("[[128, 128]]", "[[128, x]]", ":9: axes.hdim_q hdim_v[0][1]: must be a whole number, not 'x'"),
     ],
 )
-def test_a_malformed_table(
+def test_malformed_table(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, message: str
 ) -> None:
     shutil.copytree(TABLES, tmp_path, dirs_exist_ok=True)
@@ -168,7 +168,7 @@ def test_a_malformed_table(
     assert err.startswith(f"error: {file}{message}")
 
 
-def test_a_closed_pipe_is_no_traceback() -> None:
+def test_closed_pipe_is_no_traceback() -> None:
     command = [sys.executable, "-m", "ckpm", "list"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as lister:
         assert lister.stdout is not None
@@ -179,7 +179,7 @@ def test_a_closed_pipe_is_no_traceback() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_a_message() -> None:
+def test_full_disk_is_message() -> None:
     command = [sys.executable, "-m", "ckpm", "list"]
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
@@ -187,7 +187,7 @@ def test_a_full_disk_is_a_message() -> None:
     assert done.stderr == b"error: standard output: no space left on the disk. Free some, or send it elsewhere.\n"
 
 
-def test_a_closed_standard_output_is_no_traceback() -> None:
+def test_closed_standard_output_is_no_traceback() -> None:
     command = ["sh", "-c", 'exec "$0" -m ckpm count >&-', sys.executable]
     done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -200,7 +200,7 @@ def test_a_closed_standard_output_is_no_traceback() -> None:
         (
             PermissionError(13, "Permission denied", "/a/file"),
             10,
-            "/a/file: Permission denied. Mend that and try again.",
+            "/a/file: Permission denied. Fix that and try again.",
         ),
         (
             BlockingIOError(11, "Resource temporarily unavailable", "zig"),
@@ -216,7 +216,7 @@ def test_a_closed_standard_output_is_no_traceback() -> None:
         ),
     ],
 )
-def test_what_a_machine_does_to_a_program_is_a_message(
+def test_what_machine_does_to_program_is_message(
     capsys: pytest.CaptureFixture[str], failure: BaseException, code: int, message: str
 ) -> None:
     def command() -> int:
@@ -226,7 +226,7 @@ def test_what_a_machine_does_to_a_program_is_a_message(
     assert capsys.readouterr().err == f"error: {message}\n"
 
 
-def test_a_mistake_of_ours_keeps_its_traceback() -> None:
+def test_mistake_of_ours_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         exit_code(lambda: 1 // 0)
 

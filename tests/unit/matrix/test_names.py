@@ -13,7 +13,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.names import make_key, parse
 from tests.unit.enumerated import keys_of
 
-# One name of each dialect, written by upstream's own codegen, with what it says.
+# One name of each dialect, written by upstream's own codegen, with its fields.
 MID_2025 = (
     "fmha_batch_prefill_d128_fp16_batch_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
     "_qr_async_vc_psddv_nlogits_alibi_mask_lse_ndropout_nsquant"
@@ -32,7 +32,7 @@ def keys(name: str, mask_impl: str) -> list[Key]:
     return keys_of(name, "batch_prefill", mask_impl=mask_impl)
 
 
-def test_a_name_of_mid_2025() -> None:
+def test_name_of_mid_2025() -> None:
     values = parse(family("ck-2025-06"), MID_2025)
     tile = values.pop("tile")
     assert values == {
@@ -45,9 +45,9 @@ def test_a_name_of_mid_2025() -> None:
     assert (tile.bm0, tile.bk1, tile.rm0, tile.wk1, tile.occupancy, tile.when) == (64, 64, 4, 16, -1, "few_blocks")
 
 
-def test_a_name_of_the_newest_state() -> None:
+def test_name_of_newest_state() -> None:
     values = parse(family("rocm-libraries-2026"), NEWEST)
-    assert values["mask_impl"] == "generic"  # mc is a generic mask, whatever was asked for
+    assert values["mask_impl"] == "generic"  # mc is a generic mask, for either mask set
     assert {name: values[name] for name in ("page_size", "load", "sink", "kv_layout", "kv_table", "qscale")} == {
         "page_size": 1024, "load": "bload", "sink": True, "kv_layout": "vectorized", "kv_table": "vllm",
         "qscale": "kv_blockscale",
@@ -72,7 +72,7 @@ def test_any_key_is_read_back(name: str, mask_impl: str, place: int) -> None:
 
 @settings(max_examples=40)
 @given(name=st.sampled_from([MID_2025, NEWEST]), place=st.integers(0, 300), text=st.text(max_size=3))
-def test_a_damaged_name_is_refused_or_spells_another_kernel(name: str, place: int, text: str) -> None:
+def test_damaged_name_is_refused_or_spells_another_kernel(name: str, place: int, text: str) -> None:
     damaged = name[:place] + text + name[place + 1 :]
     grammar = family("ck-2025-06" if name == MID_2025 else "rocm-libraries-2026")
     try:

@@ -17,7 +17,7 @@ from ckpm.matrix.explain import find_key, why
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.problems.case import SUITES, SuiteCase
-from ckpm.matrix.problems.problem import needed, serving
+from ckpm.matrix.problems.problem import needed_values, serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.published import stored_lists
 from ckpm.matrix.selection import Selection, select
@@ -49,7 +49,7 @@ def names(arch: str, receipt: int = 0, masks: str = "generic") -> list[str]:
 
 
 @pytest.mark.parametrize("receipt", [0, 200])
-def test_names_are_aprils_with_the_arch_trait_and_on_gfx950_those_of_v3_before_them(receipt: int) -> None:
+def test_names_are_aprils_after_v3_with_the_arch_trait(receipt: int) -> None:
     assert len(V3_NAMES) == 32
     assert set(names("gfx90a", receipt)) == set(names("gfx942", receipt)) == april()
     listed = names("gfx950", receipt)
@@ -57,7 +57,7 @@ def test_names_are_aprils_with_the_arch_trait_and_on_gfx950_those_of_v3_before_t
     assert (set(listed[:32]), set(listed[32:])) == (V3_NAMES, april())
 
 
-def test_v3_has_the_same_masks_whichever_set_is_asked_for() -> None:
+def test_v3_has_same_masks_whichever_set_is_asked_for() -> None:
     simplified = names("gfx950", masks="simplified")
     assert set(simplified[:32]) == V3_NAMES
     words = {word for name in simplified[32:] for word in ("_nmask_", "_mask_", "_mc_", "_mg_") if word in name}
@@ -70,7 +70,7 @@ def test_receipts_without_scales_have_no_v3(receipt: int) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(V3_NAMES))
-def test_a_name_parses_back_to_its_key(name: str) -> None:
+def test_name_parses_back_to_its_key(name: str) -> None:
     (key,) = (key for key in enumerate_keys(BATCH_PREFILL, arch="gfx950") if key.name == name)
     assert make_key(BATCH_PREFILL, parse(BATCH_PREFILL, name), name) == key
     assert (key.arch_trait, key.pipeline, key.pad, key.load) == ("gfx950", "qr_async_trload_v3", "pssk", None)
@@ -96,7 +96,7 @@ def test_why_says_what_v3_leaves_to_v2(old: str, new: str, rule: str) -> None:
     assert rule in [reason.name for reason in said.reasons if reason.kind == "rule"]
 
 
-def test_why_of_a_v3_kernel_on_an_arch_without_it_and_of_one_with_v2s_padding() -> None:
+def test_why_names_the_arch_and_the_padding_of_v3() -> None:
     generic = Selection(archs=("gfx942",), mask_impl="generic")
     assert [reason.text for reason in why(dialect(NAME), generic, ONE).reasons] == [
         "it is built for gfx950; gfx942 has kernels of its own"
@@ -106,7 +106,7 @@ def test_why_of_a_v3_kernel_on_an_arch_without_it_and_of_one_with_v2s_padding() 
     assert why(dialect(NAME), Selection(archs=("gfx950",)), ONE).reasons == ()
 
 
-def test_one_library_of_two_archs_holds_a_kernel_of_both_once() -> None:
+def test_one_library_of_two_archs_holds_kernel_of_both_once() -> None:
     both = [key.name for key in select(dialect(NAME), Selection(archs=("gfx942", "gfx950"), mask_impl="generic"))]
     assert len(both) == len(set(both)) == len(april()) + 32
     assert set(both[:32]) == V3_NAMES  # as dispatch tries them
@@ -126,9 +126,7 @@ def test_other_dialects_have_no_v3_batch_prefill() -> None:
         ("gfx950: [gfx950, gfx9]", "gfx951: [gfx950, gfx9]", "'gfx951' is not in archs.yaml"),
     ],
 )
-def test_a_table_with_traits_that_names_do_not_tell_is_refused(
-    tmp_path: Path, old: str, new: str, message: str
-) -> None:
+def test_table_with_traits_that_names_do_not_tell_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
     shutil.copytree(TABLES / "dialects", tmp_path, dirs_exist_ok=True)
     file = tmp_path / NAME / "batch_prefill.yaml"
     assert old in file.read_text()
@@ -142,7 +140,7 @@ def smoke(arch: str = "gfx950") -> list[Key]:
     return select(dialect(NAME), Selection(archs=(arch,), tier="smoke"))
 
 
-def test_the_smoke_tier_holds_all_of_v3_and_few_kernels_behind_it() -> None:
+def test_smoke_tier_has_all_of_v3_and_few_others() -> None:
     names = [key.name for key in smoke()]
     assert set(names[:32]) == V3_NAMES
     assert len(names) - 32 == len(smoke("gfx942")) == 16
@@ -162,12 +160,12 @@ BLOCKS = {"qscale": "kv_blockscale", "page_size": 1024}
     "changes",
     [{}, CAUSAL, {"page_size": 1}, {"page_size": 1, **CAUSAL}, BLOCKS, {**BLOCKS, **CAUSAL}, {"kv_table": "vllm"}],
 )
-def test_v3_serves_a_request_first_and_v2_behind_it(changes: dict[str, Any]) -> None:
+def test_v3_serves_request_first_and_v2_behind_it(changes: dict[str, Any]) -> None:
     full = enumerate_keys(BATCH_PREFILL, arch="gfx950")
     v3, v2 = "qr_async_trload_v3", "qr_async"
     for turned, pipelines in {"any": [v3, v2], "on": [v3], "off": [v2]}.items():
-        assert [key.pipeline for key in serving(full, fp8(v3=turned, **changes))] == pipelines
-    assert serving(smoke(), fp8(v3="on", **changes))
+        assert [key.pipeline for key in serving_kernels(full, fp8(v3=turned, **changes))] == pipelines
+    assert serving_kernels(smoke(), fp8(v3="on", **changes))
 
 
 @pytest.mark.parametrize(
@@ -182,25 +180,25 @@ def test_v3_serves_a_request_first_and_v2_behind_it(changes: dict[str, Any]) -> 
     ],
 )
 def test_v2_alone_serves_what_lies_just_beyond_v3(changes: dict[str, Any]) -> None:
-    able = serving(enumerate_keys(BATCH_PREFILL, arch="gfx950"), fp8(**changes))
+    able = serving_kernels(enumerate_keys(BATCH_PREFILL, arch="gfx950"), fp8(**changes))
     assert {key.pipeline for key in able} == {"qr_async"}
 
 
-def test_what_v3_does_not_pad_is_asked_of_the_pad() -> None:
+def test_what_v3_does_not_pad_is_asked_of_pad() -> None:
     """No other dialect's answer depends on it: in group mode all other kernels pad head dims."""
-    assert "pad" not in needed(fp8())
-    assert needed(fp8(hdim_q=112, hdim_v=112))["pad"] == {"psskddv"}
+    assert "pad" not in needed_values(fp8())
+    assert needed_values(fp8(hdim_q=112, hdim_v=112))["pad"] == {"psskddv"}
     newest = {key.pad for key in enumerate_keys(dialect("rocm-libraries-2026").family("batch_prefill"), arch="gfx950")}
     assert newest == {"psskddv"}
 
 
-def test_every_smoke_problem_that_a_kernel_of_v3_serves_takes_it_in_a_smoke_library() -> None:
+def test_smoke_problems_served_by_v3_take_v3() -> None:
     """The others are for V2 alone, of which smoke libraries of this dialect hold few."""
     full, few = (list(keys) for keys in (enumerate_keys(BATCH_PREFILL, arch="gfx950"), smoke()))
     v3 = [key for key in full if key.pipeline == "qr_async_trload_v3"]
     for problem in (p for suite in SUITES for p in problems(suite) if p.expect == "ok"):
-        if serving(v3, problem):
-            assert serving(few, problem)[0] in v3, problem.name
+        if serving_kernels(v3, problem):
+            assert serving_kernels(few, problem)[0] in v3, problem.name
         else:
             assert problem.v3 != "on", problem.name
 
@@ -210,7 +208,7 @@ def on(suite: str) -> list[SuiteCase]:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_every_suite_launches_v3_with_each_scale_and_size_of_pages_each_table_and_mask(suite: str) -> None:
+def test_suites_launch_v3_with_each_scale_page_and_mask(suite: str) -> None:
     kinds = {(p.qscale, p.page_size) for p in on(suite)}
     assert kinds == {("pertensor", 1), ("pertensor", 16), ("pertensor", 1024), ("kv_blockscale", 1024)}
     assert {p.kv_table for p in on(suite)} == {"sglang", "vllm"}
@@ -218,13 +216,13 @@ def test_every_suite_launches_v3_with_each_scale_and_size_of_pages_each_table_an
 
 
 @pytest.mark.parametrize("suite", ["batch-prefill", "page-fault", "sanitize"])
-def test_v3_runs_one_to_four_tiles_with_each_scale_and_size_of_pages(suite: str) -> None:
+def test_v3_runs_one_to_four_tiles_with_each_scale(suite: str) -> None:
     kinds = {(p.qscale, p.page_size) for p in on(suite)}
     tiles = {(p.qscale, p.page_size, -(-keys // 64)) for p in on(suite) for keys in p.seqlens_k}
     assert tiles >= {(*kind, count) for kind in kinds for count in (1, 2, 3, 4)}
 
 
-def test_v3_meets_every_ratio_of_heads_every_count_of_rows_and_scales_far_apart() -> None:
+def test_v3_has_every_ratio_of_heads_rows_and_scales() -> None:
     cases = on("batch-prefill")
     assert {p.nhead_q // p.nhead_k for p in cases} == set(range(1, 17))
     rows = {

@@ -26,11 +26,11 @@ from ckpm.matrix.problems.problem import (
     launch_seqlen_k,
     loads,
     mask_corner,
-    missing,
+    missing_kernel,
     missing_load,
-    needed,
+    needed_values,
     serves,
-    serving,
+    serving_kernels,
 )
 from ckpm.matrix.problems.tables import find, problems, read
 from ckpm.matrix.selection import Selection, select, select_some
@@ -42,7 +42,7 @@ def make(**fields: object) -> SuiteCase:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_every_case_is_well_formed_has_one_name_and_larger_tiers_hold_the_smaller(suite: str) -> None:
+def test_cases_are_well_formed_named_once_and_nested(suite: str) -> None:
     smoke, full, nightly = (problems(suite, tier) for tier in TIERS)
     assert smoke
     assert smoke == full[: len(smoke)]
@@ -52,7 +52,7 @@ def test_every_case_is_well_formed_has_one_name_and_larger_tiers_hold_the_smalle
     assert all(problem.name.startswith(f"{suite}/{problem.group}") for problem in nightly)
 
 
-def test_the_smoke_tier_suits_an_emulator() -> None:
+def test_smoke_tier_suits_emulator() -> None:
     """Two cores, 9 million wave-instructions a second and core, under two minutes with reference and start-up."""
     cases = [problem for suite in SUITES for problem in problems(suite)]
     assert sum(map(wave_instructions, cases)) < 100e6
@@ -60,7 +60,7 @@ def test_the_smoke_tier_suits_an_emulator() -> None:
     assert len([problem for problem in cases if problem.v3 != "on"]) < 900
 
 
-def test_nothing_that_the_issue_asks_for_is_missing_from_smoke() -> None:
+def test_nothing_that_issue_asks_for_is_missing_from_smoke() -> None:
     cases = [problem for suite in SUITES for problem in problems(suite)]
     byte = [(p, p.pool_pages * p.page_elements("k") * p.element_bytes) for p in cases]
     assert any(0 in p.seqlens_k for p in cases)
@@ -76,7 +76,7 @@ def test_nothing_that_the_issue_asks_for_is_missing_from_smoke() -> None:
     assert {p.table_end for p in cases} == {"exact", "zeros", "nan_page", "minus_one"}
 
 
-def test_every_kind_of_kernel_meets_what_planted_defects_survived_without() -> None:
+def test_kernels_have_the_cases_that_find_planted_defects() -> None:
     """Scores far below 0, a key more or less at each place of a tile, several KV heads, short head dims."""
     cases = problems("batch-prefill", "smoke")
     for name in dialect_names():
@@ -93,7 +93,7 @@ def test_every_kind_of_kernel_meets_what_planted_defects_survived_without() -> N
             assert left == set(), (name, group)
 
 
-def test_each_slice_of_eight_columns_is_the_last_one_of_some_row() -> None:
+def test_each_slice_of_eight_columns_is_last_one_of_some_row() -> None:
     """Kernels store O eight columns at a time, and compare each with the head dim."""
     cases = problems("batch-prefill", "smoke")
     for feature in ("m64", "m128", "bias", "drop"):
@@ -101,7 +101,7 @@ def test_each_slice_of_eight_columns_is_the_last_one_of_some_row() -> None:
         assert dims == set(range(8, 128, 8))
 
 
-def test_keys_end_at_each_place_of_a_tile_and_scores_are_far_below_zero() -> None:
+def test_keys_end_at_each_place_of_a_tile() -> None:
     cases = problems("batch-prefill", "smoke")
     for problem in (p for p in cases if p.group == "key_residues"):
         assert {length % 128 for length in problem.seqlens_k} == set(range(128))
@@ -112,7 +112,7 @@ def test_keys_end_at_each_place_of_a_tile_and_scores_are_far_below_zero() -> Non
         assert highest < -90  # below the 87 under which exp is 0 in float32
 
 
-def test_find_takes_the_name_back() -> None:
+def test_find_takes_name_back() -> None:
     name = "large-kv/many_pages.p8388609"
     assert find(name).pool_pages == 8_388_609
     for wrong in ("large-kv/many_pages.p1", "nosuite/x", ""):
@@ -165,11 +165,11 @@ def test_names_do_not_change_by_accident() -> None:
     ],
 )
 def test_needed(fields: dict[str, object], field: str, values: set[object]) -> None:
-    assert needed(make(**fields))[field] == values
+    assert needed_values(make(**fields))[field] == values
 
 
-def test_needed_leaves_pad_and_tile_open_where_they_do_not_matter() -> None:
-    assert not {"pad", "tile.bm0"} & set(needed(make()))
+def test_needed_leaves_pad_and_tile_open() -> None:
+    assert not {"pad", "tile.bm0"} & set(needed_values(make()))
 
 
 @pytest.mark.parametrize(
@@ -180,14 +180,14 @@ def test_needed_leaves_pad_and_tile_open_where_they_do_not_matter() -> None:
         ({"pool_pages": 2**23}, {"gload"}),  # 2^31 bytes: one more than INT32_MAX
         ({"pool_pages": 2**23 - 1}, {"bload", "gload"}),
         ({"page_size": 64, "pool_pages": 2**17}, {"gload"}),
-        ({}, {"bload", "gload"}),  # by the age of the tree, and by the pool's address
+        ({}, {"bload", "gload"}),  # by the version of the tree, and by the pool's address
     ],
 )
-def test_load_modes_that_a_selector_may_choose(fields: dict[str, object], modes: set[str]) -> None:
+def test_load_modes_that_selector_may_choose(fields: dict[str, object], modes: set[str]) -> None:
     assert set(loads(make(**fields))) == modes
 
 
-def test_a_load_mode_that_a_library_lacks_is_named() -> None:
+def test_load_mode_that_library_lacks_is_named() -> None:
     selection = Selection(archs=("gfx950",), tier="smoke")
     keys = select(dialect("rocm-libraries-2026"), selection)
     paged = make(page_size=16, kv_layout="vectorized")
@@ -197,16 +197,19 @@ def test_a_load_mode_that_a_library_lacks_is_named() -> None:
     assert missing_load(select(dialect("ck-2025-11"), selection), make()) is None
 
 
-def test_a_library_serves_what_it_holds_and_says_what_it_lacks() -> None:
+def test_library_serves_what_it_holds_and_says_what_it_lacks() -> None:
     keys = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), receipt=200, tier="smoke"))
-    assert missing(keys, make(mask="bottom_right", window_right=0)) is None
-    assert missing(keys, make(page_size=16)) == f"no kernel with page_size 16 among {_plain(keys)} that fit otherwise"
-    assert missing(keys, make(mask="bottom_right", logits_soft_cap=9.0)) is not None
+    assert missing_kernel(keys, make(mask="bottom_right", window_right=0)) is None
+    assert (
+        missing_kernel(keys, make(page_size=16))
+        == f"no kernel with page_size 16 among {_plain(keys)} that fit otherwise"
+    )
+    assert missing_kernel(keys, make(mask="bottom_right", logits_soft_cap=9.0)) is not None
     capped = make(mask="bottom_right", logits_soft_cap=9.0, lse=True)
     served = [key for key in keys if serves(key, capped)]
     assert served
     assert {(key.logits, key.lse, key.mask, key.dtype) for key in served} == {(True, True, "mask", "bf16")}
-    assert missing([], make()) == "no kernel with dtype bf16 among 0 that fit otherwise"
+    assert missing_kernel([], make()) == "no kernel with dtype bf16 among 0 that fit otherwise"
 
 
 def _plain(keys: Sequence[object]) -> int:
@@ -215,12 +218,12 @@ def _plain(keys: Sequence[object]) -> int:
 
 
 @pytest.mark.parametrize("name", ["ck-2025-06", "ck-2025-11", "rocm-libraries-2026"])
-def test_every_full_dialect_serves_every_case_it_has_the_features_for(name: str) -> None:
-    """Of all cases, only those with fields unknown to a dialect may be without a kernel."""
+def test_full_dialects_serve_every_case_of_their_features(name: str) -> None:
+    """Only cases with fields unknown to a dialect may be without a kernel."""
     family = dialect(name).family("batch_prefill")
     keys = enumerate_keys(family, arch="gfx950")
     for problem in (p for suite in SUITES for p in problems(suite) if p.expect == "ok"):
-        reason = missing(keys, problem)
+        reason = missing_kernel(keys, problem)
         newer = problem.page_size > 1 or problem.sink_size or problem.sink_logits or problem.dtype == "fp8bf16"
         newer = newer or problem.hdim_q > 128 or problem.kv_table == "vllm"
         if problem.page_size in (64, 128, 2048) or problem.v3 == "on":  # of ckpm-extended, or prefill-v3, alone
@@ -234,12 +237,10 @@ def test_every_full_dialect_serves_every_case_it_has_the_features_for(name: str)
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 @pytest.mark.parametrize("masks", ["simplified", "generic"])
 @pytest.mark.parametrize("name", dialect_names())
-def test_every_smoke_kernel_has_a_smoke_problem_and_no_smoke_problem_lacks_a_load_mode(
-    name: str, masks: str, arch: str
-) -> None:
-    """What a smoke library holds is launched: a kernel without a problem would be built and never tried.
+def test_smoke_kernels_and_problems_cover_each_other(name: str, masks: str, arch: str) -> None:
+    """Every kernel of a smoke library is launched: a kernel without a problem would be built and never tried.
 
-    Of the kernels that serve a problem dispatch takes the first of each load mode; with ``tile_rows`` it is named. No
+    Of the kernels that serve a problem, dispatch takes the first of each load mode; with ``tile_rows`` it is named. No
     smoke problem has so many blocks that dispatch passes the tile for few blocks by (0.8 of 80 CUs).
     """
     if arch not in dialect(name).known_archs:
@@ -250,12 +251,12 @@ def test_every_smoke_kernel_has_a_smoke_problem_and_no_smoke_problem_lacks_a_loa
     launched = set()
     for problem in (p for suite in ("batch-prefill", "large-kv", "page-fault") for p in problems(suite)):
         assert problem.batch * problem.nhead_q * -(-max(problem.seqlens_q) // 128) < 0.8 * 80 or problem.tile_rows
-        able = serving(keys, problem)
+        able = serving_kernels(keys, problem)
         assert not able or missing_load(keys, problem) is None, problem.name
         first = {key.load: key.name for key in reversed(able)}
         launched |= set(first.values())
         if "v3_off" in problem.checks:
-            off = serving(keys, dataclasses.replace(problem, v3="off"))
+            off = serving_kernels(keys, dataclasses.replace(problem, v3="off"))
             launched |= {key.name for key in off[:1] if able}
     assert {key.name for key in keys} == launched
 
@@ -276,7 +277,7 @@ def test_mask_corner() -> None:
     assert mask_corner(make(mask="window"), 3, 5) == (3, 5)
 
 
-def test_cost_counts_tiles_that_the_mask_leaves_and_every_launch() -> None:
+def test_cost_counts_tiles_that_mask_leaves_and_every_launch() -> None:
     one = make(seqlens_q=(128,), seqlens_k=(256,))
     assert wave_instructions(one) == 4 * 1600 + 2 * 3000
     causal = dataclasses.replace(one, mask="top_left", window_right=0)
@@ -305,7 +306,7 @@ def test_counterparts_differ_where_they_say() -> None:
     [
         ({"seqlens_k": (1, 2)}, "same number of sequences"),
         ({"seqlens_k": (-1,)}, "negative"),
-        ({"nhead_q": 3, "nhead_k": 2}, "no multiple"),
+        ({"nhead_q": 3, "nhead_k": 2}, "not a multiple"),
         ({"page_size": 3}, "power of two"),
         ({"hdim_q": 100}, "multiples of 8"),
         ({"kv_layout": "vectorized"}, "multiple of 8 tokens"),
@@ -352,7 +353,7 @@ def test_expansion_by_hand(tmp_path: Path) -> None:
     assert read(file, "dispatch", "full") == ()
 
 
-def test_a_smaller_tier_picks_from_a_larger_group(tmp_path: Path) -> None:
+def test_smaller_tier_picks_from_larger_group(tmp_path: Path) -> None:
     file = tmp_path / "dispatch.yaml"
     smoke = "{dtype: fp16, kind: [a, b], lengths: [{q: 3, k: 4}, {q: 9, k: 9}]}"
     picks = f"    picks: {{smoke: {smoke}, full: {{kind: c}}}}\n"
@@ -378,22 +379,22 @@ def test_a_smaller_tier_picks_from_a_larger_group(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("suite: dispatch", "suite: other", "1: suite: must be dispatch"),
-        ("tier: smoke", "tier: quick", "5: groups.a.tier: unknown tier"),
+        ("tier: smoke", "tier: quick", "5: groups.a.tier: unknown word 'quick'; known here: smoke"),
         ("    why: a test\n    set", "    set", "groups.a: field 'why' is missing"),
-        ("bf16, fp16]", "bf16, bf8]", "9: groups.a.axes.dtype[1]: unknown dtype 'bf8'"),
+        ("bf16, fp16]", "bf16, bf8]", "9: groups.a.axes.dtype[1]: unknown word 'bf8'; known here: "),
         ("bf16, fp16]", "bf16, bf16]", "two cases are named dispatch/a.bf16-full"),
         ("q: 3", "q: -3", "dispatch/a.bf16-full: a length is negative"),
         ("q: 3", "z: 3", "unknown field; known here: q, k, batch, ragged"),
         ("set: {", "set: {colour: red, ", "unknown field; known here: dtype"),
         ("{mask: no}", "{mask: no, dtype: fp16}", "two axes set 'dtype'"),
-        ("      dtype: [", "      kind: [", "an axis that is no field needs words"),
+        ("      dtype: [", "      kind: [", "an axis that is not a field needs words"),
         ("mask: no, why: a test", "mask: no", "field 'why' is missing"),
         ("axes:", "axis:", "unknown field; known here: tier, why, set, axes, drop, picks"),
         ("    drop:", "    picks: {full: {mask: no}}\n    drop:", "groups.a.picks.full: unknown field; known here: "),
         ("mask: no, why", "shade: no, why", "groups.a.drop[0].shade: unknown field; known here: dtype"),
     ],
 )
-def test_mistakes_in_a_table(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_mistakes_in_table(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in TABLE
     file = tmp_path / "dispatch.yaml"
     file.write_text(TABLE.replace(old, new, 1))

@@ -27,7 +27,7 @@ SIMPLIFIED = {0: 4848, 1: 4848, 2: 3456, 3: 3456, 4: 3456, 200: 4848, 300: 4848,
 EMISSION = "2ddd7cb60e9965f0d6d22fd563f3548dcec30b983d0c2e28164d882166e3c2fe"
 
 
-def test_stored_lists_have_the_published_counts() -> None:
+def test_stored_lists_have_published_counts() -> None:
     counts = {
         (s.arch, s.mask_impl, s.receipt): s.count
         for s in stored_lists()
@@ -47,7 +47,7 @@ README = {
 }  # fmt: skip
 
 
-def test_stored_lists_have_the_published_totals() -> None:
+def test_stored_lists_have_published_totals() -> None:
     april = {s.api: s.count for s in stored_lists() if s.dialect == "rocm-libraries-2026-04"}
     assert april == README
     assert sum(april.values()) == 33541
@@ -66,7 +66,7 @@ def test_stored_lists_are_whole_sorted_and_distinct() -> None:
         assert emission_sha256(names) == stored.sha256
 
 
-def test_archive_members_each_have_an_entry() -> None:
+def test_archive_members_each_have_entry() -> None:
     archive = GOLDEN / "lists.zip"
     with zipfile.ZipFile(archive) as opened:
         assert sorted(opened.namelist()) == sorted({stored.member for stored in stored_lists()})
@@ -97,7 +97,7 @@ def _broken(data: bytes) -> bytes:
     ],
     ids=["other-names", "no-member", "flipped-bit", "cut", "empty", "missing"],
 )
-def test_names_of_a_damaged_archive_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_names_of_damaged_archive_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
     file = tmp_path / "lists.zip"
     if content is not None:
         file.write_bytes(content)
@@ -122,7 +122,7 @@ def test_names_of_a_damaged_archive_are_refused(tmp_path: Path, content: bytes |
         ('{"format": "", "provenance": {}, "entries": [\n3]}', ":2: entries[0]: must be a mapping, not 3"),
     ],
 )
-def test_stored_lists_refuse_a_damaged_manifest(tmp_path: Path, text: str | None, message: str) -> None:
+def test_stored_lists_refuse_damaged_manifest(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(TableError) as caught:
@@ -165,7 +165,7 @@ def test_compare_names_is_same_for_equal_lists_only(ours: list[str], theirs: lis
     assert Counter(ours) + Counter(found.missing) == Counter(theirs) + Counter(found.extra)
 
 
-def test_describe_has_counts_some_names_and_the_position() -> None:
+def test_describe_has_counts_some_names_and_position() -> None:
     assert compare_names(["a"], ["a"]).describe() == "the names are the same, in the same order"
     assert compare_names(["y", "x", "new"], ["x", "y", *"abcdefg"]).describe() == (
         "7 missing:\n  a\n  b\n  c\n  d\n  e\n  and 2 more\n"

@@ -1,4 +1,4 @@
-"""Every rule keeps out what it should and nothing else, and says why and where upstream does the same."""
+"""Every rule keeps out the kernels it should and no others, and has its reason and upstream's source."""
 
 from __future__ import annotations
 
@@ -247,14 +247,14 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
 
 
 @pytest.mark.parametrize(("name", "accepted", "refused"), CASES)
-def test_a_rule_accepts_and_refuses(name: str, accepted: dict[str, Any], refused: dict[str, Any]) -> None:
+def test_rule_accepts_and_refuses(name: str, accepted: dict[str, Any], refused: dict[str, Any]) -> None:
     rule = RULES[name]
     assert set(accepted) == set(refused) == set(rule.fields)
     assert broken((rule,), accepted) == []
     assert broken((rule,), refused) == [rule]
 
 
-def test_every_rule_is_tested_and_used_by_a_dialect() -> None:
+def test_every_rule_is_tested_and_used_by_dialect() -> None:
     assert {name for name, _, _ in CASES} == set(RULES)
     families = [family for name in dialect_names() for family in dialect(name).families.values()]
     used = {rule.name for family in families for rule in family.rules}

@@ -30,7 +30,7 @@ def test_tables_are_valid_by_their_schema(name: str, file: Path) -> None:
     jsonschema.validate(document, json.loads((FOLDER / f"{name}.json").read_text()))
 
 
-def test_schema_refuses_an_unknown_field() -> None:
+def test_schema_refuses_unknown_field() -> None:
     schema = json.loads((FOLDER / "profiles.json").read_text())
     with pytest.raises(jsonschema.ValidationError, match="Additional properties"):
         jsonschema.validate({"profiles": {}, "profile": {}}, schema)

@@ -1,4 +1,4 @@
-"""The smoke libraries of the newest dialect serve every smoke problem that they are asked, with no kernel too many."""
+"""The smoke libraries of the newest dialect serve every smoke problem with no superfluous kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.asked import not_asked
 from ckpm.matrix.problems.case import SUITES, SuiteCase
-from ckpm.matrix.problems.problem import loads, measured, missing, missing_load, needed, serving
+from ckpm.matrix.problems.problem import (
+    loads,
+    measured_kernel,
+    missing_kernel,
+    missing_load,
+    needed_values,
+    serving_kernels,
+)
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select_some, tiers
 from ckpm.matrix.where import compile_where
@@ -31,37 +38,37 @@ def smoke(arch: str, name: str = NEWEST) -> tuple[Key, ...]:
 
 
 @functools.cache
-def asked() -> tuple[SuiteCase, ...]:
+def tested_problems() -> tuple[SuiteCase, ...]:
     every = [problem for suite in SUITES for problem in problems(suite) if problem.expect == "ok"]
     left_out = not_asked(dialect(NEWEST), "gfx950", "simplified", every)
     return tuple(p for p in every if p.name not in left_out)
 
 
-def lacking(keys: Sequence[Key]) -> Iterator[str]:
+def unserved_problems(keys: Sequence[Key]) -> Iterator[str]:
     """The problems for which a library of these kernels may have none, whatever load mode its tree's selector takes."""
-    for problem in asked():
-        if missing(keys, problem) or missing_load(keys, problem):
+    for problem in tested_problems():
+        if missing_kernel(keys, problem) or missing_load(keys, problem):
             yield problem.name
 
 
 @archs
-def test_every_smoke_problem_of_every_suite_finds_a_kernel_of_each_load_mode(arch: str) -> None:
-    assert list(lacking(smoke(arch))) == []
+def test_smoke_problems_find_a_kernel_of_each_load_mode(arch: str) -> None:
+    assert list(unserved_problems(smoke(arch))) == []
 
 
 @archs
-def test_without_any_one_of_the_smoke_kernels_a_problem_finds_none(arch: str) -> None:
-    """So no fewer would do; and a kernel that the tier loses is seen by the test above."""
+def test_smoke_tier_needs_each_of_its_kernels(arch: str) -> None:
+    """The test above finds a kernel that the tier loses; this test finds a superfluous one."""
     keys = smoke(arch)
     only = {
         able[0].name
-        for problem in asked()
+        for problem in tested_problems()
         for load in loads(problem)
-        if len(able := [key for key in serving(keys, problem) if key.load == load]) == 1
+        if len(able := [key for key in serving_kernels(keys, problem) if key.load == load]) == 1
     }
     assert {key.name for key in keys} - only == set()
     first = next(key for key in keys if key.page_size == 1024 and key.kv_layout == "linear" and key.mask == "no")
-    without = set(lacking([key for key in keys if key != first]))
+    without = set(unserved_problems([key for key in keys if key != first]))
     assert {"page-fault/paged.ps1024-linear-sglang", "dispatch/chosen_2026.ps1024"} <= without
 
 
@@ -72,8 +79,8 @@ def test_every_smoke_kernel_is_launched_by_our_own_selector(arch: str) -> None:
     With ``tile_rows`` the first kernel that serves the problem is named. A pool at the default place is in reach.
     """
     launched = set()
-    for problem in asked():
-        able = serving(smoke(arch), problem)
+    for problem in tested_problems():
+        able = serving_kernels(smoke(arch), problem)
         if not problem.tile_rows:
             high = problem.placement in ("high", "crossing") or "bload" not in loads(problem)
             wanted = "gload" if problem.page_size == 1 or (problem.page_size < 128 and high) else "bload"
@@ -82,29 +89,29 @@ def test_every_smoke_kernel_is_launched_by_our_own_selector(arch: str) -> None:
     assert {key.name for key in smoke(arch)} - launched == set()
 
 
-def test_figures_are_of_the_kernels_that_serving_takes() -> None:
+def test_figures_are_of_kernels_that_serving_takes() -> None:
     """Not of the 32-bit loads of pages of one token, which the newest selectors never take."""
     keys = {key.name: key for key in smoke("gfx950")}
-    table = [p for p in performance_problems("smoke") if serving(keys.values(), p)]
-    named = {p.name: keys[name] for p in table if (name := measured(keys.values(), p))}
+    table = [p for p in performance_problems("smoke") if serving_kernels(keys.values(), p)]
+    named = {p.name: keys[name] for p in table if (name := measured_kernel(keys.values(), p))}
     assert {(key.tile.bm0, key.mask) for key in named.values()} == {(m, k) for m in (64, 128) for k in ("no", "mask")}
     assert {key.load for key in named.values()} == {"gload"}
     assert {p.page_size for p in table if p.name not in named} == {1, 16}
     older = select_some(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
     for problem in table:
-        name = measured(older, problem)
-        able = serving(older, problem)
+        name = measured_kernel(older, problem)
+        able = serving_kernels(older, problem)
         assert name == (able[0].name if able and problem.tile_rows else None)
 
 
-def test_kernels_of_both_load_modes_are_of_the_newest_dialect_alone() -> None:
-    """What is selected for it moves the smoke library, and the baselines, of no other dialect that has a tree."""
+def test_both_load_modes_are_in_the_newest_dialect_only() -> None:
+    """The selection for it does not change the smoke library, and the baselines, of other dialects with a tree."""
     own = [compile_where(text) for text in tiers()["smoke"] if "key.load" in text]
     for name in ("ck-2025-06", "ck-2025-11", "rocm-libraries-2026-04"):
         assert not [key.name for key in smoke("gfx950", name) if any(keep(key) for keep in own)]
 
 
-def test_what_is_left_out_has_a_reason_and_everything_else_a_kernel() -> None:
+def test_left_out_problems_have_a_reason_others_a_kernel() -> None:
     every = [problem for suite in SUITES for problem in problems(suite)]
     left_out = not_asked(dialect(NEWEST), "gfx942", "simplified", every)
     older = {p.name for p in every if p.mode == "batch" or p.vlayout == "col"}
@@ -112,23 +119,23 @@ def test_what_is_left_out_has_a_reason_and_everything_else_a_kernel() -> None:
     keys = enumerate_keys(dialect(NEWEST).family("batch_prefill"), arch="gfx942")
     served: dict[tuple[Any, ...], bool] = {}
     for problem in (p for p in every if p.expect == "ok"):
-        needs = tuple(needed(problem).items())
+        needs = tuple(needed_values(problem).items())
         if needs not in served:
-            served[needs] = bool(serving(keys, problem))
+            served[needs] = bool(serving_kernels(keys, problem))
         assert (problem.name in left_out) != served[needs], problem.name
     assert not [problem.name for problem in every if problem.expect != "ok" and problem.name in left_out]
     assert left_out["batch-prefill/half.batch-q128k256"] == "mode batch: rule group_mode_only"
     assert left_out["batch-prefill/column_v.group-q64k128"] == "vlayout col: axis vlayout"
 
 
-def test_a_child_leaves_out_what_it_lacks_and_earlier_ages_are_asked_everything() -> None:
+def test_child_dialect_leaves_out_problems_it_lacks() -> None:
     every = problems("batch-prefill")
     for name in ("ck-2025-06", "ck-2025-11"):
         assert not_asked(dialect(name), "gfx950", "simplified", every) == {}
     assert not_asked(dialect("rocm-libraries-2026-04"), "gfx950", "simplified", every)
 
 
-def test_the_flag_is_a_flag(tmp_path: Path) -> None:
+def test_flag_is_flag(tmp_path: Path) -> None:
     folder = tmp_path / "new"
     folder.mkdir()
     (folder / "dialect.yaml").write_text("dialect: new\nsummary: x\nasked_everything: sometimes\n")

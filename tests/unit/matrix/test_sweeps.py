@@ -54,7 +54,7 @@ def names(family: str, pattern: str) -> list[str]:
     return [name for name in all_names(family) if re.search(pattern, name)]
 
 
-def test_the_readmes_count_of_the_forward_sweep(run: Run, tmp_path: Path) -> None:
+def test_readmes_count_of_forward_sweep(run: Run, tmp_path: Path) -> None:
     """CK's tile engine states 11,980 for fwd on gfx950, of a configuration that restricts data types alone."""
     file = config(tmp_path, "fwd", data_type=["fp16", "bf16", "fp8bf16", "fp8fp32"])
     code, out, err = run("count", "--sweep", file, *APRIL)
@@ -94,7 +94,7 @@ def test_the_readmes_count_of_the_forward_sweep(run: Run, tmp_path: Path) -> Non
         ),
     ],
 )
-def test_traits_keep_the_kernels_of_their_words(
+def test_traits_keep_kernels_of_their_words(
     run: Run, tmp_path: Path, variant: str, traits: dict[str, list[Any]], patterns: dict[str, str]
 ) -> None:
     code, out, _ = run("list", "--sweep", config(tmp_path, variant, **traits), *APRIL)
@@ -103,7 +103,7 @@ def test_traits_keep_the_kernels_of_their_words(
     assert expected
 
 
-def test_a_simplified_mask_stands_for_both_of_its_words(run: Run, tmp_path: Path) -> None:
+def test_simplified_mask_stands_for_both_of_its_words(run: Run, tmp_path: Path) -> None:
     for word in ("top_left", "generic"):
         _, out, _ = run("list", "--sweep", config(tmp_path, "batch_prefill", mask=[word]))
         assert len(out.splitlines()) == 192
@@ -136,7 +136,7 @@ def test_ours_names_families_and_fields(run: Run, tmp_path: Path) -> None:
     ]
 
 
-def test_a_sweep_narrows_and_is_narrowed_as_any_selection(run: Run, tmp_path: Path) -> None:
+def test_sweep_narrows_and_is_narrowed_as_any_selection(run: Run, tmp_path: Path) -> None:
     file = config(tmp_path, "bwd", data_type=["bf16"])
     options = (*APRIL, "--family", "bwd_convert_dq", "--where", "key.hdim_q == 64", "--filter", "*_group_*")
     expected = names("bwd_convert_dq", "_d64_bf16_.*_group_")
@@ -188,7 +188,7 @@ def test_what_no_dialect_has_is_said_before_nothing_is_left(run: Run, tmp_path: 
         (
             '{"variant": "fwd", "trait_config": {"mask": {"values": []}}}',
             3,
-            "1: trait_config.mask.values: an empty list allows nothing. Name values or leave it out.",
+            "1: trait_config.mask.values: an empty list allows nothing. Name values or omit it.",
         ),
         (
             '{"variant": "fwd", "trait_confg": {}}',
@@ -230,9 +230,7 @@ def test_what_no_dialect_has_is_said_before_nothing_is_left(run: Run, tmp_path: 
         ("families: [fwd]\nkeep: {tile.bm0: [big]}", 3, "2: keep.tile.bm0[0]: must be a whole number, not 'big'"),
     ],
 )
-def test_a_mistake_names_its_place_and_the_nearest_word(
-    run: Run, tmp_path: Path, text: str, code: int, message: str
-) -> None:
+def test_mistake_names_its_place_and_nearest_word(run: Run, tmp_path: Path, text: str, code: int, message: str) -> None:
     file = tmp_path / "sweep.json"
     file.write_text(text)
     found, out, err = run("list", "--sweep", str(file))
@@ -240,13 +238,13 @@ def test_a_mistake_names_its_place_and_the_nearest_word(
     assert err.startswith(f"error: {file}:{message}")
 
 
-def test_a_missing_file(run: Run, tmp_path: Path) -> None:
+def test_missing_file(run: Run, tmp_path: Path) -> None:
     code, _, err = run("list", "--sweep", str(tmp_path / "none.json"))
     assert code == 3
     assert err.startswith(f"error: {tmp_path / 'none.json'}:1: ")
 
 
-def test_the_vocabulary_is_of_fields_that_keys_have() -> None:
+def test_vocabulary_is_of_fields_that_keys_have() -> None:
     words = vocabulary()
     for name, families in words.variants.items():
         for family, traits in families.items():
@@ -257,7 +255,7 @@ def test_the_vocabulary_is_of_fields_that_keys_have() -> None:
                 assert field.startswith("tile.") or known.values(field), (family, field)
 
 
-def test_json_and_yaml_say_the_same(tmp_path: Path) -> None:
+def test_json_and_yaml_say_same(tmp_path: Path) -> None:
     yaml = tmp_path / "sweep.yaml"
     yaml.write_text("variant: fwd\ntrait_config:\n  mask: {values: [no]}\n  logits: {values: [true]}\n")
     assert read_sweep(yaml) == read_sweep(Path(config(tmp_path, "fwd", mask=["no"], logits=[True])))

@@ -29,15 +29,15 @@ from ckpm.matrix.dialects import (
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: [1, 2", "1: not valid YAML: expected ',' or ']', but got '<stream end>'. Mend that line."),
+        ("a: [1, 2", "1: not valid YAML: expected ',' or ']', but got '<stream end>'. Fix that line."),
         ("a: 1\nb: 2\na: 3\n", "3: a: written twice. Keep one."),
         ("a:\n  b: 1\n  b: 2\n", "3: a.b: written twice. Keep one."),
-        ("a: 1\n\tb: 2\n", "2: not valid YAML: found character '\\t' that cannot start any token. Mend that line."),
-        ("a: 1\nb: \x00\n", "2: not valid YAML: special characters are not allowed. Mend that line."),
+        ("a: 1\n\tb: 2\n", "2: not valid YAML: found character '\\t' that cannot start any token. Fix that line."),
+        ("a: 1\nb: \x00\n", "2: not valid YAML: special characters are not allowed. Fix that line."),
         ("a: 1\nb: 2020-13-45\n", "2: b: not a value: month must be in 1..12"),
         ("a: 1\nb: !!python/object:os.system x\n", "2: b: not a value: could not determine a constructor for the tag"),
-        ("a: 1\n---\nb: 2\n", "2: not valid YAML: but found another document. Mend that line."),
-        ("a: *b\n", "1: not valid YAML: found undefined alias 'b'. Mend that line."),
+        ("a: 1\n---\nb: 2\n", "2: not valid YAML: but found another document. Fix that line."),
+        ("a: *b\n", "1: not valid YAML: found undefined alias 'b'. Fix that line."),
         ("a: &b [*b]\n", "1: not a table: nested without end (an anchor that holds itself?)."),
         ("a: " + "[" * 5000, "1: not a table: nested deeper than 64 levels."),
         ("- 1\n", "1: top level: must be a mapping, not a list"),
@@ -53,7 +53,7 @@ def test_malformed_yaml(tmp_path: Path, text: str, message: str) -> None:
     assert str(caught.value).startswith(f"{file}:{message}")
 
 
-def test_a_missing_or_undecodable_file(tmp_path: Path) -> None:
+def test_missing_or_undecodable_file(tmp_path: Path) -> None:
     file = tmp_path / "t.yaml"
     with pytest.raises(TableError, match=r"t\.yaml:1: the table can't be read: .*No such file"):
         load(file)
@@ -62,14 +62,14 @@ def test_a_missing_or_undecodable_file(tmp_path: Path) -> None:
         load(file)
 
 
-def test_no_is_text_and_true_a_boolean(tmp_path: Path) -> None:
+def test_no_is_text_and_true_boolean(tmp_path: Path) -> None:
     file = tmp_path / "t.yaml"
     file.write_text("a: [no, yes, true, 16, null]\n")
     assert [item.value for item in load(file).get("a").items()] == ["no", "yes", True, 16, None]
 
 
-def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
-    """Tables are kept by their text: neither the name of a file nor its time says what is in it."""
+def test_file_that_changed_is_read_anew(tmp_path: Path) -> None:
+    """Tables are kept by their text: neither the name of a file nor its time decides."""
     file, copy = tmp_path / "table.yaml", tmp_path / "copy.yaml"
     file.write_text("a: 1\n")
     assert load(file).get("a").integer() == 1
@@ -79,7 +79,7 @@ def test_a_file_that_changed_is_read_anew(tmp_path: Path) -> None:
     assert load(copy).file == copy
 
 
-def test_overlay_merges_mappings_replaces_the_rest_and_null_takes_away(tmp_path: Path) -> None:
+def test_overlay_merges_replaces_and_removes(tmp_path: Path) -> None:
     (tmp_path / "parent.yaml").write_text("a: {x: [1], y: 2, z: 3}\nb: 4\n")
     (tmp_path / "child.yaml").write_text("a:\n  x: [5, 6]\n  z: null\n")
     merged = overlay(load(tmp_path / "parent.yaml"), load(tmp_path / "child.yaml"))
@@ -89,7 +89,7 @@ def test_overlay_merges_mappings_replaces_the_rest_and_null_takes_away(tmp_path:
     assert (merged.get("a").get("y").file.name, merged.get("a").get("y").line) == ("parent.yaml", 1)
 
 
-def copied(folder: Path) -> Path:
+def copy_dialect(folder: Path) -> Path:
     """The mid-2025 dialect in a folder of its own."""
     return Path(shutil.copytree(TABLES / "dialects" / "ck-2025-06", folder / "ck-2025-06"))
 
@@ -104,7 +104,7 @@ def copied(folder: Path) -> Path:
     ],
 )
 def test_impossible_dialects(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
-    folder = copied(tmp_path)
+    folder = copy_dialect(tmp_path)
     file = folder / "dialect.yaml"
     text = file.read_text()
     assert old in text
@@ -121,13 +121,13 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
     ("old", "new", "line", "message"),
     [
         ("archs: {gfx90a:", "archs: {gfx90b:", 1, "archs.gfx90b: 'gfx90b' is not in archs.yaml"),
-        ("_{lse}_", "_{lsee}_", 3, "name: slot 'lsee' is no axis; known: dtype, hdim_q, "),
+        ("_{lse}_", "_{lsee}_", 3, "name: slot 'lsee' is not an axis; known: dtype, hdim_q, "),
         ("_{lse}_", "_{lse}_{lse}_", 3, "name: slot 'lse' is written twice"),
         ("_{lse}_", "_", 3, "name: axis 'lse' has several values and needs a slot {lse}"),
         ("_{tile}_", "_", 3, "name: a kernel's tile needs a slot {tile}"),
-        ("[_o{occupancy}]", "_o{occupance}", 4, "tile: 'occupance' is no number of a tile; known: bm0, "),
-        ("order: [dtype,", "order: [dytpe,", 6, "order: 'dytpe' is no axis of a key"),
-        ("mode, tile, logits", "mode, tile, name, logits", 6, "order: 'name' is no axis of a key"),
+        ("[_o{occupancy}]", "_o{occupance}", 4, "tile: 'occupance' is not a number of a tile; known: bm0, "),
+        ("order: [dtype,", "order: [dytpe,", 6, "order: 'dytpe' is not an axis of a key"),
+        ("mode, tile, logits", "mode, tile, name, logits", 6, "order: 'name' is not an axis of a key"),
         ("mode, tile, logits", "mode, tile, mode, logits", 6, "order: an axis is listed twice"),
         ("mode, tile, logits", "mode, logits", 6, "order: axis 'tile' is missing; every key has one"),
         ("[dtype, hdim_q hdim_v, mode, tile,", "[dtype, tile, hdim_q hdim_v, mode,", 6, "order: tile depends on dtype"),
@@ -151,7 +151,7 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
         ("  gfx9:\n", "  gfx8:\n", 34, "tiles.gfx8: unknown field; known here: gfx9"),
         ("128x128:", "129x128:", 36, "tiles.gfx9.fp16 bf16.129x128: not among the values of axis 'hdim_q hdim_v'"),
         ("128x128:", "d128:", 36, "tiles.gfx9.fp16 bf16.d128: head dims are written hdim_qxhdim_v, e.g. 128x128, "),
-        (TILE, TILE[:-3], 36, f"tiles.gfx9.fp16 bf16.128x128[0].tile: '{TILE[:-3]}' is no tile; the family writes"),
+        (TILE, TILE[:-3], 36, f"tiles.gfx9.fp16 bf16.128x128[0].tile: '{TILE[:-3]}' is not a tile; the family writes"),
         (f"tile: {TILE}", f"tle: {TILE}", 36, "tiles.gfx9.fp16 bf16.128x128[0].tle: unknown field; known here: tile, "),
         ("when: few_blocks", "for: {lse: [true]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.lse: unknown field"),
         ("when: few_blocks", "for: {mode: [bath]}", 36, "tiles.gfx9.fp16 bf16.128x128[0].for.mode: 'bath' is"),
@@ -166,7 +166,7 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
     ],
 )
 def test_impossible_families(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
-    folder = copied(tmp_path)
+    folder = copy_dialect(tmp_path)
     file = folder / "batch_prefill.yaml"
     text = file.read_text()
     assert old in text
@@ -176,8 +176,8 @@ def test_impossible_families(tmp_path: Path, old: str, new: str, line: int, mess
     assert str(caught.value).startswith(f"{file}:{line}: {message}")
 
 
-def test_a_file_that_is_no_family(tmp_path: Path) -> None:
-    folder = copied(tmp_path)
+def test_file_that_is_no_family(tmp_path: Path) -> None:
+    folder = copy_dialect(tmp_path)
     (folder / "fwwd.yaml").write_text("archs: {}\n")
     with pytest.raises(TableError, match=r"fwwd\.yaml:1: no such family; known: fwd, "):
         read_dialect(folder)
@@ -200,7 +200,7 @@ def test_impossible_parents(tmp_path: Path, parent: str, message: str) -> None:
     assert str(caught.value) == f"{tmp_path}/{message}"
 
 
-def test_the_tables_as_they_are() -> None:
+def test_tables_as_they_are() -> None:
     assert list(archs()) == ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"]
     assert archs()["gfx950"].lds_bytes == 160 * 1024
     assert archs()["gfx942"].lds_bytes == 64 * 1024

@@ -1,7 +1,7 @@
 """The cases that upstreams publish are in our tables: counts and values as their documents and test files give them.
 
 aiter: op_tests/test_batch_prefill.py of 2026-07-28 (ROCm/aiter, 044f906a), nine functions whose parameters make 41,144
-cases. CK: rocm-libraries pull request 6653, whose functional matrix names seven axes and says 96 cases.
+cases. CK: rocm-libraries pull request 6653, whose functional matrix names seven axes and 96 cases.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ def nominal(suite: str, group: str) -> int:
     return math.prod(len(axis) for axis in table["groups"][group]["axes"].values())
 
 
-def test_the_nine_functions_make_41144_cases() -> None:
+def test_nine_functions_make_41144_cases() -> None:
     counts = {function: nominal(suite, group_of(function)) for function, (suite, _, _) in AITER.items()}
     assert counts == {function: published for function, (_, published, _) in AITER.items()}
     assert sum(counts.values()) == 41_144
 
 
 @pytest.mark.parametrize("function", AITER)
-def test_a_function_has_all_its_values_and_every_case_that_fits(function: str) -> None:
+def test_function_has_all_its_values_and_every_case_that_fits(function: str) -> None:
     suite, _, fitting = AITER[function]
     cases = cases_of(suite, group_of(function))
     assert len(cases) == fitting
@@ -123,7 +123,7 @@ def test_a_function_has_all_its_values_and_every_case_that_fits(function: str) -
         assert all(k >= q >= 1 for q, k in zip(one.seqlens_q, one.seqlens_k, strict=True))
 
 
-def test_no_two_cases_of_a_function_are_the_same_launch() -> None:
+def test_no_two_cases_of_function_are_same_launch() -> None:
     """Only their names and the numbers drawn would differ. Ragged batches may draw the same lengths."""
     for function, (suite, _, _) in AITER.items():
         alike = Counter(
@@ -134,7 +134,7 @@ def test_no_two_cases_of_a_function_are_the_same_launch() -> None:
         assert max(alike.values()) == 1, function
 
 
-def test_the_two_pages_of_the_boundary_test_lie_behind_the_line() -> None:
+def test_two_pages_of_boundary_test_lie_behind_line() -> None:
     """The pool ends with them, and its pages in the order `high` are its last: 2 or 1 MiB each, K as V."""
     for one in cases_of("large-kv", "aiter_4gb_boundary_targeted"):
         page = 1024 * one.nhead_k * one.hdim_q * (2 if one.dtype == "bf16" else 1)
@@ -143,7 +143,7 @@ def test_the_two_pages_of_the_boundary_test_lie_behind_the_line() -> None:
         assert one.pages_of(0) == 2
 
 
-def test_each_function_is_in_the_full_tier_and_some_in_smoke() -> None:
+def test_each_function_is_in_full_tier_and_some_in_smoke() -> None:
     tiers = {tier: {one.group for suite in SUITES for one in problems(suite, tier)} for tier in ("smoke", "full")}
     assert {group_of(function) for function in AITER} <= tiers["full"]
     # kernels of a smoke library serve these
@@ -155,7 +155,7 @@ def test_each_function_is_in_the_full_tier_and_some_in_smoke() -> None:
 
 
 def test_pull_request_6653() -> None:
-    """It names page size, layout, dtype (bf16 and quantised fp8), mask, soft cap, LSE and batch, and says 96 cases.
+    """The pull request names page size, layout, dtype (bf16 and quantised fp8), mask, soft cap, LSE, batch: 96 cases.
 
     Of the combinations of all seven 136 can be: pages of one token have no vectors, block scales need pages of 1024,
     fp8 has no LSE. Without LSE there are 96. The document doesn't say which it means, so that all 136 are here.

@@ -31,7 +31,7 @@ commands = pytest.mark.parametrize(("command", "words"), COMMANDS)
 
 @commands
 @pytest.mark.parametrize(("profile", "upstream"), [("v3", "ckpm-v3"), ("extended", "ckpm-extended")])
-def test_a_profile_of_ckpm_is_an_upstream_in_every_command(
+def test_profile_of_ckpm_is_upstream_in_every_command(
     command: Parse, words: tuple[str, ...], profile: str, upstream: str
 ) -> None:
     asked = command([*words, "--upstream", "ckpm", "--profile", profile])
@@ -40,7 +40,7 @@ def test_a_profile_of_ckpm_is_an_upstream_in_every_command(
 
 
 @commands
-def test_an_upstream_without_such_a_profile_is_refused(command: Parse, words: tuple[str, ...]) -> None:
+def test_upstream_without_such_profile_is_refused(command: Parse, words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError) as caught:
         command([*words, "--upstream", "flash-attn", "--profile", "v3"])
     assert str(caught.value) == "--profile v3: upstream flash-attn has no such profile. Ask for --upstream ckpm."
@@ -48,7 +48,7 @@ def test_an_upstream_without_such_a_profile_is_refused(command: Parse, words: tu
         command([*words, "--upstream", "ckmp", "--profile", "v3"])
 
 
-def test_an_ordinary_profile_narrows_builds_and_lists_and_means_nothing_to_a_library() -> None:
+def test_profile_narrows_builds_and_is_refused_for_libraries() -> None:
     asked = parse(["build", "--upstream", "ckpm", "--profile", "aiter_group"])
     assert (asked.upstream, asked.profile) == ("ckpm", "aiter_group")
     suite = ("test", "--suite", "batch-prefill", "--upstream")
@@ -60,7 +60,7 @@ def test_an_ordinary_profile_narrows_builds_and_lists_and_means_nothing_to_a_lib
         parse([*suite, "aiter", "--profile", "v4"])
 
 
-def test_the_table() -> None:
+def test_table() -> None:
     assert upstream_profiles() == {"ckpm": {"v3": "ckpm-v3", "extended": "ckpm-extended"}}
     assert variant("ckpm", "all") is None
     assert not set(upstream_profiles()["ckpm"]) & set(profiles())
@@ -74,7 +74,7 @@ def test_the_table() -> None:
         ("ckpm: {all: ckpm-v3}", "3: profiles.ckpm.all: is also a profile of profiles.yaml"),
     ],
 )
-def test_a_malformed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, message: str) -> None:
+def test_malformed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, message: str) -> None:
     (tmp_path / "upstreams.yaml").write_text(f"upstreams: {{}}\nprofiles:\n  {row}\n")
     monkeypatch.setattr(upstream_profiles_module, "TABLES", tmp_path)
     with pytest.raises(TableError) as caught:

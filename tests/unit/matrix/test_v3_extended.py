@@ -13,7 +13,7 @@ from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.explain import why
 from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import serving
+from ckpm.matrix.problems.problem import serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
 
@@ -46,7 +46,7 @@ def beyond() -> set[str]:
 
 
 @pytest.mark.parametrize("masks", ["simplified", "generic"])
-def test_v3_has_what_the_issue_names_and_v2_is_what_it_was(masks: str) -> None:
+def test_v3_has_what_issue_names_and_v2_is_what_it_was(masks: str) -> None:
     listed = enumerate_names(EXTENDED, arch="gfx950", mask_impl=masks)
     v3 = [name for name in listed if "_v3_" in name]
     assert len(v3) == 144
@@ -57,7 +57,7 @@ def test_v3_has_what_the_issue_names_and_v2_is_what_it_was(masks: str) -> None:
     assert not any("gfx9" in name for name in older)
 
 
-def test_a_name_parses_back_to_its_key() -> None:
+def test_name_parses_back_to_its_key() -> None:
     keys = enumerate_keys(EXTENDED, arch="gfx950")
     for key in (*keys[:144], *keys[144::50]):
         assert make_key(EXTENDED, parse(EXTENDED, key.name), key.name) == key
@@ -72,7 +72,7 @@ def test_no_kernel_is_in_both_dialects() -> None:
     assert not places[0] & places[1]
 
 
-def test_why_of_a_kernel_that_the_pull_request_has_and_of_larger_pages() -> None:
+def test_why_of_pull_request_kernels_and_larger_pages() -> None:
     one = V3.format(
         hdim=128, page=64, load="bload", tile=TILES[128], cap="nlogits", mask="mc", scale="pertensor", layout="linear",
         table="vllm",
@@ -111,6 +111,6 @@ def fp8(**changes: Any) -> SuiteCase:
     ],
 )
 def test_which_requests_v3_serves(changes: dict[str, Any], count: int) -> None:
-    able = serving(enumerate_keys(EXTENDED, arch="gfx950"), fp8(**{"page_size": 64, "hdim_v": 128, **changes}))
+    able = serving_kernels(enumerate_keys(EXTENDED, arch="gfx950"), fp8(**{"page_size": 64, "hdim_v": 128, **changes}))
     assert ["_v3_" in key.name for key in able].count(True) == count
     assert count == 0 or "_v3_" in able[0].name

@@ -19,20 +19,20 @@ NAMES = [f"fmha_fwd_v3_d128_{dtype}_{mask}" for dtype in ("fp16", "bf16") for ma
 
 @pytest.mark.parametrize("mask_impl", ["simplified", "generic"])
 @pytest.mark.parametrize("receipt", [0, 200, 801])
-def test_the_kernels_are_four_whatever_is_asked_for(receipt: int, mask_impl: str) -> None:
+def test_kernels_are_four_whatever_is_asked_for(receipt: int, mask_impl: str) -> None:
     keys = keys_of(DIALECT, "fwd_v3", "gfx950", receipt, mask_impl)
     assert [key.name for key in keys] == NAMES
     assert {(key.mask, key.mask_impl) for key in keys} == {("no", "generic"), ("causal", "generic")}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_parses_back_to_its_key(name: str) -> None:
+def test_name_parses_back_to_its_key(name: str) -> None:
     family, key = find_key(dialect(DIALECT), name, "simplified")
     assert key in enumerate_keys(family, arch="gfx950")
     assert (key.tile.bm0, key.tile.rm0, key.tile.word[:5]) == (256, 8, "b256x")
 
 
-def test_all_families_are_the_codegen_s() -> None:
+def test_all_families_are_codegen_s() -> None:
     assert set(HAND_WRITTEN).isdisjoint(FAMILIES)
     assert set(dialect(DIALECT).families) == set(FAMILIES)
 
@@ -53,12 +53,12 @@ def test_head_dims_with_several_tiles_need_names_that_spell_them(tmp_path: Path)
         read_dialect(tmp_path / "own").family("fwd_v3")
 
 
-def test_gfx942_has_none_and_the_message_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_gfx942_has_none_and_message_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list", "--family", "fwd_v3", "--arch", "gfx942"]) == 0
     assert "no fwd_v3 kernel for gfx942: its pipeline transposes V" in capsys.readouterr().err
 
 
-def test_a_build_for_gfx942_says_why_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_build_for_gfx942_says_why_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["render", "--family", "fwd_v3", "--arch", "gfx942", "--output", str(tmp_path)]
     assert cli.main(argv) != 0
     assert "no fwd_v3 kernel for gfx942: its pipeline transposes V" in capsys.readouterr().err

@@ -51,7 +51,7 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     return call
 
 
-def test_a_configuration_that_equals_kernels_is_valid_names_them_and_says_what_contradicts_it(run: Run) -> None:
+def test_configuration_equal_to_kernels_is_valid(run: Run) -> None:
     code, out, err = run(YAML, "--dialect", "rocm-libraries-2026")
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -61,7 +61,7 @@ def test_a_configuration_that_equals_kernels_is_valid_names_them_and_says_what_c
     assert {f"equals {name} of rocm-libraries-2026" for name in NAMES} <= set(lines[5:])
 
 
-def test_without_a_dialect_every_age_is_searched(run: Run) -> None:
+def test_without_dialect_every_age_is_searched(run: Run) -> None:
     _, out, _ = run(YAML)
     assert {line.rpartition(" of ")[2] for line in out.splitlines() if line.startswith("equals ")} == {
         "rocm-libraries-2026",
@@ -70,7 +70,7 @@ def test_without_a_dialect_every_age_is_searched(run: Run) -> None:
     }
 
 
-def test_every_mistake_of_a_file_is_in_one_report_with_line_and_path(run: Run) -> None:
+def test_report_has_every_mistake_with_line_and_path(run: Run) -> None:
     text = (
         YAML.replace("data_type: bf16", "data_type: bf61")
         .replace("mask: causal", "mask: casual")
@@ -84,7 +84,7 @@ def test_every_mistake_of_a_file_is_in_one_report_with_line_and_path(run: Run) -
     )
     code, out, err = run(text)
     assert code == 8
-    assert err == "error: c.yaml: 13 errors; the report says what to mend.\n"
+    assert err == "error: c.yaml: 13 errors; the report lists what to fix.\n"
     found = [line.partition(" Known")[0] for line in out.splitlines() if line.startswith("c.yaml:")]
     assert sorted(found) == sorted(
         [
@@ -106,7 +106,7 @@ def test_every_mistake_of_a_file_is_in_one_report_with_line_and_path(run: Run) -
     )
 
 
-def test_json_reads_as_yaml_does_and_the_report_comes_as_json(run: Run) -> None:
+def test_json_reads_as_yaml_does_and_report_comes_as_json(run: Run) -> None:
     values = {
         "arch": "gfx942",
         "signature": {"family": "fwd", "data_type": "fp16", "hdim_q": 128, "hdim_v": 128, "mask": "no", "bias": "no"},
@@ -131,7 +131,7 @@ def test_json_reads_as_yaml_does_and_the_report_comes_as_json(run: Run) -> None:
     assert all(one["reason"] and one["source"] for one in report["findings"])
 
 
-def test_a_warning_alone_is_valid(run: Run) -> None:
+def test_warning_alone_is_valid(run: Run) -> None:
     text = YAML.replace("batch_prefill", "fwd").replace("row", "col").replace("gfx950", "gfx942")
     code, out, _ = run(text.replace("[64,", "[128,"), "--dialect", "ck-2025-11")
     assert code == 0
@@ -156,7 +156,7 @@ def test_a_warning_alone_is_valid(run: Run) -> None:
         ("arch:\n", "c.yaml:1: error: arch: must be a word, not empty"),
     ],
 )
-def test_a_mistake_of_form_names_its_path_and_the_nearest_word(run: Run, text: str, expected: str) -> None:
+def test_mistake_of_form_names_its_path_and_nearest_word(run: Run, text: str, expected: str) -> None:
     code, out, _ = run(text)
     assert code == 8
     assert expected in out
@@ -176,7 +176,7 @@ def test_a_mistake_of_form_names_its_path_and_the_nearest_word(run: Run, text: s
         ("c.yaml", "a: &a [*a]\n", "c.yaml:1: not a table: nested without end"),
     ],
 )
-def test_a_file_that_is_no_configuration_ends_at_once(run: Run, name: str, text: str, expected: str) -> None:
+def test_file_that_is_no_configuration_ends_at_once(run: Run, name: str, text: str, expected: str) -> None:
     code, out, err = run(text, name=name)
     assert (code, out) == (3, "")
     assert err.startswith(f"error: {expected}")
@@ -187,7 +187,7 @@ def test_a_missing_file_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert "no.yaml:1: the configuration can't be read: [Errno 2]" in capsys.readouterr().err
 
 
-def test_a_kernel_of_the_matrix_is_valid_whatever_the_dispatcher_thinks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernel_of_the_matrix_is_always_valid(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--dialect", "rocm-libraries-2026", "--kernel", NAMES[0]]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"{NAMES[0]}: valid\ncontradicted: algorithm.tile[0]: bm0 64; 128 is needed\n")
@@ -202,7 +202,7 @@ def test_a_kernel_of_the_matrix_is_valid_whatever_the_dispatcher_thinks(capsys: 
         (NAMES[0], ("--arch", "gfx1100"), "error: key.arch_trait: for gfx90a, gfx942, gfx950, not for gfx1100"),
     ],
 )
-def test_a_kernel_outside_the_matrix_is_refused_by_its_tables(
+def test_kernel_outside_matrix_is_refused_by_its_tables(
     capsys: pytest.CaptureFixture[str], name: str, options: tuple[str, ...], expected: str
 ) -> None:
     assert main(["validate", "--dialect", "rocm-libraries-2026", *options, "--kernel", name]) == 8

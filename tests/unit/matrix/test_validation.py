@@ -58,7 +58,7 @@ def _found(family: str, **changes: object) -> set[str]:
 
 
 @pytest.mark.parametrize("family", _OF_FAMILY)
-def test_a_plain_configuration_of_each_family_is_valid(family: str) -> None:
+def test_plain_configuration_of_each_family_is_valid(family: str) -> None:
     assert _found(family) == set()
 
 
@@ -277,7 +277,7 @@ _CASES = [
 
 
 @pytest.mark.parametrize(("rule", "family", "accepted", "refused", "also"), _CASES)
-def test_a_rule_accepts_and_refuses(
+def test_rule_accepts_and_refuses(
     rule: str, family: str, accepted: dict[str, Any], refused: dict[str, Any] | None, also: tuple[str, ...]
 ) -> None:
     assert _found(family, **accepted) == set()
@@ -285,7 +285,7 @@ def test_a_rule_accepts_and_refuses(
         assert _found(family, **refused) == {rule, *also}
 
 
-def test_every_rule_has_a_case_a_reason_a_source_and_is_what_the_dispatcher_calls_it() -> None:
+def test_rules_have_a_case_reason_source_and_name() -> None:
     assert {case[0] for case in _CASES if case[3] is not None} == set(RULES)
     assert all(rule.reason and rule.source and rule.paths for rule in RULES.values())
     warnings = {name for name, rule in RULES.items() if rule.severity == "warning"}
@@ -307,7 +307,7 @@ def test_every_rule_has_a_case_a_reason_a_source_and_is_what_the_dispatcher_call
         ("gfx950", "fp16", (128, 128, 128), 128, 3 * 16640 * 2),
     ],
 )
-def test_lds_of_the_async_pipelines_is_three_buffers_of_the_larger_of_k_and_v(
+def test_async_lds_is_three_buffers_of_the_larger_tensor(
     arch: str, dtype: str, tile: tuple[int, ...], hdim: int, expected: int
 ) -> None:
     assert async_lds_bytes(arch, dtype, hdim, tile, (32, 32, 16)) == expected
@@ -347,7 +347,7 @@ def test_all_errors_are_collected_in_one_report_with_their_paths() -> None:
     }
 
 
-def test_zeros_and_empty_lists_are_refused_without_a_crash() -> None:
+def test_zeros_and_empty_lists_are_refused_without_crash() -> None:
     for family in _OF_FAMILY:
         for numbers in ((), (0,) * 6, (1,) * 3, (2**70,) * 5):
             assert _found(family, tile=numbers, wave=numbers, warp=numbers)
@@ -362,7 +362,7 @@ def _keys(name: str) -> Iterator[tuple[Key, str]]:
 
 
 @pytest.mark.parametrize("name", dialect_names())
-def test_what_the_dispatcher_has_against_a_kernel_is_known_to_be_contradicted(name: str) -> None:
+def test_dispatcher_objections_to_kernels_are_contradicted(name: str) -> None:
     errors = Counter(
         finding.rule
         for key, arch in _keys(name)
@@ -374,7 +374,7 @@ def test_what_the_dispatcher_has_against_a_kernel_is_known_to_be_contradicted(na
 
 @pytest.mark.parametrize("name", dialect_names())
 @pytest.mark.parametrize("family", _OF_FAMILY)
-def test_a_kernel_written_as_a_configuration_is_found_again_and_valid(name: str, family: str) -> None:
+def test_kernel_as_configuration_is_found_and_valid(name: str, family: str) -> None:
     chosen = dialect(name)
     arch = list(chosen.families[family].archs)[-1]
     keys = keys_of(name, family, arch)
@@ -384,7 +384,7 @@ def test_a_kernel_written_as_a_configuration_is_found_again_and_valid(name: str,
     assert (name, key.name) in {(kernel.dialect, kernel.name) for kernel in report.kernels}
 
 
-def test_a_mistake_that_no_kernel_has_stays_an_error_beside_a_contradicted_rule() -> None:
+def test_mistake_stays_an_error_beside_a_contradicted_rule() -> None:
     chosen = dialect("rocm-libraries-2026")
     keys = keys_of(chosen.name, "batch_prefill")
     key = next(key for key in keys if key.tile.bm0 == 64)
@@ -409,7 +409,7 @@ def test_a_mistake_that_no_kernel_has_stays_an_error_beside_a_contradicted_rule(
         {"kv_memory_layout": "vectorized"},
     ],
 )
-def test_a_configuration_that_differs_in_one_field_is_another_kernel(changes: dict[str, Any]) -> None:
+def test_configuration_differing_in_one_field_is_another(changes: dict[str, Any]) -> None:
     chosen = dialect("rocm-libraries-2026")
     keys = keys_of(chosen.name, "batch_prefill", "gfx942")
     key = next(

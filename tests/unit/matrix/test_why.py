@@ -12,7 +12,7 @@ from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST, TILE, Run
 ROOT = Path(__file__).parents[3]
 
 
-def test_why_a_kernel_is_in_names_axes_and_their_lines(run: Run) -> None:
+def test_why_kernel_is_in_names_axes_and_their_lines(run: Run) -> None:
     code, out, err = run("why", GROUP)
     assert (code, err) == (0, "")
     lines = [line.split("  ") for line in out.splitlines()]
@@ -75,7 +75,7 @@ N = ("--dialect", "rocm-libraries-2026")
         (GROUP, ("--arch", "gfx1100,gfx950", "--tier", "smoke"), ["condition: Tier smoke doesn't keep it"]),
     ],
 )
-def test_why_a_kernel_is_out(run: Run, name: str, options: tuple[str, ...], reasons: list[str]) -> None:
+def test_why_kernel_is_out(run: Run, name: str, options: tuple[str, ...], reasons: list[str]) -> None:
     code, out, err = run("why", name, *options)
     assert (code, err) == (0, "")
     head, second, *lines = out.splitlines()
@@ -88,7 +88,7 @@ def test_why_a_kernel_is_out(run: Run, name: str, options: tuple[str, ...], reas
         assert "    source: codegen/ops/fmha_batch_prefill.py" in out
 
 
-def test_why_names_the_shard(run: Run) -> None:
+def test_why_names_shard(run: Run) -> None:
     outs = [run("why", GROUP, "--shard", f"{index}/3")[1] for index in (1, 2, 3)]
     inside = [index for index, out in enumerate(outs, 1) if "\nis in ck-2025-11 " in out]
     assert len(inside) == 1
@@ -105,7 +105,7 @@ def test_why_as_data(run: Run) -> None:
     assert run("why", GROUP, "--tier", "smoke", "--format", "csv")[1].startswith("kind,name,text,source\ncondition,")
 
 
-def test_why_and_list_agree_on_every_kernel_of_the_smoke_tier(run: Run) -> None:
+def test_why_and_list_agree_on_every_kernel_of_smoke_tier(run: Run) -> None:
     listed = set(run("list", "--tier", "smoke")[1].splitlines())
     everything = run("list", "--where", "key.hdim_q == 128 and key.bias == 'no' and key.tile.bm0 == 64")[1].splitlines()
     for name in everything[::4]:

@@ -36,7 +36,7 @@ from ckpm.reports.verdicts import Gate, Row, demand
 from tests.unit import manifests
 
 KERNEL = "fmha_batch_prefill_d128_bf16"
-LOADED = SimpleNamespace(family="batch_prefill")  # a library of which nothing else is asked
+LOADED = SimpleNamespace(family="batch_prefill")  # the only fields that are read
 FACTS = dict.fromkeys(
     ("toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection", "flags"), "x"
 )
@@ -73,7 +73,7 @@ def judge(found: Measurements, accepted: Measurements | None = None) -> tuple[Ro
 
 
 def test_model_by_hand() -> None:
-    """Of a workgroup, each SIMD has one wave of 20 MFMA, 50 vector, 5 transcendental, 32.5 other instructions."""
+    """Each SIMD of a workgroup has one wave of 20 MFMA, 50 vector, 5 transcendental, 32.5 other instructions."""
     found = estimate(ONE, MACHINE)
     assert found.units == {
         "matrix": 20 * 16,
@@ -204,7 +204,7 @@ def test_measurements_are_read_as_they_were_written(tmp_path: Path) -> None:
             lambda d: d["problems"][0]["counters"].update(waves=-1),
             "counters.waves: must not be negative, is -1",
         ),
-        (lambda d: d["problems"][0]["counters"].update(waves=float("nan")), "NaN is no number of JSON"),
+        (lambda d: d["problems"][0]["counters"].update(waves=float("nan")), "NaN is not a number of JSON"),
         (lambda d: d["problems"][0].pop("kernel"), "kernel: is missing, expected text"),
         (lambda d: d["provenance"].pop("identity"), "provenance.identity: is missing, expected text"),
         (lambda d: d.update(problems=[]), "at least one"),

@@ -66,5 +66,5 @@ def test_what_is_not_manifest_is_named(
 
 
 def test_folder_and_nothing_are_not_manifest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert resources(tmp_path, capsys)[0] == 42
-    assert resources(tmp_path / "none", capsys)[0] == 41
+    assert resources(tmp_path, capsys)[0] == 3
+    assert resources(tmp_path / "none", capsys)[0] == 6

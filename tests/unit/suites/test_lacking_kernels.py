@@ -16,7 +16,7 @@ from ckpm.kernels.abi import Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import serving
+from ckpm.matrix.problems.problem import serving_kernels
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites import checks
@@ -75,7 +75,7 @@ def test_the_tile_that_comes_first_is_one_of_the_load_mode_that_was_chosen() -> 
     """A part of a tier may hold the 64-row kernel of a load mode that the launch doesn't take."""
     problem = find("batch-prefill/paged_cross.bf16-vectorized-vllm-ps16-d128-none-full")
     full = select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",)))
-    of = {(key.tile.bm0, key.load): key for key in serving(full, problem)}
+    of = {(key.tile.bm0, key.load): key for key in serving_kernels(full, problem)}
     assert set(of) == {(64, "bload"), (64, "gload"), (128, "bload"), (128, "gload")}
 
     def check(*built: tuple[int, str]) -> None:

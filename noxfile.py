@@ -36,7 +36,7 @@ Session = Callable[[nox.Session], None]
 
 
 class Tests(NamedTuple):
-    """What `nox -s tests -- NAME` runs. ``words`` are a module and its options; ``extra`` names requirements."""
+    """Tests of `nox -s tests -- NAME`. ``words`` are a module and its options; ``extra`` names requirements."""
 
     what: str
     words: tuple[str, ...]

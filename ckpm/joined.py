@@ -19,7 +19,9 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
     def run(args: argparse.Namespace) -> int:
         if args.render:
             return render_command.run(args)
-        return reproduce.run(args) if args.reproduce or args.built else cluster_command.build(args)
+        if args.reproduce or args.built:
+            return reproduce.run(args)
+        return cluster_command.build(args) if cluster_command.is_remote(args) else command.build(args)
 
     add_selection_options(parser, tier="smoke", checkouts=True)
     command.add_options(parser)

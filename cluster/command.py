@@ -90,9 +90,7 @@ def _demand_ready(args: argparse.Namespace) -> None:
 
 
 def build(args: argparse.Namespace) -> int:
-    """Run ``ckpm build``, here or on many machines, and return exit code 0."""
-    if not is_remote(args):
-        return build_command.build(args)
+    """Run ``ckpm build`` on many machines, and return exit code 0."""
     if args.jobs is not None:
         raise UsageError("--jobs is for compilers on this machine. Workers have their own number of threads.")
     _demand_ready(args)

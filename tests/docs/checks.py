@@ -1,4 +1,4 @@
-"""What is wrong with a page, seen without running anything of it: complaints as ``page:line: text``."""
+"""Check a page without running its commands; return complaints as ``page:line: text``."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def commands_could_run(page: str, text: str) -> Iterator[str]:
 
 
 def changes_apply(page: str, text: str) -> Iterator[str]:
-    """To the files as they are now, one after the other."""
+    """Apply the changes of a page to copies of the files, in order."""
     changes = [block for block in blocks(page, text) if block.kind == "diff"]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -122,7 +122,7 @@ def links_have_a_form(page: str, text: str) -> Iterator[str]:
 
 @functools.cache
 def exit_codes() -> dict[str, set[int]]:
-    """By name of the class of errors; two rooms may have one of the same name."""
+    """Exit codes by class name. Two rooms may have classes of the same name."""
     found: dict[str, set[int]] = {}
     for name, one in inspect.getmembers(errors, inspect.isclass):
         if issubclass(one, errors.CkPrefillError):

@@ -1,4 +1,4 @@
-"""Whether a command of a page could be run: programs, nox's sessions, our commands with their options and values."""
+"""Check the commands of a page: programs, sessions of nox, and commands of ckpm with options and values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARSERS: dict[str, Callable[[], Any]] = {
     "tests.programs": programs_parser,
     "tests.programs.conformance": conformance_parser,
 }
-# what is no command of ours; nobody checks the options of these
+# programs of others, whose options are not checked
 PROGRAMS = {
     *("apt-get", "cat", "cd", "cp", "export", "git", "grep", "head", "ls", "mkdir", "mmdebstrap"),
     *("pip", "pre-commit", "sha256sum"),
@@ -40,7 +40,7 @@ _ASSIGNMENT = re.compile(r"[A-Z_]+=.*")
 
 
 def complaints(command: str) -> list[str]:
-    """What is wrong with a shell command, none if it can be run as far as that is seen without running it."""
+    """Complaints about a shell command, which is not run."""
     try:
         return [complaint for words in simple_commands(command) for complaint in _of_one(words)]
     except ValueError as error:
@@ -77,11 +77,11 @@ def _of_one(words: Sequence[str]) -> list[str]:
         case "nox":
             return _nox(rest)
         case "ckpm":
-            return [] if rest[:1] in (["--version"], ["--help"]) else _parsed("ckpm", parse, rest)
+            return [] if rest[:1] in (["--version"], ["--help"]) else _complaints_of_parser("ckpm", parse, rest)
         case "ckpm-emulator":
             return _module("ckpm_emulator", rest)
         case "python" if rest[:2] == ["-m", "ckpm"]:
-            return _parsed("ckpm", parse, rest[2:])
+            return _complaints_of_parser("ckpm", parse, rest[2:])
         case "python" if rest[:1] == ["-m"] and len(rest) > 1:
             return _module(rest[1], rest[2:])
         case "python" if rest in (["-"], ["-c", *rest[1:2]]):  # a script after it, which is run with the page
@@ -100,10 +100,10 @@ def _module(module: str, options: Sequence[str]) -> list[str]:
         return [] if there else [f"python -m {module}: there is no such example"]
     if module not in PARSERS:
         return [f"python -m {module}: no module with a command line"]
-    return _parsed(f"python -m {module}", PARSERS[module]().parse_args, options)
+    return _complaints_of_parser(f"python -m {module}", PARSERS[module]().parse_args, options)
 
 
-def _parsed(program: str, parse: Callable[[Sequence[str]], Any], options: Sequence[str]) -> list[str]:
+def _complaints_of_parser(program: str, parse: Callable[[Sequence[str]], Any], options: Sequence[str]) -> list[str]:
     try:
         chosen = parse(list(options))
     except CkPrefillError as error:
@@ -162,7 +162,7 @@ def sessions() -> dict[str, Any]:
 
 
 class Recorder:
-    """What a session does with nox' session object, without doing it: the commands that it starts are kept."""
+    """A stand-in for the session object of nox that keeps commands instead of running them."""
 
     def __init__(self, options: Sequence[str], cache_dir: Path) -> None:
         self.posargs, self.cache_dir, self.bin = list(options), cache_dir, "/bin"

@@ -1,7 +1,7 @@
 """The pages of docs/ and README as tests see them: blocks of commands and of changes, in order.
 
 A block of commands is fenced as ``console``. ``$ `` begins a command, ``> `` continues it as the shell's second prompt
-does, any other line is output that the command must print, ``...`` stands for any lines. Words behind ``console`` say
+does, any other line is output that the command must print, ``...`` stands for any lines. Words after ``console`` tell
 why a command is not run here (gpu, cluster, hours), or that it ends with an exit code (exit=49). A block fenced as
 ``diff`` is a change that the reader makes; it is applied before what follows.
 """
@@ -49,7 +49,7 @@ class Block:
         return "\n".join(self.lines) + "\n"
 
     def commands(self) -> list[Command]:
-        """Those of a ``console`` block. Raises ValueError: output or a continuation stands before the first."""
+        """The commands of a ``console`` block. Raises ValueError: output precedes the first command."""
         exits = [int(mark.removeprefix("exit=")) for mark in self.marks if mark.startswith("exit=")]
         found: list[Command] = []
         for number, line in enumerate(self.lines, start=self.line + 1):
@@ -107,7 +107,7 @@ def prose(text: str) -> str:
 
 
 def applied(block: Block, folder: Path) -> str:
-    """Make a ``diff`` block's change below ``folder``; what git says if it does not fit, '' if it does."""
+    """Make the change of a ``diff`` block below ``folder``; return git's message if the change does not fit."""
     command = ["git", "apply", "-"]
     # outside of any repository: else git would look for the files from that one's top
     environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)}

@@ -51,7 +51,7 @@ def prepare(folder: Path) -> Place:
 
 
 def _environment(folder: Path) -> Path:
-    """What ``pip install`` on a page installs into; other packages are found where they are. Its folder of programs."""
+    """Make an environment for ``pip install`` that borrows all other packages; return its folder of programs."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     packages = next((folder / "lib").glob("python*/site-packages"))
     (packages / "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
@@ -59,11 +59,14 @@ def _environment(folder: Path) -> Path:
     pip = programs / "pip"  # ours, at work on that environment: to install another one takes seconds
     pip.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pip --python "{programs}/python" "$@"\n')
     pip.chmod(0o755)
+    ckpm = programs / "ckpm"  # in the clone, as after `pip install`
+    ckpm.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m ckpm "$@"\n')
+    ckpm.chmod(0o755)
     return programs
 
 
 def run_page(page: Sequence[Block], place: Place) -> list[str]:
-    """Run a page's commands and apply its changes; what went otherwise than the page says, at most one complaint."""
+    """Run a page's commands and apply its changes; return at most one complaint."""
     with _shell(place) as shell:
         for block in page:
             if block.kind == "diff" and (complaint := applied(block, place.clone)):
@@ -111,8 +114,7 @@ def _complaint(command: Command, lines: Sequence[str], code: int) -> str:
 
 
 def not_printed(shown: Sequence[str], lines: Sequence[str]) -> str:
-    """The first shown line that is in no line behind those of the lines shown before it; '' if all are. Spaces count
-    as one; ``...`` says that lines are left out, which the order alone allows anyway."""
+    """Return the first shown line that no line after the lines before contains, or "". Spaces count as one."""
     left = iter([" ".join(line.split()) for line in lines])
     for line in shown:
         wanted = " ".join(line.split())

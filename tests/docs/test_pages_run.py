@@ -1,4 +1,4 @@
-"""Every command of every page does what the page says, but for those that need a GPU, a cluster, CK or hours."""
+"""Run the commands of every page, without those that need a GPU, a cluster, CK or hours."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_page_that_says_otherwise_is_noticed(lines: Sequence[str], complaint: 
     assert complaint in said
 
 
-def test_output_is_compared_in_order_and_without_regard_to_spaces() -> None:
+def test_output_is_compared_in_order_without_spaces() -> None:
     lines = ["first   line", "second", "third"]
     assert not_printed(["first line", "...", "third"], lines) == ""
     assert not_printed(["third", "second"], lines) == "second"

@@ -208,7 +208,7 @@ def tests(session: nox.Session) -> None:
     """Run unit tests, the emulator's and those that compile; or `-- NAME`, one of docs/reference/sessions.md."""
     if not session.posargs:
         run(session, "pytest", "-n", "auto", "tests/unit", "tests/emulator")
-        run(session, "pytest", "tests/build")  # one after the other: compilers use all processors
+        run(session, "pytest", "-n", "auto", "--dist", "loadgroup", "-m", "not nightly", "tests/build")
         return
     name, *options = session.posargs
     if name not in TESTS:

@@ -140,7 +140,7 @@ def _link_message(toolchain: Toolchain) -> str:
 
 
 def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None) -> None:
-    if header := headers.changed(request.work / request.folder):
+    if header := headers.first_changed(request.work / request.folder):
         raise CompileError(
             f"{header}: this header changed while the build ran, and nothing that was compiled since is kept. Run the "
             "build again."

@@ -18,7 +18,7 @@ from ckpm.base.console import console
 from ckpm.base.errors import CkPrefillError
 from ckpm.base.files import writing
 from ckpm.kernels.code.toolchains import detect, rocm
-from ckpm.kernels.upstream.trees import checkout, damage, is_unpacked, place
+from ckpm.kernels.upstream.trees import checkout, damage, is_unpacked, package_folder
 from ckpm.matrix.dialects import PackagedUpstream, upstreams
 
 # Free space that a first build needs: upstream trees, the compiler's cache, objects of the smoke tier.
@@ -101,7 +101,7 @@ def _package(name: str, package: PackagedUpstream, cache: Path) -> Finding:
         return Finding(subject, "missing", what, "is downloaded by the first build that needs it")
     if damaged := damage(package, cache):
         more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-        again = f"delete {place(package, cache)}: it is unpacked again"
+        again = f"delete {package_folder(package, cache)}: it is unpacked again"
         return Finding(subject, "broken", f"{what}: {damaged[0]}{more}", again)
     return Finding(subject, "ok", what)
 

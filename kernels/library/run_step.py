@@ -68,7 +68,7 @@ def run_step(step: Step, environment: Mapping[str, str], folder: str, execute: E
     for name in damaged:
         announce_damage(step, name)
     ran = Ran(1, f"damaged: {', '.join(damaged)}") if damaged else _execute(step, environment, execute)
-    if ran.code == 0 and step.kind in ("unit", "host") and (header := headers.changed(Path(folder))):
+    if ran.code == 0 and step.kind in ("unit", "host") and (header := headers.first_changed(Path(folder))):
         ran = Ran(1, f"{header} changed while this was compiled")
     if ran.code == 0:
         try:

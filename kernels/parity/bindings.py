@@ -1,8 +1,8 @@
-"""What a kernel's host function binds: read out of upstream's rendered instance and out of ours, and compared.
+"""The bindings of a kernel's host function, read from upstream's rendered instance and from ours, and compared.
 
 Both texts specialise ``fmha_batch_prefill_`` (or ``fmha_fwd_``) for a dispatch trait and launch one kernel type through
-aliases and constants of their own. Here these are expanded until only CK's words are left, so that the texts need not
-look alike. A function that launches several kernels is read by kernels/parity/launches.py.
+aliases and constants of their own. Both are expanded until only CK's names are left, so that the texts need not look
+alike. A function that launches several kernels is read by kernels/parity/launches.py.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from ckpm.base.errors import UpstreamError
 from ckpm.kernels.parity.conditions import condition_text
-from ckpm.kernels.parity.cpp_constants import folded
+from ckpm.kernels.parity.cpp_constants import fold_constants
 from ckpm.kernels.parity.cpp_text import Braces, Function, If, Plain, Program, declaration, read, statements
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing, closing_angle, spell
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell
 
 SPECIALISED = "fmha_batch_prefill_"
 LAUNCHER = "make_kernel"
@@ -27,8 +27,8 @@ class Binding:
 
     ``launch`` holds the template arguments of ``make_kernel<...>``; ``call`` the whole expression with the launch, in
     which ``KERNEL`` stands for the kernel type and ``argument0``, ``argument1`` for the function's parameters;
-    ``guard`` is the preprocessor condition around it, '' if it is always compiled; ``when`` says for which request the
-    function launches this kernel, '' if for every one.
+    ``guard`` is the preprocessor condition around it, '' if it is always compiled; ``when`` is the condition of a
+    request for this launch, '' if it always launches.
     """
 
     dispatch_trait: str
@@ -40,9 +40,9 @@ class Binding:
 
 
 def bindings(text: str, specialised: str = SPECIALISED) -> list[Binding]:
-    """One Binding for each ``template <> float fmha_batch_prefill_<TRAIT>(...) {...}``, in the order of the text.
+    """Return a Binding for each ``template <> float fmha_batch_prefill_<TRAIT>(...) {...}``, in the order of the text.
 
-    ``specialised`` is the function's name in another family; its argument may hold more than the trait.
+    ``specialised`` is the function's name in another family; its argument may contain more than the trait.
 
     Raises UpstreamError if the text can't be followed or a specialisation launches no kernel.
     """
@@ -55,7 +55,7 @@ def bindings(text: str, specialised: str = SPECIALISED) -> list[Binding]:
 
 
 def differences(upstream: Binding, ours: Binding) -> list[str]:
-    """A line for each field that differs; for template arguments the first one that does. Empty if they are equal."""
+    """Return a line for each field that differs, with the first difference. Empty if they are equal."""
     lines = []
     for field in dataclasses.fields(Binding):
         theirs, mine = getattr(upstream, field.name), getattr(ours, field.name)
@@ -65,23 +65,23 @@ def differences(upstream: Binding, ours: Binding) -> list[str]:
 
 
 def _around(text: str, other: str, width: int = 60) -> str:
-    """The part of ``text`` where it starts to differ from ``other``."""
+    """Return the part of ``text`` where it starts to differ from ``other``."""
     same = next((at for at, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))
     start = max(0, same - width)
     end = same + width
     return f"'{'...' * (start > 0)}{text[start:end]}{'...' * (end < len(text))}'"
 
 
-def declared(
+def local_names(
     program: Program, statement: Tokens, scope: tuple[str, ...], local: Mapping[str, Tokens]
 ) -> dict[str, Tokens]:
-    """The names that a statement inside a function gives a meaning; empty for most statements.
+    """Return the names that a statement inside a function declares; empty for most statements.
 
     The parts of ``auto [a, b] = VALUE`` become ``part0(VALUE)``, ``part1(VALUE)``.
     """
     if "[" in statement and "=" in statement and statement.index("[") < statement.index("=") and "auto" in statement:
         start = statement.index("[", statement.index("auto"))
-        end = closing(statement, start)
+        end = closing_bracket(statement, start)
         if tuple(statement[end + 1 : end + 2]) == ("=",):
             value = program.resolve(statement[end + 2 :], scope, local)
             names = statement[start + 1 : end : 2]
@@ -90,37 +90,37 @@ def declared(
     return {} if pair is None else {pair[0]: program.resolve(pair[1], scope, local)}
 
 
-def _returned(program: Program, function: Function) -> Tokens:
-    """The function's returned expression in canonical tokens; parameters are ``argument0``, ``argument1``..."""
+def _returned_expression(program: Program, function: Function) -> Tokens:
+    """Return the function's returned expression in canonical tokens; parameters are ``argument0``, ``argument1``..."""
     local: dict[str, Tokens] = {parameter[-1]: (f"argument{at}",) for at, parameter in enumerate(function.parameters)}
     returned: Tokens = ()
     for statement in statements(function.body):
         if not isinstance(statement, Plain):
-            if "return" in _words(statement):
+            if "return" in _body_tokens(statement):
                 raise UpstreamError(f"{function.name} returns in more than one place", kind="cpp-text")
         elif statement.tokens[0] == "return":
             returned = program.resolve(statement.tokens[1:], function.scope, local)
         else:
-            local |= declared(program, statement.tokens, function.scope, local)
+            local |= local_names(program, statement.tokens, function.scope, local)
     return returned
 
 
-def _words(statement: If | Braces) -> Tokens:
+def _body_tokens(statement: If | Braces) -> Tokens:
     return statement.body if isinstance(statement, Braces) else sum((body for _, body in statement.branches), ())
 
 
 def _binding(program: Program, function: Function) -> Binding:
     assert function.argument is not None
     trait = program.resolve(function.argument, function.scope, {})
-    returned = _returned(program, function)
+    returned = _returned_expression(program, function)
     if LAUNCHER not in returned:
         raise UpstreamError(f"{function.name}<{spell(trait)[:80]}...> returns no {LAUNCHER}<...>(...)", kind="cpp-text")
     return binding(trait, returned, function)
 
 
 def binding(trait: Tokens, launch: Tokens, function: Function, when: str = "") -> Binding:
-    """What a canonical expression with ``make_kernel<...>(KERNEL{}, ...)`` binds. Raises UpstreamError."""
-    trait, launch = folded(trait), folded(launch)
+    """Return the binding of a canonical expression with ``make_kernel<...>(KERNEL{}, ...)``. Raises UpstreamError."""
+    trait, launch = fold_constants(trait), fold_constants(launch)
     start = launch.index(LAUNCHER) + 1
     end = closing_angle(launch, start)
     braces = launch.index("{", end) if "{" in launch[end:] else 0
@@ -133,15 +133,15 @@ def binding(trait: Tokens, launch: Tokens, function: Function, when: str = "") -
     return Binding(
         dispatch_trait=spell(trait),
         kernel=spell(kernel),
-        launch=spell(_named(launch[start + 1 : end], kernel)),
-        call=spell(_named(launch, kernel)),
+        launch=spell(_name_kernel(launch[start + 1 : end], kernel)),
+        call=spell(_name_kernel(launch, kernel)),
         guard=condition_text(function.guard),
         when=when,
     )
 
 
-def _named(tokens: Sequence[str], kernel: Tokens) -> Tokens:
-    """``KERNEL`` put where the kernel's type is written out."""
+def _name_kernel(tokens: Sequence[str], kernel: Tokens) -> Tokens:
+    """Replace the kernel's type by ``KERNEL``."""
     replaced: list[str] = []
     at = 0
     while at < len(tokens):

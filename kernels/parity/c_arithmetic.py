@@ -1,7 +1,7 @@
 """Integer expressions of C, evaluated with C's conversions: 32-bit int and unsigned, wrap-around, division toward zero.
 
 Enough for the workgroup count of the dispatch, where two texts may spell the same formula in different ways. Nothing is
-handed to Python's eval: an operator or name that is not known here is an error.
+handed to Python's eval: an unknown operator or name is an error.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpm.base.errors import UpstreamError
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing, closing_angle, spell, split_arguments
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments
 
 _MODULUS = 1 << 32
 _UNSIGNED = {("unsigned",), ("unsigned", "int"), ("uint32_t",), ("std", "::", "uint32_t")}
@@ -40,15 +40,15 @@ class Formula:
 
 
 def make(value: int, unsigned: bool) -> Number:
-    """Convert to the type as C does on every machine at hand: modulo 2**32."""
+    """Convert to the type as C does: modulo 2**32."""
     value %= _MODULUS
     return Number(value if unsigned or value < _MODULUS // 2 else value - _MODULUS, unsigned)
 
 
 def evaluate(tokens: Sequence[str], values: Mapping[str, Number], functions: Mapping[str, Formula]) -> Number:
-    """The value of an expression. ``values`` holds names as they are written, e.g. ``a.batch``.
+    """Return the value of an expression. ``values`` contains names as they are written, e.g. ``a.batch``.
 
-    Raises UpstreamError for anything that is no integer arithmetic, an unknown name, or a division by zero.
+    Raises UpstreamError for anything but integer arithmetic, an unknown name, or a division by zero.
     """
     value, at = _Evaluator(tuple(tokens), values, functions).level(0, 0)
     if at != len(tokens):
@@ -59,7 +59,7 @@ def evaluate(tokens: Sequence[str], values: Mapping[str, Number], functions: Map
 def call(
     formula: Formula, arguments: Sequence[Number], values: Mapping[str, Number], functions: Mapping[str, Formula]
 ) -> Number:
-    """The formula's value for ``arguments``. Raises UpstreamError."""
+    """Return the formula's value for ``arguments``. Raises UpstreamError."""
     if len(arguments) != len(formula.parameters):
         raise UpstreamError(
             f"a function of {len(formula.parameters)} parameters is given {len(arguments)}", kind="cpp-text"
@@ -73,11 +73,11 @@ def call(
 
 
 def convert(number: Number, kind: Tokens) -> Number:
-    """To the type that ``kind`` names, or unchanged for (). Raises UpstreamError for any other type."""
+    """Convert to the type that ``kind`` names; () converts nothing. Raises UpstreamError for any other type."""
     if kind == ():
         return number
     if kind not in _UNSIGNED | _SIGNED:
-        raise UpstreamError(f"'{spell(kind)}' is no 32-bit integer type", kind="cpp-text")
+        raise UpstreamError(f"'{spell(kind)}' is not a 32-bit integer type", kind="cpp-text")
     return make(number.value, kind in _UNSIGNED)
 
 
@@ -115,10 +115,10 @@ class _Evaluator:
             return make(-value.value, value.unsigned), after
         if piece == "static_cast":
             end = closing_angle(tokens, at + 1)
-            close = closing(tokens, end + 1)
+            close = closing_bracket(tokens, end + 1)
             return convert(self.inside(end + 1, close), tokens[at + 2 : end]), close + 1
         if piece == "(":
-            end = closing(tokens, at)
+            end = closing_bracket(tokens, at)
             if tokens[at + 1 : end] in _UNSIGNED | _SIGNED:
                 value, after = self.operand(end + 1)
                 return convert(value, tokens[at + 1 : end]), after
@@ -126,7 +126,7 @@ class _Evaluator:
         if piece[0].isdigit():
             digits = piece.rstrip("uU")
             if not digits.isdigit():
-                raise UpstreamError(f"'{piece}' is no whole number", kind="cpp-text")
+                raise UpstreamError(f"'{piece}' is not a whole number", kind="cpp-text")
             return make(int(digits), digits != piece), at + 1
         return self.name(at)
 
@@ -136,7 +136,7 @@ class _Evaluator:
             end += 2
         name = "".join(tokens[at:end])
         if tokens[end : end + 1] == ("(",):
-            close = closing(tokens, end)
+            close = closing_bracket(tokens, end)
             if tokens[at:end] in _UNSIGNED | _SIGNED:
                 return convert(self.inside(end, close), tokens[at:end]), close + 1
             if name not in self.functions:
@@ -150,5 +150,5 @@ class _Evaluator:
         return self.values[name], end
 
     def inside(self, start: int, end: int) -> Number:
-        """The value of what stands between two brackets."""
+        """Return the value of the expression between two brackets."""
         return evaluate(self.tokens[start + 1 : end], self.values, self.functions)

@@ -1,8 +1,8 @@
 """Parity: the matrix and our C++ text against an upstream's own codegen, run live, and against stored name lists.
 
-For each arch, receipt and mask set the names of all families are compared, with their order (parity_names.py). For
-every API there is C++ for also what each rendered instance binds, the dispatch with its order and conditions, and the
-machine code of a sample of kernels. fwd_v3, which no codegen lists, is compared with upstream's files (parity_v3.py).
+For each arch, receipt and mask set the names of all families are compared, with their order (names.py). Every API with
+C++ is also compared by bindings of instances, dispatch, and machine code of a sample. fwd_v3, which no codegen lists,
+is compared with upstream's files (v3.py).
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv", "fwd_appendkv", "bwd")
 _LOGGED_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
 
 Say = Callable[[str], None]
-_print: Say = functools.partial(print, flush=True)  # in a log, too, progress is seen when it is made
+_print: Say = functools.partial(print, flush=True)  # a log shows progress at once, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to compare. ``toolchain`` None leaves machine code out; ``stored`` also checks the stored name lists."""
+    """Options of a comparison. Without ``toolchain`` machine code is left out; ``stored`` checks stored lists, too."""
 
     upstreams: tuple[str, ...]
     families: tuple[str, ...]
@@ -72,10 +72,10 @@ class Request:
 
 
 def compare_upstreams(request: Request, say: Say = _print) -> Results:
-    """All cases of a request; a case that can't be checked has the outcome ``error`` and doesn't stop the others.
+    """Return all cases of a request; a case that can't be checked has the outcome ``error``, and the others go on.
 
     Raises:
-        what :func:`ckpm.kernels.upstream.trees.locate` raises: then there is nothing to compare with.
+        the errors of :func:`ckpm.kernels.upstream.trees.locate`: then there is nothing to compare with.
     """
     cases: list[Case] = []
 
@@ -105,11 +105,11 @@ def compare_upstreams(request: Request, say: Say = _print) -> Results:
         take(machine_code_cases(trees, request, request.toolchain, say))
     if request.stored:
         say("stored name lists")
-        cases += [stored_case(entry) for entry in stored_lists() if _wanted(entry, request)]
+        cases += [stored_case(entry) for entry in stored_lists() if _is_wanted(entry, request)]
     return Results(tuple(cases))
 
 
-def _wanted(entry: StoredList, request: Request) -> bool:
+def _is_wanted(entry: StoredList, request: Request) -> bool:
     return (
         entry.arch in request.archs
         and entry.receipt in request.receipts
@@ -119,10 +119,10 @@ def _wanted(entry: StoredList, request: Request) -> bool:
 
 
 def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]) -> Iterator[Case]:
-    """One case for each arch, receipt and mask set, from a tree's own codegen.
+    """Yield a case for each arch, receipt and mask set, from a tree's own codegen.
 
-    Texts are rendered for the first arch alone and stand for all archs that list the same names: neither an instance
-    nor the dispatch of batch prefill holds anything of the arch.
+    Texts are rendered for the first arch alone, for all archs that list the same names: neither an instance nor the
+    dispatch of batch prefill depends on the arch.
     """
     family = _family(tree)
     of_family = [arch for arch in archs if arch in family.archs]
@@ -133,7 +133,7 @@ def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks:
         for arch, receipt, mask in wanted:
             live.names(arch, receipt, mask)
             if arch in of_family[:1]:
-                live.rendered(arch, receipt, mask)
+                live.render(arch, receipt, mask)
         for arch, receipt, mask in wanted:
             yield _live_case(live, family, arch, receipt, mask, texts)
 
@@ -157,7 +157,7 @@ def _live_case(
         else:
             slot = (receipt, mask, tuple(theirs))
             if slot not in texts:
-                texts[slot] = compare_texts(live.tree, keys, theirs, live.rendered(arch, receipt, mask).result())
+                texts[slot] = compare_texts(live.tree, keys, theirs, live.render(arch, receipt, mask).result())
             findings = [compare_lists(keys, theirs), *texts[slot]]
     except UpstreamError as error:
         return error_case(title, error, started)
@@ -167,9 +167,9 @@ def _live_case(
 def text_cases(
     tree: Tree, api: str, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]
 ) -> Iterator[Case]:
-    """One case for each arch with kernels, receipt and mask set: the texts of one of TEXT_APIS.
+    """Yield a case for each arch with kernels, receipt and mask set: the texts of one of TEXT_APIS.
 
-    None if there is no C++ for the tree's dialect. Archs and receipts with the same kernels share a comparison.
+    No case if the tree's dialect has no C++. Archs and receipts with the same kernels share a comparison.
     """
     library = library_with(APIS[api][0])
     if tree.dialect not in host(library).dialects():
@@ -191,7 +191,7 @@ def text_cases(
             place = traits[arch], mask, names
             try:
                 if place not in done:
-                    rendered = live.rendered(arch, receipt, mask).result()
+                    rendered = live.render(arch, receipt, mask).result()
                     done[place] = compare_texts(tree, keys, names, rendered, library)
                 yield judge(title, done[place], started)
             except UpstreamError as error:
@@ -199,7 +199,7 @@ def text_cases(
 
 
 def v3_cases(tree: Tree, request: Request) -> Iterator[Case]:
-    """fwd_v3's files for each arch that has its kernels, then their machine code."""
+    """Yield cases for fwd_v3's files for each arch that has its kernels, then for their machine code."""
     for arch in (arch for arch in request.archs if arch in dialect(tree.dialect).family(fwd_v3.NAME).archs):
         yield parity_v3.texts_case(tree, arch)
         if request.toolchain is not None:
@@ -211,14 +211,14 @@ def v3_cases(tree: Tree, request: Request) -> Iterator[Case]:
 def compare_texts(
     tree: Tree, keys: Sequence[Key], listed: Sequence[str], rendered: Rendered, family: str = FAMILY
 ) -> list[Finding]:
-    """Bindings and dispatch of our text for ``keys`` against upstream's rendered text.
+    """Compare bindings and dispatch of our text for ``keys`` with upstream's rendered text.
 
     Raises UpstreamError if a text can't be followed.
     """
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     theirs = {name: _bindings(text, family) for name, text in rendered.instances.items()}
     ours: dict[str, tuple[Binding, ...]] = {}
-    # one by one where receipts share most of many kernels: what a unit of one binds is known from the receipt before
+    # one by one where receipts share most of many kernels: the bindings of a unit of one are cached
     for unit in plan(keys, DEFAULT_SIZE if host(family).whole_units else 1):
         specialisations = _bindings(unit_text(unit, features), family)
         if len(specialisations) != len(unit.keys):
@@ -258,7 +258,7 @@ def _launch_differences(upstream: Sequence[Binding], ours: Sequence[Binding]) ->
 def compare_dispatch(
     tree: Tree, keys: Sequence[Key], rendered: Rendered, family: str, names: Mapping[str, str]
 ) -> Finding:
-    """Order and conditions of our dispatch over ``keys`` against upstream's; ``names`` of kernels by their traits.
+    """Compare order and conditions of our dispatch over ``keys`` with upstream's; ``names`` of kernels by their traits.
 
     Raises UpstreamError if a text can't be followed.
     """
@@ -273,7 +273,7 @@ def compare_dispatch(
 # Receipts, archs and runs share most of their texts.
 @functools.lru_cache(maxsize=25_000)
 def _bindings(text: str, family: str) -> tuple[tuple[Binding, ...], ...]:
-    """The launches of each specialisation of a text: several under conditions in split-KV, one elsewhere."""
+    """Return the launches of each specialisation of a text: several under conditions in split-KV, one elsewhere."""
     library = host(family)
     if library.several:
         return tuple(launches(text, library.functions))
@@ -289,7 +289,7 @@ def _dispatch(text: str, family: str) -> dispatch_text.Dispatch:
 def machine_code_cases(
     trees: Sequence[Tree], request: Request, toolchain: Toolchain, say: Say = _print
 ) -> Iterator[Case]:
-    """One case for each tree, API and arch. All compilers share one pool, so that none waits for a case."""
+    """Yield a case for each tree, API and arch. All compilers share one pool, so that none waits for a case."""
     apis = [api for api in (FAMILY, *TEXT_APIS) if set(APIS[api]) & set(request.families)]
     wanted = [(tree, api, arch) for tree in trees for api in apis for arch in sampled_archs(tree, api, request.archs)]
     if wanted:
@@ -298,8 +298,7 @@ def machine_code_cases(
     try:
         lives = {(tree.name, api): Live(tree, pool, api) for tree, api, _ in wanted}
         renders = [
-            {mask: lives[tree.name, api].rendered(arch, 0, mask) for mask in request.masks}
-            for tree, api, arch in wanted
+            {mask: lives[tree.name, api].render(arch, 0, mask) for mask in request.masks} for tree, api, arch in wanted
         ]
         started = [
             machine_code_case(tree, api, arch, texts, request, toolchain, pool)
@@ -312,10 +311,10 @@ def machine_code_cases(
 
 
 def sampled_archs(tree: Tree, api: str, archs: Sequence[str]) -> list[str]:
-    """The archs, of those asked for, whose machine code is compared: gfx9 ones that the API has kernels for.
+    """Return the requested gfx9 archs whose machine code is compared, if the API has kernels for them.
 
-    A library that is compared in whole units is on each of them. Of the others the last of the archs that share an arch
-    trait, and so their kernels, stands for all: samples are larger, and each kernel is compiled alone.
+    A library that is compared in whole units is compared on each of them. Other libraries are compared on the last of
+    the archs with one arch trait, which share kernels: samples are larger, and each kernel is compiled alone.
     """
     library = host(library_with(APIS[api][0]))
     if tree.dialect not in library.dialects():
@@ -337,7 +336,7 @@ def machine_code_case(
 ) -> Callable[[], Case]:
     """Start to compile a sample of each family's kernels from upstream's text and from ours, on one arch.
 
-    ``renders`` are upstream's texts by mask set. Returns a function that waits for the outcome.
+    ``renders`` are upstream's texts by mask set. Return a function that waits for the outcome.
     """
     title = Title(tree.name, arch, api, "machine code")
     started = time.monotonic()
@@ -365,12 +364,12 @@ def machine_code_case(
     finish = machine_code.compare(pairs, tree, toolchain, arch, cache=request.cache, pool=pool)
     bodiless = sum(not machine_code.has_device_code(key, arch) for keys in families for key in keys)
 
-    def judged() -> Case:
+    def wait_and_judge() -> Case:
         waited = time.monotonic()
         which = f" of head dims {', '.join(map(str, sorted(dims)))}" if dims else ""
         return _judge_code(title, chosen, finish(), bodiless, f"kernels{which}", toolchain, waited)
 
-    return judged
+    return wait_and_judge
 
 
 def _judge_code(
@@ -400,7 +399,7 @@ def _judge_code(
         findings.append(Finding("machine code", (), left_out))
     for defect in defects():
         if hit := [label for label, row in zip(labels, compared, strict=True) if row.defect == defect.name]:
-            # Neither text compiles, so there is nothing to compare: said here wherever it is accepted.
+            # Neither text compiles, so there is nothing to compare: reported wherever it is accepted.
             reason = f"neither text compiles, documented defect '{defect.name}': {defect.reason}"
             findings.append(Finding("machine code", (), "\n".join([reason, *(f"  {label}" for label in hit)])))
     return judge(title, findings, started)

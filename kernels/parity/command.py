@@ -1,4 +1,4 @@
-"""``ckpm parity``: options, a run, a table, the results file."""
+"""The command ``ckpm parity``: options, a run, a table, the results file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FAMILIES = (*FAMILIES, *HAND_WRITTEN)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Everything is compared unless an option narrows it; lists are repeated or separated by commas."""
+    """Add options, each of which narrows the comparison; lists are repeated or separated by commas."""
     parser.add_argument("--upstream", action="append", metavar="NAME", help="default: all packages; or checkout")
     parser.add_argument("--family", action="append", metavar="FAMILY", help=f"default: {', '.join(_FAMILIES)}")
     parser.add_argument("--arch", action="append", metavar="ARCH", help=f"default: {', '.join(archs())}")
@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def request_from(args: argparse.Namespace) -> Request:
-    """What the options ask for. Raises UnknownWordError, UsageError, SetupError."""
+    """Return the request of the options. Raises UsageError and the like."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
     cache = settings.cache_folder()
@@ -57,7 +57,7 @@ def request_from(args: argparse.Namespace) -> Request:
     if own := [name for name in asked if name in upstreams() and name not in comparable]:
         raise UsageError(f"--upstream {', '.join(own)}: has no codegen to compare with. Known: {', '.join(comparable)}")
     ck_root = settings.ck_root(args.ck_root, asked if args.upstream else ())
-    # A checkout takes part as soon as one is named: that is why somebody names one.
+    # A checkout takes part as soon as it is named.
     checkout = ("checkout",) if ck_root and not args.upstream else ()
     return Request(
         upstreams=(*asked, *checkout),
@@ -76,7 +76,7 @@ def request_from(args: argparse.Namespace) -> Request:
 
 
 def run_command(args: argparse.Namespace) -> int:
-    """The command: 0 if everything agrees. The results are written before a difference is raised.
+    """Run the command; return 0 if everything agrees. The results are written before a difference is raised.
 
     Raises CheckFailedError, DiskFullError, UsageError if there is nothing to compare, and what :func:`request_from` and
     :func:`ckpm.kernels.parity.cases.compare_upstreams` raise.
@@ -84,7 +84,7 @@ def run_command(args: argparse.Namespace) -> int:
     started = time.monotonic()
     if args.output is not None:
         junit.clear(args.output)
-    with ended_by_signals():  # temporary folders go, too
+    with ended_by_signals():  # temporary folders are deleted, too
         results = compare_upstreams(request_from(args))
     if not results.cases:
         raise UsageError("these upstreams have nothing of these families and archs to compare. Widen an option.")
@@ -104,7 +104,7 @@ def run_command(args: argparse.Namespace) -> int:
 
 
 def table(results: Results) -> str:
-    """Cases by suite and outcome."""
+    """Return a table of cases by suite and outcome."""
     suites = list(dict.fromkeys(case.group for case in results.cases))
     width = max((len(suite) for suite in suites), default=0)
     lines = []

@@ -1,7 +1,7 @@
 """Boolean conditions in a canonical form: two conditions that differ in layout, brackets, order or ``true`` are equal.
 
-Works on tokens of C++ or of a preprocessor line. What is between ``&&``, ``||`` and ``!`` is a leaf and compared by its
-tokens. Order may be ignored because no condition here has an effect besides its value.
+The tokens are those of C++ or of a preprocessor line. The parts between ``&&``, ``||`` and ``!`` are leaves, compared
+by their tokens. Order may be ignored because no condition here has an effect besides its value.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ckpm.base.errors import UpstreamError
-from ckpm.kernels.parity.cpp_tokens import BINARY, OPEN, closing, has_operator, spell
+from ckpm.kernels.parity.cpp_tokens import BINARY, OPEN, closing_bracket, has_operator, spell
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ def _join(kind: str, parts: Iterable[Condition], neutral: Condition, absorbing: 
 
 
 def conjuncts(condition: Condition) -> frozenset[Condition]:
-    """What must hold all at once."""
+    """Return the conditions that must hold all at once."""
     return condition.parts if condition.kind == "and" else frozenset((condition,))
 
 
 def parse_condition(tokens: Sequence[str]) -> Condition:
-    """Raises UpstreamError if brackets don't match or an operand is missing."""
+    """Parse the tokens of a condition. Raises UpstreamError if brackets don't match or an operand is missing."""
     condition, at = _alternatives(tokens, 0)
     if at != len(tokens):
         raise UpstreamError(f"'{' '.join(tokens)}': unexpected '{tokens[at]}'", kind="cpp-text")
@@ -91,7 +91,7 @@ def _operand(tokens: Sequence[str], at: int) -> tuple[Condition, int]:
     operand = tokens[at:end]
     if not operand:
         raise UpstreamError(f"'{' '.join(tokens)}': an operand is missing", kind="cpp-text")
-    if operand[0] == "(" and closing(operand, 0) == len(operand) - 1:
+    if operand[0] == "(" and closing_bracket(operand, 0) == len(operand) - 1:
         return parse_condition(operand[1:-1]), end
     if operand[0] == "!" and not has_operator(operand, BINARY | {"<", ">"}):
         return negation(parse_condition(operand[1:])), end
@@ -103,12 +103,12 @@ def _operand(tokens: Sequence[str], at: int) -> tuple[Condition, int]:
 
 def _end_of_operand(tokens: Sequence[str], at: int) -> int:
     while at < len(tokens) and tokens[at] not in ("&&", "||", ")"):
-        at = closing(tokens, at) + 1 if tokens[at] in OPEN else at + 1
+        at = closing_bracket(tokens, at) + 1 if tokens[at] in OPEN else at + 1
     return at
 
 
 def condition_text(condition: Condition) -> str:
-    """Canonical text of a condition, '' if it always holds."""
+    """Return the canonical text of a condition, '' if it always holds."""
     if condition.kind == "leaf":
         return spell(condition.leaf)
     words = sorted(condition_text(part) for part in condition.parts)

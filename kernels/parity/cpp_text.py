@@ -1,8 +1,8 @@
-"""The part of C++ that dispatch and instance files are written in: statements, namespaces, aliases, plain templates.
+"""A reader of the C++ in dispatch and instance files: statements, namespaces, aliases, plain templates.
 
-It reads generated text, upstream's and ours, far enough that two texts with different aliases, namespaces, layout and
-comments give the same canonical words. It is no compiler: names that the text itself does not declare stay as they are
-written, and what it cannot follow (an alias declared twice with two meanings) is an error and never a guess.
+Two generated texts, upstream's and ours, with different aliases, namespaces, layout and comments give the same
+canonical tokens. Names that the text itself does not declare stay as they are written. Anything that can't be followed
+(an alias with two meanings, for example) is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ckpm.kernels.parity.cpp_tokens import (
     OPEN,
     Tokens,
     after_template_head,
-    closing,
     closing_angle,
+    closing_bracket,
     extent,
     has_operator,
     spell,
@@ -33,7 +33,7 @@ _SCALARS = {"float", "double"}
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """A statement up to its semicolon (left out), or a preprocessor line."""
+    """A statement without its semicolon, or a preprocessor line."""
 
     tokens: Tokens
 
@@ -56,7 +56,7 @@ Statement = Plain | If | Braces
 
 
 def statements(tokens: Sequence[str]) -> Iterator[Statement]:
-    """The statements of a function body or block, in order."""
+    """Yield the statements of a function body or block, in order."""
     at = 0
     while at < len(tokens):
         statement, at = _statement(tokens, at)
@@ -69,18 +69,18 @@ def _statement(tokens: Sequence[str], at: int) -> tuple[Statement, int]:
         raise UpstreamError("a statement is missing at the end of a block", kind="cpp-text")
     piece = tokens[at]
     if piece == "{":
-        end = closing(tokens, at)
+        end = closing_bracket(tokens, at)
         return Braces(tuple(tokens[at + 1 : end])), end + 1
     if piece in ("for", "while", "switch"):
-        _, end = _statement(tokens, closing(tokens, at + 1) + 1)
-        return Braces(tuple(tokens[closing(tokens, at + 1) + 1 : end])), end
+        _, end = _statement(tokens, closing_bracket(tokens, at + 1) + 1)
+        return Braces(tuple(tokens[closing_bracket(tokens, at + 1) + 1 : end])), end
     if piece == "if":
         return _chain(tokens, at)
     if piece.startswith("#"):
         return Plain((piece,)), at + 1
     end = at
     while end < len(tokens) and tokens[end] != ";":
-        end = closing(tokens, end) + 1 if tokens[end] in OPEN else end + 1
+        end = closing_bracket(tokens, end) + 1 if tokens[end] in OPEN else end + 1
     return Plain(tuple(tokens[at:end])), end + 1
 
 
@@ -88,7 +88,7 @@ def _chain(tokens: Sequence[str], at: int) -> tuple[If, int]:
     branches = []
     while True:
         start = at + 2 if tokens[at + 1 : at + 2] == ("constexpr",) else at + 1
-        end = closing(tokens, start)
+        end = closing_bracket(tokens, start)
         condition = tuple(tokens[start + 1 : end])
         _, after = _statement(tokens, end + 1)
         branches.append((condition, _inside(tokens[end + 1 : after])))
@@ -111,7 +111,7 @@ def _inside(tokens: Sequence[str]) -> Tokens:
 class Function:
     """A function definition. ``argument`` is the explicit specialisation's template argument list, else None.
 
-    ``result`` is what stands before the name, ``parameters`` whole declarations; ``guard`` is the preprocessor
+    ``result`` are the tokens before the name, ``parameters`` whole declarations; ``guard`` is the preprocessor
     condition under which the definition is compiled (TRUE if always).
     """
 
@@ -126,7 +126,7 @@ class Function:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A template whose parameters stand for nothing until it is used, so that its tokens are kept as they are written.
+    """A template, whose tokens stay as they are written until it is used.
 
     ``parameters`` are (name, default value or ()); ``members`` the aliases and constants of a class in order;
     ``functions`` its functions by name, or the one function of a function template under ''.
@@ -141,9 +141,9 @@ class Template:
 
 @dataclass(slots=True)
 class Program:
-    """What a text declares. Aliases and constants are keyed by qualified name and already canonical.
+    """The declarations of a text. Aliases and constants are keyed by qualified name and already canonical.
 
-    A template's name means its qualified name, by whose tokens ``templates`` holds it.
+    The meaning of a template's name is its qualified name, the key of ``templates``.
     """
 
     names: dict[Scope, Tokens] = field(default_factory=dict)
@@ -152,7 +152,7 @@ class Program:
     templates: dict[Tokens, Template] = field(default_factory=dict)
 
     def resolve(self, tokens: Sequence[str], scope: Scope, local: Mapping[str, Tokens]) -> Tokens:
-        """Tokens with every alias and constant that is visible from ``scope`` put in place, ``typename`` dropped."""
+        """Replace every alias and constant that is visible from ``scope`` by its meaning; drop ``typename``."""
         resolved: list[str] = []
         at = 0
         while at < len(tokens):
@@ -181,7 +181,7 @@ class Program:
                     resolved.pop()
                 before, after = tuple(resolved[-1:]), tuple(tokens[end : end + 1])
                 alone = before in ((), ("<",), (",",), ("(",)) and after in ((), (">",), (",",), (")",))
-                bracketed = meaning[:1] == ("(",) and closing(meaning, 0) == len(meaning) - 1
+                bracketed = meaning[:1] == ("(",) and closing_bracket(meaning, 0) == len(meaning) - 1
                 resolved += meaning[1:-1] if alone and bracketed else meaning
                 for member in path[used:]:
                     resolved += ("::", member)
@@ -189,7 +189,7 @@ class Program:
         return tuple(resolved)
 
     def _look_up(self, path: Scope, scope: Scope, local: Mapping[str, Tokens]) -> tuple[Tokens | None, int]:
-        """The meaning of the longest known start of ``path`` and how many of its names that start has."""
+        """Return the meaning of the longest known start of ``path`` and the number of names in that start."""
         if path[0] in local:
             return local[path[0]], 1
         for depth in range(len(scope), -1, -1):
@@ -207,14 +207,14 @@ class Program:
         return None, 0
 
     def declare(self, name: Scope, meaning: Tokens) -> None:
-        """Raises UpstreamError if the name already means something else."""
+        """Declare a name. Raises UpstreamError if it already means something else."""
         if self.names.setdefault(name, meaning) != meaning:
             raise UpstreamError(
                 f"'{'::'.join(name)}' means '{spell(self.names[name])}' and '{spell(meaning)}'", kind="cpp-text"
             )
 
     def declare_template(self, name: str, template: Template) -> None:
-        """Raises UpstreamError if there is another template or alias of that name: overloads are not followed."""
+        """Declare a template. Raises UpstreamError if the name exists: overloads are not followed."""
         meaning = tuple(piece for part in (*template.scope, name) for piece in (part, "::"))[:-1]
         if meaning in self.templates:
             raise UpstreamError(f"there are two templates '{spell(meaning)}'", kind="cpp-text")
@@ -223,11 +223,11 @@ class Program:
 
 
 def declaration(statement: Sequence[str]) -> tuple[str, Tokens] | None:
-    """(name, tokens of its value) of ``using NAME = VALUE`` or ``[constexpr] const TYPE NAME = VALUE``, else None.
+    """Return (name, value) of ``using NAME = VALUE`` or ``[constexpr] const TYPE NAME = VALUE``, else None.
 
     A floating type stays as a cast around the value, because it decides how a comparison rounds; other types of
-    constants only repeat what the place of use converts to anyway. A value with an operator comes in brackets, so that
-    it can be put in the name's place.
+    constants only repeat the conversion at the use. A value with an operator comes in brackets, so that it can replace
+    the name.
     """
     if "=" not in statement:
         return None
@@ -243,7 +243,7 @@ def declaration(statement: Sequence[str]) -> tuple[str, Tokens] | None:
 
 
 def read(text: str) -> Program:
-    """Everything that a file declares at namespace scope, with templates, explicit specialisations and other functions.
+    """Return the declarations of a file at namespace scope, with templates, explicit specialisations and functions.
 
     Raises UpstreamError if the text can't be followed.
     """
@@ -251,7 +251,7 @@ def read(text: str) -> Program:
 
 
 class _Reader:
-    """Walks namespace scope; keeps the open namespaces and the open preprocessor conditions."""
+    """A walk through namespace scope, with the open namespaces and preprocessor conditions."""
 
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
@@ -287,7 +287,7 @@ class _Reader:
         while end < len(self.tokens) and self.tokens[end] not in ("{", ";", "="):
             end += 1
         if self.tokens[end : end + 1] != ("{",):
-            raise UpstreamError(f"'{spell(self.tokens[self.at : end + 4])}' opens no namespace", kind="cpp-text")
+            raise UpstreamError(f"'{spell(self.tokens[self.at : end + 4])}' does not open a namespace", kind="cpp-text")
         scope = self.scopes[-1]
         for name in self.tokens[self.at + 1 : end : 2]:
             scope = (*scope, name)
@@ -296,7 +296,7 @@ class _Reader:
         self.at = end + 1
 
     def _directive(self, line: str) -> None:
-        """``guards`` holds for each open #if its branches so far, the current one last."""
+        """Read a preprocessor line. ``guards`` contains the branches of each open #if so far, the current one last."""
         word, _, rest = line[2:].partition(" ")
         if word in ("if", "ifdef", "ifndef"):
             self.guards.append([_directive_condition(word, rest)])
@@ -316,7 +316,7 @@ class _Reader:
         return conjunction(parts)
 
     def _definition(self) -> None:
-        """A statement up to its semicolon, a class template, or a function with its body."""
+        """Read a statement up to its semicolon, a class template, or a function with its body."""
         tokens, start = self.tokens, self.at
         head = after_template_head(tokens, start)
         if head > start and tokens[head : head + 1] in (("struct",), ("class",)):
@@ -324,7 +324,7 @@ class _Reader:
             return
         parameters, end = extent(tokens, start)
         if tokens[end : end + 1] == ("{",):
-            close = closing(tokens, end)
+            close = closing_bracket(tokens, end)
             function = self._function(tokens[start:parameters], tokens[parameters:end], tokens[end + 1 : close])
             self.result.functions.append(function)
             if function.argument is None and (names := template_parameters(tokens[start:head])):
@@ -342,15 +342,15 @@ class _Reader:
         self.at = end + 1
 
     def _class_template(self, start: int, head: int) -> int:
-        """Declares it; returns where the text goes on. One without a body declares nothing."""
+        """Declare a class template if it has a body; return the index after it."""
         tokens, brace = self.tokens, head + 2
         if tokens[brace : brace + 1] == (";",):
             return brace + 1
         names = template_parameters(tokens[start:head])
-        end = closing(tokens, brace) if tokens[brace : brace + 1] == ("{",) else -1
+        end = closing_bracket(tokens, brace) if tokens[brace : brace + 1] == ("{",) else -1
         if not names or end < 0 or tokens[end + 1 : end + 2] != (";",):
             raise UpstreamError(
-                f"'{spell(tokens[start : brace + 4])[:120]}' is no plain class template", kind="cpp-text"
+                f"'{spell(tokens[start : brace + 4])[:120]}' is not a plain class template", kind="cpp-text"
             )
         members: list[Tokens] = []
         functions: dict[str, Function] = {}
@@ -359,7 +359,7 @@ class _Reader:
             parameters, after = extent(body, at)
             member = body[at:after]
             if body[after : after + 1] == ("{",):
-                close = closing(body, after)
+                close = closing_bracket(body, after)
                 function = self._function(body[at:parameters], body[parameters:after], body[after + 1 : close])
                 if "template" in function.result or functions.setdefault(function.name, function) is not function:
                     raise UpstreamError(
@@ -368,7 +368,7 @@ class _Reader:
                 at = close + 1
             elif declaration(member) is None:
                 raise UpstreamError(
-                    f"'{spell(member)[:80]}' in a class template is no alias, constant or function", kind="cpp-text"
+                    f"'{spell(member)[:80]}' in a class template is not an alias, constant or function", kind="cpp-text"
                 )
             else:
                 members.append(member)
@@ -385,11 +385,11 @@ class _Reader:
         if head[-1] == ">":
             opening = [at for at in range(len(head)) if head[at] == "<" and closing_angle(head, at) == len(head) - 1]
             if not opening or opening[0] == 0:
-                raise UpstreamError(f"'{spell(head)[:80]}' is no name of a function", kind="cpp-text")
+                raise UpstreamError(f"'{spell(head)[:80]}' is not the name of a function", kind="cpp-text")
             name = opening[0]
             argument = head[name + 1 : -1]
             name -= 1
-        declared = tuple(split_arguments(parameters[1 : closing(parameters, 0)]))
+        declared = tuple(split_arguments(parameters[1 : closing_bracket(parameters, 0)]))
         return Function(head[name], argument, head[:name], declared, body, self.scopes[-1], self._guard())
 
 

@@ -1,4 +1,4 @@
-"""Tokens of C++: taken from text, spelled canonically, and their brackets."""
+"""Tokens of C++: the tokens of a text, their canonical spelling, and their brackets."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _OPERATORS = frozenset("-[](){}<>,;:.=+*/%!?&|^~")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\\\n", re.DOTALL)
 OPEN = {"(": ")", "[": "]", "{": "}"}
 BINARY = {"==", "!=", "&&", "||", "<=", ">=", "*", "/", "%", "+", "-", "?", "&", "|", "^", "<<"}
-# Two pieces that would be read as one if nothing stood between them.
+# Two tokens that a compiler would read as one without a space.
 _JOINED = {"::", "->", "&&", "||", "<<", "++", "--"}
 _SPACED = {"=", "==", "!=", "&&", "||", "<=", ">=", "*", "/", "%", "+", "?", ":", "<<"}
 
 
 def tokenize(text: str) -> Tokens:
-    """The tokens of C++ text without comments; ``>>`` is two tokens, a preprocessor line is one (it starts with #).
+    """Return the tokens of C++ text without comments; ``>>`` is two tokens, a preprocessor line (``#...``) is one.
 
     Raises UpstreamError naming the line of a character that starts no token, such as a quote that is never closed.
     """
@@ -46,18 +46,18 @@ def tokenize(text: str) -> Tokens:
 
 
 def _directive_text(line: str) -> str:
-    """A preprocessor line without comments and continuations, in one spacing: ``# if defined(X)``."""
+    """Return a preprocessor line without comments and continuations, in one spacing: ``# if defined(X)``."""
     return " ".join(_COMMENT.sub(" ", line).replace("#", "# ", 1).split())
 
 
 def spell(tokens: Sequence[str]) -> str:
-    """Canonical text of tokens: the same tokens always read the same, and different tokens differently."""
+    """Return the canonical text: the same tokens give the same text, different tokens different texts."""
     return "".join([*tokens[:1], *(f" {piece}" if _apart(last, piece) else piece for last, piece in pairwise(tokens))])
 
 
 @functools.lru_cache(maxsize=1 << 16)  # a text has few pairs, and each a thousand times
 def _apart(last: str, piece: str) -> bool:
-    """Whether a space stands between two tokens."""
+    """True if a space stands between two tokens."""
     both_words = (last[-1].isalnum() or last[-1] == "_") and (piece[0].isalnum() or piece[0] == "_")
     spaced = last == "," or last in _SPACED or piece in _SPACED
     numeric = "." in (last, piece) and (last + piece).strip("0123456789.'") == ""
@@ -70,12 +70,12 @@ def has_operator(tokens: Sequence[str], operators: Collection[str] = BINARY) -> 
     while at < len(tokens):
         if at and tokens[at] in operators:
             return True
-        at = closing(tokens, at) + 1 if tokens[at] in OPEN else at + 1
+        at = closing_bracket(tokens, at) + 1 if tokens[at] in OPEN else at + 1
     return False
 
 
-def closing(tokens: Sequence[str], at: int) -> int:
-    """Index of the bracket that closes the ``( [ {`` at ``at``. Raises UpstreamError if there is none."""
+def closing_bracket(tokens: Sequence[str], at: int) -> int:
+    """Return the index of the bracket that closes the ``( [ {`` at ``at``. Raises UpstreamError if it is missing."""
     pending: list[str] = []
     for index in range(at, len(tokens)):
         piece = tokens[index]
@@ -89,12 +89,12 @@ def closing(tokens: Sequence[str], at: int) -> int:
 
 
 def closing_angle(tokens: Sequence[str], at: int) -> int:
-    """Index of the ``>`` that closes the template argument list opened at ``at``. Raises UpstreamError."""
+    """Return the index of the ``>`` that closes the template argument list opened at ``at``. Raises UpstreamError."""
     depth, index = 0, at
     while index < len(tokens):
         piece = tokens[index]
         if piece in OPEN:
-            index = closing(tokens, index)
+            index = closing_bracket(tokens, index)
         elif piece == "<":
             depth += 1
         elif piece == ">":
@@ -110,13 +110,13 @@ def closing_angle(tokens: Sequence[str], at: int) -> int:
 
 
 def split_arguments(tokens: Sequence[str]) -> list[Tokens]:
-    """The parts between commas that are in no bracket and in no template argument list."""
+    """Split at the commas outside all brackets and template argument lists."""
     parts: list[list[str]] = [[]]
     depth, index = 0, 0
     while index < len(tokens):
         piece = tokens[index]
         if piece in OPEN:
-            end = closing(tokens, index)
+            end = closing_bracket(tokens, index)
             parts[-1] += tokens[index : end + 1]
             index = end + 1
             continue
@@ -130,7 +130,7 @@ def split_arguments(tokens: Sequence[str]) -> list[Tokens]:
 
 
 def extent(tokens: Tokens, start: int) -> tuple[int, int]:
-    """Where a definition has its parameters and its body, or (-1, its semicolon or the end) if it is no function."""
+    """Return the indices of a function's parameters and body, (-1, semicolon or end) for other definitions."""
     head = end = after_template_head(tokens, start)
     parameters = -1
     while end < len(tokens) and tokens[end] != ";":
@@ -138,17 +138,17 @@ def extent(tokens: Tokens, start: int) -> tuple[int, int]:
             parameters = end
         if tokens[end] == "{" and parameters >= 0:
             return parameters, end
-        end = closing(tokens, end) + 1 if tokens[end] in OPEN else end + 1
+        end = closing_bracket(tokens, end) + 1 if tokens[end] in OPEN else end + 1
     return -1, end
 
 
 def after_template_head(tokens: Tokens, start: int) -> int:
-    """Where a definition goes on after its ``template <...>``, if it has one."""
+    """Return the index of a definition after its ``template <...>``, if it has one."""
     return closing_angle(tokens, start + 1) + 1 if tokens[start : start + 2] == ("template", "<") else start
 
 
 def template_parameters(head: Tokens) -> tuple[tuple[str, Tokens], ...]:
-    """(name, default) of ``template <TYPE NAME = DEFAULT, ...>``; none for ``template <>`` or no head."""
+    """Return each (name, default) of ``template <TYPE NAME = DEFAULT, ...>``; none for ``template <>`` or no head."""
     parameters = []
     for parameter in split_arguments(head[2:-1]):
         equals = parameter.index("=") if "=" in parameter else len(parameter)

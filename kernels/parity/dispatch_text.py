@@ -1,4 +1,4 @@
-"""A dispatch function read out of generated text: which request takes which kernel, in which order; and comparing two.
+"""Dispatch functions of generated text: the conditions of each kernel, in order; and the comparison of two.
 
 Upstream's fmha_batch_prefill_api.cpp and our dispatch.hip are nests of if / else-if chains (dtype, head dim, kernel).
 Conditions are compared as sets of requirements, the tile condition's workgroup count by its values.
@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ckpm.base.errors import UpstreamError
-from ckpm.kernels.parity.bindings import declared
+from ckpm.kernels.parity.bindings import local_names
 from ckpm.kernels.parity.c_arithmetic import Formula, Number, call, make
 from ckpm.kernels.parity.conditions import FALSE, TRUE, condition_text, conjuncts, parse_condition
-from ckpm.kernels.parity.cpp_constants import decided, folded
+from ckpm.kernels.parity.cpp_constants import decide_constants, fold_constants
 from ckpm.kernels.parity.cpp_text import If, Plain, Program, Scope, read, statements
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing, closing_angle, spell, split_arguments
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments
 
 FUNCTION = "fmha_batch_prefill"
 # The parameters in canonical text: the request's traits, its arguments, the stream.
@@ -34,7 +34,7 @@ _LEVELS = {
 _VERSION = ("2",)  # the template argument of fmha_bwd, which CK declares for one version of its interface
 _SHOWN = 5
 
-# Batch, heads and lengths as requests have them, and values at which 32-bit arithmetic wraps.
+# Usual batch sizes, heads and lengths, and values at which 32-bit arithmetic wraps.
 _SAMPLES = {
     "a.batch": (0, 1, 3, 257, 65_536),
     "a.nhead_q": (1, 5, 128, 65_537),
@@ -45,7 +45,7 @@ _SAMPLES = {
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One branch. ``requires`` holds canonical conditions that must hold all; ``takes`` is the kernel's trait or ''.
+    """One branch. ``requires`` are canonical conditions that must hold all; ``takes`` is the kernel's trait or ''.
 
     ``chained`` is True for else-if. ``nodes`` are the branches inside, in order.
     """
@@ -65,7 +65,7 @@ class Dispatch:
     """``utilisation`` is the constant of the tile condition; ``blocks`` its workgroup count; '' and None if absent.
 
     ``early`` counts the conditions under which the function returns before it looks for a kernel (no device);
-    ``levels`` says what each level of the nest asks for.
+    ``levels`` are the names of the nest's levels.
     """
 
     nodes: tuple[Node, ...]
@@ -76,7 +76,7 @@ class Dispatch:
     levels: tuple[str, ...] = _LEVELS[FUNCTION]
 
     def kernels(self) -> Iterator[Node]:
-        """All branches that take a kernel, in the order in which they are tried."""
+        """Yield all branches that take a kernel, in the order in which they are tried."""
         pending = list(reversed(self.nodes))
         while pending:
             node = pending.pop()
@@ -86,9 +86,9 @@ class Dispatch:
 
 
 def parse(text: str, name: str = FUNCTION) -> Dispatch:
-    """Read the dispatch function ``name``: of batch prefill, or one that _LEVELS names.
+    """Read the dispatch function ``name``, which is one of _LEVELS.
 
-    Raises UpstreamError if the text holds no such function, or one that can't be followed.
+    Raises UpstreamError if the function is missing or can't be followed.
     """
     program = read(text)
     named = [f for f in program.functions if f.name == name and f.argument in (None, _VERSION)]
@@ -114,7 +114,7 @@ def parse(text: str, name: str = FUNCTION) -> Dispatch:
             elif _BLOCKS in statement.tokens[: statement.tokens.index("=") if "=" in statement.tokens else 0]:
                 blocks = _lambda(statement.tokens)
             else:
-                local |= declared(program, statement.tokens, scope, local)
+                local |= local_names(program, statement.tokens, scope, local)
     functions = {
         helper.name: _formula(helper.parameters, helper.result, helper.body)
         for helper in program.functions
@@ -128,12 +128,12 @@ def parse(text: str, name: str = FUNCTION) -> Dispatch:
 def _branches(
     program: Program, specialised: str, chain: If, scope: Scope, outer: Mapping[str, Tokens]
 ) -> Iterator[Node]:
-    """The branches of a chain. One that leads to no kernel has neither nodes nor a trait; its text is compared.
+    """Yield the branches of a chain. A branch without a kernel has neither nodes nor a trait; its text is compared.
 
-    A branch that is never taken is left out; one that always is stands for what is in it.
+    A branch that is never taken is left out; a branch that is always taken is replaced by its content.
     """
     for index, (condition, body) in enumerate(chain.branches):
-        parsed = decided(parse_condition(program.resolve(condition or ("true",), scope, outer)))
+        parsed = decide_constants(parse_condition(program.resolve(condition or ("true",), scope, outer)))
         if parsed == FALSE:
             continue
         requires = frozenset(filter(None, map(condition_text, conjuncts(parsed))))
@@ -151,8 +151,8 @@ def _branches(
             elif isinstance(statement, Plain) and statement.tokens[0] == "return":
                 takes, arguments = _taken(specialised, program.resolve(statement.tokens[1:], scope, local))
             elif isinstance(statement, Plain):
-                local |= declared(program, statement.tokens, scope, local)
-                if statement.tokens[1:2] == ("=",):  # the value that is returned next
+                local |= local_names(program, statement.tokens, scope, local)
+                if statement.tokens[1:2] == ("=",):  # the value that the next statement returns
                     local[statement.tokens[0]] = program.resolve(statement.tokens[2:], scope, local)
         if not takes and len(inside) == 1 and not inside[0].requires:
             takes, arguments, inside = inside[0].takes, inside[0].arguments, list(inside[0].nodes)
@@ -165,14 +165,14 @@ def _taken(specialised: str, returned: Tokens) -> tuple[str, str]:
             f"a branch returns '{spell(returned)[:120]}' and not {specialised}<TRAIT>(...)", kind="cpp-text"
         )
     end = closing_angle(returned, 1)
-    return spell(folded(returned[2:end])), spell(returned[end + 1 :])
+    return spell(fold_constants(returned[2:end])), spell(returned[end + 1 :])
 
 
 def _lambda(tokens: Tokens) -> Formula:
-    """``auto NAME = [&](TYPE a) { ...; return VALUE; }``."""
-    start = closing(tokens, tokens.index("=") + 1) + 1
-    end = closing(tokens, start)
-    body = closing(tokens, end + 1)
+    """Read the lambda of ``auto NAME = [&](TYPE a) {...}``."""
+    start = closing_bracket(tokens, tokens.index("=") + 1) + 1
+    end = closing_bracket(tokens, start)
+    body = closing_bracket(tokens, end + 1)
     return _formula(tuple(split_arguments(tokens[start + 1 : end])), (), tokens[end + 2 : body])
 
 
@@ -201,7 +201,7 @@ def _type(tokens: Sequence[str]) -> Tokens:
 
 
 def compare(upstream: Dispatch, ours: Dispatch, names: Mapping[str, str]) -> list[str]:
-    """Lines that name each difference; empty if both dispatch alike.
+    """Return a line for each difference; empty if both dispatch alike.
 
     ``names`` gives the kernel's name for a dispatch trait, for messages.
     """
@@ -230,7 +230,7 @@ def _compare_level(
     def label(node: Node) -> str:
         return names.get(node.takes, node.takes) if node.takes else f"'{node}'"
 
-    # A kernel is known by its trait, a level by its condition: repeated ones are told apart by their turn.
+    # The label of a kernel is its trait, of a level its condition; repeated labels are numbered.
     theirs, mine = _by_label(upstream, label), _by_label(ours, label)
     lines = []
     if missing := [key for key in theirs if key not in mine]:
@@ -299,7 +299,7 @@ def _compare_blocks(upstream: Dispatch, ours: Dispatch) -> list[str]:
         theirs, mine = _blocks(upstream, rows, values), _blocks(ours, rows, values)
         if theirs != mine:
             words = ", ".join(f"{name} {value}" for name, value in zip(_SAMPLES, sample, strict=True))
-            return [f"{_BLOCKS}: for {words} upstream gives {_word(theirs)}, ours {_word(mine)}"]
+            return [f"{_BLOCKS}: for {words} upstream gives {_number_text(theirs)}, ours {_number_text(mine)}"]
     return []
 
 
@@ -308,5 +308,5 @@ def _blocks(dispatch: Dispatch, rows: Number, values: Mapping[str, Number]) -> N
     return call(dispatch.blocks, (rows,), values, dispatch.functions)
 
 
-def _word(number: Number) -> str:
+def _number_text(number: Number) -> str:
     return f"{number.value}{'u' if number.unsigned else ''}"

@@ -1,8 +1,8 @@
-"""What a specialised function launches where that is several kernels behind templates, each under a condition.
+"""The launches of a specialised function that launches several kernels through templates, each under a condition.
 
 A key of split-KV is such a function: chains of ``if`` choose among instances of a class template, whose static function
-launches. Templates are followed by putting their arguments in place, until only CK's words are left. Every statement
-must be one that is understood: a declaration, a chain, a call of such a template, a launch.
+launches. Template parameters are replaced by their arguments until only CK's names are left. Every statement must be a
+declaration, a chain, a call of such a template, or a launch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from ckpm.base.errors import UpstreamError
-from ckpm.kernels.parity.bindings import LAUNCHER, Binding, binding, declared
+from ckpm.kernels.parity.bindings import LAUNCHER, Binding, binding, local_names
 from ckpm.kernels.parity.conditions import (
     FALSE,
     TRUE,
@@ -20,19 +20,19 @@ from ckpm.kernels.parity.conditions import (
     negation,
     parse_condition,
 )
-from ckpm.kernels.parity.cpp_constants import decided
+from ckpm.kernels.parity.cpp_constants import decide_constants
 from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, Scope, Template, declaration, read, statements
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing, closing_angle, spell, split_arguments
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments
 
-# Our text tells by it which kernel was selected; it launches nothing.
+# Our text reports the selected kernel with it; it launches nothing.
 _NOTED = ("ckpm", "::", "note_selected", "(")
 
 _Use = tuple[int, Tokens]  # a template and its arguments
-_Launch = tuple[Condition, Tokens]  # when, and the whole expression
+_Launch = tuple[Condition, Tokens]  # its condition and the whole expression
 
 
 def launches(text: str, specialised: Sequence[str]) -> list[tuple[Binding, ...]]:
-    """For each specialisation of one of these functions its launches in the order of the text.
+    """Return the launches of each specialisation of one of these functions, in the order of the text.
 
     Raises UpstreamError if the text can't be followed or a specialisation launches no kernel.
     """
@@ -73,7 +73,7 @@ def _parameters(function: Function, given: Sequence[Tokens]) -> dict[str, Tokens
 
 
 class _Walk:
-    """Through one specialised function; ``guard`` is where it is compiled, and so must be all that it uses."""
+    """A walk through one specialised function; everything that it uses must be compiled under its ``guard``."""
 
     def __init__(self, program: Program, guard: Condition) -> None:
         self.program, self.guard = program, guard
@@ -81,7 +81,7 @@ class _Walk:
     def body(
         self, body: Tokens, scope: Scope, outer: Mapping[str, Tokens], open_: tuple[_Use, ...]
     ) -> Iterator[_Launch]:
-        """The launches of a block. ``outer`` holds the names that are known there, ``open_`` the templates it is in."""
+        """Yield the launches of a block. ``outer`` are the names known there, ``open_`` the templates around it."""
         local = dict(outer)
         for statement in statements(body):
             if isinstance(statement, If):
@@ -93,7 +93,7 @@ class _Walk:
             elif statement.tokens[0].startswith("#"):
                 if not statement.tokens[0].startswith("# pragma"):
                     raise UpstreamError(f"'{statement.tokens[0]}' inside a function is not followed", kind="cpp-text")
-            elif declarations := declared(self.program, statement.tokens, scope, local):
+            elif declarations := local_names(self.program, statement.tokens, scope, local):
                 for value in declarations.values():
                     self.refuse_launch(value)
                 local |= declarations
@@ -105,7 +105,7 @@ class _Walk:
         for written, body in chain.branches:
             condition = self.program.resolve(written or ("true",), scope, local)
             self.refuse_launch(condition)
-            parsed = decided(parse_condition(condition))
+            parsed = decide_constants(parse_condition(condition))
             here = conjunction((before, parsed))
             if here != FALSE:
                 for when, launch in self.body(body, scope, local, open_):
@@ -124,16 +124,16 @@ class _Walk:
             yield TRUE, tokens
         elif tokens[:4] != _NOTED:
             raise UpstreamError(
-                f"'{spell(tokens)[:120]}' is no declaration, no known call and no launch", kind="cpp-text"
+                f"'{spell(tokens)[:120]}' is neither a declaration nor a known call nor a launch", kind="cpp-text"
             )
 
     def use(self, template: Template, tokens: Tokens, end: int, open_: tuple[_Use, ...]) -> Iterator[_Launch]:
-        """``NAME<ARGUMENTS>(...)`` or ``NAME<ARGUMENTS>::FUNCTION(...)``; the name ends before ``end``."""
+        """Follow ``NAME<ARGUMENTS>(...)`` or ``NAME<ARGUMENTS>::FUNCTION(...)``; the name ends before ``end``."""
         close = closing_angle(tokens, end) if tokens[end : end + 1] == ("<",) else end
         rest = tokens[close + 1 :]
         name, rest = ("".join(rest[1:2]), rest[2:]) if rest[:1] == ("::",) else ("", rest)
         function = template.functions.get(name)
-        if close == end or function is None or rest[:1] != ("(",) or closing(rest, 0) != len(rest) - 1:
+        if close == end or function is None or rest[:1] != ("(",) or closing_bracket(rest, 0) != len(rest) - 1:
             raise UpstreamError(f"'{spell(tokens)[:120]}' calls no function of {spell(tokens[:end])}", kind="cpp-text")
         if template.guard != self.guard:
             raise UpstreamError(
@@ -143,12 +143,12 @@ class _Walk:
         use = (id(template), arguments)
         if use in open_:
             raise UpstreamError(f"'{spell(tokens)[:120]}' calls itself", kind="cpp-text")
-        local = self.instantiated(template, [_plain(part) for part in split_arguments(arguments)])
+        local = self.instantiate(template, [_plain(part) for part in split_arguments(arguments)])
         local |= _parameters(function, [_plain(part) for part in split_arguments(rest[1:-1])])
         yield from self.body(function.body, template.scope, local, (*open_, use))
 
-    def instantiated(self, template: Template, arguments: Sequence[Tokens]) -> dict[str, Tokens]:
-        """A template's parameters and members for these arguments."""
+    def instantiate(self, template: Template, arguments: Sequence[Tokens]) -> dict[str, Tokens]:
+        """Return a template's parameters and members for these arguments."""
         if len(arguments) > len(template.parameters):
             raise UpstreamError(
                 f"a template of {len(template.parameters)} parameters is given {len(arguments)}", kind="cpp-text"
@@ -161,12 +161,12 @@ class _Walk:
             local[name] = _plain(value)
         for member in template.members:
             pair = declaration(member)
-            assert pair is not None  # the reader takes no other members
+            assert pair is not None  # the reader accepts no other members
             local[pair[0]] = self.program.resolve(pair[1], template.scope, local)
         return local
 
     def refuse_launch(self, tokens: Tokens) -> None:
-        """A declaration or a condition that launches would be lost."""
+        """Refuse a launch in a declaration or a condition, which would be lost."""
         if LAUNCHER in tokens:
             raise UpstreamError(
                 f"'{spell(tokens)[:120]}' launches inside a declaration or a condition", kind="cpp-text"
@@ -182,7 +182,7 @@ class _Walk:
 
 
 def _plain(tokens: Tokens) -> Tokens:
-    """A value that can be put in a name's place as it stands."""
+    """Return a value that can replace a name as it stands. Raises UpstreamError for others."""
     if not all(piece == "::" or piece.isalnum() or piece.isidentifier() for piece in tokens):
         raise UpstreamError(
             f"'{spell(tokens)[:80]}' is given for a parameter: only names and numbers are followed", kind="cpp-text"

@@ -1,11 +1,10 @@
 """Machine code of a sample of kernels: upstream's rendered instances and our unit, compiled alike, byte for byte.
 
-Bindings say that both texts mean the same type; this says that the compiler agrees. The sample holds every value of
-every axis, so that no word of the templates goes untested. Upstream's instances are compiled one by one, as upstream
-does; ours together in one unit, as our builds do, which takes half the time. A compiler may make other code of a
-kernel for its neighbours in the unit (seen with trees of 2026, where instances share weak constants): such a kernel is
-compiled alone as well, must be the same then, and is named with what its neighbours change. That is for batch prefill:
-other families' kernels, of which one was seen to change by an instruction, are compiled one by one.
+Bindings show that both texts mean the same type; machine code shows that the compiler agrees. The sample contains every
+value of every axis. Upstream's instances are compiled one by one, as upstream does, ours together in one unit, as our
+builds do, which takes half the time. A kernel's code may depend on its neighbours in the unit (seen with trees of 2026,
+where instances share weak constants). Such a kernel is compiled alone as well, must be the same then, and is reported
+with the difference. Kernels of families other than batch prefill are compiled one by one.
 """
 
 from __future__ import annotations
@@ -45,9 +44,8 @@ Code = Mapping[str, bytes]  # machine code by function
 class Comparison:
     """``difference`` is '' if the machine code of both is the same; ``code_bytes`` is its length.
 
-    ``error`` is not '' if one of the two could not be compiled; ``defect`` names the known defect of a kernel for which
-    that was expected of both. ``beside`` says what changes if the kernel is compiled with others in one unit, '' for
-    nothing.
+    ``error`` is not '' if one of the two could not be compiled; ``defect`` names the known defect because of which both
+    were expected to fail. ``beside`` is the difference if the kernel is compiled with others in one unit, else ''.
     """
 
     name: str
@@ -59,7 +57,7 @@ class Comparison:
 
 
 def axis_values(key: Key) -> frozenset[tuple[str, object]]:
-    """The (axis, value) pairs that a key covers. Equal mask words of two mask sets are different values."""
+    """Return the (axis, value) pairs that a key covers. Equal masks of two mask sets are different values."""
     pairs: set[tuple[str, object]] = set()
     for axis, value in key.row().items():
         if axis not in ("name", "family", "mask", "mask_impl") and not axis.startswith("tile."):
@@ -68,7 +66,7 @@ def axis_values(key: Key) -> frozenset[tuple[str, object]]:
 
 
 def choose(keys: Sequence[Key], dialect: str, arch: str) -> list[Key]:
-    """What to compile for ``arch``: a sample of the kernels that compile, and the cheapest of each known defect.
+    """Choose kernels for ``arch``: a sample of the kernels that compile, and the cheapest of each known defect.
 
     Kernels that exist on other archs only are left out: the guard around their text leaves no device code to compare.
     """
@@ -77,15 +75,15 @@ def choose(keys: Sequence[Key], dialect: str, arch: str) -> list[Key]:
 
 
 def has_device_code(key: Key, arch: str) -> bool:
-    """Upstream guards the device code of 64-bit loads: gfx94x and gfx950 alone have the instruction."""
+    """True if the key has device code on the arch: 64-bit loads have it on gfx94x and gfx950 alone."""
     return key.load != "gload" or arch.startswith("gfx94") or arch == "gfx950"
 
 
 def sample(keys: Sequence[Key]) -> list[Key]:
-    """Few keys that hold every axis value of ``keys``: greedy set cover, smallest tile first.
+    """Choose few keys that contain every axis value of ``keys``: greedy set cover, smallest tile first.
 
-    Among equals the key whose values were taken least so far, so that values meet in many combinations. Depends on the
-    set and order of the keys alone.
+    Among equals it takes the key whose values were taken least so far, so that values meet in many combinations. The
+    result depends on the set and order of the keys alone.
     """
     values = {id(key): axis_values(key) for key in keys}
     missing = frozenset().union(*values.values())
@@ -112,11 +110,11 @@ def compare(
 ) -> Callable[[], list[Comparison]]:
     """Start to compile both texts of each (key, upstream's rendered text) for ``arch`` in ``pool``.
 
-    Code is kept in ``cache`` by everything that decides about it, so that a second run compiles nothing.
+    Code is kept in ``cache`` by all its inputs, so that a second run compiles nothing.
 
     Returns:
-        a function that waits and compares. A compile that failed is that kernel's ``error`` there, unless a known
-        defect says so. It raises CodeObjectError, DiskFullError.
+        a function that waits and compares. A failed compile is the kernel's ``error``, unless it is a known defect.
+        It raises CodeObjectError, DiskFullError.
     """
     features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
     known = {key: defect_of(key, tree.dialect) for key, _ in pairs}
@@ -154,7 +152,7 @@ def compare(
 
 
 def _alone(merged: Comparison, alone: Comparison) -> Comparison:
-    """The verdict on a kernel that differs from upstream's in a unit with others."""
+    """Return the verdict on a kernel that differs from upstream's in a unit with others."""
     return alone if alone.difference or alone.error else replace(alone, beside=merged.difference)
 
 
@@ -165,12 +163,12 @@ def _compare_failures(name: str, defect: Defect, theirs: Code | CompileError, ou
             return Comparison(name, 0, "", defect=defect.name)
         return Comparison(name, 0, f"upstream's text fails otherwise than ours: {theirs}\nours: {ours}")
     whose = "ours" if isinstance(theirs, CompileError) else "upstream's text"
-    gone = f"{whose} compiles, but the known defect '{defect.name}' says it can't: mend matrix/tables/defects.yaml"
+    gone = f"{whose} compiles, but the known defect '{defect.name}' expects a failure: fix matrix/tables/defects.yaml"
     return Comparison(name, 0, gone)
 
 
 def _compare(name: str, theirs: Code | CompileError, ours: Code | CompileError) -> Comparison:
-    """All functions of upstream's object must be in our unit's, with the same bytes."""
+    """Compare: all functions of upstream's object must be in our unit's, with the same bytes."""
     if isinstance(theirs, CompileError):
         return Comparison(name, 0, "", f"upstream's text does not compile: {theirs}")
     if isinstance(ours, CompileError):
@@ -192,7 +190,7 @@ def _first_difference(theirs: bytes, ours: bytes) -> str:
 
 
 def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path) -> Code:
-    """The machine code of one source text, compiled or out of the cache."""
+    """Return the machine code of one source text, compiled or from the cache."""
     headers = (file for folder in INCLUDES for file in sorted(folder.iterdir()))
     own = b"".join(file.read_bytes() for file in headers if file.name in text)
     signature = "\0".join((toolchain.identity, *toolchain.flags, arch, tree.identity, text)).encode() + own

@@ -1,5 +1,4 @@
-"""Names of all families against an upstream's own codegen, run live, and against stored lists; and how a comparison
-becomes a case."""
+"""Names of all families against an upstream's own codegen, run live, and against stored lists; cases of comparisons."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ ARCH_REFUSED = "codegen-refuses-arch"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one comparison found: lines that name differences (none if equal), and a note on what was compared."""
+    """The result of one comparison: lines that name differences (none if equal), and a note on what was compared."""
 
     what: str
     lines: tuple[str, ...]
@@ -44,9 +43,9 @@ def names_cases(
     masks: Sequence[str],
     cache: Path | None = None,
 ) -> Iterator[Case]:
-    """One case for each API, arch, receipt and mask set: the names of its families from a tree's own codegen.
+    """Yield a case for each API, arch, receipt and mask set: the names of its families from a tree's own codegen.
 
-    What the codegen lists is kept in ``cache``, if one is given, by the content of its files.
+    The codegen's lists are kept in ``cache``, if it is given, by the content of its files.
     """
     wanted = [(api, arch, receipt, mask) for api in apis for mask in masks for receipt in receipts for arch in archs]
     pool = ThreadPoolExecutor(jobs.processors())
@@ -82,7 +81,7 @@ def _names(families: Sequence[Family], arch: str, receipt: int, mask: str) -> li
 
 
 def refused_arch(title: Title, family: Family, arch: str, error: UpstreamError, started: float) -> Case:
-    """An arch that the codegen of a dialect's age doesn't know and that the matrix has no kernels for.
+    """Accept an arch that the codegen of a dialect's version doesn't support and the matrix has no kernels for.
 
     codegen-refuses-arch: generate.py ends with "Unsupported device target ARCH". Any other failure is an error.
     """
@@ -97,12 +96,12 @@ def refused_arch(title: Title, family: Family, arch: str, error: UpstreamError, 
 
 
 def absent_arch(family: Family, arch: str, theirs: Sequence[str], reference: Sequence[str]) -> Finding:
-    """An arch without kernels: ours is empty, and upstream's must be, with one documented difference.
+    """Accept an arch without kernels: ours is empty, and upstream's must be, with one documented difference.
 
     codegen-ignores-arch: codegens of 2025 list (and would render) the gfx9 kernels whatever the target is, or take no
-    target. The matrix says none where no pipeline or tile of that age is made for the arch. Accepted only while
+    target. The matrix has none where no pipeline or tile of that version is made for the arch. Accepted only while
     upstream's list for the arch is exactly its gfx9 list (``reference``); later codegens return nothing for such an
-    arch, and then nothing needs accepting.
+    arch.
     """
     if not theirs:
         return Finding("names", (), f"the same: no kernel on either side: {family.absent}")
@@ -116,14 +115,14 @@ def absent_arch(family: Family, arch: str, theirs: Sequence[str], reference: Seq
 
 
 def compare_lists(keys: Sequence[Key], theirs: Sequence[str]) -> Finding:
-    """Names and their order."""
+    """Compare names and their order."""
     difference = compare_names([key.name for key in keys], theirs)
     lines = () if difference.same else (difference.describe(),)
     return Finding("names", lines, f"the same: {len(theirs)} names in upstream's order")
 
 
 def stored_case(entry: StoredList) -> Case:
-    """A stored list of upstream's names against ours: as a set, and in order by its hash where that is known.
+    """Compare a stored list of upstream's names with ours: as a set, and in order if the hash of the order is known.
 
     Raises TableError: the stored file is damaged.
     """
@@ -144,7 +143,7 @@ def stored_case(entry: StoredList) -> Case:
 
 @dataclass(frozen=True, slots=True)
 class Title:
-    """What a case compares: an upstream's answer for an arch and a family with ours."""
+    """The subject of a case: an upstream, an arch and a family."""
 
     upstream: str
     arch: str
@@ -152,7 +151,7 @@ class Title:
     name: str
 
     def case(self, outcome: str, started: float, *, message: str = "", text: str = "") -> Case:
-        """The case as it ended now; ``started`` is its time.monotonic()."""
+        """Return the case as it ended now; ``started`` is its time.monotonic()."""
         return Case(
             suite="parity",
             arch=self.arch,

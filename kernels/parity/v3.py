@@ -1,8 +1,8 @@
 """fwd_v3 against an upstream's own files, which no codegen writes: its instances, its dispatch, its machine code.
 
-An instance is known by its file's name and binds a traits type, which says data type and mask; what that type makes of
-them (tile, pads, pipeline) is in the machine code. Dispatch is compared branch by branch; what ours requires besides,
-the device and the head dims, upstream leaves to its caller (families/fwd_v3.py).
+An instance has its file's name and binds a traits type with data type and mask. The rest of that type (tile, pads,
+pipeline) shows in the machine code. Dispatch is compared branch by branch, without our conditions on device and head
+dims, which upstream leaves to its caller (families/fwd_v3.py).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ckpm.kernels.families import fwd_v3
 from ckpm.kernels.families.fwd_v3 import trait
 from ckpm.kernels.families.words import features
 from ckpm.kernels.parity import machine_code
-from ckpm.kernels.parity.bindings import declared
+from ckpm.kernels.parity.bindings import local_names
 from ckpm.kernels.parity.conditions import condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, read, statements
 from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, spell, tokenize
@@ -41,7 +41,7 @@ Conjunction = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A kernel's traits and what a request must meet to take it, in canonical text."""
+    """A kernel's traits and the conditions of a request for it, in canonical text."""
 
     takes: str
     requires: Conjunction
@@ -51,7 +51,7 @@ class Branch:
 
 
 def texts_case(tree: Tree, arch: str) -> Case:
-    """Names, traits and dispatch for an arch that has kernels."""
+    """Compare names, traits and dispatch for an arch that has kernels."""
     started = time.monotonic()
     title = Title(tree.name, arch, fwd_v3.NAME, "instance files")
     keys = _keys(tree, arch)
@@ -70,7 +70,7 @@ def texts_case(tree: Tree, arch: str) -> Case:
 
 
 def machine_code_case(tree: Tree, arch: str, toolchain: Toolchain, *, cache: Path, jobs: int) -> Case:
-    """Machine code of every kernel, from upstream's file and from ours."""
+    """Compare the machine code of every kernel, from upstream's file and from ours."""
     started = time.monotonic()
     title = Title(tree.name, arch, fwd_v3.NAME, "machine code")
     try:
@@ -89,17 +89,17 @@ def machine_code_case(tree: Tree, arch: str, toolchain: Toolchain, *, cache: Pat
 
 
 def instances(tree: Tree) -> Mapping[str, str]:
-    """Upstream's instance files: their texts by name. Raises UpstreamError if one can't be read."""
+    """Return the texts of upstream's instance files by name. Raises UpstreamError if a file can't be read."""
     return {file.stem: _read(file) for file in sorted((tree.fmha / "instances").glob("fmha_fwd_v3_*.cpp"))}
 
 
 def dispatch_branches(text: str) -> list[Branch]:
-    """The branches of ``fmha_fwd_v3`` that take a kernel, in the order in which they are tried.
+    """Return the branches of ``fmha_fwd_v3`` that take a kernel, in the order in which they are tried.
 
-    A branch requires its own conditions, those it is nested in, and the opposite of those tried before it unless its
-    own imply that.
+    A branch requires its own conditions, those around it, and the opposite of those tried before it unless its own
+    imply the opposite.
 
-    Raises UpstreamError: the text holds no such function, or one that can't be followed.
+    Raises UpstreamError: the function is missing or can't be followed.
     """
     program = read(text)
     functions = [function for function in program.functions if function.name == _FUNCTION]
@@ -124,7 +124,7 @@ def _branches(
                 yield from _branches(program, function, inside, (*required, *own), earlier)
                 earlier.append(own)
         elif isinstance(statement, Plain) and statement.tokens[:1] == ("using",):
-            local |= declared(program, statement.tokens, function.scope, local)
+            local |= local_names(program, statement.tokens, function.scope, local)
         elif isinstance(statement, Plain) and _TAKES in statement.tokens:
             returned = program.resolve(statement.tokens[1:], function.scope, local)
             start = returned.index(_TAKES) + 1
@@ -133,7 +133,7 @@ def _branches(
 
 
 def _requirements(required: Conjunction, before: Sequence[Conjunction]) -> Conjunction:
-    """``required`` and the opposite of each of ``before`` that it doesn't rule out by itself."""
+    """Return ``required`` and the opposite of each of ``before`` that ``required`` doesn't exclude."""
     more = set()
     for condition in before:
         if any(_contradicts(part, required) for part in condition):
@@ -155,7 +155,7 @@ def _opposite(part: str) -> str:
 
 
 def _bare(text: str) -> str:
-    """Without the namespace that upstream's file has opened and ours names."""
+    """Remove the namespace that upstream's file opens and ours spells out."""
     return text.replace("ck_tile::", "")
 
 
@@ -173,7 +173,7 @@ def _compare_traits(keys: Sequence[Key], files: Mapping[str, str]) -> Finding:
 
 
 def _bound(text: str, name: str) -> str:
-    """The type that an instance file calls kernel_traits. Raises UpstreamError."""
+    """Return the type that an instance file names kernel_traits. Raises UpstreamError."""
     tokens = tokenize(text)
     start = ("using", "kernel_traits", "=")
     for at in range(len(tokens)):

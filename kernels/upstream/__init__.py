@@ -1,1 +1,1 @@
-"""Where CK comes from, and its code generator run as a program."""
+"""CK's source trees, and their code generator run as a program."""

@@ -1,8 +1,8 @@
-"""An upstream's own code generator, run as a program: what it lists and what it renders.
+"""An upstream's own code generator, run as a program: its lists and its rendered texts.
 
 It is never imported (its modules have names such as ``codegen`` and do work when imported) and never writes to its
-tree. Note for Python 3.15: upstream's generate.py calls ``loader.load_module``, which that version no longer has; until
-a tree mends it, parity needs an older Python, and the failure says so in upstream's own words.
+tree. Note for Python 3.15: upstream's generate.py calls ``loader.load_module``, which that version no longer has. Until
+a tree fixes it, parity needs an older Python; the error contains upstream's message.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _STDERR_LINES = 15
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """What a run of generate.py wrote: instance text by kernel name, and the text of the dispatch file."""
+    """The output of generate.py: instance text by kernel name, and the text of the dispatch file."""
 
     instances: Mapping[str, str]
     dispatch: str
 
 
 def knows_targets(tree: Tree) -> bool:
-    """Whether the tree's generate.py takes ``--targets``; older ones list the same kernels whatever the arch."""
+    """True if the tree's generate.py takes ``--targets``; older ones list the same kernels for every arch."""
     return '"--targets"' in content(tree.fmha / "generate.py").decode(errors="replace").replace("'", '"')
 
 
 def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> list[str]:
-    """Kernel names in upstream's order of emission; repetitions and all, without the dispatch file.
+    """Return the kernel names in upstream's order of emission, with repetitions, without the dispatch file.
 
-    ``api`` is upstream's word (matrix.dialects.APIS), ``mask`` is ``simplified`` or ``generic``. Raises UpstreamError.
+    ``api`` is upstream's name (matrix.dialects.APIS), ``mask`` ``simplified`` or ``generic``. Raises UpstreamError.
     """
     with tempfile.TemporaryDirectory(prefix="ckpm-list-") as folder:
         _generate(tree, arch, api, receipt, mask, ("--list_blobs", "blobs.txt"), Path(folder))
@@ -70,10 +70,10 @@ def render(tree: Tree, arch: str, api: str, receipt: int, mask: str, folder: Pat
 
 
 class Live:
-    """Runs of one API of a tree's codegen, each done once and in the background as far as processors go.
+    """Runs of one API of a tree's codegen, each done once, in the background of a pool.
 
-    With a ``cache`` folder lists outlive the process there: the backward pass's take half a minute each. Texts do not:
-    they take a second or two, and much room.
+    With a ``cache`` folder lists are kept there, because the lists of the backward pass take half a minute each. Texts
+    are not kept: they take a second or two, and much space.
     """
 
     def __init__(self, tree: Tree, pool: ThreadPoolExecutor, api: str, cache: Path | None = None) -> None:
@@ -98,7 +98,7 @@ class Live:
             lists.put(key, names)
         return names.decode().splitlines()
 
-    def rendered(self, arch: str, receipt: int, mask: str) -> Future[Rendered]:
+    def render(self, arch: str, receipt: int, mask: str) -> Future[Rendered]:
         key = (arch if self.takes_arch else "", receipt, mask)
         if key not in self._renders:
             self._renders[key] = self.pool.submit(_render, self.tree, arch, self.api, receipt, mask)
@@ -106,7 +106,7 @@ class Live:
 
 
 def codegen_digest(fmha: Path) -> str:
-    """sha256 over the Python files of a codegen, with their places: what decides about its lists."""
+    """Return the sha256 of the Python files of a codegen and their paths, on which its lists depend."""
     digest = hashlib.sha256()
     for file in (fmha / "generate.py", *sorted((fmha / "codegen").rglob("*.py"))):
         digest.update(f"{file.relative_to(fmha)}\0{hashlib.sha256(content(file)).hexdigest()}\n".encode())
@@ -119,34 +119,34 @@ def _render(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> Rendere
 
 
 def word_of(api: str) -> str:
-    """What an API is called in the texts that it renders; one of them isn't called there as generate.py's option is."""
+    """Return the name of an API in its rendered texts, which differs from generate.py's option for one API."""
     return "fwd_pagedkv" if api == "pagedkv_prefill" else api
 
 
 def dispatch_name(api: str) -> str:
-    """Stem of the dispatch file among an API's files."""
+    """Return the stem of an API's dispatch file."""
     return f"fmha_{word_of(api)}_api"
 
 
 @functools.cache
 def _bytecode() -> tempfile.TemporaryDirectory[str]:
-    """A folder of this process for the bytecode of upstream's modules, which must not be written into its tree.
+    """Return this process's folder for the bytecode of upstream's modules, which must not be written into its tree.
 
-    Removed when the process ends. Without it each of a hundred runs would compile all modules anew.
+    Removed when the process ends. Without it each of a hundred runs would compile all modules again.
     """
     return tempfile.TemporaryDirectory(prefix="ckpm-bytecode-")
 
 
 def _generate(tree: Tree, arch: str, family: str, receipt: int, mask: str, output: Sequence[str], folder: Path) -> None:
-    """Run generate.py in ``folder``, which it is given by no name: the same command can then be run elsewhere."""
+    """Run generate.py in ``folder``, which the command doesn't name, so that it can be run elsewhere."""
     script = tree.fmha.absolute() / "generate.py"
     words = [str(script), "--api", family, "--receipt", str(receipt), "--mask", mask, *output]
     if knows_targets(tree):
         words += ["--targets", arch]
-    # The script finds its modules beside itself; nothing of this process's search path may shadow them.
+    # The script finds its modules beside itself; this process's search path must not shadow them.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment |= {"PYTHONPYCACHEPREFIX": _bytecode().name, "PYTHONHASHSEED": "0", "PYTHONWARNINGS": "ignore"}
-    # -B stands in for the folder of bytecode: by hand, too, nothing is written into the tree
+    # -B replaces the folder of bytecode: by hand, too, nothing is written into the tree
     by_hand = f"To see it again, run in an empty folder: {shlex.join([sys.executable, '-B', *words])}"
     try:
         run = subprocess.run(

@@ -1,7 +1,7 @@
-"""The files of a tree, and its headers as they were when its identity was determined.
+"""The files of a tree, and the state of its headers when its identity was determined.
 
-An object that is compiled while a header is edited or damaged must not enter the shared cache under the identity of
-what the header was before. Size and times are compared after every compile: a millisecond, where hashing takes ten.
+An object that is compiled while a header is edited or damaged must not enter the shared cache under the header's
+earlier identity. Size and times are compared after every compile, which takes a tenth of hashing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ State = tuple[str, int, int, int]
 
 
 def content(file: Path) -> bytes:
-    """A file of a tree. Raises OSError, also for one that is larger than any of CK's."""
+    """Return the content of a file of a tree. Raises OSError, also for a file that is larger than any of CK's."""
     try:
         return read_bytes(file)
     except BoundsError as error:
@@ -30,22 +30,22 @@ def content(file: Path) -> bytes:
 
 
 def states(files: Iterable[Path]) -> tuple[State, ...]:
-    """Of files now. Raises OSError: one is not there."""
+    """Return the states of files. Raises OSError: a file is missing."""
     return tuple(_state(str(file)) for file in files)
 
 
 def write(folder: Path, headers: Iterable[State]) -> None:
-    """Record the states that a build in ``folder`` rests on. Raises DiskFullError, OutputError."""
+    """Record the states of the headers of a build in ``folder``. Raises DiskFullError, OutputError."""
     write_if_changed(folder / RECORD, json.dumps(list(headers)))
 
 
-def changed(folder: Path) -> str:
-    """A header that is not as it was recorded, '' if all are or nothing was recorded."""
+def first_changed(folder: Path) -> str:
+    """Return a header that differs from its record, '' if none does or nothing was recorded."""
     try:
         recorded = [(str(state[0]), tuple(state)) for state in parse_json(read_text(folder / RECORD))]
     except FileNotFoundError:
         return ""
-    except (ValueError, LookupError, TypeError):  # damaged: nothing shows that the headers are as they were
+    except (ValueError, LookupError, TypeError):  # damaged: nothing shows that the headers are unchanged
         return str(folder / RECORD)
     for header, state in recorded:
         try:

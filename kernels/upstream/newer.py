@@ -1,4 +1,4 @@
-"""What a checkout has that its dialect doesn't know: values of axes without keys in the matrix, archs, parameters."""
+"""Features of a checkout that its dialect lacks: values of axes without keys in the matrix, archs, parameters."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _PARAMETER = re.compile(r"(\w+)\s*(=.*)?$", re.DOTALL)
 
 
 def newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[str, ...]:
-    """A line for each enumerator and template parameter in C++ ``files`` below ``root`` that is none of the dialect's.
+    """Return a line for each enumerator and template parameter in C++ ``files`` that the dialect doesn't have.
 
     Raises:
-        SetupError: a parameter stands where our text names another one.
+        SetupError: a parameter stands at the position of another one in our text.
         OSError.
     """
     wanted = (*dialect.enumerators, *dialect.parameters)
@@ -36,7 +36,7 @@ def newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[st
 
 
 def newer_targets(dialect: Dialect, codegen: Path, root: Path) -> tuple[str, ...]:
-    """A line for each arch that batch prefill's codegen names and the dialect doesn't know. Raises OSError."""
+    """Return a line for each arch that batch prefill's codegen names and the dialect lacks. Raises OSError."""
     if not dialect.targets:
         return ()
     text = content(codegen).decode(errors="replace")
@@ -57,13 +57,13 @@ def _enumerators(dialect: Dialect, code: str, place: str) -> Iterator[str]:
 
 
 def _parameters(dialect: Dialect, code: str, place: str) -> Iterator[str]:
-    """Those that follow the known ones and have a default: our text leaves them out. Raises SetupError."""
+    """Return parameters after the known ones with a default, which our text leaves out. Raises SetupError."""
     for name, known in dialect.parameters.items():
         template = re.search(rf"template\s*<([^;{{}}]*)>\s*struct\s+{name}(?!\w)", code)
         there = (
             [found for part in template[1].split(",") if (found := _PARAMETER.search(part.strip()))] if template else []
         )
-        if not template or len(there) <= len(known):  # under other names they are the same
+        if not template or len(there) <= len(known):  # the same under other names
             continue
         at = _at(place, code, template.end())
         for index, parameter in enumerate(there):
@@ -72,7 +72,7 @@ def _parameters(dialect: Dialect, code: str, place: str) -> Iterator[str]:
             if index < len(known) or not parameter[2]:
                 raise SetupError(
                     f"{at}: {name} has a parameter {parameter[1]} that dialect {dialect.name} doesn't know, and that "
-                    "can't be left out: no kernel of batch prefill would compile. A new age of CK needs a dialect file "
+                    "can't be left out: no kernel of batch prefill would compile. A new version of CK needs a file "
                     "in matrix/tables/dialects.",
                     kind="ck-tree-version",
                 )
@@ -84,5 +84,5 @@ def _at(place: str, text: str, start: int) -> str:
 
 
 def _blank(comment: re.Match[str]) -> str:
-    """As many lines: places stay what they are."""
+    """Return as many empty lines, so that line numbers stay the same."""
     return "\n" * comment[0].count("\n")

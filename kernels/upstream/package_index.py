@@ -1,6 +1,6 @@
-"""One file of a package, from whatever index pip is configured for.
+"""Download one file of a package from the index that pip is configured for.
 
-pip itself builds an sdist before it hands it over (which for flash-attn needs a GPU toolchain); unearth finds the same
+pip itself builds an sdist when it downloads it (which for flash-attn needs a GPU toolchain); unearth finds the same
 links and only fetches them. Index, find-links, certificates and time-out are read from pip's configuration.
 """
 
@@ -26,7 +26,7 @@ from ckpm.base.files import writing
 
 
 def pip_settings() -> Mapping[str, str]:
-    """pip's global settings from its files and the environment, e.g. ``index-url``, ``cert``.
+    """Return pip's global settings from its files and the environment, e.g. ``index-url``, ``cert``.
 
     ``pip config list`` prints ``:env:.name='value'``, ``global.name='value'`` and ``install.name='value'``; a more
     specific section wins, the environment most of all.
@@ -38,7 +38,7 @@ def pip_settings() -> Mapping[str, str]:
         said = (result.stderr.strip() or result.stdout.strip()).splitlines()
         raise ServiceError(
             f"pip's configuration can't be read: '{sys.executable} -m pip config list' ended with {result.returncode}"
-            f"{': ' + ' '.join(said[-3:]) if said else ''}. Mend pip's files or the PIP_... variables.",
+            f"{': ' + ' '.join(said[-3:]) if said else ''}. Fix pip's files or the PIP_... variables.",
             kind="download",
         )
     settings: dict[str, str] = {}
@@ -55,7 +55,7 @@ def download(package: str, version: str, file: str, place: Path) -> None:
 
     Raises:
         ServiceError: a setting of pip or of the environment is unusable, no index answers, or none has the file; the
-            message names the setting, or says what to set.
+            message names the setting.
         DiskFullError, OutputError: ``place`` can't be written.
     """
     settings = pip_settings()
@@ -68,19 +68,17 @@ def _client(settings: Mapping[str, str]) -> PyPIClient:
     try:
         seconds = float(timeout)
     except ValueError as error:
-        raise _unusable("timeout", timeout, "it is no number of seconds") from error
+        raise _unusable("timeout", timeout, "not a number of seconds") from error
     verify, cert = settings.get("cert"), settings.get("client-cert")
     try:
         context = ssl.create_default_context(cafile=verify) if verify else True
     except OSError as error:
-        raise _unusable(
-            "cert", verify, f"it is no readable file of certificates ({error.strerror or error})"
-        ) from error
+        raise _unusable("cert", verify, f"not a readable file of certificates ({error.strerror or error})") from error
     try:
         if cert:
             ssl.create_default_context().load_cert_chain(cert)
     except OSError as error:
-        reason = f"it is no readable file of a certificate and its key ({error.strerror or error})"
+        reason = f"not a readable file of a certificate and its key ({error.strerror or error})"
         raise _unusable("client-cert", cert, reason) from error
     try:
         return PyPIClient(
@@ -98,18 +96,18 @@ def _client(settings: Mapping[str, str]) -> PyPIClient:
 
 
 def _proxies(settings: Mapping[str, str]) -> str:
-    """Where proxies are set. Their values may hold a password and are not told."""
+    """Return the names of proxy settings. Their values may contain a password and are not shown."""
     names = [name for name in os.environ if name.lower() in ("http_proxy", "https_proxy", "all_proxy", "no_proxy")]
     pip = ["pip's proxy (PIP_PROXY or pip's configuration)"] if settings.get("proxy") else []
     return ", ".join([*pip, *sorted(names)]) or "the system's proxy"
 
 
 def _finder(client: PyPIClient, settings: Mapping[str, str]) -> PackageFinder:
-    """Where pip would look. A finder without any place takes the public index by itself, as pip does."""
+    """Return a finder with pip's indexes. A finder without any uses the public index, as pip does."""
     for name in ("index-url", "extra-index-url"):
         for url in settings.get(name, "").split():
             if not (Path(url).exists() or _is_url(url)):
-                raise _unusable(name, url, "it is no URL; write https://HOST/simple/ or file:///FOLDER")
+                raise _unusable(name, url, "not a URL; write https://HOST/simple/ or file:///FOLDER")
     for place in settings.get("find-links", "").split():
         if not (Path(place).exists() or _is_url(place)):
             raise _unusable("find-links", place, "it is neither an existing path nor a URL")

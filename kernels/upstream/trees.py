@@ -1,10 +1,9 @@
-"""Where CK comes from: a pinned package, downloaded and unpacked once, or a checkout.
+"""CK's source trees: a pinned package, downloaded and unpacked once, or a checkout.
 
-A package is found with pip's own configuration (index, extra index, find-links, certificates, proxy), checked against
-the sha256 in matrix/tables/upstreams.yaml, and unpacked below the cache folder: first beside its place, then renamed,
-so that two runs at once or a killed run leave either the whole tree or none. The sha256 of each unpacked file lies
-beside the tree, and all are compared before the tree is used: what is compiled from a damaged header would enter the
-shared cache as the pinned package's. Some 1,100 files of 10 MB take a tenth of a second.
+A package is found with pip's own configuration, checked against the sha256 in matrix/tables/upstreams.yaml, and
+unpacked below the cache folder. It is renamed at the end, so that two runs at once or a killed run leave either the
+whole tree or none. The sha256 of each unpacked file is stored beside the tree and checked before each use, because
+objects of a damaged header would enter the shared cache. About 1,100 files of 10 MB take a tenth of a second.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from ckpm.kernels.upstream.newer import newer_targets, newer_words
 from ckpm.matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names, upstreams
 
 FMHA = Path("example/ck_tile/01_fmha")
-OWN_HEADERS = " with headers "  # in the identity of a tree, between a package and the text of our own headers
+OWN_HEADERS = " with headers "  # separates a package from the text of our own headers in the identity of a tree
 _KERNELS = Path(__file__).resolve().parents[1]
-_CHECKSUMS = "files.sha256"  # as sha256sum writes it: `sha256sum --check files.sha256` works, too
+_CHECKSUMS = "files.sha256"  # in sha256sum's format: `sha256sum --check files.sha256` works, too
 _MEND = "set CKPM_CACHE to another folder"
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]((?:ck_tile|ck)/[^>"]+|[\w./]+\.hpp)[>"]', re.MULTILINE)
 
@@ -50,12 +49,12 @@ class Tree:
     dialect: str
     identity: str
     selector_takes_base: bool
-    headers: tuple[State, ...] = field(default=(), compare=False, repr=False)  # of which the identity is
-    newer: tuple[str, ...] = field(default=(), compare=False)  # what a checkout has and its dialect doesn't know
-    own: tuple[Path, ...] = ()  # folders of our own headers that stand before the tree's
+    headers: tuple[State, ...] = field(default=(), compare=False, repr=False)  # the files of the identity
+    newer: tuple[str, ...] = field(default=(), compare=False)  # features of a checkout that its dialect lacks
+    own: tuple[Path, ...] = ()  # folders of our own headers, before the tree's
 
     def words_of_newer(self) -> str:
-        """What ``newer`` means, in a sentence."""
+        """Explain ``newer`` in a sentence."""
         return (
             f"{self.root} is newer than dialect {self.dialect}, which has no kernels for {', '.join(self.newer)}; all "
             "others are built as ever"
@@ -73,13 +72,13 @@ class Tree:
 def locate(
     name: str, *, cache: Path, ck_root: Path | None = None, say: Say = print, headers: Path | None = None
 ) -> Tree:
-    """The tree of an upstream: ``aiter``, ``flash-attn``, or ``checkout`` (needs ``ck_root``).
+    """Return the tree of an upstream: ``aiter``, ``flash-attn``, or ``checkout`` (needs ``ck_root``).
 
-    ``headers`` stands in the place of our own headers, for an upstream that has some: an edited copy of them.
+    ``headers`` is an edited copy that replaces our own headers, for an upstream that has some.
 
     Raises:
-        UsageError: it has none, or the folder holds no header.
-        UnknownWordError, SetupError, TrustError, ServiceError, DiskFullError, OutputError.
+        UsageError: the upstream has none, or the folder contains no header.
+        UnknownWordError, SetupError, SetupError, TrustError, ServiceError, DiskFullError, OutputError.
     """
     if headers is not None:
         _check_headers(name, headers)
@@ -91,7 +90,7 @@ def locate(
             say(f"note: {tree.words_of_newer()}")
         return tree
     package = check_upstream(name)
-    root, included = _unpacked(package, cache, say)
+    root, included = _unpack(package, cache, say)
     tree = Tree(
         name=name,
         root=root,
@@ -104,7 +103,7 @@ def locate(
 
 
 def _check_headers(name: str, folder: Path) -> None:
-    """Raises UsageError, UnknownWordError: the upstream has no headers of ours, or the folder holds none."""
+    """Raise UsageError or UnknownWordError: the upstream has no headers of ours, or the folder contains none."""
     if name == "checkout" or not check_upstream(name).headers:
         ours = ", ".join(each for each, package in upstreams().items() if package.headers)
         raise UsageError(f"--headers: upstream {name} has no headers of ours. Those that have: {ours}.")
@@ -114,7 +113,7 @@ def _check_headers(name: str, folder: Path) -> None:
 
 
 def _with_own_headers(tree: Tree, folder: Path) -> Tree:
-    """The tree with a folder of our own headers before its own. Their load selector takes both base addresses."""
+    """Return the tree with a folder of our own headers first. Their load selector takes both base addresses."""
     files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
     return replace(
         tree,
@@ -126,7 +125,7 @@ def _with_own_headers(tree: Tree, folder: Path) -> Tree:
 
 
 def checkout(ck_root: Path) -> Tree:
-    """A checkout: a CK repository, or rocm-libraries with projects/composablekernel.
+    """Return the tree of a checkout: a CK repository, or rocm-libraries with projects/composablekernel.
 
     Raises:
         SetupError: neither layout is found at or below ``ck_root``, or a file can't be read.
@@ -136,7 +135,7 @@ def checkout(ck_root: Path) -> Tree:
         return _checkout(ck_root)
     except OSError as error:
         raise SetupError(
-            f"{error.filename or ck_root}: this file of the CK tree can't be read: {error.strerror}. Mend that.",
+            f"{error.filename or ck_root}: this file of the CK tree can't be read: {error.strerror}. Make it readable.",
             kind="ck-tree",
         ) from error
 
@@ -158,11 +157,11 @@ def _checkout(ck_root: Path) -> Tree:
         result = f"fits {len(fitting)} dialects ({', '.join(fitting)})" if fitting else "fits no dialect"
         raise SetupError(
             f"{root}: this tree's batch-prefill codegen {result} of: {', '.join(ages)}. "
-            "A new age of CK needs a dialect file in matrix/tables/dialects.",
+            "A new version of CK needs a dialect file in matrix/tables/dialects.",
             kind="ck-tree-version",
         )
     closure = include_closure(root)
-    headers = states(sorted(closure))  # before they are read: what changes meanwhile is noticed
+    headers = states(sorted(closure))  # before they are read, so that changes meanwhile are noticed
     known = dialect(fitting[0])
     codegen = root / FMHA / known.detection.file if known.detection else None
     return Tree(
@@ -177,7 +176,7 @@ def _checkout(ck_root: Path) -> Tree:
 
 
 def fits(candidate: Dialect, fmha: Path) -> bool:
-    """Whether the tree's codegen has the words that a dialect's must have, and none of those that it must lack."""
+    """True if the tree's codegen contains the texts that a dialect requires, and none that it excludes."""
     detection = candidate.detection
     if detection is None:
         return False
@@ -189,7 +188,7 @@ def fits(candidate: Dialect, fmha: Path) -> bool:
 
 
 def digest(root: Path, closure: Set[Path]) -> str:
-    """sha256 over the files that a batch-prefill kernel includes, :func:`include_closure`, and over the codegen.
+    """Return the sha256 of the files that a batch-prefill kernel includes, :func:`include_closure`, and the codegen.
 
     Editing a header that no FMHA kernel includes therefore rebuilds nothing.
     """
@@ -197,7 +196,7 @@ def digest(root: Path, closure: Set[Path]) -> str:
 
 
 def _digest_of(root: Path, files: Iterable[Path]) -> str:
-    """sha256 over the names below ``root`` and the bytes of files."""
+    """Return the sha256 of the files' names below ``root`` and their bytes."""
     total = hashlib.sha256()
     for file in sorted(files):
         total.update(os.fsencode(file.relative_to(root)) + b"\0")
@@ -206,9 +205,9 @@ def _digest_of(root: Path, files: Iterable[Path]) -> str:
 
 
 def include_closure(root: Path) -> set[Path]:
-    """Files of the tree reached from fmha_fwd.hpp and V3's own header by #include, under any preprocessor condition."""
+    """Return the files that fmha_fwd.hpp and V3's own header include, under any preprocessor condition."""
     pending = [root / FMHA / "fmha_fwd.hpp", root / "include/ck_tile/ops/fmha/block/variants.hpp"]
-    pending.append(root / FMHA / "fmha_fwd_v3_impl.hpp")  # trees of other ages have none
+    pending.append(root / FMHA / "fmha_fwd_v3_impl.hpp")  # trees of other versions have none
     seen: set[Path] = set()
     while pending:
         file = pending.pop()
@@ -227,18 +226,18 @@ def _selector_takes_base(root: Path) -> bool:
 
 
 def is_unpacked(package: PackagedUpstream, cache: Path) -> bool:
-    """Whether the package's tree is in the cache."""
-    return os.path.exists(place(package, cache) / package.tree / FMHA / "generate.py")  # noqa: PTH110 - never raises
+    """True if the package's tree is in the cache."""
+    return os.path.exists(package_folder(package, cache) / package.tree / FMHA / "generate.py")  # noqa: PTH110 - never raises
 
 
-def place(package: PackagedUpstream, cache: Path) -> Path:
-    """The folder of an unpacked package. It may be deleted at any time: the next use unpacks it again."""
+def package_folder(package: PackagedUpstream, cache: Path) -> Path:
+    """Return the folder of an unpacked package. It may be deleted at any time: the next use unpacks it again."""
     return cache / "upstream" / f"{package.base}-{package.version}-{package.sha256[:16]}"
 
 
 def damage(package: PackagedUpstream, cache: Path) -> list[str]:
-    """Files of an unpacked tree that are gone, unreadable, added or not as they were unpacked, as ``path: what``."""
-    folder = place(package, cache)
+    """Return the files of an unpacked tree that are missing, unreadable, added or changed, as ``path: what``."""
+    folder = package_folder(package, cache)
     try:
         lines = (folder / _CHECKSUMS).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
@@ -251,16 +250,16 @@ def damage(package: PackagedUpstream, cache: Path) -> list[str]:
                 complaints.append(f"{name}: changed")
         except OSError as error:
             complaints.append(f"{name}: {error.strerror}")
-    # a header that was added hides another, and a list that was cut short misses some
+    # an added header hides another, and a truncated list misses some
     there = {os.path.relpath(os.path.join(top, name), folder) for top, _, names in os.walk(folder) for name in names}  # noqa: PTH118
     return complaints + [f"{name}: added" for name in sorted(there - expected.keys() - {_CHECKSUMS})]
 
 
 def _demand_whole(package: PackagedUpstream, cache: Path) -> None:
-    """Raises TrustError: a file of the unpacked tree is not the package's."""
+    """Raise TrustError if a file of the unpacked tree is not the package's."""
     if complaints := damage(package, cache):
         more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
-        folder = place(package, cache)
+        folder = package_folder(package, cache)
         raise TrustError(
             f"the unpacked tree of {package.package} {package.version} is damaged: {folder}: {complaints[0]}{more}. "
             f"Delete {folder}: it is unpacked again. To build a CK with changes of yours, copy "
@@ -269,9 +268,9 @@ def _demand_whole(package: PackagedUpstream, cache: Path) -> None:
         )
 
 
-def _unpacked(package: PackagedUpstream, cache: Path, say: Say) -> tuple[Path, tuple[State, ...]]:
-    """The root of an unpacked tree, which is whole, and the states of its files. Raises as :func:`locate`."""
-    folder = place(package, cache)
+def _unpack(package: PackagedUpstream, cache: Path, say: Say) -> tuple[Path, tuple[State, ...]]:
+    """Return the root of a whole unpacked tree and the states of its files. Raises as :func:`locate`."""
+    folder = package_folder(package, cache)
     demand_private(cache)
     if not is_unpacked(package, cache):
         with locked(Path(f"{folder}.lock"), _MEND), writing(folder, _MEND):
@@ -283,7 +282,7 @@ def _unpacked(package: PackagedUpstream, cache: Path, say: Say) -> tuple[Path, t
 
 
 def _fetch(package: PackagedUpstream, folder: Path, say: Say) -> None:
-    """Download, check and unpack into a folder beside ``folder``, then rename it there."""
+    """Download, check and unpack into a folder beside ``folder``, then rename it."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as beside:
         archive = Path(beside) / package.file
         fetch_archive(package, archive, say)
@@ -295,14 +294,16 @@ def _fetch(package: PackagedUpstream, folder: Path, say: Say) -> None:
                 f"{package.file}: holds no {package.tree}/{FMHA}. The upstreams table is wrong.", kind="download"
             )
         (tree / _CHECKSUMS).write_text(_checksums(tree), encoding="utf-8")
-        if folder.exists():  # a tree without its codegen: cannot be used, must not be mixed
+        if folder.exists():  # a tree without its codegen: can't be used, must not be mixed
             shutil.rmtree(folder)
         tree.rename(folder)
 
 
 def fetch_archive(package: PackagedUpstream, archive: Path, say: Say = print) -> None:
     """Download a package's file to ``archive``. Raises TrustError (it is removed), ServiceError, OutputError."""
-    from ckpm.kernels.upstream.package_index import download  # here: its HTTP client is a quarter of a command's start
+    from ckpm.kernels.upstream.package_index import (
+        download,  # imported here: its HTTP client is a quarter of a command's start
+    )
 
     say(f"downloading {package.package} {package.version} ({package.summary})")
     download(package.package, package.version, package.file, archive)
@@ -322,7 +323,7 @@ def _checksums(tree: Path) -> str:
 
 
 def _extract(archive: Path, tree: Path, prefix: str) -> None:
-    """Only the CK tree and its licences: a tenth of the package."""
+    """Extract only the CK tree and its licences, a tenth of the package."""
     parts = tuple(f"{prefix}/{part}" for part in ("include/", "example/ck_tile/01_fmha/", "LICENSE"))
     if archive.suffix == ".whl":
         with zipfile.ZipFile(archive) as wheel:

@@ -1,6 +1,6 @@
-"""Fixtures of the tests that need an upstream's tree or a library of the newest dialect: each made once.
+"""Fixtures of the tests that need an upstream's tree or a compiled library, each made once a run.
 
-Trees are fetched into the user's cache folder, or CKPM_CACHE.
+Trees and objects are kept in the user's cache folder, or CKPM_CACHE.
 """
 
 from __future__ import annotations
@@ -17,6 +17,16 @@ from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.keys import Key
 from tests.build import real_kernel
 from tests.build.newest import MASK_IMPLS, Compiler, build_samples, build_whole, sample
+
+_FOLDER = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests that share a library to one worker (`--dist loadgroup`): it is compiled once. Parity shares none."""
+    for item in items:
+        if item.path.parent == _FOLDER and not item.path.name.startswith("test_parity"):
+            shared = {"built", "libraries"} & set(getattr(item, "fixturenames", ()))
+            item.add_marker(pytest.mark.xdist_group(min(shared, default=item.path.stem)))
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
-"""Compiling on demand with the real compiler: two processes, kills, broken headers, damaged entries.
+"""Compile on demand with the real compiler: two processes, kills, broken headers, damaged entries.
 
-Each test that has to compile has a cache of its own, but for CK's tree and zig's libc++, which are the user's.
+Each test has a cache of its own, but for the user's CK tree, zig's libc++ and emulator core. Tests that don't interrupt
+a compile share their objects.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tests.faults import killing
 
 # of append-KV: the family whose kernels are compiled fastest
 SMALL = "key.hdim_q == 64 and key.dtype == 'fp16' and key.rope == 'no' and not key.paged_kv"
-SHARED = ("upstream", "zig", "launchers")
+SHARED = ("upstream", "zig", "launchers", "emulator")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def small() -> str:
 
 @pytest.fixture
 def cache(tmp_path: Path, trees: Mapping[str, Tree], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder in which nothing is compiled."""
+    """A cache folder without compiled kernels."""
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o755)
     for name in SHARED:
@@ -53,22 +54,31 @@ def cache(tmp_path: Path, trees: Mapping[str, Tree], monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of objects that tests share."""
+    folder = tmp_path_factory.mktemp("objects")
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
 def emulator() -> Device:
     return choose("emulator", "gfx950")
 
 
-def start(name: str) -> subprocess.Popen[str]:
+def start_jit(name: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "ckpm", "jit", name, "--toolchain", "embedded", "--device", "emulator"]
     return subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def compiled(name: str) -> Compiled:
+def compile_one(name: str) -> Compiled:
     (one,) = compile_each([name], "gfx950", where(toolchain="embedded"))
     return one
 
 
-def test_two_processes_compile_a_key_once_and_both_load_it(cache: Path, small: str) -> None:
-    both = [start(small), start(small)]
+def test_compile_in_two_processes_happens_once(cache: Path, objects: Path, small: str) -> None:
+    (cache / "objects").symlink_to(objects)
+    both = [start_jit(small), start_jit(small)]
     said = [process.communicate()[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert sorted(" compiled\n" in text for text in said) == [False, True]
@@ -77,47 +87,49 @@ def test_two_processes_compile_a_key_once_and_both_load_it(cache: Path, small: s
     assert all(str(entry) in text for text in said)
 
 
-def test_damaged_entries_and_those_of_another_version_are_made_again(cache: Path, small: str, emulator: Device) -> None:
-    first = compiled(small)
+def test_entry_damaged_or_of_another_version_is_made_again(
+    cache: Path, objects: Path, small: str, emulator: Device
+) -> None:
+    (cache / "objects").symlink_to(objects)
+    first = compile_one(small)
     assert first.compiled
     assert load(first.folder, emulator).kernels == (small,)
-    assert not compiled(small).compiled
+    assert not compile_one(small).compiled
     library = first.folder / LIBRARY
     sound = library.read_bytes()
     library.unlink()  # and not written over: this process has it open
     library.write_bytes(sound[:-1])
     with pytest.raises(LibraryError):
         load(first.folder, emulator)
-    assert compiled(small).compiled
+    assert compile_one(small).compiled
     assert library.read_bytes() == sound
     record = first.folder / "entry.json"
     record.write_text(json.dumps({**json.loads(record.read_text()), "version": 0}))
     (first.folder / "entry.json.sha256").unlink()
-    assert compiled(small).compiled
+    assert compile_one(small).compiled
     shutil.rmtree(first.folder / "src")
     assert Manifest.read(first.folder / MANIFEST).kernels.keys() == {small}
 
 
-def test_killed_while_it_compiles_and_asked_again(cache: Path, small: str, tmp_path: Path) -> None:
-    """Killed at several moments: nothing outlives the process, nothing half-made is taken, the next one finishes."""
+def test_compile_killed_then_repeated_leaves_no_draft(cache: Path, small: str, tmp_path: Path) -> None:
+    """Kill at several moments: no process and no partial entry is left, and the next compile succeeds."""
     for seconds in (1.5, 3, 4.5):
-        assert killing.run(lambda: compiled(small), seconds).killed
+        assert killing.run(lambda: compile_one(small), seconds).killed
         assert not (cache / "jit/entries").exists()
-    again = compiled(small)
+    again = compile_one(small)
     assert again.compiled
     assert list((cache / "jit/drafts").iterdir()) == []
 
 
-def test_a_header_that_does_not_compile(cache: Path, tmp_path: Path, trees: Mapping[str, Tree]) -> None:
-    """One error that names the kernel, the log and the place; an edited header is another key, both ways."""
+def test_header_with_an_error_is_named(cache: Path, tmp_path: Path, trees: Mapping[str, Tree]) -> None:
+    """One error names the kernel and the message; each edit of a header is another key with a log of its own."""
     own = tmp_path / "own"
     shutil.copytree(PROJECT / "kernels/include_prefill", own)
     tree = trees["ckpm"]
     name = select(dialect(tree.dialect), Selection(archs=("gfx950",), receipt=200))[0].name
     header = own / "fmha_fwd.hpp"
-    sound = header.read_text()
     for word in ("planted_here", "planted_there"):
-        header.write_text(f'{sound}\n#error "{word}"\n')
+        header.write_text(f'#error "{word}"\n')  # alone: without CK's headers the compiler ends at once
         with pytest.raises(CompileError) as failure:
             list(compile_each([name], "gfx950", where("ckpm", toolchain="embedded", headers=own)))
         assert name in str(failure.value)
@@ -126,21 +138,21 @@ def test_a_header_that_does_not_compile(cache: Path, tmp_path: Path, trees: Mapp
     assert not (cache / "jit/entries").exists()
 
 
-def test_a_header_of_a_checkout_that_is_edited(cache: Path, tmp_path: Path, trees: Mapping[str, Tree]) -> None:
-    """The planted omission of upstream's: the name, arch and compiler are the same, a header is not."""
+def test_header_of_a_checkout_edited_is_noticed(cache: Path, tmp_path: Path, trees: Mapping[str, Tree]) -> None:
+    """Name, arch and compiler are the same, a header is not."""
     root = tmp_path / "ck"
     shutil.copytree(trees["aiter"].root, root)
     before = locate("checkout", cache=cache, ck_root=root).identity
     header = root / "include/ck_tile/ops/fmha/block/block_masking.hpp"
     header.write_text(header.read_text() + "\n")
     assert locate("checkout", cache=cache, ck_root=root).identity != before
-    header.write_text(header.read_text() + '#error "planted"\n')
+    header.write_text('#error "planted"\n')
     place = where("checkout", toolchain="embedded", ck_root=root)
     with pytest.raises(CompileError, match="planted"):
         list(compile_each([NAME], "gfx950", place))
 
 
-def test_a_process_that_may_not_write_there(small: str, tmp_path: Path) -> None:
+def test_process_without_write_access_is_refused(small: str, tmp_path: Path) -> None:
     place = tmp_path / "a file"
     place.write_text("")
     command = [sys.executable, "-m", "ckpm", "jit", small]

@@ -67,7 +67,8 @@ def plain(tree: Tree, family: str) -> list[Key]:
     return [key for key in alike if key.bias in ("", "no") and key.mask in ("", "mask") and not key.dropout]
 
 
-def test_kernels_have_the_same_machine_code(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+@pytest.mark.nightly
+def test_machine_code_of_bwd_agrees(trees: Mapping[str, Tree], tmp_path: Path) -> None:
     tree = trees[TREE]
     first = next(key for key in plain(tree, "bwd_dot_do_o") if key.pad == "psdv")
     main = next(key for key in plain(tree, "bwd_dq_dk_dv") if key.trload and key.pad == "pd8dv8")

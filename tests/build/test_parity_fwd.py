@@ -183,7 +183,8 @@ def bf16(tree: Tree, family: str, hdim: int = 128) -> list[Key]:
     return [key for key in found if (key.dtype, key.hdim_q, key.mode) == ("bf16", hdim, "batch")]
 
 
-def test_kernels_have_the_same_machine_code(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+@pytest.mark.nightly
+def test_machine_code_of_fwd_agrees(trees: Mapping[str, Tree], tmp_path: Path) -> None:
     """One kernel of each of the pipelines that serve head dim 64 in bf16 without bias."""
     keys = [
         key
@@ -194,14 +195,16 @@ def test_kernels_have_the_same_machine_code(trees: Mapping[str, Tree], tmp_path:
     assert min(same_code(trees[TREE], "fwd", chosen, tmp_path)) > 4000
 
 
-def test_a_paged_kernel_has_the_same_machine_code(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+@pytest.mark.nightly
+def test_machine_code_of_pagedkv_agrees(trees: Mapping[str, Tree], tmp_path: Path) -> None:
     """ALiBi under a mask where keys are padded."""
     found = bf16(trees[TREE], "fwd_pagedkv")
     (chosen,) = [key for key in found if (key.pad, key.bias, key.mask) == ("pssk", "alibi", "mask")]
     assert min(same_code(trees[TREE], "pagedkv_prefill", [chosen], tmp_path)) > 4000
 
 
-def test_split_kv_s_kernels_have_the_same_machine_code(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+@pytest.mark.nightly
+def test_machine_code_of_splitkv_agrees(trees: Mapping[str, Tree], tmp_path: Path) -> None:
     """Every variant of a key of both stages: code that upstream's text makes and ours doesn't would be noticed."""
     first = [key for key in bf16(trees[TREE], "fwd_splitkv") if (key.bias, key.mask) == ("no", "no")]
     one = next(key for key in first if key.pad == "pssk" and not (key.logits or key.paged_kv))
@@ -211,7 +214,7 @@ def test_split_kv_s_kernels_have_the_same_machine_code(trees: Mapping[str, Tree]
     assert sizes[1] > 5 * 500
 
 
-def test_an_append_kv_kernel_has_the_same_machine_code(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+def test_machine_code_of_appendkv_agrees(trees: Mapping[str, Tree], tmp_path: Path) -> None:
     keys = [key for key in bf16(trees[TREE], "fwd_appendkv") if key.rope == "half" and key.paged_kv]
     assert [key.pad for key in keys] == ["pskd", "psskddv"]
     assert min(same_code(trees[TREE], "fwd_appendkv", keys[:1], tmp_path)) > 2000

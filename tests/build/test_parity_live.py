@@ -100,7 +100,7 @@ def test_a_broken_upstream_is_an_error_with_its_words(trees: Mapping[str, Tree],
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_kernel_has_the_same_machine_code(trees: Mapping[str, Tree], name: str, tmp_path: Path) -> None:
+def test_machine_code_of_batch_prefill_agrees(trees: Mapping[str, Tree], name: str, tmp_path: Path) -> None:
     """One small kernel compiled from both texts, on one arch; ``nox -s parity`` does a covering sample on two."""
     tree, cache = trees[name], settings.cache_folder()
     keys = enumerate_keys(dialect(tree.dialect).family("batch_prefill"), arch="gfx942", receipt=200)

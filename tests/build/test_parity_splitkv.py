@@ -45,4 +45,4 @@ def test_a_statement_of_split_kv_that_is_not_followed_is_no_agreement(
     )
     (case,) = cases(tree, "gfx950", api="fwd_splitkv", receipt=200)
     assert case.outcome == "error"
-    assert "'warm(argument0)' is no declaration, no known call and no launch" in case.message
+    assert "'warm(argument0)' is neither a declaration nor a known call nor a launch" in case.message

@@ -71,7 +71,8 @@ def test_files_that_come_and_go_are_noticed(trees: Mapping[str, Tree], tmp_path:
     assert "upstream's file can't be read" in parity_v3.texts_case(tree, ARCH).text
 
 
-def test_a_kernel_has_the_same_machine_code(trees: Mapping[str, Tree]) -> None:
+@pytest.mark.nightly
+def test_machine_code_of_v3_agrees(trees: Mapping[str, Tree]) -> None:
     tree, cache = trees["aiter"], settings.cache_folder()
     keys = enumerate_keys(dialect(tree.dialect).family("fwd_v3"), arch=ARCH)
     key = next(key for key in keys if key.name == "fmha_fwd_v3_d128_bf16_mask")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import SetupError, TrustError
-from ckpm.kernels.upstream.trees import damage, place
+from ckpm.kernels.upstream.trees import damage, package_folder
 from ckpm.matrix.dialects import PackagedUpstream
 
 _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}")
@@ -42,7 +42,7 @@ def read_checkout(root: Path) -> Checkout:
 def demand_undamaged(package: PackagedUpstream, cache: Path) -> None:
     """Raise SetupError if a file of the unpacked upstream is not as published, or can't be checked."""
     if damaged := damage(package, cache):
-        folder = place(package, cache)
+        folder = package_folder(package, cache)
         more = [f"and {len(damaged) - _SHOWN} more"] if len(damaged) > _SHOWN else []
         lines = "\n  ".join([*damaged[:_SHOWN], *more])
         raise SetupError(

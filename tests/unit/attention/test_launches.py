@@ -7,7 +7,7 @@ import pytest
 from ckpm.base.errors import UpstreamError
 from ckpm.kernels.parity.bindings import Binding, differences
 from ckpm.kernels.parity.conditions import Condition, condition_text, parse_condition
-from ckpm.kernels.parity.cpp_constants import decided
+from ckpm.kernels.parity.cpp_constants import decide_constants
 from ckpm.kernels.parity.cpp_tokens import tokenize
 from ckpm.kernels.parity.launches import launches
 from tests.unit.kernels.damaged_text import check_every_damage
@@ -192,18 +192,22 @@ def test_other_variants_are_another_number_of_launches(old: str, new: str, count
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("using k_ = kernel;", "prepare(a);", "'prepare(argument1)' is no declaration, no known call and no launch"),
-        ("using k_ = kernel;", "a.rows = 2;", "is no declaration"),
+        (
+            "using k_ = kernel;",
+            "prepare(a);",
+            "'prepare(argument1)' is neither a declaration nor a known call nor a launch",
+        ),
+        ("using k_ = kernel;", "a.rows = 2;", "is neither a declaration"),
         ("using k_ = kernel;", "for(;;) {}", "a loop or a bare block"),
-        ("using k_ = kernel;", "return;", "is no declaration"),
+        ("using k_ = kernel;", "return;", "is neither a declaration"),
         ("using k_ = kernel;", "using k_ = instance<true, 1>::kernel;", "instance is a template of the text"),
         ("using k_ = kernel;", "const int r = lib::make_kernel<1>(kernel{}, 1)(s);", "launches inside a declaration"),
         ("using k_ = kernel;", "\n#if A\n", "'# if A' inside a function"),
-        ("    lib::make_kernel", "    return lib::make_kernel", "is no declaration"),
+        ("    lib::make_kernel", "    return lib::make_kernel", "is neither a declaration"),
         ("(k_{},", "(thing,", "is not given a kernel object"),
-        ("struct instance {", "struct instance : base {", "is no plain class template"),
-        ("struct instance {", "struct instance { int x;", "'int x' in a class template is no alias"),
-        ("struct instance {", "struct instance { static void run();", "in a class template is no alias"),
+        ("struct instance {", "struct instance : base {", "is not a plain class template"),
+        ("struct instance {", "struct instance { int x;", "'int x' in a class template is not an alias"),
+        ("struct instance {", "struct instance { static void run();", "in a class template is not an alias"),
         ("struct instance {", "struct instance { static void run() {}", "an overload in a class template"),
         ("struct instance {", "struct instance { template <int I> void go() {}", "is a template or an overload"),
         ("bool kOdd, int", "bool... kOdd, int", "only parameters with one value each"),
@@ -217,11 +221,11 @@ def test_other_variants_are_another_number_of_launches(old: str, new: str, count
         ("instance<kOdd>::run(s, a)", "instance<kOdd>::run(s, a).more()", "calls no function of instance"),
         ("instance<kOdd>::run(s, a)", "run_instance<kOdd>(s, a)", "calls itself"),
         ("            run_instance<true>(s, a)", "            run_instance(s, a)", "calls no function of run_instance"),
-        ("            run_instance<true>(s, a)", "            unknown<true>(s, a)", "no known call"),
+        ("            run_instance<true>(s, a)", "            unknown<true>(s, a)", "nor a known call"),
         ("(a.rows == 1", "(instance<kOdd>::fits(a)", "instance is a template of the text"),
         ("#pragma clang diagnostic pop", "template <> void run_instance<true>(S s, A a) {}", "specialised there, too"),
         ("#pragma clang diagnostic pop", "template <int I> void run_instance(S s) {}", "two templates 'run_instance'"),
-        ("#pragma clang diagnostic pop", "template <> struct instance<true> {};", "is no plain class template"),
+        ("#pragma clang diagnostic pop", "template <> struct instance<true> {};", "is not a plain class template"),
         ("#pragma clang diagnostic push", "#endif\n#if A", "compiled under other conditions"),
         ("false == false", "false", "launches nothing"),
     ],
@@ -251,7 +255,7 @@ def test_a_damaged_text_never_breaks_the_reader(piece: str) -> None:
 
 
 def value(text: str) -> Condition:
-    return decided(parse_condition(tokenize(text)))
+    return decide_constants(parse_condition(tokenize(text)))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ckpm.kernels.families import batch_prefill, words
 from ckpm.kernels.families.render import instance_text, unit_text
 from ckpm.kernels.families.units import plan
 from ckpm.kernels.parity.bindings import Binding, bindings, differences
-from ckpm.kernels.parity.cpp_constants import folded
+from ckpm.kernels.parity.cpp_constants import fold_constants
 from ckpm.kernels.parity.cpp_text import read
 from ckpm.kernels.parity.cpp_tokens import spell, tokenize
 from ckpm.matrix.dialects import dialect, dialect_names
@@ -152,7 +152,7 @@ def test_names_are_looked_up_from_the_inside_out() -> None:
         ("#define Half Float\n", "macros are not followed"),
         ("typedef int T;", "only plain aliases are followed"),
         ("template <class T> using U = T;", "only plain aliases are followed"),
-        ("namespace a = b;", "opens no namespace"),
+        ("namespace a = b;", "does not open a namespace"),
         (FLAT.replace("print(k::Name());", "return 1;"), "returns in more than one place"),
         ("#if A\n", "an #if or a namespace is never closed"),
         ("template<> float fmha_batch_prefill_<K>(S s) { return -1; }", "returns no make_kernel"),
@@ -265,4 +265,4 @@ def test_a_unit_binds_what_its_instances_bind(name: str) -> None:
     ],
 )
 def test_constants_are_put_as_their_value(text: str, value: str) -> None:
-    assert spell(folded(tokenize(text))) == spell(tokenize(value))
+    assert spell(fold_constants(tokenize(text))) == spell(tokenize(value))

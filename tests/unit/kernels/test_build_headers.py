@@ -79,6 +79,6 @@ def test_whatever_became_of_a_header_is_a_change(tmp_path: Path, change: Callabl
     header = tmp_path / "core.hpp"
     header.write_text("// core\n")
     headers.write(tmp_path, states([header]))
-    assert headers.changed(tmp_path) == ""
+    assert headers.first_changed(tmp_path) == ""
     change(header)
-    assert headers.changed(tmp_path) == str(header)
+    assert headers.first_changed(tmp_path) == str(header)

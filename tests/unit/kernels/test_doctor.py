@@ -15,7 +15,7 @@ from ckpm.commands import main
 from ckpm.kernels.code.toolchains import detect, rocm
 from ckpm.kernels.library import doctor
 from ckpm.kernels.library.doctor import examine
-from ckpm.kernels.upstream.trees import place
+from ckpm.kernels.upstream.trees import package_folder
 from ckpm.matrix.dialects import upstreams
 
 
@@ -79,7 +79,7 @@ def test_a_damaged_tree_is_told_with_its_remedy(
     monkeypatch.setattr(doctor, "is_unpacked", lambda package, cache: True)
     monkeypatch.setattr(doctor, "damage", lambda package, cache: found)
     finding = doctor._package("aiter", package, tmp_path)
-    assert (finding.state, finding.advice) == (state, advice.format(place=place(package, tmp_path)))
+    assert (finding.state, finding.advice) == (state, advice.format(place=package_folder(package, tmp_path)))
     assert finding.detail.endswith(": ck/a.hpp: changed and 1 more") == bool(found)
 
 

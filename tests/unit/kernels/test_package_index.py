@@ -33,17 +33,17 @@ def failure(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("index-url", "garbage", "pip's index-url is 'garbage': it is no URL; write https://HOST/simple/ "),
-        ("index-url", "http://[x", "pip's index-url is 'http://[x': it is no URL; "),
-        ("index-url", "https://", "pip's index-url is 'https://': it is no URL; "),
-        ("extra-index-url", "x y", "pip's extra-index-url is 'x': it is no URL; "),
+        ("index-url", "garbage", "pip's index-url is 'garbage': not a URL; write https://HOST/simple/ "),
+        ("index-url", "http://[x", "pip's index-url is 'http://[x': not a URL; "),
+        ("index-url", "https://", "pip's index-url is 'https://': not a URL; "),
+        ("extra-index-url", "x y", "pip's extra-index-url is 'x': not a URL; "),
         ("find-links", "/dev/null/x", "pip's find-links is '/dev/null/x': it is neither an existing path nor a URL"),
-        ("index-url", "ftp://user:secret@x/", "pip's index-url is 'ftp://***@x/': it is no URL; "),
-        ("cert", "/dev/null/x", "pip's cert is '/dev/null/x': it is no readable file of certificates (Not a "),
-        ("cert", __file__, f"pip's cert is '{__file__}': it is no readable file of certificates ("),
-        ("client-cert", "/dev/null/x", "pip's client-cert is '/dev/null/x': it is no readable file of a certificate"),
-        ("client-cert", __file__, f"pip's client-cert is '{__file__}': it is no readable file of a certificate"),
-        ("timeout", "soon", "pip's timeout is 'soon': it is no number of seconds"),
+        ("index-url", "ftp://user:secret@x/", "pip's index-url is 'ftp://***@x/': not a URL; "),
+        ("cert", "/dev/null/x", "pip's cert is '/dev/null/x': not a readable file of certificates (Not a "),
+        ("cert", __file__, f"pip's cert is '{__file__}': not a readable file of certificates ("),
+        ("client-cert", "/dev/null/x", "pip's client-cert is '/dev/null/x': not a readable file of a certificate"),
+        ("client-cert", __file__, f"pip's client-cert is '{__file__}': not a readable file of a certificate"),
+        ("timeout", "soon", "pip's timeout is 'soon': not a number of seconds"),
         ("proxy", "garbage", "pip's proxy (PIP_PROXY or pip's configuration): unusable as a proxy: "),
         ("proxy", "socks5://127.0.0.1:1", "pip's proxy (PIP_PROXY or pip's configuration): unusable as a proxy: "),
     ],
@@ -73,7 +73,7 @@ def test_a_broken_configuration_of_pip_is_named(monkeypatch: pytest.MonkeyPatch,
     config = tmp_path / "pip.conf"
     config.write_text("no section\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
-    with pytest.raises(ServiceError, match=r"pip's configuration can't be read: .*pip\.conf.*Mend pip's files or the "):
+    with pytest.raises(ServiceError, match=r"pip's configuration can't be read: .*pip\.conf.*Fix pip's files or the "):
         pip_settings()
 
 

@@ -18,7 +18,7 @@ import pytest
 from ckpm.base.errors import OutputError, ServiceError, SetupError, TrustError, UnknownWordError, UsageError
 from ckpm.kernels.upstream import package_index
 from ckpm.kernels.upstream import trees as upstream
-from ckpm.kernels.upstream.trees import FMHA, checkout, damage, digest, include_closure, locate, place
+from ckpm.kernels.upstream.trees import FMHA, checkout, damage, digest, include_closure, locate, package_folder
 from ckpm.matrix.dialects import PackagedUpstream, dialect, upstreams
 
 CODEGEN = {
@@ -311,7 +311,7 @@ def test_a_changed_or_lost_file_of_an_unpacked_tree_is_named(
         f"{row.tree}/include/ck_tile/core.hpp: changed",
         f"{row.tree}/include/ck_tile/own.hpp: added",
     ]
-    (place(row, tmp_path) / "files.sha256").unlink()
+    (package_folder(row, tmp_path) / "files.sha256").unlink()
     assert damage(row, tmp_path) == ["files.sha256: No such file or directory"]
 
 
@@ -342,7 +342,7 @@ def test_a_damaged_tree_is_refused_before_anything_is_compiled(
     damaging(locate("aiter", cache=tmp_path, say=lambda text: None).root)
     with pytest.raises(TrustError, match=r"include/ck_tile/core\.hpp: .*\. Delete .*: it is unpacked again\."):
         locate("aiter", cache=tmp_path, say=lambda text: None)
-    shutil.rmtree(place(row, tmp_path))
+    shutil.rmtree(package_folder(row, tmp_path))
     locate("aiter", cache=tmp_path, say=lambda text: None)
     assert (len(package), damage(row, tmp_path)) == (2, [])
 

@@ -12,7 +12,7 @@ import pytest
 from ckpm.base.errors import SetupError
 from ckpm.commands import main, parse
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.upstream.trees import place
+from ckpm.kernels.upstream.trees import package_folder
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.problems.ledger import Ledger, read_ledger
 from ckpm.reports.release import commands
@@ -191,7 +191,7 @@ def test_waiver_that_nobody_needs_is_reported(
 
 def test_upstream_that_was_changed_is_refused(tmp_path: Path) -> None:
     package = upstreams()["aiter"]
-    folder = place(package, tmp_path)
+    folder = package_folder(package, tmp_path)
     folder.mkdir(parents=True)
     with pytest.raises(SetupError, match=r"is not as published[^\n]*\n  files\.sha256: No such file"):
         state.demand_undamaged(package, tmp_path)

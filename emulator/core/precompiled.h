@@ -1,5 +1,5 @@
 // Headers of others that most files of the core include, parsed once for all of them
-// (emulator/ckpm_emulator/toolchain.py). No file may need this one: each includes what it uses.
+// (CMakeLists.txt). No file may need this one: each includes what it uses.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-"""perf-compare of V3 against V2: one library, launched with V3 turned off and on; what was launched is looked at."""
+"""`ckpm compare` of V3 against V2: one library, launched with V3 turned off and on; what was launched is looked at."""
 
 from __future__ import annotations
 

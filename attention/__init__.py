@@ -1,6 +1,6 @@
-"""From a problem to a running kernel: docs/reference/dispatcher.md and docs/reference/jit.md.
+"""Attention calls over built or compiled kernels: see docs/reference/dispatcher.md and docs/reference/jit.md.
 
-Names are imported when they are asked for: compiling needs neither NumPy nor a device.
+Names are imported at first use: compiling needs neither NumPy nor a device.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _INTEGERS = ("seqlens_k", "block_table", "cache_batch_idx")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Appended:
-    """Q, rotated where that was asked for, and the cache with the new rows."""
+    """Q, rotated if a rotary embedding was given, and the cache with the new rows."""
 
     q: NDArray[Any]
     k: NDArray[Any]
@@ -53,7 +53,8 @@ def append(
     block_table: Any = None,
     cache_batch_idx: Any = None,
 ) -> Appended:
-    """Arrays of the host, as ckpm.attention.launch.appendkv_launching.Append says; floats are encoded in ``dtype``.
+    """Append new rows to a cache. Arrays are the host's, shaped as the fields of
+    ckpm.attention.launch.appendkv_launching.Append. Floats are encoded in ``dtype``.
 
     Raises:
         ArgumentError: tensors contradict one another, or the cache or the cosines are too short.
@@ -69,9 +70,10 @@ def append(
     arrays = {name: _bits(one, "int32" if name in _INTEGERS else kind, arch) for name, one in operands.items()}
     asked = Append(dtype=kind, rope=rope, causal=causal, **arrays)
     try:
-        plan = over.plan(pose(asked, arch))
+        problem = pose(asked, arch)
     except ProblemError as error:
         raise ArgumentError(str(error), kind="shape") from error
+    plan = over.plan(problem)
     hip = over.device.hip
     with uploaded(over.device, host_buffers(pointers(asked), {})) as memory:
         ran = plan.run({name: part.address for name, part in memory.items()})

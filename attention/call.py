@@ -71,7 +71,7 @@ def fmha(
     timing: Timing = UNTIMED,
     **options: Any,
 ) -> Attention:
-    """softmax(Q K^T * scale) V of each sequence: arrays as ckpm.attention.arrays.posing says, options as its Options.
+    """Compute softmax(Q K^T * scale) V of each sequence. ckpm.attention.arrays.posing describes arrays and options.
 
     Host arrays are copied to the device and back; floats are encoded in ``dtype``, and O comes in Q's dtype. Arrays on
     the device are used where they lie, and written to ``out`` and ``lse_out``; the call then returns when the launch is

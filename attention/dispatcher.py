@@ -1,4 +1,4 @@
-"""From a problem to a plan: which registered kernel serves it, by which order, and why not another."""
+"""Make plans of problems: choose the registered kernel that serves, and explain why it was chosen."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Compile = Callable[[Sequence[Instance]], Sequence[Path]]  # declared kernels of 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """``stages`` are what was chosen, one instance a stage, all of one library; ``note`` says how, if it needs saying.
+    """The instances that were chosen, one a stage, all of one library. ``note`` explains the choice if that is needed.
 
     ``named``: these kernels and no others; else the library's own dispatch decides among its kernels at launch, and
     they are the first that it could take.
@@ -53,7 +53,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why a problem gets its kernel. ``choice`` is None if it gets none; ``refused`` has a reason for each other."""
+    """The choice for a problem, None without one; ``refused`` has a reason for each other kernel."""
 
     problem: Problem
     choice: Choice | None
@@ -73,7 +73,7 @@ class Dispatcher:
     """Plans for problems on one device, kept by problem until the registry changes. For several threads.
 
     ``order``: ``upstream`` (the library's own dispatch), ``first-fit``, ``seqtune``, ``measured`` (with ``tuning``), or
-    a function from the problem and the kernels that serve it to the order to take them in. ``compile`` is asked for
+    a function from the problem and the kernels that serve it to the order to take them in. ``compile`` makes
     libraries when no built kernel serves and declared ones do.
     """
 
@@ -111,14 +111,14 @@ class Dispatcher:
             if self._plans_version != self.registry.version:
                 self._plans, self._plans_version = {}, self.registry.version
             if problem not in self._plans:
-                made = self._planned(validated(problem))
+                made = self._make_plan(validated(problem))
                 if self._plans_version != self.registry.version:  # compiling registers libraries
                     self._plans, self._plans_version = {}, self.registry.version
                 self._plans[problem] = made
             return self._plans[problem]
 
     def why(self, problem: Problem) -> Explanation:
-        """What :meth:`plan` would choose, and what is against each other registered kernel. Nothing is compiled.
+        """Explain what :meth:`plan` would choose, and why it passes over each other kernel. Nothing is compiled.
 
         Raises:
             ProblemError, UsageError: as :meth:`plan`.
@@ -140,18 +140,18 @@ class Dispatcher:
                 plan.close()
             self._plans = {}
 
-    def _planned(self, problem: Problem) -> Plan:
+    def _make_plan(self, problem: Problem) -> Plan:
         try:
             choice = self._choose(problem, built=True)
         except NoKernelError:
             if self._compile is None:
                 raise
-            choice = self._compiled(self._compile, problem)
-        library = self._opened(choice)
+            choice = self._compile_declared(self._compile, problem)
+        library = self._open_library(choice)
         return Plan(problem, self.device, library, stages=choice.stages, named=choice.named)
 
-    def _compiled(self, compile_kernels: Compile, problem: Problem) -> Choice:
-        """What was declared and serves, compiled and registered. Raises NoKernelError, and what compiling raises."""
+    def _compile_declared(self, compile_kernels: Compile, problem: Problem) -> Choice:
+        """Compile and register the declared kernels that serve, and choose again."""
         wanted = self._choose(problem, built=False)
         for library in compile_kernels(wanted.stages):
             self.registry.add_library(library, priority=wanted.stages[0].priority)
@@ -164,7 +164,7 @@ class Dispatcher:
         found = serving(problem.family, there, problem)
         lacking = list(found.reasons)
         if found.instances:
-            ordered, order, named, note = self._ordered(problem, found.instances)
+            ordered, order, named, note = self._order_kernels(problem, found.instances)
             for first in ordered:
                 chosen, lack = _all_stages(first, there, problem)
                 if chosen:
@@ -172,7 +172,7 @@ class Dispatcher:
                 lacking.append(lack)
         raise NoKernelError(_nothing_serves(problem, len(there), lacking, built))
 
-    def _ordered(self, problem: Problem, able: Sequence[Instance]) -> tuple[Sequence[Instance], str, bool, str]:
+    def _order_kernels(self, problem: Problem, able: Sequence[Instance]) -> tuple[Sequence[Instance], str, bool, str]:
         """The kernels in order, the order's name, whether the first is taken by name, and what there is to say."""
         if callable(self._order):
             return by_heuristic(self._order, problem, able), getattr(self._order, "__name__", "heuristic"), True, ""
@@ -191,7 +191,7 @@ class Dispatcher:
             return able, UPSTREAM, False, "nothing was measured for this problem: the library's own dispatch decides"
         return able, UPSTREAM, problem.tile_rows > 0, ""
 
-    def _opened(self, choice: Choice) -> Library:
+    def _open_library(self, choice: Choice) -> Library:
         """The library of a choice, opened once. Raises LibraryError, TrustError."""
         path = choice.stages[0].library
         assert path is not None, "a built kernel has a library"

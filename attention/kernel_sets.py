@@ -50,7 +50,7 @@ def kernel_set(
     known.check_arch(arch)
     keys = enumerate_keys(known.family(family), arch=arch, receipt=receipt, mask_impl=mask_impl)
     left = keys
-    for name, value in _wanted(fields, {"tile": tile, "wave": wave, "warp": warp}).items():
+    for name, value in _wanted_values(fields, {"tile": tile, "wave": wave, "warp": warp}).items():
         if value == ANY:
             continue
         before, left = (
@@ -69,7 +69,7 @@ def kernel_set(
     return tuple(Instance(key=key, arch=arch, upstream=upstream, dialect=known.name, priority=priority) for key in left)
 
 
-def _wanted(fields: Mapping[str, Any], of_tile: Mapping[str, Mapping[str, int] | None]) -> dict[str, Any]:
+def _wanted_values(fields: Mapping[str, Any], of_tile: Mapping[str, Mapping[str, int] | None]) -> dict[str, Any]:
     """Field -> values; those of a tile as ``tile.bm0``. Raises LibraryError: there is no such field."""
     wanted = {}
     for name, value in fields.items():

@@ -26,7 +26,7 @@ _ROWS = 1024  # of scores held at once
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """Of all sequences together. Arrays after ``lse`` have one number an element of O (or a row of it).
+    """Numbers of all sequences together. Arrays after ``lse`` have one number an element of O (or a row of it).
 
     ``o`` [token, head, hdim_v]; ``lse`` [head, token]. With weights w = dropped and scaled softmax: ``magnitude`` is
     sum w|v|, ``energy`` the root of sum (w v)^2, ``floor`` sum |v| over the row's denominator. ``score`` [head, token]
@@ -61,7 +61,7 @@ def visible(problem: Problem, seqlen_q: int, seqlen_k: int) -> NDArray[np.bool_]
 
 
 def alibi(problem: Problem, slope: float, seqlen_q: int, seqlen_k: int) -> Floats:
-    """What ALiBi adds to the scaled scores: slope * key under a causal mask, -slope * distance otherwise.
+    """Numbers that ALiBi adds to scaled scores: slope * key under a causal mask, -slope * distance otherwise.
 
     The causal form differs from the distance by a number for each row, which O does not show and LSE does. Distances
     start from the corner that the mask starts from, from the bottom right without a mask.
@@ -243,7 +243,7 @@ def inputs_of(
 
 
 def agreement(got: NDArray[Any], want: Floats, kind: str) -> Agreement:
-    """Whether ``got`` is within the tolerance of a dtype (or lse) of the reference, element by element.
+    """Compare ``got`` with the reference within the tolerance of a dtype (or lse), element by element.
 
     Raises:
         ValueError: the shapes differ.

@@ -31,7 +31,7 @@ Identity = tuple[str, str, str, str, str]
 class Instance:
     """One kernel for one arch. ``library`` is None if it was only declared; of two, the higher ``priority`` is first.
 
-    ``upstream`` is the CK that it is made of, ``dialect`` its age.
+    ``upstream`` is the CK that it is made of, ``dialect`` its dialect.
     """
 
     key: Key
@@ -47,7 +47,7 @@ class Instance:
 
     @property
     def identity(self) -> Identity:
-        """What no two instances of a registry share. Several libraries may have the same kernel of a later stage."""
+        """Fields that no two instances of a registry share. Several libraries may have one kernel of a later stage."""
         known = FAMILIES.get(self.key.family)
         stage_of = str(self.library) if known is not None and known.library else ""
         return self.arch, self.upstream, self.key.mask_impl, self.key.name, stage_of
@@ -74,11 +74,11 @@ class Registry:
         return len(self._instances)
 
     def instances(self, arch: str = "", family: str = "") -> tuple[Instance, ...]:
-        """Those of an arch and a family, of all if they are not given."""
+        """The instances of an arch and a family, of all if they are not given."""
         return tuple(one for one in self._ordered if arch in ("", one.arch) and family in ("", one.key.family))
 
     def _set(self, instances: Mapping[Identity, Instance]) -> None:
-        """Of this registry, whose lock is held."""
+        """Set the instances; the lock is held."""
         self._instances = instances
         self._ordered = tuple(sorted(instances.values(), key=lambda one: -one.priority))
         self.version += 1
@@ -127,7 +127,7 @@ class Registry:
         raise LibraryError(f"no kernel {name} is registered{f' for {arch}' if arch else ''}.", kind="unknown-kernel")
 
     def set_priority(self, names: Sequence[str], priority: int) -> None:
-        """Of all instances with these kernels' names. Raises LibraryError: there is none of a name."""
+        """Set the priority of all instances with these kernels' names. Raises LibraryError: there is none of a name."""
         with self._lock:
             there = {one.name for one in self._instances.values()}
             if unknown := [name for name in names if name not in there]:

@@ -1,4 +1,4 @@
-"""Which registered kernels serve a problem, in which order they are asked, and why the others don't.
+"""Selection of registered kernels: those that serve a problem, their order, and why the others don't serve.
 
 A kernel serves by its signature (matrix.problems: what dtype, head dims, masks and lengths ask for); the order among
 those that serve is an algorithm's affair. An order that has no opinion leaves the choice to the library's own dispatch.
@@ -42,14 +42,14 @@ def stages(family: str) -> tuple[str, ...]:
 
 
 def needless(family: str, main: Instance) -> bool:
-    """Whether a launch with ``main`` has no kernel of a stage: dQ of tiles for few queries needs no conversion."""
+    """True if a launch with ``main`` has no kernel of a stage: dQ of tiles for few queries needs no conversion."""
     return family == convert_dq.NAME and convert_dq.chain_key_of(main.key, spad=True) is None
 
 
 def serving(family: str, instances: Sequence[Instance], problem: Problem) -> Serving:
-    """Those of a family's instances that serve; if there are none, one reason for each library that was asked.
+    """The instances of a family that serve; without any, one reason for each library.
 
-    Libraries are asked one by one: each dispatches by the head dims that it has itself.
+    Each library is looked at by itself: it dispatches by the head dims that it has.
     """
     groups: dict[tuple[str, str], list[Instance]] = {}
     for one in instances:
@@ -58,13 +58,13 @@ def serving(family: str, instances: Sequence[Instance], problem: Problem) -> Ser
     able: list[Instance] = []
     reasons: list[str] = []
     for group in groups.values():
-        names, reason = _asked(family, group, problem)
+        names, reason = _names_that_serve(family, group, problem)
         able += [one for one in group if one.name in names]
         reasons += [reason] if reason else []
     return Serving(tuple(sorted(able, key=lambda one: -one.priority)), tuple(dict.fromkeys(reasons)))
 
 
-def _asked(family: str, group: Sequence[Instance], problem: Problem) -> tuple[set[str], str]:
+def _names_that_serve(family: str, group: Sequence[Instance], problem: Problem) -> tuple[set[str], str]:
     """The names of one library's kernels that serve, and if there are none why."""
     keys = [one.key for one in group]
     if host(library_with(family)).table_problems:
@@ -78,13 +78,13 @@ def _asked(family: str, group: Sequence[Instance], problem: Problem) -> tuple[se
 
 
 def refusal(instance: Instance, problem: Problem) -> str:
-    """Why one kernel doesn't serve; "" if it does."""
+    """The reason why one kernel doesn't serve; "" if it does."""
     family = instance.key.family
     if instance.arch != problem.arch:
         return f"it is for {instance.arch}, not for {problem.arch}"
     if family not in stages(problem.family):
         return f"it is of {family}, which no call of {problem.family} runs"
-    names, reason = _asked(family, [instance], problem)
+    names, reason = _names_that_serve(family, [instance], problem)
     return "" if names else reason.replace(" among 1 that fit otherwise", "")
 
 
@@ -112,7 +112,7 @@ def seqtune(problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
 
 
 ORDERS: Mapping[str, Heuristic] = {"first-fit": first_fit, "seqtune": seqtune}
-UPSTREAM = "upstream"  # a library's own dispatch, which knows upstream's order and conditions
+UPSTREAM = "upstream"  # a library's own dispatch, with upstream's order and conditions
 MEASURED = "measured"  # by a tuning database
 KNOWN = (UPSTREAM, *ORDERS, MEASURED)
 
@@ -124,7 +124,7 @@ def check_order(name: str) -> None:
 
 
 def by_heuristic(heuristic: Heuristic, problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
-    """What a user's function makes of the kernels that serve: some of them, the best first.
+    """Order the kernels that serve by a user's function: some of them, the best first.
 
     Raises:
         UsageError: it raised, or returned none of them or something else.

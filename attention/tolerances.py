@@ -1,4 +1,4 @@
-"""How far a kernel's O and LSE may be from the float64 reference: derived from the formats, for each element.
+"""Tolerances of a kernel's O and LSE against the float64 reference, derived from the formats, for each element.
 
 Where an error comes from (qr_async pipeline; u = 2^-24, half an ulp of float32):
 
@@ -94,7 +94,7 @@ def lse_tolerance(problem: SuiteCase, expected: Expected) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What a comparison found. ``worst`` is the largest error in units of its tolerance, at ``where``."""
+    """The result of a comparison. ``worst`` is the largest error in units of its tolerance, at ``where``."""
 
     name: str
     elements: int

@@ -34,7 +34,7 @@ _UNFILED = ("name", "direction", "tier")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """Of one kernel on one problem: less is better. ``unit`` such as ms, modelled ms; ``library`` is its sha256."""
+    """A time of a kernel on a problem: less is better. ``unit`` such as ms, modelled ms; ``library`` is its sha256."""
 
     kernel: str
     value: float
@@ -64,13 +64,13 @@ class TuningDatabase:
     """Opened for each call, so that any thread may use it.
 
     Raises:
-        OutputError: another process holds it for over ``wait`` seconds. RecordError: it is no tuning
+        OutputError: another process locks it for over ``wait`` seconds. RecordError: it is not a tuning
             database, or damaged. RecordError: of another schema. OutputError: it can't be made there.
     """
 
     def __init__(self, file: Path, wait: float = _WAIT) -> None:
         self.file, self._wait = file, wait
-        with self._connected():
+        with self._connect():
             pass
 
     def add(self, problem: Problem, device: str, measurements: Sequence[Measurement]) -> None:
@@ -79,12 +79,12 @@ class TuningDatabase:
             (filed_as(problem), problem.arch, device, one.kernel, one.value, one.unit, one.library)
             for one in measurements
         ]
-        with self._connected() as base:
+        with self._connect() as base:
             base.executemany("INSERT OR REPLACE INTO measured VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def measured(self, problem: Problem, device: str) -> tuple[Measurement, ...]:
         """All of a problem, the least first."""
-        with self._connected() as base:
+        with self._connect() as base:
             rows = base.execute(
                 "SELECT kernel, value, unit, library FROM measured WHERE problem = ? AND arch = ? AND device = ? "
                 "ORDER BY unit, value, kernel",
@@ -104,7 +104,7 @@ class TuningDatabase:
         return Best(kernel=least.kernel, value=least.value, unit=unit, compared=len(alike))
 
     @contextlib.contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
+    def _connect(self) -> Iterator[sqlite3.Connection]:
         """A transaction: kept if the block ends well."""
         try:
             base = sqlite3.connect(self.file, timeout=self._wait)
@@ -139,7 +139,7 @@ class TuningDatabase:
             )
 
     def _said(self, error: sqlite3.Error) -> Exception:
-        """What an error of SQLite's means."""
+        """The project's error for an error of SQLite."""
         code = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return OutputError(

@@ -68,7 +68,7 @@ _STATUS = _enumerators("ckpm_status", "CKPM_")
 
 
 class Status(IntEnum):
-    """How a launch ended: enum ckpm_status."""
+    """The end of a launch: enum ckpm_status."""
 
     OK = _STATUS["OK"]
     UNSUPPORTED = _STATUS["UNSUPPORTED"]

@@ -28,7 +28,7 @@ Bits = NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Given:
-    """What a pass gets: ``tensors`` as bits for the kernels, ``backward`` the same numbers for the reference.
+    """Inputs of a pass: ``tensors`` as bits for the kernels, ``backward`` the same numbers for the reference.
 
     ``random_values`` are dropout's, of each sequence [head, query, key], as the forward pass drew them.
     """

@@ -151,7 +151,7 @@ class _Case:
             raise _EndError("wrong", "; ".join(bad))
 
     def beside_the_numbers(self, outcome: Outcome) -> list[str]:
-        """What is wrong with random values and between the rows of outputs."""
+        """Errors in random values and between the rows of outputs."""
         p, bad = self.problem, []
         if p.p_drop and p.store_randval:
             bad += foreign_random_values(p, outcome.random_values())
@@ -275,7 +275,7 @@ def run_case(
 
 
 def _why_not(case: _Case, outcome: str, variants: Sequence[Mapping[str, Any]], signatures: Sequence[str]) -> str | None:
-    """What differs from the signatures; None where a fault's access is not known."""
+    """Differences from the signatures; None where a fault's access is not known."""
     name, *rest = signatures
     last, key = case.last, case.bench.key(case.kernel)
     if last is None or (outcome == "fault") != (name in FAULTS):
@@ -299,7 +299,7 @@ def _why_not(case: _Case, outcome: str, variants: Sequence[Mapping[str, Any]], s
 
 
 def outcome_of(fault: Fault) -> str:
-    """What a fault means: an instruction that the emulator lacks and a lost device are `infrastructure`."""
+    """The outcome of a fault: an instruction that the emulator lacks and a lost device are `infrastructure`."""
     if fault.kind == "hip":
         if fault.error == hip_api.TIMED_OUT:
             return "timeout"

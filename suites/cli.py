@@ -107,7 +107,7 @@ def run(args: argparse.Namespace, out: Console) -> None:
         spoken_of = source(upstream, library.manifest.dialect)
         cases = suites.with_signatures(cases, ledger, spoken_of, arch)
         output = args.output or _results_file(args, arch, folder_name(upstream, family))
-        junit.clear(output, library.library, library.library.with_name(MANIFEST))  # nobody reports on an earlier run
+        junit.clear(output, library.library, library.library.with_name(MANIFEST))  # no report on an earlier run
         pool, words = _pool(args, kind, arch, library, family, len(cases), there, out)
         say(out, f"{len(cases)} cases of {args.suite} on {kind} {arch}, {upstream}, {words}")
         unwaited = functools.cache(lambda: suites.unwaited_loads(library, arch))
@@ -156,7 +156,7 @@ def _pool(
     there: Connection | None,
     out: Console,
 ) -> tuple[Pool | RemotePool, str]:
-    """What runs the cases, and its size in words."""
+    """The pool that runs the cases, and its size in words."""
     if there is not None:
         from ckpm.suites.remote import RemotePool
 
@@ -217,7 +217,7 @@ def _conclude(judged: Sequence[Judged], family: str) -> None:
 
 
 def _family(args: argparse.Namespace) -> str:
-    """The library that is asked for, by its name in kernels/families/libraries.py.
+    """The wanted library, by its name in kernels/families/libraries.py.
 
     Raises:
         UsageError: ``--family`` with a suite of batch prefill, not with the one of families, or none of those.
@@ -254,7 +254,7 @@ def _library(args: argparse.Namespace, arch: str, family: str) -> LocatedLibrary
 
 
 def _cases(args: argparse.Namespace, kind: str, library: LocatedLibrary, out: Console) -> tuple[Case, ...]:
-    """Those of the suite that the library is asked, or the one to reproduce. Raises ProblemError, InconclusiveError."""
+    """The cases of the suite for this library, or the one to reproduce. Raises ProblemError, InconclusiveError."""
     if not args.reproduce:
         manifest = library.manifest
         cases, others = suites.asked(suites.cases(args.suite, args.tier, kind, args.case), manifest, args.arch)
@@ -273,7 +273,7 @@ def _cases(args: argparse.Namespace, kind: str, library: LocatedLibrary, out: Co
 
 
 def _kernel_cases(args: argparse.Namespace, library: LocatedLibrary, family: str) -> tuple[Case, ...]:
-    """Of the kernels of a family's library, or the one to reproduce. Raises InconclusiveError, LibraryError."""
+    """Cases of the kernels of a family's library, or the one to reproduce. Raises InconclusiveError, LibraryError."""
     keys = suites.manifest_keys(library.manifest_file, tuple(library.manifest.kernels))
     return kernel_cases.cases(keys, args.reproduce or args.case)
 
@@ -294,7 +294,7 @@ def _trace_file(args: argparse.Namespace) -> Path:
 def _setup(
     args: argparse.Namespace, kind: str, arch: str, library: LocatedLibrary, family: str, threads: int
 ) -> dict[str, Any]:
-    """What suites/worker.py is started with."""
+    """The setup of suites/worker.py."""
     return {
         "device": kind,
         "arch": arch,

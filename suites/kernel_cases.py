@@ -50,7 +50,7 @@ class FamilyBench:
 
 @dataclass(slots=True)
 class _Record:
-    """What a case found until now."""
+    """Findings of a case until now."""
 
     lines: list[str] = field(default_factory=list)
     others: set[str] = field(default_factory=set)  # kernels that were chosen instead
@@ -87,7 +87,7 @@ def cases(keys: Sequence[Key], glob: str = "*") -> tuple[Case, ...]:
 
 
 def _case(key: Key, keys: Sequence[Key]) -> Case:
-    """With the first problem and a variant a launch: what tells how long it may take. Workers derive it all anew."""
+    """Make a case of the first problem and a variant for each launch, which bound its time. Workers derive it again."""
     scenarios = () if FAMILIES[key.family].not_laid_out(key) else _scenarios(key, keys)
     launches = [one for scenario in scenarios for one in (*scenario.candidates, scenario.candidates[0])]
     problems = [one for one in launches if isinstance(one, SuiteCase)]
@@ -149,7 +149,7 @@ def _run_scenarios(bench: FamilyBench, key: Key, record: _Record) -> tuple[str, 
 
 
 def _scenario(bench: FamilyBench, key: Key, scenario: Scenario, record: _Record) -> bool:
-    """Whether one of the candidates came to the kernel. Raises _EndError if that went wrong."""
+    """True if one of the candidates reached the kernel. Raises _EndError if that went wrong."""
     for candidate in scenario.candidates:
         _configure(bench, {})
         first = _launch(bench, candidate, record)

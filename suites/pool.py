@@ -1,4 +1,4 @@
-"""Worker processes that run cases. A case that kills its worker ends alone, and its result says how it ended.
+"""Worker processes that run cases. A case that kills its worker ends alone; its result has the signal or exit code.
 
 A crash, a hang or an unreadable answer is the result of the case that was running; the next case gets a new worker.
 """
@@ -42,7 +42,7 @@ Reply = dict[str, Any]
 
 
 def worker_command(setup: Mapping[str, Any]) -> tuple[str, ...]:
-    """What starts suites/worker.py with a setup."""
+    """The command that starts suites/worker.py with a setup."""
     return (sys.executable, "-m", "ckpm.suites.worker", json.dumps(setup))
 
 
@@ -68,7 +68,7 @@ class Worker:
         """``begun`` is called before the process is ready, and may :meth:`kill` it from then on; ``say`` gets a line
         every now and then until it is ready.
 
-        Raises RefusedError, or DeviceError if the process dies or says nothing.
+        Raises RefusedError, or DeviceError if the process dies or answers nothing.
         """
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self._process = subprocess.Popen(
@@ -199,7 +199,7 @@ class Worker:
 
 
 def classify_exit(code: int, words: str) -> Reply:
-    """What the death of a worker says about its case: by signal, and by its last words."""
+    """The result of a case whose worker died: by signal, and by its last words."""
     lines = words.splitlines()
     if any(word in words for word in _LOST):
         return {"outcome": "infrastructure", "message": f"the worker ended with {_ending(code)}", "lines": lines}
@@ -235,7 +235,7 @@ class Pool:
         """Yield each case with its reply as it ends; expensive ones are begun first. A reply has ``elapsed`` seconds.
 
         Raises:
-            RefusedError: the first worker says that device or library can't be had.
+            RefusedError: the first worker has no device or library.
             DeviceError: the first worker doesn't start. Cases that get none later are infrastructure.
         """
         todo: queue.SimpleQueue[Case] = queue.SimpleQueue()
@@ -262,7 +262,7 @@ class Pool:
                     yield item
         finally:
             halt.set()
-            if running:  # interrupted: whatever a worker is doing, nobody waits for it
+            if running:  # interrupted: workers are not waited for
                 for worker in tuple(busy.values()):
                     worker.kill()
             for thread in threads:

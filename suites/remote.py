@@ -27,7 +27,7 @@ from ckpm.suites.suites import Case
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What suites/worker.py is started with, and what the client knows of itself and the library."""
+    """The setup of suites/worker.py, and the client's facts about itself and the library."""
 
     session: str
     process: Mapping[str, Any]
@@ -46,10 +46,10 @@ class RemotePool:
     library_sha256: str
 
     def run(self, cases: Sequence[Case]) -> Iterator[tuple[Case, Reply]]:
-        """As :meth:`ckpm.suites.pool.Pool.run`.
+        """Run cases as :meth:`ckpm.suites.pool.Pool.run` does.
 
         Raises:
-            RefusedError: a worker says that device or library can't be had.
+            RefusedError: a worker has no device or library.
             DeviceError, and the failures of cluster/connection.py.
         """
         there = self.connection
@@ -115,7 +115,7 @@ def run_case(setup: Setup, case: Case) -> Reply:
     current: list[Worker] = []
 
     def begun(process: Worker) -> None:
-        """From here on it ends with the session, and with its case, which may be over already."""
+        """End it with the session, and with its case, which may be over already."""
         session.at_end(process.kill)
         current.append(process)
         if not session.is_wanted(key):

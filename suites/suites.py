@@ -276,7 +276,7 @@ def _ledger_use(verdict: Verdict) -> LedgerUse | None:
 
 
 def message(judged: Judged) -> str:
-    """Why a case is not simply in order."""
+    """The reason why a case is not simply in order."""
     said = str(judged.reply.get("message", ""))
     if judged.reply.get("signature"):
         return f"{judged.verdict.text}; {said}"

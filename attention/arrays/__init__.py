@@ -1,1 +1,1 @@
-"""What a caller gives: arrays of the host, tensors of frameworks, addresses; and the problem that they pose."""
+"""Arguments of a call: arrays of the host, tensors of frameworks, addresses; and the problem that they pose."""

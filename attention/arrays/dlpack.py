@@ -47,7 +47,7 @@ class Exported:
 
 
 def exported(tensor: Any) -> Exported:
-    """What a tensor exports. Raises whatever the tensor's ``__dlpack__`` does."""
+    """Read the DLPack capsule of a tensor. Errors of the tensor's ``__dlpack__`` pass through."""
     capsule = tensor.__dlpack__()
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]

@@ -1,4 +1,4 @@
-"""What a call says beside Q, K and V."""
+"""Options of a call beside Q, K and V."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Options:
     """``dtype`` of the kernel (fp16, bf16, fp32, fp8bf16) is needed where Q's doesn't say it: then floats are encoded.
 
     ``family`` is fwd, with ``splits`` fwd_splitkv, with ``pages`` batch_prefill; fwd_pagedkv has to be named. Sequences
-    of several lengths come one behind another with ``cu_seqlens_q`` and, without pages, ``cu_seqlens_k`` [batch + 1],
+    of several lengths come one after another with ``cu_seqlens_q`` and, without pages, ``cu_seqlens_k`` [batch + 1],
     int32; for those on the device the longest has to be said, ``max_seqlen_q`` and ``max_seqlen_k``.
 
     ``window`` is (left, right) of CK's masks, -1 unbounded; without it top_left and bottom_right are causal.
@@ -87,11 +87,11 @@ class Options:
             of_q, of_k, of_v = self.descales
             if self.kv_block_descale is not None:
                 of_k = of_v = self.kv_block_descale
-            given |= {"q_descale": (_one(of_q), "fp32"), "k_descale": (_one(of_k), "fp32")}
-            given["v_descale"] = _one(of_v), "fp32"
+            given |= {"q_descale": (_as_array(of_q), "fp32"), "k_descale": (_as_array(of_k), "fp32")}
+            given["v_descale"] = _as_array(of_v), "fp32"
         return {name: (array, word) for name, (array, word) in given.items() if array is not None}
 
 
-def _one(given: Any) -> Any:
+def _as_array(given: Any) -> Any:
     """A number as an array of one."""
     return np.full(1, given, np.float32) if isinstance(given, int | float) else given

@@ -1,4 +1,4 @@
-"""From the arrays of a call to its problem and its pointers: shapes, dtypes and places are checked here.
+"""Make a problem and pointers of the arrays of a call, and check their shapes, dtypes and devices.
 
 Contiguous K and V lie as Q does: [batch, token, head, dim] (layout BSHD), [batch, head, token, dim] (BHSD), or in group
 mode [token, head, dim] with running sums of lengths. In pages they lie as [page, token, head, dim]; vectorized, with x
@@ -75,7 +75,7 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
     kind = kernel_dtype(given["q"], asked.dtype)
     floats = given["q"].array.dtype if given["q"].array is not None and given["q"].dtype in _FLOATS else None
     given = {name: encoded(one, kind, device.arch) for name, one in given.items()}
-    listed = _listed(device, asked)
+    listed = _read_tables(device, asked)
     extra = {
         name: encoded(operand(name, array, device), word, device.arch)
         for name, (array, word) in asked.more(kind).items()
@@ -94,7 +94,7 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
     return Posed(problem=problem, inputs=posed, on_device=on_device, floats=floats)
 
 
-def _listed(device: Device, asked: Options) -> dict[str, Operand]:
+def _read_tables(device: Device, asked: Options) -> dict[str, Operand]:
     """The tables of a call. Raises ArgumentError: one is not int32."""
     tables = {"cu_seqlens_q": asked.cu_seqlens_q, "cu_seqlens_k": asked.cu_seqlens_k}
     if asked.pages is not None:
@@ -122,7 +122,7 @@ def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
 
 
 def _sizes(q: Operand, listed: Mapping[str, Operand], asked: Options) -> dict[str, Any]:
-    """What Q says: batch, heads, lengths."""
+    """Batch, heads and lengths from the shape of Q."""
     layout, sums = asked.layout, listed.get("cu_seqlens_q")
     if sums is not None:
         if len(q.shape) != 3:
@@ -154,7 +154,7 @@ def _bshd(shape: tuple[int, ...], layout: str) -> tuple[int, int, int, int]:
 def _contiguous_keys(
     given: Mapping[str, Operand], listed: Mapping[str, Operand], asked: Options, sizes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What K and V say."""
+    """Lengths, heads and dims from the shapes of K and V."""
     layout = asked.layout
     k, v = given["k"], given["v"]
     if sizes["mode"] == "group":
@@ -180,7 +180,7 @@ def _contiguous_keys(
 
 
 def _strides(problem: Problem, given: Mapping[str, Operand]) -> tuple[tuple[str, Strides], ...]:
-    """Of tensors on the device that are not contiguous."""
+    """Strides of the tensors on the device that are not contiguous."""
     found = []
     for name, one in given.items():
         if one.contiguous:
@@ -201,7 +201,7 @@ def _strides(problem: Problem, given: Mapping[str, Operand]) -> tuple[tuple[str,
 def _pointers(listed: Mapping[str, Operand], problem: Problem) -> dict[str, Operand]:
     """Tables by the C ABI's names.
 
-    Page lists of the host get zeros behind their end, which some kernels read ahead to. Paged kernels of fwd take
+    Page lists of the host get zeros after their end, which some kernels read ahead to. Paged kernels of fwd take
     lengths from running sums in group mode.
     """
     names = {"cu_seqlens_q": "seqstart_q", "cu_seqlens_k": "seqstart_k", "seqlens_k": "seqlen_k_ptr"}

@@ -64,7 +64,7 @@ def longest_of(name: str, said: int | None, lengths: Lengths | None) -> int:
 def paged_keys(
     given: Mapping[str, Operand], listed: Mapping[str, Operand], pages: Pages, dtype: str, sizes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What K, V and the table say."""
+    """Sizes from the shapes of K, V and the page table."""
     k, v, batch = given["k"], given["v"], sizes["batch"]
     x = 16 // ELEMENT_BYTES[dtype]
     if pages.kv_layout == "vectorized":
@@ -128,7 +128,7 @@ def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | N
 
 
 def _vllm(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | None:
-    """As :func:`_sglang`."""
+    """Keys of each sequence; None of a table on the device."""
     if "seqlens_k" not in listed:
         raise ArgumentError("a table of [batch, entry] comes with seqlens_k [batch].", kind="shape")
     demand_shape(listed["seqlens_k"], (batch,), "batch")

@@ -1,4 +1,4 @@
-"""What a caller gives as an array: NumPy's, a framework's tensor, or an address on the device.
+"""Arrays of a caller: NumPy's, a framework's tensor, or an address on the device.
 
 Host arrays are uploaded; what is on the device is used where it lies.
 """
@@ -73,10 +73,10 @@ def operand(name: str, given: Any, device: Device) -> Operand:
     """An array, tensor or address as an operand.
 
     Raises:
-        ArgumentError: it is no array, or of a dtype that nothing here reads.
+        ArgumentError: it is not an array, or of a dtype that nothing here reads.
         ArgumentError: it is on another device than the dispatcher's.
         ArgumentError: its address is 0.
-        ArgumentError: the elements of its last axis don't lie one behind another, or a stride is negative.
+        ArgumentError: the elements of its last axis don't lie one after another, or a stride is negative.
         ProblemError: two elements have one place.
     """
     made = _made(name, given, device)
@@ -105,7 +105,7 @@ def _made(name: str, given: Any, device: Device) -> Operand:
             raise ArgumentError(f"{name} has {len(given.shape)} lengths and {len(strides)} strides.", kind="shape")
         return Operand(name=name, shape=given.shape, strides=strides, dtype=given.dtype, address=given.address)
     if not isinstance(given, np.ndarray) and hasattr(given, "__dlpack_device__"):
-        return _exported(name, given, device)
+        return _read_export(name, given, device)
     if hasattr(given, "__cuda_array_interface__"):
         return _interface(name, given, device)
     if not isinstance(given, np.ndarray) and not hasattr(given, "__array_interface__"):
@@ -123,7 +123,7 @@ def _host(name: str, array: NDArray[Any], word: str = "") -> Operand:
     return Operand(name=name, shape=array.shape, strides=strides, dtype=word, array=array)
 
 
-def _exported(name: str, tensor: Any, device: Device) -> Operand:
+def _read_export(name: str, tensor: Any, device: Device) -> Operand:
     kind = int(tensor.__dlpack_device__()[0])
     if kind not in (dlpack.CPU, dlpack.PINNED, dlpack.ROCM_PINNED):
         _demand_gpu(name, kind == dlpack.ROCM, device)
@@ -193,7 +193,7 @@ def demand_dtype(given: Operand, dtype: str) -> None:
 
 
 def demand_one_place(operands: Sequence[Operand]) -> bool:
-    """Whether all are on the device. Raises ArgumentError: some are and some aren't."""
+    """True if all are on the device. Raises ArgumentError: some are and some aren't."""
     places = {one.on_device for one in operands}
     if len(places) > 1:
         there = ", ".join(one.name for one in operands if one.on_device)

@@ -107,23 +107,23 @@ def _of_forward(device: Device, p: Problem, do: Any, o: Any, lse: Any) -> dict[s
 
 
 def _shapes(p: Problem) -> dict[str, tuple[int, ...]]:
-    """Of the gradients as kernels write them."""
+    """Shapes of the gradients as kernels write them."""
 
-    def placed(rows: int, length: int, hdim: int) -> tuple[int, ...]:
+    def shape_of(rows: int, length: int, hdim: int) -> tuple[int, ...]:
         if p.mode == "group":
             return rows, p.nhead_q, hdim
         return (p.batch, *((p.nhead_q, length) if p.layout == "BHSD" else (length, p.nhead_q)), hdim)
 
     shapes = {
-        "dq": placed(p.rows_q, p.seqlen_q, p.hdim_q),
-        "dk": placed(p.rows_k, p.seqlen_k, p.hdim_q),
-        "dv": placed(p.rows_k, p.seqlen_k, p.hdim_v),
+        "dq": shape_of(p.rows_q, p.seqlen_q, p.hdim_q),
+        "dk": shape_of(p.rows_k, p.seqlen_k, p.hdim_q),
+        "dv": shape_of(p.rows_k, p.seqlen_k, p.hdim_v),
     }
     return shapes | ({"dbias": (*lse_shape(p), p.seqlen_k)} if p.dbias else {})
 
 
 def _gradients(posed: Posed, p: Problem, bits: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """In Q's dtype, dK and dV of the heads that K and V have."""
+    """Gradients in Q's dtype, dK and dV of the heads that K and V have."""
     q = posed.inputs["q"].array
     assert q is not None, "all are on the host"
     heads, gradients = 1 if p.mode == "batch" and p.layout == "BHSD" else -2, {}
@@ -138,7 +138,7 @@ def _gradients(posed: Posed, p: Problem, bits: Mapping[str, NDArray[Any]]) -> di
 
 
 def _added_up(numbers: NDArray[np.float64], p: Problem, axis: int) -> NDArray[np.float64]:
-    """Heads of Q that share a head of K and V, which lie one behind another."""
+    """Sums over the heads of Q that share a head of K and V. They lie one after another."""
     shape = list(numbers.shape)
     at = axis % len(shape)
     shape[at : at + 1] = [p.nhead_k, p.nhead_q // p.nhead_k]

@@ -5,8 +5,8 @@ rows' sums of dO * O::
 
     dV = (Z P)^T dO      dP = dO V^T      dS = P (Z dP - D) = dbias      dQ = scale dS K      dK = scale dS^T Q
 
-O and LSE are those that the kernels are given, so that their own rounding is no error of the gradients. dK and dV are
-those of each head of Q, as the kernels write them.
+O and LSE are those that the kernels get: their own rounding is then not an error of the gradients. dK and dV are of
+each head of Q, as the kernels write them.
 
 Where an error comes from (u = 2^-24, half an ulp of float32; see tolerances.py for the bounds of a stored factor):
 
@@ -40,7 +40,7 @@ NAMES = ("dq", "dk", "dv", "dbias", "d")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backward:
-    """What a backward pass starts from: ``o`` and ``dout`` [token, head, hdim_v], ``lse`` [head, token]."""
+    """Inputs of a backward pass: ``o`` and ``dout`` [token, head, hdim_v], ``lse`` [head, token]."""
 
     inputs: Inputs
     o: Floats
@@ -179,7 +179,7 @@ def _weight_error(p: SuiteCase, sizes: Floats, added: Floats, lse: Floats) -> Fl
 
 
 def comparisons(expected: BoundedGradients, got: dict[str, NDArray[np.float64]]) -> tuple[Comparison, ...]:
-    """Of each gradient that there is one of."""
+    """Compare each gradient that was computed."""
     return tuple(
         compare(name, got[name], expected.values[name], expected.tolerances[name]) for name in NAMES if name in got
     )

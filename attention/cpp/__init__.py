@@ -1,1 +1,1 @@
-"""What programs in C++ need: attention/include/ckpm_dispatcher.hpp, the index that it reads, declared kernel sets."""
+"""Tools for C++ programs: the index that attention/include/ckpm_dispatcher.hpp reads, and declared kernel sets."""

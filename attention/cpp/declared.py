@@ -88,7 +88,7 @@ def _declaration(tokens: Sequence[_Token], file: Path) -> KernelSet:
             if token.text == ")":
                 name, *literals = (list(one) for one in arguments)
                 if len(name) == 1 and name[0].kind == "word" and len(literals) >= 2:
-                    upstream, *patterns = (_joined(one, place) for one in literals)
+                    upstream, *patterns = (_join(one, place) for one in literals)
                     return KernelSet(name=name[0].text, upstream=upstream, patterns=tuple(patterns), place=place)
                 break
             if token.text == ",":
@@ -100,7 +100,7 @@ def _declaration(tokens: Sequence[_Token], file: Path) -> KernelSet:
     )
 
 
-def _joined(literals: Sequence[_Token], place: str) -> str:
+def _join(literals: Sequence[_Token], place: str) -> str:
     if not literals or any(one.kind != "literal" or "\\" in one.text for one in literals):
         words = " ".join(one.text for one in literals)
         raise InputError(f"{place}: {words or 'nothing'} stands where a plain literal should be.", kind="declaration")

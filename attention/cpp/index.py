@@ -1,6 +1,6 @@
 """``kernels.txt``: a library's kernels with their fields as plain words, so that C++ needs no reader of JSON.
 
-The first line says the format, the next ones what the library is; then a line for each kernel in dispatch order of its
+The first line has the format, the next ones describe the library; then a line for each kernel in dispatch order of its
 manifest: ``kernel NAME field=value...``. No value holds a space.
 """
 
@@ -20,7 +20,7 @@ FORMAT = 1
 
 
 def text(manifest: Manifest) -> str:
-    """What the file holds. Raises RecordError: the manifest lists no kernel."""
+    """Text of the index. Raises RecordError: the manifest lists no kernel."""
     keys = manifest.keys()
     if not keys:
         raise RecordError(f"the {MANIFEST} of {manifest.upstream} lists no kernel. Build again.")

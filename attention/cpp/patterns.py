@@ -38,7 +38,7 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: str) -> Pattern:
-        """Raises ValueError: a word is no condition, or its field is none of a key's; the message says which."""
+        """Raise ValueError, with the word, if a word is not a condition or names a field that keys lack."""
         conditions: dict[str, tuple[str, ...]] = {}
         for word in text.split():
             match = _WORD.fullmatch(word)

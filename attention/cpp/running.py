@@ -24,7 +24,7 @@ HEADERS = Path(__file__).resolve().parents[1] / "include"
 def build_program(source: Path, output: Path, toolchain: Toolchain) -> Path:
     """Compile a program to a shared object that has its ``main``.
 
-    HIP's headers are those of ROCm's compiler; the embedded one has none for C++ that is no HIP.
+    HIP's headers are those of ROCm's compiler; the embedded one has none for plain C++.
 
     Raises:
         InputError: the compiler refused it. DiskFullError, OutputError: the output's folder can't be made.

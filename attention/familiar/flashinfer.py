@@ -23,7 +23,7 @@ _DTYPES |= {"float8_e4m3fnuz": "fp8bf16"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """What ``plan`` said: options of every run, and the sizes that its arrays must have."""
+    """State that ``plan`` leaves: options of every run, and the sizes that its arrays must have."""
 
     options: dict[str, Any]
     nhead_q: int
@@ -32,7 +32,7 @@ class _Planned:
 
 
 def _asks(name: str, value: Any, q_data_type: Any) -> bool:
-    """Whether a parameter that is not served asks for something."""
+    """True if a parameter that is not served has an effect."""
     if name in ("kv_data_type", "o_data_type"):
         return value is not None and value != q_data_type
     plain = value is None or value is False or (isinstance(value, str) and value == "NONE")
@@ -76,7 +76,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         """Keep what all runs share. Tables on a GPU need both maxima, which FlashInfer copies to the host to learn.
 
         Raises:
-            ProblemError: another of FlashInfer's parameters is asked for, or a dtype that no kernel reads.
+            ProblemError: another of FlashInfer's parameters is used, or a dtype that no kernel reads.
         """
         if given := sorted(name for name, value in others.items() if _asks(name, value, q_data_type)):
             raise ProblemError(f"plan has no {', '.join(given)} here. Leave it out, or call dispatcher.fmha.")

@@ -6,7 +6,7 @@
  * another library. A library leaves HIP's symbols open: link the program with libamdhip64, or load
  * one with RTLD_GLOBAL before the first folder.
  *
- * C++17. Failures are ckpm::Error with a message that says what to do.
+ * C++17. Failures are ckpm::Error; the message has the remedy.
  */
 #pragma once
 

@@ -1,1 +1,1 @@
-"""Kernels compiled when they are asked for, and kept for whoever asks next (docs/reference/jit.md)."""
+"""Kernels compiled when they are needed, and kept for later calls (docs/reference/jit.md)."""

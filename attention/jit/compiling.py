@@ -95,7 +95,7 @@ class _Running:
                 self._processes.discard(process)
 
     def stop(self) -> None:
-        """Nothing is started any more, and what runs is ended."""
+        """Start nothing more, and end what runs."""
         with self._guard:
             self.stopping.set()
             for process in self._processes:
@@ -131,7 +131,7 @@ def where(
     ck_root: Path | None = None,
     headers: Path | None = None,
 ) -> Place:
-    """Where kernels come from. Without ``ck_root``, ``checkout`` is the tree of CK_ROOT, as for builds.
+    """Origin of the kernels. Without ``ck_root``, ``checkout`` is the tree of CK_ROOT, as for builds.
 
     Raises UsageError: ``ck_root`` is given for another upstream, which has no use for it.
     """
@@ -203,7 +203,7 @@ def _job(key: str | Key, place: Place, arch: str, tree: Tree, compiler: Toolchai
 
 
 def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Iterator[Compiled]:
-    """What succeeded, as it comes; at the end the failures as one error."""
+    """Yield what succeeded as it comes; at the end raise the failures as one error."""
     failures: list[CkPrefillError] = []
     for _ in range(count):
         try:

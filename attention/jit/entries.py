@@ -40,7 +40,7 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What an entry says of itself. ``seconds`` it took to compile, of which ``compilers`` ran the second number."""
+    """Facts of an entry. ``seconds`` it took to compile, of which ``compilers`` ran the second number."""
 
     version: int
     kernel: str

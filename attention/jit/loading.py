@@ -13,7 +13,7 @@ from ckpm.matrix.dialects import dialect
 
 
 def load(folder: Path, device: Device) -> Library:
-    """Open the library of ``folder``, which is as its manifest says, by the C ABI of its families.
+    """Open the library of ``folder``, which fits its manifest, by the C ABI of its families.
 
     Raises:
         RecordError: no manifest. LibraryError: its bytes are others than those that the manifest lists.

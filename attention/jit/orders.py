@@ -1,4 +1,4 @@
-"""An order: what is compiled into one library for one kernel that was asked for, and with which compiler and CK.
+"""An order: the kernels that are compiled into one library for a wanted kernel, and the compiler and CK for it.
 
 The process that compiles reads it from a file, so that both sides make the same request of kernels/library from it.
 """
@@ -28,7 +28,7 @@ from ckpm.matrix.selection import Selection, select
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where kernels come from: the words of ``--upstream``, ``--toolchain``, ``--ck-root`` and ``--headers``."""
+    """Origin of the kernels: the words of ``--upstream``, ``--toolchain``, ``--ck-root`` and ``--headers``."""
 
     upstream: str
     toolchain: str = "auto"
@@ -38,7 +38,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """One library: ``names`` are its kernels, the first the one that was asked for, for one ``arch``."""
+    """One library: ``names`` are its kernels for one ``arch``, the wanted kernel first."""
 
     place: Place
     arch: str
@@ -48,7 +48,7 @@ class Order:
     mask_impl: str
 
     def request(self, tree: Tree, toolchain: Toolchain, work: Path) -> Request:
-        """What kernels/library makes of it in the folder ``work``. Objects go through the cache that builds share."""
+        """The request to kernels/library in the folder ``work``. Objects go through the cache that builds share."""
         names = ", ".join(f"'{name}'" for name in self.names)
         return Request(
             selection=Selection(
@@ -91,7 +91,7 @@ def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> t
     """The order of one kernel of a dialect, by key or name, and the keys of its library.
 
     A kernel of split-KV's first stage comes with the combine kernels that serve it. Of names, ``nmask`` is read as one
-    of the simplified masks; a key says itself of which it is.
+    of the simplified masks; a key has its own.
 
     Raises:
         NameSyntaxError: no kernel of the dialect. UnknownWordError; UsageError: no library is made for the arch, or of
@@ -119,7 +119,7 @@ def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> t
         raise UsageError(f"{name}: this CK can't compile it ({defect.name}): {defect.reason}", kind="empty-selection")
     members = libraries()[family.name]
     others = tuple(name for name in members if name != family.name)
-    keys = (key, *_serving(key, dataclasses.replace(selection, families=others), dialect_name))
+    keys = (key, *_kernels_that_serve(key, dataclasses.replace(selection, families=others), dialect_name))
     order = Order(
         place=place,
         arch=arch,
@@ -131,7 +131,7 @@ def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> t
     return order, keys
 
 
-def _serving(key: Key, selection: Selection, dialect_name: str) -> Sequence[Key]:
+def _kernels_that_serve(key: Key, selection: Selection, dialect_name: str) -> Sequence[Key]:
     """The kernels of other stages that may serve a key; none for a library of one stage."""
     if not selection.families:
         return ()

@@ -21,11 +21,11 @@ Bits = NDArray[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Append:
-    """What to append where. Tensors hold bits of ``dtype``, the last axis being a head's dim.
+    """Rows to append to a cache. Tensors contain bits of ``dtype``; the last axis is a head's dim.
 
     ``q`` [batch, seqlen_q, nhead_q, dim], ``knew`` and ``vnew`` [batch, seqlen_knew, nhead_k, dim]; ``seqlens_k``
     [batch] rows of each sequence are in the cache before. The cache, ``k`` and ``v``, is [place, row, nhead_k, dim]:
-    a place is a page of ``block_table`` [batch, pages], or a sequence, the one that ``cache_batch_idx`` [batch] says.
+    a place is a page of ``block_table`` [batch, pages], or a sequence, numbered by ``cache_batch_idx`` [batch].
     ``rope`` is no, inter or half, with ``cos`` and ``sin`` [position, rotary_dim / 2]; with ``causal`` each row of Q
     has a position of its own, else all have that of the first new key.
     """
@@ -122,7 +122,7 @@ def _check_types(a: Append) -> None:
 
 
 def _check_places(a: Append, rows: int, places: int, seqlen_knew: int) -> None:
-    """What is written lies in the cache."""
+    """Refuse rows that don't fit the cache."""
     longest = int(a.seqlens_k.max(initial=0)) + seqlen_knew
     room = rows if a.block_table is None else rows * a.block_table.shape[1]
     if longest > room or int(a.seqlens_k.min(initial=0)) < 0:

@@ -26,12 +26,12 @@ def _number(field: str, word: str) -> int:
 
 
 def out_bytes(problem: Problem) -> int:
-    """Of an element of O."""
+    """Bytes of an element of O."""
     return _OUT_BYTES.get(problem.dtype, 2)
 
 
 def attention_fields(problem: Problem) -> Fields:
-    """What all families with Q, K, V and O have in common."""
+    """Fields that all families with Q, K, V and O share."""
     p, batch = problem, problem.mode == "batch"
     fields: Fields = {
         "data_type": p.dtype, "batch": p.batch, "seqlen_q": p.seqlen_q, "seqlen_k": p.seqlen_k,
@@ -68,7 +68,7 @@ def _score_fields(p: Problem) -> Fields:
 
 
 def prefill_fields(problem: Problem) -> Fields:
-    """Of struct ckpm_problem (kernels/include/ckpm.h)."""
+    """Fields of struct ckpm_problem (kernels/include/ckpm.h)."""
     p = problem
     fields = attention_fields(p) | {
         "num_total_pages": p.pool_pages, "page_size": p.page_size, "sink_size": p.sink_size,
@@ -88,7 +88,7 @@ def prefill_fields(problem: Problem) -> Fields:
 
 
 def fwd_fields(problem: Problem) -> Fields:
-    """Of struct ckpm_fwd_problem (kernels/include_fwd/ckpm_fwd.h).
+    """Fields of struct ckpm_fwd_problem (kernels/include_fwd/ckpm_fwd.h).
 
     Raises:
         ProblemError: sinks or block scales, which these families don't read.
@@ -121,7 +121,7 @@ def fwd_fields(problem: Problem) -> Fields:
 
 
 def append_fields(problem: Problem) -> Fields:
-    """Of struct ckpm_appendkv_problem (kernels/include_fwd/ckpm_appendkv.h)."""
+    """Fields of struct ckpm_appendkv_problem (kernels/include_fwd/ckpm_appendkv.h)."""
     p = problem
     fields: Fields = {
         "data_type": p.dtype, "seqlen_q": p.seqlen_q, "seqlen_knew": p.seqlen_knew, "batch": p.batch,
@@ -218,7 +218,7 @@ _FIELDS: Mapping[str, Callable[[Problem], Fields]] = {  # all others: ckpm_fwd.h
 
 
 def fields(library: str, problem: Problem) -> Fields:
-    """What the library of a name (ckpm.kernels.families.libraries) is given for the problem.
+    """The numbers that a library (by its name in ckpm.kernels.families.libraries) gets for the problem.
 
     Raises:
         ProblemError: it asks for what the library has no field for.

@@ -1,4 +1,4 @@
-"""From a problem to memory: every buffer of a launch as a list of writes, and the numbers that the reference works on.
+"""Memory of a case: each buffer of a launch as a list of writes, and the numbers that the reference works on.
 
 A KV pool of 6 GB is never made: a :class:`Buffer` has a size and a few :class:`Write`s. :func:`prepare` gives buffers,
 the plain fields of ``ckpm_problem`` and what its pointers point to. :func:`gather` reads K or V back the way a kernel

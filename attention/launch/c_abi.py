@@ -24,7 +24,7 @@ _MESSAGE_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a launch ended. ``kernels`` are what was chosen, one for each stage that ran; 0 milliseconds if untimed."""
+    """The end of a launch. ``kernels`` were chosen, one for each stage that ran; 0 milliseconds if untimed."""
 
     status: Status
     message: str
@@ -85,10 +85,10 @@ def load(path: Path, arguments: type[CheckedArguments]) -> Library:
     """Open a library that ``kernels build`` made, ``arguments`` being the struct of its C ABI.
 
     Raises:
-        LibraryError: it can't be opened, is no such library, or has another version of the C ABI.
+        LibraryError: it can't be opened, is not such a library, or has another version of the C ABI.
         TrustError: another user owns it, or can write to it or its folder.
     """
-    abi, calls = _opened(path, arguments)
+    abi, calls = _open(path, arguments)
     return Library(
         path=path,
         family=arguments.FAMILY or _text(calls["family"](), path),
@@ -101,7 +101,7 @@ def load(path: Path, arguments: type[CheckedArguments]) -> Library:
 
 
 def _text(content: bytes | None, library: Path) -> str:
-    """A name that a library says. Raises LibraryError: it is none."""
+    """Decode a name that a library returns."""
     if content is None or not content.isascii():
         raise LibraryError(f"{library}: damaged: a name in it is no text. Build it anew.")
     return content.decode()
@@ -123,7 +123,7 @@ def _signatures(arguments: type[CheckedArguments]) -> dict[str, Signature]:
     }
 
 
-def _opened(path: Path, arguments: type[CheckedArguments]) -> tuple[ctypes.CDLL, dict[str, Any]]:
+def _open(path: Path, arguments: type[CheckedArguments]) -> tuple[ctypes.CDLL, dict[str, Any]]:
     """A library and the functions of its C ABI with their types. Raises LibraryError."""
     demand_trusted_library(path)
     try:

@@ -1,4 +1,4 @@
-"""What the emulator counted of each problem, as plain data: written by ``ckpm measure``, read by gates."""
+"""Counts of the emulator for each problem, as plain data: written by ``ckpm measure``, read by gates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ METRICS: Mapping[str, str] = {
     "waves": "waves",
     "early_out_workgroups": "workgroups",
 }
-# Of the library, as its manifest says it, but for the arch; `tier` is the problems'.
+# Facts of the library from its manifest, but for the arch; `tier` is the problems'.
 LIBRARY_FACTS = ("toolchain", "identity", "upstream", "upstream_identity", "dialect", "mask_impl", "selection", "flags")
 PROVENANCE = ("arch", *LIBRARY_FACTS, "tier")
 
@@ -68,10 +68,10 @@ class Measurements:
 
     @classmethod
     def read(cls, file: Path) -> Measurements:
-        """Raises RecordError: the file can't be read or is no file of measurements; the message names the field."""
+        """Read a file. Raises RecordError, with the field: it can't be read, or is not a file of measurements."""
         document = of_library(file, "measurements", _FORMAT, "Measure again: ckpm measure --help.")
         problems = document.get("problems")
-        rows = tuple(map(_measured, problems.items()))
+        rows = tuple(map(_read_measured, problems.items()))
         if not rows:
             raise problems.fail("expected a list of at least one")
         if len({one.problem for one in rows}) != len(rows):
@@ -107,7 +107,7 @@ def flattened(launched: Mapping[str, Any]) -> dict[str, int]:
     return totals
 
 
-def _measured(row: Value) -> Measured:
+def _read_measured(row: Value) -> Measured:
     row.allow([field.name for field in dataclasses.fields(Measured)])
     counters = row.get("counters")
     counters.allow(tuple(METRICS))

@@ -1,7 +1,7 @@
-"""What runs a library: a GPU through ROCm's runtime, or the emulator through ours. The one file that knows the latter.
+"""Devices that run a library: a GPU through ROCm's runtime, or the emulator, which this file alone imports.
 
-:func:`choose` gives a :class:`Device`. Memory and launches go through the HIP C ABI on both (``device.hip``), so that a
-caller never asks which one it has; what only an emulator can do is asked for with :meth:`Device.has`.
+:func:`choose` gives a :class:`Device`. Memory and launches go through the HIP C ABI on both (``device.hip``). A caller
+needs no cases: :meth:`Device.has` is True for the features that an emulator alone offers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FEATURES = ("placement", "granularity", "checks", "counters", "trace")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Why a launch died. ``kind`` is the emulator's word, or ``hip``; ``fields`` holds all that is known."""
+    """A fault of a launch. ``kind`` is the emulator's word, or ``hip``; ``fields`` has all that is known."""
 
     kind: str
     message: str
@@ -59,7 +59,7 @@ class Device(ABC):
 
     @abstractmethod
     def has(self, feature: str) -> bool:
-        """Whether the device offers one of FEATURES."""
+        """True if the device offers one of FEATURES."""
 
     def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments) -> Library:
         """Open a library of the C ABI that ``arguments`` belong to. Raises LibraryError."""
@@ -67,7 +67,7 @@ class Device(ABC):
         return load(path, arguments)
 
     def prepare(self, path: Path) -> None:
-        """What the device needs before a library is opened. Raises LibraryError."""
+        """Prepare the device for a library that is opened next. Raises LibraryError."""
         if not path.is_file():
             raise LibraryError(f"{path}: no such library. Build it first.")
 
@@ -92,10 +92,10 @@ class Device(ABC):
         """Forget a fault. Raises DeviceError if only a new process can."""
 
     def restart_addresses(self) -> None:  # noqa: B027 - a GPU's runtime chooses them itself
-        """From now on allocations get the same addresses and numbers, whatever the process did before."""
+        """Give later allocations the same addresses and numbers, whatever the process did before."""
 
     def context(self) -> Mapping[str, str]:
-        """In which circumstances times are taken here; what is not known is '' or left out."""
+        """Facts on which times here depend; what is not known is '' or left out."""
         return {}
 
     def sensors(self) -> Mapping[str, str]:
@@ -185,7 +185,7 @@ class EmulatedDevice(Device):
         self._device.reset_counters()
 
     def probe(self) -> Mapping[str, Any]:
-        """What the emulator's option ``probe`` saw since :meth:`reset_probe`."""
+        """Observations of the emulator's option ``probe`` since :meth:`reset_probe`."""
         return self._device.probe()
 
     def reset_probe(self) -> None:
@@ -333,7 +333,7 @@ def kind_of(choice: str, arch: str) -> str:
 
 
 def unused_gpu(arch: str) -> str:
-    """Why ``auto`` takes the emulator although a GPU is there; '' if there is none, or it is taken."""
+    """The reason why ``auto`` takes the emulator although a GPU is there; '' if there is none, or it is taken."""
     there = rocm_places.gpu_archs()
     if not there:
         return ""

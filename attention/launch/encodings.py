@@ -82,7 +82,7 @@ def from_bf16(bits: Bits) -> Floats:
 
 @functools.cache
 def _fp8_numbers(form: Fp8) -> Floats:
-    """What each of the 256 bytes stands for."""
+    """The number of each of the 256 bytes."""
     numbers = np.empty(256)
     for byte in range(256):
         exponent, mantissa = byte >> 3 & 15, byte & 7

@@ -23,7 +23,7 @@ _MEMORY_AT, _COMPUTE_UNITS_AT, _ARCH_AT = 288, 388, 1160
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Properties:
-    """``arch`` without the feature flags behind its name."""
+    """``arch`` without the feature flags after its name."""
 
     arch: str
     compute_units: int
@@ -33,7 +33,7 @@ class Properties:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Device memory; ``size`` is what was asked for."""
+    """Device memory; ``size`` is the requested size."""
 
     address: int
     size: int
@@ -71,14 +71,14 @@ class HipApi:
     def device_count(self) -> int:
         count = ctypes.c_int(0)
         status = self._c.hipGetDeviceCount(ctypes.byref(count))
-        return 0 if status == NO_DEVICE else self._checked(status, "hipGetDeviceCount", count.value)
+        return 0 if status == NO_DEVICE else self._check(status, "hipGetDeviceCount", count.value)
 
     def set_device(self, number: int) -> None:
-        self._checked(self._c.hipSetDevice(number), "hipSetDevice")
+        self._check(self._c.hipSetDevice(number), "hipSetDevice")
 
     def properties(self, number: int = 0) -> Properties:
         block = ctypes.create_string_buffer(_PROPERTIES_BYTES)
-        self._checked(self._c.hipGetDevicePropertiesR0600(block, number), "hipGetDeviceProperties")
+        self._check(self._c.hipGetDevicePropertiesR0600(block, number), "hipGetDeviceProperties")
         name = ctypes.string_at(ctypes.addressof(block) + _ARCH_AT).decode(errors="replace")
         return Properties(
             name=block.value.decode(errors="replace"),
@@ -89,7 +89,7 @@ class HipApi:
 
     def runtime_version(self) -> str:
         version = ctypes.c_int(0)
-        self._checked(self._c.hipRuntimeGetVersion(ctypes.byref(version)), "hipRuntimeGetVersion")
+        self._check(self._c.hipRuntimeGetVersion(ctypes.byref(version)), "hipRuntimeGetVersion")
         return str(version.value)
 
     def bus_id(self, number: int) -> str:
@@ -101,11 +101,11 @@ class HipApi:
     def malloc(self, size: int) -> Memory:
         """Memory for ``size`` bytes. 0 bytes are allocated as 1: a null pointer would mean something else."""
         address = ctypes.c_void_p()
-        self._checked(self._c.hipMalloc(ctypes.byref(address), max(size, 1)), f"hipMalloc of {size} bytes")
+        self._check(self._c.hipMalloc(ctypes.byref(address), max(size, 1)), f"hipMalloc of {size} bytes")
         return Memory(address.value or 0, size)
 
     def free(self, memory: Memory) -> None:
-        self._checked(self._c.hipFree(memory.address), "hipFree")
+        self._check(self._c.hipFree(memory.address), "hipFree")
 
     def write(self, memory: Memory, data: NDArray[Any], offset: int = 0) -> None:
         """Copy an array's elements to the device, in C order.
@@ -118,7 +118,7 @@ class HipApi:
             raise ValueError(f"{whole.nbytes} bytes at {offset} don't fit a buffer of {memory.size}")
         if whole.nbytes:
             status = self._c.hipMemcpy(memory.address + offset, whole.ctypes.data, whole.nbytes, _TO_DEVICE)
-            self._checked(status, "hipMemcpy to the device")
+            self._check(status, "hipMemcpy to the device")
 
     def read(
         self, memory: Memory, kind: DTypeLike = np.uint8, shape: int | Sequence[int] | None = None
@@ -130,35 +130,35 @@ class HipApi:
             raise ValueError(f"a buffer of {memory.size} bytes doesn't hold {data.nbytes}")
         if data.nbytes:
             status = self._c.hipMemcpy(data.ctypes.data, memory.address, data.nbytes, _TO_HOST)
-            self._checked(status, "hipMemcpy from the device")
+            self._check(status, "hipMemcpy from the device")
         return data
 
     def fill(self, memory: Memory, byte: int) -> None:
         if memory.size:
-            self._checked(self._c.hipMemset(memory.address, byte, memory.size), "hipMemset")
+            self._check(self._c.hipMemset(memory.address, byte, memory.size), "hipMemset")
 
     def clear(self, memory: Memory, stream: int = 0) -> None:
         """Zeros, in the order of the stream."""
         if memory.size:
-            self._checked(self._c.hipMemsetAsync(memory.address, 0, memory.size, stream), "hipMemsetAsync")
+            self._check(self._c.hipMemsetAsync(memory.address, 0, memory.size, stream), "hipMemsetAsync")
 
     def synchronize(self) -> None:
         """Wait for all launches; raises HipError if one of them failed."""
-        self._checked(self._c.hipDeviceSynchronize(), "hipDeviceSynchronize")
+        self._check(self._c.hipDeviceSynchronize(), "hipDeviceSynchronize")
 
     def last_error(self) -> int:
         """The error of an earlier call of this thread, 0 if none; it is forgotten."""
         return int(self._c.hipGetLastError())
 
     def explanation(self) -> str:
-        """What the runtime knows of the last failure beyond its number; empty on a GPU."""
+        """The runtime's text of the last failure beyond its number; empty on a GPU."""
         return self._explain()
 
     def error_text(self, status: int) -> str:
         name, text = self._c.hipGetErrorName(status), self._c.hipGetErrorString(status)
         return f"{(name or b'?').decode()} ({status}): {(text or b'?').decode()}"
 
-    def _checked(self, status: int, what: str, result: int = 0) -> int:
+    def _check(self, status: int, what: str, result: int = 0) -> int:
         if status:
             more = self._explain()
             raise HipError(f"{what}: {self.error_text(status)}" + (f". {more}" if more else ""), status)

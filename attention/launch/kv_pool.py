@@ -28,7 +28,7 @@ class Write:
 class Buffer:
     """Device memory. ``fill`` is a byte for all of it before the writes (outputs only; pools are too large).
 
-    ``placement`` is a SuiteCase's; ``guard`` asks for unmapped memory behind the last byte. Of a ``sparse`` buffer only
+    ``placement`` is a SuiteCase's; ``guard`` asks for unmapped memory after the last byte. Of a ``sparse`` buffer only
     what the writes cover is mapped; each write has memory pages of its own.
     """
 
@@ -46,7 +46,7 @@ def stream(p: SuiteCase, *what: int) -> np.random.Generator:
 
 
 def add_peaks(tokens: Floats) -> None:
-    """To [token, head, dim] of Q or K: token i gets a peak at dim i modulo the head dim.
+    """Add a peak to each token i of Q or K [token, head, dim], at dim i modulo the head dim.
 
     A query so has a score of some 200 at every key with its own peak, and no other beyond 20: e to the power of what
     lies between is more than a float32 holds.
@@ -68,10 +68,10 @@ class Pool:
         self.place = {int(page): place for pages in table.pages for place, page in enumerate(pages)}  # in its sequence
         for index, pages in enumerate(table.pages):
             for number, (tensor, hdim) in enumerate((("k", p.hdim_q), ("v", p.hdim_v))):
-                tokens = self._place(index, pages, number, tensor, hdim)
+                tokens = self._fill_pages(index, pages, number, tensor, hdim)
                 (self.k if tensor == "k" else self.v).append(tokens)
 
-    def _place(self, index: int, pages: NDArray[np.int64], number: int, tensor: str, hdim: int) -> Floats:
+    def _fill_pages(self, index: int, pages: NDArray[np.int64], number: int, tensor: str, hdim: int) -> Floats:
         """Draw a sequence's tokens, put their bits into its pages, and give back what the bits stand for."""
         p, length = self.problem, self.problem.seqlens_k[index]
         shape = (len(pages), p.page_size, p.nhead_k, hdim)
@@ -140,9 +140,9 @@ class Pool:
                 continue
             stride = p.page_elements(tensor) * p.element_bytes
             blocks = {page: self._block(bits, tensor) for page, bits in self.pages[tensor].items()}
-            blocks |= dict.fromkeys(self._poisoned(), self._block(self._nothing(tensor), tensor))
+            blocks |= dict.fromkeys(self._poisoned_pages(), self._block(self._nan_page(tensor), tensor))
             if p.table_end == "zeros" and 0 not in self.pages[tensor]:
-                blocks[0] = self._block(np.zeros_like(self._nothing(tensor)), tensor)
+                blocks[0] = self._block(np.zeros_like(self._nan_page(tensor)), tensor)
             writes.setdefault(name, []).extend(runs(blocks, stride, offset))
             buffers[name] = Buffer(
                 size=self.table.pool_pages * stride,
@@ -193,12 +193,12 @@ class Pool:
             data[:, :, page] = bits[0]
         return data
 
-    def _nothing(self, tensor: str) -> Bits:
+    def _nan_page(self, tensor: str) -> Bits:
         p = self.problem
         shape = (p.page_size, p.nhead_k, p.hdim_q if tensor == "k" else p.hdim_v)
         return np.full(shape, nan_bits(p.dtype, self.arch), bits_type(p.dtype))
 
-    def _poisoned(self) -> set[int]:
+    def _poisoned_pages(self) -> set[int]:
         """Pages that hold NaN: all unreferenced ones of a small pool, the neighbours in a large one."""
         used, last = set(self.pages["k"]), self.table.pool_pages - 1
         candidates = set() if self.table.nan_page is None else {self.table.nan_page}

@@ -33,7 +33,7 @@ OUTPUTS = ("o", "lse", "rand_val")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """How a launch of a plan ended. ``outputs``: bytes by name of what was read back, empty after a fault.
+    """The end of a launch of a plan. ``outputs``: bytes by name of what was read back, empty after a fault.
 
     ``counters`` are the device's for this launch, empty if it counts nothing; ``seconds`` of the launch alone;
     ``addresses`` of the buffers.
@@ -53,7 +53,7 @@ class Launched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome(Launched):
-    """How the launch of a case of batch prefill ended."""
+    """The end of the launch of a case of batch prefill."""
 
     prepared: Prepared
 
@@ -74,13 +74,13 @@ class Outcome(Launched):
         return lse[:, : sum(p.seqlens_q)]
 
     def _o(self) -> NDArray[Any]:
-        """[token, head, hdim_v and the gap behind it]."""
+        """O as [token, head, hdim_v and the gap after it]."""
         p = self.prepared.problem
         kind = np.uint32 if p.dtype == "fp32" else np.uint16
         return self.outputs["o"].view(kind).reshape(sum(p.seqlens_q), p.nhead_q, self._stride("nhead_stride_o"))
 
     def _lse(self) -> NDArray[np.float32]:
-        """[head, token and the gap behind the last], with a batch before the head in batch mode."""
+        """LSE as [head, token and the gap after the last], with a batch before the head in batch mode."""
         p = self.prepared.problem
         leading = (p.batch, p.nhead_q) if p.mode == "batch" else (p.nhead_q,)
         return self.outputs["lse"].view(np.float32).reshape(*leading, self._stride("nhead_stride_lse"))
@@ -111,7 +111,7 @@ class Outcome(Launched):
         return tuple(rows[..., :count] for rows, count in zip(self._random_rows(), keys, strict=True))
 
     def _random_rows(self) -> tuple[Bytes, ...]:
-        """Of each sequence as [head, query, key and the gap behind its last]."""
+        """Random bytes of each sequence as [head, query, key and the gap after the last key]."""
         p = self.prepared.problem
         stride = self._stride("stride_randval")
         bits = self.outputs["rand_val"]
@@ -214,7 +214,7 @@ def _allocate(device: Device, buffer: Buffer) -> Memory:
 def _map_writes(device: Device, buffer: Buffer, allocated: list[Memory]) -> Memory:
     """The range of a sparse buffer. Each write has an allocation of its own in it, which ``allocated`` is given."""
     whole = _allocate(device, buffer)
-    device.hip.free(whole)  # its addresses are nobody's from here on
+    device.hip.free(whole)  # its addresses are free from here on
     for write in buffer.writes:
         with device.placed("fixed", at=whole.address + write.offset):
             allocated.append(device.hip.malloc(write.data.nbytes))
@@ -230,7 +230,7 @@ def check(prepared: Prepared) -> None:
     """
     for name, (buffer, at) in prepared.pointers.items():
         if buffer not in prepared.buffers:
-            raise _contradiction(prepared, f"{name} points into '{buffer}', which is no buffer")
+            raise _contradiction(prepared, f"{name} points into '{buffer}', which is not a buffer")
         if not 0 <= at <= prepared.buffers[buffer].size:
             raise _contradiction(prepared, f"{name} points {at} bytes into a buffer of {prepared.buffers[buffer].size}")
     for name, buffer_ in prepared.buffers.items():
@@ -257,10 +257,10 @@ def _check_page_ids(prepared: Prepared) -> None:
 def _entries(prepared: Prepared) -> Iterator[NDArray[np.int32]]:
     """The used page-table entries of each sequence, from the bytes that are uploaded."""
     p = prepared.problem
-    table = _words(prepared, "kv_page_indices")
+    table = _read_words(prepared, "kv_page_indices")
     if p.kv_table == "vllm":
         rows = table.reshape(p.batch, -1)
-        lengths = _words(prepared, "seqlen_k_ptr")
+        lengths = _read_words(prepared, "seqlen_k_ptr")
         for row, length in zip(rows, lengths, strict=True):
             count = -(-int(length) // p.page_size)
             if length < 0 or count > row.size:
@@ -269,7 +269,7 @@ def _entries(prepared: Prepared) -> Iterator[NDArray[np.int32]]:
                 )
             yield row[:count]
         return
-    ends = _words(prepared, "kv_indptr")
+    ends = _read_words(prepared, "kv_indptr")
     if ends.size != p.batch + 1 or ends[0] != 0 or (np.diff(ends) < 0).any() or ends[-1] > table.size:
         raise _contradiction(
             prepared, f"kv_indptr {ends.tolist()[:8]} doesn't ascend from 0 to at most {table.size} in {p.batch} steps"
@@ -282,7 +282,7 @@ def _entries(prepared: Prepared) -> Iterator[NDArray[np.int32]]:
 
 def _check_last_pages(prepared: Prepared, counts: NDArray[np.int32]) -> None:
     """kv_last_page_lens and the number of pages must give each sequence's length."""
-    p, last = prepared.problem, _words(prepared, "kv_last_page_lens")
+    p, last = prepared.problem, _read_words(prepared, "kv_last_page_lens")
     if last.size != p.batch:
         raise _contradiction(prepared, f"kv_last_page_lens has {last.size} entries for {p.batch} sequences")
     lengths = np.where(counts > 0, (counts - 1) * p.page_size + last, 0)
@@ -295,7 +295,7 @@ def _check_last_pages(prepared: Prepared, counts: NDArray[np.int32]) -> None:
             )
 
 
-def _words(prepared: Prepared, name: str) -> NDArray[np.int32]:
+def _read_words(prepared: Prepared, name: str) -> NDArray[np.int32]:
     writes = prepared.buffers[name].writes
     if not writes:
         return np.empty(0, np.int32)
@@ -326,13 +326,13 @@ def _check_sizes(prepared: Prepared) -> None:
         last = sum(step * stride for step, stride in zip(steps, strides, strict=True))
         _require(prepared, name, (last + 1) * 4)
     if p.mode == "group":
-        starts = _words(prepared, "seqstart_q")
+        starts = _read_words(prepared, "seqstart_q")
         if starts.size != p.batch + 1 or int(starts[-1]) != tokens or (np.diff(starts) < 0).any():
             raise _contradiction(prepared, f"seqstart_q {starts.tolist()[:8]} disagrees with {tokens} query tokens")
 
 
 def _rows_end(prepared: Prepared, word: str, length: int) -> int:
-    """The element behind the last row of a tensor with ``length`` elements for each head and query token."""
+    """The element after the last row of a tensor with ``length`` elements for each head and query token."""
     p, f = prepared.problem, prepared.fields
     batches, rows = (p.batch, max(p.seqlens_q)) if p.mode == "batch" else (1, sum(p.seqlens_q))
     if not rows:
@@ -343,7 +343,7 @@ def _rows_end(prepared: Prepared, word: str, length: int) -> int:
 
 
 def _pool_end(prepared: Prepared, tensor: str, hdim: int) -> int:
-    """The element behind the last page of K or V."""
+    """The element after the last page of K or V."""
     p, f = prepared.problem, prepared.fields
     pages, stride, heads = (int(f[name]) for name in ("num_total_pages", f"stride_{tensor}", f"nhead_stride_{tensor}"))
     if tensor == "v" and p.vlayout == "col":

@@ -1,4 +1,4 @@
-"""Which physical pages each sequence of a problem uses."""
+"""The physical pages that each sequence of a problem uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ckpm.matrix.problems.case import SuiteCase
 
 LINES = (2**31, 2**32, 2**33)  # bytes where 32-bit offsets, counts and sums change sign or wrap
-SPARE = 3  # pages that nobody references, in a pool whose size the problem leaves open
+SPARE = 3  # pages without a reference, in a pool whose size the problem leaves open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class PageTable:
 
 
 def shares_pages(problem: SuiteCase) -> bool:
-    """Whether a page may be named twice: its content then belongs to the page."""
+    """True if a page may be named twice: its content then belongs to the page."""
     return problem.page_order in ("shared", "repeated")
 
 
@@ -37,7 +37,7 @@ def page_table(problem: SuiteCase) -> PageTable:
     counts = [p.pages_of(sequence) for sequence in range(p.batch)]
     random = np.random.default_rng([p.seed, 0])
     if shares_pages(p):
-        pages, used = _shared(p, counts)
+        pages, used = _shared_pages(p, counts)
         pool = max(p.pool_pages, used + SPARE)
     else:
         pool = p.pool_pages or sum(counts) + SPARE
@@ -55,7 +55,7 @@ def page_table(problem: SuiteCase) -> PageTable:
 
 
 def unused_entry(problem: SuiteCase, table: PageTable) -> int:
-    """What the problem's ``table_end`` puts after the last valid entry."""
+    """The entry that the problem's ``table_end`` puts after the last valid one."""
     return {"exact": 0, "zeros": 0, "minus_one": -1, "nan_page": table.nan_page or 0}[problem.table_end]
 
 
@@ -67,7 +67,7 @@ def block_table(problem: SuiteCase, table: PageTable) -> NDArray[np.int32]:
     return rows
 
 
-def _shared(p: SuiteCase, counts: list[int]) -> tuple[tuple[NDArray[np.int64], ...], int]:
+def _shared_pages(p: SuiteCase, counts: list[int]) -> tuple[tuple[NDArray[np.int64], ...], int]:
     """A common first half of pages, or (repeated) one short cycle of pages for everything."""
     common = max(1, min(counts) // 2)
     if p.page_order == "repeated":

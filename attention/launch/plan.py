@@ -1,7 +1,7 @@
 """A plan: the launch of a problem by a library, made once and run many times. Calls and suites launch through it.
 
-One stage for fwd, paged, append-KV and batch prefill; two for split-KV; three for backward. A library launches all
-stages of a call itself: the plan owns the workspaces between them and lists the kernels that run.
+fwd, paged, append-KV and batch prefill have one stage, split-KV has two, backward three. A library launches all stages
+of a call itself. The plan owns the workspaces between them and lists the kernels that run.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ class Plan:
                 raise ArgumentError(
                     f"{name} is null, and {self.problem.family} needs it for this problem.", kind="null"
                 )
-        return self._filled(pointers, stream)
+        return self._fill(pointers, stream)
 
-    def _filled(self, pointers: Mapping[str, int], stream: int) -> CheckedArguments:
+    def _fill(self, pointers: Mapping[str, int], stream: int) -> CheckedArguments:
         filled = self._kind.from_buffer_copy(self._template)
         start = ctypes.addressof(filled)
         for name, address in pointers.items():
@@ -172,7 +172,7 @@ class Plan:
             for name in self.cleared:
                 if name in own:
                     self.device.hip.clear(own[name], stream)
-            filled = self._filled({**{name: part.address for name, part in own.items()}, **pointers}, stream)
+            filled = self._fill({**{name: part.address for name, part in own.items()}, **pointers}, stream)
             start = ctypes.addressof(filled)
             for name, value in (("warmup", warmups), ("repeat", repeats)):
                 ctypes.c_int32.from_address(start + self._offsets[name]).value = value
@@ -212,10 +212,10 @@ class Plan:
         with self._lock:
             own = self._by_stream.setdefault(stream, _Workspace({}))
         with own.lock:
-            own.memory |= self._allocated(self.workspaces.keys() - given.keys() - own.memory.keys())
+            own.memory |= self._allocate(self.workspaces.keys() - given.keys() - own.memory.keys())
             yield own.memory
 
-    def _allocated(self, names: Set[str]) -> dict[str, Memory]:
+    def _allocate(self, names: Set[str]) -> dict[str, Memory]:
         """The workspaces of these names, or none if memory runs out."""
         memory: dict[str, Memory] = {}
         try:

@@ -1,4 +1,4 @@
-"""A problem step by step: a setter for each thing that it says, which gives another builder."""
+"""A problem step by step: each setter sets a field and returns another builder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ckpm.matrix.problems.testing import Shape
 class ProblemBuilder:
     """``ProblemBuilder().family("fwd").heads(8, 2).lengths(512).mask("top_left", right=0).build()``.
 
-    What no setter says has the default of :class:`Problem`, whose words these are.
+    Fields without a setter's call have the defaults of :class:`Problem`, whose words these are.
     """
 
     _problem: Problem = field(default_factory=Problem)
@@ -46,7 +46,7 @@ class ProblemBuilder:
         return self._with(mode="batch", batch=sequences, total_q=0, total_k=0, cu_seqlens=False)
 
     def group(self, sequences: int, total_q: int, total_k: int = 0) -> ProblemBuilder:
-        """Sequences one behind another: rows of Q, and of K if it is contiguous, over all of them."""
+        """Sequences one after another: rows of Q, and of K if it is contiguous, over all of them."""
         return self._with(mode="group", batch=sequences, total_q=total_q, total_k=total_k)
 
     def lengths(self, seqlen_q: int, seqlen_k: int | None = None, *, ragged: bool = False) -> ProblemBuilder:
@@ -68,7 +68,7 @@ class ProblemBuilder:
         return self._with(vlayout=name)
 
     def strides(self, tensor: str, batch: int, nhead: int, row: int) -> ProblemBuilder:
-        """Of q, k, v or o, in elements."""
+        """Strides of q, k, v or o, in elements."""
         others = tuple(one for one in self._problem.strides if one[0] != tensor)
         return self._with(strides=(*others, (tensor, Strides(batch, nhead, row))))
 
@@ -93,7 +93,7 @@ class ProblemBuilder:
         return self._with(logits_soft_cap=cap)
 
     def scale(self, scale: float) -> ProblemBuilder:
-        """Of the scores; 0 is 1/sqrt(hdim_q)."""
+        """Scale the scores; 0 is 1/sqrt(hdim_q)."""
         return self._with(scale=scale)
 
     def scales(self, kind: str, descales: tuple[float, float, float] = (1.0, 1.0, 1.0)) -> ProblemBuilder:

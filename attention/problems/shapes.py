@@ -14,7 +14,7 @@ _SAME = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_
 
 
 def broken_rules(problem: Problem) -> list[str]:
-    """What `ckpm validate` says against the problem, a line each.
+    """The errors that `ckpm validate` reports for the problem, a line each.
 
     Rules that ask for a kernel's algorithm are left out, and so are those that kernels of CK itself contradict: whether
     such a kernel is there is the registry's affair.
@@ -33,7 +33,7 @@ def broken_rules(problem: Problem) -> list[str]:
 
 
 def to_shape(problem: Problem) -> Shape:
-    """As the testing matrix says it: what decides which kernels serve it."""
+    """The shape of the testing matrix: the fields that decide which kernels serve the problem."""
     p = problem
     return Shape(
         **{name: getattr(p, name) for name in _SAME},

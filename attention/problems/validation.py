@@ -1,4 +1,4 @@
-"""Whether a problem can be posed at all: sizes that fit, rules of the matrix, a place for each element."""
+"""Checks of a problem: sizes that fit, rules of the matrix, an address for each element."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _unknown_words(p: Problem) -> Iterator[str]:
 
 def _contradictions(p: Problem) -> Iterator[str]:
     if p.nhead_q % p.nhead_k:
-        yield f"nhead_q {p.nhead_q} is no multiple of nhead_k {p.nhead_k}"
+        yield f"nhead_q {p.nhead_q} is not a multiple of nhead_k {p.nhead_k}"
     if p.mask == "no" and (p.window_left, p.window_right, p.sink_size) != (-1, -1, 0):
         yield "a window or sink tokens need a mask"
     if not 0 <= p.p_drop < 1:
@@ -149,7 +149,7 @@ def _check_overlap(p: Problem, tensor: str, strides: Strides) -> None:
 
 
 def overlapping(steps: Sequence[tuple[int, int]], reached: int) -> str:
-    """Why two elements of an array have one place; "" if none have. ``steps``: (stride, length) of its axes.
+    """The reason why two elements of an array share an address; "" if none do. ``steps``: (stride, length) of its axes.
 
     ``reached`` elements lie together at each place. Each step, from the smallest, must lead past all that smaller steps
     reach.

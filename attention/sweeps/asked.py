@@ -1,4 +1,4 @@
-"""What a benchmark is asked for: options, the kernels and cases that they mean, and the words that tell runs apart."""
+"""The request of a sweep: options, the kernels and cases that they select, and the facts that distinguish runs."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _facts(args: argparse.Namespace, tree: Tree, arch: str) -> dict[str, str]:
 
 
 def request(asked: Asked, keys: Sequence[Key], toolchain: str, work: Path) -> Request:
-    """Of one library with these kernels, built in ``work``."""
+    """The request to build one library with these kernels in ``work``."""
     cache = settings.cache_folder()
     names = tuple(key.name for key in keys)
     return Request(

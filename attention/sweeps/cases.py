@@ -1,4 +1,4 @@
-"""What is run: each kernel, of those that a call runs first, on each shape that it serves.
+"""Cases of a sweep: each kernel, of those that a call runs first, on each shape that it serves.
 
 With a category the shapes are the testing matrix's; without one each kernel gets one shape, of the sizes that were
 asked for, with the kernel's own head dims and features.
@@ -28,7 +28,7 @@ class Case:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What no two cases of a run share."""
+        """The fields that no two cases of a run share."""
         return self.shape.name, self.key.name
 
 
@@ -64,7 +64,7 @@ def own_cases(keys: Sequence[Key], sizes: Shape) -> tuple[Case, ...]:
 
 
 def _named(shape: Shape) -> str:
-    """What kernels of other features don't share; what is off is left out."""
+    """A name that kernels of other features don't share; features that are off are left out."""
     s = shape
     sizes = f"b{s.batch}-q{s.seqlen_q}k{s.seqlen_k}-h{s.nhead_q}x{s.nhead_k}-d{s.hdim_q}x{s.hdim_v}-{s.dtype}"
     words = [s.layout.lower() if s.layout != "BHSD" else "", *(one for one in (s.mask, s.bias) if one != "no")]

@@ -1,4 +1,4 @@
-"""What stands in a row's columns: its shape and its kernel, and the rates of a time."""
+"""Cells of a row: its shape and its kernel, and the rates of a time."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ckpm.attention.tuning import Measurement, TuningDatabase
 
 
 def table(rows: Sequence[Best]) -> Table:
-    """A line for each problem, the default that is furthest behind first."""
+    """A line for each problem, the slowest default first."""
     shown = Table(box=None, pad_edge=False)
     for column in ("problem", "mode", "best kernel"):
         shown.add_column(column, overflow="fold")

@@ -1,4 +1,4 @@
-"""One case on a device: uploaded, launched, timed or counted, compared with the float64 reference if that is asked."""
+"""One case on a device: uploaded, launched, timed or counted, compared with the float64 reference on request."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _plan(bench: Bench, case: Case, posed: Posed) -> Plan:
 
 
 def _counted(bench: Bench, device: EmulatedDevice, case: Case) -> dict[str, Cell]:
-    """What the emulator counted, and the cycles that the timing model gives the launch on an otherwise idle GPU."""
+    """The emulator's counts, and the cycles that the timing model gives the launch on an otherwise idle GPU."""
     totals = flattened(device.counters())
     return {**{name: totals[name] for name in COUNTS}, "modelled_cycles": _modelled(bench, device, case)}
 
@@ -98,7 +98,7 @@ def _modelled(bench: Bench, device: EmulatedDevice, case: Case) -> int | None:
 
 
 def _verdict(case: Case, made: Tensors, done: Attention) -> dict[str, Cell]:
-    """Whether O, and LSE if there is one, agree with the float64 reference."""
+    """Compare O, and LSE if there is one, with the float64 reference."""
     s, p = case.shape, done.problem
     drawn = done.random_values
     random = None if drawn is None else np.split(drawn, s.batch, axis=1) if s.mode == "group" else list(drawn)

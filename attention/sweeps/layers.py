@@ -1,4 +1,4 @@
-"""Kernels split over libraries so that each of them can be asked for.
+"""Kernels split over libraries so that each of them can be launched.
 
 Libraries of fwd's C ABI take no kernel's name: of kernels with one signature, which differ in tile, padding or pipeline
 alone, their dispatch takes the first that fits. So each goes into a library of its own, with the kernels of other

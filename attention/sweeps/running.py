@@ -33,13 +33,12 @@ from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import launch_instructions
 
 _SECONDS = 2.0  # between two writes of the results
-_REFUSALS = (ProblemError, ProblemError, NoKernelError, LaunchError)
 
 _REFUSED = (Status.UNSUPPORTED, Status.NO_KERNEL)
 
 
 def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int, console: PlainConsole) -> list[Path]:
-    """The built libraries, in which each kernel can be asked for. Raises as ckpm.kernels.library.command.run."""
+    """The built libraries, in which each kernel can be launched. Raises as ckpm.kernels.library.command.run."""
     built = []
     for at, keys in enumerate(layers(asked.keys), start=1):
         place = work / f"layer-{at}"
@@ -66,7 +65,7 @@ def opened(path: Path, device: Device, asked: Asked) -> Bench:
 
 
 def resumed(file: Path, asked: Asked) -> Results:
-    """What an earlier run of the same question left, or nothing yet.
+    """Results of an earlier run of the same question, or none yet.
 
     Raises:
         RecordError: the file is damaged, or answers another question.
@@ -88,13 +87,13 @@ def resumed(file: Path, asked: Asked) -> Results:
 
 
 def too_large(case: Case, most: int) -> str:
-    """Why an emulator is not asked for it; "" if it is."""
+    """The reason why an emulator does not run it; "" if it does."""
     problem = from_shape(case.shape, case.key.family)
     return f"its wave-instructions are over --most-instructions {most}" if launch_instructions(problem) > most else ""
 
 
 def _refused(error: Exception) -> bool:
-    """Whether a library's dispatch has no kernel for a launch, and nothing ran."""
+    """True if a library's dispatch has no kernel for a launch, and nothing ran."""
     return isinstance(error, LaunchError) and any(f": {one.name.lower()}: " in str(error) for one in _REFUSED)
 
 
@@ -147,7 +146,7 @@ def sort_out(cases: Sequence[Case], progress: Progress, *, most: int | None) -> 
 
 
 def known_defect(asked: Asked, key: Key) -> str:
-    """The ledger's entry that speaks of a kernel, "" without one. Raises CheckFailedError: it has expired."""
+    """The ledger's entry for a kernel, "" without one. Raises CheckFailedError: it has expired."""
     problem = SuiteCase(name=f"{FAMILY_SUITE}/{key.name}", suite=FAMILY_SUITE, tier=TIERS[-1], group=key.family)
     ledger = read_ledger()
     entry = ledger.find(problem, source(asked.tree.name, asked.tree.dialect), asked.arch)
@@ -161,7 +160,7 @@ def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Pro
     """Run the cases of the library's kernels. One that faults is left out with a reason that begins with FAULT.
 
     Raises:
-        DeviceError: the device is lost. CheckFailedError: what the ledger says of a kernel that is wrong has expired.
+        DeviceError: the device is lost. CheckFailedError: the ledger's entry for a kernel that is wrong has expired.
     """
     mine = {key.name for key in bench.keys}
     for case in cases:
@@ -169,9 +168,12 @@ def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Pro
             continue
         try:
             cells = measure(bench, case, verify=verify)
-        except _REFUSALS as error:
+        except (ProblemError, NoKernelError) as error:
             progress.leave_out(case, str(error).replace("\n", " "))
         except (LaunchError, HipError) as error:
+            if error.kind == "other-kernel":
+                progress.leave_out(case, str(error).replace("\n", " "))
+                continue
             progress.leave_out(case, _ended(error, case, known_defect(asked, case.key)))
             if bench.device.fault() is not None:
                 bench.device.recover()

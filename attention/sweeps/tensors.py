@@ -44,7 +44,7 @@ class Tensors:
 
 
 def not_laid_out(case: Case) -> str:
-    """What the case needs that is not made here; "" if nothing is missing."""
+    """The feature of the case that is not made here; "" if nothing is missing."""
     s, key = case.shape, case.key
     if s.impossible:
         return s.impossible
@@ -121,7 +121,7 @@ def _keys(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) ->
 
 
 def _paged(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) -> tuple[Floats, Floats]:
-    """In pages, the last first, zeros behind each sequence's end."""
+    """K and V in pages, the last first, zeros after each sequence's end."""
     ours = family == "batch_prefill"
     size = (s.page_size or 1) if ours else _PAGE
     count = math.ceil(s.seqlen_k / size)
@@ -145,7 +145,7 @@ def _paged(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) -
 
 
 def _vectorized(k: Floats, v: Floats, x: int) -> tuple[Floats, Floats]:
-    """With ``x`` elements of 16 bytes together: K along the head dim, V along the tokens of a page."""
+    """Pages with ``x`` elements of 16 bytes together: K along the head dim, V along the tokens of a page."""
     pool, page, heads, _ = k.shape
     of_k = k.reshape(pool, page, heads, -1, x).transpose(0, 2, 3, 1, 4)
     of_v = v.reshape(pool, page // x, x, heads, -1).transpose(0, 3, 1, 4, 2)

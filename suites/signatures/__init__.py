@@ -1,1 +1,1 @@
-"""What known defects leave behind, so that a second defect beside one is seen."""
+"""Signatures of known defects, so that a second defect beside one is seen."""

@@ -1,4 +1,4 @@
-"""What a kernel computes that reads K and V in the ways of CK's known defects, without being run.
+"""Results of a kernel that reads K and V in the ways of CK's known defects, computed without running it.
 
 A defect of reading is one of :class:`Reading`'s switches. :func:`computed` reads the problem's buffers as such a kernel
 does, NaN by NaN, and gives O and LSE with the bounds of their rounding, and where they are NaN.
@@ -27,7 +27,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Whole rows of the kernel's head dim, whatever the problem's; keys behind a sequence's end, to that of the step,
+    """Whole rows of the kernel's head dim, whatever the problem's; keys after a sequence's end, to the end of the step,
     with weights of 0; a window's first key from the first page; offsets and sizes of pools in 32 bits.
     """
 
@@ -47,7 +47,7 @@ class Computed:
 
 
 def exactly(expected: Expected) -> Computed:
-    """Nothing else than expected."""
+    """The expected numbers without any NaN."""
     return Computed(
         expected=expected, o_nan=np.zeros(expected.o.shape, np.bool_), lse_nan=np.zeros(expected.lse.shape, np.bool_)
     )
@@ -87,7 +87,7 @@ def _blocks(p: SuiteCase, rows: int) -> Iterator[tuple[int, slice, int, int]]:
 def _computed_block(
     prepared: Prepared, sequence: int, begin: int, end: int, hdim: int, reading: Reading
 ) -> tuple[Expected, Flags, Flags]:
-    """Of all tokens, of which those of the block are right; and the block's own NaN of O and LSE."""
+    """Numbers of all tokens, right for those of the block; and the block's own NaN of O and LSE."""
     p = prepared.problem
     length, group = p.seqlens_k[sequence], p.nhead_q // p.nhead_k
     first, last = _keys_of(p, sequence, begin, end)
@@ -153,7 +153,7 @@ def _rows_read(
 
 
 def _entries(prepared: Prepared, sequence: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Pages that the table names, behind a sequence's own entries as well; -1 behind the table's end."""
+    """Pages that the table names, after a sequence's own entries as well; -1 after the table's end."""
     p = prepared.problem
     table = prepared.buffers["kv_page_indices"].writes[0].data.reshape(-1).astype(np.int64)
     if p.kv_table == "vllm":

@@ -85,7 +85,7 @@ PREDICTIONS: Mapping[str, Prediction] = {
 
 
 def why_not_predicted(name: str, outcome: Outcome, key: Key) -> str:
-    """How O and LSE differ from what the signature predicts; "" if they don't."""
+    """Differences of O and LSE from the signature's prediction; "" if there are none."""
     prediction = PREDICTIONS[name](outcome, key)
     if prediction is None:
         return "it says nothing about this layout"
@@ -104,7 +104,7 @@ def why_not_predicted(name: str, outcome: Outcome, key: Key) -> str:
 
 
 def _table_end(outcome: Outcome) -> str:
-    """A load right behind the page table, no further than the last step's keys and one slice of V reach."""
+    """A load right after the page table, no further than the last step's keys and one slice of V reach."""
     fault = outcome.fault.fields if outcome.fault else {}
     p, table = outcome.prepared.problem, outcome.prepared.buffers["kv_page_indices"]
     end = outcome.addresses["kv_page_indices"] + table.size
@@ -115,7 +115,7 @@ def _table_end(outcome: Outcome) -> str:
 
 
 def _lds_end(outcome: Outcome) -> str:
-    """A store of single bytes behind the workgroup's LDS."""
+    """A store of single bytes after the workgroup's LDS."""
     fault = outcome.fault.fields if outcome.fault else {}
     if fault["kind"] != "lds" or not fault["text"].startswith("ds_write_b8"):
         return "the access is no store of a byte behind the LDS"
@@ -123,7 +123,7 @@ def _lds_end(outcome: Outcome) -> str:
 
 
 def _pool_end(outcome: Outcome) -> str:
-    """A buffer resource whose range ends behind K's or V's pool, by no more than the last head's offset in a page."""
+    """A buffer resource whose range ends after K's or V's pool, by no more than the last head's offset in a page."""
     fault = outcome.fault.fields if outcome.fault else {}
     prepared = outcome.prepared
     p = prepared.problem
@@ -143,7 +143,7 @@ def _without_the_last_page(problem: SuiteCase) -> SuiteCase:
 FAULTS: Mapping[str, tuple[Callable[[Outcome], str], Callable[[SuiteCase], SuiteCase | None]]] = {
     "table_is_read_past_its_end": (_table_end, lambda problem: dataclasses.replace(problem, table_end="zeros")),
     "bytes_are_stored_past_lds": (_lds_end, lambda problem: None),
-    # then the last pages of the pool are nobody's
+    # then the last pages of the pool are free
     "num_records_reach_behind_the_pool": (
         _pool_end,
         lambda problem: dataclasses.replace(problem, page_order="identity"),

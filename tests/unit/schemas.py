@@ -19,6 +19,7 @@ from ckpm.matrix.configurations.sweeps import SweepTable
 from ckpm.matrix.defects import DefectTable
 from ckpm.matrix.dialects import ArchTable, DialectHead, ReceiptTable, UpstreamTable
 from ckpm.matrix.problems.ledger import LedgerTable
+from ckpm.matrix.problems.tables import ProblemTable
 from ckpm.matrix.problems.testing import TestingTable
 from ckpm.matrix.published import GoldenManifest
 from ckpm.matrix.selection import ProfileTable, TierTable
@@ -32,6 +33,8 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {
     "dialect": (DialectHead, "matrix/tables/dialects/*/dialect.yaml"),
     "golden": (GoldenManifest, "matrix/golden/manifest.json"),
     "ledger": (LedgerTable, "matrix/ledger.yaml"),
+    "performance": (ProblemTable, "matrix/tables/performance.yaml"),
+    "problems": (ProblemTable, "matrix/tables/problems/*.yaml"),
     "profiles": (ProfileTable, "matrix/tables/profiles.yaml"),
     "receipts": (ReceiptTable, "matrix/tables/receipts.yaml"),
     "sweeps": (SweepTable, "matrix/tables/sweeps.yaml"),

@@ -1,1 +1,1 @@
-"""What ``ckpm sweep run`` leaves, for whoever reads it: columns, the file of results, the best kernels."""
+"""Results of ``ckpm sweep run``: columns, the file of results, the best kernels."""

@@ -17,7 +17,7 @@ _Measured = tuple[Row, str, float]  # with its unit and number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Best:
-    """Of one problem: the least value in ``unit``, and that of the default choice."""
+    """The best kernel of one problem: the least value in ``unit``, and that of the default choice."""
 
     problem: str
     mode: str
@@ -30,12 +30,15 @@ class Best:
 
     @property
     def behind(self) -> float:
-        """How much longer the default takes, as a fraction of the best."""
+        """The time that the default takes beyond the best, as a fraction of the best."""
         return self.default_value / self.value - 1
 
 
 def best(rows: Sequence[Row]) -> tuple[Best, ...]:
-    """Of each problem that has a time, or on the emulator modelled cycles. Rows whose numbers are wrong don't count."""
+    """The best kernel of each problem that has a time, or on the emulator modelled cycles.
+
+    Rows whose numbers are wrong don't count.
+    """
     problems: dict[tuple[str, str], list[_Measured]] = {}
     for row in rows:
         if row.get("agrees") is not False and (value := value_of(row)) is not None:

@@ -45,7 +45,7 @@ COLUMNS = (
 
 
 def as_csv(rows: Sequence[Row]) -> bytes:
-    """With a line of names; what a row doesn't have is empty."""
+    """CSV text with a line of names; cells that a row lacks are empty."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()

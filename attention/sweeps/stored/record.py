@@ -37,7 +37,7 @@ class Results:
 
     @property
     def failing(self) -> tuple[str, ...]:
-        """Launches that faulted, then kernels whose numbers differ and of which the ledger knows nothing."""
+        """Launches that faulted, then kernels whose numbers differ without an entry of the ledger."""
         faults = [f"{name}: {kernel}: {why}" for (name, kernel), why in self.left_out.items() if why.startswith(FAULT)]
         wrong = [
             f"{row['problem_name']}: {row['kernel']}: differs from the reference" for row in self.rows if _is_wrong(row)
@@ -77,7 +77,7 @@ class Results:
 
     @classmethod
     def read(cls, file: Path) -> Results:
-        """Raises RecordError: it can't be read, or is no file of results; the message names the field."""
+        """Read a file. Raises RecordError, with the field: it can't be read, or is not a file of results."""
         document = Source(file, "results of a benchmark", _REMEDY, RecordError).read()
         if not isinstance(document.value, dict) or document.value.get("format") != FORMAT:
             raise document.source.fail(f"no results of format {FORMAT}")

@@ -9,7 +9,6 @@ import csv
 import dataclasses
 import io
 import json
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -287,7 +286,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     return Bench(monkeypatch)
 
 
-SMALL = ["benchmark", str(CONFIG), "--filter", "c.hdim_q == 128 and not c.logits", "--device", "emulator"]
+SMALL = ["sweep", "run", str(CONFIG), "--filter", "c.hdim_q == 128 and not c.logits", "--device", "emulator"]
 
 
 def test_a_run_that_was_ended_goes_on_where_it_was(bench: Bench, tmp_path: Path) -> None:
@@ -340,7 +339,7 @@ def test_a_kernel_with_wrong_numbers_fails_the_run_after_all_others(
 
 def test_a_defect_that_the_ledger_knows_is_named_and_fails_nothing(bench: Bench) -> None:
     bench.cells["agrees"] = False
-    line = ["benchmark", str(CONFIG), "--filter", "c.hdim_q == 192", "--max-kernels", "2", "--device", "emulator"]
+    line = ["sweep", "run", str(CONFIG), "--filter", "c.hdim_q == 192", "--max-kernels", "2", "--device", "emulator"]
     assert cli.main([*line, "--verify", "--json", "a.json"]) == 0
     assert {row["known_defect"] for row in Results.read(Path("a.json")).rows} == {"v-overwrites-the-last-slice-of-k"}
 
@@ -377,15 +376,6 @@ def test_large_shapes_are_left_out_on_the_emulator_with_the_reason(bench: Bench)
 def test_what_can_not_be_meant_is_one_error(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", "run", str(CONFIG), *options]) != 0
     assert said in capsys.readouterr().err
-
-
-def test_kernels_benchmark_is_the_dispatchers(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[list[str]] = []
-    monkeypatch.setattr(os, "execve", lambda program, words, environment: started.append(words))
-    cli.main(["sweep", "run", "--arch", "gfx950", "c.json", "--filter", "c.lse", "--verify"])
-    assert started[0][1:] == [
-        *("-m", "ckpm", "sweep", "run", "--arch", "gfx950", "c.json", "--filter", "c.lse", "--verify"),
-    ]
 
 
 def launched(case: Case, *, answer: str = "", verify: bool = False) -> tuple[dict[str, Any], FakeDevice]:

@@ -185,7 +185,7 @@ TWO = make(seqlens_q=(3, 4), seqlens_k=(5, 6))
         (lambda p: dataclasses.replace(p, fields={**p.fields, "stride_k": 1 << 20, "batch_stride_k": 1 << 20}),
          "k ends at byte 27263232 by its sizes and strides"),
         (lambda p: dataclasses.replace(p, pointers={**p.pointers, "lse": ("nothing", 0)}),
-         "lse points into 'nothing', which is no buffer."),
+         "lse points into 'nothing', which is not a buffer."),
         (lambda p: dataclasses.replace(p, pointers={**p.pointers, "o": ("o", -4)}), "o points -4 bytes into a buffer"),
         (lambda p: dataclasses.replace(
             p, buffers={**p.buffers, "k": Buffer(size=99, writes=(Write(90, np.zeros(20, np.uint8)),))}),

@@ -75,7 +75,7 @@ def test_a_builder_builds_what_can_be_posed() -> None:
     assert problem == Problem(
         nhead_q=8, nhead_k=2, seqlen_q=512, seqlen_k=700, mask="top_left", window_right=0, dtype="fp16", lse=True
     )
-    with pytest.raises(ProblemError, match="8 is no multiple of nhead_k 3"):
+    with pytest.raises(ProblemError, match="8 is not a multiple of nhead_k 3"):
         ProblemBuilder().heads(8, 3).build()
 
 

@@ -1,4 +1,4 @@
-"""What is shown of a foreign text: seen by readers of their own, a terminal's rules and a CommonMark parser."""
+"""Foreign text is shown without an effect on a terminal, and by a CommonMark parser without markup."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ HOSTILE = (
 MARKUP = (
     *("a|b", "`a`", "``", "<script>x</script>", "<!-- a", "&lt;", "&#124;", "[a](b)", "![a](b)", "*a*", "**a**", "_a_"),
     *("~~a~~", "# a", "- a", "+ a", "1. a", "1) a", "> a", "---", "===", "a\\", "\\|", "<a@b.c>", "    a", "a  \nb"),
-    *("[a]: b", "~~~", "***", "__a__", "a_b_c", "_a b_", "|-|", "&a;", "@nobody", "a @nobody", "$x$", ""),
+    *("[a]: b", "~~~", "***", "__a__", "a_b_c", "_a b_", "|-|", "&a;", "@someone", "a @someone", "$x$", ""),
 )
 TEXTS = st.text() | st.lists(st.sampled_from([*HOSTILE, *MARKUP, " ", "a", "_", "*", "`", "|", "\n"])).map("".join)
 READER = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
 
 
 def steers(one: str) -> bool:
-    """Whether a character does something to a terminal or its line instead of being drawn."""
+    """True if a character controls a terminal or its line instead of being drawn."""
     return unicodedata.category(one) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 @given(TEXTS)
 @example("".join(HOSTILE))
-def test_what_is_printed_steers_no_terminal(text: str) -> None:
+def test_printable_does_not_control_terminal(text: str) -> None:
     assert not [one for one in printable(text) if steers(one) and one not in "\n\t"]
     assert not [one for one in one_line(text) if steers(one)]
     printable(text).encode()  # half a surrogate pair would be an error
 
 
 @given(st.text(st.characters(codec="ascii", exclude_categories=["Cc"])))
-def test_plain_text_stays_as_it_is(text: str) -> None:
+def test_printable_keeps_plain_text(text: str) -> None:
     assert printable(text) == one_line(text) == text
     assert printable(f"{text}\n\t{text}") == f"{text}\n\t{text}"
 
 
-def test_a_line_break_can_forge_no_line_and_an_escape_can_be_read() -> None:
+def test_line_break_and_escape_are_shown_as_text() -> None:
     assert one_line("a\nerror: b") == "a\\nerror: b"
     assert printable("a\x1b[31m\u202eb\n") == "a\\x1b[31m\\u202eb\n"
     assert one_line("x" * 50, 10) == "xxxxxxxx.."
 
 
 def text_of(document: str) -> tuple[str, set[str]]:
-    """The text that a reader sees, and the kinds of tokens it is made of."""
+    """The text that a reader sees, and the kinds of its tokens."""
     kinds: set[str] = set()
     words = []
 
@@ -67,13 +67,13 @@ def text_of(document: str) -> tuple[str, set[str]]:
     return "".join(words), kinds
 
 
-PLAIN = {"text", "html_inline"}  # the comment that keeps `@name` from being a mention
+PLAIN = {"text", "html_inline"}  # a comment, so that `@name` is not a mention
 ITEM = {"bullet_list_open", "list_item_open", "paragraph_open", "paragraph_close", "list_item_close"}
 
 
 @given(TEXTS)
 @example("".join(MARKUP))
-def test_a_cell_shows_its_text_and_nothing_else(text: str) -> None:
+def test_cell_shows_only_its_text(text: str) -> None:
     shown = one_line(" ".join(text.split()), 300)
     row, kinds = text_of(f"| a | b |\n| --- | --- |\n| {markdown(text)} | end |\n")
     assert row == f"ab{shown}end"
@@ -87,7 +87,7 @@ def test_a_cell_shows_its_text_and_nothing_else(text: str) -> None:
 
 
 @given(TEXTS)
-def test_a_code_span_shows_its_text_and_nothing_else(text: str) -> None:
+def test_code_span_shows_only_its_text(text: str) -> None:
     shown = one_line(" ".join(text.split()), 300)
     item, kinds = text_of(f"- {code_span(text)}\n")
     assert item == (shown or "  ")
@@ -95,23 +95,23 @@ def test_a_code_span_shows_its_text_and_nothing_else(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [one for one in MARKUP if not one.isspace() and one not in ("", "a_b_c", "&a;")])
-def test_the_reader_would_see_markup_without_us(text: str) -> None:
-    """The oracle of the tests above notices each of them when it is written as it is."""
+def test_reader_finds_unescaped_markup(text: str) -> None:
+    """The reader of the other tests finds each markup if it is not escaped."""
     documents = (f"| a | b |\n| --- | --- |\n| {text} | end |\n", f"- {text}\n")
     cell, kinds = text_of(documents[0])
     item, item_kinds = text_of(documents[1])
-    unmentioned = "@" in text or "$" in text  # GitHub's own, which CommonMark doesn't know
+    unmentioned = "@" in text or "$" in text  # GitHub's, which CommonMark does not have
     assert (
         unmentioned or cell != f"ab{text}end" or item != text or (kinds | item_kinds) - PLAIN - ITEM or text.isspace()
     )
 
 
-def test_a_mention_is_none() -> None:
+def test_mention_is_escaped() -> None:
     assert markdown("ask @somebody") == "ask @<!-- -->somebody"
     assert markdown("name@sha256:ab") == "name@sha256:ab"
 
 
-def test_what_is_shown_on_a_stream_is_printable() -> None:
+def test_show_prints_printable_text() -> None:
     stream = io.StringIO()
     show("a\x1bb", file=stream)
     assert stream.getvalue() == "a\\x1bb\n"

@@ -1,4 +1,4 @@
-"""Files are whole or absent, and what keeps them from being written is a message with an exit code."""
+"""Files are whole or absent, and an error of a write is a message with an exit code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ckpm.base.errors import DiskFullError, OutputError
 from ckpm.base.files import locked, make_folder, write_atomically, write_if_changed
 
 
-def test_writes_and_replaces(tmp_path: Path) -> None:
+def test_write_replaces_file(tmp_path: Path) -> None:
     file = tmp_path / "deep" / "er" / "file"
     write_atomically(file, b"one")
     write_atomically(file, b"two")
@@ -21,13 +21,13 @@ def test_writes_and_replaces(tmp_path: Path) -> None:
     assert [place.name for place in file.parent.iterdir()] == ["file"]
 
 
-def test_a_file_of_this_folder_needs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_into_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_atomically(Path("file"), b"one")
     assert os.listdir() == ["file"]  # noqa: PTH208
 
 
-def test_a_link_stays_one(tmp_path: Path) -> None:
+def test_write_keeps_link(tmp_path: Path) -> None:
     file, link = tmp_path / "file", tmp_path / "link"
     file.write_text("old")
     link.symlink_to(file)
@@ -36,14 +36,14 @@ def test_a_link_stays_one(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [file, link]
 
 
-def test_a_link_to_nothing_yet_makes_its_target(tmp_path: Path) -> None:
+def test_write_by_link_makes_target(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "later" / "file")
     write_atomically(link, b"new")
     assert ((tmp_path / "later" / "file").read_bytes(), link.is_symlink()) == (b"new", True)
 
 
-def test_an_unchanged_file_is_not_touched(tmp_path: Path) -> None:
+def test_unchanged_file_is_not_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     assert write_if_changed(file, "text")
     before = file.stat()
@@ -72,7 +72,7 @@ def test_an_unchanged_file_is_not_touched(tmp_path: Path) -> None:
         (errno.EIO, OutputError, "can't be written: Input/output error. Mend that, or name another place.", 10),
     ],
 )
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+def test_failed_write_keeps_old_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[OutputError], message: str, code: int
 ) -> None:
     file = tmp_path / "file"
@@ -99,7 +99,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     ],
 )
 @pytest.mark.parametrize("write", [lambda file: write_atomically(file, b"x"), lambda file: write_if_changed(file, "x")])
-def test_places_that_can_not_be_written(
+def test_write_to_wrong_path_is_refused(
     tmp_path: Path, write: Callable[[Path], object], place: str, message: str
 ) -> None:
     (tmp_path / "file").write_text("kept")
@@ -113,12 +113,12 @@ def test_places_that_can_not_be_written(
 
 @pytest.mark.parametrize("make", [make_folder, lambda place, word: locked(place / "lock", word).__enter__()])
 @pytest.mark.parametrize("place", ["file", "file/below"])
-def test_a_folder_that_can_not_be_made(tmp_path: Path, make: Callable[[Path, str], object], place: str) -> None:
+def test_folder_that_cannot_be_made_is_refused(tmp_path: Path, make: Callable[[Path, str], object], place: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=r"A folder of this path is a file: set CKPM_CACHE to another folder\.$"):
         make(tmp_path / place, "set CKPM_CACHE to another folder")
 
 
-def test_a_lock_that_is_a_folder(tmp_path: Path) -> None:
+def test_lock_that_is_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="can't be written: Is a directory"), locked(tmp_path):
         pass

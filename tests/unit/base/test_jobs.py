@@ -1,4 +1,4 @@
-"""Jobs are bounded by processors and by memory, inside a container too."""
+"""The number of jobs is limited by processors and by memory, in a container, too."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def test_job_count(
     assert jobs.job_count(root=root) == expected
 
 
-def test_what_the_user_asks_for_is_taken(tmp_path: Path) -> None:
+def test_jobs_of_user_are_taken(tmp_path: Path) -> None:
     assert jobs.job_count(7, root=tmp_path) == 7
 
 
-def test_unknown_memory_means_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_without_memory_figure_are_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "processors", lambda: 3)
     assert jobs.available_bytes(tmp_path) is None
     assert jobs.job_count(root=tmp_path) == 3

@@ -1,4 +1,4 @@
-"""ROCm is found where AMD, distributions and Python packages put it; a GPU that is not used is said, with why."""
+"""ROCm is found in the folders of AMD, distributions and Python packages. An unused GPU is reported with a reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HIPCC = "echo 'HIP version: 6.1.1'; echo 'clang version 17.0.6'"
 
 @pytest.fixture
 def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine without GPU and ROCm, as a folder in which to put them; its loader's cache is an empty one."""
+    """A folder in the place of a machine without GPU, ROCm, and entries in the loader's cache."""
     place = tmp_path / "system"
     for name in ("ROCM_PATH", "HIP_PATH", "LD_LIBRARY_PATH"):
         monkeypatch.delenv(name, raising=False)
@@ -62,18 +62,18 @@ def gpu(system: Path, properties: str = GFX950) -> None:
     ],
 )
 @pytest.mark.usefixtures("system")
-def test_the_runtime_is_found(tmp_path: Path, place: str) -> None:
+def test_runtime_is_found_in_folder(tmp_path: Path, place: str) -> None:
     assert rocm_places.runtime() is None
     empty(tmp_path / place)
     assert rocm_places.runtime() == str(tmp_path / place)
 
 
-def test_the_runtime_is_found_as_the_loader_does(system: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runtime_is_found_by_loader_cache(system: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distribution = empty(system / "usr/lib/x86_64-linux-gnu/libamdhip64.so.6")
     old, new, small = (empty(tmp_path / name / "hip.so") for name in ("old", "new", "small"))
     lines = (
         "2 libs found in cache",
-        f"\tlibamdhip64.so.7 (libc6) => {small}",  # of another word size
+        f"\tlibamdhip64.so.7 (libc6) => {small}",  # for 32 bits
         f"\tlibamdhip64.so.6 (libc6,x86-64) => {old}",
         f"\tlibamdhip64.so.7 (libc6,x86-64, OS ABI: Linux 3.2.0) => {new}",
     )
@@ -97,7 +97,7 @@ def test_the_runtime_is_found_as_the_loader_does(system: Path, tmp_path: Path, m
         (GFX950.replace("90500", "90402"), True, True, "there is gfx942, and the library is for gfx950"),
     ],
 )
-def test_a_gpu_that_is_not_used_is_said(
+def test_unused_gpu_is_reported(
     system: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
     properties: str, access: bool, runtime: bool, reason: str,
 ) -> None:  # fmt: skip
@@ -111,10 +111,10 @@ def test_a_gpu_that_is_not_used_is_said(
     assert reason in said
     assert reason in device.unused_gpu("gfx950")
     assert device.kind_of("emulator", "gfx950") == "emulator"
-    assert capsys.readouterr().err == ""  # asked for
+    assert capsys.readouterr().err == ""  # requested
 
 
-def test_a_gpu_with_a_distributions_runtime_is_taken(system: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_gpu_with_runtime_of_distribution_is_taken(system: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert device.kind_of("auto", "gfx950") == "emulator"
     gpu(system)
     found = empty(system / "usr/lib/x86_64-linux-gnu/libamdhip64.so.6")
@@ -132,7 +132,7 @@ def test_a_gpu_with_a_distributions_runtime_is_taken(system: Path, capsys: pytes
     ["system/opt/rocm/bin/hipcc", "system/bin/hipcc", "site-packages/_rocm_sdk_core/bin/amdclang++"],
 )
 @pytest.mark.usefixtures("system")
-def test_compilers_are_found(tmp_path: Path, place: str) -> None:
+def test_compilers_are_found_in_folder(tmp_path: Path, place: str) -> None:
     assert rocm.locate() is None
     program(tmp_path / place, HIPCC)
     assert rocm.locate() == str(tmp_path / place)
@@ -141,7 +141,7 @@ def test_compilers_are_found(tmp_path: Path, place: str) -> None:
 
 
 @pytest.mark.parametrize("bitcode", ["usr/lib/llvm-21/lib/clang/21", "usr/lib/clang/21", "usr/lib/x86_64-linux-gnu"])
-def test_a_distributions_clang_needs_headers_and_device_libraries(system: Path, tmp_path: Path, bitcode: str) -> None:
+def test_clang_of_distribution_needs_headers_and_libraries(system: Path, tmp_path: Path, bitcode: str) -> None:
     for version in (9, 20, 21):
         program(system / f"usr/bin/clang++-{version}", "echo 'Debian clang version 21.1.0'")
     assert rocm.locate() is None
@@ -149,7 +149,7 @@ def test_a_distributions_clang_needs_headers_and_device_libraries(system: Path, 
     assert rocm.locate() is None
     library = empty(system / bitcode / "amdgcn/bitcode/ockl.bc")
     found = toolchains.detect(cache=tmp_path / "cache")
-    # device libraries of one clang alone say which; a folder that all share fits the newest
+    # a shared folder of device libraries belongs to the newest clang
     assert (found.name, found.compiler) == ("rocm", (str(system / "usr/bin/clang++-21"),))
     assert found.search == (f"--rocm-path={system / 'usr'}", f"--rocm-device-lib-path={library.parent}")
     assert not [word for word in (found.identity, *found.flags, *found.link_flags) if str(system) in word]

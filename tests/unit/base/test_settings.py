@@ -1,4 +1,4 @@
-"""Where things are kept, and which checkout is meant."""
+"""The cache folder, the checkout, and options in environment variables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_the_cache_is_chosen_else_the_user_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_cache_folder_is_variable_or_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     assert cache_folder() == Path("/home/me/.cache/ck-prefill-matrix")
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
@@ -29,7 +29,7 @@ def test_the_cache_is_chosen_else_the_user_s(monkeypatch: pytest.MonkeyPatch, tm
     assert cache_folder() == tmp_path / "mine"
 
 
-def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_folder_without_home_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -38,21 +38,21 @@ def test_a_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPat
         cache_folder()
 
 
-def test_the_option_goes_before_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_option_has_precedence_over_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ck_root() is None
     monkeypatch.setenv("CK_ROOT", "/variable")
     assert ck_root() == ck_root(None, ["aiter"]) == Path("/variable")
     assert ck_root(Path("/option")) == ck_root(Path("/option"), ["aiter", "checkout"]) == Path("/option")
 
 
-def test_a_checkout_that_nobody_would_use_is_refused() -> None:
+def test_unused_checkout_is_refused() -> None:
     with pytest.raises(
         UsageError, match=r"^--ck-root /x is the place of --upstream checkout, not of aiter: leave one "
     ):
         ck_root(Path("/x"), ["aiter"])
 
 
-def test_words_are_split_once_each_and_never_none() -> None:
+def test_words_are_split_once() -> None:
     assert split_words("--arch", None, ["a", "b"]) == ("a", "b")
     assert split_words("--arch", ["c, d", "c,"], ["a"]) == ("c", "d")
     with pytest.raises(UsageError, match=r"^--arch is empty; leave it out for a, b$"):

@@ -1,4 +1,4 @@
-"""What other users could have put somewhere is not run: pickles, launchers, libraries; the message says what to do."""
+"""Files that other users can write are not run: pickles, launchers, libraries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Stub = Callable[..., Toolchain]
 
 
 class Planted:
-    """Unpickled, it makes a file."""
+    """Makes a file when it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -38,7 +38,7 @@ class Planted:
 
 @pytest.fixture
 def someone_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever belongs to this user belongs to another one."""
+    """Make this user's files belong to another user."""
     monkeypatch.setattr(trust, "trusted_owners", lambda: frozenset({os.geteuid() + 4711}))
 
 
@@ -50,18 +50,16 @@ def build(request: Request) -> tuple[str, int]:
 
 @pytest.mark.parametrize("names", [[NAME], [".sconsign", ".sconsign.dblite"]], ids=["ours", "of SCons"])
 @pytest.mark.parametrize("sealed", [False, True])
-def test_a_planted_pickle_is_not_loaded_and_all_is_built_again(
-    finished_build: Make, tmp_path: Path, names: list[str], sealed: bool
-) -> None:
+def test_planted_pickle_is_not_loaded(finished_build: Make, tmp_path: Path, names: list[str], sealed: bool) -> None:
     request = finished_build(cached=False)
     place, witness = request.work / request.folder, tmp_path / "witness"
     compiled = len(list((place / "src").glob("*.hip")))
     evil = pickle.dumps({".": Planted(witness)})
     pickle.loads(evil)
-    assert witness.is_dir()  # it works, if it is loaded
+    assert witness.is_dir()  # the pickle works if it is loaded
     witness.rmdir()
     for name in names:
-        if sealed:  # in our own form, by somebody who lacks the key
+        if sealed:  # in our format, without the key
             theirs = Signatures(b"another key")
             theirs.open(str(place / name), "c")
             for folder in (".", *(str(part) for part in Path(request.folder, "obj").parents), f"{request.folder}/obj"):
@@ -77,8 +75,8 @@ def test_a_planted_pickle_is_not_loaded_and_all_is_built_again(
     assert not ours or build(request)[1] == 0
 
 
-def test_what_is_planted_runs_if_it_is_loaded(tmp_path: Path) -> None:
-    """The seal is what keeps it out: with our key, SCons would get it and load it."""
+def test_planted_pickle_with_key_is_loaded(tmp_path: Path) -> None:
+    """SCons loads the pickle if it is sealed with our key: the seal is the protection."""
     ours = Signatures(b"key")
     ours.open(str(tmp_path / NAME), "c")
     ours["."] = pickle.dumps(Planted(tmp_path / "witness"))
@@ -90,7 +88,7 @@ def test_what_is_planted_runs_if_it_is_loaded(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("copied_manifest")
-def test_nothing_that_lies_in_the_work_folder_is_run(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
+def test_files_of_work_folder_are_not_run(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
     request = request_for(stub_toolchain(), cached=False, where=("key.logits", "key.lse"))
     plant = f"open({str(tmp_path / 'witness')!r}, 'w')"
     for name in ("site_scons/site_init.py", "SCons/__init__.py", "json.py", "kernels/__init__.py"):
@@ -101,7 +99,7 @@ def test_nothing_that_lies_in_the_work_folder_is_run(stub_toolchain: Stub, reque
     assert not (tmp_path / "witness").exists()
 
 
-def test_our_own_signatures_are_kept(tmp_path: Path) -> None:
+def test_own_signatures_are_kept(tmp_path: Path) -> None:
     ours = Signatures(b"key")
     ours.open(str(tmp_path / NAME), "c")
     ours["a"] = b"\x80\x04pickled"
@@ -112,7 +110,7 @@ def test_our_own_signatures_are_kept(tmp_path: Path) -> None:
     assert not discard_foreign(tmp_path, b"other")
 
 
-def test_the_key_is_made_once_and_is_for_this_user_alone(tmp_path: Path) -> None:
+def test_key_is_made_once_for_user(tmp_path: Path) -> None:
     key = signing_key(tmp_path / "cache")
     assert len(key) == 32
     assert signing_key(tmp_path / "cache") == key != signing_key(tmp_path / "another")
@@ -125,7 +123,7 @@ def test_the_key_is_made_once_and_is_for_this_user_alone(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("below", ["", "objects", "launchers"])
 @pytest.mark.parametrize("mode", [0o777, 0o775, 0o757])
-def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path, below: str, mode: int) -> None:
+def test_cache_writable_by_others_is_refused(tmp_path: Path, below: str, mode: int) -> None:
     cache = tmp_path / "cache"
     (cache / "objects").mkdir(parents=True)
     (cache / "launchers").mkdir()
@@ -143,7 +141,7 @@ def test_a_cache_that_others_can_write_to_is_refused(tmp_path: Path, below: str,
 
 
 @pytest.mark.usefixtures("someone_else")
-def test_a_cache_of_another_user_is_refused_with_both_names(tmp_path: Path) -> None:
+def test_cache_of_other_user_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrustError) as refused:
         demand_private(tmp_path / "cache")
     name = trust._name(os.geteuid())
@@ -152,7 +150,7 @@ def test_a_cache_of_another_user_is_refused_with_both_names(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
-def test_root_is_not_made_to_run_what_another_user_left(tmp_path: Path) -> None:
+def test_root_does_not_run_files_of_other_user(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o755)
     (cache / "objects").mkdir(mode=0o755)
@@ -161,7 +159,7 @@ def test_root_is_not_made_to_run_what_another_user_left(tmp_path: Path) -> None:
         demand_private(cache)
 
 
-def test_a_loose_umask_leaves_the_cache_closed(tmp_path: Path) -> None:
+def test_cache_with_loose_umask_is_private(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         demand_private(tmp_path / "cache")
@@ -171,7 +169,7 @@ def test_a_loose_umask_leaves_the_cache_closed(tmp_path: Path) -> None:
         os.umask(before)
 
 
-def test_a_changed_launcher_is_written_again(tmp_path: Path) -> None:
+def test_changed_launcher_is_written_again(tmp_path: Path) -> None:
     folder = embedded._write_helpers("/zig", tmp_path)
     text = (folder / "lld").read_text()
     (folder / "lld").write_text("#!/bin/sh\ntouch planted\n")
@@ -182,7 +180,7 @@ def test_a_changed_launcher_is_written_again(tmp_path: Path) -> None:
         embedded._write_helpers("/zig", tmp_path)
 
 
-def test_a_library_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+def test_library_writable_by_others_is_refused(tmp_path: Path) -> None:
     library = tmp_path / "libckpm.so"
     library.write_bytes(b"")
     library.chmod(0o755)
@@ -192,7 +190,7 @@ def test_a_library_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
         demand_trusted_library(library)
 
 
-def test_the_emulators_core_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_core_of_emulator_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_small_core(tmp_path / "project", monkeypatch)
     cache = tmp_path / "cache"
     library = core.library(cache=cache)
@@ -202,7 +200,7 @@ def test_the_emulators_core_is_checked(tmp_path: Path, monkeypatch: pytest.Monke
     (built,) = (cache / "build").glob("*/")
     for path in (library, library.parent, cache, built):
         if path == built:
-            library.unlink()  # so that objects of the folder are linked
+            library.unlink()  # so that the folder's objects are linked
         mode = path.stat().st_mode
         path.chmod(0o777)
         with pytest.raises(UntrustedCoreError, match=f"{path}: other users can write to it") as refused:

@@ -1,4 +1,4 @@
-"""What is made beside a build is made once, is waited for by the link alone, and ends with the build."""
+"""libc++ is compiled once beside a build. Only the link waits for it, and it ends with the build."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ckpm.kernels.library.request import PROJECT
 
 
 class Linker:
-    """A script in the linker's place: it says that it runs, then runs for good. All that it starts hold ``pipe``."""
+    """A script in the linker's place, which reports its start and never ends. Its child processes hold ``pipe``."""
 
     def __init__(self, folder: Path) -> None:
         self.pipe, self.theirs = os.pipe()
@@ -49,18 +49,18 @@ def linker(tmp_path: Path) -> Iterator[Linker]:
             os.close(end)
 
 
-def test_the_link_has_to_wait_and_the_end_does_not(linker: Linker) -> None:
+def test_link_waits_and_end_does_not(linker: Linker) -> None:
     with warming.libcxx(linker.words, linker.folder, linker.environment):
         assert linker.has_started()
         assert linker.is_held()
         with warming.libcxx(["/bin/sh", "-c", "echo twice > $0.twice"], linker.folder, linker.environment):
-            pass  # another build leaves it to the first
+            pass  # another build does not start it again
     assert not linker.is_held()
     warming.wait(linker.environment)
     assert not list(linker.folder.glob("*.twice"))
 
 
-def test_nothing_is_made_where_it_is_there(linker: Linker) -> None:
+def test_warming_with_cached_library_does_nothing(linker: Linker) -> None:
     (linker.cache / "o/1").mkdir(parents=True)
     (linker.cache / "o/1/libc++.a").write_text("")
     with warming.libcxx(linker.words, linker.folder, linker.environment):
@@ -68,19 +68,19 @@ def test_nothing_is_made_where_it_is_there(linker: Linker) -> None:
     assert not (linker.folder / "called").exists()
 
 
-def test_a_toolchain_without_zig_has_nothing_to_warm_or_to_wait_for(tmp_path: Path) -> None:
+def test_warming_without_zig_does_nothing(tmp_path: Path) -> None:
     assert not warming.lacks_libcxx({})
     with warming.libcxx(["false"], tmp_path, {}):
         warming.wait({})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_linker_that_fails_is_no_failure_and_nobody_waits_for_it(linker: Linker) -> None:
+def test_warming_with_failed_linker_ends_well(linker: Linker) -> None:
     with warming.libcxx(["false"], linker.folder, linker.environment):
         warming.wait(linker.environment)
 
 
-def test_it_ends_with_a_build_that_is_killed(linker: Linker) -> None:
+def test_warming_ends_with_killed_build(linker: Linker) -> None:
     child = os.fork()
     if child == 0:
         with warming.libcxx(linker.words, linker.folder, linker.environment):

@@ -36,7 +36,7 @@ start = sys.argv[1] if len(sys.argv) > 1 else ""
 if start == "slow": time.sleep(0.3)
 if start == "dies": sys.exit("no such device /dev/nonsense")
 if start == "hangs": sys.stderr.write("half way\n"); sys.stderr.flush(); time.sleep(60)
-if start == "refuses": answer({"refused": "built for gfx90a", "exit_code": 84}); sys.exit(0)
+if start == "refuses": answer({"refused": "built for gfx90a", "exit_code": 6}); sys.exit(0)
 if start.startswith("once:"):
     if os.path.exists(start[5:]): sys.exit("gone")
     open(start[5:], "w").close()

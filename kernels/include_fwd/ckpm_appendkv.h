@@ -1,4 +1,4 @@
-/* The C ABI of a library of CK's append-KV kernels: new keys and values in, written behind those
+/* The C ABI of a library of CK's append-KV kernels: new keys and values in, written after those
  * that a KV cache holds, with an optional rotary embedding (RoPE) of the new keys and of Q, an
  * error code out.
  *
@@ -39,7 +39,7 @@ typedef struct ckpm_appendkv_problem
 
     /* rotated in place, with a rope_type: each launch, timed ones too, rotates it once more */
     void* q;
-    void* k; /* the cache: rows are written behind the first seqlen_k_ptr[i] */
+    void* k; /* the cache: rows are written after the first seqlen_k_ptr[i] */
     void* v;
     const void* knew; /* as vnew: may be null if seqlen_knew is 0 */
     const void* vnew;

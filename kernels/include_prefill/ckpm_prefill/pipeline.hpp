@@ -195,7 +195,7 @@ private:
 
     // Reads a stage's part of the cache into registers; after a tile's last one, the page ids of
     // the next tile, which the next reads of K or V take. Past the last tile that one is read
-    // again, for nobody.
+    // again, without use.
     template <index_t kStage>
     CK_TILE_DEVICE static void stage_read(KLoader& k, VLoader& v, Cursor& cursor)
     {

@@ -49,7 +49,7 @@ struct ScoreBounds
         return start + kN0 <= right_end(first);
     }
 
-    // Whether no query of rows up to `last` has its left bound behind `start`.
+    // Whether no query of rows up to `last` has its left bound after `start`.
     CK_TILE_DEVICE bool left_sees_all(index_t last, index_t start) const
     {
         if constexpr(!kHasMask)

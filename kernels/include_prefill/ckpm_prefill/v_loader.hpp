@@ -174,8 +174,8 @@ private:
         });
     }
 
-    // Slots of a chunk behind the sequence's last token hold anything, NaN included: 0 times that
-    // is no 0.
+    // Slots of a chunk after the sequence's last token hold anything, NaN included: 0 times that
+    // is not 0.
     CK_TILE_DEVICE void write_chunks(char* lds)
     {
         if(staged_first_ + kTokens > view_.last_token + 1)

@@ -40,7 +40,7 @@ inline constexpr index_t kParts = (kHeadDim + kRowBytes - 1) / kRowBytes;
 // rows at once find them in different banks. Each is its own inverse: chunk <-> place.
 struct LinearLayout
 {
-    // The key of score i of a lane of half 0 in 32 keys; half 1 has the one kHalfKeys behind.
+    // The key of score i of a lane of half 0 in 32 keys; half 1 has the one kHalfKeys later.
     static constexpr index_t kHalfKeys = 4;
     CK_TILE_DEVICE static constexpr index_t key_of(index_t i) { return 8 * (i / 4) + i % 4; }
 

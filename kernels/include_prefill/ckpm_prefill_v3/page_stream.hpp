@@ -58,7 +58,7 @@ public:
     }
 
     // The page has come after wait_for_all_but<kLoadsInFlight>(), if no other than those were
-    // issued behind it.
+    // issued after it.
     CK_TILE_DEVICE int32_t lookup(index_t entry) const
     {
         int32_t page;
@@ -95,7 +95,7 @@ public:
         ck_tile::static_for<0, kParts<kHeadDim>, 1>{}([&](auto part) {
             constexpr index_t before = part * (kRowBytes / kChunkBytes);
             constexpr index_t left   = kHeadDim / kChunkBytes - before;
-            // lanes behind the row's end bring what others bring: nobody reads it
+            // lanes after the row's end load what others load; it is not read
             const index_t chunk = before + (left < 8 ? k_chunk_ % left : k_chunk_);
             source.offset[part] = k_offset(tile, chunk);
         });
@@ -119,7 +119,7 @@ public:
             asm("" : "+v"(offset));
     }
 
-    // Each part behind the one before
+    // Each part after the one before
     template <index_t kLoads>
     CK_TILE_DEVICE void load(const Source<kLoads>& source, LdsByte* to) const
     {
@@ -130,7 +130,7 @@ public:
 private:
     static constexpr index_t kSlots = kPageSize - 1;
 
-    // Tokens behind the last one are the last one again: there is always a live page to read.
+    // Tokens after the last one are the last one again: there is always a live page to read.
     CK_TILE_DEVICE index_t clamped(index_t tile, index_t row) const
     {
         return ck_tile::min(tile * kTokens + row, k_.last_token);

@@ -308,7 +308,7 @@ private:
         template <index_t kGroup, bool kBounded>
         CK_TILE_DEVICE void weigh(index_t tile)
         {
-            const Scales own = kGroup == 0 ? ahead : current; // group 1 is one slot behind
+            const Scales own = kGroup == 0 ? ahead : current; // group 1 is one slot later
             float scale      = args.scale * own.k;
             if constexpr(kHasSoftCap)
             {
@@ -373,12 +373,12 @@ private:
         ckpm::prefill::v3::RunningSoftmax softmax;
         float v_scale = 1.f; // of `out`
 
-        // of the next loads, and the pages of those behind them
+        // of the next loads, and the pages of the loads after them
         typename Stream::KSource k_source;
         typename Stream::VSource v_source;
         int32_t k_page, v_page;
 
-        int32_t looked_up; // the page behind k_page, once it has come
+        int32_t looked_up; // the page after k_page, once it has come
 
         // of the last tile but one whose K has come, of the last one, and of that whose K is on its
         // way

@@ -105,7 +105,7 @@ struct Products
     }
 
     // After multiply_k(), multiply_v() and add_up() of one phase: all of K is on its way before the
-    // first product, and V behind it as the products go.
+    // first product, and V after it as the products go.
     CK_TILE_DEVICE static void in_turn()
     {
         reads_ahead<kReadsOfK>();
@@ -117,8 +117,8 @@ struct Products
     }
 
 private:
-    // Slots of 16 tokens behind the last one hold anything, NaN included: 0 times that is no 0. Of
-    // the lane's 32 keys, 16 lie 32 behind the others.
+    // Slots of 16 tokens after the last one hold anything, NaN included: 0 times NaN isn't 0. Of
+    // the lane's 32 keys, 16 lie 32 after the others.
     CK_TILE_DEVICE static Bytes32 live_keys(index_t live)
     {
         const index_t own = live - static_cast<index_t>(threadIdx.x) % 64 / 32 * 16;

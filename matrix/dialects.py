@@ -94,7 +94,7 @@ class Dialect:
         arch = check_arch(name)
         if name not in self.known_archs:
             raise SetupError(
-                f"dialect {self.name} knows nothing of {name}: {self.unknown_archs}. "
+                f"dialect {self.name} has nothing for {name}: {self.unknown_archs}. "
                 f"Ask for {' or '.join(self.known_archs)}, or for another dialect.",
                 kind="no-list",
             )

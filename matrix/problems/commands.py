@@ -58,7 +58,7 @@ def add_match_options(parser: argparse.ArgumentParser) -> None:
 
 
 def match(args: argparse.Namespace) -> str:
-    """What ``match`` prints.
+    """The output of ``match``.
 
     Raises:
         UsageError, UnknownWordError, TableError; what selecting keys raises.
@@ -140,7 +140,7 @@ def _tell_unserved(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _counts(matcher: Matcher, keys: Sequence[Key], chosen: Sequence[Shape]) -> list[dict[str, Any]]:
-    """By family: shapes that are served, not served and impossible, kernels that are exercised or not."""
+    """Counts by family: shapes that are served, not served and impossible, kernels that are exercised or not."""
     counts = count_shapes(matcher, chosen)
     rows = []
     for family in (name for name in (*FAMILIES, *HAND_WRITTEN) if name in matcher.families):
@@ -165,7 +165,7 @@ def _counts(matcher: Matcher, keys: Sequence[Key], chosen: Sequence[Shape]) -> l
 
 
 def _pair(args: argparse.Namespace) -> Callable[[Mapping[str, Any]], str]:
-    """What of a pair is not yet known to the reader."""
+    """The half of a pair that the reader has not given."""
     if args.shape is not None:
         return lambda row: str(row["kernel"])
     if args.kernel is not None:

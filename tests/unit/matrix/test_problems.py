@@ -379,7 +379,7 @@ def test_smaller_tier_picks_from_larger_group(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("suite: dispatch", "suite: other", "1: suite: must be dispatch"),
-        ("tier: smoke", "tier: quick", "5: groups.a.tier: unknown word 'quick'; known here: smoke"),
+        ("tier: smoke", "tier: quick", "5: groups.a.tier: unknown word 'quick'; known here: full, "),
         ("    why: a test\n    set", "    set", "groups.a: field 'why' is missing"),
         ("bf16, fp16]", "bf16, bf8]", "9: groups.a.axes.dtype[1]: unknown word 'bf8'; known here: "),
         ("bf16, fp16]", "bf16, bf16]", "two cases are named dispatch/a.bf16-full"),

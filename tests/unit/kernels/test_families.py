@@ -98,8 +98,8 @@ def test_a_toy_is_rendered_by_its_own_templates(
     toy: MatrixFamily, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "sources"
-    words = ["--dialect", DIALECT, "--arch", "gfx950", "--family", "toy", "--tier", "full", "--output", str(folder)]
-    assert cli.main(["render", *words]) == 0
+    words = ["--dialect", DIALECT, "--arch", "gfx950", "--family", "toy", "--tier", "full", "--render", str(folder)]
+    assert cli.main(["build", *words]) == 0
     assert "4 kernels in 2 units" in capsys.readouterr().out
     units = sorted(file for file in folder.glob("*.hip") if file.stem not in ("dispatch", "harness"))
     assert [file.stem[:-12] for file in units] == ["toy_d128_bf16_b256x32_", "toy_d128_fp16_b256x32_"]

@@ -19,17 +19,13 @@ OPEN = (
     "emulator/",
     "examples/",
     "kernels/",
-    "matrix/",
     "noxfile.py",
-    "suites/",
-    "tests/attention/",
     "tests/build/",
     "tests/docs/",
     "tests/emulator/",
     "tests/unit/attention/",
     "tests/unit/base/",
     "tests/unit/kernels/",
-    "tests/unit/suites/",
 )
 
 GOOD = '''"""The waits of a kernel. There is no limit: `nobody` is code."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ckpm.attention.kernel_sets import kernel_set
     from ckpm.attention.launch.plan import Plan, Ran, Timing
     from ckpm.attention.problems.builder import ProblemBuilder
-    from ckpm.attention.problems.validation import validated
+    from ckpm.attention.problems.validation import validate
     from ckpm.attention.registry import Instance, Registry
     from ckpm.attention.tuning import Measurement, TuningDatabase
     from ckpm.matrix.problems.problem import Problem, Strides
@@ -46,7 +46,7 @@ __all__ = [
     "fmha",
     "fmha_backward",
     "kernel_set",
-    "validated",
+    "validate",
 ]
 _MODULES = {
     "ckpm.attention.appending": ("Appended", "append"),
@@ -59,7 +59,7 @@ _MODULES = {
     "ckpm.attention.launch.plan": ("Plan", "Ran", "Timing"),
     "ckpm.attention.problems.builder": ("ProblemBuilder",),
     "ckpm.matrix.problems.problem": ("Problem", "Strides"),
-    "ckpm.attention.problems.validation": ("validated",),
+    "ckpm.attention.problems.validation": ("validate",),
     "ckpm.attention.registry": ("Instance", "Registry"),
     "ckpm.attention.tuning": ("Measurement", "TuningDatabase"),
 }

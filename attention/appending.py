@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.arrays.posing import encoded, kernel_dtype
+from ckpm.attention.arrays.posing import encode_operand, kernel_dtype
 from ckpm.attention.arrays.tensors import Operand, demand_one_place, operand
 from ckpm.attention.call import default
 from ckpm.attention.dispatcher import Dispatcher
@@ -17,7 +17,7 @@ from ckpm.attention.launch.appendkv_launching import Append, pose
 from ckpm.attention.launch.appendkv_launching import arrays as pointers
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode
-from ckpm.attention.launch.launching import host_buffers, uploaded
+from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import Ran
 from ckpm.base.errors import ArgumentError, ProblemError
 
@@ -75,7 +75,7 @@ def append(
         raise ArgumentError(str(error), kind="shape") from error
     plan = over.plan(problem)
     hip = over.device.hip
-    with uploaded(over.device, host_buffers(pointers(asked), {})) as memory:
+    with upload(over.device, host_buffers(pointers(asked), {})) as memory:
         ran = plan.run({name: part.address for name, part in memory.items()})
         plan.finish()
         read = {name: hip.read(memory[name], arrays[name].dtype, arrays[name].shape) for name in ("q", "k", "v")}
@@ -98,7 +98,7 @@ def _operands(given: Mapping[str, Any], device: Device) -> dict[str, Operand]:
 
 def _bits(one: Operand, dtype: str, arch: str) -> NDArray[Any]:
     """An array as a launch is given it: bits of the kernel's dtype."""
-    array = encoded(one, dtype, arch).array
+    array = encode_operand(one, dtype, arch).array
     assert array is not None, "all are on the host"
     return array if array.dtype.kind in "iu" else array.view({2: np.uint16, 4: np.uint32}[array.itemsize])
 

@@ -16,7 +16,7 @@ from ckpm.attention.arrays.tensors import demand_dtype, demand_shape, demand_wri
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import choose
 from ckpm.attention.launch.encodings import decode
-from ckpm.attention.launch.launching import host_buffers, uploaded
+from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, Plan, Ran, Timing
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, NoKernelError
@@ -124,7 +124,7 @@ def uploaded_call(plan: Plan, posed: Posed, out: Any, stream: int, timing: Timin
         array = posed.inputs[name].array
         assert array is not None, "all are on the host"
         arrays[name] = array
-    with uploaded(plan.device, host_buffers(arrays, plan.outputs)) as memory:
+    with upload(plan.device, host_buffers(arrays, plan.outputs)) as memory:
         ran = plan.run(
             {n: _address(posed, n, part.address) for n, part in memory.items()}, stream=stream, timing=timing
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.plan import Plan
-from ckpm.attention.problems.validation import validated
+from ckpm.attention.problems.validation import validate
 from ckpm.attention.registry import Instance, Registry
 from ckpm.attention.selection import (
     MEASURED,
@@ -21,9 +21,9 @@ from ckpm.attention.selection import (
     Heuristic,
     by_heuristic,
     check_order,
+    find_serving,
     needless,
     refusal,
-    serving,
     stages,
 )
 from ckpm.base.errors import NoKernelError, UsageError
@@ -101,7 +101,7 @@ class Dispatcher:
         """The plan of a problem, made once.
 
         Raises:
-            ProblemError: see ckpm.attention.problems.validation.validated.
+            ProblemError: see ckpm.attention.problems.validation.validate.
             NoKernelError: nothing serves it. UsageError: of a user's order.
             LibraryError, TrustError: its library can't be opened.
         """
@@ -111,7 +111,7 @@ class Dispatcher:
             if self._plans_version != self.registry.version:
                 self._plans, self._plans_version = {}, self.registry.version
             if problem not in self._plans:
-                made = self._make_plan(validated(problem))
+                made = self._make_plan(validate(problem))
                 if self._plans_version != self.registry.version:  # compiling registers libraries
                     self._plans, self._plans_version = {}, self.registry.version
                 self._plans[problem] = made
@@ -123,7 +123,7 @@ class Dispatcher:
         Raises:
             ProblemError, UsageError: as :meth:`plan`.
         """
-        validated(problem)
+        validate(problem)
         choice = None
         for built in (True, *((False,) if self._compile is not None else ())):
             with contextlib.suppress(NoKernelError):
@@ -161,7 +161,7 @@ class Dispatcher:
         """Among built kernels, or those that are only declared. Raises NoKernelError, UsageError."""
         stages(problem.family)
         there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
-        found = serving(problem.family, there, problem)
+        found = find_serving(problem.family, there, problem)
         lacking = list(found.reasons)
         if found.instances:
             ordered, order, named, note = self._order_kernels(problem, found.instances)
@@ -212,7 +212,7 @@ def _all_stages(first: Instance, there: Sequence[Instance], problem: Problem) ->
         if needless(family, first):
             continue
         beside = [one for one in mates if one.key.family == family and FAMILIES[family].serves(one.key, first.key)]
-        found = serving(family, beside, problem)
+        found = find_serving(family, beside, problem)
         if not found.instances:
             return (), f"{family}: {'; '.join(found.reasons) or 'no kernel of it is there'}"
         chosen.append(found.instances[0])

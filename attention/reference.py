@@ -30,8 +30,9 @@ class Expected:
 
     ``o`` [token, head, hdim_v]; ``lse`` [head, token]. With weights w = dropped and scaled softmax: ``magnitude`` is
     sum w|v|, ``energy`` the root of sum (w v)^2, ``floor`` sum |v| over the row's denominator. ``score`` [head, token]
-    is the largest sum of |terms| of a row's scaled dot products, ``added`` [head, token] the largest size of what is
-    added to one (finite bias, ALiBi) or bounds it (the soft cap), ``keys`` [head, token] how many keys a row sees.
+    is the largest sum of |terms| of a row's scaled dot products. ``added`` [head, token] is the largest size of what is
+    added to a dot product (finite bias, ALiBi) or bounds it (the soft cap). ``keys`` [head, token] is the number of
+    keys that a row sees.
     """
 
     o: Floats
@@ -126,7 +127,7 @@ def _head(
 def scaled_scores(
     inputs: Inputs, sequence: int, head: int, rows: slice, q: Floats, k: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Scaled, capped and biased scores; the sum of the sizes of each dot product's terms; the size of what is added."""
+    """Scaled, capped and biased scores, the sum of sizes of each dot product's terms, and the size of what is added."""
     p = inputs.problem
     scores = q @ k.T * p.softmax_scale
     sizes = np.abs(q) @ np.abs(k).T * p.softmax_scale

@@ -146,7 +146,7 @@ class Registry:
 
         Raises:
             RecordError: it can't be read, or a field is missing or wrong. RecordError: of another version.
-            LibraryError: a name is no kernel's of its dialect. LibraryError: one comes twice.
+            LibraryError: a name is not a kernel's of its dialect. LibraryError: one comes twice.
         """
         document = Source(place=file, what="a registry", remedy=_REMEDY, error=RecordError).read()
         form = document.get("format").whole()

@@ -46,7 +46,7 @@ def needless(family: str, main: Instance) -> bool:
     return family == convert_dq.NAME and convert_dq.chain_key_of(main.key, spad=True) is None
 
 
-def serving(family: str, instances: Sequence[Instance], problem: Problem) -> Serving:
+def find_serving(family: str, instances: Sequence[Instance], problem: Problem) -> Serving:
     """The instances of a family that serve; without any, one reason for each library.
 
     Each library is looked at by itself: it dispatches by the head dims that it has.

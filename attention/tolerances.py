@@ -1,25 +1,27 @@
 """Tolerances of a kernel's O and LSE against the float64 reference, derived from the formats, for each element.
 
-Where an error comes from (qr_async pipeline; u = 2^-24, half an ulp of float32):
+Sources of errors (qr_async pipeline; u = 2^-24, half an ulp of float32):
 
-* scores: products of two 16- or 8-bit numbers are exact in float32; MFMA adds hdim of them, then the sum is scaled: at
-  most (hdim + 8) u times the sum of their sizes, ``score``. exp2's argument is rounded at twice that size: 4 u more.
-* what is added to a scaled score enters once, after the dot product (qr_async, stage 2; block_position_encoding.hpp):
-  float32 log2e * bias, log2e * slope * distance, or the soft cap's outer product. Five roundings touch it: the constant
-  log2e, the slope's product with it, the product itself, the sum, exp2's argument at twice its size (2): 6 u times
-  ``added``. tanh by exp2 and a reciprocal is good to 2^-21 of the cap besides.
+* scores: products of two 16- or 8-bit numbers are exact in float32. MFMA adds hdim of them, then the sum is scaled. The
+  error is at most (hdim + 8) u times the sum of their sizes, ``score``. Rounding exp2's argument at twice that size
+  adds 4 u.
+* what is added to a scaled score enters once, after the dot product (qr_async, stage 2, block_position_encoding.hpp).
+  It is float32 log2e * bias, log2e * slope * distance, or the soft cap's outer product. Four roundings count u each:
+  the constant log2e, the slope's product with it, the product itself, and the sum. Rounding exp2's argument at twice
+  the size counts 2 u. Together: 6 u times ``added``. tanh by exp2 and a reciprocal is good to 2^-21 of the cap besides.
 * v_exp_f32 is good to 1 ulp. The relative error of a weight follows from these: ``weight_error``.
-* weights are stored as P: bf16 is *truncated* (CK's default conversion, error 0 to 2^-7 of P, always downward), fp16
-  is rounded to zero on gfx942 (v_cvt_pkrtz, 2^-10) with steps of 2^-24 below 2^-14, fp8 to nearest even (2^-4) with
-  steps of 2^-9 below 2^-6 after scaling P to its largest number. The row sum is made of the unrounded weights.
-* a truncation of each P by its own fraction d_i in [0, h) moves O by sum w_i d_i v_i. Its mean part is at most h |O|;
-  the rest is a sum of independent terms of width h w_i |v_i|, which Hoeffding's inequality bounds by
+* weights are stored as P. The row sum is made of the unrounded weights.
+  - bf16 is *truncated* (CK's default conversion, error 0 to 2^-7 of P, always downward).
+  - fp16 is rounded to zero on gfx942 (v_cvt_pkrtz, 2^-10) with steps of 2^-24 below 2^-14.
+  - fp8 is rounded to nearest even (2^-4) with steps of 2^-9 below 2^-6 after scaling P to its largest number.
+* a truncation of each P by its own fraction d_i in [0, h) moves O by sum w_i d_i v_i. Its mean part is at most h |O|.
+  The rest is a sum of independent terms of width h w_i |v_i|, which Hoeffding's inequality bounds by
   t h/2 sqrt(sum (w_i v_i)^2) but for 2 exp(-t^2/2). With t = 7 that is 5e-11 an element. The rigorous bound
   h sum w_i |v_i| is taken where it is smaller. Nearest rounding has no mean part and width 2 h.
-* O is accumulated in float32 over the keys (n u sum w|v|), rescaled once a tile of 128 keys, divided by the row sum
-  (n u) and stored: bf16 truncated (2^-7 |O|), fp16 at most one step (2^-10 |O| + 2^-24).
+* O is accumulated in float32 over the keys (n u sum w|v|), rescaled once a tile of 128 keys, and divided by the row sum
+  (n u). It is stored in bf16 truncated (2^-7 |O|), in fp16 with at most one step (2^-10 |O| + 2^-24).
 
-aiter takes 1e-3 + 1e-3 |O| for fp16, 1e-2 + 2e-2 |O| for bf16, 0.055 for fp8 and 1e-3 for LSE; for |v| <= 1 and a few
+aiter takes 1e-3 + 1e-3 |O| for fp16, 1e-2 + 2e-2 |O| for bf16, 0.055 for fp8 and 1e-3 for LSE. For |v| <= 1 and a few
 hundred keys, the bounds here are about 1e-4, 1e-3, 0.015 and 1e-4 beside 2^-9, 2^-6 and 2^-7 |O|.
 """
 
@@ -84,8 +86,10 @@ def o_tolerance(problem: SuiteCase, expected: Expected) -> Floats:
 
 
 def lse_tolerance(problem: SuiteCase, expected: Expected) -> Floats:
-    """[head, token]. LSE is m / log2e + ln(row sum). The quotient rounds at m's size, which is LSE's but for the
-    logarithm of at most all keys, v_log_f32 (1 ulp) and its factor at that logarithm's, the sum at LSE's own.
+    """[head, token]. LSE is m / log2e + ln(row sum).
+
+    The quotient rounds at m's size: LSE's, but for the logarithm of at most all keys. v_log_f32 (1 ulp) and its factor
+    round at the logarithm's size, the sum at LSE's.
     """
     size = np.where(np.isfinite(expected.lse), np.abs(expected.lse), 0.0) + np.log1p(expected.keys)
     tolerance: Floats = weight_error(problem, expected) + (expected.keys + 128) * U + 8 * U * (size + 1)
@@ -119,7 +123,7 @@ class Comparison:
 
 
 def compare(name: str, got: Floats, want: Floats, tolerance: Floats) -> Comparison:
-    """Compare element by element. NaN never agrees; an infinity agrees with itself alone; 0 with tolerance 0 is exact.
+    """Compare element by element. NaN never agrees, an infinity agrees with itself alone, tolerance 0 is exact.
 
     Raises:
         ValueError: the shapes differ.

@@ -1,8 +1,8 @@
 """Measured times of kernels, by problem, in an SQLite file: what order ``measured`` chooses by.
 
-A problem is filed by its shape of the testing matrix (what decides which kernels serve it) with its arch; a measurement
-also by the kind of device, since what the emulator counts and models is no time of a GPU's. Several processes may
-write at once.
+A problem is filed by its arch and its shape of the testing matrix, which decides the kernels that serve it. A
+measurement is filed also by the kind of device: the emulator's counts and modelled times are not a GPU's times.
+Several processes may write at once.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class TuningDatabase:
         with self._connect() as base:
             base.executemany("INSERT OR REPLACE INTO measured VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
-    def measured(self, problem: Problem, device: str) -> tuple[Measurement, ...]:
+    def measurements(self, problem: Problem, device: str) -> tuple[Measurement, ...]:
         """All of a problem, the least first."""
         with self._connect() as base:
             rows = base.execute(
@@ -94,7 +94,7 @@ class TuningDatabase:
 
     def best(self, problem: Problem, device: str, kernels: Sequence[str]) -> Best | None:
         """The fastest of these kernels in the unit that most of them were measured in; None without any."""
-        rows = [one for one in self.measured(problem, device) if one.kernel in set(kernels)]
+        rows = [one for one in self.measurements(problem, device) if one.kernel in set(kernels)]
         if not rows:
             return None
         units = [one.unit for one in rows]
@@ -133,8 +133,8 @@ class TuningDatabase:
             )
         elif version != SCHEMA:
             raise RecordError(
-                f"{self.file}: a tuning database of schema {version}, this program knows {SCHEMA}. Name another file, "
-                "and measure anew.",
+                f"{self.file}: a tuning database of schema {version}, this program reads {SCHEMA}. Name another file, "
+                "and measure again.",
                 kind="tuning-version",
             )
 
@@ -149,5 +149,5 @@ class TuningDatabase:
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             return write_error(self.file, OSError(None, str(error)))
         return RecordError(
-            f"{self.file}: no tuning database, or a damaged one: {error}. Remove it, and measure anew.", kind="tuning"
+            f"{self.file}: no tuning database, or a damaged one: {error}. Remove it, and measure again.", kind="tuning"
         )

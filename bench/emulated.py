@@ -12,7 +12,7 @@ from pathlib import Path
 from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device, choose
-from ckpm.attention.launch.launching import plan_of, uploaded
+from ckpm.attention.launch.launching import plan_of, upload
 from ckpm.attention.timing import tables
 from ckpm.attention.timing.record import Timings
 from ckpm.base import jobs
@@ -71,7 +71,7 @@ def _best(
     """Seconds of the fastest of some launches, uploads left out."""
     prepared, seconds = prepare(problem, ARCH), []
     plan = plan_of(device, library, prepared)
-    with uploaded(device, prepared.buffers) as memory:
+    with upload(device, prepared.buffers) as memory:
         given = prepared.addresses(memory)
         for _ in range(launches):
             device.reset_counters()

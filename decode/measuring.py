@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ckpm.attention.launch.counters import Measured, flattened
+from ckpm.attention.launch.counters import Measured, flatten
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.timing.machine import numbers
 from ckpm.attention.timing.record import SIMDS
@@ -64,7 +64,7 @@ def measure(device: EmulatedDevice, stages: Stages, problem: Problem) -> Outcome
         dtype="bf16",  # of the matrix products
         occupancy_waves=own.waves,
         compulsory_bytes=_bytes(q, cache),
-        counters=flattened(done.counters),
+        counters=flatten(done.counters),
     )
     tokens = TOKENS // problem.shape.splits
     return Outcome(figures=own, counts=counts, resident=resident, tokens=tokens, cycles=modelled["cycles"])

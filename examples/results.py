@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention import Attention, Dispatcher, reference
-from ckpm.attention.launch.counters import flattened
+from ckpm.attention.launch.counters import flatten
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode, encode
 
@@ -28,7 +28,7 @@ def counted(device: Device, launch: Callable[..., T]) -> tuple[T, dict[str, int]
     device.reset_counters()
     returned = launch()
     counters = device.counters()
-    return returned, flattened(counters) if counters else {}
+    return returned, flatten(counters) if counters else {}
 
 
 def show_counts(counts: dict[str, int]) -> None:

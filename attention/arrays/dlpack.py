@@ -46,7 +46,7 @@ class Exported:
     capsule: Any
 
 
-def exported(tensor: Any) -> Exported:
+def export(tensor: Any) -> Exported:
     """Read the DLPack capsule of a tensor. Errors of the tensor's ``__dlpack__`` pass through."""
     capsule = tensor.__dlpack__()
     pointer = ctypes.pythonapi.PyCapsule_GetPointer

@@ -19,7 +19,7 @@ class Options:
 
     ``family`` is fwd, with ``splits`` fwd_splitkv, with ``pages`` batch_prefill; fwd_pagedkv has to be named. Sequences
     of several lengths come one after another with ``cu_seqlens_q`` and, without pages, ``cu_seqlens_k`` [batch + 1],
-    int32; for those on the device the longest has to be said, ``max_seqlen_q`` and ``max_seqlen_k``.
+    int32. If these lie on the device, ``max_seqlen_q`` and ``max_seqlen_k`` are needed.
 
     ``window`` is (left, right) of CK's masks, -1 unbounded; without it top_left and bottom_right are causal.
     ``sink_size`` leading keys are always seen; ``sink_logits`` [head] are in the denominator. ``bias`` is

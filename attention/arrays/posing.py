@@ -1,8 +1,15 @@
 """Make a problem and pointers of the arrays of a call, and check their shapes, dtypes and devices.
 
-Contiguous K and V lie as Q does: [batch, token, head, dim] (layout BSHD), [batch, head, token, dim] (BHSD), or in group
-mode [token, head, dim] with running sums of lengths. In pages they lie as [page, token, head, dim]; vectorized, with x
-elements of 16 bytes, K as [page, head, dim / x, token, x] and V as [page, head, token / x, dim, x].
+Contiguous K and V have the layout of Q:
+
+- BSHD: [batch, token, head, dim]
+- BHSD: [batch, head, token, dim]
+- group mode: [token, head, dim] with running sums of lengths
+
+Pages are [page, token, head, dim]. Vectorized pages, with x elements of 16 bytes, are:
+
+- K: [page, head, dim / x, token, x]
+- V: [page, head, token / x, dim, x]
 """
 
 from __future__ import annotations
@@ -56,7 +63,7 @@ def kernel_dtype(q: Operand, asked: str | None) -> str:
     )
 
 
-def encoded(given: Operand, dtype: str, arch: str) -> Operand:
+def encode_operand(given: Operand, dtype: str, arch: str) -> Operand:
     """Floats of the host as bits of a kernel's dtype; anything else as it is. Raises ArgumentError."""
     if given.array is not None and given.dtype in _FLOATS and dtype != given.dtype:
         bits = encode(given.array.astype(np.float64), dtype, arch)
@@ -74,10 +81,10 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
     given = {"q": operand("q", q, device), "k": operand("k", k, device), "v": operand("v", v, device)}
     kind = kernel_dtype(given["q"], asked.dtype)
     floats = given["q"].array.dtype if given["q"].array is not None and given["q"].dtype in _FLOATS else None
-    given = {name: encoded(one, kind, device.arch) for name, one in given.items()}
+    given = {name: encode_operand(one, kind, device.arch) for name, one in given.items()}
     listed = _read_tables(device, asked)
     extra = {
-        name: encoded(operand(name, array, device), word, device.arch)
+        name: encode_operand(operand(name, array, device), word, device.arch)
         for name, (array, word) in asked.more(kind).items()
     }
     on_device = demand_one_place([*given.values(), *listed.values(), *extra.values()])

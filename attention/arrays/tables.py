@@ -21,10 +21,12 @@ TABLES = ("indices", "indptr", "last_page_lens", "seqlens_k")  # of Pages
 class Pages:
     """The page table of a paged cache.
 
-    ``indices`` are page numbers, int32: [entry] with ``indptr`` [batch + 1] (pages before each sequence) and
-    ``last_page_lens`` [batch] (tokens in each last page; not needed for pages of one token), SGLang's table; or
-    [batch, entry] with ``seqlens_k`` [batch], vLLM's. ``longest`` is the longest sequence's keys, which has to be said
-    of tables on the device.
+    ``indices`` are page numbers, int32. ``longest`` is the number of keys of the longest sequence. Tables on the device
+    need it.
+
+    - SGLang's table: [entry] with ``indptr`` [batch + 1] (pages before each sequence) and ``last_page_lens`` [batch]
+      (tokens in each last page, not needed for pages of one token)
+    - vLLM's table: [batch, entry] with ``seqlens_k`` [batch]
     """
 
     indices: Any

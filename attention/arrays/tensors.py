@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ckpm.attention.arrays import dlpack
 from ckpm.attention.launch.device import Device
-from ckpm.attention.problems.validation import overlapping
+from ckpm.attention.problems.validation import find_overlap
 from ckpm.base.errors import ArgumentError, ProblemError
 
 _WORDS: Mapping[str, str] = {
@@ -87,11 +87,11 @@ def operand(name: str, given: Any, device: Device) -> Operand:
         made.shape and made.shape[-1] > 1 and made.strides[-1] > 1
     ):
         raise ArgumentError(
-            f"{name} has strides {list(made.strides)}: the elements of its last axis must lie one behind another, and "
+            f"{name} has strides {list(made.strides)}: the elements of its last axis must lie one after another, and "
             "no stride may be negative. Give a contiguous copy.",
             kind="not-contiguous",
         )
-    if why := overlapping(lengths, 1):
+    if why := find_overlap(lengths, 1):
         raise ProblemError(
             f"{name}, {list(made.shape)} with strides {list(made.strides)}: {why}. Give a copy.", kind="overlap"
         )
@@ -127,7 +127,7 @@ def _read_export(name: str, tensor: Any, device: Device) -> Operand:
     kind = int(tensor.__dlpack_device__()[0])
     if kind not in (dlpack.CPU, dlpack.PINNED, dlpack.ROCM_PINNED):
         _demand_gpu(name, kind == dlpack.ROCM, device)
-    view = dlpack.exported(tensor)
+    view = dlpack.export(tensor)
     if kind == dlpack.ROCM:
         return Operand(
             name=name, shape=view.shape, strides=view.strides, dtype=view.dtype, address=view.address, owner=view

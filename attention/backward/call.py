@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.arrays.options import Options
-from ckpm.attention.arrays.posing import Posed, encoded, pose
+from ckpm.attention.arrays.posing import Posed, encode_operand, pose
 from ckpm.attention.arrays.tensors import Operand, demand_shape, operand
 from ckpm.attention.call import default, lse_shape, o_shape
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode, encode
-from ckpm.attention.launch.launching import host_buffers, uploaded
+from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, Ran, Timing
 from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import Problem
@@ -82,7 +82,7 @@ def fmha_backward(
         arrays["dbias"] = np.zeros(shapes["dbias"], kind)  # hidden scores are not written
     sizes = {name: size for name, size in plan.outputs.items() if name != "dbias"}
     hip = over.device.hip
-    with uploaded(over.device, host_buffers(arrays, sizes)) as memory:
+    with upload(over.device, host_buffers(arrays, sizes)) as memory:
         ran = plan.run({name: part.address for name, part in memory.items()}, timing=timing)
         plan.finish()
         bits = {name: hip.read(memory[name], kind, shape) for name, shape in shapes.items()}
@@ -102,7 +102,7 @@ def _of_forward(device: Device, p: Problem, do: Any, o: Any, lse: Any) -> dict[s
         if one.on_device:
             raise ArgumentError(f"{one.name} is on the device and q on the host: give all on the host.", kind="device")
         demand_shape(one, shape, "as the forward pass gives it")
-        made[name] = encoded(one, dtype, device.arch)
+        made[name] = encode_operand(one, dtype, device.arch)
     return made
 
 

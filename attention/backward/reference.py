@@ -1,19 +1,19 @@
 """The gradients of attention in float64 on the numbers that the kernels get, and how far a kernel's may be from them.
 
-With S the scaled and biased scores, P = exp(S - LSE), Z what dropout keeps of a score (0 or 1 / (1 - p_drop)) and D the
-rows' sums of dO * O::
+S are the scaled and biased scores, P = exp(S - LSE). Z is what dropout keeps of a score (0 or 1 / (1 - p_drop)). D are
+the rows' sums of dO * O::
 
     dV = (Z P)^T dO      dP = dO V^T      dS = P (Z dP - D) = dbias      dQ = scale dS K      dK = scale dS^T Q
 
-O and LSE are those that the kernels get: their own rounding is then not an error of the gradients. dK and dV are of
-each head of Q, as the kernels write them.
+O and LSE are the inputs of the kernels, so their own rounding is not an error of the gradients. The kernels write
+dK and dV of each head of Q.
 
-Where an error comes from (u = 2^-24, half an ulp of float32; see tolerances.py for the bounds of a stored factor):
+Sources of errors (u = 2^-24, half an ulp of float32; see tolerances.py for the bounds of a stored factor):
 
 * P: its argument is a dot product of hdim_q terms, what is added to it, and LSE; ``_weight_error`` is relative to P.
 * dP is a dot product of hdim_v exact products in float32, D another: each hdim_v + 8 times u of the terms' sizes.
-* P and dS are stored in the kernels' type as factors of the second products: at most ``p_step`` of each, which is a
-  mean part and independent ones, and ``p_floor`` where fp16 has no smaller steps.
+* P and dS are stored in the kernels' type as factors of the second products. The error is at most ``p_step`` of each, a
+  mean part and independent parts, and ``p_floor`` where fp16 has no smaller steps.
 * sums over keys or queries, of tiles by atomic additions, too, are in float32: n u of the sum of sizes.
 * a gradient is stored once: ``o_step``.
 * a P under 2^-126, the smallest normal float32, may be 0: v_exp_f32 has no smaller numbers.
@@ -50,8 +50,12 @@ class Backward:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoundedGradients:
-    """``values`` and ``tolerances`` by name, of all sequences together: dq [token of Q, head, hdim_q], dk and dv
-    [token of K, head of Q, dim], dbias [head, token, longest seqlen_k], d [head, token], times 1 - p_drop as stored.
+    """``values`` and ``tolerances`` by name, of all sequences together.
+
+    - dq: [token of Q, head, hdim_q]
+    - dk and dv: [token of K, head of Q, dim]
+    - dbias: [head, token, longest seqlen_k]
+    - d: [head, token], times 1 - p_drop as stored
     """
 
     values: dict[str, Floats]

@@ -28,10 +28,10 @@ def _index(args: argparse.Namespace) -> None:
 def add_declared_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="C++ with CKPM_KERNEL_SET in it")
     parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
-    parser.set_defaults(run=_declared)
+    parser.set_defaults(run=_list_declared)
 
 
-def _declared(args: argparse.Namespace) -> None:
+def _list_declared(args: argparse.Namespace) -> None:
     """A line for each kernel: set, upstream, name. Raises InputError, UnknownWordError."""
     from ckpm.attention.cpp.declared import declarations, kernels_of
 

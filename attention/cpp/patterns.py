@@ -43,10 +43,10 @@ class Pattern:
         for word in text.split():
             match = _WORD.fullmatch(word)
             if match is None:
-                raise ValueError(f"'{word}' is no FIELD=VALUE")
+                raise ValueError(f"'{word}' is not FIELD=VALUE")
             name, values = match[1], tuple(match[2].split(","))
             if name not in KNOWN:
-                raise ValueError(f"'{name}' is no field of a kernel. Known: {', '.join(KNOWN)}")
+                raise ValueError(f"'{name}' is not a field of a kernel. Known: {', '.join(KNOWN)}")
             if name in conditions:
                 raise ValueError(f"'{name}' stands there twice; write its values as {name}=A,B")
             if "" in values:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.call import fmha
-from ckpm.attention.familiar.tensors import empty_like, paged
+from ckpm.attention.familiar.tensors import add_page_axis, empty_like
 
 
 # fmt: off
@@ -23,8 +23,8 @@ def mha_batch_prefill_func(
     """O, or (O, LSE), or (O, LSE, random bytes): LSE is natural, [head, query token].
 
     K and V are [token, head, dim] (pages of one token), [page, token, head, dim], or vectorized as
-    attention.arrays.posing says. The mask's corner is the bottom right. ``deterministic`` is read and changes nothing:
-    the forward pass is. ``ours`` are ``dispatcher``, and ``dtype`` for arrays that don't say theirs.
+    attention.arrays.posing describes. The mask's corner is the bottom right. ``deterministic`` is read and changes
+    nothing: the forward pass is. ``ours`` are ``dispatcher``, and ``dtype`` for arrays that don't say theirs.
 
     Raises:
         As :func:`ckpm.attention.call.fmha`.
@@ -42,7 +42,8 @@ def mha_batch_prefill_func(
     left, right, *sinks = window_size
     scaled = q_descale is not None
     done = fmha(
-        q, paged(k), paged(v), cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, pages=pages, dropout=dropout_p,
+        q, add_page_axis(k), add_page_axis(v), cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, pages=pages,
+        dropout=dropout_p,
         scale=softmax_scale or 0.0, soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, lse=return_lse,
         mask="bottom_right" if causal or (left, right) != (-1, -1) else "no",
         window=(left, 0 if causal else right), sink_size=sink_size or sum(sinks), sink_logits=sink_ptr,

@@ -13,7 +13,7 @@ from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.tensors import LOG2_E, empty_like, swapped
+from ckpm.attention.familiar.tensors import LOG2_E, empty_like, swap_axes
 from ckpm.base.errors import ArgumentError, ProblemError
 
 _LAYOUTS = ("NHD", "HND")
@@ -141,7 +141,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         )  # fmt: skip
         if not return_lse:
             return done.o
-        turned = swapped(done.lse, 0, 1) * LOG2_E
+        turned = swap_axes(done.lse, 0, 1) * LOG2_E
         if lse is None:
             return done.o, turned
         lse[...] = turned
@@ -150,7 +150,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
     def _halves(self, cache: Any) -> tuple[Any, Any]:
         """K and V as [page, token, head, dim]."""
         k, v = cache if isinstance(cache, tuple) else (cache[:, 0], cache[:, 1])
-        return (k, v) if self._layout == "NHD" else (swapped(k, 1, 2), swapped(v, 1, 2))
+        return (k, v) if self._layout == "NHD" else (swap_axes(k, 1, 2), swap_axes(v, 1, 2))
 
     def _check(self, planned: _Planned, q: Any, k: Any, v: Any) -> None:
         of_qk, of_vo = planned.hdims
@@ -159,6 +159,6 @@ class BatchPrefillWithPagedKVCacheWrapper:
         for name, (given, planned_shape) in wanted.items():
             if tuple(given) != planned_shape:
                 raise ArgumentError(
-                    f"{name} has {list(given)} behind its first axis, and {list(planned_shape)} was planned.",
+                    f"{name} has {list(given)} after its first axis, and {list(planned_shape)} was planned.",
                     kind="shape",
                 )

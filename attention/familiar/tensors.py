@@ -12,7 +12,7 @@ from ckpm.attention.arrays.tensors import OnDevice
 LOG2_E = 1.4426950408889634  # a natural logarithm times this has base 2
 
 
-def swapped(array: Any, first: int, second: int) -> Any:
+def swap_axes(array: Any, first: int, second: int) -> Any:
     """A view with two axes exchanged."""
     if not isinstance(array, OnDevice):
         return array.swapaxes(first, second)
@@ -24,7 +24,7 @@ def swapped(array: Any, first: int, second: int) -> Any:
     )
 
 
-def paged(array: Any) -> Any:
+def add_page_axis(array: Any) -> Any:
     """A cache of [token, head, dim] as pages of one token; one in pages as it is."""
     if len(array.shape) != 3:
         return array

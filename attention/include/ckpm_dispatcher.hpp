@@ -69,7 +69,7 @@ public:
         {
             const std::size_t at = word.find('=');
             if(at == std::string::npos || at == 0 || at + 1 == word.size())
-                throw Error("'" + word + "' in the pattern '" + text + "' is no FIELD=VALUE");
+                throw Error("'" + word + "' in the pattern '" + text + "' is not FIELD=VALUE");
             std::istringstream values(word.substr(at + 1));
             std::vector<std::string>& allowed = conditions_[word.substr(0, at)];
             for(std::string value; std::getline(values, value, ',');)

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     rows: list[tuple[Compiled, float]] = []
     device = None
-    for upstream, keys in _asked(args).items():
+    for upstream, keys in _keys_by_upstream(args).items():
         place = where(upstream, toolchain=args.toolchain, ck_root=args.ck_root, headers=args.headers)
         libraries = compile_each(keys, args.arch, place, jobs=args.jobs, say=lambda text: say(progress, text))
         with ended_by_signals(), closing(libraries):
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _asked(args: argparse.Namespace) -> dict[str, list[str | Key]]:
+def _keys_by_upstream(args: argparse.Namespace) -> dict[str, list[str | Key]]:
     """Kernels by upstream. Raises UsageError: none is named; InputError."""
     if bool(args.name) == bool(args.declared):
         raise UsageError("name kernels, or with --declared a C++ file that declares them; one of the two")

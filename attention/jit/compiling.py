@@ -1,6 +1,6 @@
 """Kernels compiled on demand: rendered, compiled, and kept as libraries that every process of this user finds again.
 
-:func:`compile_each` works on many at once. While the first are compiled the next are rendered, and each library is
+:func:`compile_each` works on many at once. While the first are compiled the next are rendered. Each library is
 handed out as soon as it is finished, so that a caller loads it while others are still compiled.
 """
 
@@ -226,7 +226,7 @@ def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running, say: Say)
     if folder := entries.get(job.content):
         return Compiled(asked=job.asked, name=job.name, folder=folder, compiled=False, render=job.render)
     started = time.monotonic()
-    with entries.locked(job.content, running.stopping):
+    with entries.lock(job.content, running.stopping):
         waited = time.monotonic() - started
         if folder := entries.get(job.content):
             return Compiled(
@@ -278,7 +278,7 @@ def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, running: _R
         )
     raise CompileError(
         f"{job.name}: it could not be compiled for {job.order.arch}: {_reason(failures, log)}\nThe log is {file}. "
-        "Mend what it names and ask again: nothing of this attempt is kept as finished.",
+        "Fix the errors in it and compile again: nothing of this attempt is kept as finished.",
         kind="jit",
     )
 

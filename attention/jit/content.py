@@ -32,8 +32,10 @@ def texts(request: Request, keys: Sequence[Key]) -> dict[str, str]:
 
 
 def content_key(request: Request, rendered: dict[str, str]) -> str:
-    """32 hex digits over the entry's version, arch, flags, linker's words, dialect and text; and over the identities of
-    the compiler, of the upstream with its headers, and of our own headers.
+    """The content key: 32 hex digits.
+
+    They depend on the entry's version, arch, flags, linker's words, dialect and text. They depend also on the
+    identities of the compiler, of the upstream with its headers, and of our own headers.
     """
     toolchain = request.toolchain
     return signature(

@@ -72,7 +72,7 @@ class Entries:
         self._cache = cache
         self.top = cache / "jit"
 
-    def place(self, content: str) -> Path:
+    def folder(self, content: str) -> Path:
         """The folder of an entry, whether or not it is there."""
         return self.top / "entries" / content
 
@@ -85,7 +85,7 @@ class Entries:
 
         Raises TrustError: others could have put it there.
         """
-        folder = self.place(content)
+        folder = self.folder(content)
         with contextlib.suppress(OSError, RecordError):  # not there, or damaged in one way or another
             for name in _FILES:
                 demand_trusted(folder / name, self._cache)
@@ -100,7 +100,7 @@ class Entries:
         What lies there, damaged or of another version, is replaced. ``drafts`` is on the same file system; it is
         called with the content key's lock held. Raises DiskFullError, OutputError.
         """
-        folder = self.place(content)
+        folder = self.folder(content)
         with writing(folder, _OTHERWISE):
             draft = Path(tempfile.mkdtemp(dir=drafts, prefix="entry."))
             record.write(built / RECORD)
@@ -115,7 +115,7 @@ class Entries:
         return folder
 
     @contextmanager
-    def locked(self, content: str, stopping: threading.Event) -> Iterator[None]:
+    def lock(self, content: str, stopping: threading.Event) -> Iterator[None]:
         """Hold the lock of a content key; a process that is killed lets it go.
 
         Raises:

@@ -23,11 +23,11 @@ Bits = NDArray[Any]
 class Append:
     """Rows to append to a cache. Tensors contain bits of ``dtype``; the last axis is a head's dim.
 
-    ``q`` [batch, seqlen_q, nhead_q, dim], ``knew`` and ``vnew`` [batch, seqlen_knew, nhead_k, dim]; ``seqlens_k``
-    [batch] rows of each sequence are in the cache before. The cache, ``k`` and ``v``, is [place, row, nhead_k, dim]:
-    a place is a page of ``block_table`` [batch, pages], or a sequence, numbered by ``cache_batch_idx`` [batch].
-    ``rope`` is no, inter or half, with ``cos`` and ``sin`` [position, rotary_dim / 2]; with ``causal`` each row of Q
-    has a position of its own, else all have that of the first new key.
+    ``q`` is [batch, seqlen_q, nhead_q, dim]. ``knew`` and ``vnew`` are [batch, seqlen_knew, nhead_k, dim].
+    ``seqlens_k`` [batch] rows of each sequence are in the cache before. The cache, ``k`` and ``v``, is
+    [place, row, nhead_k, dim]: a place is a page of ``block_table`` [batch, pages], or a sequence, numbered by ``cache_batch_idx`` [batch].
+    ``rope`` is no, inter or half, with ``cos`` and ``sin`` [position, rotary_dim / 2]. With ``causal`` each row of Q
+    has its own position, else all have the position of the first new key.
     """
 
     dtype: str
@@ -131,7 +131,7 @@ def _check_places(a: Append, rows: int, places: int, seqlen_knew: int) -> None:
     if ids is None:
         ids = np.arange(len(a.seqlens_k), dtype=np.int32)
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < places:
-        raise ProblemError(f"places {int(ids.min())} to {int(ids.max())} are asked for in a cache of {places}.")
+        raise ProblemError(f"places {int(ids.min())} to {int(ids.max())} do not fit into a cache of {places}.")
 
 
 def run_append(device: Device, library: Library, append: Append) -> Appended:

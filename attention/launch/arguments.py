@@ -1,8 +1,12 @@
 """A problem as the fields of a library's C ABI: sizes, strides and switches; its pointers, outputs and workspaces.
 
-Arrays beside Q, K, V and O are contiguous: LSE [batch, head, query] (group mode: [head, token]), the elementwise bias
-and dropout's bytes [batch, head, query, key] (group mode: [head, token, key], the keys of the longest sequence),
-ALiBi's slopes [head] or [batch, head], block scales [page, head, K and V].
+Arrays beside Q, K, V and O are contiguous:
+
+- LSE: [batch, head, query] (group mode: [head, token])
+- elementwise bias and dropout's bytes: [batch, head, query, key] (group mode: [head, token, key], the keys of the
+  longest sequence)
+- ALiBi's slopes: [head] or [batch, head]
+- block scales: [page, head, K and V]
 """
 
 from __future__ import annotations
@@ -239,7 +243,7 @@ def workspaces(problem: Problem) -> Mapping[str, int]:
     return {"o_acc": rows * p.hdim_v * 4, "lse_acc": rows * 4}
 
 
-def cleared(problem: Problem) -> tuple[str, ...]:
+def zeroed_workspaces(problem: Problem) -> tuple[str, ...]:
     """Workspaces that must hold zeros before each launch: kernels add to dQ's accumulators, or leave rows out."""
     return ("dq_acc",) if problem.family == "bwd_dq_dk_dv" else ()
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import bits_type
-from ckpm.attention.launch.fwd_launching import by_head, by_sequence, checked, inputs, pose, random_values
+from ckpm.attention.launch.fwd_launching import by_head, by_sequence, check_tensors, inputs, pose, random_values
 from ckpm.attention.launch.launching import host_buffers, launch_plan
 from ckpm.attention.launch.plan import Plan
 from ckpm.matrix.problems.case import SuiteCase
@@ -57,7 +57,7 @@ def laid_out(case: SuiteCase, tensors: Mapping[str, Bits]) -> dict[str, Bits]:
         "dout": ((p.rows_q, p.nhead_q, p.hdim_v), kind),
         "lse": ((p.nhead_q, p.rows_q), np.dtype(np.float32)),
     }
-    arrays = checked(p, wanted, tensors)
+    arrays = check_tensors(p, wanted, tensors)
     if p.mode == "group":
         arrays["seqstart_q"] = np.cumsum((0, *p.seqlens_q), dtype=np.int32)
         arrays["seqstart_k"] = np.cumsum((0, *p.seqlens_k), dtype=np.int32)

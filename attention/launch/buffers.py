@@ -1,8 +1,8 @@
 """Memory of a case: each buffer of a launch as a list of writes, and the numbers that the reference works on.
 
-A KV pool of 6 GB is never made: a :class:`Buffer` has a size and a few :class:`Write`s. :func:`prepare` gives buffers,
-the plain fields of ``ckpm_problem`` and what its pointers point to. :func:`gather` reads K or V back the way a kernel
-does, by strides and page table; the tests compare with that.
+A KV pool of 6 GB is never made: a :class:`Buffer` has a size and a few :class:`Write`s. The function
+:func:`prepare` returns buffers, the plain fields of ``ckpm_problem`` and the targets of its pointers. The function
+:func:`gather` reads K or V back as a kernel does, by strides and page table. The tests compare with it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ _WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the ABI
 class Inputs:
     """The same numbers for the reference: decoded and dequantised, one array a sequence.
 
-    q [sq, nhead_q, hdim_q], k [sk, nhead_k, hdim_q], v [sk, nhead_k, hdim_v]; bias [nhead_q, sq, sk] or None; slopes
-    [batch, nhead_q] or None; sink_logits [nhead_q] or None.
+    - q: [sq, nhead_q, hdim_q], k: [sk, nhead_k, hdim_q], v: [sk, nhead_k, hdim_v]
+    - bias: [nhead_q, sq, sk] or None
+    - slopes: [batch, nhead_q] or None
+    - sink_logits: [nhead_q] or None
     """
 
     problem: SuiteCase

@@ -103,7 +103,7 @@ def load(path: Path, arguments: type[CheckedArguments]) -> Library:
 def _text(content: bytes | None, library: Path) -> str:
     """Decode a name that a library returns."""
     if content is None or not content.isascii():
-        raise LibraryError(f"{library}: damaged: a name in it is no text. Build it anew.")
+        raise LibraryError(f"{library}: damaged: a name in it is not text. Build it anew.")
     return content.decode()
 
 

@@ -94,7 +94,7 @@ def of_library(file: Path, what: str, form: int, remedy: str) -> Value:
     return document
 
 
-def flattened(launched: Mapping[str, Any]) -> dict[str, int]:
+def flatten(launched: Mapping[str, Any]) -> dict[str, int]:
     """METRICS from a device's counters ({"kernels": {symbol: ...}}), summed over the kernels of a launch."""
     totals = dict.fromkeys(METRICS, 0)
     for counted in launched["kernels"].values():

@@ -76,7 +76,7 @@ class Device(ABC):
         """Set options of the emulator between launches. Raises UsageError where there are none."""
 
     @abstractmethod
-    def placed(self, placement: str, at: int = 0) -> contextlib.AbstractContextManager[None]:
+    def place_memory(self, placement: str, at: int = 0) -> contextlib.AbstractContextManager[None]:
         """Allocations in the ``with`` get a base address of that kind, or the address ``at`` if that is "fixed".
 
         Raises:
@@ -151,7 +151,7 @@ class EmulatedDevice(Device):
             raise UsageError(str(error)) from error
 
     @contextlib.contextmanager
-    def placed(self, placement: str, at: int = 0) -> Iterator[None]:
+    def place_memory(self, placement: str, at: int = 0) -> Iterator[None]:
         try:
             with self._device.place_allocations(placement, at):
                 yield
@@ -191,7 +191,7 @@ class EmulatedDevice(Device):
     def reset_probe(self) -> None:
         self._device.reset_probe()
 
-    def recording(self) -> Mapping[str, Any] | None:
+    def recorded_workgroup(self) -> Mapping[str, Any] | None:
         """The workgroup that the emulator's option ``record`` asked for; None if none was."""
         return self._device.recorded_workgroup()
 
@@ -272,7 +272,7 @@ class GpuDevice(Device):
             raise UsageError(f"a GPU has no option {', '.join(sorted(options))}: take --device emulator")
 
     @contextlib.contextmanager
-    def placed(self, placement: str, at: int = 0) -> Iterator[None]:
+    def place_memory(self, placement: str, at: int = 0) -> Iterator[None]:
         if placement != "default":
             raise UsageError("a GPU's runtime chooses base addresses itself: take --device emulator")
         yield

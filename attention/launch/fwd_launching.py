@@ -1,8 +1,8 @@
 """A case of fwd, paged, split-KV or V3 on a device: tensors uploaded, the plan launched, O and LSE read back.
 
-Tensors of a case lie as [token, head, dim], sequences one after another; an elementwise bias as [head, token, key] with
-the keys of the longest sequence. :func:`laid_out` returns the arrays for the plan's pointers. K and V of a case with
-pages of more than one token lie in a pool each, as [page, token of the page, head, dim].
+Tensors of a case lie as [token, head, dim], sequences one after another. An elementwise bias lies as [head, token, key]
+with the keys of the longest sequence. :func:`laid_out` returns the arrays for the plan's pointers. K and V of a case
+with pages of more than one token lie in a pool each, as [page, token of the page, head, dim].
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def inputs(problem: SuiteCase) -> dict[str, Form]:
     return wanted
 
 
-def checked(
+def check_tensors(
     problem: SuiteCase, wanted: Mapping[str, Form], tensors: Mapping[str, NDArray[Any]]
 ) -> dict[str, NDArray[Any]]:
     """The tensors that are wanted. Raises ProblemError: one has another size or type."""
@@ -116,7 +116,7 @@ def laid_out(problem: SuiteCase, tensors: Mapping[str, NDArray[Any]]) -> dict[st
         ProblemError: a tensor has another size than the problem.
     """
     p = problem
-    arrays = checked(p, inputs(p), tensors)
+    arrays = check_tensors(p, inputs(p), tensors)
     if p.page_size > 1:
         arrays |= pages(p, tensors)
     if p.mode == "group":

@@ -1,7 +1,7 @@
 """Clock, temperature and power as AMD SMI reports them, where its Python package ``amdsmi`` is installed (with ROCm).
 
-It knows more than the driver's files: the clock and power of all compute dies, on cards without those files. Calls and
-units are those of its documentation (AMD SMI Python API): degrees Celsius, MHz, watts. Figures that it
+It reports more than the driver's files: the clock and power of all compute dies, on cards without those files. Calls
+and units are those of its documentation (AMD SMI Python API): degrees Celsius, MHz, watts. Figures that it
 doesn't have are left out.
 """
 
@@ -22,7 +22,7 @@ _MODULE = "amdsmi"
 def sensors(bus: str) -> Mapping[str, str]:
     """Figures of this moment of the card at a PCI bus id (0000:c1:00.0), by ``smi_NAME_UNIT``; empty without amdsmi.
 
-    If amdsmi is installed but reports nothing, ``smi`` says why.
+    If amdsmi is installed but reports nothing, ``smi`` contains the reason.
     """
     try:
         smi = _import()
@@ -33,16 +33,16 @@ def sensors(bus: str) -> Mapping[str, str]:
         OSError,
         AttributeError,
         KeyError,
-    ) as error:  # its shared library is missing, or of another age
+    ) as error:  # its shared library is missing, or of another version
         return {"smi": f"amdsmi can't be imported: {_line(error)}"}
     try:
         smi.amdsmi_init()
     except smi.AmdSmiException as error:
         return {"smi": f"amdsmi can't be started: {_line(error)}"}
     try:
-        return _figures(smi, bus)
-    except (smi.AmdSmiException, AttributeError) as error:  # the latter: a name of another age
-        return {"smi": f"amdsmi tells nothing: {_line(error)}"}
+        return _read_card(smi, bus)
+    except (smi.AmdSmiException, AttributeError) as error:  # the latter: a name of another version
+        return {"smi": f"amdsmi reports nothing: {_line(error)}"}
     finally:
         with contextlib.suppress(smi.AmdSmiException):  # the figures are there
             smi.amdsmi_shut_down()
@@ -56,7 +56,7 @@ def _import() -> ModuleType:
     try:
         return importlib.import_module(_MODULE)
     except ModuleNotFoundError:
-        place = next((place for place in places() if (place / _MODULE / "__init__.py").is_file()), None)
+        place = next((place for place in package_folders() if (place / _MODULE / "__init__.py").is_file()), None)
         if place is None:
             raise
     before = list(sys.path)
@@ -67,7 +67,7 @@ def _import() -> ModuleType:
         sys.path[:] = before
 
 
-def places() -> tuple[Path, ...]:
+def package_folders() -> tuple[Path, ...]:
     """Folders that may hold the package: ROCm's own, Debian's."""
     rocm = Path(os.environ.get("ROCM_PATH") or "/opt/rocm")
     return (rocm / "share" / "amd_smi", Path("/usr/lib/python3/dist-packages"))
@@ -78,11 +78,11 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _figures(smi: ModuleType, bus: str) -> dict[str, str]:
+def _read_card(smi: ModuleType, bus: str) -> dict[str, str]:
     cards = {smi.amdsmi_get_gpu_device_bdf(card).lower(): card for card in smi.amdsmi_get_processor_handles()}
     card = cards.get(bus.lower())
     if card is None:
-        return {"smi": f"amdsmi knows no card {bus}"}
+        return {"smi": f"amdsmi does not list the card {bus}"}
     ways: dict[str, Callable[[], Any]] = {
         "smi_temperature_c": lambda: smi.amdsmi_get_temp_metric(
             card, smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT

@@ -48,8 +48,8 @@ def stream(p: SuiteCase, *what: int) -> np.random.Generator:
 def add_peaks(tokens: Floats) -> None:
     """Add a peak to each token i of Q or K [token, head, dim], at dim i modulo the head dim.
 
-    A query so has a score of some 200 at every key with its own peak, and no other beyond 20: e to the power of what
-    lies between is more than a float32 holds.
+    A query then has a score of some 200 at every key with its own peak, and at most 20 elsewhere. A float32 can't
+    represent exp() of the difference.
     """
     count = np.arange(len(tokens))
     tokens[count, :, count % tokens.shape[-1]] += _PEAK

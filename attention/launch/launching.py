@@ -1,7 +1,7 @@
 """Launches of suites, through the plan that calls have: buffers uploaded, the kernel launched, outputs read back.
 
-:func:`check` finds problems that contradict themselves before they reach a device, where they would crash or, worse,
-read other data: page ids outside the pool, buffers smaller than their sizes and strides say.
+:func:`check` finds problems that contradict themselves before they reach a device. There they would crash or,
+worse, read other data. Examples are page ids outside the pool and buffers smaller than sizes and strides require.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def launch_plan(
         UsageError: the device can't place buffers where they are wanted.
     """
     device = plan.device
-    with contextlib.closing(plan), uploaded(device, buffers) as memory:
+    with contextlib.closing(plan), upload(device, buffers) as memory:
         given = {name: memory[name].address for name in memory}
         if pointers is not None:
             given = {name: memory[buffer].address + at for name, (buffer, at) in pointers.items()}
@@ -182,7 +182,7 @@ def host_buffers(arrays: Mapping[str, NDArray[Any]], outputs: Mapping[str, int])
 
 
 @contextlib.contextmanager
-def uploaded(device: Device, buffers: Mapping[str, Buffer]) -> Iterator[dict[str, Memory]]:
+def upload(device: Device, buffers: Mapping[str, Buffer]) -> Iterator[dict[str, Memory]]:
     """The buffers on the device, by name; freed at the end whatever happened."""
     memory: dict[str, Memory] = {}
     allocated: list[Memory] = []
@@ -207,7 +207,7 @@ def uploaded(device: Device, buffers: Mapping[str, Buffer]) -> Iterator[dict[str
 def _allocate(device: Device, buffer: Buffer) -> Memory:
     if buffer.placement == "default":
         return device.hip.malloc(buffer.size)
-    with device.placed(buffer.placement):
+    with device.place_memory(buffer.placement):
         return device.hip.malloc(buffer.size)
 
 
@@ -216,7 +216,7 @@ def _map_writes(device: Device, buffer: Buffer, allocated: list[Memory]) -> Memo
     whole = _allocate(device, buffer)
     device.hip.free(whole)  # its addresses are free from here on
     for write in buffer.writes:
-        with device.placed("fixed", at=whole.address + write.offset):
+        with device.place_memory("fixed", at=whole.address + write.offset):
             allocated.append(device.hip.malloc(write.data.nbytes))
         device.hip.write(allocated[-1], write.data)
     return whole

@@ -106,7 +106,7 @@ class Plan:
         self.stages, self.named = stages, named
         self.kernels = kernels or tuple(one.name for one in stages)
         self.inputs, self.outputs = arguments.inputs(problem), arguments.outputs(problem)
-        self.workspaces, self.cleared = arguments.workspaces(problem), arguments.cleared(problem)
+        self.workspaces, self.cleared = arguments.workspaces(problem), arguments.zeroed_workspaces(problem)
         self.fields = arguments.fields(library.family, problem)
         self._template = library.arguments(**self.fields)
         self._kind = type(self._template)

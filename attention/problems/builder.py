@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ckpm.attention.problems.shapes import from_shape
-from ckpm.attention.problems.validation import validated
+from ckpm.attention.problems.validation import validate
 from ckpm.matrix.problems.problem import Problem, Strides
 from ckpm.matrix.problems.testing import Shape
 
@@ -26,8 +26,8 @@ class ProblemBuilder:
         return cls(from_shape(shape, family, arch))
 
     def build(self) -> Problem:
-        """Raises ProblemError: see attention.problems.validation.validated."""
-        return validated(self._problem)
+        """Raises ProblemError: see attention.problems.validation.validate."""
+        return validate(self._problem)
 
     def _with(self, **changes: Any) -> ProblemBuilder:
         return ProblemBuilder(replace(self._problem, **changes))

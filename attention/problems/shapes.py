@@ -59,8 +59,8 @@ def to_shape(problem: Problem) -> Shape:
 def from_shape(shape: Shape, family: str, arch: str = "gfx950") -> Problem:
     """A problem of a family from a shape of the testing matrix.
 
-    What the shape leaves open gets the family's plain value: batch mode (batch prefill: group), no scales, and for
-    families that read pages one of 16 tokens more than K needs, of 128 tokens (batch prefill: 1, in SGLang's table).
+    The family's plain values fill what the shape leaves open: batch mode (batch prefill: group) and no scales. For
+    families that read pages, pages have 128 tokens (batch prefill: 1, in SGLang's table).
     """
     s, ours = shape, family == "batch_prefill"
     mode = s.mode or ("group" if ours else "batch")

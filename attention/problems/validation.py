@@ -21,7 +21,7 @@ _COUNTS = (
 _WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the C ABI
 
 
-def validated(problem: Problem) -> Problem:
+def validate(problem: Problem) -> Problem:
     """The problem itself.
 
     Raises:
@@ -140,7 +140,7 @@ def _check_overlap(p: Problem, tensor: str, strides: Strides) -> None:
         sequences = p.pool_pages if paged else p.batch if p.mode == "batch" else 1
         steps = [(strides.nhead, heads), (strides.row, rows), (strides.batch, sequences)]
         reached = hdim
-    if why := overlapping(steps, reached):
+    if why := find_overlap(steps, reached):
         raise ProblemError(
             f"strides of {tensor} {dataclasses.astuple(strides)} (batch, head, row): {why}. Give strides of an array "
             "whose elements lie apart.",
@@ -148,7 +148,7 @@ def _check_overlap(p: Problem, tensor: str, strides: Strides) -> None:
         )
 
 
-def overlapping(steps: Sequence[tuple[int, int]], reached: int) -> str:
+def find_overlap(steps: Sequence[tuple[int, int]], reached: int) -> str:
     """The reason why two elements of an array share an address; "" if none do. ``steps``: (stride, length) of its axes.
 
     ``reached`` elements lie together at each place. Each step, from the smallest, must lead past all that smaller steps

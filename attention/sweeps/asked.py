@@ -11,7 +11,7 @@ from pathlib import Path
 from ckpm.attention.launch import device as devices
 from ckpm.attention.sweeps.cases import Case, cases, own_cases
 from ckpm.attention.sweeps.layers import stage_one
-from ckpm.attention.sweeps.stored.identity import filtered
+from ckpm.attention.sweeps.stored.identity import filter_keys
 from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
@@ -92,7 +92,7 @@ def asked_for(args: argparse.Namespace) -> Asked:
     keys, _ = split(select_some(dialect(tree.dialect), selection), tree.dialect)
     library = library_of(sweep.families, tree.dialect)
     chosen = [key for key in keys if key.family == stage_one(library)]
-    chosen = filtered(chosen, args.filter, args.filter_file)[: args.max_kernels]
+    chosen = filter_keys(chosen, args.filter, args.filter_file)[: args.max_kernels]
     if not chosen:
         raise UsageError(f"no kernel of {args.config} is left by --filter and --filter-file.", kind="empty-selection")
     mine = chosen if shard[1] == 1 else take_shard(chosen, shard)

@@ -1,7 +1,7 @@
 """Cases of a sweep: each kernel, of those that a call runs first, on each shape that it serves.
 
-With a category the shapes are the testing matrix's; without one each kernel gets one shape, of the sizes that were
-asked for, with the kernel's own head dims and features.
+With a category the shapes are the testing matrix's. Without a category each kernel gets one shape of the given sizes,
+with the kernel's own head dims and features.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def cases(keys: Sequence[Key], shapes: Sequence[Shape], shard: Sequence[Key] | N
     family, matcher = keys[0].family, Matcher(keys)
     mine = {key.name for key in (keys if shard is None else shard)}
     return tuple(
-        Case(_settled(shape, key), key)
+        Case(_settle(shape, key), key)
         for shape in shapes
         if is_tried(family, shape)
         for key in matcher(family, shape).kernels
@@ -59,11 +59,11 @@ def own_cases(keys: Sequence[Key], sizes: Shape) -> tuple[Case, ...]:
         if not Matcher([key])(key.family, shape).kernels:
             step = key.tile.bn0 or 1
             shape = dataclasses.replace(shape, seqlen_k=-(-shape.seqlen_k // step) * step)
-        made.append(Case(_settled(dataclasses.replace(shape, name=_named(shape)), key), key))
+        made.append(Case(_settle(dataclasses.replace(shape, name=_shape_name(shape)), key), key))
     return tuple(made)
 
 
-def _named(shape: Shape) -> str:
+def _shape_name(shape: Shape) -> str:
     """A name that kernels of other features don't share; features that are off are left out."""
     s = shape
     sizes = f"b{s.batch}-q{s.seqlen_q}k{s.seqlen_k}-h{s.nhead_q}x{s.nhead_k}-d{s.hdim_q}x{s.hdim_v}-{s.dtype}"
@@ -83,7 +83,7 @@ def _of_key(key: Key) -> dict[str, Any]:
     }
 
 
-def _settled(shape: Shape, key: Key) -> Shape:
+def _settle(shape: Shape, key: Key) -> Shape:
     """The shape with what it leaves open as the kernel has it."""
     paged = bool(key.paged_kv) or key.family == "batch_prefill"
     return dataclasses.replace(

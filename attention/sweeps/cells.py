@@ -11,7 +11,7 @@ from ckpm.matrix.problems.problem import ELEMENT_BYTES
 from ckpm.matrix.problems.testing import Shape
 
 
-def described(case: Case) -> dict[str, Cell]:
+def describe(case: Case) -> dict[str, Cell]:
     """The columns that name a case: its shape and its kernel."""
     named = dataclasses.asdict(identity(case.key))
     return {

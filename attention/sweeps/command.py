@@ -11,10 +11,10 @@ from pathlib import Path
 from ckpm.attention.launch.device import choose
 from ckpm.attention.sweeps import comparing
 from ckpm.attention.sweeps.asked import Asked, add_options, asked_for
-from ckpm.attention.sweeps.running import Progress, libraries_of, opened, resumed, run_library, sort_out
+from ckpm.attention.sweeps.running import Progress, libraries_of, open_bench, resume, run_library, sort_out
 from ckpm.attention.sweeps.stored.best import best
 from ckpm.attention.sweeps.stored.columns import as_csv
-from ckpm.attention.sweeps.stored.record import Results, merged
+from ckpm.attention.sweeps.stored.record import Results, merge_results
 from ckpm.base.console import PlainConsole, console, say
 from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.files import write_atomically
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         raise InconclusiveError(
             f"none of the {len(asked.keys)} kernels serves a shape of {args.category}.", kind="nothing-measured"
         )
-    progress = Progress(resumed(file, asked), file)
+    progress = Progress(resume(file, asked), file)
     built = libraries_of(asked, args.toolchain, args.work / file.stem, job_count(args.jobs), plain)
     if args.compile_only:
         return 0
@@ -98,7 +98,7 @@ def _run_all(
     left = sort_out(asked.cases, progress, most=most)
     try:
         for path in built if left else []:
-            run_library(opened(path, device, asked), left, asked, progress, verify=args.verify)
+            run_library(open_bench(path, device, asked), left, asked, progress, verify=args.verify)
     finally:
         progress.write()
 
@@ -141,7 +141,7 @@ def run_best(args: argparse.Namespace) -> int:
     for output in filter(None, (args.csv, args.json)):
         refuse_inputs(output, args.results)
         demand_place(output)
-    results = merged(args.results)
+    results = merge_results(args.results)
     _write(args, results)
     _show(results, None)
     return 0

@@ -19,7 +19,7 @@ def table(rows: Sequence[Best]) -> Table:
     shown = Table(box=None, pad_edge=False)
     for column in ("problem", "mode", "best kernel"):
         shown.add_column(column, overflow="fold")
-    for column in ("value", "unit", "of", "default behind"):
+    for column in ("value", "unit", "of", "default slower by"):
         shown.add_column(column, justify="right", no_wrap=True)
     for one in sorted(rows, key=lambda one: -one.behind):
         figures = (f"{one.value:.6g}", one.unit, str(one.compared), f"{100 * one.behind:.1f} %")

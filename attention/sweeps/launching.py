@@ -11,10 +11,10 @@ from ckpm.attention import reference
 from ckpm.attention.arrays.posing import Posed, pose
 from ckpm.attention.call import Attention, uploaded_call
 from ckpm.attention.launch.c_abi import Library
-from ckpm.attention.launch.counters import flattened
+from ckpm.attention.launch.counters import flatten
 from ckpm.attention.launch.device import Device, EmulatedDevice
 from ckpm.attention.launch.plan import UNTIMED, Plan, Timing
-from ckpm.attention.problems.validation import validated
+from ckpm.attention.problems.validation import validate
 from ckpm.attention.sweeps.cases import Case
 from ckpm.attention.sweeps.cells import rates
 from ckpm.attention.sweeps.stored.columns import COUNTS, Cell
@@ -62,7 +62,7 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
         plan.close()
     if done.ran.kernels[0] != case.key.name:
         raise LaunchError(f"dispatch took {done.ran.kernels[0]} for it.", kind="other-kernel")
-    cells: dict[str, Cell] = dict(_counted(bench, emulated, case) if emulated else rates(case.shape, done.ran.median))
+    cells: dict[str, Cell] = dict(_counts(bench, emulated, case) if emulated else rates(case.shape, done.ran.median))
     if verify:
         cells |= _verdict(case, made, done)
     return {**cells, "device": bench.device.kind, "library": bench.manifest.library_sha256}
@@ -72,21 +72,21 @@ def _plan(bench: Bench, case: Case, posed: Posed) -> Plan:
     """Make a plan of the case's kernel, named where launches take a name; dispatch chooses those of later stages."""
     p = replace(posed.problem, min_seqlen_q=1 if case.key.skip else 0)
     named = bench.library.arguments.BY_NAME
-    return Plan(validated(p), bench.device, bench.library, kernels=(case.key.name,), named=named)
+    return Plan(validate(p), bench.device, bench.library, kernels=(case.key.name,), named=named)
 
 
-def _counted(bench: Bench, device: EmulatedDevice, case: Case) -> dict[str, Cell]:
+def _counts(bench: Bench, device: EmulatedDevice, case: Case) -> dict[str, Cell]:
     """The emulator's counts, and the cycles that the timing model gives the launch on an otherwise idle GPU."""
-    totals = flattened(device.counters())
-    return {**{name: totals[name] for name in COUNTS}, "modelled_cycles": _modelled(bench, device, case)}
+    totals = flatten(device.counters())
+    return {**{name: totals[name] for name in COUNTS}, "modelled_cycles": _model_cycles(bench, device, case)}
 
 
-def _modelled(bench: Bench, device: EmulatedDevice, case: Case) -> int | None:
+def _model_cycles(bench: Bench, device: EmulatedDevice, case: Case) -> int | None:
     """The longest workgroup's cycles, beside as many others as are resident, times the rounds that the grid takes.
 
     None of several stages, of which only one is recorded.
     """
-    recording = device.recording()
+    recording = device.recorded_workgroup()
     if bench.known is None or recording is None or len({key.family for key in bench.keys}) > 1:
         return None
     occupancy = bench.manifest.kernels[case.key.name].archs[device.arch].occupancy_waves

@@ -13,7 +13,7 @@ from ckpm.attention.launch.device import Device
 from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.sweeps.asked import Asked, request
 from ckpm.attention.sweeps.cases import Case
-from ckpm.attention.sweeps.cells import described
+from ckpm.attention.sweeps.cells import describe
 from ckpm.attention.sweeps.launching import Bench, measure
 from ckpm.attention.sweeps.layers import layers
 from ckpm.attention.sweeps.stored.columns import Row
@@ -50,7 +50,7 @@ def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int, console: P
     return built
 
 
-def opened(path: Path, device: Device, asked: Asked) -> Bench:
+def open_bench(path: Path, device: Device, asked: Asked) -> Bench:
     """Raises LibraryError, RecordError."""
     manifest = Manifest.read(path.with_name(MANIFEST))
     check_library(path, manifest)
@@ -64,7 +64,7 @@ def opened(path: Path, device: Device, asked: Asked) -> Bench:
     return Bench(device=device, library=loaded, manifest=manifest, keys=keys, known=known)
 
 
-def resumed(file: Path, asked: Asked) -> Results:
+def resume(file: Path, asked: Asked) -> Results:
     """Results of an earlier run of the same question, or none yet.
 
     Raises:
@@ -92,7 +92,7 @@ def too_large(case: Case, most: int) -> str:
     return f"its wave-instructions are over --most-instructions {most}" if launch_instructions(problem) > most else ""
 
 
-def _refused(error: Exception) -> bool:
+def _is_refusal(error: Exception) -> bool:
     """True if a library's dispatch has no kernel for a launch, and nothing ran."""
     return isinstance(error, LaunchError) and any(f": {one.name.lower()}: " in str(error) for one in _REFUSED)
 
@@ -174,18 +174,18 @@ def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Pro
             if error.kind == "other-kernel":
                 progress.leave_out(case, str(error).replace("\n", " "))
                 continue
-            progress.leave_out(case, _ended(error, case, known_defect(asked, case.key)))
+            progress.leave_out(case, _end_text(error, case, known_defect(asked, case.key)))
             if bench.device.fault() is not None:
                 bench.device.recover()
         else:
             wrong = known_defect(asked, case.key) if cells.get("agrees") is False else ""
             order = asked.order[case.key.name]
-            progress.add({**described(case), **cells, "dispatch_order": order, "known_defect": wrong})
+            progress.add({**describe(case), **cells, "dispatch_order": order, "known_defect": wrong})
 
 
-def _ended(error: LaunchError | HipError, case: Case, defect: str) -> str:
+def _end_text(error: LaunchError | HipError, case: Case, defect: str) -> str:
     """The reason of a launch that did not end well: a refusal, a known defect, or a fault."""
     why = str(error).partition("\n")[0]
-    if _refused(error):  # without library and kernel, so that equal reasons are counted together
+    if _is_refusal(error):  # without library and kernel, so that equal reasons are counted together
         return why.rpartition(f"{case.key.name}: ")[2]
     return f"known defect {defect}: {why}" if defect else f"{FAULT}{why}"

@@ -114,13 +114,13 @@ def _keys(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) ->
     if s.mode == "group":
         given["cu_seqlens_q"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_q
     if s.paged_kv:
-        return _paged(k, v, s, family, given)
+        return _to_pages(k, v, s, family, given)
     if s.mode == "group":
         given["cu_seqlens_k"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_k
     return _queries(k, s), _queries(v, s)
 
 
-def _paged(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) -> tuple[Floats, Floats]:
+def _to_pages(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) -> tuple[Floats, Floats]:
     """K and V in pages, the last first, zeros after each sequence's end."""
     ours = family == "batch_prefill"
     size = (s.page_size or 1) if ours else _PAGE
@@ -140,11 +140,11 @@ def _paged(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) -
         layout = (s.kv_layout or "linear") if ours else "linear"
         given["pages"] = Pages(indices=np.ascontiguousarray(table), seqlens_k=lengths, kv_layout=layout)
     if ours and s.kv_layout == "vectorized":
-        return _vectorized(of_k, of_v, 16 // ELEMENT_BYTES[s.dtype])
+        return _vectorize(of_k, of_v, 16 // ELEMENT_BYTES[s.dtype])
     return np.ascontiguousarray(of_k), np.ascontiguousarray(of_v)
 
 
-def _vectorized(k: Floats, v: Floats, x: int) -> tuple[Floats, Floats]:
+def _vectorize(k: Floats, v: Floats, x: int) -> tuple[Floats, Floats]:
     """Pages with ``x`` elements of 16 bytes together: K along the head dim, V along the tokens of a page."""
     pool, page, heads, _ = k.shape
     of_k = k.reshape(pool, page, heads, -1, x).transpose(0, 2, 3, 1, 4)

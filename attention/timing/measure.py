@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.attention.launch.apart import run_apart
-from ckpm.attention.launch.counters import LIBRARY_FACTS, Measured, Measurements, flattened
+from ckpm.attention.launch.counters import LIBRARY_FACTS, Measured, Measurements, flatten
 from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import CkPrefillError, InconclusiveError, RecordError, UnknownWordError
@@ -180,7 +180,7 @@ def _count_launch(
         dtype=problem.dtype,
         occupancy_waves=manifest.kernels[kernel].archs[device.arch].occupancy_waves,
         compulsory_bytes=compulsory_bytes(problem),
-        counters=flattened(outcome.counters),
+        counters=flatten(outcome.counters),
     )
 
 

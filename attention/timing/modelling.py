@@ -73,7 +73,7 @@ class Modelled:
     def replay(self, problem: SuiteCase, kernel: str, asked: Asked) -> Timed:
         """Replay the recording of a launch that ran ``kernel``. Raises InconclusiveError as :meth:`model`."""
         device = self.device
-        recording = device.recording()
+        recording = device.recorded_workgroup()
         if recording is None:
             raise InconclusiveError(
                 f"{problem.name}: the launch has no workgroup {asked.workgroup}. Choose a smaller one.", kind="measure"

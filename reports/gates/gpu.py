@@ -14,7 +14,7 @@ from pathlib import Path
 from ckpm.attention.launch.buffers import Prepared, prepare
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
-from ckpm.attention.launch.launching import check, plan_of, uploaded
+from ckpm.attention.launch.launching import check, plan_of, upload
 from ckpm.attention.launch.plan import Plan
 from ckpm.attention.timing.measure import identity_facts, keys_of, manifest_of
 from ckpm.base.errors import InconclusiveError
@@ -83,7 +83,7 @@ def _take_samples(
     check(prepared)
     sides = {"baseline": baseline, "candidate": candidate, "again": baseline}
     plans = {arm: one.plan(device, prepared) for arm, one in sides.items()}
-    with uploaded(device, prepared.buffers) as memory:
+    with upload(device, prepared.buffers) as memory:
         given = prepared.addresses(memory)
         filler = device.hip.malloc(settings.cold_bytes)
         try:

@@ -13,7 +13,6 @@ from tests.unit.style import Finding
 OPEN = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
-    "attention/",
     "base/",
     "docs/",
     "emulator/",
@@ -23,7 +22,6 @@ OPEN = (
     "tests/build/",
     "tests/docs/",
     "tests/emulator/",
-    "tests/unit/attention/",
     "tests/unit/base/",
     "tests/unit/kernels/",
 )

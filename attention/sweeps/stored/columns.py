@@ -49,9 +49,9 @@ def as_csv(rows: Sequence[Row]) -> bytes:
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: _word(value) for name, value in row.items()} for row in rows)
+    writer.writerows({name: _csv_value(value) for name, value in row.items()} for row in rows)
     return text.getvalue().encode()
 
 
-def _word(value: Cell) -> Cell:
+def _csv_value(value: Cell) -> Cell:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else value

@@ -69,7 +69,7 @@ def identity(key: Key) -> Identity:
     )  # fmt: skip
 
 
-def filtered(keys: Sequence[Key], expressions: Sequence[str], files: Sequence[Path]) -> list[Key]:
+def filter_keys(keys: Sequence[Key], expressions: Sequence[str], files: Sequence[Path]) -> list[Key]:
     """The kernels that meet every expression over ``c.FIELD`` and every file's ``filter_config(c)``.
 
     Raises:

@@ -112,7 +112,7 @@ def _left_out(value: Value) -> tuple[tuple[str, str], str]:
     return (value.get("problem_name").word(), value.get("kernel").word()), value.get("reason").word()
 
 
-def merged(files: Sequence[Path]) -> Results:
+def merge_results(files: Sequence[Path]) -> Results:
     """The shards of one run together.
 
     Raises:

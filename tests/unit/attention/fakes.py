@@ -75,7 +75,7 @@ class FakeDevice(Device):
             for name in ("bwd_dq_dk_dv", "batch_prefill", "fwd_appendkv", "fwd_pagedkv", "fwd_splitkv", "fwd")
             if name in path.parts
         )
-        calls = {"launch": self._launch(arguments), "selected_kernel": self._selected}
+        calls = {"launch": self._launch(arguments), "selected_kernel": self._selected_kernel}
         return Library(
             path=path, family=family, dialect="", kernels=(), arguments=arguments, abi=ctypes.CDLL(None), calls=calls
         )
@@ -91,18 +91,18 @@ class FakeDevice(Device):
 
         return launch
 
-    def _selected(self, stage: int = 0) -> bytes | None:
+    def _selected_kernel(self, stage: int = 0) -> bytes | None:
         return self.chosen[stage].encode() if stage < len(self.chosen) else None
 
     def configure(self, **options: Any) -> None:
-        raise AssertionError("nobody configures it")
+        raise AssertionError("configure() must not be called")
 
-    def placed(self, placement: str, at: int = 0) -> AbstractContextManager[None]:
+    def place_memory(self, placement: str, at: int = 0) -> AbstractContextManager[None]:
         @contextmanager
-        def nothing() -> Iterator[None]:
+        def do_nothing() -> Iterator[None]:
             yield
 
-        return nothing()
+        return do_nothing()
 
     def fault(self) -> Fault | None:
         return self.failure

@@ -57,7 +57,7 @@ def attention(
             sink = -np.inf if sink_logits is None else float(sink_logits[head])
             shares, lse[head] = weights(p, queries[:, head], keys[:, shared], bias=added, slope=slope, sink=sink)
             if random_values is not None:
-                shares = dropped(p, shares, random_values[index][head])
+                shares = drop(p, shares, random_values[index][head])
             o[:, head] = shares @ values[:, shared]
         outputs.append(o)
         logarithms.append(lse)
@@ -86,7 +86,7 @@ def weights(
 
 
 def _alibi(problem: Problem, slope: float, seqlen_q: int, seqlen_k: int) -> Floats:
-    """What ALiBi adds: slope * key under a causal mask, else -slope * distance (block_position_encoding.hpp)."""
+    """ALiBi's term: slope * key under a causal mask, else -slope * distance (block_position_encoding.hpp)."""
     row, column = np.ogrid[:seqlen_q, :seqlen_k]
     if problem.mask != "no" and problem.window_left < 0 and problem.window_right == 0:
         return np.broadcast_to(slope * column, (seqlen_q, seqlen_k)).astype(np.float64)
@@ -106,7 +106,7 @@ def _softmax(scores: Floats, sink: float) -> tuple[Floats, Floats]:
     return weights / np.where(total == 0, 1.0, total)[:, None], lse
 
 
-def dropped(problem: Problem, weights: Floats, random: NDArray[np.uint8]) -> Floats:
+def drop(problem: Problem, weights: Floats, random: NDArray[np.uint8]) -> Floats:
     """Weights are kept, and scaled, where the random byte is at most floor((1 - p) * 255), in CK's float32."""
     keep = np.float32(1.0) - np.float32(problem.p_drop)
     kept: Floats = np.where(random <= int(np.floor(keep * np.float32(255))), weights / float(keep), 0.0)
@@ -115,8 +115,10 @@ def dropped(problem: Problem, weights: Floats, random: NDArray[np.uint8]) -> Flo
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gradients:
-    """Of all sequences: ``dq`` [token, nhead_q, hdim_q], ``dk`` and ``dv`` [token, nhead_k, dim]; ``dbias`` of each
-    sequence [nhead_q, query, key], which is that of the scores."""
+    """Gradients of all sequences: ``dq`` [token, nhead_q, hdim_q], ``dk`` and ``dv`` [token, nhead_k, dim].
+
+    ``dbias`` is the gradient of the scores, for each sequence [nhead_q, query, key].
+    """
 
     dq: Floats
     dk: Floats
@@ -148,10 +150,10 @@ def gradients(
             slope = None if slopes is None else float(slopes[index, head])
             of_scores, _ = weights(p, queries[:, head], keys[:, shared], bias=added, slope=slope)
             drawn = None if random_values is None else random_values[index][head]
-            left = of_scores if drawn is None else dropped(p, of_scores, drawn)
+            left = of_scores if drawn is None else drop(p, of_scores, drawn)
             of_weights = gradient[:, head] @ values[:, shared].T
             if drawn is not None:
-                of_weights = dropped(p, of_weights, drawn)
+                of_weights = drop(p, of_weights, drawn)
             mean = (of_scores * of_weights).sum(axis=1, keepdims=True)
             scores[head] = of_scores * (of_weights - mean)
             dv[:, shared] += left.T @ gradient[:, head]

@@ -28,6 +28,6 @@ COMPILER = Toolchain(
 )
 
 
-def asked(arch: str = "gfx950") -> tuple[Request, tuple[Key, ...]]:
+def make_request(arch: str = "gfx950") -> tuple[Request, tuple[Key, ...]]:
     order, keys = order_for(NAME, Place(upstream="aiter"), arch, DIALECT)
     return order.request(TREE, COMPILER, Path()), keys

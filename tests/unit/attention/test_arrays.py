@@ -32,7 +32,7 @@ def call(over: Dispatcher, *, q: Any = Q, k: Any = K, v: Any = K, **options: Any
 
 
 def test_arrays_reach_the_kernel_and_o_comes_back() -> None:
-    """What lies at the addresses during the launch, and what the 'kernel' writes there."""
+    """The arrays at the addresses during the launch, and the values that the 'kernel' writes there."""
     seen: dict[str, Any] = {}
 
     def kernel(said: Any) -> int:
@@ -60,7 +60,7 @@ def test_arrays_reach_the_kernel_and_o_comes_back() -> None:
     assert (out == encode(2 * Q, "bf16", ARCH)).all()
 
 
-def strided(array: np.ndarray[Any, Any], strides: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def with_strides(array: np.ndarray[Any, Any], strides: tuple[int, ...]) -> np.ndarray[Any, Any]:
     return np.lib.stride_tricks.as_strided(array, array.shape, tuple(step * array.itemsize for step in strides))
 
 
@@ -98,7 +98,7 @@ def read_only(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         ({"q": Q.transpose(0, 2, 1)[:, :4].copy().swapaxes(1, 2)}, ArgumentError, "q has strides [16, 1, 4]"),
         ({"q": Q[::-1]}, ArgumentError, "no stride may be negative"),
         ({"q": np.broadcast_to(Q[:1], Q.shape)}, ProblemError, "a step of 0 leads into the 1 elements"),
-        ({"k": strided(K, (128, 128, 128, 1))}, ProblemError, "a step of 128 leads into the 256 elements"),
+        ({"k": with_strides(K, (128, 128, 128, 1))}, ProblemError, "a step of 128 leads into the 256 elements"),
         ({"k": OnDevice(address=0, shape=K.shape, dtype="bf16")}, ArgumentError, "k is at address 0"),
         ({"k": OnDevice(address=64, shape=K.shape, dtype="bf16")}, ArgumentError, "k are on the device and q, v"),
         ({"out": read_only(Q.shape), "q": encode(Q, "bf16", ARCH)}, ArgumentError, "out is read-only"),

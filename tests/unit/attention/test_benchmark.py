@@ -22,13 +22,13 @@ from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.sweeps import asked as asking
 from ckpm.attention.sweeps import command, launching, running
 from ckpm.attention.sweeps.cases import Case, cases, own_cases
-from ckpm.attention.sweeps.cells import described, rates
+from ckpm.attention.sweeps.cells import describe, rates
 from ckpm.attention.sweeps.comparing import tune
 from ckpm.attention.sweeps.layers import layers
 from ckpm.attention.sweeps.stored.best import best
 from ckpm.attention.sweeps.stored.columns import COLUMNS, as_csv
-from ckpm.attention.sweeps.stored.identity import filtered, identity
-from ckpm.attention.sweeps.stored.record import Results, merged
+from ckpm.attention.sweeps.stored.identity import filter_keys, identity
+from ckpm.attention.sweeps.stored.record import Results, merge_results
 from ckpm.attention.sweeps.tensors import FAMILIES, not_laid_out
 from ckpm.attention.tuning import TuningDatabase
 from ckpm.base.errors import LaunchError, RecordError, UsageError, WhereError
@@ -67,7 +67,7 @@ CI = cases(KEYS, SMOKE)
 SOME = st.sets(st.integers(0, len(KEYS) - 1), min_size=1).map(lambda drawn: [KEYS[at] for at in sorted(drawn)])
 
 
-def test_a_sweep_without_a_category_runs_every_kernel_once_on_a_shape_that_it_serves() -> None:
+def test_sweep_without_category_runs_each_kernel_once() -> None:
     made = own_cases(KEYS, parse_shape(asking.SIZES))
     assert [case.key for case in made] == KEYS
     for case in made:
@@ -85,7 +85,7 @@ def test_a_sweep_without_a_category_runs_every_kernel_once_on_a_shape_that_it_se
     assert all(len(asked) == 1 for asked in by_name.values())  # only kernels of one problem are compared
 
 
-def test_with_a_category_kernels_meet_the_shapes_that_they_serve_and_no_others() -> None:
+def test_sweep_with_category_runs_only_shapes_that_kernels_serve() -> None:
     ours = {case.identity for case in CI}
     by_hand = {
         (shape.name, key.name)
@@ -144,7 +144,7 @@ def test_the_columns_are_the_documents() -> None:
 
 def test_rows_name_their_shape_and_their_kernel() -> None:
     case = next(one for one in CI if one.shape.name.startswith("fwd/CK_Asymmetric_Hdim_Small"))
-    (row,) = csv.DictReader(io.StringIO(as_csv([described(case)]).decode()))
+    (row,) = csv.DictReader(io.StringIO(as_csv([describe(case)]).decode()))
     assert (row["hdim_q"], row["kernel_hdim_q"], row["dtype"], row["mask"], row["lse"]) == (
         *("16", str(case.key.hdim_q), "fp16", "no", "false"),
     )
@@ -165,7 +165,7 @@ def test_rates_are_of_the_shape() -> None:
 def test_filters_speak_the_tile_engines_words(tmp_path: Path) -> None:
     file = tmp_path / "filter.py"
     file.write_text("def filter_config(c):\n    return c.lse and not c.skip_min_seqlen_q\n")
-    kept = filtered(KEYS, ["c.hdim_q == 128 and c.pipeline == 'qr_async'", "c.mode == 'batch'"], [file])
+    kept = filter_keys(KEYS, ["c.hdim_q == 128 and c.pipeline == 'qr_async'", "c.mode == 'batch'"], [file])
     assert kept == [
         key for key in KEYS if "_d128_fp16_batch_" in key.name and "_lse_" in key.name and "_nskip_" in key.name
     ]
@@ -173,14 +173,14 @@ def test_filters_speak_the_tile_engines_words(tmp_path: Path) -> None:
     for name in FILTERABLE:
         getattr(identity(KEYS[0]), name)
     with pytest.raises(WhereError, match=r"c\.hdim"):
-        filtered(KEYS, ["c.hdim == 128"], [])
+        filter_keys(KEYS, ["c.hdim == 128"], [])
     file.write_text("def keep(key):\n    return True\n")
     with pytest.raises(UsageError, match=r"no function filter_config\(c\)"):
-        filtered(KEYS, [], [file])
+        filter_keys(KEYS, [], [file])
 
 
 def results(rows: int = 2, shard: str = "1/1", **changes: Any) -> Results:
-    made = [{**described(case), "dispatch_order": at, "modelled_cycles": 9 - at} for at, case in enumerate(CI[:rows])]
+    made = [{**describe(case), "dispatch_order": at, "modelled_cycles": 9 - at} for at, case in enumerate(CI[:rows])]
     facts = {"arch": "gfx950", "category": "smoke", "shard": shard, "device": "emulator"}
     return Results(**{"asked": facts, "kernels": 3, "cases": rows, "rows": tuple(made), **changes})
 
@@ -215,34 +215,34 @@ def test_shards_are_merged_if_all_are_there_whole_and_of_one_run(tmp_path: Path)
     first, second = tmp_path / "1.json", tmp_path / "2.json"
     results(shard="1/2").write(first)
     results(3, shard="2/2").write(second)
-    whole = merged([second, first])
+    whole = merge_results([second, first])
     assert (len(whole.rows), whole.kernels, whole.finished) == (5, 6, True)
     with pytest.raises(RecordError, match="shard 2/2 are missing"):
-        merged([first])
+        merge_results([first])
     with pytest.raises(RecordError, match="shard 1/2 is"):
-        merged([first, first])
+        merge_results([first, first])
     results(cases=9, shard="2/2").write(second)
     with pytest.raises(RecordError, match="unfinished"):
-        merged([first, second])
+        merge_results([first, second])
     results(asked={**results(shard="2/2").asked, "device": "hip"}).write(second)
     with pytest.raises(RecordError, match="device differs"):
-        merged([first, second])
+        merge_results([first, second])
 
 
-def timed(case: Case, order: int, milliseconds: float, **more: Any) -> dict[str, Any]:
-    return {**described(case), "dispatch_order": order, "latency_ms": milliseconds, "library": "00", **more}
+def timed_row(case: Case, order: int, milliseconds: float, **more: Any) -> dict[str, Any]:
+    return {**describe(case), "dispatch_order": order, "latency_ms": milliseconds, "library": "00", **more}
 
 
-def test_the_default_is_the_first_in_dispatch_order_and_wrong_kernels_are_never_best(tmp_path: Path) -> None:
+def test_default_is_first_in_dispatch_order_and_wrong_never_best(tmp_path: Path) -> None:
     name = next(case.shape.name for case in CI if sum(one.shape.name == case.shape.name for one in CI) == 3)
     batch = [case for case in CI if case.shape.name == name and case.key.mode == "batch"]
     group = [case for case in CI if case.shape.name == name and case.key.mode == "group"]
-    rows = [timed(batch[1], 5, 1.0), timed(group[0], 9, 0.5), timed(batch[0], 2, 1.5)]
+    rows = [timed_row(batch[1], 5, 1.0), timed_row(group[0], 9, 0.5), timed_row(batch[0], 2, 1.5)]
     answers = {one.mode: one for one in best(rows)}
     assert (answers["batch"].kernel, answers["batch"].default) == (batch[1].key.name, batch[0].key.name)
     assert answers["batch"].behind == pytest.approx(0.5)
     assert (answers["group"].behind, answers["group"].compared) == (0, 1)
-    wrong = [*rows[1:], timed(batch[1], 5, 1.0, agrees=False)]
+    wrong = [*rows[1:], timed_row(batch[1], 5, 1.0, agrees=False)]
     assert {one.mode: one.kernel for one in best(wrong)}["batch"] == batch[0].key.name
     database = tmp_path / "t.db"
     assert tune(database, dataclasses.replace(results(), rows=tuple(rows)), CI) == 2
@@ -253,7 +253,7 @@ def test_the_default_is_the_first_in_dispatch_order_and_wrong_kernels_are_never_
 
 
 class Bench:
-    """In place of libraries and a device: which cases were measured, and what happens then."""
+    """A stand-in for libraries and a device. It lists the measured cases and acts on them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.measured: list[tuple[str, str]] = []
@@ -265,10 +265,10 @@ class Bench:
         monkeypatch.setattr(asking, "detect", lambda *_, **__: SimpleNamespace(identity="compiler"))
         monkeypatch.setattr(command, "libraries_of", lambda asked, *_: list(range(len(layers(asked.keys)))))
         monkeypatch.setattr(command, "choose", lambda *_: SimpleNamespace(kind="emulator", fault=lambda: None))
-        monkeypatch.setattr(command, "opened", self.opened)
+        monkeypatch.setattr(command, "open_bench", self.open_bench)
         monkeypatch.setattr(running, "measure", self.measure)
 
-    def opened(self, layer: int, device: Any, asked: Any) -> Any:
+    def open_bench(self, layer: int, device: Any, asked: Any) -> Any:
         return SimpleNamespace(keys=layers(asked.keys)[layer], device=device)
 
     def measure(self, bench: Any, case: Case, *, verify: bool) -> dict[str, Any]:
@@ -328,16 +328,14 @@ def test_shards_of_a_run_make_the_whole(bench: Bench, capsys: pytest.CaptureFixt
     assert "shard 2/3 are missing" in capsys.readouterr().err
 
 
-def test_a_kernel_with_wrong_numbers_fails_the_run_after_all_others(
-    bench: Bench, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kernel_with_wrong_numbers_fails_run_after_all_others(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     bench.cells["agrees"] = False
     assert cli.main([*SMALL, "--max-kernels", "3", "--verify"]) == 8
     assert len(bench.measured) == 3
     assert capsys.readouterr().err.count("differs from the reference") == 3
 
 
-def test_a_defect_that_the_ledger_knows_is_named_and_fails_nothing(bench: Bench) -> None:
+def test_defect_in_ledger_is_named_and_does_not_fail_run(bench: Bench) -> None:
     bench.cells["agrees"] = False
     line = ["sweep", "run", str(CONFIG), "--filter", "c.hdim_q == 192", "--max-kernels", "2", "--device", "emulator"]
     assert cli.main([*line, "--verify", "--json", "a.json"]) == 0
@@ -351,10 +349,10 @@ def test_a_refusal_is_a_reason_and_a_fault_a_failure(bench: Bench, said: str, co
     (why,) = Results.read(Path("a.json")).left_out.values()
     assert said in why
     bench.fails = None
-    assert cli.main([*SMALL, "--max-kernels", "1"]) == code  # what it says is kept, as all results are
+    assert cli.main([*SMALL, "--max-kernels", "1"]) == code  # its verdict is kept, as all results are
 
 
-def test_large_shapes_are_left_out_on_the_emulator_with_the_reason(bench: Bench) -> None:
+def test_large_shapes_are_left_out_on_emulator_with_reason(bench: Bench) -> None:
     line = [*SMALL, "--category", "smoke", "--most-instructions", "100000", "--json", "a.json"]
     assert cli.main(line) == 0
     made = Results.read(Path("a.json"))
@@ -378,7 +376,7 @@ def test_what_can_not_be_meant_is_one_error(options: list[str], said: str, capsy
     assert said in capsys.readouterr().err
 
 
-def launched(case: Case, *, answer: str = "", verify: bool = False) -> tuple[dict[str, Any], FakeDevice]:
+def launch_case(case: Case, *, answer: str = "", verify: bool = False) -> tuple[dict[str, Any], FakeDevice]:
     """A case measured on a device that times every launch with 1.5 ms and writes nothing."""
     device = FakeDevice("hip")
     device.chosen = (answer or case.key.name,)
@@ -391,7 +389,7 @@ def launched(case: Case, *, answer: str = "", verify: bool = False) -> tuple[dic
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_kernels_of_every_family_are_launched_with_what_they_ask_for(family: str) -> None:
+def test_kernels_of_every_family_get_their_arguments(family: str) -> None:
     where = ("key.hdim_q == 128 and key.dtype in ('bf16', 'fp8bf16')",)
     keys = select(dialect(DIALECT), Selection(archs=("gfx950",), families=(family,), where=where))
     each = {(key.mode, key.bias, key.mask, key.paged_kv, key.dtype, key.vlayout): key for key in keys}
@@ -399,7 +397,7 @@ def test_kernels_of_every_family_are_launched_with_what_they_ask_for(family: str
     some = {case.key: case for case in own_cases(list(each.values()), small) if not not_laid_out(case)}
     assert len(some) > 4
     for case in some.values():
-        cells, device = launched(case)
+        cells, device = launch_case(case)
         assert cells["latency_ms"] == pytest.approx(1.5)
         given = device.launched[0]
         assert (given.batch, given.seqlen_q, given.hdim_q, given.has_lse) == (
@@ -413,11 +411,11 @@ def test_kernels_of_every_family_are_launched_with_what_they_ask_for(family: str
 def test_a_launch_of_another_kernel_measures_nothing() -> None:
     case = own_cases(KEYS, parse_shape(asking.SIZES))[0]
     with pytest.raises(LaunchError, match="dispatch took another"):
-        launched(case, answer="another")
+        launch_case(case, answer="another")
 
 
 def test_numbers_that_were_never_written_do_not_agree() -> None:
     case = next(case for case in own_cases(KEYS, parse_shape(asking.SIZES)) if case.key.lse and not case.key.dropout)
-    cells, _ = launched(case, verify=True)
+    cells, _ = launch_case(case, verify=True)
     assert cells["agrees"] is False
     assert not float(cells["tolerance_used"]) <= 1

@@ -1,4 +1,4 @@
-"""What lies in memory is what the reference computes with: layouts round-trip by strides, pools stay sparse."""
+"""Memory contains the numbers that the reference computes with: layouts round-trip by strides, pools stay sparse."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_sequence_alone_holds_its_own_numbers() -> None:
         assert np.array_equal(both.bias[sequence], alone.bias[0])
 
 
-def test_tokens_one_behind_the_other_lie_in_the_order_of_the_pool() -> None:
+def test_consecutive_tokens_lie_in_order_of_pool() -> None:
     contiguous = counterpart(make(seqlens_k=(40,), page_size=16, kv_layout="vectorized"), "paged_vs_contiguous")
     prepared = prepare(contiguous)
     assert prepared.table.pages[0].tolist() == list(range(40))
@@ -266,7 +266,7 @@ def test_reading_what_was_never_written_is_refused() -> None:
             read(buffer, np.array([place]), np.uint16)
 
 
-def test_page_scales_go_by_a_page_s_place_in_its_sequence_whatever_its_number() -> None:
+def test_page_scales_go_by_position_of_page_in_its_sequence() -> None:
     wide = make(
         dtype="fp8bf16", qscale="kv_blockscale", page_size=16, seqlens_q=(3, 4), seqlens_k=(40, 20),
         nhead_q=2, nhead_k=2, k_page_scales=(1.0, 100.0), v_page_scales=(8.0,), seed=3,

@@ -21,7 +21,7 @@ def read(tmp_path: Path, text: str) -> tuple[KernelSet, ...]:
     return declarations(file)
 
 
-def declared(*patterns: str, upstream: str = "aiter") -> KernelSet:
+def kernel_set(*patterns: str, upstream: str = "aiter") -> KernelSet:
     return KernelSet(name="mine", upstream=upstream, patterns=patterns, place="program.cpp:3")
 
 
@@ -68,26 +68,26 @@ def test_a_pattern_means_the_kernels_that_where_would_select() -> None:
     where = "key.dtype == 'bf16' and key.hdim_q == 128 and key.mask in ('no', 'mask') and not key.lse"
     wanted = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), where=(where, "key.tile.bm0 == 64")))
     pattern = "dtype=bf16 hdim_q=128 mask=no,mask lse=false tile.bm0=64 dropout=*"
-    assert kernels_of(declared(pattern), "gfx950") == tuple(wanted)
+    assert kernels_of(kernel_set(pattern), "gfx950") == tuple(wanted)
     assert len(wanted) > 10
-    assert kernels_of(declared(pattern, pattern), "gfx950") == tuple(wanted)  # each once
+    assert kernels_of(kernel_set(pattern, pattern), "gfx950") == tuple(wanted)  # each once
 
 
 @pytest.mark.parametrize(
     ("pattern", "upstream", "words"),
     [
         ("dtype=fp64", "aiter", "no kernel of gfx950 fits 'dtype=fp64'"),
-        ("dtyp=bf16", "aiter", "'dtyp' is no field"),
-        ("bf16", "aiter", "'bf16' is no FIELD=VALUE"),
+        ("dtyp=bf16", "aiter", "'dtyp' is not a field"),
+        ("bf16", "aiter", "'bf16' is not FIELD=VALUE"),
         ("lse=true lse=false", "aiter", "stands there twice"),
         ("lse=true,", "aiter", "empty value"),
         ("family=fwd_none", "aiter", "fwd_none"),
-        ("dtype=bf16", "nobody", "nobody"),
+        ("dtype=bf16", "unknown-tree", "unknown-tree"),
     ],
 )
 def test_a_pattern_that_means_nothing_is_refused(pattern: str, upstream: str, words: str) -> None:
     with pytest.raises(InputError, match=r"^program\.cpp:3: mine: ") as failure:
-        kernels_of(declared(pattern, upstream=upstream), "gfx950")
+        kernels_of(kernel_set(pattern, upstream=upstream), "gfx950")
     assert words in str(failure.value)
 
 

@@ -1,4 +1,4 @@
-"""Which kernel a problem gets, by which order, and what is said about the others."""
+"""The kernel that a problem gets, by each order, and the reasons against the others."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_family_without_libraries_is_named() -> None:
         stages("rowwise")
 
 
-def test_an_impossible_problem_is_refused_before_anything_is_chosen() -> None:
+def test_impossible_problem_is_refused_before_choice() -> None:
     over, device = dispatcher(prefill())
     for ask in (over.plan, over.why):
         with pytest.raises(ProblemError):

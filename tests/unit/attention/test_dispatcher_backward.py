@@ -75,7 +75,7 @@ def test_heads_before_tokens_and_strides_that_are_given() -> None:
         assert tuple(said[f"{step}stride_{tensor}"] for step in ("batch_", "nhead_", "")) == wanted, tensor
 
 
-def test_a_plan_has_three_kernels_that_go_together_and_its_workspaces() -> None:
+def test_plan_has_three_matching_kernels_and_workspaces() -> None:
     causal: dict[str, Any] = {"mask": "bottom_right", "window_right": 0}
     for deterministic, splits in ((True, 5), (False, 1)):
         plan = over()[0].plan(replace(MINE, **BATCH, **causal, deterministic=deterministic))
@@ -102,13 +102,13 @@ def test_the_accumulator_is_zero_before_each_launch() -> None:
     whole, device = over()
     seen: list[tuple[int, int]] = []
 
-    def launched(said: Any) -> int:
+    def record_launch(said: Any) -> int:
         block = device.hip.memory[said.dq_acc]  # type: ignore[attr-defined]
         seen.append((int(block.max()), said.repeat))
         block[:] = 1  # as a kernel adds
         return 0
 
-    device.answer = launched
+    device.answer = record_launch
     plan = whole.plan(replace(MINE, mask="bottom_right", window_right=0))
     pointers = dict.fromkeys((*plan.inputs, *plan.outputs), 4096)
     for timing in (Timing(), Timing(), Timing(repeats=3), Timing(repeats=2, cold_bytes=8)):
@@ -129,7 +129,7 @@ def test_dk_and_dv_of_the_heads_of_q_are_added_up() -> None:
     whole, device = over()
     ones = {"dk": 2 * 70 * 4 * 64, "dv": 2 * 70 * 4 * 32, "dq": 2 * 40 * 4 * 64}
 
-    def launched(said: Any) -> int:
+    def record_launch(said: Any) -> int:
         for name, count in ones.items():
             block = device.hip.memory[getattr(said, name)]  # type: ignore[attr-defined]
             numbers = block.view(np.uint16)
@@ -138,7 +138,7 @@ def test_dk_and_dv_of_the_heads_of_q_are_added_up() -> None:
                 numbers.reshape(2, 70, 4, 64)[:, :, 3] = 0x4000  # 2
         return 0
 
-    device.answer = launched
+    device.answer = record_launch
     done = fmha_backward(**call(), dispatcher=whole)
     assert (done.dq.shape, done.dk.shape, done.dv.shape) == ((2, 40, 4, 64), (2, 70, 2, 64), (2, 70, 2, 32))
     assert (done.dq == 1).all()
@@ -209,8 +209,8 @@ class Case:
     def gradients(self) -> Gradients:
         return gradients(self.mine, self.do, self.q, self.k, self.v, **self.more)
 
-    def weighed(self) -> float:
-        """What dO weighs of O: its derivative is what a backward pass computes."""
+    def weigh(self) -> float:
+        """The sum of O weighed by dO. A backward pass computes its derivative."""
         o, _ = reference.attention(self.mine, self.q, self.k, self.v, **self.more)
         return float((o * np.concatenate(self.do)).sum())
 
@@ -239,7 +239,7 @@ def test_gradients_are_the_finite_differences_of_the_reference(name: str) -> Non
         before, ends = array[place], []
         for change in (step, -step):
             array[place] = before + change
-            ends.append(case.weighed())
+            ends.append(case.weigh())
         array[place] = before
         start = sequence * len(getattr(case, tensor)[0])
         token, head, dim = place
@@ -248,7 +248,7 @@ def test_gradients_are_the_finite_differences_of_the_reference(name: str) -> Non
         ends = []
         for change in (step, -2 * step):
             case.more["bias"][1][2, 3, 4] += change
-            ends.append(case.weighed())
+            ends.append(case.weigh())
         assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(mine.dbias[1][2, 3, 4], abs=1e-7)
 
 

@@ -1,4 +1,4 @@
-"""What aiter's and FlashInfer's parameters become at the C ABI, and what is refused instead of ignored."""
+"""Values of aiter's and FlashInfer's parameters at the C ABI, and parameters that are refused instead of ignored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.familiar.aiter import mha_batch_prefill_func
 from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
-from ckpm.attention.familiar.tensors import paged, swapped
+from ckpm.attention.familiar.tensors import add_page_axis, swap_axes
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.kernels.abi import Mask
@@ -126,7 +126,7 @@ def test_what_is_not_served_is_refused() -> None:
     with pytest.raises(ProblemError, match="q_data_type int8 is none of float16"):
         wrapper(q_data_type="int8")
     made, device = wrapper()
-    with pytest.raises(ArgumentError, match=r"q has \[3, 128\] behind its first axis, and \[4, 128\] was planned"):
+    with pytest.raises(ArgumentError, match=r"q has \[3, 128\] after its first axis, and \[4, 128\] was planned"):
         made.run(Q[:, :3], CACHE)
     with pytest.raises(ArgumentError, match="k has"):
         made.run(Q, CACHE[..., :64])
@@ -136,7 +136,7 @@ def test_what_is_not_served_is_refused() -> None:
 def test_views_of_addresses_are_those_of_arrays() -> None:
     array = np.zeros((5, 6, 7), np.float32)
     given = OnDevice(address=64, shape=array.shape, dtype="fp32")
-    for view, same in ((swapped(given, 0, 2), array.swapaxes(0, 2)), (paged(given), array[:, None])):
+    for view, same in ((swap_axes(given, 0, 2), array.swapaxes(0, 2)), (add_page_axis(given), array[:, None])):
         assert (view.address, view.shape) == (64, same.shape)
         steps = zip(view.shape, view.strides, same.strides, strict=True)
         assert all(length == 1 or 4 * mine == step for length, mine, step in steps)

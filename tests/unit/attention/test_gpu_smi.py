@@ -1,4 +1,4 @@
-"""What is made of AMD SMI's answers, on a stand-in for its package: this machine needs neither it nor a GPU."""
+"""Values read from AMD SMI, on a stand-in for its package: this machine needs neither it nor a GPU."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SmiError(Exception):
 
 
 class Smi(ModuleType):
-    """One card, as ROCm 7's amdsmi tells of it. ``refuses`` holds calls that raise."""
+    """One card, as ROCm 7's amdsmi reports it. ``refuses`` holds calls that raise."""
 
     AmdSmiException = SmiError
     AmdSmiTemperatureType = SimpleNamespace(HOTSPOT="hotspot")
@@ -65,7 +65,7 @@ CASES: dict[str, tuple[Smi, dict[str, str]]] = {
     ),
     "another card": (
         Smi(amdsmi_get_processor_handles=["other"]),
-        {"smi": "amdsmi knows no card 0000:C1:00.0"},
+        {"smi": "amdsmi does not list the card 0000:C1:00.0"},
     ),
     "no driver": (
         Smi(refuses=("amdsmi_init",)),
@@ -73,7 +73,7 @@ CASES: dict[str, tuple[Smi, dict[str, str]]] = {
     ),
     "no cards told": (
         Smi(refuses=("amdsmi_get_processor_handles",)),
-        {"smi": "amdsmi tells nothing: amdsmi_get_processor_handles: not supported"},
+        {"smi": "amdsmi reports nothing: amdsmi_get_processor_handles: not supported"},
     ),
 }
 
@@ -98,10 +98,8 @@ def test_an_amdsmi_without_its_library_is_told(tmp_path: Path, monkeypatch: pyte
     assert gpu_smi.sensors(BUS) == {"smi": "amdsmi can't be imported: libamd_smi.so: no such file"}
 
 
-def test_amdsmi_is_taken_from_rocms_folder_where_the_environment_hides_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And its several lines, as the real package says them without a driver, become one."""
+def test_amdsmi_hidden_by_environment_comes_from_rocm_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several lines of its message, as the real package has without a driver, become one."""
     package = tmp_path / "share" / "amd_smi" / "amdsmi"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(
@@ -119,4 +117,7 @@ def test_amdsmi_is_taken_from_rocms_folder_where_the_environment_hides_it(
 
 def test_rocms_own_amdsmi_comes_before_a_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCM_PATH", "/rocm")
-    assert [str(place) for place in gpu_smi.places()] == ["/rocm/share/amd_smi", "/usr/lib/python3/dist-packages"]
+    assert [str(place) for place in gpu_smi.package_folders()] == [
+        "/rocm/share/amd_smi",
+        "/usr/lib/python3/dist-packages",
+    ]

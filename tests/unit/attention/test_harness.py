@@ -1,4 +1,4 @@
-"""The Python side of the C ABI has the C side's layout and numbers, and says what is wrong with a library."""
+"""The Python side of the C ABI has the C side's layout and numbers, and reports what is wrong with a library."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def toolchain() -> Toolchain:
 def compile_c(toolchain: Toolchain, tmp_path: Path) -> Callable[..., Path]:
     """``compile_c(text)``: an object of C text that may include ckpm.h; fails with the compiler's words."""
 
-    def compiled(text: str) -> Path:
+    def compile_text(text: str) -> Path:
         (tmp_path / "part.c").write_text(text)
         # ckpm.h asks for no more than clang's own headers
         resources = toolchain.search[toolchain.search.index("-resource-dir") + 1]
@@ -48,19 +48,19 @@ def compile_c(toolchain: Toolchain, tmp_path: Path) -> Callable[..., Path]:
         _run(command, toolchain)
         return tmp_path / "part.o"
 
-    return compiled
+    return compile_text
 
 
 @pytest.fixture
 def library(toolchain: Toolchain, compile_c: Callable[..., Path], tmp_path: Path) -> Callable[..., Path]:
     """``library(text)``: a shared library of C text that needs no other library."""
 
-    def linked(text: str) -> Path:
+    def link(text: str) -> Path:
         output = tmp_path / "libpart.so"
         _run([toolchain.compiler[0], "ld.lld", "-shared", str(compile_c(text)), "-o", str(output)], toolchain)
         return output
 
-    return linked
+    return link
 
 
 def _run(command: list[str], toolchain: Toolchain) -> None:
@@ -166,7 +166,7 @@ def ours(name: str) -> str:
 
 @pytest.mark.parametrize("name", ["0", r'"k\xff"'])
 def test_a_library_whose_names_are_no_text_is_damaged(library: Callable[..., Path], name: str) -> None:
-    with pytest.raises(LibraryError, match=r"\.so: damaged: a name in it is no text\. Build it anew\.$"):
+    with pytest.raises(LibraryError, match=r"\.so: damaged: a name in it is not text\. Build it anew\.$"):
         c_abi.load(library(ours(name)), LaunchArguments)
 
 
@@ -184,17 +184,17 @@ def test_a_kernel_is_named_only_where_the_c_abi_takes_a_name() -> None:
         called.append(arguments)
         return 0
 
-    def opened(arguments: type[abi.CheckedArguments]) -> c_abi.Library:
+    def open_library(arguments: type[abi.CheckedArguments]) -> c_abi.Library:
         calls = {"launch": launch, "selected_kernel": lambda *stage: b"k%d" % (stage[0] if stage else 9)}
         path = Path("libckpm.so")
         return c_abi.Library(
             path=path, family="f", dialect="d", kernels=(), arguments=arguments, abi=ctypes.CDLL(None), calls=calls
         )
 
-    named = opened(LaunchArguments).launch(LaunchArguments(), "k9")
+    named = open_library(LaunchArguments).launch(LaunchArguments(), "k9")
     assert (called[0][1], named.kernels, named.kernel) == (b"k9", ("k9",), "k9")
-    staged = opened(FwdArguments).launch(FwdArguments())
+    staged = open_library(FwdArguments).launch(FwdArguments())
     assert (len(called[1]), staged.kernels) == (len(called[0]) - 1, ("k0", "k1"))
     with pytest.raises(TypeError, match=r"^ckpm_fwd_launch takes no kernel's name$"):
-        opened(FwdArguments).launch(FwdArguments(), "k")
+        open_library(FwdArguments).launch(FwdArguments(), "k")
     assert len(called) == 2

@@ -51,7 +51,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def script(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
-    """Says what the process that compiles does; ``runs`` beside it has a line for each."""
+    """Set what the process that compiles does. ``runs`` beside it has a line for each."""
     file = tmp_path / "worker"
     monkeypatch.setattr("sys.executable", str(file))
 
@@ -159,7 +159,7 @@ def test_a_checkout_is_where_it_is_said_or_at_ck_root(monkeypatch: pytest.Monkey
 
 
 def has_ended(process: int) -> bool:
-    """Whether it does so soon: a compiler is a child of the helper that was ended with it, and nobody waits for it."""
+    """Return True if a process ends soon. A compiler is a child of the helper that was ended with it."""
     try:
         descriptor = os.pidfd_open(process)
     except ProcessLookupError:

@@ -16,23 +16,23 @@ from ckpm.attention.jit import content
 from ckpm.kernels.families.family import INCLUDE
 from ckpm.kernels.library import request as build_request
 from ckpm.kernels.library.request import Request
-from tests.unit.attention.jit_requests import asked
+from tests.unit.attention.jit_requests import make_request
 
 
 def key_of(request: Request | None = None) -> str:
-    made, keys = asked()
+    made, keys = make_request()
     request = request or made
     return content.content_key(request, content.texts(request, keys))
 
 
 def test_the_same_is_the_same_in_another_folder() -> None:
-    request, _ = asked()
+    request, _ = make_request()
     moved = dataclasses.replace(request, work=Path("/elsewhere"), object_cache=None)
     assert key_of(moved) == key_of() == key_of()
 
 
 def _arch(request: Request) -> Request:
-    return asked("gfx942")[0]
+    return make_request("gfx942")[0]
 
 
 def _flag(request: Request) -> Request:
@@ -58,12 +58,12 @@ def _upstream(request: Request) -> Request:
 
 @pytest.mark.parametrize("change", [_arch, _flag, _order_of_flags, _link_flag, _compiler, _upstream])
 def test_another_compilation_has_another_key(change: Callable[[Request], Request]) -> None:
-    request, _ = asked()
+    request, _ = make_request()
     assert key_of(change(request)) != key_of()
 
 
 def test_another_text_of_each_file_has_another_key() -> None:
-    request, keys = asked()
+    request, keys = make_request()
     rendered = content.texts(request, keys)
     assert {"dispatch.hip", "harness.hip"} < set(rendered)
     for file in rendered:
@@ -72,13 +72,13 @@ def test_another_text_of_each_file_has_another_key() -> None:
 
 
 def test_a_text_that_moves_to_another_file_has_another_key() -> None:
-    request, _ = asked()
+    request, _ = make_request()
     texts = [{"a": "x", "b": "y"}, {"a": "xb", "y": ""}, {"a": "y", "b": "x"}]
     assert len({content.content_key(request, one) for one in texts}) == len(texts)
 
 
 def test_another_header_of_ours_has_another_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    request, keys = asked()
+    request, keys = make_request()
     copy = tmp_path / "include"
     shutil.copytree(INCLUDE, copy)
     monkeypatch.setattr(Request, "headers", property(lambda self: (copy,)))

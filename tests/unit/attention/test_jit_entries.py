@@ -67,7 +67,7 @@ def test_a_damaged_entry_is_none_and_is_replaced(entries: Entries, name: str, da
         file.mkdir()
     assert entries.get(CONTENT) is None
     assert put(entries, library=b"made again") == entries.get(CONTENT)
-    assert (entries.place(CONTENT) / LIBRARY).read_bytes() == b"made again"
+    assert (entries.folder(CONTENT) / LIBRARY).read_bytes() == b"made again"
 
 
 def test_an_entry_of_another_version_is_none(entries: Entries) -> None:
@@ -83,19 +83,19 @@ def test_an_entry_that_others_can_write_to_is_refused(entries: Entries) -> None:
 
 def test_where_a_folder_should_be_lies_a_file(entries: Entries) -> None:
     entries.top.write_text("")
-    with pytest.raises(OutputError, match="CKPM_CACHE"), entries.locked(CONTENT, GOING_ON):
+    with pytest.raises(OutputError, match="CKPM_CACHE"), entries.lock(CONTENT, GOING_ON):
         pass
 
 
 def test_one_at_a_time(entries: Entries) -> None:
     stopping = threading.Event()
     stopping.set()
-    with entries.locked(CONTENT, GOING_ON):
-        with pytest.raises(StoppedError), entries.locked(CONTENT, stopping):
+    with entries.lock(CONTENT, GOING_ON):
+        with pytest.raises(StoppedError), entries.lock(CONTENT, stopping):
             pass
-        with entries.locked(CONTENT + "0", stopping):  # another key has a lock of its own
+        with entries.lock(CONTENT + "0", stopping):  # another key has a lock of its own
             pass
-    with entries.locked(CONTENT, stopping):
+    with entries.lock(CONTENT, stopping):
         pass
 
 
@@ -103,17 +103,17 @@ def test_a_killed_process_holds_nothing_up(entries: Entries) -> None:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        with entries.locked(CONTENT, GOING_ON):
+        with entries.lock(CONTENT, GOING_ON):
             os.write(writer, b".")
             signal.pause()
     os.read(reader, 1)
     stopping = threading.Event()
     stopping.set()
-    with pytest.raises(StoppedError), entries.locked(CONTENT, stopping):
+    with pytest.raises(StoppedError), entries.lock(CONTENT, stopping):
         pass
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    with entries.locked(CONTENT, stopping):
+    with entries.lock(CONTENT, stopping):
         pass
     os.close(reader)
     os.close(writer)

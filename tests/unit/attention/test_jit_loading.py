@@ -37,7 +37,7 @@ class Recorder(Device):
     def configure(self, **options: Any) -> None:
         raise NotImplementedError
 
-    def placed(self, placement: str, at: int = 0) -> Any:
+    def place_memory(self, placement: str, at: int = 0) -> Any:
         raise NotImplementedError
 
     def fault(self) -> None:
@@ -72,7 +72,7 @@ def test_the_c_abi_is_that_of_the_kernels(tmp_path: Path, family: str, arguments
     assert device.loaded == [(file, arguments)]
 
 
-def test_what_is_not_the_devices_or_not_as_it_was_built_is_refused(tmp_path: Path) -> None:
+def test_library_of_other_device_or_changed_is_refused(tmp_path: Path) -> None:
     device = Recorder()
     with pytest.raises(RecordError):
         load(tmp_path, device)

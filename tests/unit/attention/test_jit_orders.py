@@ -1,4 +1,4 @@
-"""What is compiled for a kernel's name, and which names are refused before anything is compiled."""
+"""Units compiled for a kernel's name, and names that are refused before anything is compiled."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_first_stage_comes_with_its_combine_kernels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("tile", "stages"), [("_maxq0_", {"pd", "psd"}), ("_maxq32_", {"psd"})])
 def test_gradients_come_with_the_stages_before_and_behind(tmp_path: Path, tile: str, stages: set[str]) -> None:
-    """Of whole blocks of rows and of padded ones; a tile for few queries has padded ones alone."""
+    """Stages of whole and of padded blocks of rows. A tile for few queries has padded blocks alone."""
     name = next(name for name in names("bwd_dq_dk_dv") if "_d64_bf16_batch_" in name and f"{tile}pd8dv8_" in name)
     order, keys = order_for(name, PLACE, "gfx950", DIALECT)
     main, *beside = keys

@@ -1,4 +1,4 @@
-"""A function that launches several kernels behind templates: which, when and how is read out of either style."""
+"""A function that launches several kernels through templates: which, when and how is read out of either style."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class FakeDevice(Device):
         self.options.append(options)
 
     @contextlib.contextmanager
-    def placed(self, placement: str, at: int = 0) -> Iterator[None]:
+    def place_memory(self, placement: str, at: int = 0) -> Iterator[None]:
         self.placements.append(placement)
         cast(FakeHip, self.hip).fixed = at
         yield
@@ -148,18 +148,18 @@ def bench(
     library = FakeLibrary(fake, spoil)
     real = launching.check
 
-    def noted(prepared: Prepared) -> None:
+    def note(prepared: Prepared) -> None:
         library.current = prepared
         real(prepared)
 
-    monkeypatch.setattr(launching, "check", noted)
+    monkeypatch.setattr(launching, "check", note)
     return Bench(device=fake, library=cast(Library, library), keys=KEYS), fake, library
 
 
 # ---- contradictions
 
 
-def changed(prepared: Prepared, name: str, data: Any) -> Prepared:
+def change(prepared: Prepared, name: str, data: Any) -> Prepared:
     array = np.asarray(data, np.int32)
     buffer = Buffer(size=array.nbytes, writes=(Write(0, array),))
     return dataclasses.replace(prepared, buffers={**prepared.buffers, name: buffer})
@@ -171,17 +171,17 @@ TWO = make(seqlens_q=(3, 4), seqlens_k=(5, 6))
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda p: changed(p, "kv_page_indices", [0, 1, 2, 3, -1, *range(300)]),
+        (lambda p: change(p, "kv_page_indices", [0, 1, 2, 3, -1, *range(300)]),
          "sequence 0 names page -1, but the pool has pages 0 to 13."),
-        (lambda p: changed(p, "kv_page_indices", [*range(9), 14, 1, *range(300)]),
+        (lambda p: change(p, "kv_page_indices", [*range(9), 14, 1, *range(300)]),
          "sequence 1 names page 14, but the pool has pages 0 to 13."),
-        (lambda p: changed(p, "kv_indptr", [0, 5, 400]), "doesn't ascend from 0 to at most 267 in 2 steps."),
-        (lambda p: changed(p, "kv_indptr", [0, 5, 4]), "kv_indptr [0, 5, 4] doesn't ascend"),
-        (lambda p: changed(p, "kv_indptr", [0, 5]), "kv_indptr [0, 5] doesn't ascend"),
-        (lambda p: changed(p, "seqstart_q", [0, 3, 8]), "seqstart_q [0, 3, 8] disagrees with 7 query tokens."),
-        (lambda p: changed(p, "seqstart_q", [0, 9, 7]), "seqstart_q [0, 9, 7] disagrees with 7 query tokens."),
-        (lambda p: changed(p, "q", [1, 2, 3]), "q ends at byte 1792 by its sizes and strides, its buffer has 12."),
-        (lambda p: changed(p, "v", [0]), "v ends at byte 3584 by its sizes and strides, its buffer has 4."),
+        (lambda p: change(p, "kv_indptr", [0, 5, 400]), "doesn't ascend from 0 to at most 267 in 2 steps."),
+        (lambda p: change(p, "kv_indptr", [0, 5, 4]), "kv_indptr [0, 5, 4] doesn't ascend"),
+        (lambda p: change(p, "kv_indptr", [0, 5]), "kv_indptr [0, 5] doesn't ascend"),
+        (lambda p: change(p, "seqstart_q", [0, 3, 8]), "seqstart_q [0, 3, 8] disagrees with 7 query tokens."),
+        (lambda p: change(p, "seqstart_q", [0, 9, 7]), "seqstart_q [0, 9, 7] disagrees with 7 query tokens."),
+        (lambda p: change(p, "q", [1, 2, 3]), "q ends at byte 1792 by its sizes and strides, its buffer has 12."),
+        (lambda p: change(p, "v", [0]), "v ends at byte 3584 by its sizes and strides, its buffer has 4."),
         (lambda p: dataclasses.replace(p, fields={**p.fields, "stride_k": 1 << 20, "batch_stride_k": 1 << 20}),
          "k ends at byte 27263232 by its sizes and strides"),
         (lambda p: dataclasses.replace(p, pointers={**p.pointers, "lse": ("nothing", 0)}),
@@ -204,9 +204,9 @@ def test_a_block_table_is_checked_by_its_lengths() -> None:
     prepared = prepare(make(page_size=16, kv_table="vllm", seqlens_q=(3, 4), seqlens_k=(40, 6)))
     check(prepared)
     with pytest.raises(ProblemError, match=r"a length of 4000 needs 250 entries, a table row has 11\."):
-        check(changed(prepared, "seqlen_k_ptr", [40, 4000]))
+        check(change(prepared, "seqlen_k_ptr", [40, 4000]))
     with pytest.raises(ProblemError, match="a length of -1 needs"):
-        check(changed(prepared, "seqlen_k_ptr", [-1, 6]))
+        check(change(prepared, "seqlen_k_ptr", [-1, 6]))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_every_buffer_is_as_large_as_its_strides_say(
     prepared = prepare(make(**{"seqlens_q": (3, 4), "seqlens_k": (40, 6), **fields}))
     check(prepared)
     with pytest.raises(ProblemError) as caught:
-        check(changed(prepared, *spoil))
+        check(change(prepared, *spoil))
     assert message in str(caught.value)
 
 
@@ -243,7 +243,7 @@ def test_padding_entries_may_hold_anything() -> None:
     check(prepared)
     pages[0] = -1
     with pytest.raises(ProblemError, match="sequence 0 names page -1"):
-        check(changed(prepared, "kv_page_indices", pages))
+        check(change(prepared, "kv_page_indices", pages))
 
 
 # ---- launches
@@ -348,7 +348,7 @@ def test_variants_set_options_and_must_agree_in_every_bit(monkeypatch: pytest.Mo
 def test_dispatch_that_chooses_the_wrong_kernel_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     place, _, _ = bench(monkeypatch)
     masked = next(key for key in KEYS if key.mask != "no" and key.dtype == "bf16" and not key.lse)
-    monkeypatch.setattr(FakeLibrary, "launch", _naming(FakeLibrary.launch, masked.name))
+    monkeypatch.setattr(FakeLibrary, "launch", _name_kernel(FakeLibrary.launch, masked.name))
     result = run_case(place, make())
     assert result.outcome == "wrong"
     assert "dispatch chose" in result.message
@@ -373,14 +373,14 @@ def test_v3_is_turned_off_for_one_launch_and_v2_must_take_it(
     place, _, _ = bench(monkeypatch)
     launch, said = FakeLibrary.launch, list[str | None]()
 
-    def dispatched(self: FakeLibrary, given: LaunchArguments, kernel: str | None = None) -> Launch:
+    def dispatch(self: FakeLibrary, given: LaunchArguments, kernel: str | None = None) -> Launch:
         said.append(os.environ.get("CKPM_V3"))
         assert self.current is not None
         turned = "off" if obeys and said[-1] == "0" else "on"
         chosen = serving_kernels(V3_KEYS, dataclasses.replace(self.current.problem, v3=turned))[0].name
         return dataclasses.replace(launch(self, given, kernel), kernels=(chosen,))
 
-    monkeypatch.setattr(FakeLibrary, "launch", dispatched)
+    monkeypatch.setattr(FakeLibrary, "launch", dispatch)
     result = run_case(place, make(**V3_REQUEST, checks=("reference", "v3_off")))
     assert (result.outcome, result.message[: len(message)]) == (outcome, message)
     assert said == ["1", "0"]
@@ -398,12 +398,12 @@ def test_a_library_without_v2_behind_v3_has_nothing_to_turn_to(monkeypatch: pyte
     )
 
 
-def _naming(launch: Any, name: str) -> Any:
-    def named(self: Any, given: LaunchArguments, kernel: str | None = None) -> Launch:
+def _name_kernel(launch: Any, name: str) -> Any:
+    def launch_named(self: Any, given: LaunchArguments, kernel: str | None = None) -> Launch:
         chosen: Launch = launch(self, given, kernel)
         return dataclasses.replace(chosen, kernels=(name,))
 
-    return named
+    return launch_named
 
 
 # ---- devices
@@ -453,7 +453,7 @@ def test_freed_pages_are_not_mapped_while_the_kernel_runs(monkeypatch: pytest.Mo
     problem = make(seqlens_k=(40,), page_size=16, page_order="spread", pool_pages=100, checks=("freed_pages",))
     prepared, fake = prepare(problem), FakeDevice(("placement",))
     hip = cast(FakeHip, fake.hip)
-    with launching.uploaded(fake, prepared.buffers) as memory:
+    with launching.upload(fake, prepared.buffers) as memory:
         for name in ("k", "v"):
             base = memory[name].address
             inside = {at - base: part.size for at, part in hip.memory.items() if base <= at < base + 100 * page}

@@ -1,4 +1,4 @@
-"""What a plan gives its library: the C ABI's fields and pointers, workspaces, repeats; and how launches end badly."""
+"""Arguments of a plan to its library: the C ABI's fields and pointers, workspaces, repeats; failed launches."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_workspaces_are_sized_kept_and_each_stream_s_own() -> None:
     assert sorted(device.hip.freed) == sorted(device.hip.memory)  # type: ignore[attr-defined]
 
 
-def test_timing_is_the_library_s_mean_or_cold_launches_one_by_one() -> None:
+def test_timing_is_mean_of_library_or_of_cold_launches() -> None:
     over, device = dispatcher(prefill())
     plan = over.plan(PREFILL)
     assert plan.run(POINTERS).milliseconds == ()

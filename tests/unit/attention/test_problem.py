@@ -1,4 +1,4 @@
-"""What a problem may say: every setter, and one clear error for what contradicts itself."""
+"""Setters of a problem, and one clear error for each contradiction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ckpm.attention.problems.builder import ProblemBuilder
 from ckpm.attention.problems.shapes import broken_rules, from_shape, to_shape
-from ckpm.attention.problems.validation import overlapping, validated
+from ckpm.attention.problems.validation import find_overlap, validate
 from ckpm.base.errors import ProblemError
 from ckpm.matrix.configurations.validation import RULES
 from ckpm.matrix.problems.problem import Problem, Strides, launch_seqlen_k
@@ -127,7 +127,7 @@ def test_a_builder_builds_what_can_be_posed() -> None:
 )
 def test_what_contradicts_itself_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error) as raised:
-        validated(dataclasses.replace(Problem(), **changes))
+        validate(dataclasses.replace(Problem(), **changes))
     assert message in str(raised.value)
 
 
@@ -143,12 +143,12 @@ def test_what_contradicts_itself_is_one_error(changes: dict[str, Any], error: ty
 )
 def test_pages_that_contradict_themselves(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ProblemError) as raised:
-        validated(dataclasses.replace(PREFILL, **changes))
+        validate(dataclasses.replace(PREFILL, **changes))
     assert message in str(raised.value)
 
 
 def test_rules_are_the_matrix_s_own_words() -> None:
-    """Of `ckpm validate`; those that CK's own kernels contradict are left to the registry."""
+    """The rules are `ckpm validate`'s. The registry keeps rules that CK's own kernels contradict."""
     (line,) = broken_rules(Problem(hdim_q=12))
     text = RULES["head_dims_are_multiples_of_8"].complaint(12, 128)
     assert line.startswith(f"{text} (head_dims_are_multiples_of_8: ")
@@ -168,12 +168,12 @@ def test_overlap_is_seen_where_two_elements_have_one_place(steps: list[tuple[int
     elements = [place + index for place in places for index in range(together)]
     shared = len(set(elements)) < len(elements)
     if shared:
-        assert overlapping(steps, together)
+        assert find_overlap(steps, together)
     reached, nested = together, True
     for step, count in sorted(steps):
         nested &= count == 1 or step >= reached
         reached += (count - 1) * step
-    assert bool(overlapping(steps, together)) is not nested
+    assert bool(find_overlap(steps, together)) is not nested
 
 
 def test_contiguous_strides_are_those_of_an_array() -> None:
@@ -206,7 +206,7 @@ def test_shapes_of_the_testing_matrix_become_problems_and_back() -> None:
 @pytest.mark.parametrize("family", ["fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill"])
 def test_a_shape_s_problem_can_be_posed(family: str) -> None:
     problem = from_shape(Shape(seqlen_q=100, seqlen_k=300, mask="top_left", dtype="bf16"), family)
-    assert validated(problem) is problem
+    assert validate(problem) is problem
     assert (problem.mask, problem.window_left, problem.window_right) == ("top_left", -1, 0)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.arguments import outputs
-from ckpm.attention.problems.validation import validated
+from ckpm.attention.problems.validation import validate
 from ckpm.attention.registry import Registry
 from ckpm.attention.selection import KNOWN, MEASURED
 from ckpm.base.errors import CkPrefillError, NoKernelError
@@ -68,10 +68,10 @@ def sensible(draw: st.DrawFn) -> Problem:
 
 @settings(max_examples=150, deadline=None)
 @given(HOSTILE)
-def test_whatever_is_asked_is_posed_or_refused_by_an_error_of_ours(problem: Problem) -> None:
+def test_any_problem_is_posed_or_refused_by_error_of_ours(problem: Problem) -> None:
     said = ""
     try:
-        assert validated(problem) is problem
+        assert validate(problem) is problem
     except CkPrefillError as error:
         said = str(error)
     assert len(said) < 5000
@@ -81,7 +81,7 @@ def test_whatever_is_asked_is_posed_or_refused_by_an_error_of_ours(problem: Prob
 @given(sensible(), st.sampled_from([one for one in KNOWN if one != MEASURED]))
 def test_a_plan_has_the_kernels_that_the_problem_asks_for(problem: Problem, order: str) -> None:
     over = Dispatcher(registry(), FakeDevice(), order=order)
-    validated(problem)
+    validate(problem)
     try:
         plan = over.plan(problem)
     except NoKernelError:

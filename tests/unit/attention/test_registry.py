@@ -1,4 +1,4 @@
-"""Kernels by declaration and from libraries; no kernel twice, none unknown; exported and read back."""
+"""Kernels by declaration and from libraries, each once, none unknown, exported and read back."""
 
 from __future__ import annotations
 

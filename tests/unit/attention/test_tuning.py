@@ -18,7 +18,7 @@ def test_the_least_of_what_was_measured_is_best(tmp_path: Path) -> None:
     base.add(PREFILL, "hip", [Measurement(kernel="a", value=3.0), Measurement(kernel="b", value=2.0, library="00ff")])
     base.add(PREFILL, "hip", [Measurement(kernel="c", value=1.0), Measurement(kernel="a", value=2.5)])
     again = TuningDatabase(tmp_path / "t.db")
-    assert again.measured(PREFILL, "hip") == (
+    assert again.measurements(PREFILL, "hip") == (
         Measurement(kernel="c", value=1.0),
         Measurement(kernel="b", value=2.0, library="00ff"),
         Measurement(kernel="a", value=2.5),
@@ -39,9 +39,9 @@ def test_problems_are_told_apart_by_their_shape_and_arch(tmp_path: Path) -> None
     base = TuningDatabase(tmp_path / "t.db")
     base.add(PREFILL, "hip", [Measurement(kernel="a", value=1.0)])
     for same in ({"dropout_seed": 5}, {"scale": 0.5}, {"pool_pages": 500}):
-        assert base.measured(dataclasses.replace(PREFILL, **same), "hip"), same
+        assert base.measurements(dataclasses.replace(PREFILL, **same), "hip"), same
     for other in ({"seqlen_k": 71}, {"lse": True}, {"nhead_q": 8}, {"arch": "gfx942"}, {"family": "fwd_pagedkv"}):
-        assert not base.measured(dataclasses.replace(PREFILL, **other), "hip"), other
+        assert not base.measurements(dataclasses.replace(PREFILL, **other), "hip"), other
 
 
 def test_a_locked_database_is_said_to_be_locked(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_another_schema_is_named(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "t.db") as base:
         base.execute(f"PRAGMA user_version = {SCHEMA + 1}")
     base.close()
-    with pytest.raises(RecordError, match=f"of schema {SCHEMA + 1}, this program knows {SCHEMA}"):
+    with pytest.raises(RecordError, match=f"of schema {SCHEMA + 1}, this program reads {SCHEMA}"):
         TuningDatabase(tmp_path / "t.db")
 
 
@@ -91,7 +91,7 @@ def test_a_table_that_lost_a_column_is_damaged(tmp_path: Path) -> None:
         other.execute("ALTER TABLE measured DROP COLUMN library")
     other.close()
     with pytest.raises(RecordError, match="damaged"):
-        base.measured(PREFILL, "hip")
+        base.measurements(PREFILL, "hip")
 
 
 def test_a_place_without_a_folder_can_t_be_written(tmp_path: Path) -> None:

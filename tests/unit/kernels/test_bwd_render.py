@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ckpm.attention.launch.arguments import backward_fields, cleared, workspaces
+from ckpm.attention.launch.arguments import backward_fields, workspaces, zeroed_workspaces
 from ckpm.attention.launch.backward_launching import laid_out
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import ProblemError, UsageError
@@ -238,7 +238,7 @@ def test_what_kernels_add_to_or_leave_out_begins_with_zeros() -> None:
     asked = request(bias="bias", dbias=True, deterministic=True)
     arrays = laid_out(asked, tensors(asked))
     assert workspaces(asked)["dq_acc"] == 6 * 140 * 4 * 64 * 4  # 90 keys are 6 times 16
-    assert cleared(asked) == ("dq_acc",)
+    assert zeroed_workspaces(asked) == ("dq_acc",)
     assert arrays["dbias"].shape == (2, 4, 70, 90)
     assert not arrays["dbias"].any()
     assert np.array_equal(arrays["lse"][1, 2], np.arange(2 * 140 + 70, 3 * 140))  # batch 1, head 2

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ckpm.attention.launch import buffers, launching
-from ckpm.attention.launch.counters import METRICS, Measured, Measurements, flattened
+from ckpm.attention.launch.counters import METRICS, Measured, Measurements, flatten
 from ckpm.attention.timing.measure import _count_launch, compulsory_bytes, identity_facts, measure, performance_problems
 from ckpm.base.errors import (
     CheckFailedError,
@@ -186,7 +186,7 @@ def test_counters_are_summed_over_kernels() -> None:
     kinds = ("salu", "valu", "trans", "mfma", "smem", "vmem", "lds", "branch", "wait", "barrier", "other")
     others = [name for name in METRICS if not name.startswith("instructions")]
     one = {"launches": 1, "instructions": dict.fromkeys(kinds, 2), **dict.fromkeys(others, 5)}
-    found = flattened({"kernels": {"a": one, "b": one}})
+    found = flatten({"kernels": {"a": one, "b": one}})
     assert found == {name: 44 if name == "instructions" else 10 if name in others else 4 for name in METRICS}
 
 

@@ -25,9 +25,9 @@ class Append:
 
     ``q`` is [batch, seqlen_q, nhead_q, dim]. ``knew`` and ``vnew`` are [batch, seqlen_knew, nhead_k, dim].
     ``seqlens_k`` [batch] rows of each sequence are in the cache before. The cache, ``k`` and ``v``, is
-    [place, row, nhead_k, dim]: a place is a page of ``block_table`` [batch, pages], or a sequence, numbered by ``cache_batch_idx`` [batch].
-    ``rope`` is no, inter or half, with ``cos`` and ``sin`` [position, rotary_dim / 2]. With ``causal`` each row of Q
-    has its own position, else all have the position of the first new key.
+    [place, row, nhead_k, dim]. A place is a page of ``block_table`` [batch, pages], or a sequence, numbered by
+    ``cache_batch_idx`` [batch]. ``rope`` is no, inter or half, with ``cos`` and ``sin`` [position, rotary_dim / 2].
+    With ``causal`` each row of Q has its own position, else all have the position of the first new key.
     """
 
     dtype: str

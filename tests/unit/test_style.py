@@ -25,7 +25,6 @@ OPEN = (
     "tests/build/test_refusals.py",
     "tests/docs/",
     "tests/unit/attention/",
-    "tests/unit/kernels/",
     "tests/unit/suites/",
 )
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ckpm.attention.jit.compiling import compile_each, where
 from ckpm.base.display import show
 from ckpm.kernels.families.libraries import library_with
-from examples.kernels import ARCH, SETS, declared
+from examples.kernels import ARCH, SETS, declare
 from tests.docs.pages import ROOT, blocks
 from tests.docs.running import not_printed
 
@@ -22,7 +22,7 @@ PAGE = ROOT / "docs/reference/examples.md"
 _COMMAND = "python -m examples."
 
 
-def shown() -> dict[str, tuple[str, ...]]:
+def read_outputs() -> dict[str, tuple[str, ...]]:
     """Example -> the lines of its output on the page, in the page's order."""
     page = list(blocks(PAGE.name, PAGE.read_text(encoding="utf-8")))
     commands = [command for block in page if block.kind == "console" for command in block.commands()]
@@ -43,9 +43,9 @@ def run(name: str, lines: Sequence[str]) -> tuple[str, str]:
 
 
 def compile_all() -> int:
-    """How many kernels were compiled; none is, if all are in the cache. Raises as compile_each."""
+    """Compile the kernels that the cache lacks; return their number."""
     compiled = 0
-    firsts = [one for one in declared(*SETS) if library_with(one.key.family) == one.key.family]
+    firsts = [one for one in declare(*SETS) if library_with(one.key.family) == one.key.family]
     for upstream in sorted({one.upstream for one in firsts}):
         keys = [one.key for one in firsts if one.upstream == upstream]
         compiled += sum(one.compiled for one in compile_each(keys, ARCH, where(upstream)))
@@ -53,7 +53,7 @@ def compile_all() -> int:
 
 
 def main(names: Sequence[str]) -> int:
-    page = shown()
+    page = read_outputs()
     if unknown := [name for name in names if name not in page]:
         show(f"no example is named {unknown[0]}: {', '.join(page)}.")
         return 2

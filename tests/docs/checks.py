@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from ckpm.base import errors
 from tests.docs.commands import complaints
-from tests.docs.pages import NOT_HERE, ROOT, applied, blocks, prose
+from tests.docs.pages import NOT_HERE, ROOT, apply_diff, blocks, prose
 
 _KINDS = {"console", "diff", "python", "text", "yaml", "{toctree}", "{raw}", "{literalinclude}"}
 _MARK = re.compile(rf"{'|'.join(NOT_HERE)}|exit=\d+")
@@ -79,7 +79,7 @@ def changes_apply(page: str, text: str) -> Iterator[str]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
         for block in changes:
-            if complaint := applied(block, folder):
+            if complaint := apply_diff(block, folder):
                 yield complaint
 
 

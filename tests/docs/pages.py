@@ -106,7 +106,7 @@ def prose(text: str) -> str:
     return "\n".join(kept)
 
 
-def applied(block: Block, folder: Path) -> str:
+def apply_diff(block: Block, folder: Path) -> str:
     """Make the change of a ``diff`` block below ``folder``; return git's message if the change does not fit."""
     command = ["git", "apply", "-"]
     # outside of any repository: else git would look for the files from that one's top

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.docs.pages import ROOT, Block, Command, applied
+from tests.docs.pages import ROOT, Block, Command, apply_diff
 
 _ENDED = "@@ended@@"  # a line that the shell prints after each command, with the exit code
 _TAIL = 40  # lines of output that a complaint shows
@@ -69,7 +69,7 @@ def run_page(page: Sequence[Block], place: Place) -> list[str]:
     """Run a page's commands and apply its changes; return at most one complaint."""
     with _shell(place) as shell:
         for block in page:
-            if block.kind == "diff" and (complaint := applied(block, place.clone)):
+            if block.kind == "diff" and (complaint := apply_diff(block, place.clone)):
                 return [complaint]
             if block.kind == "console" and block.is_run:
                 for command in block.commands():

@@ -1,4 +1,4 @@
-"""``python -m examples [NAME...]``: run the examples of docs/reference/examples.md, compare what they print with it.
+"""``python -m examples [NAME...]``: run the examples, and compare their output with docs/reference/examples.md.
 
 Without names, all; exit code 1 if one fails or prints something else. Kernels that aren't there are compiled first, all
 at once, so that a row's seconds are the example's own.
@@ -23,14 +23,14 @@ _COMMAND = "python -m examples."
 
 
 def read_outputs() -> dict[str, tuple[str, ...]]:
-    """Example -> the lines of its output on the page, in the page's order."""
+    """Return the output lines of each example on the page, in the page's order."""
     page = list(blocks(PAGE.name, PAGE.read_text(encoding="utf-8")))
     commands = [command for block in page if block.kind == "console" for command in block.commands()]
     return {one.text.removeprefix(_COMMAND): one.output for one in commands if one.text.startswith(_COMMAND)}
 
 
 def run(name: str, lines: Sequence[str]) -> tuple[str, str]:
-    """The verdict of one example, and what it printed."""
+    """Run one example; return its verdict and its output."""
     command = [sys.executable, "-m", f"examples.{name}"]
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
@@ -38,7 +38,7 @@ def run(name: str, lines: Sequence[str]) -> tuple[str, str]:
     if done.returncode != 0:
         return f"FAILED with exit code {done.returncode}", done.stdout
     if missing := not_printed(lines, done.stdout.splitlines()):
-        return f"FAILED: {PAGE.name} has a line that it did not print: {missing}", done.stdout
+        return f"FAILED: {PAGE.name} has a line that the example did not print: {missing}", done.stdout
     return "passed", done.stdout
 
 

@@ -1,4 +1,4 @@
-"""Forward attention from arrays to arrays: which of two declared kernels is taken, why not the other, what it costs.
+"""Forward attention from arrays to arrays: the choice between two declared kernels, its reason, and its cost.
 
 Shapes are [batch, token, head, dim].
 """

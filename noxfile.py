@@ -1,10 +1,10 @@
 """The task list: sessions to use, develop and ship this project. Options go after `--`.
 
-nox -s build-gfx950                          the smoke tier, in minutes on two cores
-nox -s build-gfx950 -- --tier full           every kernel of the default upstream
-nox -s build-gfx950 test-large-kv perf-gate  also run and judge what was built
-nox -s ckpm -- why NAME                      any command of ckpm
-nox -t develop -l                            the sessions of a group
+- nox -s build-gfx950                          build the smoke tier, in minutes on two cores
+- nox -s build-gfx950 -- --tier full           build every kernel of the default upstream
+- nox -s build-gfx950 test-large-kv perf-gate  build, then test and judge the library
+- nox -s ckpm -- why NAME                      run any command of ckpm
+- nox -t develop -l                            list the sessions of a group
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Session = Callable[[nox.Session], None]
 
 
 class Tests(NamedTuple):
-    """Tests of `nox -s tests -- NAME`. ``words`` are a module and its options; ``extra`` names requirements."""
+    """Tests of `nox -s tests -- NAME`: a module with its options, and the name of more requirements."""
 
     what: str
     words: tuple[str, ...]
@@ -52,7 +52,9 @@ TESTS = {
     "sweeps": Tests("the tile engine's fwd_ci.json: 264 kernels against float64", ("pytest", "tests/sweeps")),
     "examples": Tests("the examples, compared with their page: `examples fwd masks`", ("examples",)),
     "gate": Tests("changes planted in CK and here, which perf-gate must name", ("pytest", "tests/gate")),
-    "prefill": Tests("ckpm on cases of the ledger; defects planted in its headers", ("pytest", "tests/prefill")),
+    "prefill": Tests(
+        "upstream ckpm on cases of the ledger; defects planted in its headers", ("pytest", "tests/prefill")
+    ),
     "mutants": Tests("defects planted in machine code: `mutants --seed N --count M`", ("tests.mutants",)),
     "faults": Tests("kills, full disks, clocks that jump", ("pytest", "tests/faults", "--ignore", CORRUPTION)),
     "corruption": Tests("damaged caches and outputs, an hour", ("pytest", CORRUPTION)),
@@ -89,7 +91,7 @@ def run(session: nox.Session, *command: str) -> None:
 
 
 def refuse_options(session: nox.Session) -> None:
-    """End a session that has no options, if it was given some."""
+    """Fail a session that has no options but was given some."""
     if session.posargs:
         session.error(f"this session has no options, and was given {' '.join(session.posargs)}")
 
@@ -101,7 +103,7 @@ def add_options(usual: tuple[str, ...], given: list[str]) -> list[str]:
 
 
 def install_extra(session: nox.Session, extra: str) -> str:
-    """Make an environment with more requirements, which the shared one does not need; return its Python."""
+    """Make an environment with more requirements than the shared environment; return its Python."""
     folder = session.cache_dir / f"environment-{extra}"
     python = str(folder / "bin/python")
     session.run(program(session, "python"), "-m", "venv", str(folder), silent=True)
@@ -150,7 +152,7 @@ def test_fwd(session: nox.Session) -> None:
 
 
 def judge(session: nox.Session, command: str) -> None:
-    """Run a command on the libraries that this call of nox built, or else on the default library."""
+    """Run a command on the libraries that this call of nox built, or on the default library."""
     decode = [("--family", "decode", "--arch", arch) for arch in EMULATED] if "decode" in BUILT else []
     for which in [*([()] if "library" in BUILT or not decode else []), *decode]:
         run(session, "ckpm", command, *which, *session.posargs)
@@ -158,13 +160,13 @@ def judge(session: nox.Session, command: str) -> None:
 
 @session("perf-gate", "use")
 def perf_gate(session: nox.Session) -> None:
-    """Compare what was built with its baseline; fail if it regressed or is inconclusive or not comparable."""
+    """Compare libraries with their baseline; fail if one regressed, is inconclusive or is not comparable."""
     judge(session, "gate")
 
 
 @session("perf-accept", "use")
 def perf_accept(session: nox.Session) -> None:
-    """Make the figures of what was built the baseline: `nox -s perf-accept -- --reason TEXT`."""
+    """Accept the values of the built libraries as baseline: `nox -s perf-accept -- --reason TEXT`."""
     judge(session, "accept")
 
 
@@ -176,7 +178,7 @@ def report(session: nox.Session) -> None:
 
 @session("doctor", "use")
 def doctor(session: nox.Session) -> None:
-    """Check toolchains, upstreams, device and caches, and say what to do about what is missing."""
+    """Check toolchains, upstreams, device and caches; print a remedy for each missing item."""
     run(session, "ckpm", "doctor", *session.posargs)
 
 
@@ -189,7 +191,7 @@ def ckpm(session: nox.Session) -> None:
 # Triton is a compiler of 1 GB
 @session("build-decode", "use")
 def build_decode(session: nox.Session) -> None:
-    """Compile the decode kernels and check their registers; `-- --accept REASON` accepts changed figures."""
+    """Compile the decode kernels and check their registers; `-- --accept REASON` accepts changed values."""
     BUILT.add("decode")
     python = install_extra(session, "triton")
     session.run(python, "-m", "ckpm", "guard", "decode/guard.yaml", *session.posargs, external=True)
@@ -205,7 +207,7 @@ def test_decode(session: nox.Session) -> None:
 
 @session("tests", "develop")
 def tests(session: nox.Session) -> None:
-    """Run unit tests, the emulator's and those that compile; or `-- NAME`, one of docs/reference/sessions.md."""
+    """Run unit tests, the emulator's tests and tests that compile; `-- NAME` runs a row of `Tests by name`."""
     if not session.posargs:
         run(session, "pytest", "-n", "auto", "tests/unit", "tests/emulator")
         run(session, "pytest", "-n", "auto", "--dist", "loadgroup", "-m", "not nightly", "tests/build")

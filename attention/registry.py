@@ -168,11 +168,11 @@ def _instance(row: Value) -> Instance:
     named, mask_impl = row.get("dialect").one_of(tuple(dialect_names())), row.get("mask_impl").text()
     if mask_impl and mask_impl not in MASK_IMPLS:
         raise row.get("mask_impl").fail(f"none of {', '.join(MASK_IMPLS)}")
-    path = row.optional("library", Value.word, None)
+    path = row.optional("library", Value.nonempty_text, None)
     return Instance(
-        key=key_of(row.get("name").word(), named, mask_impl),
+        key=key_of(row.get("name").nonempty_text(), named, mask_impl),
         arch=row.get("arch").one_of(tuple(compute_units())),
-        upstream=row.get("upstream").word(),
+        upstream=row.get("upstream").nonempty_text(),
         dialect=named,
         library=None if path is None else Path(path),
         priority=row.get("priority").whole(),

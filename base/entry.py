@@ -1,4 +1,4 @@
-"""What every command line does with what its command returns or raises: a message and an exit code, no traceback."""
+"""Turn the result or error of a command into a message and an exit code, without a traceback."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ _OF_AN_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EBADF
 def exit_code(command: Callable[[], int]) -> int:
     """Run ``command``; its result, or the exit code of its failure, whose message goes to stderr as ``error: ...``.
 
-    Besides our own errors these are what a machine can do to any program: files that can't be read or written where
-    nobody looks for that, an output that is full or that nobody reads any more, an interrupt. A mistake of this
-    program keeps its traceback.
+    The failures are our own errors and those that a machine causes in any program. Examples are a file that can't be
+    read, a full or closed output, and an interrupt. A mistake of this program keeps its traceback.
     """
     forgiving_output()
     try:
         try:
             code = command()
         finally:
-            if sys.stdout is not None:  # Python's word for a closed one
+            if sys.stdout is not None:  # None: it is closed
                 sys.stdout.flush()  # here, and not while Python shuts down: after a failure, too
     except CkPrefillError as error:
         return _report(error)
@@ -76,7 +75,7 @@ def _record(error: CkPrefillError) -> None:
 
 
 def _tell(message: str, code: int) -> int:
-    with contextlib.suppress(OSError):  # nobody may read it: the exit code is left
+    with contextlib.suppress(OSError):  # stderr may be closed: the exit code is left
         show(f"error: {shown(message)}", file=sys.stderr, flush=True)
     return code
 

@@ -32,8 +32,8 @@ _LINKS = 40  # what Linux follows
 
 
 @contextmanager
-def writing(place: Path, otherwise: str = "name another place") -> Iterator[None]:
-    """Turn every OSError of writing into an error that names the place; ``otherwise`` is what else the user can do.
+def name_write_errors(place: Path, otherwise: str = "name another place") -> Iterator[None]:
+    """Turn every OSError of writing into an error that names the path; ``otherwise`` is what else the user can do.
 
     Raises:
         DiskFullError: no space, or no quota, is left.
@@ -61,9 +61,9 @@ def write_atomically(file: Path, data: bytes) -> None:
     so is the descriptor that /dev/stdout and its like name: a rename would destroy them.
 
     Raises:
-        DiskFullError, OutputError: as :func:`writing`; also for a folder, a disk or a socket of that name.
+        DiskFullError, OutputError: as :func:`name_write_errors`; also for a folder, a disk or a socket of that name.
     """
-    with writing(file):
+    with name_write_errors(file):
         if (number := _descriptor(str(file))) is not None:
             _write_to(number, data)
             return
@@ -188,7 +188,14 @@ def sha256_of(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-__all__ = ["abandoned_drafts", "locked", "make_folder", "write_atomically", "write_if_changed", "writing"]
+__all__ = [
+    "abandoned_drafts",
+    "hold_lock",
+    "make_folder",
+    "name_write_errors",
+    "write_atomically",
+    "write_if_changed",
+]
 
 
 def write_if_changed(file: Path, text: str) -> bool:
@@ -205,12 +212,12 @@ def write_if_changed(file: Path, text: str) -> bool:
 
 def make_folder(folder: Path, otherwise: str = "name another place") -> None:
     """Make a folder and its parents. Raises DiskFullError, OutputError."""
-    with writing(folder, otherwise):
+    with name_write_errors(folder, otherwise):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def locked(file: Path, otherwise: str = "name another place") -> Iterator[None]:
+def hold_lock(file: Path, otherwise: str = "name another place") -> Iterator[None]:
     """Hold the lock of a file, made if missing; another process that wants it waits.
 
     Raises:
@@ -220,7 +227,7 @@ def locked(file: Path, otherwise: str = "name another place") -> Iterator[None]:
 
     make_folder(file.parent, otherwise)
     lock = FileLock(file)
-    with writing(file, otherwise):
+    with name_write_errors(file, otherwise):
         try:
             lock.acquire()
         except NotImplementedError as error:  # what filelock makes of ENOSYS

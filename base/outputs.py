@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from .errors import UsageError
-from .files import is_special, regular_file, sha256_of, write_atomically, writing
+from .files import is_special, name_write_errors, regular_file, sha256_of, write_atomically
 
 RECORD = ".ckpm-outputs"
 _LONGEST = 100_000  # bytes; then the record is written anew without repetitions
@@ -39,7 +39,7 @@ def demand_place(file: Path) -> None:
 
     Raises DiskFullError, OutputError.
     """
-    with writing(file):
+    with name_write_errors(file):
         if is_special(file):
             return
         target = Path(os.path.realpath(file))
@@ -55,7 +55,7 @@ def forget_output(file: Path) -> None:
 
     Raises OutputError.
     """
-    with writing(file), contextlib.suppress(FileNotFoundError):  # another run may forget it at the same time
+    with name_write_errors(file), contextlib.suppress(FileNotFoundError):  # another run may forget it at the same time
         target = regular_file(file)
         if target and is_ours(target):
             target.unlink()
@@ -63,7 +63,7 @@ def forget_output(file: Path) -> None:
 
 def is_ours(file: Path) -> bool:
     """Return True if a regular file is as we wrote it."""
-    expected = recorded(file.parent).get(file.name)
+    expected = recorded_digests(file.parent).get(file.name)
     return expected is not None and expected == sha256_of(file)
 
 
@@ -85,10 +85,10 @@ def demand_ours(files: Iterable[Path]) -> None:
 
 def record(folder: Path, sums: Mapping[str, str]) -> None:
     """Add files by name, with their sha256, to a folder's record. Raises DiskFullError, OutputError."""
-    known = recorded(folder)
+    known = recorded_digests(folder)
     lines = _lines({name: digest for name, digest in sums.items() if known.get(name) != digest})
     file = folder / RECORD
-    with writing(file):
+    with name_write_errors(file):
         if file.is_file() and file.stat().st_size > _LONGEST:
             present = {name: digest for name, digest in known.items() if (folder / name).exists()}
             write_atomically(file, _lines({**present, **sums}))
@@ -99,8 +99,8 @@ def record(folder: Path, sums: Mapping[str, str]) -> None:
                 stream.write(lines)
 
 
-def recorded(folder: Path) -> dict[str, str]:
-    """The sha256 of what we wrote into a folder, by name; lines that are none of a record count as absent."""
+def recorded_digests(folder: Path) -> dict[str, str]:
+    """The sha256 of what we wrote into a folder, by name. Lines that are not of a record count as absent."""
     file = folder / RECORD
     if not file.is_file():
         return {}

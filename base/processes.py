@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 
 from .errors import ProcessLimitError
-from .files import make_folder, writing
+from .files import make_folder, name_write_errors
 
 # Seconds that SCons may take to record what is built after its compilers ended; then it is killed.
 _PATIENCE_SECONDS = 10
@@ -38,10 +38,10 @@ def build_lock(file: Path, say: Callable[[str], None]) -> Iterator[None]:
     """
     otherwise = "choose another folder with --work"
     make_folder(file.parent, otherwise)
-    with writing(file, otherwise):
+    with name_write_errors(file, otherwise):
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        with writing(file, otherwise):
+        with name_write_errors(file, otherwise):
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

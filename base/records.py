@@ -76,7 +76,7 @@ class Value:
     def whole(self) -> int:
         return self._as_type(int)
 
-    def word(self) -> str:
+    def nonempty_text(self) -> str:
         """Return the value as text that isn't empty."""
         if not (text := self.text()):
             raise self.fail("is empty")

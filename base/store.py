@@ -1,8 +1,8 @@
-"""What is kept between runs, checked whenever it is read: every entry says its own sha256, and no draft is left behind.
+"""Keep files between runs: each entry has its sha256, is checked whenever it is read, and leaves no draft.
 
 An entry of a :class:`Store` is one file: a line with the sha256 of its name and content, then the content. A file that
-other programs open by name (a shared library, an object) can hold no such line: its sha256 lies beside it. What is not
-as it was written counts as absent, so that whoever needs it makes it again.
+other programs open by name (a shared library, an object) can't contain such a line: its sha256 lies beside it. A
+damaged entry counts as absent, so that it is made again.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ class Store:
         self._folder = folder
 
     def get(self, key: str) -> bytes | None:
-        """What was stored; None if nothing was, if it is damaged, or if others could have put it there."""
-        file = self._place(key)
+        """Return the content; None if it is absent or damaged, or if other users could have put it there."""
+        file = self._entry(key)
         with contextlib.suppress(OSError):
             if not why_untrusted(file, self._folder):
                 return _content(file)
         return None
 
     def put(self, key: str, content: bytes) -> None:
-        """Store it, all at once, in place of what is there. A cache that can't be written costs time, nothing else."""
-        file = self._place(key)
+        """Replace the entry in one step. A cache that can't be written costs time, nothing else."""
+        file = self._entry(key)
         with contextlib.suppress(OSError), draft_folder(self._folder) as drafts:
             draft = drafts / file.name
             draft.write_bytes(_digest(file.name, content) + b"\n" + content)
@@ -51,17 +51,17 @@ class Store:
         """The files of all entries."""
         return sorted(self._folder.glob(f"*{SUFFIX}"))
 
-    def _place(self, key: str) -> Path:
+    def _entry(self, key: str) -> Path:
         return self._folder / f"{key}{SUFFIX}"
 
 
 def is_whole_entry(file: Path) -> bool:
-    """Whether a store's file is as it was written. Raises OSError: it can't be read."""
+    """True if a store's file is as it was written. Raises OSError: it can't be read."""
     return _content(file) is not None
 
 
 def adopt(draft: Path, place: Path) -> None:
-    """Move a finished draft to its place, and beside it its sha256: that first. Raises OSError."""
+    """Move the sha256 of a finished draft to its place, then the draft. Raises OSError."""
     digest = _beside(draft)
     digest.write_text(_sha256(draft))
     digest.replace(_beside(place))
@@ -82,7 +82,7 @@ def remember(file: Path, top: Path) -> None:
 
 
 def is_adopted(file: Path) -> bool:
-    """Whether a file is there as :func:`adopt` put it there, or :func:`remember` saw it.
+    """True if a file is there as :func:`adopt` put it there, or :func:`remember` saw it.
 
     Raises OSError: there is something else than a file, or it can't be read.
     """
@@ -96,8 +96,7 @@ def is_adopted(file: Path) -> bool:
 def draft_folder(top: Path) -> Iterator[Path]:
     """A folder of this process inside ``top`` for what is not finished; it is gone at the end.
 
-    Of a process that was killed, the next one removes it: whose lock is free, nobody writes into any more.
-    Raises OSError.
+    The folder of a killed process has a free lock, and the next process removes it. Raises OSError.
     """
     drafts = top / DRAFTS
     drafts.mkdir(parents=True, exist_ok=True)

@@ -45,25 +45,25 @@ class Field:
         """The error for this field, to be raised by the caller."""
         return _complaint(self.file, self.line, f"{self.path or 'top level'}: {message}")
 
-    def _typed(self, kind: type[T], what: str) -> T:
+    def _as_type(self, kind: type[T], what: str) -> T:
         if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
             raise self.fail(f"must be {what}, not {describe(self.value)}")
         return self.value
 
     def text(self) -> str:
-        return self._typed(str, "text")
+        return self._as_type(str, "text")
 
     def integer(self) -> int:
-        return self._typed(int, "a whole number")
+        return self._as_type(int, "a whole number")
 
     def boolean(self) -> bool:
-        return self._typed(bool, "true or false")
+        return self._as_type(bool, "true or false")
 
     def items(self) -> list[Field]:
-        return self._typed(list, "a list")
+        return self._as_type(list, "a list")
 
     def mapping(self) -> dict[str, Field]:
-        return self._typed(dict, "a mapping")
+        return self._as_type(dict, "a mapping")
 
     def texts(self) -> tuple[str, ...]:
         return tuple(item.text() for item in self.items())

@@ -1,5 +1,6 @@
-"""Whether what is going to be run was put there by somebody who may decide that: this user, root, or whoever owns the
-text of this program. Whoever else can write to a file, or to a folder above it, could put a program of theirs there.
+"""Check that a file to be run belongs to this user, to root, or to the owner of this program.
+
+Another user who can write to the file, or to a folder above it, could put a program of their own there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from .errors import TrustError
-from .files import make_folder, writing
+from .files import make_folder, name_write_errors
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -24,10 +25,9 @@ def trusted_owners() -> frozenset[int]:
 
 
 def why_untrusted(path: Path, top: Path, owners: frozenset[int] | None = None, instead: str = "") -> str:
-    """Why ``path`` must not be run, and what to do; '' if it may. Folders above it are looked at up to ``top``.
+    """Return the reason why ``path`` must not be run, with a remedy; '' if it may. Folders are checked up to ``top``.
 
-    ``instead`` is what the user can do (default: delete ``top``, a cache). Raises OSError: it is not there, or can't be
-    looked at.
+    ``instead`` is the remedy (default: delete ``top``, a cache). Raises OSError if ``path`` is missing or unreadable.
     """
     instead = instead or f"Delete {top}: it is made again"
     allowed = trusted_owners() if owners is None else owners
@@ -51,7 +51,7 @@ def why_untrusted(path: Path, top: Path, owners: frozenset[int] | None = None, i
 
 
 def keep_others_out() -> None:
-    """From now on, other users can't write to what this process and its children make."""
+    """Make the files of this process and its children unwritable for other users."""
     os.umask(os.umask(0o077) | _OTHERS_WRITE)
 
 
@@ -92,7 +92,7 @@ def demand_private(cache: Path) -> None:
     """
     keep_others_out()
     make_folder(cache, _OTHERWISE)
-    with writing(cache, _OTHERWISE):
+    with name_write_errors(cache, _OTHERWISE):
         for place in (cache, *cache.iterdir()):
             with contextlib.suppress(FileNotFoundError):  # a lock or draft of another process was deleted meanwhile
                 demand_trusted(place, cache)
@@ -107,7 +107,7 @@ def signing_key(cache: Path) -> bytes:
     """
     demand_private(cache)
     file = cache / "key"
-    with writing(file, _OTHERWISE):
+    with name_write_errors(file, _OTHERWISE):
         if not file.exists():
             with tempfile.NamedTemporaryFile(dir=cache, prefix=".key.") as draft:  # readable by this user alone
                 draft.write(secrets.token_bytes(_KEY_BYTES))

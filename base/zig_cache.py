@@ -1,7 +1,7 @@
-"""What zig builds for a link and keeps (libc++, compiler_rt, the C library's start files and stubs), checked.
+"""Check the files that zig builds for a link and keeps (libc++, compiler_rt, the C library's start files and stubs).
 
-zig takes what lies in its cache for what it once put there. Here the sha256 of each such file is kept beside it, in the
-way of base/store.py, from the first link that zig made with it; before the next link they are compared.
+zig doesn't check the files of its cache. After the first link, the sha256 of each file is kept beside it, in the way of
+base/store.py. Before the next link the two are compared.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LINKED = ("*.a", "*.o", "*.so", "*.so.*")
 
 @contextlib.contextmanager
 def checked_link(cache: Path) -> Iterator[None]:
-    """Inside, zig links with what is whole in its cache folder; what was damaged it makes again. Raises OSError."""
+    """Remove damaged files of zig's cache folder before a link, and remember new files after it. Raises OSError."""
     discard_damaged(cache)
     yield
     for file in _files(cache):
@@ -31,7 +31,7 @@ def discard_damaged(cache: Path) -> None:
     for folder in {file.parent for file in damaged}:
         shutil.rmtree(folder, ignore_errors=True)
     if damaged:
-        shutil.rmtree(cache / "h", ignore_errors=True)  # which note is whose only zig knows
+        shutil.rmtree(cache / "h", ignore_errors=True)  # zig's notes don't name their files
 
 
 def linked_with(cache: Path) -> list[Path]:
@@ -41,6 +41,6 @@ def linked_with(cache: Path) -> list[Path]:
 
 
 def _files(cache: Path) -> Iterator[Path]:
-    """What is linked with. The digest beside libc.so.6 fits a pattern, too; each link would give it one of its own."""
+    """The files of a link. The digest beside libc.so.6 fits a pattern, too, and would get a digest at each link."""
     for pattern in _LINKED:
         yield from (file for file in (cache / "o").glob(f"*/{pattern}") if not file.name.endswith(BESIDE))

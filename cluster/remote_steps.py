@@ -47,13 +47,13 @@ class RemoteBuild:
         document = Source(place=file, what="the scheduler of a build", remedy=remedy, error=RecordError).read()
         recipe = document.get("recipe")
         return cls(
-            scheduler=document.get("scheduler").word(),
+            scheduler=document.get("scheduler").nonempty_text(),
             credentials=document.get("credentials").text(),
-            session=document.get("session").word(),
+            session=document.get("session").nonempty_text(),
             recipe=Recipe(
                 sources=Sources(**recipe.get("sources").texts()),
-                archs=tuple(arch.word() for arch in recipe.get("archs").items()),
-                families=tuple(family.word() for family in recipe.get("families").items()),
+                archs=tuple(arch.nonempty_text() for arch in recipe.get("archs").items()),
+                families=tuple(family.nonempty_text() for family in recipe.get("families").items()),
                 identity=Identity(**recipe.get("identity").texts()),
             ),
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import CheckFailedError, ServiceError
-from ckpm.base.files import locked, write_atomically, writing
+from ckpm.base.files import hold_lock, name_write_errors, write_atomically
 from ckpm.docker import context, rootfs
 from ckpm.docker.context import Sources
 from ckpm.docker.engines import Build, Engine, Run, build_command, identity_command, pull_command
@@ -64,7 +64,7 @@ def build(
             secrets=rootfs.secrets(image.base, Path(private)),
             cached=not again,
         )
-        with writing(log), log.open("w", encoding="utf-8") as stream:
+        with name_write_errors(log), log.open("w", encoding="utf-8") as stream:
             done = call(build_command(engine, order), output=stream)
     if done.returncode:
         raise of_build(log.read_text(encoding="utf-8", errors="replace"), image.name, str(log))
@@ -106,7 +106,7 @@ def ensure(engine: Engine, image: Image, work: Path, sources: Sources, *, say: S
 @contextmanager
 def folder_of(image: Image, work: Path) -> Iterator[None]:
     """Lock the folder that an image is built in; other processes wait."""
-    with locked(work / image.name / ".lock", "choose another folder with --work"):
+    with hold_lock(work / image.name / ".lock", "choose another folder with --work"):
         yield
 
 
@@ -114,7 +114,7 @@ def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sourc
     """Build a second time from nothing. Raises CheckFailedError if the image id differs."""
     second = build(engine, image, work, sources, again=True, say=say)
     call([engine.program, "rmi", second.tag], output=subprocess.PIPE)
-    with writing(work):
+    with name_write_errors(work):
         shutil.rmtree(work / image.name / "context")  # it holds the only copy of the second root file system
     if second.identity == first.identity:
         return

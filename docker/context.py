@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.files import make_folder, write_atomically, writing
+from ckpm.base.files import make_folder, name_write_errors, write_atomically
 from ckpm.docker import dockerfile, rootfs
 from ckpm.docker.dockerfile import UNLABELLED, Labels
 from ckpm.docker.images import FOLDER, Image
@@ -45,7 +45,7 @@ def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False, s
         CompileError, ServiceError, TrustError: an input is missing.
         DiskFullError, OutputError.
     """
-    with writing(folder):
+    with name_write_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)
     write_atomically(folder / "Dockerfile", dockerfile.render(image, sources.labels).encode())
@@ -58,7 +58,7 @@ def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False, s
         if not kept.is_file():
             beside = kept.with_name(f".{package.file}.{os.getpid()}")
             fetch_archive(package, beside, say)
-            with writing(kept):
+            with name_write_errors(kept):
                 beside.replace(kept)
         make_folder(folder / _PACKAGES)
         _link(kept, folder / _PACKAGES / package.file)
@@ -73,7 +73,7 @@ def _root_filesystem(image: Image, target: Path, sources: Sources, *, again: boo
 
 def _link(source: Path, target: Path) -> None:
     """Make a hard link, or a copy if the cache is on another disk."""
-    with writing(target):
+    with name_write_errors(target):
         try:
             os.link(source, target)
         except OSError:

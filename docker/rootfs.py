@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 from ckpm.base.errors import CkPrefillError, CompileError, DiskFullError
-from ckpm.base.files import make_folder, writing
+from ckpm.base.files import make_folder, name_write_errors
 from ckpm.docker.images import Base
 from ckpm.docker.running import call
 
@@ -73,7 +73,7 @@ def secrets(base: Base, folder: Path) -> dict[str, Path]:
 
 def write_private(file: Path, text: str) -> None:
     """Replace a file with one that only this user can read."""
-    with writing(file):
+    with name_write_errors(file):
         file.unlink(missing_ok=True)
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
             stream.write(text)
@@ -119,10 +119,10 @@ def make(base: Base, file: Path) -> None:
         done = call(command(base, beside, conf), output=subprocess.PIPE, environment=environment)
         if done.returncode:
             raise _failure(base, file, done.stderr or done.stdout)
-        with writing(file):
+        with name_write_errors(file):
             beside.replace(file)
     finally:
-        with writing(conf):
+        with name_write_errors(conf):
             conf.unlink(missing_ok=True)
             beside.unlink(missing_ok=True)
 

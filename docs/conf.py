@@ -1,4 +1,4 @@
-"""How Sphinx builds these pages: `nox -s docs`. Links and anchors that lead nowhere are errors there (-W, nitpicky)."""
+"""Settings of Sphinx for `nox -s docs`: a link or an anchor that leads nowhere is an error (-W, nitpicky)."""
 
 project = "ck-prefill-matrix"
 extensions = ["myst_parser"]

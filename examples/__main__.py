@@ -1,4 +1,4 @@
-"""``python -m examples [NAME...]``: run the examples of docs/reference/examples.md, compare what they print with it.
+"""``python -m examples [NAME...]``: run the examples, and compare their output with docs/reference/examples.md.
 
 Without names, all; exit code 1 if one fails or prints something else. Kernels that aren't there are compiled first, all
 at once, so that a row's seconds are the example's own.
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ckpm.attention.jit.compiling import compile_each, where
 from ckpm.base.display import show
 from ckpm.kernels.families.libraries import library_with
-from examples.kernels import ARCH, SETS, declared
+from examples.kernels import ARCH, SETS, declare
 from tests.docs.pages import ROOT, blocks
 from tests.docs.running import not_printed
 
@@ -22,15 +22,15 @@ PAGE = ROOT / "docs/reference/examples.md"
 _COMMAND = "python -m examples."
 
 
-def shown() -> dict[str, tuple[str, ...]]:
-    """Example -> the lines of its output on the page, in the page's order."""
+def read_outputs() -> dict[str, tuple[str, ...]]:
+    """Return the output lines of each example on the page, in the page's order."""
     page = list(blocks(PAGE.name, PAGE.read_text(encoding="utf-8")))
     commands = [command for block in page if block.kind == "console" for command in block.commands()]
     return {one.text.removeprefix(_COMMAND): one.output for one in commands if one.text.startswith(_COMMAND)}
 
 
 def run(name: str, lines: Sequence[str]) -> tuple[str, str]:
-    """The verdict of one example, and what it printed."""
+    """Run one example; return its verdict and its output."""
     command = [sys.executable, "-m", f"examples.{name}"]
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
@@ -38,14 +38,14 @@ def run(name: str, lines: Sequence[str]) -> tuple[str, str]:
     if done.returncode != 0:
         return f"FAILED with exit code {done.returncode}", done.stdout
     if missing := not_printed(lines, done.stdout.splitlines()):
-        return f"FAILED: {PAGE.name} has a line that it did not print: {missing}", done.stdout
+        return f"FAILED: {PAGE.name} has a line that the example did not print: {missing}", done.stdout
     return "passed", done.stdout
 
 
 def compile_all() -> int:
-    """How many kernels were compiled; none is, if all are in the cache. Raises as compile_each."""
+    """Compile the kernels that the cache lacks; return their number."""
     compiled = 0
-    firsts = [one for one in declared(*SETS) if library_with(one.key.family) == one.key.family]
+    firsts = [one for one in declare(*SETS) if library_with(one.key.family) == one.key.family]
     for upstream in sorted({one.upstream for one in firsts}):
         keys = [one.key for one in firsts if one.upstream == upstream]
         compiled += sum(one.compiled for one in compile_each(keys, ARCH, where(upstream)))
@@ -53,7 +53,7 @@ def compile_all() -> int:
 
 
 def main(names: Sequence[str]) -> int:
-    page = shown()
+    page = read_outputs()
     if unknown := [name for name in names if name not in page]:
         show(f"no example is named {unknown[0]}: {', '.join(page)}.")
         return 2

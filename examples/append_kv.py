@@ -1,4 +1,4 @@
-"""New keys and values into a KV cache behind what each sequence has: just those rows change."""
+"""New keys and values after the old keys of each sequence in a KV cache: only the new rows change."""
 
 import numpy as np
 

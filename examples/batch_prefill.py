@@ -5,7 +5,7 @@ from examples import kernels, paging, results
 cache = paging.sequences(4)
 for order in ("upstream", "first-fit", "seqtune"):
     over = kernels.dispatcher("batch_prefill_128", "batch_prefill", order=order)
-    done, counts = results.counted(over.device, lambda over=over: cache.call(over))
+    done, counts = results.count(over.device, lambda over=over: cache.call(over))
     print()
     results.show_kernels(over, done)
     results.show_counts(counts)

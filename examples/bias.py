@@ -1,4 +1,4 @@
-"""A bias that is added to the scores, [head, query, key] of all sequences one behind another, under a causal mask."""
+"""A bias that is added to the scores, [head, query, key] of all sequences in a row, under a causal mask."""
 
 import numpy as np
 

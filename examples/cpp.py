@@ -1,4 +1,4 @@
-"""C++: what prefill.cpp declares is compiled on demand, then the program, which launches it; O is compared here."""
+"""C++: compile the kernel that prefill.cpp declares and the program that launches it, then compare O."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""Dropout with the random bytes that the kernel drew: how many weights were kept, and O with just those."""
+"""Dropout with the random bytes that the kernel drew: the number of kept weights, and O with only these weights."""
 
 from examples import kernels, paging, results
 

@@ -10,7 +10,7 @@ random = np.random.default_rng(9)
 stored = [results.numbers(random, 1, length, 2, 128, dtype="fp8bf16") for length in (100, 150, 150)]
 q, k, v = stored
 over = kernels.dispatcher("fp8")
-done, counts = results.counted(over.device, lambda: fmha(q, k, v, dtype="fp8bf16", descales=SCALES, dispatcher=over))
+done, counts = results.count(over.device, lambda: fmha(q, k, v, dtype="fp8bf16", descales=SCALES, dispatcher=over))
 results.show_kernels(over, done)
 results.show_counts(counts)
 numbers = [[one[0] * scale] for one, scale in zip(stored, SCALES, strict=True)]

@@ -1,4 +1,4 @@
-"""Forward attention from arrays to arrays: which of two declared kernels is taken, why not the other, what it costs.
+"""Forward attention from arrays to arrays: the choice between two declared kernels, its reason, and its cost.
 
 Shapes are [batch, token, head, dim].
 """
@@ -11,7 +11,7 @@ from examples import kernels, results
 random = np.random.default_rng(0)
 q, k, v = (results.numbers(random, 2, length, 2, 128) for length in (100, 150, 150))
 over = kernels.dispatcher("fwd", "masks")
-done, counts = results.counted(over.device, lambda: fmha(q, k, v, dtype="bf16", dispatcher=over))
+done, counts = results.count(over.device, lambda: fmha(q, k, v, dtype="bf16", dispatcher=over))
 
 results.show_kernels(over, done)
 for other, reason in over.why(done.problem).refused.items():

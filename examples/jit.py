@@ -3,10 +3,10 @@
 from ckpm.attention.jit.compiling import compile_each, where
 from ckpm.attention.jit.loading import load
 from ckpm.attention.launch.device import choose
-from examples.kernels import ARCH, declared
+from examples.kernels import ARCH, declare
 
 device = choose("auto", ARCH)
-asked = [one.key for one in declared("batch_prefill", "batch_prefill_128")]
+asked = [one.key for one in declare("batch_prefill", "batch_prefill_128")]
 for turn in ("first", "second"):
     finished = list(compile_each(asked, ARCH, where("aiter")))  # each as soon as it is finished
     for one in sorted(finished, key=lambda each: each.name):

@@ -38,11 +38,11 @@ SETS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def declared(*names: str) -> tuple[Instance, ...]:
-    """The kernels of these sets."""
+def declare(*names: str) -> tuple[Instance, ...]:
+    """Return the kernels of these sets."""
     return tuple(one for name in names for one in kernel_set(arch=ARCH, **SETS[name]))
 
 
 def dispatcher(*names: str, **options: Any) -> Dispatcher:
-    """Over these sets, on a GPU of the arch or the emulator; ``options`` are Dispatcher's."""
-    return Dispatcher(Registry(declared(*names)), choose("auto", ARCH), compile=on_demand(), **options)
+    """Make a dispatcher over these sets, on a GPU of the arch or the emulator; ``options`` are Dispatcher's."""
+    return Dispatcher(Registry(declare(*names)), choose("auto", ARCH), compile=on_demand(), **options)

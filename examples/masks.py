@@ -12,7 +12,7 @@ random = np.random.default_rng(1)
 q, k, v = (results.numbers(random, 1, length, 2, 128) for length in (100, 300, 300))
 over = kernels.dispatcher("masks")
 for mask, window in (("top_left", None), ("bottom_right", None), ("bottom_right", (63, 0))):
-    done, counts = results.counted(
+    done, counts = results.count(
         over.device,
         lambda mask=mask, window=window: fmha(q, k, v, mask=mask, window=window, dtype="bf16", dispatcher=over),
     )

@@ -12,7 +12,7 @@ from ckpm.attention import Attention, Dispatcher, Pages, fmha, reference
 from examples import results
 
 HEADS = 2  # of Q; K and V have one
-QUERIES, KEYS = (40, 20), (70, 25)  # tokens of each sequence, where no others are asked for
+QUERIES, KEYS = (40, 20), (70, 25)  # tokens of each sequence, by default
 
 
 @dataclass(frozen=True)

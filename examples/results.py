@@ -1,4 +1,4 @@
-"""What an example prints of a launch, and its verdict: the exit code is 1 if numbers differ from the reference."""
+"""Lines that an example prints about a launch, and its verdict: exit code 1 if numbers differ from the reference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ckpm.attention.launch.encodings import decode, encode
 
 
 def numbers(random: np.random.Generator, *shape: int, dtype: str = "bf16") -> NDArray[np.float64]:
-    """Uniform in -1..1, rounded to a kernel's dtype: the reference then has the kernel's own inputs."""
+    """Random numbers in -1..1, rounded to a kernel's dtype: the reference then has the kernel's own inputs."""
     rounded: NDArray[np.float64] = decode(encode(random.uniform(-1, 1, shape), dtype, "gfx950"), dtype, "gfx950")
     return rounded.astype(np.float64)
 
@@ -23,8 +23,8 @@ def numbers(random: np.random.Generator, *shape: int, dtype: str = "bf16") -> ND
 T = TypeVar("T")
 
 
-def counted(device: Device, launch: Callable[..., T]) -> tuple[T, dict[str, int]]:
-    """What ``launch`` returns, and its counts: of each metric, {} on a GPU, which counts nothing."""
+def count(device: Device, launch: Callable[..., T]) -> tuple[T, dict[str, int]]:
+    """Return the result of ``launch``, and the count of each metric; {} on a GPU, which counts nothing."""
     device.reset_counters()
     returned = launch()
     counters = device.counters()

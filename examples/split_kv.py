@@ -10,7 +10,7 @@ q = results.numbers(random, 1, 16, 2, 128)
 k, v = (results.numbers(random, 1, 1000, 2, 128) for _ in "kv")
 over = kernels.dispatcher("split_kv", "split_kv_combine")
 for splits in (1, 4):
-    done, counts = results.counted(
+    done, counts = results.count(
         over.device, lambda splits=splits: fmha(q, k, v, splits=splits, lse=True, dtype="bf16", dispatcher=over)
     )
     sizes = over.plan(done.problem).workspaces

@@ -19,7 +19,7 @@ def alone(kernel: Instance) -> Heuristic:
 
 
 device, registry = choose("auto", kernels.ARCH), Registry()
-for folder in compile_keys([one.key for one in kernels.declared("batch_prefill", "batch_prefill_128")], kernels.ARCH):
+for folder in compile_keys([one.key for one in kernels.declare("batch_prefill", "batch_prefill_128")], kernels.ARCH):
     registry.add_library(folder / LIBRARY)
 timing = Timing(warmups=5, repeats=20) if device.kind == "hip" else Timing()
 with tempfile.TemporaryDirectory() as scratch:
@@ -31,7 +31,7 @@ with tempfile.TemporaryDirectory() as scratch:
         least = {}
         for instance in registry.instances():
             over = Dispatcher(registry, device, order=alone(instance))
-            done, counts = results.counted(device, lambda over=over, cache=cache: cache.call(over, timing=timing))
+            done, counts = results.count(device, lambda over=over, cache=cache: cache.call(over, timing=timing))
             value, unit = (counts["instructions"], "wave-instructions") if counts else (done.ran.median, "ms")
             print(f"{value:>7,} {unit}: rows of {instance.key.tile.bm0}, ", end="")
             cache.check(done)

@@ -113,7 +113,7 @@ class CheckedArguments(ctypes.Structure):
         for name, value in known.items():
             if name not in kinds:
                 raise TypeError(f"{self.START}_problem has no field '{name}'")
-            ctypes.Structure.__setattr__(self, name, _fitting(name, value, kinds[name]))
+            ctypes.Structure.__setattr__(self, name, _field_value(name, value, kinds[name]))
 
     @classmethod
     def kinds(cls) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class CheckedArguments(ctypes.Structure):
         return f"{type(self).__name__}({', '.join(given)})"
 
 
-def _fitting(name: str, value: Any, kind: Any) -> Any:
+def _field_value(name: str, value: Any, kind: Any) -> Any:
     """The value in the form that its field takes."""
     if name == "data_type":
         encoded = value.encode()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ckpm.base.errors import InconclusiveError, InputError
-from ckpm.base.files import writing
+from ckpm.base.files import name_write_errors
 from ckpm.base.records import Source, Value
 from ckpm.reports.junit.merge import merge, read_shard
 from ckpm.workflows.outputs import Jobs, jobs
@@ -36,7 +36,7 @@ def collect(plan: Path, artifacts: Path, output: Path) -> None:
     for entry in [*planned["runs"], *planned["checks"]]:
         folder = artifacts / entry["name"]
         if folder.is_dir():
-            with writing(output):
+            with name_write_errors(output):
                 # links stay links: a link can lead to its own folder
                 shutil.copytree(folder, output, dirs_exist_ok=True, symlinks=True, copy_function=_copy)
         junit_files += sorted(file for file in folder.rglob("*.xml") if file.is_file())

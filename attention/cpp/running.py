@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ckpm.attention.launch.device import Device
 from ckpm.base.errors import InputError
-from ckpm.base.files import writing
+from ckpm.base.files import name_write_errors
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_FWD
 
@@ -35,7 +35,7 @@ def build_program(source: Path, output: Path, toolchain: Toolchain) -> Path:
         *(word for folder in folders for word in ("-isystem", str(folder))),
         *("-x", "c++", str(source), "-o", str(output)),
     ]
-    with writing(output):
+    with name_write_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, **toolchain.environment}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", check=False)

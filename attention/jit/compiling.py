@@ -26,7 +26,7 @@ from ckpm.attention.jit.worker import TALLY
 from ckpm.base import settings
 from ckpm.base.entry import FAILURES
 from ckpm.base.errors import CkPrefillError, CompileError, RecordError, ServiceError, UsageError
-from ckpm.base.files import writing
+from ckpm.base.files import name_write_errors
 from ckpm.base.jobs import job_count
 from ckpm.base.processes import group
 from ckpm.base.records import Source
@@ -234,7 +234,7 @@ def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running, say: Say)
             )
         say(f"compiling {job.name} for {job.order.arch}")
         begun = time.monotonic()
-        with writing(entries.top, "set CKPM_CACHE to another folder"), draft_folder(entries.top) as draft:
+        with name_write_errors(entries.top, "set CKPM_CACHE to another folder"), draft_folder(entries.top) as draft:
             _run_worker(job, entries, draft, jobs, running)
             compilers = _compilers(draft / TALLY)
             seconds = time.monotonic() - begun

@@ -21,7 +21,7 @@ from pathlib import Path
 from ckpm.attention.cpp.index import INDEX
 from ckpm.attention.jit.content import VERSION
 from ckpm.base.errors import RecordError
-from ckpm.base.files import make_folder, write_atomically, writing
+from ckpm.base.files import make_folder, name_write_errors, write_atomically
 from ckpm.base.records import Source, as_text
 from ckpm.base.store import adopt, is_adopted
 from ckpm.base.trust import demand_trusted
@@ -58,8 +58,8 @@ class Record:
         document = Source(file, "a record of compiling", "Ask for the kernel again.", RecordError).read()
         return cls(
             version=document.get("version").whole(),
-            kernel=document.get("kernel").word(),
-            arch=document.get("arch").word(),
+            kernel=document.get("kernel").nonempty_text(),
+            arch=document.get("arch").nonempty_text(),
             seconds=document.get("seconds").number(),
             compilers=document.get("compilers").number(),
         )
@@ -101,7 +101,7 @@ class Entries:
         called with the content key's lock held. Raises DiskFullError, OutputError.
         """
         folder = self.folder(content)
-        with writing(folder, _OTHERWISE):
+        with name_write_errors(folder, _OTHERWISE):
             draft = Path(tempfile.mkdtemp(dir=drafts, prefix="entry."))
             record.write(built / RECORD)
             for name in _FILES:
@@ -124,7 +124,7 @@ class Entries:
         """
         file = self.top / "locks" / f"{content}.lock"
         make_folder(file.parent, _OTHERWISE)
-        with writing(file, _OTHERWISE):
+        with name_write_errors(file, _OTHERWISE):
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             while not _taken(descriptor):

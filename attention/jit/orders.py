@@ -75,11 +75,11 @@ class Order:
         place = document.get("place")
         return cls(
             place=Place(**{field.name: place.get(field.name).text() for field in dataclasses.fields(Place)}),
-            arch=document.get("arch").word(),
+            arch=document.get("arch").nonempty_text(),
             names=_texts(document.get("names")),
             families=_texts(document.get("families")),
             receipt=document.get("receipt").whole(),
-            mask_impl=document.get("mask_impl").word(),
+            mask_impl=document.get("mask_impl").nonempty_text(),
         )
 
 

@@ -20,7 +20,7 @@ from typing import BinaryIO
 from ckpm.base.display import show
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import LibraryError
-from ckpm.base.files import writing
+from ckpm.base.files import name_write_errors
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 
@@ -32,7 +32,7 @@ def run_apart(command: Callable[[], int], library: Path) -> int:
         LibraryError: the process ended before the command did: by a signal, or because something called exit.
         DiskFullError, OutputError: there is no room for what it prints.
     """
-    with writing(Path(tempfile.gettempdir())), contextlib.ExitStack() as stack:
+    with name_write_errors(Path(tempfile.gettempdir())), contextlib.ExitStack() as stack:
         printed, failed, ended = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
         child = os.fork()
         if child == 0:

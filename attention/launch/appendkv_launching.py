@@ -131,7 +131,7 @@ def _check_places(a: Append, rows: int, places: int, seqlen_knew: int) -> None:
     if ids is None:
         ids = np.arange(len(a.seqlens_k), dtype=np.int32)
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < places:
-        raise ProblemError(f"places {int(ids.min())} to {int(ids.max())} do not fit into a cache of {places}.")
+        raise ProblemError(f"places {int(ids.min())} to {int(ids.max())} are not all in a cache of {places}.")
 
 
 def run_append(device: Device, library: Library, append: Append) -> Appended:

@@ -112,9 +112,9 @@ def _read_measured(row: Value) -> Measured:
     counters = row.get("counters")
     counters.allow(tuple(METRICS))
     return Measured(
-        problem=row.get("problem").word(),
-        kernel=row.get("kernel").word(),
-        dtype=row.get("dtype").word(),
+        problem=row.get("problem").nonempty_text(),
+        kernel=row.get("kernel").nonempty_text(),
+        dtype=row.get("dtype").nonempty_text(),
         occupancy_waves=row.get("occupancy_waves").count(),
         compulsory_bytes=row.get("compulsory_bytes").count(),
         counters={name: counters.get(name).count() for name in METRICS},

@@ -253,9 +253,9 @@ def _read_timed(row: Value) -> Timed:
     if not waves:
         raise row.get("waves").fail("expected a list of at least one")
     return Timed(
-        problem=row.get("problem").word(),
-        kernel=row.get("kernel").word(),
-        dtype=row.get("dtype").word(),
+        problem=row.get("problem").nonempty_text(),
+        kernel=row.get("kernel").nonempty_text(),
+        dtype=row.get("dtype").nonempty_text(),
         workgroup=row.get("workgroup").count(),
         launched=_positive(row.get("launched")),
         tile_rows=_positive(row.get("tile_rows")),
@@ -274,14 +274,14 @@ def _check(row: Value) -> Check:
     if published is not None and published <= 0:
         raise row.get("published").fail("must be above 0")
     return Check(
-        name=row.get("name").word(),
-        about=row.get("about").word(),
-        unit=row.get("unit").word(),
+        name=row.get("name").nonempty_text(),
+        about=row.get("about").nonempty_text(),
+        unit=row.get("unit").nonempty_text(),
         published=published,
         modelled=row.get("modelled").number(),
         measured=row.get("measured").truth(),
         independent=row.get("independent").truth(),
-        source=row.get("source").word(),
+        source=row.get("source").nonempty_text(),
     )
 
 

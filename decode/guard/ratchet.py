@@ -125,8 +125,8 @@ def _row(candidate: Candidate, figures: Figures | None) -> dict[str, Any]:
 def _read_row(row: Value) -> tuple[Candidate, Figures | None]:
     row.allow(("kernel", "arch", "signature", "constexprs", "options", "figures"))
     candidate = Candidate(
-        kernel=row.get("kernel").word(),
-        arch=row.get("arch").word(),
+        kernel=row.get("kernel").nonempty_text(),
+        arch=row.get("arch").nonempty_text(),
         signature=row.get("signature").texts(),
         constexprs=row.get("constexprs").map(lambda one: one.value),
         options=row.get("options").map(lambda one: one.value),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ckpm.base.files import make_folder, write_if_changed
-from ckpm.base.outputs import forget_output, record, recorded
+from ckpm.base.outputs import forget_output, record, recorded_digests
 from ckpm.kernels.families.libraries import host, library_of_keys, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.kernels.families.template_engine import environment, pattern
@@ -60,7 +60,7 @@ def render(
     write_if_changed(files["dispatch"][0], dispatch_text(keys, features))
     write_if_changed(files["harness"][0], host(library).harness(dialect, features))
     wanted = {file for group in files.values() for file in group}
-    for stale in {folder / name for name in recorded(folder)} - wanted:
+    for stale in {folder / name for name in recorded_digests(folder)} - wanted:
         forget_output(stale)
     record(folder, {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in wanted})
     return files

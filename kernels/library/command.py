@@ -17,7 +17,7 @@ from ckpm.base import rocm_places, settings, warming
 from ckpm.base.console import PlainConsole, number, say
 from ckpm.base.console import console as terminal
 from ckpm.base.errors import CkPrefillError, CompileError, DiskFullError, ProcessLimitError, UsageError
-from ckpm.base.files import make_folder, writing
+from ckpm.base.files import make_folder, name_write_errors
 from ckpm.base.jobs import job_count
 from ckpm.base.processes import build_lock, ended_by_signals, group
 from ckpm.base.trust import signing_key
@@ -112,7 +112,7 @@ def _warm_up(request: Request, plan: Plan, temporary: Path, *, emulator: bool) -
 def _clear_temporary(request: Request) -> Path:
     """Return the output folder's empty folder for temporary files. Raises DiskFullError, OutputError."""
     folder = request.work / request.folder
-    with writing(folder, "choose another folder with --work"):
+    with name_write_errors(folder, "choose another folder with --work"):
         return leftovers.clear(folder)
 
 

@@ -16,7 +16,7 @@ from ckpm.base import jobs, rocm_places, settings
 from ckpm.base.cache_state import kept
 from ckpm.base.console import console
 from ckpm.base.errors import CkPrefillError
-from ckpm.base.files import writing
+from ckpm.base.files import name_write_errors
 from ckpm.kernels.code.toolchains import detect, rocm
 from ckpm.kernels.upstream.trees import checkout, damage, is_unpacked, package_folder
 from ckpm.matrix.dialects import PackagedUpstream, upstreams
@@ -122,7 +122,7 @@ def _cache(cache: Path) -> Finding:
     """Check that a temporary file can be written into the cache, or into the folder where it will be made."""
     there = next(folder for folder in (cache, *cache.parents) if os.path.lexists(folder))
     try:
-        with writing(there, "set CKPM_CACHE to another folder"), tempfile.TemporaryFile(dir=there):
+        with name_write_errors(there, "set CKPM_CACHE to another folder"), tempfile.TemporaryFile(dir=there):
             free = shutil.disk_usage(there).free
     except CkPrefillError as error:
         return Finding("cache", "broken", str(cache), str(error))

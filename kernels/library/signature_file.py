@@ -12,7 +12,7 @@ import hmac
 import json
 from pathlib import Path
 
-from ckpm.base.files import write_atomically, writing
+from ckpm.base.files import name_write_errors, write_atomically
 
 NAME = ".sconsign.signed"
 
@@ -50,7 +50,7 @@ def discard_foreign(folder: Path, key: bytes) -> bool:
     Raises OutputError.
     """
     file = folder / NAME
-    with writing(file):
+    with name_write_errors(file):
         if not file.exists() or _entries(file, key) is not None:
             return False
         file.unlink()

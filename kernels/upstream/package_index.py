@@ -22,7 +22,7 @@ from unearth.errors import UnpackError
 from unearth.fetchers import PyPIClient
 
 from ckpm.base.errors import ServiceError
-from ckpm.base.files import writing
+from ckpm.base.files import name_write_errors
 
 
 def pip_settings() -> Mapping[str, str]:
@@ -156,7 +156,7 @@ def _download(client: PyPIClient, finder: PackageFinder, package: str, version: 
     try:
         with client.stream("GET", exact[0].normalized, follow_redirects=True) as response:
             response.raise_for_status()
-            with writing(place, "set CKPM_CACHE to another folder"), place.open("wb") as stream:
+            with name_write_errors(place, "set CKPM_CACHE to another folder"), place.open("wb") as stream:
                 for chunk in response.iter_bytes(1 << 20):
                     stream.write(chunk)
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:

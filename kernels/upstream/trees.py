@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ckpm.base.errors import ServiceError, SetupError, TrustError, UsageError
-from ckpm.base.files import locked, sha256_of, writing
+from ckpm.base.files import hold_lock, name_write_errors, sha256_of
 from ckpm.base.trust import demand_private
 from ckpm.kernels.upstream.headers import State, content, states
 from ckpm.kernels.upstream.newer import newer_targets, newer_words
@@ -273,7 +273,7 @@ def _unpack(package: PackagedUpstream, cache: Path, say: Say) -> tuple[Path, tup
     folder = package_folder(package, cache)
     demand_private(cache)
     if not is_unpacked(package, cache):
-        with locked(Path(f"{folder}.lock"), _MEND), writing(folder, _MEND):
+        with hold_lock(Path(f"{folder}.lock"), _MEND), name_write_errors(folder, _MEND):
             if not is_unpacked(package, cache):
                 _fetch(package, folder, say)
     headers = states(file for file in sorted((folder / package.tree).rglob("*")) if file.is_file())

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ckpm.base.bounded import read_bytes, read_text
 from ckpm.base.errors import InconclusiveError
-from ckpm.base.files import is_special, write_atomically, writing
+from ckpm.base.files import is_special, name_write_errors, write_atomically
 from ckpm.base.records import Source
 from ckpm.reports.gates.baseline import FOLDER, Acceptance, Baseline, Figures, history_of, path_of, read_history
 
@@ -72,7 +72,7 @@ def complete(identity: Mapping[str, str], folder: Path = FOLDER) -> None:
         if name != Path(name).name:
             raise InconclusiveError(f"{journal}: {name!r} is not a file beside it. {_REMEDY}", kind="gate")
         write_atomically(journal.with_name(name), text.encode())
-    with writing(journal):
+    with name_write_errors(journal):
         journal.unlink()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from ckpm.base import junit, settings
 from ckpm.base.display import show
 from ckpm.base.errors import InconclusiveError, UsageError
-from ckpm.base.files import locked
+from ckpm.base.files import hold_lock
 from ckpm.base.outputs import refuse_inputs
 from ckpm.matrix.dialects import check_built_arch
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
@@ -128,7 +128,7 @@ def run_accept(args: argparse.Namespace) -> None:
     identity = judged.identity()
     chosen = _chosen(args, judged)
     measured = {name: judged.kinds[name].measure() for name in chosen}  # all of them before the first is stored
-    with locked(
+    with hold_lock(
         judged.inputs[0].with_name(".accept.lock")
     ):  # of two at once, the second would lose the first's line of history
         places = accept(identity, measured, args.reason, args.baselines)

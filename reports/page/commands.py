@@ -12,7 +12,7 @@ from pathlib import Path
 from ckpm.base.console import console
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, UsageError
-from ckpm.base.files import writing
+from ckpm.base.files import name_write_errors
 from ckpm.base.junit import write_junit
 from ckpm.base.outputs import forget_output, refuse_inputs, write_output
 from ckpm.base.results import Results
@@ -92,7 +92,10 @@ def write_summary(folder: Path, output: Path | None, html: Path | None) -> None:
         if html:
             write_html(inputs, verdict, html)
     if place := os.environ.get("GITHUB_STEP_SUMMARY"):
-        with writing(Path(place)), Path(place).open("a", encoding="utf-8") as stream:  # steps of a job share the file
+        with (
+            name_write_errors(Path(place)),
+            Path(place).open("a", encoding="utf-8") as stream,
+        ):  # steps of a job share the file
             stream.write(text)
     demand_pass(verdict)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import SetupError, TrustError, UsageError
-from ckpm.base.files import locked, sha256_of
+from ckpm.base.files import hold_lock, sha256_of
 from ckpm.kernels.code.toolchains import CHOICES, Toolchain, detect
 from ckpm.kernels.library.request import PROJECT
 from ckpm.kernels.upstream.trees import locate
@@ -73,7 +73,7 @@ def run_qualify(args: argparse.Namespace) -> None:
     facts, toolchain = _facts(args, checkout, args.upstream or table.upstream)
     planned = steps(table, archs, upstream=facts.upstream, tier=facts.tier, toolchain=toolchain.name)
     work = args.work.absolute()
-    with locked(work / OUTPUT / ".lock", "name another --work"):
+    with hold_lock(work / OUTPUT / ".lock", "name another --work"):
         plan = Plan(
             steps=planned, facts=facts, work=work, epoch=checkout.epoch, only=args.only, shards=tuple(args.shard)
         )

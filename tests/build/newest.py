@@ -96,7 +96,7 @@ class Compiler:
         return str(output)
 
     def preprocess(self, source: Path, arch: str) -> str:
-        """What the device pass of ``arch`` sees of a unit."""
+        """The text of a unit for the device pass of ``arch``."""
         output = self.folder / f"{source.stem}.{arch}.ii"
         self._run(
             device_command(
@@ -169,6 +169,6 @@ def fake(
 
 
 def record(library: Library) -> dict[str, str]:
-    """What arrived at the last launch; empty if there was none."""
+    """The arguments of the last launch; empty if there was none."""
     library.abi.ckpm_fake_record.restype = ctypes.c_char_p
     return dict(line.split("=", 1) for line in library.abi.ckpm_fake_record().decode().splitlines())

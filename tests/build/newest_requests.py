@@ -1,4 +1,4 @@
-"""What a library of the newest dialect is asked, and what its dispatch should choose.
+"""Requests to a library of the newest dialect, and the kernels that its dispatch should choose.
 
 The choice is worked out from upstream's rules, not from our templates.
 """
@@ -167,7 +167,7 @@ def requests(keys: Sequence[Key], around: int, seed: int) -> Iterator[tuple[dict
             yield asked, rng.choice((80, 104, 128, 256, 304, 320))
 
 
-def served(samples: Mapping[str, list[Key]]) -> LaunchArguments:
+def served_request(samples: Mapping[str, list[Key]]) -> LaunchArguments:
     """A request with a 2-D table that a library of the simplified sample serves in both forms."""
     found = next(key for key in samples["simplified"] if key.page_size == 1024 and key.kv_table == "vllm")
     return LaunchArguments(**request(found))

@@ -1,4 +1,4 @@
-"""Our own batch prefill on archs that lack its instructions: the compiler says so before the assembler can."""
+"""Our own batch prefill on archs that lack its instructions: the compiler reports it before the assembler can."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAID = "ckpm's batch prefill needs the buffer descriptors and the bf16 MFMA of 
 
 
 @pytest.mark.parametrize(("arch", "fits"), [("gfx908", False), ("gfx1100", False), ("gfx942", True)])
-def test_an_arch_without_the_instructions_is_named_by_a_static_assert(
+def test_arch_without_instructions_is_named_by_static_assert(
     trees: Mapping[str, Tree], tmp_path: Path, arch: str, fits: bool
 ) -> None:
     source = tmp_path / "reader.hip"

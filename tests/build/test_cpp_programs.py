@@ -58,8 +58,8 @@ def test_a_kernel_is_chosen_launched_and_right(folder: Path) -> None:
     assert "largest error" in said
 
 
-def test_it_notices_numbers_that_are_wrong(folder: Path, tmp_path: Path) -> None:
-    """The same program with another scale in its own arithmetic: what it says of the kernel is not always good."""
+def test_program_finds_wrong_numbers(folder: Path, tmp_path: Path) -> None:
+    """The program with another scale in its own arithmetic reports an error."""
     shutil.copy(PROGRAMS / "prefill.cpp", tmp_path)
     text = (PROGRAMS / "attention.hpp").read_text()
     planted = text.replace("std::exp(score * scale)", "std::exp(score * scale * 1.5)")
@@ -69,8 +69,8 @@ def test_it_notices_numbers_that_are_wrong(folder: Path, tmp_path: Path) -> None
     assert code == 1, said
 
 
-def test_a_declared_kernel_is_compiled_on_demand_and_launched() -> None:
-    """By another C ABI, whose dispatch chooses by itself: that is then the declared one."""
+def test_declared_kernel_is_compiled_on_demand_and_launched() -> None:
+    """The dispatch of another C ABI chooses the declared kernel by itself."""
     (declared,) = declarations(PROGRAMS / "forward.cpp")
     (key,) = kernels_of(declared, "gfx950")
     (folder,) = compile_keys([key], "gfx950", declared.upstream, toolchain="embedded")
@@ -78,7 +78,7 @@ def test_a_declared_kernel_is_compiled_on_demand_and_launched() -> None:
     assert (code, f"kernel {key.name}" in said, f"launched {key.name}" in said) == (0, True, True), said
 
 
-def test_without_a_kernel_that_fits_it_says_how_to_get_one(folder: Path) -> None:
+def test_program_without_fitting_kernel_names_remedy(folder: Path) -> None:
     index = folder / INDEX
     index.write_text(index.read_text().replace("mask=no", "mask=mask"))
     code, said = run("prefill.cpp", folder)

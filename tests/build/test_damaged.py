@@ -89,21 +89,19 @@ def without_sections(image: bytearray) -> None:
 SANITIZE = ("--suite", "sanitize", "--case", "plain.m64-full-*")
 
 
-def test_the_kernel_as_compiled_passes(run: Callable[..., tuple[int, list[str]]]) -> None:
+def test_kernel_as_compiled_passes(run: Callable[..., tuple[int, list[str]]]) -> None:
     assert run(Path.read_bytes, *SANITIZE) == (0, ["passed"] * 3)
 
 
 @pytest.mark.parametrize("instruction", ["s_waitcnt", "s_barrier"])
-def test_a_kernel_without_its_waits_or_barriers_fails_in_every_case(
+def test_kernel_without_waits_or_barriers_fails_every_case(
     run: Callable[..., tuple[int, list[str]]], instruction: str
 ) -> None:
     assert run(without(instruction), *SANITIZE) == (8, ["failed"] * 3)
 
 
-def test_what_is_said_of_a_fault_does_not_depend_on_the_number_of_workers(
-    run: Callable[..., tuple[int, list[str]]], tmp_path: Path
-) -> None:
-    """Nor on the cases before it: both show in the addresses and numbers of allocations."""
+def test_fault_message_does_not_depend_on_workers(run: Callable[..., tuple[int, list[str]]], tmp_path: Path) -> None:
+    """Earlier cases don't change it either: both could show in the addresses and numbers of allocations."""
 
     def said(*words: str) -> dict[str, object]:
         code, outcomes = run(Path.read_bytes, "--suite", "page-fault", *words)
@@ -121,7 +119,7 @@ def test_what_is_said_of_a_fault_does_not_depend_on_the_number_of_workers(
     assert said("--case", last.partition("/")[2]) == {last: one[last]}
 
 
-# ---- libraries that are no good
+# ---- libraries that can't be used
 
 ONE = ("--suite", "sanitize", "--case", "plain.m64-full-q40k100")
 
@@ -139,7 +137,7 @@ ONE = ("--suite", "sanitize", "--case", "plain.m64-full-q40k100")
         ),
     ],
 )
-def test_a_library_that_can_t_be_loaded_is_refused(
+def test_library_that_cannot_be_loaded_is_refused(
     run: Callable[..., tuple[int, list[str]]], capsys: pytest.CaptureFixture[str], damage: Damage, message: str
 ) -> None:
     assert run(damage, *ONE) == (6, [])
@@ -147,7 +145,7 @@ def test_a_library_that_can_t_be_loaded_is_refused(
 
 
 @pytest.mark.parametrize("change", [cut, without_notes, without_sections])
-def test_a_damaged_code_object_is_no_verdict_on_the_kernel_and_says_what_is_wrong(
+def test_damaged_code_object_is_an_error_with_its_reason(
     run: Callable[..., tuple[int, list[str]]], tmp_path: Path, change: Callable[[bytearray], None]
 ) -> None:
     assert run(lambda library: in_code_objects(library, change), *ONE) == (8, ["error"])
@@ -155,7 +153,7 @@ def test_a_damaged_code_object_is_no_verdict_on_the_kernel_and_says_what_is_wron
     assert f"{LIBRARY}: code object: no AMDGPU metadata note: was it stripped?" in row.message
 
 
-def test_a_manifest_that_lies_about_the_arch(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_manifest_with_wrong_arch_is_refused(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy(built / LIBRARY, tmp_path)
     text = (built / "manifest.json").read_text()
     (tmp_path / "manifest.json").write_text(text.replace('"gfx942"', '"gfx90a"'))

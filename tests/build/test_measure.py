@@ -18,15 +18,15 @@ from tests.build.real_kernel import NAME
 from tests.fuzz import compiled
 
 
-def measured(library: Path, arch: str, output: Path) -> bytes:
+def measure(library: Path, arch: str, output: Path) -> bytes:
     command = (sys.executable, "-m", "ckpm", "measure", "--library", str(library), "--arch", arch)
     subprocess.run((*command, "--output", str(output)), cwd=PROJECT, check=True, capture_output=True)
     return output.read_bytes()
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_the_counts_are_those_of_the_problem_and_always_the_same(built: Path, tmp_path: Path, arch: str) -> None:
-    first, again = (measured(built / LIBRARY, arch, tmp_path / name) for name in ("first.json", "again.json"))
+def test_counts_follow_problem_and_repeat(built: Path, tmp_path: Path, arch: str) -> None:
+    first, again = (measure(built / LIBRARY, arch, tmp_path / name) for name in ("first.json", "again.json"))
     assert first == again
     found = Measurements.read(tmp_path / "first.json")
     (one,) = [one for one in found.problems if one.problem == "performance/prefill.m64-full-q256k1024"]
@@ -42,7 +42,7 @@ def test_the_counts_are_those_of_the_problem_and_always_the_same(built: Path, tm
     assert by_problem(found)[one.problem]["model_workgroup_cycles"] >= count["mfma_flops"] / 16 / 4 / 1024
 
 
-def test_a_kernel_of_the_name_that_is_asked_for_is_measured(
+def test_a_kernel_of_the_name_that_is_asked_for_is_measure(
     built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("measure", "--library", str(built / LIBRARY), "--output", str(tmp_path / "out.json"), "--kernel")

@@ -1,4 +1,4 @@
-"""What a request says arrives at the newest dialect's kernels: template arguments, fields, the stream's settings."""
+"""A request arrives whole at the newest dialect's kernels: template arguments, fields, the stream's settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MASK_WORDS = {
 
 
 def arguments_of(key: Key) -> dict[str, str]:
-    """A kernel's template arguments as the interface's kernel tells them; numbers are CK's enumerators."""
+    """A kernel's template arguments as the interface's kernel reports them; numbers are CK's enumerators."""
     tile = key.tile
     block, waves0, waves1, warp0, warp1 = (
         "x".join(str(getattr(tile, name)) for name in names.split())
@@ -76,7 +76,7 @@ def arguments_of(key: Key) -> dict[str, str]:
 def test_launch_by_name_reaches_that_kernel(
     libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]], mask_impl: str
 ) -> None:
-    """The named kernel is launched, whatever is asked for, and is built from what its name says."""
+    """The named kernel is launched for any request, and is built from the values of its name."""
     library = libraries[mask_impl, FIVE]
     asked = LaunchArguments(**request(samples[mask_impl][0]))
     for key in samples[mask_impl]:
@@ -157,7 +157,7 @@ def test_a_launch_is_untimed_unless_repeated(
 def test_device_code_of_64_bit_loads_is_guarded(
     compiler: Compiler, libraries: object, samples: Mapping[str, list[Key]], arch: str, loads: set[str]
 ) -> None:
-    """gload kernels have device code on gfx94x and gfx950 alone; host code knows them everywhere."""
+    """gload kernels have device code on gfx94x and gfx950 alone; host code has them everywhere."""
     found = set()
     for unit in units_of(samples["generic"]):
         load_word = unit.name

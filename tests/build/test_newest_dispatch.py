@@ -86,7 +86,7 @@ def find(keys: Sequence[Key], bm0: int) -> Key:
 def test_short_tile_serves_few_blocks(
     libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]], blocks: int, cus: int, rows: int
 ) -> None:
-    """Blocks are counted with 128 rows, whichever tile is asked about; the bound is 0.8 of the CUs."""
+    """Blocks are counted with 128 rows for each tile; the bound is 0.8 of the CUs."""
     library = libraries["simplified", EIGHT]
     asked = request(find(samples["simplified"], bm0=64))
     fake(library, cus=cus)

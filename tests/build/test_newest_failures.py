@@ -12,7 +12,7 @@ from ckpm.attention.launch.c_abi import Library
 from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import Key
 from tests.build.newest import EIGHT, NO_DEVICE, fake
-from tests.build.newest_requests import served
+from tests.build.newest_requests import served_request
 
 
 def test_no_problem_and_short_messages(
@@ -24,11 +24,11 @@ def test_no_problem_and_short_messages(
     assert message.raw == b"no pr\0xxxx"
     assert library.abi.ckpm_launch(None, None, None, None, 0) == Status.BAD_PROBLEM
     fake(library)
-    assert library.abi.ckpm_launch(served(samples), None, None, None, 0) == Status.OK
+    assert library.abi.ckpm_launch(served_request(samples), None, None, None, 0) == Status.OK
 
 
 def test_unknown_kernel(libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]]) -> None:
-    launch = libraries["simplified", EIGHT].launch(served(samples), "fmha_nothing")
+    launch = libraries["simplified", EIGHT].launch(served_request(samples), "fmha_nothing")
     assert (launch.status, launch.kernel) == (Status.NO_KERNEL, None)
     assert launch.message == "no kernel 'fmha_nothing' in this library"
 
@@ -38,7 +38,7 @@ def test_unknown_kernel(libraries: Mapping[tuple[str, str], Library], samples: M
     [
         ({"device": NO_DEVICE}, Status.HIP_ERROR, "HIP: no device", False),
         ({"launch": NO_DEVICE}, Status.HIP_ERROR, "HIP Function Failed (x.hpp,1) no device", True),
-        ({"stale": NO_DEVICE}, Status.OK, "", True),  # left behind by an earlier call
+        ({"stale": NO_DEVICE}, Status.OK, "", True),  # of an earlier call
         ({"throws": "wrong strides"}, Status.EXCEPTION, "wrong strides", True),
         ({"throws": ""}, Status.EXCEPTION, "an exception that is no std::exception", True),
     ],
@@ -53,7 +53,7 @@ def test_failures_are_told_apart(
     chooses: bool,
     by_name: bool,
 ) -> None:
-    library, problem = libraries["simplified", EIGHT], served(samples)
+    library, problem = libraries["simplified", EIGHT], served_request(samples)
     fake(library)
     name = library.launch(problem).kernel
     if by_name and not chooses:
@@ -70,4 +70,4 @@ def test_an_earlier_error_does_not_hide_that_nothing_fits(
 ) -> None:
     library = libraries["simplified", EIGHT]
     fake(library, stale=NO_DEVICE)
-    assert library.launch(served(samples).replace(data_type="fp32")).status == Status.UNSUPPORTED
+    assert library.launch(served_request(samples).replace(data_type="fp32")).status == Status.UNSUPPORTED

@@ -12,7 +12,7 @@ from ckpm.kernels.upstream.trees import Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
-from tests.build.test_parity_fwd import TREE, cases, changed, same_code
+from tests.build.test_parity_fwd import TREE, cases, change_tree, same_code
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_instances_and_dispatch_agree(
 def test_a_changed_upstream_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
 ) -> None:
-    tree = changed(trees[TREE], tmp_path, "fmha_bwd.py", old, new)
+    tree = change_tree(trees[TREE], tmp_path, "fmha_bwd.py", old, new)
     (case,) = cases(tree, "gfx942", api="bwd", receipt=801)
     assert case.outcome == "failed"
     assert f"{where} differ:" in case.text

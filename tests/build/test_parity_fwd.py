@@ -30,7 +30,7 @@ def cases(tree: Tree, *archs: str, api: str = "fwd", receipt: int = 2, mask: str
     return list(parity.text_cases(tree, api, archs, (receipt,), (mask,)))
 
 
-def changed(tree: Tree, folder: Path, name: str, old: str, new: str) -> Tree:
+def change_tree(tree: Tree, folder: Path, name: str, old: str, new: str) -> Tree:
     """A copy of a tree's codegen with one word of a file's replaced throughout."""
     shutil.copytree(tree.fmha, folder / FMHA)
     file = folder / FMHA / "codegen/ops" / name
@@ -81,7 +81,7 @@ def test_split_kv_agrees(trees: Mapping[str, Tree], receipt: int, mask: str) -> 
 def test_a_changed_split_kv_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, named: str
 ) -> None:
-    tree = changed(trees[TREE], tmp_path, "fmha_fwd_splitkv.py", old, new)
+    tree = change_tree(trees[TREE], tmp_path, "fmha_fwd_splitkv.py", old, new)
     (case,) = cases(tree, "gfx950", api="fwd_splitkv", receipt=200)
     assert case.outcome == "failed"
     assert "dispatch differ:" in case.text
@@ -113,7 +113,7 @@ def test_append_kv_agrees(trees: Mapping[str, Tree], receipt: int) -> None:
 def test_a_changed_append_kv_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
 ) -> None:
-    (case,) = cases(changed(trees[TREE], tmp_path, "fmha_fwd_appendkv.py", old, new), "gfx950", api="fwd_appendkv")
+    (case,) = cases(change_tree(trees[TREE], tmp_path, "fmha_fwd_appendkv.py", old, new), "gfx950", api="fwd_appendkv")
     assert case.outcome == "failed"
     assert f"{where} differ:" in case.text
     assert named in case.text
@@ -133,7 +133,7 @@ def test_a_changed_append_kv_is_noticed(
 def test_a_changed_paged_form_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
 ) -> None:
-    tree = changed(trees[TREE], tmp_path, "fmha_pagedkv_prefill.py", old, new)
+    tree = change_tree(trees[TREE], tmp_path, "fmha_pagedkv_prefill.py", old, new)
     (case,) = cases(tree, "gfx950", api="pagedkv_prefill", receipt=0)
     assert case.outcome == "failed"
     assert f"{where} differ:" in case.text
@@ -160,7 +160,7 @@ def test_an_upstream_without_our_c_words_has_no_such_cases(trees: Mapping[str, T
 def test_a_changed_upstream_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
 ) -> None:
-    (case,) = cases(changed(trees[TREE], tmp_path, "fmha_fwd.py", old, new), "gfx950")
+    (case,) = cases(change_tree(trees[TREE], tmp_path, "fmha_fwd.py", old, new), "gfx950")
     assert case.outcome == "failed"
     assert f"{where} differ:" in case.text
     assert named in case.text

@@ -57,7 +57,7 @@ def test_units_bind_what_upstream_binds(trees: Mapping[str, Tree], name: str, tm
         assert ours == [bindings(rendered.instances[key.name])[0] for key in unit.keys]
 
 
-def changed(tree: Tree, folder: Path, old: str, new: str) -> Tree:
+def change_tree(tree: Tree, folder: Path, old: str, new: str) -> Tree:
     """A copy of a tree's codegen with one word of batch prefill's replaced throughout."""
     shutil.copytree(tree.fmha, folder / FMHA)
     file = folder / FMHA / "codegen/ops/fmha_batch_prefill.py"
@@ -87,14 +87,16 @@ def only_case(tree: Tree) -> Case:
 def test_a_changed_upstream_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
 ) -> None:
-    case = only_case(changed(trees["aiter"], tmp_path, old, new))
+    case = only_case(change_tree(trees["aiter"], tmp_path, old, new))
     assert case.outcome == "failed"
     assert f"{where} differ:" in case.text
     assert named in case.text
 
 
 def test_a_broken_upstream_is_an_error_with_its_words(trees: Mapping[str, Tree], tmp_path: Path) -> None:
-    case = only_case(changed(trees["flash-attn"], tmp_path, "class FmhaFwdKernel:", "class FmhaFwdKernel(Nothing):"))
+    case = only_case(
+        change_tree(trees["flash-attn"], tmp_path, "class FmhaFwdKernel:", "class FmhaFwdKernel(Nothing):")
+    )
     assert case.outcome == "error"
     assert "NameError: name 'Nothing' is not defined" in case.text
 

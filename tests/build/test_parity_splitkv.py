@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.kernels.upstream.trees import Tree
-from tests.build.test_parity_fwd import TREE, cases, changed
+from tests.build.test_parity_fwd import TREE, cases, change_tree
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ from tests.build.test_parity_fwd import TREE, cases, changed
 def test_a_changed_launch_of_split_kv_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, named: tuple[str, ...]
 ) -> None:
-    tree = changed(trees[TREE], tmp_path, "fmha_fwd_splitkv.py", old, new)
+    tree = change_tree(trees[TREE], tmp_path, "fmha_fwd_splitkv.py", old, new)
     (case,) = cases(tree, "gfx950", api="fwd_splitkv", receipt=200)
     assert case.outcome == "failed"
     assert case.message.startswith("bindings: ")
@@ -37,10 +37,8 @@ def test_a_changed_launch_of_split_kv_is_noticed(
     assert any(all(word in line for word in named) for line in lines), lines[:5]
 
 
-def test_a_statement_of_split_kv_that_is_not_followed_is_no_agreement(
-    trees: Mapping[str, Tree], tmp_path: Path
-) -> None:
-    tree = changed(
+def test_statement_that_is_not_followed_is_an_error(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+    tree = change_tree(
         trees[TREE], tmp_path, "fmha_fwd_splitkv.py", "using k_ = fmha_kernel;\n", "using k_ = fmha_kernel; warm(s);\n"
     )
     (case,) = cases(tree, "gfx950", api="fwd_splitkv", receipt=200)

@@ -22,7 +22,7 @@ ARCH = "gfx950"
 FILES = "instances/fmha_fwd_v3_d128_"
 
 
-def changed(tree: Tree, folder: Path) -> Tree:
+def change_tree(tree: Tree, folder: Path) -> Tree:
     """A copy of what of a tree is compared as text."""
     (folder / FMHA).mkdir(parents=True)
     shutil.copytree(tree.fmha / "instances", folder / FMHA / "instances")
@@ -51,7 +51,7 @@ def test_names_traits_and_dispatch_agree(trees: Mapping[str, Tree]) -> None:
 def test_a_changed_upstream_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, file: str, old: str, new: str, named: str
 ) -> None:
-    tree = changed(trees["aiter"], tmp_path)
+    tree = change_tree(trees["aiter"], tmp_path)
     text = (tree.fmha / file).read_text()
     assert old in text
     (tree.fmha / file).write_text(text.replace(old, new))
@@ -61,7 +61,7 @@ def test_a_changed_upstream_is_noticed(
 
 
 def test_files_that_come_and_go_are_noticed(trees: Mapping[str, Tree], tmp_path: Path) -> None:
-    tree = changed(trees["aiter"], tmp_path)
+    tree = change_tree(trees["aiter"], tmp_path)
     (tree.fmha / f"{FILES}fp16_mask.cpp").rename(tree.fmha / "instances/fmha_fwd_v3_d192_fp16_mask.cpp")
     case = parity_v3.texts_case(tree, ARCH)
     assert case.outcome == "failed"

@@ -48,10 +48,10 @@ def select(tmp_path_factory: pytest.TempPathFactory) -> Select:
     function = ctypes.CDLL(str(library)).ckpm_test_load_mode
     function.argtypes = [ctypes.c_int] * 6 + [ctypes.c_void_p] * 2
 
-    def asked(page: int, pages: int, stride_k: int, stride_v: int, size: int, k: int = 0, v: int = 0) -> int:
+    def load_mode(page: int, pages: int, stride_k: int, stride_v: int, size: int, k: int = 0, v: int = 0) -> int:
         return int(function(page, KN0, pages, stride_k, stride_v, size, k, v))
 
-    return asked
+    return load_mode
 
 
 @pytest.mark.parametrize("page", [128, 1024, 2048])
@@ -59,7 +59,7 @@ def test_pages_of_a_tile_have_a_descriptor_each(select: Select, page: int) -> No
     assert select(page, INT32_MAX, INT32_MAX, INT32_MAX, 2, 2**47, 2**47) == BUFFER
 
 
-def test_scattered_pages_of_one_token_take_64_bits_however_small_the_pool(select: Select) -> None:
+def test_scattered_pages_of_one_token_take_64_bits(select: Select) -> None:
     assert select(1, 1, 128, 128, 2) == ADDRESS
 
 

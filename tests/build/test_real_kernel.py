@@ -1,6 +1,6 @@
 """One real kernel of the default upstream, compiled for gfx942 and gfx950 by the embedded toolchain into a library.
 
-Expectations are the hardware's limits and the figures measured beforehand: the 64-row tile neither
+Expectations are the hardware's limits and numbers measured beforehand: the 64-row tile neither
 spills nor uses scratch.
 """
 
@@ -102,8 +102,8 @@ def test_the_library_loads_and_knows_its_kernel(built: Path, tmp_path: Path) -> 
     assert run.stdout.splitlines() == [f"1 {NAME} None", "1 ck-2025-11", "2 no problem given"]
 
 
-def test_without_a_hip_runtime_the_library_names_what_it_lacks(built: Path) -> None:
-    """In a process of its own: another test may have loaded a runtime into this one."""
+def test_library_without_hip_runtime_names_what_it_lacks(built: Path) -> None:
+    """Use another process: a test may have loaded a runtime into this process."""
     code = "import ctypes, sys; ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_LOCAL | 0x2)"  # RTLD_NOW
     command = [sys.executable, "-c", code, str(built / LIBRARY)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

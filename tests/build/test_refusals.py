@@ -1,7 +1,7 @@
 """A problem that a library's CK can't do is refused with the field's name, and nothing is launched: ckpm.h's promise.
 
-The harness of each dialect is compiled over its tree's own headers (the interface of 2026 for the newest) and linked
-with a library without kernels: what is not refused ends with "no kernel".
+The harness of each dialect is compiled over its tree's own headers (the interface of 2026 for the newest). It is
+linked with a library without kernels: a problem that is not refused ends with "no kernel".
 """
 
 from __future__ import annotations

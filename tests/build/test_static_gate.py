@@ -73,16 +73,15 @@ def too_early(instructions: list[Instruction], arch: str, monkeypatch: pytest.Mo
 
 
 def is_spill(instructions: list[Instruction], at: int) -> bool:
-    """Whether an s_nop lies between moves of neighbouring scalars into a vector register: LLVM takes the first of them
-    for a write of all these scalars, and waits before the next.
+    """True if an s_nop lies between moves of neighbouring scalars into a vector register.
+
+    LLVM takes the first move for a write of all these scalars, and waits before the next.
     """
     before = [one.name for one in instructions[max(0, at - 3) : at]]
     return instructions[at + 1].name == "v_writelane_b32" and "v_writelane_b32" in before
 
 
-def test_a_real_kernel_has_the_wait_states_that_it_needs_and_no_other_s_nop(
-    built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_real_kernel_has_needed_wait_states_and_no_other_s_nop(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for arch, instructions in functions(built / "libckpm.so"):
         assert hazards.missing_states(instructions, arch) == []
         nops = [at for at, instruction in enumerate(instructions) if instruction.name == "s_nop"]
@@ -108,7 +107,7 @@ def test_s_nops_without_their_counts_are_found(built: Path, tmp_path: Path) -> N
 
 
 def refusals(library: bytes, folder: Path) -> list[str]:
-    """Why the kernels of a library can't be launched."""
+    """Reasons why the kernels of a library can't be launched."""
     file = folder / "libckpm.so"
     file.write_bytes(library)
     reasons = []
@@ -122,7 +121,7 @@ def refusals(library: bytes, folder: Path) -> list[str]:
     return reasons
 
 
-def test_a_real_kernel_with_half_its_registers_or_an_odd_tuple_is_refused(built: Path, tmp_path: Path) -> None:
+def test_real_kernel_with_half_its_registers_is_refused(built: Path, tmp_path: Path) -> None:
     whole = (built / "libckpm.so").read_bytes()
     assert refusals(whole, tmp_path) == []
     halved, odd = whole, whole

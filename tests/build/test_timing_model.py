@@ -18,7 +18,7 @@ PROBLEM = "performance/prefill.m64-full-q256k1024"
 
 
 def run(library: Path, output: Path, *options: str, arch: str = "gfx950") -> subprocess.CompletedProcess[str]:
-    """In a process of its own: there is one emulated device in a process."""
+    """Run in another process: a process has one emulated device."""
     command = (
         sys.executable,
         "-m",
@@ -37,9 +37,7 @@ def run(library: Path, output: Path, *options: str, arch: str = "gfx950") -> sub
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_the_matrix_work_is_that_of_the_problem_and_the_file_always_the_same(
-    built: Path, tmp_path: Path, arch: str
-) -> None:
+def test_matrix_work_follows_problem_and_file_repeats(built: Path, tmp_path: Path, arch: str) -> None:
     files = [tmp_path / name for name in ("first.json", "again.json")]
     for file in files:
         assert run(built / LIBRARY, file, arch=arch).returncode == 0

@@ -45,12 +45,10 @@ def test_v3_is_faster_than_v2(rows: Mapping[tuple[str, str], Timed]) -> None:
 
 
 @pytest.mark.parametrize("table", ["tensor", "8.page"])
-def test_v3_s_waves_multiply_in_one_phase_and_make_weights_in_the_other(
-    rows: Mapping[tuple[str, str], Timed], table: str
-) -> None:
+def test_v3_waves_multiply_and_make_weights_in_turn(rows: Mapping[tuple[str, str], Timed], table: str) -> None:
     """A slot for the products of each tile, one more for the last O; one for the weights of each tile.
 
-    The last products of the second group stand behind the last weights without a barrier.
+    The last products of the second group follow the last weights without a barrier.
     """
     one = rows[table, "V3"]
     phases = {share.phase: share for share in one.phases()}

@@ -1,1 +1,1 @@
-"""The pages of docs/ and README: what they show is run (``nox -s tests -- docs``); tests/unit/test_docs.py reads it."""
+"""The pages of docs/ and README: `nox -s tests -- docs` runs them, tests/unit/test_docs.py checks their text."""

@@ -13,32 +13,32 @@ from urllib.parse import urlsplit
 
 from ckpm.base import errors
 from tests.docs.commands import complaints
-from tests.docs.pages import NOT_HERE, ROOT, applied, blocks, prose
+from tests.docs.pages import NOT_HERE, ROOT, apply_diff, blocks, prose
 
 _KINDS = {"console", "diff", "python", "text", "yaml", "{toctree}", "{raw}", "{literalinclude}"}
 _MARK = re.compile(rf"{'|'.join(NOT_HERE)}|exit=\d+")
 _NAMED = re.compile(r"`(\w+Error)`(?: \((\d+)\))?")
-_SPOKEN = re.compile(r"[Ee]xit codes? (\d+)")
-_OF_A_SHELL = {0, 1, 130, 141}
+_EXIT_CODE = re.compile(r"[Ee]xit codes? (\d+)")
+_SHELL_CODES = {0, 1, 130, 141}
 _CODE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"https?://[^\s)>|]+")
 _ADDED = re.compile(r"^\+(?!\+\+ )(.*)$", re.MULTILINE)
 _UNKNOWN = re.compile(r"unknown \w+ '([^']+)'|: ([\w.-]+) is none of")
 
 
-def of_page(page: str, text: str) -> list[str]:
-    """All complaints about a page."""
+def check_page(page: str, text: str) -> list[str]:
+    """Return all complaints about a page."""
     return [
-        *blocks_are_known(page, text),
-        *commands_could_run(page, text),
-        *changes_apply(page, text),
-        *files_exist(page, text),
-        *exit_codes_are_right(page, text),
-        *links_have_a_form(page, text),
+        *check_blocks(page, text),
+        *check_commands(page, text),
+        *check_changes(page, text),
+        *check_files(page, text),
+        *check_exit_codes(page, text),
+        *check_links(page, text),
     ]
 
 
-def blocks_are_known(page: str, text: str) -> Iterator[str]:
+def check_blocks(page: str, text: str) -> Iterator[str]:
     for block in blocks(page, text):
         if block.kind not in _KINDS:
             yield f"{page}:{block.line}: a block of kind {block.kind!r}: {', '.join(sorted(_KINDS))} are known"
@@ -47,8 +47,8 @@ def blocks_are_known(page: str, text: str) -> Iterator[str]:
                 yield f"{page}:{block.line}: unknown mark {mark!r}"
 
 
-def commands_could_run(page: str, text: str) -> Iterator[str]:
-    """A word that a change of the page adds (an arch, say) may be used by the commands below it."""
+def check_commands(page: str, text: str) -> Iterator[str]:
+    """Check commands. They may use a word that a change of the page adds, for instance an arch."""
     added = ""
     for block in blocks(page, text):
         if block.kind == "diff":
@@ -67,7 +67,7 @@ def commands_could_run(page: str, text: str) -> Iterator[str]:
                     yield f"{page}:{command.line}: {complaint}"
 
 
-def changes_apply(page: str, text: str) -> Iterator[str]:
+def check_changes(page: str, text: str) -> Iterator[str]:
     """Apply the changes of a page to copies of the files, in order."""
     changes = [block for block in blocks(page, text) if block.kind == "diff"]
     with tempfile.TemporaryDirectory() as temporary:
@@ -79,12 +79,12 @@ def changes_apply(page: str, text: str) -> Iterator[str]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
         for block in changes:
-            if complaint := applied(block, folder):
+            if complaint := apply_diff(block, folder):
                 yield complaint
 
 
-def files_exist(page: str, text: str) -> Iterator[str]:
-    """Paths from the clone's top in code; <..>, {..} and * stand for anything; build/ and .nox/ are made later."""
+def check_files(page: str, text: str) -> Iterator[str]:
+    """Check that paths in code exist in the clone; <..>, {..} and * match anything. build/ and .nox/ are made later."""
     for number, line in _lines(text):
         for code in _CODE.findall(line):
             name = code.removeprefix("./")
@@ -98,8 +98,8 @@ def files_exist(page: str, text: str) -> Iterator[str]:
                 yield f"{page}:{number}: there is no {name}"
 
 
-def exit_codes_are_right(page: str, text: str) -> Iterator[str]:
-    """`SomeError` (N) is a class with that code; a class is never named without it, a number never without one."""
+def check_exit_codes(page: str, text: str) -> Iterator[str]:
+    """Check that each `SomeError` (N) is a class with code N, and that each exit code has a class."""
     codes = exit_codes()
     for number, line in _lines(text):
         for name, code in _NAMED.findall(line):
@@ -107,22 +107,22 @@ def exit_codes_are_right(page: str, text: str) -> Iterator[str]:
                 yield f"{page}:{number}: there is no class {name}"
             elif code and int(code) not in codes[name]:
                 yield f"{page}:{number}: {name} ends with {min(codes[name])}, not with {code}"
-        for code in _SPOKEN.findall(line):
-            if int(code) not in _OF_A_SHELL.union(*codes.values()):
+        for code in _EXIT_CODE.findall(line):
+            if int(code) not in _SHELL_CODES.union(*codes.values()):
                 yield f"{page}:{number}: nothing ends with {code}"
 
 
-def links_have_a_form(page: str, text: str) -> Iterator[str]:
+def check_links(page: str, text: str) -> Iterator[str]:
     for number, line in _lines(text):
         for link in _LINK.findall(line):
             parts = urlsplit(link.rstrip(".,;"))
             if parts.scheme != "https" or "." not in (parts.hostname or "") or not parts.path.startswith("/"):
-                yield f"{page}:{number}: no address that anybody could follow: {link}"
+                yield f"{page}:{number}: not a complete https address: {link}"
 
 
 @functools.cache
 def exit_codes() -> dict[str, set[int]]:
-    """Exit codes by class name. Two rooms may have classes of the same name."""
+    """Exit codes by class name."""
     found: dict[str, set[int]] = {}
     for name, one in inspect.getmembers(errors, inspect.isclass):
         if issubclass(one, errors.CkPrefillError):

@@ -40,9 +40,9 @@ _ASSIGNMENT = re.compile(r"[A-Z_]+=.*")
 
 
 def complaints(command: str) -> list[str]:
-    """Complaints about a shell command, which is not run."""
+    """Return complaints about a shell command without running it."""
     try:
-        return [complaint for words in simple_commands(command) for complaint in _of_one(words)]
+        return [complaint for words in simple_commands(command) for complaint in _check_command(words)]
     except ValueError as error:
         return [f"no shell can read it: {error}"]
 
@@ -71,25 +71,25 @@ def simple_commands(command: str) -> Iterator[list[str]]:
             words.append(word)
 
 
-def _of_one(words: Sequence[str]) -> list[str]:
+def _check_command(words: Sequence[str]) -> list[str]:
     program, *rest = words
     match program:
         case "nox":
-            return _nox(rest)
+            return _check_nox(rest)
         case "ckpm":
             return [] if rest[:1] in (["--version"], ["--help"]) else _complaints_of_parser("ckpm", parse, rest)
         case "ckpm-emulator":
-            return _module("ckpm_emulator", rest)
+            return _check_module("ckpm_emulator", rest)
         case "python" if rest[:2] == ["-m", "ckpm"]:
             return _complaints_of_parser("ckpm", parse, rest[2:])
         case "python" if rest[:1] == ["-m"] and len(rest) > 1:
-            return _module(rest[1], rest[2:])
+            return _check_module(rest[1], rest[2:])
         case "python" if rest in (["-"], ["-c", *rest[1:2]]):  # a script after it, which is run with the page
             return []
     return [] if program in PROGRAMS else [f"no test runs the program {program}"]
 
 
-def _module(module: str, options: Sequence[str]) -> list[str]:
+def _check_module(module: str, options: Sequence[str]) -> list[str]:
     if module == "pytest":
         places = [word.partition("::")[0] for word in options if word.startswith("tests/")]
         return [f"pytest: there is no {place}" for place in places if not (ROOT / place).exists()]
@@ -114,15 +114,15 @@ def _complaints_of_parser(program: str, parse: Callable[[Sequence[str]], Any], o
 
 
 def _values(chosen: dict[str, Any]) -> Iterator[str]:
-    """Values that only the command itself would look at."""
+    """Check values that parsers accept and only the commands would refuse."""
     known: dict[str, Callable[[str], Any]] = {
         "arch": check_arch,
         "dialect": dialect,
-        "upstream": lambda name: _one_of(name, (*upstreams(), "checkout")),
-        "tier": lambda name: _one_of(name, TIERS),
-        "suite": lambda name: _one_of(name, (*SUITES, FAMILY_SUITE)),
-        "image": lambda name: None if "@" in name else _one_of(name, tuple(images())),
-        "sessions": lambda name: _one_of(name, tuple(sessions())),
+        "upstream": lambda name: _check_name(name, (*upstreams(), "checkout")),
+        "tier": lambda name: _check_name(name, TIERS),
+        "suite": lambda name: _check_name(name, (*SUITES, FAMILY_SUITE)),
+        "image": lambda name: None if "@" in name else _check_name(name, tuple(images())),
+        "sessions": lambda name: _check_name(name, tuple(sessions())),
     }
     for option, check in known.items():
         given = chosen.get(option)
@@ -134,13 +134,13 @@ def _values(chosen: dict[str, Any]) -> Iterator[str]:
                 yield f"{option}: {error}"
 
 
-def _one_of(name: str, known: Sequence[str]) -> None:
+def _check_name(name: str, known: Sequence[str]) -> None:
     if name not in known:
         raise ValueError(f"{name} is none of {', '.join(known)}")
 
 
-def _nox(words: Sequence[str]) -> list[str]:
-    """Sessions exist, and each of them, started with these options, starts commands that have them."""
+def _check_nox(words: Sequence[str]) -> list[str]:
+    """Check that the sessions exist, and that the commands they start have these options."""
     if words in (["-l"], ["--list"]):
         return []
     if words[:1] != ["-s"]:
@@ -151,12 +151,14 @@ def _nox(words: Sequence[str]) -> list[str]:
     if not names:
         return ["nox -s: no session"]
     found = [f"nox has no session {name}" for name in names if name not in sessions()]
-    return found or [text for name in names for started in started_by(name, options) for text in _of_one(started)]
+    return found or [
+        text for name in names for started in started_by(name, options) for text in _check_command(started)
+    ]
 
 
 @functools.cache
 def sessions() -> dict[str, Any]:
-    """The functions of noxfile.py by session, without the environment that the others require."""
+    """The functions of noxfile.py by session, without the session `environment`."""
     noxfile()
     return {name: one.func for name, one in nox.registry.get().items() if name != "environment"}
 
@@ -179,7 +181,7 @@ class Recorder:
 
 
 def started_by(session: str, options: Sequence[str]) -> list[list[str]]:
-    """Our own commands that a session starts, as ``python -m ...``."""
+    """Return the commands of this project that a session starts, as ``python -m ...``."""
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(options, Path(folder))
         sessions()[session](recorder)

@@ -1,9 +1,9 @@
 """The pages of docs/ and README as tests see them: blocks of commands and of changes, in order.
 
 A block of commands is fenced as ``console``. ``$ `` begins a command, ``> `` continues it as the shell's second prompt
-does, any other line is output that the command must print, ``...`` stands for any lines. Words after ``console`` tell
-why a command is not run here (gpu, cluster, hours), or that it ends with an exit code (exit=49). A block fenced as
-``diff`` is a change that the reader makes; it is applied before what follows.
+does. Any other line is output that the command must print; ``...`` stands for any lines. Words after ``console`` give
+the reason why a command is not run here (gpu, cluster, hours), or its exit code (exit=9). A block fenced as ``diff`` is
+a change that the reader makes, applied before the next blocks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FENCE = re.compile(r"(`{3,})(.*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """``text`` as it is typed, of several lines if it is continued. ``output`` is what the page shows of its output."""
+    """A command as typed, of several lines if it is continued, with the output lines that the page shows."""
 
     line: int
     text: str
@@ -32,7 +32,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A fenced block. ``kind`` is its first word, ``marks`` are the others; ``lines`` are as they stand there."""
+    """A fenced block. ``kind`` is its first word, ``marks`` are the others; ``lines`` are the text inside."""
 
     page: str
     line: int  # of the fence
@@ -93,7 +93,7 @@ def blocks(page: str, text: str) -> Iterator[Block]:
 
 
 def prose(text: str) -> str:
-    """A page's text without what is fenced; lines keep their numbers."""
+    """Return a page's text without its fenced blocks; lines keep their numbers."""
     kept, fence = [], ""
     for line in text.splitlines():
         match = _FENCE.fullmatch(line.strip())
@@ -106,7 +106,7 @@ def prose(text: str) -> str:
     return "\n".join(kept)
 
 
-def applied(block: Block, folder: Path) -> str:
+def apply_diff(block: Block, folder: Path) -> str:
     """Make the change of a ``diff`` block below ``folder``; return git's message if the change does not fit."""
     command = ["git", "apply", "-"]
     # outside of any repository: else git would look for the files from that one's top

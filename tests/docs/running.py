@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.docs.pages import ROOT, Block, Command, applied
+from tests.docs.pages import ROOT, Block, Command, apply_diff
 
 _ENDED = "@@ended@@"  # a line that the shell prints after each command, with the exit code
 _TAIL = 40  # lines of output that a complaint shows
@@ -19,7 +19,7 @@ _TAIL = 40  # lines of output that a complaint shows
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A clone and an environment of its own, whose packages are those of the environment that runs this."""
+    """A clone and its environment, which has the packages of the environment that runs this test."""
 
     clone: Path
     bin: Path
@@ -31,7 +31,7 @@ class Place:
 
 
 def prepare(folder: Path) -> Place:
-    """A clone with a commit of what is here now, changed and new files included, on a branch ``main``."""
+    """Make a clone with a commit of all present files, changed and new, on a branch ``main``."""
     clone = folder / "clone"
     _git(ROOT, "clone", "--quiet", "--shared", str(ROOT), str(clone))
     listed = _git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "-z").split("\0")
@@ -45,7 +45,7 @@ def prepare(folder: Path) -> Place:
     _git(clone, "add", "--all")
     who = ("-c", "user.name=reader", "-c", "user.email=reader@example.invalid")
     _git(clone, *who, "commit", "--quiet", "--allow-empty", "--message", "as it is here")
-    if (ROOT / ".nox").is_dir():  # nox's environment is looked at again and not made anew
+    if (ROOT / ".nox").is_dir():  # nox checks its environment and does not make it again
         (clone / ".nox").symlink_to(ROOT / ".nox")
     return Place(clone, _environment(folder / "environment"))
 
@@ -56,7 +56,7 @@ def _environment(folder: Path) -> Path:
     packages = next((folder / "lib").glob("python*/site-packages"))
     (packages / "ours.pth").write_text(sysconfig.get_path("purelib") + "\n")
     programs = folder / "bin"
-    pip = programs / "pip"  # ours, at work on that environment: to install another one takes seconds
+    pip = programs / "pip"  # the pip of this Python, applied to that environment: installing another pip takes seconds
     pip.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pip --python "{programs}/python" "$@"\n')
     pip.chmod(0o755)
     ckpm = programs / "ckpm"  # in the clone, as after `pip install`
@@ -69,11 +69,11 @@ def run_page(page: Sequence[Block], place: Place) -> list[str]:
     """Run a page's commands and apply its changes; return at most one complaint."""
     with _shell(place) as shell:
         for block in page:
-            if block.kind == "diff" and (complaint := applied(block, place.clone)):
+            if block.kind == "diff" and (complaint := apply_diff(block, place.clone)):
                 return [complaint]
             if block.kind == "console" and block.is_run:
                 for command in block.commands():
-                    if complaint := _complaint(command, *_told(shell, command.text)):
+                    if complaint := _complaint(command, *_run(shell, command.text)):
                         return [f"{block.page}:{command.line}: $ {command.text}\n{complaint}"]
     return []
 
@@ -90,11 +90,11 @@ def _shell(place: Place) -> subprocess.Popen[str]:
     )
 
 
-def _told(shell: subprocess.Popen[str], text: str) -> tuple[list[str], int]:
-    """A command's lines and exit code."""
+def _run(shell: subprocess.Popen[str], text: str) -> tuple[list[str], int]:
+    """Run a command in the shell; return its lines and exit code."""
     assert shell.stdin
     assert shell.stdout
-    # braces: a command must not read what follows it from the shell's standard input
+    # braces: a command must not read the next commands from the shell's standard input
     shell.stdin.write(f"{{\n{text}\n}} < /dev/null\nprintf '\\n{_ENDED} %s\\n' $?\n")
     shell.stdin.flush()
     lines: list[str] = []
@@ -114,7 +114,7 @@ def _complaint(command: Command, lines: Sequence[str], code: int) -> str:
 
 
 def not_printed(shown: Sequence[str], lines: Sequence[str]) -> str:
-    """Return the first shown line that no line after the lines before contains, or "". Spaces count as one."""
+    """Return the first shown line that is missing in the output, in order, or "". Spaces count as one."""
     left = iter([" ".join(line.split()) for line in lines])
     for line in shown:
         wanted = " ".join(line.split())

@@ -16,7 +16,7 @@ BEGIN, END = "<!-- sessions: python -m tests.docs.sessions -->", "<!-- sessions 
 
 @functools.cache
 def noxfile() -> ModuleType:
-    """The module of noxfile.py. nox's registry has its sessions afterwards."""
+    """Import noxfile.py, which registers its sessions in nox."""
     spec = importlib.util.spec_from_file_location("noxfile", ROOT / "noxfile.py")
     assert spec
     assert spec.loader
@@ -40,7 +40,7 @@ def tables() -> str:
 
 
 def with_tables(page: str) -> str:
-    """The page with new tables between its marks."""
+    """Return the page with new tables between its marks."""
     head, _, rest = page.partition(BEGIN)
     _, _, tail = rest.partition(END)
     return f"{head}{BEGIN}\n{tables()}\n{END}{tail}"

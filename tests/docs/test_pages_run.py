@@ -22,7 +22,7 @@ def _runnable(file: Path) -> bool:
 
 
 @pytest.mark.parametrize("file", [file for file in page_files() if _runnable(file)], ids=name_of)
-def test_a_page_can_be_followed(file: Path, tmp_path: Path) -> None:
+def test_run_page_follows_every_page(file: Path, tmp_path: Path) -> None:
     page = list(blocks(name_of(file), file.read_text(encoding="utf-8")))
     assert run_page(page, prepare(tmp_path)) == []
 
@@ -37,12 +37,12 @@ def test_a_page_can_be_followed(file: Path, tmp_path: Path) -> None:
         (["```diff", "--- a/LICENSE", "+++ b/LICENSE", "@@ -1,1 +1,1 @@", "-no", "+x", "```"], "p.md:1: error: patch"),
     ],
 )
-def test_a_page_that_says_otherwise_is_noticed(lines: Sequence[str], complaint: str, place: Place) -> None:
-    (said,) = run_page(list(blocks("p.md", "\n".join(lines))), place)
-    assert complaint in said
+def test_run_page_with_mistake_complains(lines: Sequence[str], complaint: str, place: Place) -> None:
+    (found,) = run_page(list(blocks("p.md", "\n".join(lines))), place)
+    assert complaint in found
 
 
-def test_output_is_compared_in_order_without_spaces() -> None:
+def test_not_printed_keeps_order_ignores_spaces() -> None:
     lines = ["first   line", "second", "third"]
     assert not_printed(["first line", "...", "third"], lines) == ""
     assert not_printed(["third", "second"], lines) == "second"

@@ -152,7 +152,7 @@ def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library
         ({"cos": np.zeros((100, 64), np.uint16)}, "100 positions of cosines are too few: 190 are read"),
         ({"causal": False, "seqlens_k": np.array([7, 130], np.int32)}, "260 positions of cosines are too few: 270 are"),
         ({"rope": "no", "seqlens_k": np.array([7, 130], np.int32)}, "a sequence of 270 keys doesn't fit the 256 rows"),
-        ({"block_table": np.full((2, 4), 10, np.int32)}, "places 10 to 10 do not fit into a cache of 10"),
+        ({"block_table": np.full((2, 4), 10, np.int32)}, "places 10 to 10 are not all in a cache of 10"),
         ({"vnew": np.zeros((2, 139, 2, 128), np.uint16)}, r"knew is \[2, 140, 2, 128\], not \[2, 139, 2, 128\]"),
         ({"knew": np.zeros((2, 140, 2, 128), np.float32)}, "knew is of float32, not of uint16"),
         ({"sin": None}, "a rotary embedding needs cosines and sines"),

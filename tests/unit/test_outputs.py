@@ -186,7 +186,7 @@ def test_recorded_ignores_files_outside_folder(tmp_path: Path) -> None:
     outside.write_bytes(b"x")
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / RECORD).write_text(f"{sha256_of(outside)}  ../outside\nno line\n")
-    assert outputs.recorded(tmp_path / "in") == {}
+    assert outputs.recorded_digests(tmp_path / "in") == {}
 
 
 def test_long_record_is_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ def _is_wrong(row: Row) -> bool:
 def _row(value: Value) -> Row:
     value.allow(COLUMNS)
     for name in ("problem_name", "kernel"):
-        value.get(name).word()
+        value.get(name).nonempty_text()
     row: dict[str, Cell] = {}
     for name, one in value.members().items():
         if not isinstance(one.value, str | int | float | bool | None):
@@ -109,7 +109,9 @@ def _row(value: Value) -> Row:
 
 def _left_out(value: Value) -> tuple[tuple[str, str], str]:
     value.allow(("problem_name", "kernel", "reason"))
-    return (value.get("problem_name").word(), value.get("kernel").word()), value.get("reason").word()
+    return (value.get("problem_name").nonempty_text(), value.get("kernel").nonempty_text()), value.get(
+        "reason"
+    ).nonempty_text()
 
 
 def merge_results(files: Sequence[Path]) -> Results:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ckpm.base.errors import SetupError
-from ckpm.base.files import writing
+from ckpm.base.files import name_write_errors
 from ckpm.base.trust import demand_private, demand_trusted
 from ckpm.kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
 
@@ -190,7 +190,7 @@ def _write_helpers(zig: str, cache: Path) -> Path:
         if all(_is_whole(folder / name, text, cache) for name, text in texts.items()):
             return folder
         shutil.rmtree(folder)
-    with writing(folder.parent, "set CKPM_CACHE to another folder"):
+    with name_write_errors(folder.parent, "set CKPM_CACHE to another folder"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f"{key}.", dir=folder.parent) as beside:
             draft = Path(beside) / key

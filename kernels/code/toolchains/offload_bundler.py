@@ -1,11 +1,11 @@
-"""Write clang's offload bundles, the container of one code object for each arch inside a host object.
+"""Writes clang's offload bundles, the container of one code object for each arch inside a host object.
 
-Run as a program it replaces ``clang-offload-bundler``, which clang's HIP driver calls and the embedded toolchain
+Run as a program it stands in for ``clang-offload-bundler``, which clang's HIP driver calls and the embedded toolchain
 lacks: ``-type=o -bundle-align=N -targets=A,B -input=FILE -input=FILE -output=FILE``. It imports the standard library
-alone, because it runs isolated (``python -I -S``).
+alone, because it then runs isolated (``python -I -S``).
 
-The format is documented in clang's "Clang Offload Bundler": the magic, a count, then the offset, size, length of the id
-and id of each entry. Numbers are 64-bit little endian, offsets count from the magic.
+The format is that of clang's documentation, "Clang Offload Bundler": the magic, a count, then for each entry the
+offset, the size and the length of its id, and the id. Numbers are 64-bit little endian, offsets count from the magic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 
 
 class BundleError(ValueError):
-    """A command line that this program does not support."""
+    """A command line this program does not serve."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Entry:
 
 
 def pack(entries: Sequence[Entry], *, align: int) -> bytes:
-    """Return the bundle of ``entries`` in order, each content at a multiple of ``align`` bytes."""
+    """The bundle of ``entries`` in order, each content at a multiple of ``align`` bytes."""
     targets = [entry.target.encode() for entry in entries]
     end = len(MAGIC) + 8 + sum(24 + len(target) for target in targets)
     header = [MAGIC, struct.pack("<Q", len(entries))]
@@ -49,7 +49,7 @@ def pack(entries: Sequence[Entry], *, align: int) -> bytes:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write the bundle that the command line describes; return the exit code."""
+    """Writes the bundle that the command line describes; returns the exit code."""
     align, targets, inputs, output = 1, [""], [], ""
     for argument in arguments:
         option, _, value = argument.lstrip("-").partition("=")

@@ -1,7 +1,7 @@
 // The host API: the C ABI of libamdhip64.so.7, for the calls that kernels' host code and test
 // harnesses make.
 //
-// Any library with this ABI can implement it: a GPU's runtime or an emulator's. Values and
+// Any library with this ABI can stand behind it: a GPU's runtime or an emulator's. Values and
 // offsets are therefore part of the contract, and the static assertions below hold them.
 #pragma once
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from ckpm.base.errors import TrustError
-from ckpm.base.files import make_folder, open_plain, writing
+from ckpm.base.files import make_folder, name_write_errors, open_plain
 from ckpm.reports.release.bundle.names import demand_plain
 
 _CHUNK = 1 << 20  # bytes
@@ -23,7 +23,7 @@ _CHUNK = 1 << 20  # bytes
 def write_tar(folder: Path, names: list[str], epoch: int, target: Path) -> None:
     """Replace ``target`` by a tar of these files below one folder of the folder's name. Raises DiskFullError."""
     beside = target.with_name(f".{target.name}.{os.getpid()}.{threading.get_ident()}")  # of abandoned_drafts' form
-    with writing(target):
+    with name_write_errors(target):
         try:
             with beside.open("wb") as stream:
                 _write(stream, folder, folder.name, names, epoch)
@@ -102,7 +102,7 @@ def _extract(tar: tarfile.TarFile, entry: tarfile.TarInfo, target: Path) -> None
         raise TrustError(f"{entry.name!r}: has no content.", kind="archive")
     make_folder(target.parent)
     left = entry.size
-    with writing(target), target.open("xb") as stream:
+    with name_write_errors(target), target.open("xb") as stream:
         while chunk := content.read(min(_CHUNK, left)):
             stream.write(chunk)
             left -= len(chunk)

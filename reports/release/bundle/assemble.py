@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import OutputError
-from ckpm.base.files import abandoned_drafts, make_folder, sha256_of, writing
+from ckpm.base.files import abandoned_drafts, make_folder, name_write_errors, sha256_of
 from ckpm.base.junit import junit_text
 from ckpm.base.results import Results
 from ckpm.reports.junit.write import gate_results
@@ -43,14 +43,14 @@ def assemble(release: Release, output: Path) -> tuple[Path, Path]:
     name = contents.bundle_name(release.verdict.facts)
     target, beside = output / name, output / f".{name}.new" / name
     _demand_replaceable(target)
-    with writing(output):
+    with name_write_errors(output):
         shutil.rmtree(beside.parent, ignore_errors=True)
         for draft in abandoned_drafts(output):
             draft.unlink(missing_ok=True)
     try:
         _fill(release, beside)
         _describe(release, beside)
-        with writing(target):
+        with name_write_errors(target):
             if target.exists():  # only now, so that a failure above leaves the earlier bundle
                 target.rename(beside.with_name("replaced"))  # half deleted in its place, it would not be a bundle
             beside.rename(target)
@@ -104,12 +104,12 @@ def _sums(folder: Path, files: Sequence[str]) -> dict[str, str]:
 
 def _write(file: Path, data: bytes) -> None:
     make_folder(file.parent)
-    with writing(file):
+    with name_write_errors(file):
         file.write_bytes(data)
 
 
 def _copy(source: Path, target: Path) -> None:
     make_folder(target.parent)
-    with writing(target):
+    with name_write_errors(target):
         shutil.copyfile(source, target)
         target.chmod(0o644)

@@ -88,22 +88,22 @@ def _said(folder: Path, sums: Mapping[str, str]) -> _Said:
     document = Source(place=file, what="a verdict", remedy=_REMEDY, error=TrustError).read()
     return _Said(
         facts=Facts(
-            commit=document.get("commit").word(),
-            tier=document.get("tier").word(),
-            upstream=document.get("upstream").word(),
-            upstream_identity=document.get("upstream_identity").word(),
-            toolchain=document.get("toolchain_identity").word(),
+            commit=document.get("commit").nonempty_text(),
+            tier=document.get("tier").nonempty_text(),
+            upstream=document.get("upstream").nonempty_text(),
+            upstream_identity=document.get("upstream_identity").nonempty_text(),
+            toolchain=document.get("toolchain_identity").nonempty_text(),
         ),
         epoch=document.get("epoch").count(),
         archs=_read_words(document.get("archs")),
-        toolchain=document.get("toolchain").word(),
+        toolchain=document.get("toolchain").nonempty_text(),
         images=_read_words(document.get("images")),
         signed=document.get("signed").truth(),
     )
 
 
 def _read_words(values: Value) -> tuple[str, ...]:
-    return tuple(one.word() for one in values.items())
+    return tuple(one.nonempty_text() for one in values.items())
 
 
 def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], facts: Facts) -> Mapping[str, Record]:

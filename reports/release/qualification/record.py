@@ -83,10 +83,10 @@ class Record:
         if document.get("digest").text() != _digest(rest):
             raise source.fail("is damaged: its digest is not that of its content")
         return cls(
-            stage=document.get("stage").word(),
-            arch=document.get("arch").word(),
+            stage=document.get("stage").nonempty_text(),
+            arch=document.get("arch").nonempty_text(),
             command=tuple(word.text() for word in document.get("command").items()),
-            facts=Facts(**{name: document.get(name).word() for name in _facts()}),
+            facts=Facts(**{name: document.get(name).nonempty_text() for name in _facts()}),
             inputs=document.get("inputs").map(_checksum),
             outputs=document.get("outputs").map(_checksum),
         )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError
-from ckpm.base.files import make_folder, sha256_of, writing
+from ckpm.base.files import make_folder, name_write_errors, sha256_of
 from ckpm.base.processes import ended_by_signals
 from ckpm.base.settings import IMPORTS
 from ckpm.reports.release.qualification.record import FOLDER, Facts, Record, record_path
@@ -168,7 +168,7 @@ def _copy(record: Record, shard: Path, work: Path) -> Record:
         if target.resolve() == (shard / name).resolve():
             continue
         make_folder(target.parent)
-        with writing(target):
+        with name_write_errors(target):
             beside = target.with_name(f".{target.name}.{os.getpid()}")
             shutil.copyfile(shard / name, beside)
             beside.replace(target)

@@ -11,7 +11,9 @@ Steps of a path::
 
 Statements::
 
-    ("set", [targets], op, e) ("if", [(condition or None, block)...]) ("for", name, first, last, block)
+    ("set", [targets], op, e) ("if", [(condition or None, block)...])
+
+    ("for", name, first, last, block)
     ("declare", name, kind, width, count or None) ("lambda", name, parameters, block or expression) ("return", e)
     ("break",) ("call", e)
 """

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.files import locked
+from ckpm.base.files import hold_lock
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code import toolchains
 from ckpm.kernels.upstream import trees
@@ -38,7 +38,7 @@ def sources() -> Sources:
     package = check_upstream(_UPSTREAM)
     root = cache_folder() / "programs" / f"ck-{package.version}-{package.sha256[:16]}"
     root.parent.mkdir(parents=True, exist_ok=True)
-    with locked(Path(f"{root}.lock"), "Delete it if no other run is there."):
+    with hold_lock(Path(f"{root}.lock"), "Delete it if no other run is there."):
         if not root.is_dir():
             _unpack(root)
     return Sources(root=root, includes=(*tree.includes, root / "library/include"), identity=tree.identity)

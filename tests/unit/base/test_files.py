@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import DiskFullError, OutputError
-from ckpm.base.files import locked, make_folder, write_atomically, write_if_changed
+from ckpm.base.files import hold_lock, make_folder, write_atomically, write_if_changed
 
 
 def test_write_replaces_file(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_unchanged_file_is_not_written(tmp_path: Path) -> None:
             "can't be written: Read-only file system. That file system is read-only: name another place.",
             10,
         ),
-        (errno.EIO, OutputError, "can't be written: Input/output error. Mend that, or name another place.", 10),
+        (errno.EIO, OutputError, "can't be written: Input/output error. Fix that, or name another place.", 10),
     ],
 )
 def test_failed_write_keeps_old_file(
@@ -111,7 +111,7 @@ def test_write_to_wrong_path_is_refused(
     assert sorted(file.name for file in tmp_path.rglob("*")) == ["file", "folder"]
 
 
-@pytest.mark.parametrize("make", [make_folder, lambda place, word: locked(place / "lock", word).__enter__()])
+@pytest.mark.parametrize("make", [make_folder, lambda place, word: hold_lock(place / "lock", word).__enter__()])
 @pytest.mark.parametrize("place", ["file", "file/below"])
 def test_folder_that_cannot_be_made_is_refused(tmp_path: Path, make: Callable[[Path, str], object], place: str) -> None:
     (tmp_path / "file").write_text("")
@@ -120,5 +120,5 @@ def test_folder_that_cannot_be_made_is_refused(tmp_path: Path, make: Callable[[P
 
 
 def test_lock_that_is_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="can't be written: Is a directory"), locked(tmp_path):
+    with pytest.raises(OutputError, match="can't be written: Is a directory"), hold_lock(tmp_path):
         pass

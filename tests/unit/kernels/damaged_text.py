@@ -14,7 +14,7 @@ from ckpm.kernels.parity.cpp_tokens import tokenize
 
 
 def unread_places(tokens: Sequence[str], passages: Collection[str]) -> set[int]:
-    """Where the tokens between the two § of each passage, which is a part of the text, stand in it."""
+    """The positions of the tokens between the two § of each passage of the text."""
     places: set[int] = set()
     for passage in passages:
         before, unread, after = (tokenize(part) for part in passage.split("§"))

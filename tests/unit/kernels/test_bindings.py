@@ -201,11 +201,11 @@ def with_aliases(node: Type, choose: Callable[[int], int]) -> str:
     """The same type with some parts moved to aliases, in namespaces or not, and with layout and comments."""
     lines: list[str] = []
 
-    def place(part: Type) -> str:
+    def alias_parts(part: Type) -> str:
         if isinstance(part, str):
             text = part
         else:
-            text = part[0] + ("<" if choose(2) else "< /* < */ ") + ",\n ".join(map(place, part[1])) + ">"
+            text = part[0] + ("<" if choose(2) else "< /* < */ ") + ",\n ".join(map(alias_parts, part[1])) + ">"
         name = f"alias_{len(lines)}"
         match choose(4):
             case 0:
@@ -216,7 +216,7 @@ def with_aliases(node: Type, choose: Callable[[int], int]) -> str:
                 return f"{lines[-1].split()[1]}::{name}"
         return text
 
-    end = place(node)
+    end = alias_parts(node)
     return "\n".join([*lines, f"using RESULT = {end};"])
 
 

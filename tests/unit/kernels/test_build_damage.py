@@ -120,9 +120,7 @@ def test_garbage_in_the_caches_configuration_is_no_matter(stub_toolchain: Stub, 
     assert is_sound(request)
 
 
-def test_objects_of_a_killed_build_are_not_taken_for_another_selections(
-    finished_build: Make, request_for: Make
-) -> None:
+def test_objects_of_killed_build_do_not_serve_another_selection(finished_build: Make, request_for: Make) -> None:
     one = finished_build(cached=False)
     other = request_for(one.toolchain, cached=False, where=("key.logits", "key.lse", "key.dropout"))
     memory = one.work / one.folder / ".sconsign.signed"
@@ -133,7 +131,7 @@ def test_objects_of_a_killed_build_are_not_taken_for_another_selections(
     assert is_sound(one)
 
 
-def test_another_plan_deletes_the_library_before_anything_is_compiled(finished_build: Make, request_for: Make) -> None:
+def test_another_plan_deletes_library_before_compiling(finished_build: Make, request_for: Make) -> None:
     request = finished_build()
     library = request.work / request.folder / LIBRARY
     prepare(request)

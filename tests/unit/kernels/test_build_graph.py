@@ -1,4 +1,4 @@
-"""The build graph, with a script in the compiler's place: what runs, what is reused, what failure leaves behind.
+"""The build graph, with a script as the compiler: steps that run, files that are reused, and failures.
 
 SCons itself, the plan and the cache are real.
 """
@@ -42,7 +42,7 @@ def _no_manifest(copied_manifest: None) -> None:
 
 
 def calls(toolchain: Toolchain) -> list[str]:
-    """What the stub compiler was called for since the last look."""
+    """The units that the stub compiler compiled since the last call."""
     log = Path(toolchain.environment["CKPM_STUB_LOG"])
     lines = log.read_text().splitlines() if log.exists() else []
     log.unlink(missing_ok=True)
@@ -160,11 +160,11 @@ def test_a_failing_kernel_does_not_stop_the_others(stub_toolchain: Stub, request
     assert not (request.work / request.folder / LIBRARY).exists()
     assert not (request.work / request.folder / "manifest.json").exists()
     assert failure.value.exit_code == 5
-    # once mended, only what failed is compiled
+    # once fixed, only the failed units are compiled
     calls(broken)
-    mended = stub_toolchain()
-    build(dataclasses.replace(request, toolchain=mended))
-    assert set(calls(mended)) == {*(step.label for step in hit), "link"}
+    repaired = stub_toolchain()
+    build(dataclasses.replace(request, toolchain=repaired))
+    assert set(calls(repaired)) == {*(step.label for step in hit), "link"}
 
 
 def test_a_missing_compiler_is_named(stub_toolchain: Stub, request_for: Make) -> None:

@@ -1,4 +1,4 @@
-"""A header that changes while compilers run leaves no object behind, neither in the build nor in the shared cache."""
+"""No object is kept, in the build or in the shared cache, if a header changes while compilers run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def with_header(request: Request) -> tuple[Request, Path]:
     return dataclasses.replace(request, tree=dataclasses.replace(request.tree, headers=states([header]))), header
 
 
-def changing(toolchain: Toolchain, header: Path) -> Toolchain:
+def edit_header(toolchain: Toolchain, header: Path) -> Toolchain:
     """The compiler changes a header, as somebody who edits it while it runs."""
     script = Path(toolchain.compiler[0])
     first, rest = script.read_text().split("\n", 1)
@@ -45,7 +45,7 @@ def objects(request: Request) -> list[Path]:
 
 def test_nothing_is_kept(stub_toolchain: Stub, request_for: Make) -> None:
     request, header = with_header(request_for(stub_toolchain(), where=("key.logits", "key.lse")))
-    changing(request.toolchain, header)
+    edit_header(request.toolchain, header)
     with pytest.raises(CompileError, match=rf"{header}: this header changed while the build ran.*Run the build again"):
         build_command.run(request, jobs=1, console=Console(file=StringIO()))
     assert objects(request) == []

@@ -83,7 +83,7 @@ def test_a_signal_to_us_alone_ends_all(running: Running, number: signal.Signals,
     assert (tmp_path / "stderr").read_text() == said
 
 
-def test_if_we_are_killed_scons_and_compilers_hold_the_lock_and_end(running: Running) -> None:
+def test_killed_build_holds_lock_until_its_compilers_end(running: Running) -> None:
     os.killpg(running.group, signal.SIGSTOP)
     os.kill(running.pid, signal.SIGKILL)
     os.waitpid(running.pid, 0)
@@ -147,12 +147,12 @@ runpy.run_module("SCons", run_name="__main__", alter_sys=True)
 def test_a_limit_of_threads_ends_the_build_with_a_message(
     stub_toolchain: Stub, request_for: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def limited(*given: Any) -> list[str]:
+    def limited_command(*given: Any) -> list[str]:
         command = scons_command(*given)
         assert command[2:4] == ["-m", "SCons"]
         return [*command[:2], "-c", LIMIT, *command[4:]]
 
-    monkeypatch.setattr(build_command, "scons_command", limited)
+    monkeypatch.setattr(build_command, "scons_command", limited_command)
     waiting = tmp_path / "waiting"  # else one thread could be enough
     waiting.write_text("#!/bin/sh\nexec sleep 1000\n")
     waiting.chmod(0o755)
@@ -161,7 +161,7 @@ def test_a_limit_of_threads_ends_the_build_with_a_message(
         build_command.run(request, jobs=4, console=Console(file=StringIO()))
 
 
-def test_a_compiler_that_cannot_be_started_for_a_limit_is_told_as_such(
+def test_compiler_that_meets_process_limit_raises_limit_error(
     stub_toolchain: Stub, request_for: Make, tmp_path: Path
 ) -> None:
     limited = tmp_path / "limited"

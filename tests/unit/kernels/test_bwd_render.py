@@ -38,11 +38,11 @@ FEATURES = features(DIALECT)
 PLAIN = "key.family != 'bwd_dq_dk_dv' or key.bias == 'no' and key.mask == 'no' and not key.dropout"
 
 
-def selected(arch: str, *where: str, tier: str = "full") -> list[Key]:
+def keys_of(arch: str, *where: str, tier: str = "full") -> list[Key]:
     return select(dialect(DIALECT), Selection(archs=(arch,), families=MEMBERS, where=where, tier=tier))
 
 
-KEYS = selected("gfx950", "key.dtype == 'bf16' and key.hdim_q == 64", PLAIN)
+KEYS = keys_of("gfx950", "key.dtype == 'bf16' and key.hdim_q == 64", PLAIN)
 MAIN = [key for key in KEYS if key.family == "bwd_dq_dk_dv"]
 
 
@@ -56,7 +56,7 @@ def test_a_library_is_asked_for_by_its_main_family() -> None:
 
 
 def test_traits_tell_all_kernels_of_a_stage_apart() -> None:
-    everything = selected("gfx950")
+    everything = keys_of("gfx950")
     for module in (dot_do_o, dq_dk_dv, convert_dq):
         traits = [module.trait(key) for key in everything if key.family == module.NAME]
         assert len(set(traits)) == len(traits) > 50
@@ -68,7 +68,7 @@ def taken(text: str) -> list[tuple[str, str, str]]:
     return re.findall(rf"return fmha_bwd_<{stages}, ck_tile::gfx950_t>\(s, a\);", text)
 
 
-def test_a_dispatch_tries_short_queries_first_and_whole_blocks_before_padded_ones() -> None:
+def test_dispatch_tries_short_queries_and_whole_blocks_first() -> None:
     text = dispatch_text(KEYS, FEATURES)
     assert re.findall(r'^    "(fmha_bwd_\w+)",$', text, re.MULTILINE) == [key.name for key in KEYS]
     arms = taken(text)
@@ -100,7 +100,7 @@ def test_each_stage_pads_as_the_one_that_it_serves() -> None:
 
 
 def test_conditions_are_what_the_kernel_needs() -> None:
-    (key,) = [k for k in selected("gfx950", "key.family == 'bwd_dq_dk_dv'", "key.hdim_q == 128 and key.bias == 'bias'")
+    (key,) = [k for k in keys_of("gfx950", "key.family == 'bwd_dq_dk_dv'", "key.hdim_q == 128 and key.bias == 'bias'")
               if (k.pad, k.mask, k.dropout_impl, k.dbias, k.deterministic, k.mode, k.dtype, k.tile.when)
               == ("pd8dv8", "mask", "wg16", True, False, "batch", "bf16", "short_k")]  # fmt: skip
     assert set(dq_dk_dv.conditions(key, spad=False)) == {
@@ -131,7 +131,7 @@ def test_a_kernel_whose_stages_are_not_selected_is_refused() -> None:
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_symbols_tell_the_kernels_of_a_unit_apart(arch: str) -> None:
-    keys = selected(arch, "key.hdim_q == 64")
+    keys = keys_of(arch, "key.hdim_q == 64")
     for unit in plan(keys):
         family = dialect(DIALECT).family(unit.keys[0].family)
         patterns = {FAMILIES[family.name].symbol(parse(family, key.name)).pattern for key in unit.keys}
@@ -169,7 +169,7 @@ def test_a_symbol_is_that_of_its_kernel_alone() -> None:
 
 
 def test_kernels_for_gfx9_have_no_code_for_gfx950() -> None:
-    (unit, *_) = plan(selected("gfx942", "key.hdim_q == 64", tier="smoke"))
+    (unit, *_) = plan(keys_of("gfx942", "key.hdim_q == 64", tier="smoke"))
     assert "defined(__gfx9__) && !defined(__gfx950__)" in unit_text(unit, FEATURES)
 
 
@@ -248,8 +248,8 @@ def test_what_kernels_add_to_or_leave_out_begins_with_zeros() -> None:
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_every_smoke_kernel_has_launches_in_which_dispatch_may_take_it(arch: str) -> None:
-    keys = selected(arch, tier="smoke")
+def test_every_smoke_kernel_has_launches_that_dispatch_it(arch: str) -> None:
+    keys = keys_of(arch, tier="smoke")
     for key in keys:
         made = FAMILIES[key.family].scenarios
         assert made is not None

@@ -30,8 +30,8 @@ def keys(mask_impl: str, tier: str = "full", name: str = "ckpm") -> list[Key]:
     return select(chosen, Selection(archs=("gfx950",), mask_impl=mask_impl, tier=tier))
 
 
-def declared() -> set[str]:
-    """Every word of our headers, comments left out."""
+def header_names() -> set[str]:
+    """Every identifier of our headers without their comments."""
     texts = (re.sub(r"//[^\n]*", "", file.read_text()) for file in HEADERS.rglob("*.hpp"))
     return {word for text in texts for word in re.findall(r"\w+", text)}
 
@@ -43,7 +43,7 @@ _NOT_OURS = {"ComposedAttention", "TileFmhaShape", "sequence", "Default2DEpilogu
 }
 
 
-def spelled(text: str) -> Iterator[str]:
+def unit_names(text: str) -> Iterator[str]:
     """The names that a unit takes from CK's namespace and from the example header, whatever declares them."""
     text = re.sub(r"\"[^\"]*\"", "", text)
     for path in re.findall(r"ck_tile::(\w+(?:::\w+)*)", text):
@@ -52,17 +52,17 @@ def spelled(text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("mask_impl", "count"), [("simplified", 4848), ("generic", 8080)])
-def test_every_kernel_renders_with_names_that_our_headers_declare(mask_impl: str, count: int) -> None:
+def test_every_kernel_renders_with_names_of_our_headers(mask_impl: str, count: int) -> None:
     every = keys(mask_impl)
     assert len(every) == count
     # what only ckpm-extended has: every twentieth of its kernels
     beyond = keys(mask_impl, name="ckpm-extended")
     assert not {key.name for key in beyond} & {key.name for key in every}
-    known, unknown = declared() | _NOT_OURS, set()
+    known, unknown = header_names() | _NOT_OURS, set()
     for key in (*every, *beyond[::20]):
         text = instance_text(key, FEATURES)
         assert f'note_selected("{key.name}")' in text
-        unknown |= set(spelled(text)) - known
+        unknown |= set(unit_names(text)) - known
     assert unknown == set()
 
 
@@ -81,7 +81,7 @@ def test_the_smoke_tier_holds_every_value_of_every_axis(mask_impl: str) -> None:
 
 
 @pytest.mark.parametrize("mask_impl", MASK_IMPLS)
-def test_ckpm_extended_has_what_users_ask_for_in_its_smoke_tier_too(mask_impl: str) -> None:
+def test_ckpm_extended_smoke_tier_has_requested_values(mask_impl: str) -> None:
     for tier in ("smoke", "full"):
         every = keys(mask_impl, tier, "ckpm-extended")
         assert {key.page_size for key in every} >= {64, 128, 2048}

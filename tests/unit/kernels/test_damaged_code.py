@@ -61,7 +61,7 @@ def elf(metadata: object = METADATA, packed: bytes | None = None, **change: tupl
         (None, "gfx950"),
     ],
 )
-def test_the_arch_is_the_elf_header_s_however_the_target_is_written(target: str | None, expected: str) -> None:
+def test_arch_is_of_elf_header_for_every_target_text(target: str | None, expected: str) -> None:
     metadata = {name: value for name, value in {**METADATA, "amdhsa.target": target}.items() if value is not None}
     read = code_object.read(elf(metadata))
     assert (read.target, read.arch) == (expected, "gfx950")

@@ -1,4 +1,4 @@
-"""doctor says what is there, what is not, and what to do."""
+"""doctor reports which tools are present or missing, and what to do."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("below", ["", "deeper", "deeper/still"])
-def test_a_cache_that_is_a_file_is_broken_and_nothing_is_left_in_its_folder(tmp_path: Path, below: str) -> None:
+def test_cache_that_is_a_file_is_broken_and_leaves_no_file(tmp_path: Path, below: str) -> None:
     (tmp_path / "cache").write_text("")
     found = states(examine(tmp_path / "cache" / below, None))
     assert (found["cache"], found["toolchain embedded"]) == ("broken", "broken")

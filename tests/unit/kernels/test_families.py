@@ -167,7 +167,7 @@ def test_every_library_of_the_table_has_a_host_side() -> None:
             assert environment().get_template(table.FAMILIES[member].unit)
 
 
-# ---- nobody asks for a family by its name
+# ---- no code compares the name of a family
 
 # Where names belong: modules of families, and matrix/'s rules, each a predicate with its own reason and source.
 RULES = ("matrix/rules.py", "matrix/configurations/validation.py", "matrix/configurations/tiles.py")

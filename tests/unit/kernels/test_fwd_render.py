@@ -40,7 +40,7 @@ def test_traits_and_tags_tell_all_kernels_apart() -> None:
     assert len({(fwd.trait(key), arch_tag(key.arch_trait)) for key in KEYS}) == len(KEYS)
 
 
-def test_a_dispatch_takes_every_kernel_once_the_specific_device_first() -> None:
+def test_dispatch_takes_each_kernel_once_specific_device_first() -> None:
     text = dispatch_text(KEYS, FEATURES)
     listed = re.findall(r'    "(fmha_fwd_\w+)",\n', text)
     assert sorted(listed) == sorted(key.name for key in KEYS)

@@ -1,4 +1,4 @@
-"""What killed processes leave is gone after the next build, and what living ones write stays."""
+"""The next build removes files of killed processes, and keeps files of living processes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_next_build_clears_them(finished_build: Make) -> None:
     assert [file for file in (*left, living) if file.exists()] == [living]
 
 
-def test_compilers_put_their_temporary_files_into_the_output_folder(stub_toolchain: Stub, request_for: Make) -> None:
+def test_compilers_put_temporary_files_into_output_folder(stub_toolchain: Stub, request_for: Make) -> None:
     request = request_for(stub_toolchain(), where=("key.logits", "key.lse"))
     script = Path(request.toolchain.compiler[0])
     script.write_text(script.read_text() + 'mktemp "$TMPDIR/crash.XXXXXX"\n')

@@ -34,7 +34,7 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     )
 
 
-def test_what_else_a_kernel_was_compiled_to_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_other_code_of_a_kernel_is_read_as_written(tmp_path: Path) -> None:
     figures = {**manifests.FIGURES, "symbol": "wide", "vgpr": 180}
     stored = manifests.document({NAMES[0]: {"others": {"gfx950": [figures]}}, NAMES[1]: {}})
     (tmp_path / "manifest.json").write_text(json.dumps(stored))
@@ -111,7 +111,7 @@ JSON = st.recursive(
 
 @given(value=JSON, path=st.sampled_from([("archs",), ("kernels",), ("kernels", "k"), ("kernels", "k", "archs"), ()]))
 def test_whatever_stands_there_is_read_or_refused_with_its_path(value: object, path: tuple[str, ...]) -> None:
-    """Nothing but a RecordError, which begins with the file."""
+    """Reading raises nothing but a RecordError, which begins with the file."""
     stored: Any = copy.deepcopy(manifests.document({"k": {}}))
     inner = stored
     for name in path[:-1]:

@@ -21,7 +21,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def failure(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    """What a download with these settings of pip ends with; nothing answers at the index, if it is asked at all."""
+    """The error of a download with these settings of pip; no server answers at the index."""
     settings = {"index-url": "http://127.0.0.1:9/simple/", **settings}
     monkeypatch.setattr(package_index, "pip_settings", lambda: settings)
     with pytest.raises(ServiceError) as caught:

@@ -47,8 +47,8 @@ def keys() -> list[Key]:
     return keys_of(DIALECT, "batch_prefill", receipt=2)[::23]
 
 
-def rendered(keys: list[Key]) -> Rendered:
-    """What an upstream would render that agrees with us."""
+def equal_texts(keys: list[Key]) -> Rendered:
+    """The texts of an upstream that agrees with us."""
     return Rendered(
         {key.name: instance_text(key, FEATURES, "theirs::n") for key in keys},
         dispatch_text(keys, FEATURES).replace("ckpm", "theirs"),
@@ -62,20 +62,20 @@ def lines(tree: Tree, keys: list[Key], upstream: Rendered) -> list[str]:
 
 def test_equal_texts_have_no_difference(tree: Tree, keys: list[Key]) -> None:
     assert len(keys) > 10
-    assert lines(tree, keys, rendered(keys)) == []
+    assert lines(tree, keys, equal_texts(keys)) == []
 
 
 def test_a_receipt_that_keeps_no_kernel_is_compared_as_well(tree: Tree, keys: list[Key]) -> None:
     of_none = host("batch_prefill").dispatch([], FEATURES)
     assert keys[0].name not in of_none
     assert lines(tree, [], Rendered({}, of_none)) == []
-    (line,) = lines(tree, [], Rendered({}, rendered(keys).dispatch))
+    (line,) = lines(tree, [], Rendered({}, equal_texts(keys).dispatch))
     assert "2 branches of upstream are missing" in line
 
 
 def test_every_template_argument_counts(tree: Tree, keys: list[Key]) -> None:
     key = keys[3]
-    upstream = rendered(keys)
+    upstream = equal_texts(keys)
     text = upstream.instances[key.name]
     for old, new in (
         ("sequence<4, 1, 1>", "sequence<2, 1, 1>"),
@@ -92,7 +92,7 @@ def test_every_template_argument_counts(tree: Tree, keys: list[Key]) -> None:
 
 
 def test_a_missing_and_an_unlisted_instance_are_named(tree: Tree, keys: list[Key]) -> None:
-    upstream = rendered(keys)
+    upstream = equal_texts(keys)
     few = {name: text for name, text in upstream.instances.items() if name != keys[0].name}
     found = parity.compare_texts(tree, keys, [key.name for key in keys], Rendered(few, upstream.dispatch))
     assert found[0].lines == (f"{keys[0].name}: listed but not rendered",)
@@ -101,7 +101,7 @@ def test_a_missing_and_an_unlisted_instance_are_named(tree: Tree, keys: list[Key
 
 
 def test_dispatch_differences_are_named(tree: Tree, keys: list[Key]) -> None:
-    same = rendered(keys)
+    same = equal_texts(keys)
     swapped = [keys[0], keys[2], keys[1], *keys[3:]]
     (found,) = lines(tree, keys, Rendered(same.instances, dispatch_text(swapped, FEATURES)))
     assert "dispatch: kernel: another order" in found
@@ -116,9 +116,9 @@ def test_dispatch_differences_are_named(tree: Tree, keys: list[Key]) -> None:
     assert f"only upstream requires t.lse; only ours requires {condition}" in found
 
 
-def test_text_that_cannot_be_followed_is_an_error_case_and_no_agreement(tree: Tree, keys: list[Key]) -> None:
+def test_text_that_cannot_be_followed_raises(tree: Tree, keys: list[Key]) -> None:
     with pytest.raises(UpstreamError):
-        parity.compare_texts(tree, keys, [key.name for key in keys], Rendered(rendered(keys).instances, "int x;"))
+        parity.compare_texts(tree, keys, [key.name for key in keys], Rendered(equal_texts(keys).instances, "int x;"))
 
 
 GENERATE = """
@@ -152,7 +152,7 @@ def answers(tree: Tree) -> Callable[..., None]:
 
 
 def texts_of(keys: list[Key]) -> dict[str, str]:
-    upstream = rendered(keys)
+    upstream = equal_texts(keys)
     return {**upstream.instances, "fmha_batch_prefill_api": upstream.dispatch}
 
 
@@ -221,7 +221,7 @@ Path("blobs.txt").write_text("".join(f"build/{name}.cpp\\n" for name in [*names,
 
 
 def test_names_of_an_api_of_two_families(tree: Tree) -> None:
-    """Combine before split-KV, in upstream's order; an arch that the codegen refuses is named; a lost name is seen."""
+    """Combine is before split-KV, in upstream's order. A refused arch is named, and a lost name is found."""
     script = tree.root / FMHA / "generate.py"
     families = [dialect(DIALECT).family(name) for name in ("fwd_splitkv_combine", "fwd_splitkv")]
     names = [key.name for family in families for key in enumerate_keys(family, arch="gfx950")]
@@ -350,7 +350,7 @@ def test_machine_code_is_compared_byte_for_byte(
     assert (tmp_path / "stub.log").read_text().splitlines() == log  # all from the cache
 
 
-def test_a_kernel_that_its_neighbours_change_is_the_same_alone_and_is_named(
+def test_kernel_that_neighbours_change_is_named_and_equal_alone(
     keys: list[Key], compared: Callable[..., list[Comparison]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def with_neighbours(image: bytes) -> dict[str, bytes]:

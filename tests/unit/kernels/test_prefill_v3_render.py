@@ -34,7 +34,7 @@ def is_v3(key: Key) -> bool:
     return "_trload_v3_" in key.name
 
 
-def launched(text: str) -> list[str]:
+def load_modes(text: str) -> list[str]:
     """The load modes that a kernel is launched with, in the order of the text."""
     return re.findall(rf"return ckpm::k0::launch<{MODE}(\w+)>", text)
 
@@ -85,7 +85,7 @@ def test_a_kernel_has_the_load_modes_that_a_launch_may_need(v3: bool, page_size:
     some = [key for key in keys("gfx950") if is_v3(key) == v3 and key.page_size == page_size]
     for key in some:
         text = instance_text(key, FEATURES)
-        assert launched(text) == modes
+        assert load_modes(text) == modes
         calls = re.findall(rf"if\((\w+)\((.*)\) == {MODE}(\w+)\)", text)
         arguments = "args.page_block_size, 128, args.num_total_pages, args.batch_stride_k, args.batch_stride_v, 1, "
         arguments += "args.k_ptr, args.v_ptr"
@@ -94,7 +94,7 @@ def test_a_kernel_has_the_load_modes_that_a_launch_may_need(v3: bool, page_size:
         assert f'note_selected("{key.name}")' in text
 
 
-def test_an_instance_of_v3_is_for_gfx950_alone_and_takes_the_problem_of_v2() -> None:
+def test_v3_instance_is_for_gfx950_and_takes_problem_of_v2() -> None:
     text = instance_text(next(filter(is_v3, keys("gfx950"))), FEATURES)
     first, second, *_ = (line for line in text.splitlines() if line)
     assert first == '#include "ckpm_prefill_v3/kernel.hpp"'
@@ -164,7 +164,7 @@ def test_a_checkout_of_pull_request_6054_is_not_built(
         prepare(foreign)
 
 
-def test_v3_of_ckpm_extended_has_the_load_mode_of_its_name_and_is_asked_for_none() -> None:
+def test_v3_of_ckpm_extended_has_load_mode_of_its_name() -> None:
     features = words.features("ckpm-extended")
     chosen = select(
         dialect("ckpm-extended"), Selection(archs=("gfx950",), where=("key.page_size == 64", "not key.logits"))
@@ -172,7 +172,7 @@ def test_v3_of_ckpm_extended_has_the_load_mode_of_its_name_and_is_asked_for_none
     v3 = [key for key in chosen if is_v3(key)]
     assert {key.load for key in v3} == {"bload"}
     for key in v3:
-        assert launched(instance_text(key, features)) == ["BUFFER_LOAD"]
+        assert load_modes(instance_text(key, features)) == ["BUFFER_LOAD"]
     v2 = next(key for key in chosen if not is_v3(key) and key.dtype == "fp8bf16" and key.hdim_q == 128)
     text = dispatch_text([v2, v3[0]], features)
     first, second = text.split("return fmha_batch_prefill_<T0>")

@@ -1,4 +1,4 @@
-"""A log of a build says what is going on, and counts to the end."""
+"""A log of a build lists its steps, and counts to the end."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ STEPS = [
 ]
 
 
-def told(*events: tuple[str, str]) -> tuple[Tally, list[str]]:
-    """What is said, without times, of events given as (target, event)."""
+def follow_events(*events: tuple[str, str]) -> tuple[Tally, list[str]]:
+    """Return the tally and the lines, without times, of events given as (target, event)."""
     steps = {step.target: step for step in STEPS}
     lines = [
         EVENT + json.dumps({"event": event, "kind": steps[target].kind, "label": steps[target].label, "target": target})
@@ -35,8 +35,8 @@ def told(*events: tuple[str, str]) -> tuple[Tally, list[str]]:
     return tally, [re.sub(r" +\d+ s  ", " ", line) for line in output.getvalue().splitlines()]
 
 
-def test_starts_are_said_until_a_step_has_ended_and_for_the_link() -> None:
-    tally, lines = told(
+def test_starts_are_logged_until_a_step_ends_and_for_the_link() -> None:
+    tally, lines = follow_events(
         ("a.o", "start"), ("b.o", "start"), ("a.o", "done"), ("c.o", "start"), ("b.o", "failed"), ("c.o", "done"),
     )  # fmt: skip
     assert lines == [
@@ -50,7 +50,7 @@ def test_starts_are_said_until_a_step_has_ended_and_for_the_link() -> None:
 
 
 def test_unchanged_steps_count_when_it_comes_to_the_link() -> None:
-    tally, lines = told(("b.o", "retrieved"), ("l", "start"), ("l", "done"), ("m", "start"), ("m", "done"))
+    tally, lines = follow_events(("b.o", "retrieved"), ("l", "start"), ("l", "done"), ("m", "start"), ("m", "done"))
     assert lines == ["[1/3] from cache b (1 kernel)", "[3/3] linking it", "[3/3] linked"]
     assert tally.summary() == "0 compiled (0 kernels), 1 from the cache, 2 unchanged, linked, manifest written"
 
@@ -64,7 +64,7 @@ def test_unchanged_steps_count_when_it_comes_to_the_link() -> None:
     ],
 )
 def test_the_summary_says_what_was_done(events: list[tuple[str, str]], summary: str) -> None:
-    assert told(*events)[0].summary() == summary
+    assert follow_events(*events)[0].summary() == summary
 
 
 def test_one_is_no_plural() -> None:

@@ -52,7 +52,7 @@ def test_a_leaking_path_or_counter_is_found(
             "count": str(len(builds)),
         }[leak]
         (place / "unit.o").write_text(text)
-        (place.parent / "compile_commands.json").write_text(str(request.work))  # speaks of the machine: not compared
+        (place.parent / "compile_commands.json").write_text(str(request.work))  # names the machine: not compared
 
     def toolchain(cache: Path) -> Toolchain:
         caches.append(cache)

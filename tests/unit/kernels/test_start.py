@@ -1,4 +1,4 @@
-"""What a process loads before it does anything: each build starts SCons, and each command waits for its imports."""
+"""Imports of a process at its start: each build starts SCons, and each command waits for its imports."""
 
 from __future__ import annotations
 

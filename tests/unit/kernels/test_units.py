@@ -42,7 +42,7 @@ def test_units_are_filled_well_enough_to_pay() -> None:
     ("field", "value"), [("bias", "alibi"), ("mask", "mask"), ("dtype", "bf16"), ("mode", "batch"), ("hdim_q", 256)]
 )
 @pytest.mark.parametrize("name", ALL)
-def test_taking_an_axis_value_away_leaves_units_without_it_as_they_were(name: str, field: str, value: object) -> None:
+def test_removed_axis_value_leaves_other_units_unchanged(name: str, field: str, value: object) -> None:
     before = plan(ALL[name])
     after = {unit.name for unit in plan([key for key in ALL[name] if getattr(key, field) != value])}
     untouched = [unit for unit in before if all(getattr(key, field) != value for key in unit.keys)]

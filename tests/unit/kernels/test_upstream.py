@@ -1,4 +1,4 @@
-"""Upstream trees: detection of a checkout's age, fetching once and whole, and every way in which that fails."""
+"""Upstream trees: the version of a checkout, a fetch that is once and whole, and every failure of a fetch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CODEGEN = {
 
 
 def make_tree(root: Path, codegen: str, header: str = "") -> Path:
-    """The files by which a tree is known; ``codegen`` is what its batch-prefill codegen says."""
+    """Make the files by which a tree is recognised; ``codegen`` is the text of its batch-prefill codegen."""
     (root / FMHA / "codegen/ops").mkdir(parents=True)
     (root / "include/ck_tile/ops").mkdir(parents=True)
     (root / FMHA / "generate.py").write_text("# generator\n")
@@ -41,13 +41,13 @@ def make_tree(root: Path, codegen: str, header: str = "") -> Path:
     (root / FMHA / "mask.hpp").write_text("// mask\n")
     (root / "include/ck_tile/core.hpp").write_text('#if 0\n#  include "ck_tile/deep.hpp"\n#endif\n')
     (root / "include/ck_tile/deep.hpp").write_text("// deep\n")
-    (root / "include/ck_tile/unused.hpp").write_text("// nobody includes this\n")
+    (root / "include/ck_tile/unused.hpp").write_text("// no file includes this\n")
     return root
 
 
 @pytest.mark.parametrize("dialect", CODEGEN)
 @pytest.mark.parametrize("below", ["", "projects/composablekernel"])
-def test_a_checkout_s_age_is_told(tmp_path: Path, dialect: str, below: str) -> None:
+def test_checkout_version_is_detected(tmp_path: Path, dialect: str, below: str) -> None:
     make_tree(tmp_path / below, CODEGEN[dialect])
     tree = checkout(tmp_path)
     assert tree.dialect == dialect
@@ -76,7 +76,7 @@ def test_what_is_no_ck_tree_is_refused(tmp_path: Path, make: object) -> None:
         checkout(tmp_path / "root")
 
 
-def test_a_checkout_with_values_that_its_dialect_lacks_is_newer_and_is_served(tmp_path: Path) -> None:
+def test_checkout_with_unknown_values_is_newer_and_is_served(tmp_path: Path) -> None:
     codegen = CODEGEN["rocm-libraries-2026"]
     known = """
         // enum class BlockAttentionBiasEnum { NOT_CODE };
@@ -119,7 +119,7 @@ def newest(root: Path, *parameters: str, codegen: str = "") -> Path:
     return make_tree(root, CODEGEN["rocm-libraries-2026"] + codegen, traits(*parameters))
 
 
-def test_a_parameter_behind_the_known_ones_is_newer_and_is_left_at_its_default(tmp_path: Path) -> None:
+def test_additional_parameter_is_newer_and_keeps_its_default(tmp_path: Path) -> None:
     known = [*(f"bool {name}" for name in KNOWN[:-1]), LOAD]
     assert checkout(newest(tmp_path / "known", *known)).newer == ()
     assert checkout(newest(tmp_path / "renamed", *(f"int P{n}" for n in range(len(KNOWN))))).newer == ()
@@ -259,11 +259,11 @@ def test_a_wrong_sha256_is_refused_and_nothing_is_left(
 def test_an_interrupted_download_leaves_nothing(
     package: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(package: str, version: str, file: str, place: Path) -> None:
+    def interrupt(package: str, version: str, file: str, place: Path) -> None:
         place.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(package_index, "download", interrupted)
+    monkeypatch.setattr(package_index, "download", interrupt)
     with pytest.raises(KeyboardInterrupt):
         locate("aiter", cache=tmp_path, say=lambda text: None)
     assert leftovers(tmp_path) == []
@@ -315,7 +315,7 @@ def test_a_changed_or_lost_file_of_an_unpacked_tree_is_named(
     assert damage(row, tmp_path) == ["files.sha256: No such file or directory"]
 
 
-def emptied(tree: Path) -> None:
+def empty_header(tree: Path) -> None:
     (tree / "include/ck_tile/core.hpp").write_text("")
 
 
@@ -335,7 +335,7 @@ def list_cut_short(tree: Path) -> None:
     listed.write_text("".join(line for line in listed.read_text().splitlines(keepends=True) if "core" not in line))
 
 
-@pytest.mark.parametrize("damaging", [emptied, same_size_and_time, lost, list_cut_short])
+@pytest.mark.parametrize("damaging", [empty_header, same_size_and_time, lost, list_cut_short])
 def test_a_damaged_tree_is_refused_before_anything_is_compiled(
     package: list[str], row: PackagedUpstream, tmp_path: Path, damaging: Callable[[Path], None]
 ) -> None:
@@ -380,7 +380,7 @@ def test_a_checkout_that_can_not_be_read(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("name", ["codegen/ops/fmha_batch_prefill.py", "fmha_fwd.hpp", "codegen/utils.py"])
-def test_a_file_that_is_larger_than_any_of_ck_s_is_named_and_not_read(tmp_path: Path, name: str) -> None:
+def test_file_over_size_limit_is_named_and_not_read(tmp_path: Path, name: str) -> None:
     root = make_tree(tmp_path, CODEGEN["rocm-libraries-2026"])
     os.truncate(root / FMHA / name, 1 << 40)
     with pytest.raises(SetupError, match=rf"{name}: this file of the CK tree can't be read: it has more than 64 MiB"):
@@ -396,7 +396,7 @@ def test_an_include_in_another_encoding_is_followed(tmp_path: Path) -> None:
     assert len(digest(root, include_closure(root))) == 64
 
 
-def test_our_own_headers_stand_before_a_tree_that_another_upstream_unpacks(
+def test_our_headers_precede_a_tree_of_another_upstream(
     package: list[str], row: PackagedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = locate("aiter", cache=tmp_path / "cache")
@@ -423,7 +423,7 @@ def test_our_own_headers_stand_before_a_tree_that_another_upstream_unpacks(
     assert elsewhere.identity == edited.identity  # of the same text, wherever it lies
 
 
-def test_headers_for_an_upstream_that_takes_none_and_a_folder_without_any(tmp_path: Path) -> None:
+def test_headers_for_an_upstream_without_headers_raise(tmp_path: Path) -> None:
     ours = r"Those that have: ckpm, ckpm-extended, ckpm-v3\."
     for name in ("aiter", "checkout"):
         with pytest.raises(UsageError, match=rf"--headers: upstream {name} has no headers of ours\. {ours}"):

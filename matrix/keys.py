@@ -73,8 +73,8 @@ class Key:
     """One kernel of a dialect. A field that its family or dialect doesn't have is "", False or None.
 
     ``name`` is the name in the dialect's grammar. It is derived from the other fields and parses back to them
-    (ckpm.matrix.names). ``arch_trait`` is upstream's: the archs that the kernel is built for. gfx9 is all of gfx9, or
-    all but those with a trait of their own; the table of a family lists them.
+    (ckpm.matrix.names). ``arch_trait`` is upstream's name for the archs that the kernel is built for. gfx9 means all
+    of gfx9, or all but the archs with a trait of their own. The table of a family lists them.
     """
 
     name: str

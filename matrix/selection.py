@@ -220,7 +220,7 @@ def load_filter_file(file: Path, function: str = "keep", argument: str = "key") 
     names: dict[str, Any] = {"__name__": "ck_prefill_filter_file", "__file__": str(file)}
     try:
         # Not imported: that would leave a __pycache__ beside the user's file, and read it back when it is stale.
-        exec(compile(_source(file, f"{function}({argument})"), str(file), "exec"), names)  # noqa: S102 - running it is what was asked for
+        exec(compile(_source(file, f"{function}({argument})"), str(file), "exec"), names)  # noqa: S102 - the user wants the file run
     except UsageError:
         raise
     except BaseException as error:

@@ -1,7 +1,7 @@
 """One launch of append-KV: random caches, queries and new rows, and what must be where afterwards.
 
-The caches before a launch hold random bits, NaNs among them: afterwards the rows that are appended hold K_new (rotated
-in float64, within the format's rounding) and V_new, and all others what they held.
+The caches before a launch contain random bits, NaNs among them. After it, the appended rows contain K_new (rotated in
+float64, within the format's rounding) and V_new. All other rows are unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ULP = {"bf16": 2.0**-8, "fp16": 2.0**-11}  # half a step of a rounded number, r
 def run_case(request: AppendRequest, device: Device, library: Library) -> Ended:
     """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
     arch = device.arch
-    append = appending(**dataclasses.asdict(request), arch=arch)
+    append = make_append(**dataclasses.asdict(request), arch=arch)
     appended = run_append(device, library, append)
     if appended.fault or appended.launch.status != Status.OK:
         return Ended(launch=appended.launch, fault=appended.fault)
@@ -39,7 +39,7 @@ def run_case(request: AppendRequest, device: Device, library: Library) -> Ended:
     )
 
 
-def appending(
+def make_append(
     *,
     seqlen_q: int,
     seqlens_k: tuple[int, ...],
@@ -84,7 +84,7 @@ def appending(
     )
 
 
-def rotated(append: Append, bits: np.ndarray, positions: np.ndarray, arch: str) -> np.ndarray:
+def rotate_rows(append: Append, bits: np.ndarray, positions: np.ndarray, arch: str) -> np.ndarray:
     """The numbers of ``bits`` [row, head, dim], each pair of dims turned as a complex number by its row's angle."""
     numbers = decode(bits, append.dtype, arch)
     if append.rope == "no":
@@ -118,7 +118,7 @@ def differences(append: Append, q: np.ndarray, k: np.ndarray, v: np.ndarray, arc
 
     for batch, length in enumerate(append.seqlens_k):
         rows = np.arange(append.q.shape[1])
-        check("q", (batch,), append.q[batch], rotated(append, append.q[batch], length + rows * append.causal, arch))
+        check("q", (batch,), append.q[batch], rotate_rows(append, append.q[batch], length + rows * append.causal, arch))
         for new in range(append.knew.shape[1]):
             row = length + new
             if append.block_table is not None:
@@ -126,7 +126,7 @@ def differences(append: Append, q: np.ndarray, k: np.ndarray, v: np.ndarray, arc
             else:
                 assert append.cache_batch_idx is not None
                 at = append.cache_batch_idx[batch], row
-            expected = rotated(append, append.knew[batch, new][None], np.array([row]), arch)[0]
+            expected = rotate_rows(append, append.knew[batch, new][None], np.array([row]), arch)[0]
             check("k", at, append.knew[batch, new], expected)
             check("v", at, append.vnew[batch, new], decode(append.vnew[batch, new], append.dtype, arch))
     for name, where in untouched.items():

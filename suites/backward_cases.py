@@ -60,7 +60,7 @@ def given(p: SuiteCase, arch: str = "gfx950") -> Given:
     return Given(tensors=bits, backward=backward, random_values=random_values)
 
 
-def compared(data: Given, outcome: BwdOutcome, arch: str = "gfx950") -> tuple[Comparison, ...]:
+def compare_gradients(data: Given, outcome: BwdOutcome, arch: str = "gfx950") -> tuple[Comparison, ...]:
     """D and every gradient against the float64 reference."""
     dtype = data.backward.inputs.problem.dtype
     got = {name: decode(getattr(outcome, name), dtype, arch) for name in ("dq", "dk", "dv")}
@@ -80,7 +80,7 @@ def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
     outcome = run_backward(device, library, case, data.tensors)
     if outcome.fault or outcome.launch.status != Status.OK:
         return Ended(launch=outcome.launch, fault=outcome.fault)
-    found = compared(data, outcome, arch)
+    found = compare_gradients(data, outcome, arch)
     stored = outcome.random_values
     dropped = [] if stored is None else uneven_dropout(case, stored)
     foreign = [] if stored is None else foreign_random_values(case, stored)

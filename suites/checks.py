@@ -51,9 +51,9 @@ class Bench:
 class Result:
     """``outcome`` is one of RESULTS; ``message`` one line of why; ``lines`` everything worth reading.
 
-    ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``signature`` says
-    how a case that is wrong or faulted differs from the signatures that it was given: "" in nothing, None if it was
-    given none or they can't be looked at here.
+    ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``signature`` is
+    the difference of a case that is wrong or faulted from its signatures. It is "" without a difference, and None if
+    the case has no signatures or they can't be checked here.
     """
 
     outcome: str
@@ -109,7 +109,7 @@ class _Case:
             raise _EndError(outcome_of(outcome.fault), in_a_line(outcome.fault), dict(outcome.fault.fields))
         return outcome
 
-    def launched(self, problem: SuiteCase, kernel: str | None) -> Outcome:
+    def run_launch(self, problem: SuiteCase, kernel: str | None) -> Outcome:
         outcome = self.launch(problem, kernel)
         status = outcome.launch.status
         if status == Status.HIP_ERROR:
@@ -172,12 +172,12 @@ class _Case:
 
     def _compare_bits(self, check: str, first: Outcome, other: SuiteCase, begin: int) -> None:
         """Launch the other problem, whose tokens are those of the first launch from ``begin`` on. Raises _EndError."""
-        key = self._matching(other)
+        key = self._matching_key(other)
         if key is None:
             self.lines.append(f"{check}: not compared, the library has no such kernel")
             return
         mine = self.kernel
-        second = self.launched(other, key.name)
+        second = self.run_launch(other, key.name)
         self.kernel = mine
         rows = slice(begin, begin + sum(other.seqlens_q))
         pairs = {"O": (first.o_bits()[rows], second.o_bits())}
@@ -192,7 +192,7 @@ class _Case:
                 )
         self.lines.append(f"{check}: same bits")
 
-    def _matching(self, other: SuiteCase) -> Key | None:
+    def _matching_key(self, other: SuiteCase) -> Key | None:
         """The kernel that differs from this case's in nothing but what the other problem needs."""
         own = self.bench.key(self.kernel)
         if own is None:
@@ -204,8 +204,9 @@ class _Case:
 
 
 def foreign_random_values(p: SuiteCase, stored: Sequence[NDArray[Any]]) -> list[str]:
-    """Stored random bytes that the generator does not draw: none where a key is seen, and elsewhere only what was there
-    before, for tiles that no query sees are left out.
+    """Report stored random bytes that the generator does not draw.
+
+    Where no query sees a key, a byte may also be unchanged: the kernel leaves out tiles that no query sees.
     """
     bad = []
     for sequence, (values, want) in enumerate(zip(stored, drawn(p), strict=True)):
@@ -238,8 +239,8 @@ def run_case(
 ) -> Result:
     """Run a case once for each set of device options. The first that fails ends it.
 
-    ``signatures``: of a known defect (suites/signatures/table.py). The first is what the case must show if it is
-    wrong or faults; the next, if there is one, what is left of it without what leads to a fault.
+    ``signatures`` are a known defect's (suites/signatures/table.py). The first is what the case must show if it is
+    wrong or faults. The next, if there is one, is what remains without the cause of the fault.
     """
     case = _Case(bench, problem)
     bench.device.restart_addresses()  # a fault's text doesn't depend on the cases before it
@@ -325,14 +326,14 @@ def _run(case: _Case, variants: Sequence[Mapping[str, Any]]) -> tuple[str, str, 
     if not problem.tile_rows and not _able(case):
         return "unsupported", "dispatch takes this library's kernel for few blocks only", {}
     if "guard_page" in problem.checks and not bench.device.has("granularity"):
-        case.lines.append("guard_page: this device maps what lies behind a buffer")
+        case.lines.append("guard_page: this device maps the memory after a buffer")
     named = None
     if problem.tile_rows:
         named = serving_kernels(bench.keys, problem)[0].name
     firsts: list[Outcome] = []
     for options in variants:
         case.configure(options, ", ".join(f"{name} {value}" for name, value in options.items()))
-        outcome = case.launched(problem, named)
+        outcome = case.run_launch(problem, named)
         if named is None:
             _check_choice(case)
             named = case.kernel
@@ -370,7 +371,7 @@ def _without_v3(case: _Case) -> None:
     if missing_kernel(case.bench.keys, off):
         case.lines.append("v3_off: not compared, the library has no such kernel of V2")
         return
-    outcome = case.launched(off, None)
+    outcome = case.run_launch(off, None)
     key = case.bench.key(case.kernel)
     if key is None or not serves(key, off):
         raise _EndError("wrong", f"v3_off: dispatch chose {case.kernel}")

@@ -184,7 +184,7 @@ def _write(
     """The results as JSON and JUnit."""
     tables, upstream = host(family).table_problems, library.manifest.upstream
     family_word = "" if tables else family
-    rows = [suites.recorded(one, args.suite, arch, upstream, commands[one.case.name], family_word) for one in judged]
+    rows = [suites.record_case(one, args.suite, arch, upstream, commands[one.case.name], family_word) for one in judged]
     results = suites.results(rows, library, kind, args.tier if tables else "every kernel", datetime.date.today())
     here = args.device == "auto" and not cluster.is_remote(args)
     if here and kind == "emulator" and (why := unused_gpu(arch)):
@@ -209,7 +209,9 @@ def _conclude(judged: Sequence[Judged], family: str) -> None:
         raise CheckFailedError(f"{len(bad)} of {len(judged)} cases are not in order", kind="cases")
     if all(one.outcome == "unsupported" for one in judged):
         more = (
-            "Build more kernels: --tier full." if host(family).table_problems else "The results file says why of each."
+            "Build more kernels: --tier full."
+            if host(family).table_problems
+            else "The results file contains the reasons."
         )
         raise InconclusiveError(
             f"none of the {len(judged)} cases could be run by this library. {more}", kind="nothing-ran"
@@ -257,7 +259,7 @@ def _cases(args: argparse.Namespace, kind: str, library: LocatedLibrary, out: Co
     """The cases of the suite for this library, or the one to reproduce. Raises ProblemError, InconclusiveError."""
     if not args.reproduce:
         manifest = library.manifest
-        cases, others = suites.asked(suites.cases(args.suite, args.tier, kind, args.case), manifest, args.arch)
+        cases, others = suites.select_cases(suites.cases(args.suite, args.tier, kind, args.case), manifest, args.arch)
         for reason, count in others.items():
             say(out, f"{count} cases are left out, {manifest.dialect} has no kernel for them: {reason}")
         return cases

@@ -65,7 +65,7 @@ class _EndError(Exception):
         self.outcome, self.message, self.fault = outcome, message, fault or {}
 
 
-def opened(device: Device, path: Path, library: str) -> Library:
+def open_library(device: Device, path: Path, library: str) -> Library:
     """A built library by its name in libraries.py. Raises LibraryError: it can't be opened, or is another."""
     loaded = device.load(path, host(library).arguments)
     if loaded.family != library:

@@ -1,8 +1,8 @@
 """The random bytes of CK's dropout, computed here: the generator and where in the score matrix each byte belongs.
 
 Philox 4x32 with seven rounds (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3; SC 2011). The key is the
-seed. A tile of 32 x 32 scores has a subsequence of its own, the upper half of the counter; the lower half is the
-offset plus 64 for each batch and head before this one plus the lane, of which each makes 16 bytes. Source: CK's
+seed. The upper half of the counter numbers the subsequence: each tile of 32 x 32 scores has its own. The lower half is
+the offset, plus 64 for each batch and head before this one, plus the lane. Each lane draws 16 bytes. Source: CK's
 block_dropout.hpp, whose comment promises the same numbers for every tile, and philox_rand.hpp.
 """
 

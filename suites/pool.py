@@ -86,7 +86,7 @@ class Worker:
         except (_TimedOutError, _DiedError, ValueError) as error:
             words = self.last_words()
             code = self.stop()
-            how = "said nothing in time" if isinstance(error, _TimedOutError) else f"ended with {_ending(code)}"
+            how = "said nothing in time" if isinstance(error, _TimedOutError) else f"ended with {_exit_text(code)}"
             raise DeviceError(
                 f"a worker {how} before its first case. Its last words: {words or 'none'}", kind="worker-start"
             ) from error
@@ -202,17 +202,17 @@ def classify_exit(code: int, words: str) -> Reply:
     """The result of a case whose worker died: by signal, and by its last words."""
     lines = words.splitlines()
     if any(word in words for word in _LOST):
-        return {"outcome": "infrastructure", "message": f"the worker ended with {_ending(code)}", "lines": lines}
+        return {"outcome": "infrastructure", "message": f"the worker ended with {_exit_text(code)}", "lines": lines}
     if match := _GPU_FAULT.search(words):
         first = match[0].splitlines()[0]
-        return {"outcome": "fault", "message": f"{first} (worker ended with {_ending(code)})", "lines": lines}
+        return {"outcome": "fault", "message": f"{first} (worker ended with {_exit_text(code)})", "lines": lines}
     if code < 0 and -code in _FAULTS:
-        return {"outcome": "fault", "message": f"the worker crashed with {_ending(code)}", "lines": lines}
+        return {"outcome": "fault", "message": f"the worker crashed with {_exit_text(code)}", "lines": lines}
     hint = ": the system may be out of memory" if code == -signal.SIGKILL else ""
-    return {"outcome": "infrastructure", "message": f"the worker ended with {_ending(code)}{hint}", "lines": lines}
+    return {"outcome": "infrastructure", "message": f"the worker ended with {_exit_text(code)}{hint}", "lines": lines}
 
 
-def _ending(code: int) -> str:
+def _exit_text(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -78,7 +78,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A case's reply, as workers and the pool write it, and what the ledger says of it."""
+    """A case's reply, as workers and the pool write it, and the ledger's verdict on it."""
 
     case: Case
     reply: Mapping[str, Any]
@@ -172,8 +172,8 @@ def cases(suite: str, tier: str, kind: str, glob: str = "*") -> tuple[Case, ...]
     return tuple(Case(problem=problem, variants=variants) for problem in fitting)
 
 
-def asked(chosen: Sequence[Case], manifest: Manifest, arch: str) -> tuple[tuple[Case, ...], Mapping[str, int]]:
-    """The cases that a library is asked, and how many others its dialect has no kernel for, by what that lacks.
+def select_cases(chosen: Sequence[Case], manifest: Manifest, arch: str) -> tuple[tuple[Case, ...], Mapping[str, int]]:
+    """The cases that a library runs, and the number of others, by what the library's dialect lacks for them.
 
     Raises:
         UnknownWordError, TableError.
@@ -217,10 +217,10 @@ def judge(
     arch: str,
     unwaited: Callable[[], Collection[str]] = tuple,
 ) -> Judged:
-    """The verdict on a reply; ``unwaited`` reads the kernels of unwaited_loads, asked where it matters.
+    """The verdict on a reply; ``unwaited`` reads the kernels of unwaited_loads where the verdict depends on them.
 
-    Loads come late where the device is told to let them; on a GPU nobody can tell when. What could not be run, a
-    damaged code object among it, has no kernel whose code says more.
+    Loads come late where the device's options allow it. On a GPU this can't be observed. A case that could not run, for
+    example because of a damaged code object, has no kernel whose code could be read.
     """
     late = any(variant.get("late_loads") for variant in case.variants) and reply["outcome"] != "infrastructure"
     late = late and bool(reply.get("kernel")) and reply["kernel"] in unwaited()
@@ -240,7 +240,7 @@ def reproduce_command(
     return f"{root}ckpm test {options} --reproduce {shlex.quote(name)}"
 
 
-def recorded(judged: Judged, suite: str, arch: str, upstream: str, command: str, family: str = "") -> Recorded:
+def record_case(judged: Judged, suite: str, arch: str, upstream: str, command: str, family: str = "") -> Recorded:
     """A case for the results file. A known defect passes, and names the ledger's entry."""
     reply, verdict = judged.reply, judged.verdict
     outcome = _OUTCOMES[verdict.kind]

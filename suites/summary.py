@@ -1,4 +1,4 @@
-"""What a run of GPU tests prints: progress, a summary, and how to reproduce what failed."""
+"""The output of a run of GPU tests: progress, a summary, and commands that reproduce failures."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ class Progress:
     def show(self, judged: Judged) -> None:
         self._done += 1
         self._counts[judged.verdict.kind] += 1
-        self._bar.update(self._task, advance=1, description=_counted(self._counts))
+        self._bar.update(self._task, advance=1, description=_count_text(self._counts))
         if not judged.verdict.good:
-            say(self._bar.console, f"{_word(judged)} {judged.case.name}: {_short(message(judged))}")
+            say(self._bar.console, f"{_verdict_word(judged)} {judged.case.name}: {_short(message(judged))}")
         now = time.monotonic()
         if self._plain and (now - self._said > _PLAIN_SECONDS or self._done == self._total):
             self._said = now
-            say(self._out, f"[{self._done}/{self._total}] {now - self._started:5.0f} s  {_counted(self._counts)}")
+            say(self._out, f"[{self._done}/{self._total}] {now - self._started:5.0f} s  {_count_text(self._counts)}")
 
 
-def _counted(counts: Mapping[str, int]) -> str:
+def _count_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{counts[kind]} {kind.replace('_', ' ')}" for kind in _KINDS if counts.get(kind))
 
 
@@ -100,13 +100,13 @@ def summary(out: Console, title: str, judged: Sequence[Judged], commands: Mappin
     if bad:
         say(out, "to reproduce:")
     for one in bad[:_SHOWN]:
-        say(out, f"  {commands[one.case.name]}  # {_word(one)}")
+        say(out, f"  {commands[one.case.name]}  # {_verdict_word(one)}")
     if len(bad) > _SHOWN:
         say(out, f"  and {len(bad) - _SHOWN} more: in the results file")
 
 
-def _word(judged: Judged) -> str:
-    """How a case that is not in order ended."""
+def _verdict_word(judged: Judged) -> str:
+    """The outcome of a case that is not in order, as the summary prints it."""
     return judged.outcome if judged.verdict.kind == "failed" else judged.verdict.kind.replace("_", " ")
 
 

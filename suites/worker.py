@@ -1,7 +1,7 @@
 """A warm worker process: ``python -m suites.worker SETUP``. It loads the library once and runs cases.
 
 Each line of standard input is a request (JSON), each line of its answers, written to the first standard output, a
-reply. The library's own printing goes to standard error. The first reply says that the worker is ready, or why not.
+reply. The library's own printing goes to standard error. The first reply reports that the worker is ready, or why not.
 """
 
 from __future__ import annotations
@@ -87,11 +87,11 @@ def _facts(device: Device, keys: Sequence[Key]) -> Mapping[str, Any]:
 
 
 def _start_family(device: Device, setup: Mapping[str, Any], family: str) -> tuple[Mapping[str, Any], Runner]:
-    """As :func:`start`, for a library of one of fwd's families. Raises LibraryError."""
-    from ckpm.suites.kernel_cases import FamilyBench, opened, run_kernel
+    """Do what :func:`start` does, for a library of one of fwd's families. Raises LibraryError."""
+    from ckpm.suites.kernel_cases import FamilyBench, open_library, run_kernel
     from ckpm.suites.suites import manifest_keys
 
-    library = opened(device, Path(setup["library"]), family)
+    library = open_library(device, Path(setup["library"]), family)
     keys = manifest_keys(Path(setup["manifest"]), library.kernels)
     bench = FamilyBench(device=device, library=library, keys=keys)
 
@@ -102,10 +102,10 @@ def _start_family(device: Device, setup: Mapping[str, Any], family: str) -> tupl
 
 
 def end_with_pool() -> None:
-    """From now on, this process and what it started (compilers of the emulator's core) end soon after the pool has.
+    """Watch the pool: this process and its children (compilers of the emulator's core) end soon after the pool.
 
-    A pool that was killed tells nobody, but its end of standard input is closed then. A pool that ends a worker in an
-    orderly way closes it, too: a worker that is at rest has ended itself by the time.
+    A pool that was killed can't send a message, but its end of standard input is closed then. A pool that ends a worker
+    in an orderly way closes it, too. An idle worker has ended by then.
     """
 
     def watch() -> None:

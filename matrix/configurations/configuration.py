@@ -3,8 +3,8 @@
 The file is JSON or YAML::
 
     arch: gfx950
-    signature: {family: fwd, data_type: fp16, hdim_q: 128, hdim_v: 128, mask: no, bias: no, ...}
-    algorithm: {pipeline: qr, tile: [6 numbers], wave: [9], warp: [9], block_per_cu: -1, num_wave_groups: 1, ...}
+    signature: {family: fwd, data_type: fp16, hdim_q: 128, hdim_v: 128, mask: no, ...}
+    algorithm: {pipeline: qr, tile: [6 numbers], wave: [9], warp: [9], block_per_cu: -1, ...}
 
 ``tile`` is bm0 bn0 bk0 bn1 bk1 bk0max as in :class:`ckpm.matrix.keys.Tile`. In fwd_appendkv it is bs bsk bd bdv 0 0, in
 bwd_dq_dk_dv bm0 bn0 bk0..bk4 bhdq bhdv. fwd_splitkv_combine has bn1 alone, the other backward families bm0, bn0.
@@ -90,7 +90,7 @@ def read_configuration(file: Path) -> Configuration:
     """The configuration of a file, with every mistake of its form.
 
     Raises:
-        InputError: the file can't be read, is no JSON or YAML, or no mapping. The message starts with
+        InputError: the file can't be read, is not JSON or YAML, or not a mapping. The message starts with
             file:line:.
     """
     try:

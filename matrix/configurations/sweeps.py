@@ -101,7 +101,7 @@ def read_sweep(file: Path) -> Sweep:
     """The sweep of a configuration file in either form.
 
     Raises:
-        TableError: the file is missing, is no YAML or JSON, or a field has the wrong type.
+        TableError: the file is missing, is not YAML or JSON, or a field has the wrong type.
         TableError: an unknown variant, trait, family, field or value, with file, line and path.
     """
     config = load(file)

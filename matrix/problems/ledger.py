@@ -162,7 +162,7 @@ class Ledger:
                 kind="ledger-expired",
             )
 
-    def unused(self, cases: Iterable[tuple[SuiteCase, str, str]]) -> tuple[Entry, ...]:
+    def list_unused(self, cases: Iterable[tuple[SuiteCase, str, str]]) -> tuple[Entry, ...]:
         """Entries that cover none of the (problem, upstream, arch) given: a renamed case, or a mistyped glob."""
         left = list(self.entries)
         for case in cases:

@@ -234,12 +234,12 @@ def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
 
 
 def loads(problem: Problem) -> tuple[str, ...]:
-    """The load modes of which a tree's selector may choose one for the problem; a library needs a kernel of each.
+    """The load modes of which a tree's selector may choose one for the problem. A library needs a kernel of each.
 
     A page of kN0 = 128 tokens or more has a descriptor of its own: 32-bit loads. Smaller pages need 64-bit loads in a
-    pool over INT32_MAX bytes. In smaller pools versions differ. The first selector takes 32-bit loads, the next 64-bit
-    ones if the low half of the pool's address plus its bytes is over INT32_MAX, the newest 64-bit ones for every page
-    of one token. Source: fmha_batch_prefill_select_kv_load_mode in upstream's fmha_fwd.hpp.
+    pool over INT32_MAX bytes. In smaller pools versions differ. The first selector takes 32-bit loads. The next takes
+    64-bit loads if the low half of the pool's address plus its bytes is over INT32_MAX. The newest takes 64-bit loads
+    for every page of one token. Source: fmha_batch_prefill_select_kv_load_mode in upstream's fmha_fwd.hpp.
     """
     p = problem
     if p.page_size >= STEP:

@@ -1,7 +1,7 @@
 """Results of a kernel that reads K and V in the ways of CK's known defects, computed without running it.
 
-A defect of reading is one of :class:`Reading`'s switches. :func:`computed` reads the problem's buffers as such a kernel
-does, NaN by NaN, and gives O and LSE with the bounds of their rounding, and where they are NaN.
+A defect of reading is one of :class:`Reading`'s switches. :func:`compute_outputs` reads the problem's buffers as
+such a kernel does, NaN by NaN. It returns O and LSE with the bounds of their rounding, and where they are NaN.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Whole rows of the kernel's head dim, whatever the problem's; keys after a sequence's end, to the end of the step,
-    with weights of 0; a window's first key from the first page; offsets and sizes of pools in 32 bits.
+    """The defects of reading that a kernel may have.
+
+    In order: it reads whole rows of its own head dim, not the problem's. It reads keys after a sequence's end, up to
+    the end of the step, with weights of 0. It takes a window's first key from the first page. It computes offsets and
+    sizes of pools in 32 bits.
     """
 
     whole_rows: bool = False
@@ -53,7 +56,7 @@ def exactly(expected: Expected) -> Computed:
     )
 
 
-def computed(prepared: Prepared, rows: int, hdim: int, reading: Reading) -> Computed | None:
+def compute_outputs(prepared: Prepared, rows: int, hdim: int, reading: Reading) -> Computed | None:
     """O and LSE of a kernel with tiles of ``rows`` queries and head dim ``hdim``. None: this layout is not modelled."""
     p = prepared.problem
     if p.kv_layout != "linear" or p.vlayout != "row" or p.qscale != "no":

@@ -1,7 +1,7 @@
 """The signatures that entries of matrix/ledger.yaml name: what a case shows whose kernel has that defect and no other.
 
 A signature of a wrong result predicts O, LSE and where they are NaN; the launch must agree in every element. One of a
-fault says which access it is; the case is then run again without what leads to it.
+fault names the access. The case then runs again without the cause of the fault.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ckpm.attention.tolerances import compare_lse, compare_o
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.philox import drawn
-from ckpm.suites.signatures.reading import KEYS_OF_A_STEP, Computed, Reading, computed, exactly
+from ckpm.suites.signatures.reading import KEYS_OF_A_STEP, Computed, Reading, compute_outputs, exactly
 
 Prediction = Callable[[Outcome, Key], Computed | None]
 
 
 def _reads(**switches: bool) -> Prediction:
-    return lambda outcome, key: computed(outcome.prepared, key.tile.bm0, key.hdim_q, Reading(**switches))
+    return lambda outcome, key: compute_outputs(outcome.prepared, key.tile.bm0, key.hdim_q, Reading(**switches))
 
 
 def _rows_of_minus_infinity(outcome: Outcome, key: Key) -> Computed | None:
@@ -46,13 +46,13 @@ def _alibi_from_the_top_left(outcome: Outcome, key: Key) -> Computed | None:
     the one defect has the other.
     """
     prepared = _with_alibi(outcome, lambda row, column, slope: -slope * np.abs(row - column))
-    return None if prepared is None else computed(prepared, key.tile.bm0, key.hdim_q, Reading(first_pages=True))
+    return None if prepared is None else compute_outputs(prepared, key.tile.bm0, key.hdim_q, Reading(first_pages=True))
 
 
 def _alibi_of_16_bits(outcome: Outcome, key: Key) -> Computed | None:
     """A causal mask's distances start again from 0 at key 65536."""
     prepared = _with_alibi(outcome, lambda row, column, slope: slope * (column & 0xFFFF) + 0.0 * row)
-    return None if prepared is None else computed(prepared, key.tile.bm0, key.hdim_q, Reading())
+    return None if prepared is None else compute_outputs(prepared, key.tile.bm0, key.hdim_q, Reading())
 
 
 def _with_alibi(outcome: Outcome, added: Callable[..., np.ndarray]) -> Prepared | None:
@@ -88,7 +88,7 @@ def why_not_predicted(name: str, outcome: Outcome, key: Key) -> str:
     """Differences of O and LSE from the signature's prediction; "" if there are none."""
     prediction = PREDICTIONS[name](outcome, key)
     if prediction is None:
-        return "it says nothing about this layout"
+        return "it has no prediction for this layout"
     p, expected, o = outcome.prepared.problem, prediction.expected, outcome.o()
     compared = [("O", o, prediction.o_nan, compare_o, expected.o)]
     if p.lse:
@@ -110,7 +110,7 @@ def _table_end(outcome: Outcome) -> str:
     end = outcome.addresses["kv_page_indices"] + table.size
     furthest = end + 4 * 2 * KEYS_OF_A_STEP
     if fault["access"] != "load" or not end - fault["bytes"] < fault["address"] < furthest:
-        return f"the access is no load within {furthest - end} bytes behind the page table of {p.name}"
+        return f"the access is not a load within {furthest - end} bytes after the page table of {p.name}"
     return ""
 
 
@@ -118,7 +118,7 @@ def _lds_end(outcome: Outcome) -> str:
     """A store of single bytes after the workgroup's LDS."""
     fault = outcome.fault.fields if outcome.fault else {}
     if fault["kind"] != "lds" or not fault["text"].startswith("ds_write_b8"):
-        return "the access is no store of a byte behind the LDS"
+        return "the access is not a store of a byte past the LDS"
     return ""
 
 
@@ -132,7 +132,7 @@ def _pool_end(outcome: Outcome) -> str:
         reach = (p.nhead_k - 1) * int(prepared.fields[f"nhead_stride_{name}"]) * p.element_bytes
         if fault["kind"] == "srd_range" and end <= fault["address"] < end + reach:
             return ""
-    return f"no range of a buffer resource ends behind a pool of {p.name} by a head's offset"
+    return f"no range of a buffer resource ends after a pool of {p.name} by a head's offset"
 
 
 def _without_the_last_page(problem: SuiteCase) -> SuiteCase:

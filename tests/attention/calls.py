@@ -58,7 +58,7 @@ def contiguous(
     layout: str = "BSHD",
     **options: Any,
 ) -> Call:
-    """Sequences of ``lengths`` of Q and K: a batch if ``layout`` is given, else one behind another."""
+    """Sequences of ``lengths`` of Q and K: a batch if ``layout`` is given, else one after another."""
     random = np.random.default_rng(seed)
     q = [numbers(random, sq, heads[0], hdims[0]) for sq, _ in lengths]
     k = [numbers(random, sk, heads[1], hdims[0]) for _, sk in lengths]
@@ -71,7 +71,7 @@ def contiguous(
     return Call(arrays=arrays, options={"cu_seqlens_q": sums[0], "cu_seqlens_k": sums[1], **options}, q=q, k=k, v=v)
 
 
-def paged(
+def paged_call(
     seed: int,
     lengths: tuple[tuple[int, int], ...],
     page: int = 1,
@@ -106,7 +106,7 @@ def paged(
         for row, entries in zip(rows, pages, strict=True):
             row[: len(entries)] = entries
         given = Pages(indices=rows, seqlens_k=np.array([sk for _, sk in lengths], np.int32), kv_layout=layout)
-    k, v = caches if layout == "linear" else _vectorized(*caches)
+    k, v = caches if layout == "linear" else _vectorize(*caches)
     sums = plain.options["cu_seqlens_q"]
     return Call(
         arrays=(plain.arrays[0], k, v), options={"cu_seqlens_q": sums, "pages": given, **options},
@@ -114,8 +114,8 @@ def paged(
     )  # fmt: skip
 
 
-def _vectorized(k: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """With x = 8 elements of 16 bytes together: K along the head dim, V along the tokens of a page."""
+def _vectorize(k: Floats, v: Floats) -> tuple[Floats, Floats]:
+    """K and V in vectors of 8 elements (16 bytes): K along the head dim, V along the tokens of a page."""
     pool, page, heads, hdim = k.shape
     of_k = k.reshape(pool, page, heads, hdim // 8, 8).transpose(0, 2, 3, 1, 4)
     of_v = v.reshape(pool, page // 8, 8, heads, hdim).transpose(0, 3, 1, 4, 2)

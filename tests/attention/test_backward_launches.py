@@ -28,8 +28,8 @@ CAUSAL: dict[str, Any] = {"mask": "bottom_right"}
 DIMS = (64, 64)
 
 
-def joined(call: Call, parts: list[Floats]) -> Floats:
-    """Of each sequence [token, head, dim], as the call's arrays lie."""
+def join(call: Call, parts: list[Floats]) -> Floats:
+    """The parts of the sequences, [token, head, dim] each, in the layout of the call's arrays."""
     if "cu_seqlens_q" in call.options:
         return np.concatenate(parts)
     return np.stack(parts) if call.options["layout"] == "BSHD" else np.stack(parts).swapaxes(1, 2)
@@ -50,7 +50,7 @@ def check(call: Call, over: Dispatcher, problem: Problem, **options: Any) -> Bac
     rows = [slice(*pair) for pair in itertools.pairwise(starts)]
     group = "cu_seqlens_q" in call.options
     given = lse if group else np.stack([lse[:, one] for one in rows])
-    arrays = joined(call, do), *call.arrays, joined(call, [o[one] for one in rows]), given.astype(np.float32)
+    arrays = join(call, do), *call.arrays, join(call, [o[one] for one in rows]), given.astype(np.float32)
     done = fmha_backward(*arrays, dispatcher=over, dtype="bf16", **{**call.options, **options})
     want = gradients(problem, do, call.q, call.k, call.v, **more)
     for name in ("dq", "dk", "dv"):
@@ -79,8 +79,8 @@ def bytes_of(problem: Problem, lengths: list[tuple[int, int]]) -> list[NDArray[n
     return list(drawn(case))
 
 
-def posed(call: Call, **changes: Any) -> Problem:
-    """What the reference needs to know of a call."""
+def problem_of(call: Call, **changes: Any) -> Problem:
+    """The problem that the reference computes for a call."""
     heads, dims = (call.q[0].shape[1], call.k[0].shape[1]), (call.q[0].shape[2], call.v[0].shape[2])
     causal = {"window_right": 0} if call.options.get("mask", "no") in ("top_left", "bottom_right") else {}
     return Problem(
@@ -94,14 +94,14 @@ def posed(call: Call, **changes: Any) -> Problem:
 @pytest.mark.parametrize("layout", ["BSHD", "BHSD"])
 def test_gradients_agree_with_the_reference(deterministic: bool, layout: str, over: Dispatcher) -> None:
     call = contiguous(1, ((75, 171),) * 2, (4, 2), (56, 48), layout, **CAUSAL)
-    done = check(call, over, posed(call), deterministic=deterministic)
+    done = check(call, over, problem_of(call), deterministic=deterministic)
     word = "_deterministic_" if deterministic else "_ndeterministic_"
     assert [word in name for name in done.ran.kernels] == [False, True, True]
 
 
 def test_a_timed_pass_and_orders_give_the_same_bits(registry: Registry, device: Device, over: Dispatcher) -> None:
     call = contiguous(2, ((70, 140),), (2, 1), DIMS, **CAUSAL)
-    problem = posed(call)
+    problem = problem_of(call)
     once = check(call, over, problem, deterministic=True)
     timed = check(call, over, problem, deterministic=True, timing=Timing(warmups=1, repeats=2))
     first = check(call, Dispatcher(registry, device, order="first-fit"), problem, deterministic=True)
@@ -116,7 +116,7 @@ def test_group_mode_with_bias_its_gradient_and_dropout(over: Dispatcher) -> None
     bias = numbers(random, 4, 75, 171)
     plain = contiguous(3, ((45, 171), (30, 25)), (4, 2), DIMS, layout="")
     call = Call(**{**vars(plain), "more": {"bias": [bias[:, :45], bias[:, 45:, :25]]}})
-    problem = posed(
+    problem = problem_of(
         call, mode="group", total_q=75, total_k=196, bias="bias", p_drop=0.25, dropout_seed=7, store_randval=True
     )
     done = check(call, over, problem, bias=bias, dbias=True, dropout=0.25, seed=7, random_values=True)
@@ -135,6 +135,6 @@ def test_random_backward_problems_agree_or_nothing_serves_them(over: Dispatcher)
         call = contiguous(random.randrange(1000), (length,) * random.randint(1, 2), heads, dims, layout, mask=mask)
         group = {"mode": "group", "total_q": sum(map(len, call.q)), "total_k": sum(map(len, call.k))}
         with contextlib.suppress(NoKernelError):
-            check(call, over, posed(call, **({} if layout else group)), deterministic=random.random() < 0.5)
+            check(call, over, problem_of(call, **({} if layout else group)), deterministic=random.random() < 0.5)
             ran += 1
     assert ran >= 20, f"{ran} of 100 ran: too few to say anything"

@@ -18,7 +18,7 @@ from ckpm.attention.launch.c_abi import load
 from ckpm.base.errors import LibraryError, ProblemError
 from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
-from ckpm.suites.appendkv_cases import appending, differences
+from ckpm.suites.appendkv_cases import differences, make_append
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, around, build
@@ -48,7 +48,7 @@ CASES["pskd_half"] |= {"rotary_dim": 32, "causal": False}
 @pytest.mark.parametrize("kernel", CASES)
 @on_device("gfx950", whole=True)
 def test_new_rows_are_appended_and_nothing_else_is_written(device: EmulatedGpu, library: Path, kernel: str) -> None:
-    append = appending(**CASES[kernel])
+    append = make_append(**CASES[kernel])
     device.load_library(library)
     opened, hip = load(library, abi.AppendKvArguments), around(device)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_appendkv", "ck-2025-11", 6)
@@ -65,7 +65,7 @@ def test_new_rows_are_appended_and_nothing_else_is_written(device: EmulatedGpu, 
 @on_device("gfx950", whole=True)
 def test_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path) -> None:
     """The comparison fails for what it must: each error is planted in what is expected."""
-    append = appending(**CASES["psskddv_half_pagedkv"])
+    append = make_append(**CASES["psskddv_half_pagedkv"])
     device.load_library(library)
     opened, hip = load(library, abi.AppendKvArguments), around(device)
     found = run_append(hip, opened, append)
@@ -94,7 +94,7 @@ def test_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path) 
 @on_device("gfx950", whole=True)
 def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) -> None:
     """Over a contiguous cache only whole tiles of Q have a kernel here; memory stays as it was."""
-    append = appending(seqlen_q=63, seqlens_k=(3,), seqlen_knew=1)
+    append = make_append(seqlen_q=63, seqlens_k=(3,), seqlen_knew=1)
     device.load_library(library)
     opened, hip = load(library, abi.AppendKvArguments), around(device)
     outcome = run_append(hip, opened, append)
@@ -160,4 +160,4 @@ def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library
 )
 def test_what_c_abi_can_t_see_is_refused_before(changes: dict[str, Any], output: str) -> None:
     with pytest.raises(ProblemError, match=output):
-        pose(dataclasses.replace(appending(**CASES["psskddv_half_pagedkv"]), **changes), "gfx950")
+        pose(dataclasses.replace(make_append(**CASES["psskddv_half_pagedkv"]), **changes), "gfx950")

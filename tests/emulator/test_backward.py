@@ -17,7 +17,7 @@ from ckpm.attention.launch.c_abi import Library, load
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.kernels.abi import BwdArguments, Status
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.suites.backward_cases import Given, compared, given
+from ckpm.suites.backward_cases import Given, compare_gradients, given
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, around, build
@@ -79,7 +79,7 @@ def test_gradients_are_those_of_float64(
         "fmha_bwd_dot_do_o", "fmha_bwd", "fmha_bwd_convert_dq"
     ]  # fmt: skip
     assert [f"_{word}_" in name for name in first.launch.kernels] == [False, True, True]
-    found = compared(data, first)
+    found = compare_gradients(data, first)
     assert [one.name for one in found] == ["dq", "dk", "dv", "d"]
     assert all(one.passed for one in found), "; ".join(map(str, found))
     assert min(one.worst for one in found[:3]) > 0.05  # the bounds aren't so wide that they say nothing
@@ -104,12 +104,22 @@ def test_what_goes_wrong_in_pass_is_noticed(device: EmulatedGpu, library: Path) 
     }
     for error, (changes, where) in planted.items():
         wrong = dataclasses.replace(data, tensors={**t, **changes})
-        found = compared(data, ran(device, library, asked, wrong))
+        found = compare_gradients(data, ran(device, library, asked, wrong))
         assert [one.name for one in found if not one.passed] == where.split(), error
     unscaled = dataclasses.replace(asked, scale=1.0)
-    assert [one.passed for one in compared(data, ran(device, library, unscaled, data))] == [False, False, False, True]
+    assert [one.passed for one in compare_gradients(data, ran(device, library, unscaled, data))] == [
+        False,
+        False,
+        False,
+        True,
+    ]
     late = dataclasses.replace(asked, mask="top_left")
-    assert [one.passed for one in compared(data, ran(device, library, late, data))] == [False, False, False, True]
+    assert [one.passed for one in compare_gradients(data, ran(device, library, late, data))] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 @on_device("gfx950", whole=True)
@@ -129,7 +139,7 @@ def test_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: 
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(launching, "laid_out", lay_out_ones)
-            found = compared(data, ran(device, library, asked, data))
+            found = compare_gradients(data, ran(device, library, asked, data))
         assert [one.name for one in found if not one.passed] == ["dq"]
 
 

@@ -16,7 +16,7 @@ from ckpm.base.results import Results
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.page.inputs import gather
 from ckpm.suites import fwd_cases
-from ckpm.suites.kernel_cases import FamilyBench, opened, run_kernel
+from ckpm.suites.kernel_cases import FamilyBench, open_library, run_kernel
 from ckpm.suites.suites import manifest_keys
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
@@ -26,7 +26,7 @@ from tests.emulator.test_fwd import library as library
 
 def bench_of(device: EmulatedGpu, library: Path) -> FamilyBench:
     here = around(device)
-    found = opened(here, library, "fwd")
+    found = open_library(here, library, "fwd")
     return FamilyBench(
         device=here, library=found, keys=manifest_keys(library.with_name("manifest.json"), found.kernels)
     )

@@ -13,13 +13,9 @@ from tests.unit.style import Finding
 OPEN = (
     "attention/",
     "kernels/families/templates/",
-    "matrix/",
-    "suites/",
-    "tests/attention/",
     "tests/build/test_newest_failures.py",
     "tests/build/test_refusals.py",
     "tests/unit/attention/",
-    "tests/unit/suites/",
 )
 
 GOOD = '''"""The waits of a kernel. There is no limit: `nobody` is code."""

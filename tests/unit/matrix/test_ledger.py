@@ -178,7 +178,7 @@ def test_alibi_of_general_window_is_wrong_where_it_shows() -> None:
 
 def test_entries_that_cover_nothing_are_named(ledger: Ledger) -> None:
     cases = [(make_case(name), "flash-attn", "gfx950") for name in ("large-kv/lines.x", "page-fault/x")]
-    assert [entry.name for entry in ledger.unused(cases)] == ["over_read"]
+    assert [entry.name for entry in ledger.list_unused(cases)] == ["over_read"]
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ class Pass:
         shape = sum(problem.seqlens_q), problem.nhead_q, problem.hdim_v
         self.dout = np.random.default_rng(1).uniform(-1, 1, shape)
 
-    def weighed(self, inputs: Inputs) -> float:
+    def weigh(self, inputs: Inputs) -> float:
         return float((exact(inputs, self.random).o * self.dout).sum())
 
     def backward(self) -> Backward:
@@ -58,19 +58,19 @@ class Pass:
         return exact_gradients(self.backward(), self.random)
 
     def slope(self, name: str, sequence: int, place: tuple[int, ...]) -> float:
-        """By which the weighed O changes with one number of q, k, v or bias of a sequence."""
+        """The slope of the weighed O in one number of q, k, v or bias of a sequence."""
         ends = []
         for step in (STEP, -STEP):
             parts = list(getattr(self.inputs, name))
             parts[sequence] = parts[sequence].copy()
             parts[sequence][place] += step
             changed: dict[str, Any] = {name: tuple(parts)}
-            ends.append(self.weighed(dataclasses.replace(self.inputs, **changed)))
+            ends.append(self.weigh(dataclasses.replace(self.inputs, **changed)))
         return (ends[0] - ends[1]) / (2 * STEP)
 
 
 def by_sequence(one: Pass, name: str, values: Floats, sequence: int) -> Floats:
-    """Of K and V the heads of Q that share one are added up, as a caller does."""
+    """The gradient of one sequence. Heads of Q that share a head of K and V are added up, as a caller does."""
     p = one.problem
     lengths = p.seqlens_q if name in ("q", "bias") else p.seqlens_k
     rows = slice(sum(lengths[:sequence]), sum(lengths[: sequence + 1]))

@@ -1,5 +1,6 @@
-"""Problems derived for kernels of fwd's families reach them: the rendered dispatch, read as text, is asked where each
-launch's own fields lead.
+"""Problems derived for kernels of fwd's families reach them.
+
+The rendered dispatch, read as text, shows which kernel the fields of each launch select.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def keys_of(family: str, tier: str, where: str = "True", mask_impl: str = "simpl
     return select_some(dialect("ck-2025-11"), selection)
 
 
-def missed(keys: list[Key]) -> Iterator[tuple[Key, set[str | None]]]:
+def find_missed(keys: list[Key]) -> Iterator[tuple[Key, set[str | None]]]:
     """Kernels that no candidate reaches, and where the candidates go."""
     dispatch = Dispatch(dispatch_text(keys), keys[0].arch_trait)
     for key in keys:
@@ -125,7 +126,7 @@ def missed(keys: list[Key]) -> Iterator[tuple[Key, set[str | None]]]:
 def test_what_no_candidate_reaches_nothing_reaches(family: str, tier: str, where: str, never: int) -> None:
     keys = keys_of(family, tier, where)
     dispatch = Dispatch(dispatch_text(keys), keys[0].arch_trait)
-    found = list(missed(keys))
+    found = list(find_missed(keys))
     assert len(found) == never
     for key, instead in found:
         assert key.name not in instead
@@ -148,7 +149,7 @@ def every_candidate(key: Key, keys: list[Key]) -> Iterator[SuiteCase]:
 
 
 @pytest.mark.parametrize("mask_impl", ["simplified", "generic"])
-def test_a_kernel_that_is_alone_in_its_library_is_reached_at_once(mask_impl: str) -> None:
+def test_kernel_alone_in_its_library_is_reached_at_once(mask_impl: str) -> None:
     for key in keys_of("fwd", "full", "key.hdim_q in (128, 256) and key.dtype == 'fp16'", mask_impl)[::7]:
         dispatch = Dispatch(dispatch_text([key]), key.arch_trait)
         for scenario in () if not_laid_out(key) else scenarios(key, [key]):

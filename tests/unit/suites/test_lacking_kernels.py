@@ -30,7 +30,7 @@ def smoke(*loads: str) -> tuple[Key, ...]:
     return tuple(key for key in keys if key.load in loads)
 
 
-def refused(status: Status) -> Any:
+def refuse_launches(status: Status) -> Any:
     def launch(device: Any, library: Any, prepared: Any, named: Any = None) -> Outcome:
         answer = Launch(status=status, message="no kernel", kernels=(), milliseconds=0.0)
         return Outcome(prepared=prepared, launch=answer, fault=None, seconds=0.0)
@@ -52,17 +52,17 @@ def bench(keys: tuple[Key, ...]) -> Bench:
         (("gload",), Status.BAD_PROBLEM, "wrong", "refused (bad_problem): no kernel"),
     ],
 )
-def test_a_refusal_is_wrong_only_where_the_library_has_every_kernel_that_dispatch_may_want(
+def test_refusal_is_wrong_only_if_library_has_all_kernels(
     monkeypatch: pytest.MonkeyPatch, loads: tuple[str, ...], status: Status, outcome: str, message: str
 ) -> None:
-    monkeypatch.setattr(launching, "run_problem", refused(status))
+    monkeypatch.setattr(launching, "run_problem", refuse_launches(status))
     result = run_case(bench(smoke(*loads)), PROBLEM)
     assert (result.outcome, result.message[: len(message)]) == (outcome, message)
 
 
 def test_the_gate_leaves_such_a_problem_out(monkeypatch: pytest.MonkeyPatch) -> None:
     problem: SuiteCase = next(one for one in measure.performance_problems("smoke") if not one.tile_rows)
-    monkeypatch.setattr(launching, "run_problem", refused(Status.UNSUPPORTED))
+    monkeypatch.setattr(launching, "run_problem", refuse_launches(Status.UNSUPPORTED))
     given = (SimpleNamespace(arch="gfx950"), SimpleNamespace(family="batch_prefill"), problem, None)
     manifest = cast(Any, SimpleNamespace(upstream="checkout", dialect="rocm-libraries-2026"))
     reason = "dispatch asks for a bload kernel, and this library has none that fits"
@@ -71,7 +71,7 @@ def test_the_gate_leaves_such_a_problem_out(monkeypatch: pytest.MonkeyPatch) -> 
         measure._count_launch(*given, manifest, None)
 
 
-def test_the_tile_that_comes_first_is_one_of_the_load_mode_that_was_chosen() -> None:
+def test_first_tile_is_of_the_chosen_load_mode() -> None:
     """A part of a tier may hold the 64-row kernel of a load mode that the launch doesn't take."""
     problem = find("batch-prefill/paged_cross.bf16-vectorized-vllm-ps16-d128-none-full")
     full = select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",)))

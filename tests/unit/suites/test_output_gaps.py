@@ -23,7 +23,7 @@ def make(**fields: object) -> SuiteCase:
 
 
 def written(problem: SuiteCase) -> Outcome:
-    """As a kernel leaves it that writes every element, each with its own number, by strides."""
+    """The outcome of a kernel that writes every element by strides, each with its own number."""
     prepared = prepare(problem)
     check(prepared)
     p, f = problem, {name: int(value) for name, value in prepared.fields.items() if isinstance(value, int)}
@@ -60,7 +60,7 @@ def test_outputs_are_read_by_their_strides(mode: str, checks: tuple[str, ...]) -
         (lambda out: out["o"].view(np.uint16)[-1:].fill(7), {"o": 1}),
         (lambda out: out["lse"].view(np.float32)[6:7].fill(0), {"lse": 1}),
         (lambda out: out["rand_val"][5:7].fill(0), {"rand_val": 2}),
-        (lambda out: out["rand_val"][-GAP - 1 : -GAP].fill(0), {"rand_val": 1}),  # behind the shorter sequence's keys
+        (lambda out: out["rand_val"][-GAP - 1 : -GAP].fill(0), {"rand_val": 1}),  # after the shorter sequence's keys
         (lambda out: out["o"].view(np.uint16)[0:8].fill(0), {}),
     ],
 )

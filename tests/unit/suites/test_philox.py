@@ -48,7 +48,7 @@ def test_neither_lengths_nor_masks_change_a_byte() -> None:
     assert np.array_equal(random_bytes(long, 0, 0)[:33, :65], random_bytes(short, 0, 0))
 
 
-def test_a_changed_byte_is_seen_where_a_key_is_seen_and_elsewhere_only_poison_may_stand() -> None:
+def test_changed_bytes_are_found_and_poison_only_at_seen_keys() -> None:
     problem = make(seqlens_q=(3,), seqlens_k=(5,), mask="top_left", window_right=0)
     stored = [values.copy() for values in drawn(problem)]
     assert foreign_random_values(problem, stored) == []

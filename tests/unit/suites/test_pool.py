@@ -1,4 +1,4 @@
-"""A worker that dies, hangs or writes nonsense costs its own case and no other, and the reply says which it was."""
+"""A worker that dies, hangs or writes nonsense costs its own case and no other, and the reply names the reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ckpm.suites.worker import serve
 
 PROJECT = Path(__file__).resolve().parents[3]
 
-# Does what the case's name says.
+# Does what the case's name describes.
 FAKE = r"""
 import json, os, signal, sys, time
 def answer(reply):
@@ -102,7 +102,7 @@ def replies(found: Any) -> dict[str, Mapping[str, Any]]:
         ("list", "infrastructure", "the worker's answer can't be read: no result: [1]"),
     ],
 )  # fmt: skip
-def test_what_ends_a_worker_is_its_cases_result_and_the_next_case_runs(word: str, outcome: str, message: str) -> None:
+def test_end_of_worker_is_result_of_its_case_and_next_runs(word: str, outcome: str, message: str) -> None:
     found = replies(pool().run([case(word), case("fine")]))
     assert (found[word]["outcome"], found[word]["message"]) == (outcome, message)
     assert found["fine"]["outcome"] == "passed"
@@ -142,7 +142,7 @@ def test_an_interrupted_run_waits_for_no_case() -> None:
     assert time.monotonic() - started < 10
 
 
-def test_a_worker_that_cannot_start_ends_the_run_with_its_last_words() -> None:
+def test_worker_that_cannot_start_ends_run_with_its_output() -> None:
     with pytest.raises(DeviceError, match=r"ended with exit code 1 before its first case.*/dev/nonsense"):
         list(pool("dies").run([case("fine")]))
     with pytest.raises(DeviceError, match="said nothing in time"):
@@ -185,7 +185,7 @@ def test_every_signal_has_a_class() -> None:
 # ---- the worker's own loop
 
 
-def answered(start: Any, *requests: Mapping[str, Any]) -> tuple[int, list[Any]]:
+def serve_requests(start: Any, *requests: Mapping[str, Any]) -> tuple[int, list[Any]]:
     out = io.StringIO()
     code = serve([json.dumps(request) for request in requests], out, start)
     return code, [json.loads(line) for line in out.getvalue().splitlines()]
@@ -197,7 +197,7 @@ def test_a_runner_that_raises_gives_no_verdict_on_the_kernel() -> None:
             raise ProblemError("sequence 0 names page -1")
         raise ZeroDivisionError("ours")
 
-    code, (ready, known, other) = answered(lambda: ({"device": "fake"}, run), {"case": "known"}, {"case": "x"})
+    code, (ready, known, other) = serve_requests(lambda: ({"device": "fake"}, run), {"case": "known"}, {"case": "x"})
     assert (code, ready) == (0, {"ready": {"device": "fake"}})
     assert (known["outcome"], known["message"]) == ("infrastructure", "sequence 0 names page -1")
     assert other["message"] == "ZeroDivisionError: ours"
@@ -208,7 +208,7 @@ def test_a_start_that_fails_is_refused_with_its_exit_code() -> None:
     def start() -> Any:
         raise UsageError("no such device")
 
-    assert answered(start) == (2, [{"refused": "no such device", "exit_code": 2}])
+    assert serve_requests(start) == (2, [{"refused": "no such device", "exit_code": 2}])
 
 
 def test_an_absent_gpu_is_a_refusal_of_the_real_worker() -> None:
@@ -260,7 +260,7 @@ def nobody_holds(pipe: int) -> bool:
     return bool(select.select([pipe], [], [], 60)[0]) and os.read(pipe, 1) == b""
 
 
-def test_a_worker_and_its_compilers_end_with_a_pool_that_was_killed(compiling: tuple[int, list[str]]) -> None:
+def test_worker_and_its_compilers_end_with_killed_pool(compiling: tuple[int, list[str]]) -> None:
     pipe, command = compiling
     holder = int(command[-1])
     worker = subprocess.Popen(

@@ -32,7 +32,7 @@ def make(**fields: object) -> SuiteCase:
 
 
 def seen_by_loops(problem: SuiteCase, sq: int, sk: int) -> list[list[bool]]:
-    """The definition in words: a query at position i of its sequence sees keys i-left to i+right; -1 is no bound."""
+    """The definition in words: a query at position i sees keys i-left to i+right. -1 means unbounded."""
     found = []
     for row in range(sq):
         position = row if problem.mask == "top_left" else row + sk - sq
@@ -117,26 +117,26 @@ def test_the_reference_is_attention_by_loops(
     assert np.isfinite(got.o).all()
 
 
-def drawing(problem: SuiteCase, sq: int, sk: int) -> list[str]:
+def draw_mask(problem: SuiteCase, sq: int, sk: int) -> list[str]:
     return ["".join("1" if cell else "." for cell in row) for row in visible(problem, sq, sk)]
 
 
 def test_masks_by_drawing() -> None:
     causal = {"window_left": -1, "window_right": 0}
-    assert drawing(make(mask="top_left", **causal), 3, 5) == ["1....", "11...", "111.."]
-    assert drawing(make(mask="bottom_right", **causal), 3, 5) == ["111..", "1111.", "11111"]
-    assert drawing(make(mask="bottom_right", **causal), 4, 2) == ["..", "..", "1.", "11"]
-    assert drawing(make(mask="window", window_left=1, window_right=1), 3, 5) == [".111.", "..111", "...11"]
-    assert drawing(make(mask="top_left", window_left=0, window_right=1), 3, 3) == ["11.", ".11", "..1"]
-    assert drawing(make(mask="window", window_left=-1, window_right=-1), 2, 2) == ["11", "11"]
-    assert drawing(make(), 2, 0) == ["", ""]
+    assert draw_mask(make(mask="top_left", **causal), 3, 5) == ["1....", "11...", "111.."]
+    assert draw_mask(make(mask="bottom_right", **causal), 3, 5) == ["111..", "1111.", "11111"]
+    assert draw_mask(make(mask="bottom_right", **causal), 4, 2) == ["..", "..", "1.", "11"]
+    assert draw_mask(make(mask="window", window_left=1, window_right=1), 3, 5) == [".111.", "..111", "...11"]
+    assert draw_mask(make(mask="top_left", window_left=0, window_right=1), 3, 3) == ["11.", ".11", "..1"]
+    assert draw_mask(make(mask="window", window_left=-1, window_right=-1), 2, 2) == ["11", "11"]
+    assert draw_mask(make(), 2, 0) == ["", ""]
 
 
 def test_sink_tokens_are_seen_up_to_the_right_bound() -> None:
     """Two sinks before a window of the key itself and one before."""
     sinks = make(mask="bottom_right", window_left=1, window_right=0, sink_size=2)
-    assert drawing(sinks, 5, 5) == ["1....", "11...", "111..", "1111.", "11.11"]
-    assert drawing(sinks, 2, 5) == ["11" + "11.", "11.11"]
+    assert draw_mask(sinks, 5, 5) == ["1....", "11...", "111..", "1111.", "11.11"]
+    assert draw_mask(sinks, 2, 5) == ["11" + "11.", "11.11"]
 
 
 @given(
@@ -193,7 +193,7 @@ def test_the_worst_truncation_is_within_tolerance() -> None:
     lost = (1 + 200 * 0.5) / (1 + 200 * weight)
     value = (1 + 2.0**-7) / lost - 2.0**-20  # so that O comes out just below 1 + 2^-7 and is stored as 1
     inputs = Inputs(problem=problem, q=(np.ones((1, 1, 1)),), k=(k,), v=(np.full((201, 1, 1), value),))
-    assert truncated(np.array([weight, value * lost])).tolist() == [0.5, 1.0]
+    assert truncate(np.array([weight, value * lost])).tolist() == [0.5, 1.0]
     assert 0.9 < compare_o(problem, np.ones((1, 1, 1)), exact(inputs)).worst <= 1
 
 
@@ -205,7 +205,7 @@ def test_no_keys_give_zeros_and_minus_infinity() -> None:
     assert (o_tolerance(make(), got)[:3] == 0).all()
 
 
-def truncated(values: Floats) -> Floats:
+def truncate(values: Floats) -> Floats:
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     return (bits & 0xFFFF0000).view(np.float32).astype(np.float64)
 
@@ -229,7 +229,7 @@ def kernel_model(
     q, k, v = (part[0].astype(np.float32) for part in (inputs.q, inputs.k, inputs.v))
     o = np.zeros((q.shape[0], problem.nhead_q, problem.hdim_v))
     lse = np.zeros((problem.nhead_q, q.shape[0]))
-    store = {"bf16": truncated, "fp16": toward_zero_half}.get(dtype, truncated)
+    store = {"bf16": truncate, "fp16": toward_zero_half}.get(dtype, truncate)
     for head in range(problem.nhead_q):
         m = np.full(q.shape[0], -np.inf, np.float32)
         total = np.zeros(q.shape[0], np.float32)
@@ -257,7 +257,7 @@ def kernel_model(
 @pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8bf16"])
 @pytest.mark.parametrize("ranges", [((-2, 2), (-1, 1)), ((-10, 10), (-5, 5)), ((-0.01, 0.01), (0.5, 1.0))])
 @pytest.mark.parametrize("keys", [1, 100, 900])
-def test_the_kernels_rounding_is_within_tolerance_and_a_wrong_page_is_not(
+def test_kernel_rounding_is_within_tolerance_and_wrong_page_not(
     dtype: str, ranges: tuple[tuple[float, float], tuple[float, float]], keys: int
 ) -> None:
     problem = make(
@@ -269,14 +269,14 @@ def test_the_kernels_rounding_is_within_tolerance_and_a_wrong_page_is_not(
     o, lse = kernel_model(problem, inputs, dtype)
     found = compare_o(problem, o, expected)
     assert found.passed, str(found)
-    assert keys == 1 or found.worst > 0.05  # neither is the bound so wide that it says nothing
+    assert keys == 1 or found.worst > 0.05  # the bound is not so wide that everything passes
     assert compare_lse(problem, lse, expected).passed
     if keys == 100 and ranges[1][0] < 0:  # the keys' values off by one; nearly uniform rows would not change
         wrong = exact(Inputs(problem=problem, q=inputs.q, k=inputs.k, v=(np.roll(inputs.v[0], 1, axis=0),)))
         assert compare_o(problem, wrong.o, expected).mismatches > o.size // 4
 
 
-def test_alibi_that_starts_again_at_key_65536_is_wrong_and_its_rounding_is_not() -> None:
+def test_alibi_that_restarts_at_key_65536_is_wrong() -> None:
     problem = make(
         seqlens_q=(2,), seqlens_k=(65537,), hdim_q=16, hdim_v=16, seed=3, lse=True, bias="alibi", mask="bottom_right",
         window_right=0,
@@ -293,7 +293,7 @@ def test_alibi_that_starts_again_at_key_65536_is_wrong_and_its_rounding_is_not()
 
 
 def test_tolerances_are_tighter_than_the_peers() -> None:
-    """aiter: atol 1e-2, rtol 2e-2 for bf16; 1e-3 both for fp16; 0.055 for fp8; 1e-3 for LSE. Here 1024 keys."""
+    """aiter has atol 1e-2 and rtol 2e-2 for bf16, 1e-3 for fp16 and LSE, 0.055 for fp8. Here 1024 keys."""
     for dtype, atol, rtol, part in (
         ("bf16", 1e-2, 2e-2, 0.12),
         ("fp16", 1e-3, 1e-3, 0.3),

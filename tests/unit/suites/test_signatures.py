@@ -30,7 +30,7 @@ from ckpm.matrix.problems.problem import serves
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Bench, Result, run_case
-from ckpm.suites.signatures.reading import Reading, computed
+from ckpm.suites.signatures.reading import Reading, compute_outputs
 from ckpm.suites.signatures.table import FAULTS, PREDICTIONS
 from ckpm.suites.suites import Case, judge, with_signatures
 from tests.unit.enumerated import keys_of
@@ -87,11 +87,11 @@ def run(
     return run_case(Bench(device=cast(Any, Device()), library=cast(Any, None), keys=KEYS), problem, ({},), signatures)
 
 
-def reading(**switches: bool) -> Callable[[Prepared], Outputs]:
+def read_with(**switches: bool) -> Callable[[Prepared], Outputs]:
     """A kernel with a defect of reading."""
 
     def kernel(prepared: Prepared) -> Outputs:
-        made = computed(prepared, 64, 128, Reading(**switches))
+        made = compute_outputs(prepared, 64, 128, Reading(**switches))
         assert made is not None
         return {"o": np.where(made.o_nan, np.nan, made.expected.o)}
 
@@ -102,7 +102,9 @@ def right(prepared: Prepared) -> Outputs:
     return {"o": exact(prepared.inputs).o}
 
 
-def spoiled(kernel: Callable[[Prepared], Outputs], spoil: Callable[[Outputs], None]) -> Callable[[Prepared], Outputs]:
+def spoil_outputs(
+    kernel: Callable[[Prepared], Outputs], spoil: Callable[[Outputs], None]
+) -> Callable[[Prepared], Outputs]:
     def other(prepared: Prepared) -> Outputs:
         made = kernel(prepared)
         spoil(made)
@@ -114,33 +116,33 @@ def spoiled(kernel: Callable[[Prepared], Outputs], spoil: Callable[[Outputs], No
 # ---- what is predicted, by hand
 
 
-def test_a_key_whose_row_is_followed_by_nan_spoils_the_queries_that_see_it_and_no_other() -> None:
-    """Three tokens at pages 0 to 2 of five; the page behind the last is poisoned, so only key 2 reads NaN."""
+def test_nan_after_key_row_spoils_only_queries_that_see_it() -> None:
+    """Three tokens at pages 0 to 2 of five; the page after the last is poisoned, so only key 2 reads NaN."""
     problem = make(
         seqlens_q=(3,), seqlens_k=(3,), hdim_q=64, hdim_v=64, page_order="identity", pool_pages=5, lse=True,
         mask="top_left", window_right=0, checks=("reference", "nan_canary"),
     )  # fmt: skip
-    made = computed(prepare(problem), 64, 128, Reading(whole_rows=True))
+    made = compute_outputs(prepare(problem), 64, 128, Reading(whole_rows=True))
     assert made is not None
     assert made.o_nan.all(axis=(1, 2)).tolist() == made.o_nan.any(axis=(1, 2)).tolist() == [False, False, True]
     assert made.lse_nan.tolist() == [[False, False, True]]
     assert np.array_equal(made.expected.o[:2], exact(prepare(problem).inputs).o[:2])
 
 
-def test_padding_pages_of_nan_spoil_the_sequence_whose_last_step_has_them() -> None:
-    """256 keys fill two steps; the tail of 200 keys is the next sequence's pages; that of the last is the NaN page."""
+def test_nan_padding_pages_spoil_the_sequence_that_reads_them() -> None:
+    """256 keys fill two steps. 200 keys end in the next sequence's pages, the last sequence in the NaN page."""
     problem = make(seqlens_q=(2, 2, 2), seqlens_k=(200, 256, 100), table_end="nan_page", checks=("reference",))
-    made = computed(prepare(problem), 64, 128, Reading(past_the_end=True))
+    made = compute_outputs(prepare(problem), 64, 128, Reading(past_the_end=True))
     assert made is not None
     assert made.o_nan.any(axis=(1, 2)).tolist() == [False] * 4 + [True] * 2
     assert not made.lse_nan.any()
 
 
-def test_a_window_that_starts_at_a_later_step_takes_the_keys_of_the_first_pages() -> None:
+def test_window_from_later_step_takes_keys_of_first_pages() -> None:
     """One query at position 299 that sees keys 290 to 299: V of keys 34 to 43 stands for them, as K does."""
     problem = make(seqlens_q=(1,), seqlens_k=(300,), mask="bottom_right", window_left=9, window_right=0)
     prepared = prepare(problem)
-    made = computed(prepared, 64, 128, Reading(first_pages=True))
+    made = compute_outputs(prepared, 64, 128, Reading(first_pages=True))
     assert made is not None
     q, k, v = (part[0] for part in (prepared.inputs.q, prepared.inputs.k, prepared.inputs.v))
     weights = np.exp(k[34:44, 0] @ q[0, 0] / np.sqrt(128.0))
@@ -152,10 +154,12 @@ def test_pages_past_4_gb_are_other_pages_or_zeros() -> None:
     """Pages of 256 bytes: page 2^24 + 5 is page 5, and the pool of 2^24 + 100 pages has 100 by its size in 32 bits."""
     problem = make(seqlens_q=(1,), seqlens_k=(64,), page_order="high", pool_pages=2**24 + 100)
     prepared = prepare(problem)
-    made = computed(prepared, 64, 128, Reading(offsets_of_32_bits=True))
+    made = compute_outputs(prepared, 64, 128, Reading(offsets_of_32_bits=True))
     assert made is not None
     assert np.array_equal(made.expected.o, np.zeros((1, 1, 128)))  # the pages' lower namesakes were never written
-    below = computed(prepare(dataclasses.replace(problem, pool_pages=2**20)), 64, 128, Reading(offsets_of_32_bits=True))
+    below = compute_outputs(
+        prepare(dataclasses.replace(problem, pool_pages=2**20)), 64, 128, Reading(offsets_of_32_bits=True)
+    )
     assert below is not None
     assert np.array_equal(below.expected.o, exact(prepared.inputs).o)
 
@@ -173,10 +177,10 @@ LATE = make(seqlens_q=(70,), seqlens_k=(600,), mask="bottom_right", window_left=
     ("problem", "switch", "signature"),
     [(SHORT, "whole_rows", "whole_rows_are_read"), (LATE, "first_pages", "windows_start_at_the_first_page")],
 )
-def test_the_defect_alone_is_known_and_a_second_one_beside_it_is_seen(
+def test_defect_alone_is_known_and_second_defect_is_found(
     monkeypatch: pytest.MonkeyPatch, problem: SuiteCase, switch: str, signature: str
 ) -> None:
-    kernel = reading(**{switch: True})
+    kernel = read_with(**{switch: True})
     alone = run(monkeypatch, problem, kernel, signature)
     assert (alone.outcome, alone.signature) == ("wrong", "")
 
@@ -184,16 +188,16 @@ def test_the_defect_alone_is_known_and_a_second_one_beside_it_is_seen(
         sound = int(np.flatnonzero(~np.isnan(made["o"]).any(axis=(1, 2)))[0])
         made["o"][sound, 0, 3] += 0.5
 
-    assert "O 1 of" in (run(monkeypatch, problem, spoiled(kernel, row), signature).signature or "")
-    no_rows = run(monkeypatch, problem, spoiled(kernel, lambda made: made["o"].fill(0)), signature)
+    assert "O 1 of" in (run(monkeypatch, problem, spoil_outputs(kernel, row), signature).signature or "")
+    no_rows = run(monkeypatch, problem, spoil_outputs(kernel, lambda made: made["o"].fill(0)), signature)
     assert no_rows.signature not in ("", None)
-    all_nan = run(monkeypatch, problem, spoiled(kernel, lambda made: made["o"].fill(np.nan)), signature)
+    all_nan = run(monkeypatch, problem, spoil_outputs(kernel, lambda made: made["o"].fill(np.nan)), signature)
     assert "are NaN and should not be, or the reverse" in (all_nan.signature or "")
     assert run(monkeypatch, problem, right, signature).outcome == "passed"
 
 
 def test_a_store_between_the_rows_is_seen_beside_the_defect(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = spoiled(reading(whole_rows=True), lambda made: made.update(gap=np.ones(1)))
+    kernel = spoil_outputs(read_with(whole_rows=True), lambda made: made.update(gap=np.ones(1)))
     found = run(monkeypatch, SHORT, kernel, "whole_rows_are_read")
     assert found.signature == "1 elements between the rows of O were written"
 
@@ -202,7 +206,7 @@ EXACT = make(seqlens_q=(5,), seqlens_k=(20,), table_end="exact", checks=("refere
 
 
 def past_the_table(step: int, access: str = "load") -> Callable[[Prepared], Fault]:
-    """A fault ``step`` bytes behind the page table's 80."""
+    """A fault ``step`` bytes after the page table's 80."""
 
     def kernel(prepared: Prepared) -> Fault:
         base = 4096 * (1 + list(prepared.buffers).index("kv_page_indices"))
@@ -217,13 +221,13 @@ def past_the_table(step: int, access: str = "load") -> Callable[[Prepared], Faul
     [
         (past_the_table(0), right, ""),
         (past_the_table(432), right, ""),
-        (past_the_table(-4), right, "the access is no load within 1024 bytes behind the page table"),
-        (past_the_table(4096), right, "the access is no load within"),
-        (past_the_table(0, "store"), right, "the access is no load within"),
-        (past_the_table(0), spoiled(right, lambda made: made["o"].fill(0)), "without it: wrong: O "),
+        (past_the_table(-4), right, "the access is not a load within 1024 bytes after the page table"),
+        (past_the_table(4096), right, "the access is not a load within"),
+        (past_the_table(0, "store"), right, "the access is not a load within"),
+        (past_the_table(0), spoil_outputs(right, lambda made: made["o"].fill(0)), "without it: wrong: O "),
     ],
 )
-def test_a_fault_is_the_one_that_is_known_and_the_case_is_right_without_it(
+def test_fault_is_known_if_case_is_right_without_it(
     monkeypatch: pytest.MonkeyPatch, faulting: Any, padded: Any, why: str
 ) -> None:
     def kernel(prepared: Prepared) -> Any:
@@ -234,12 +238,12 @@ def test_a_fault_is_the_one_that_is_known_and_the_case_is_right_without_it(
     assert found.signature == why if not why else (found.signature or "").startswith(why)
 
 
-def test_what_is_left_without_the_fault_has_a_signature_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_without_fault_has_its_own_signature(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = dataclasses.replace(SHORT, table_end="exact")
 
     def kernel(prepared: Prepared) -> Any:
         exact = prepared.problem.table_end == "exact"
-        return past_the_table(540)(prepared) if exact else reading(whole_rows=True)(prepared)
+        return past_the_table(540)(prepared) if exact else read_with(whole_rows=True)(prepared)
 
     both = ("table_is_read_past_its_end", "whole_rows_are_read")
     assert run(monkeypatch, problem, kernel, *both).signature == ""
@@ -254,12 +258,12 @@ HEADS = dataclasses.replace(find("page-fault/paged_heads.linear"), seqlens_q=(5,
     [
         ("srd_range", "k", 0, ""),
         ("srd_range", "v", 255, ""),
-        ("srd_range", "k", 256, "no range of a buffer resource ends behind a pool"),
-        ("srd_range", "k", -1, "no range of a buffer resource ends behind a pool"),
-        ("memory", "k", 0, "no range of a buffer resource ends behind a pool"),
+        ("srd_range", "k", 256, "no range of a buffer resource ends after a pool"),
+        ("srd_range", "k", -1, "no range of a buffer resource ends after a pool"),
+        ("memory", "k", 0, "no range of a buffer resource ends after a pool"),
     ],
 )
-def test_a_range_behind_the_pool_ends_before_the_last_head_s_offset_there(
+def test_range_past_pool_ends_before_offset_of_last_head(
     monkeypatch: pytest.MonkeyPatch, kind: str, pool: str, step: int, why: str
 ) -> None:
     def kernel(prepared: Prepared) -> Any:
@@ -304,5 +308,5 @@ def test_a_case_that_shows_something_else_fails_as_itself() -> None:
         assert judged.verdict.kind == kind
     assert judged.verdict.text == "wrong, but not as known (ledger.yaml:3: whole_rows_are_read): 1 of 4 are NaN"
     other = Ledger(file=LEDGER, entries=(dataclasses.replace(entry, signatures=()),))
-    reply = {"outcome": "wrong", "message": "O differs", "signature": "of an entry that speaks of waited loads alone"}
+    reply = {"outcome": "wrong", "message": "O differs", "signature": "of an entry about waited loads alone"}
     assert judge(case, reply, other, "aiter", "gfx950").verdict.kind == "known"

@@ -28,7 +28,7 @@ from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites import cli, suites
 from ckpm.suites.checks import RESULTS
-from ckpm.suites.suites import SANITIZER, Case, cases, judge, locate, manifest_keys, read_library, recorded
+from ckpm.suites.suites import SANITIZER, Case, cases, judge, locate, manifest_keys, read_library, record_case
 from tests.unit import manifests
 
 KEYS = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
@@ -65,7 +65,7 @@ entries:
 """
 
 
-def one(name: str = "dispatch/chosen.plain-bf16") -> Case:
+def make_case(name: str = "dispatch/chosen.plain-bf16") -> Case:
     return next(case for case in cases("dispatch", "smoke", "hip") if case.name == name)
 
 
@@ -79,7 +79,7 @@ def test_every_suite_has_cases_with_a_time_limit(suite: str) -> None:
     assert all(case.seconds >= 120 for case in found)
 
 
-def test_the_sanitizer_runs_every_check_in_three_orders_on_the_emulator_alone() -> None:
+def test_sanitizer_runs_checks_in_three_orders_on_emulator_only() -> None:
     assert all(case.variants == ({},) for case in cases("sanitize", "smoke", "hip"))
     for case in cases("sanitize", "smoke", "emulator"):
         assert [options["wave_order"] for options in case.variants] == [0, 1, 2]
@@ -97,19 +97,19 @@ def test_cases_are_chosen_by_name() -> None:
         cases("dispath", "smoke", "hip")
 
 
-def test_a_library_is_not_asked_what_its_dialect_has_no_kernel_for() -> None:
-    """Of 2026: in batch mode, or with a column-major V."""
+def test_cases_without_kernel_in_dialect_are_left_out() -> None:
+    """The dialect of 2026 has no kernels for batch mode or a column-major V."""
     every = cases("batch-prefill", "smoke", "hip")
-    assert suites.asked(every, manifests.record(*NAMES), "gfx950") == (every, {})
+    assert suites.select_cases(every, manifests.record(*NAMES), "gfx950") == (every, {})
     newest = manifests.record(upstream="ckpm", dialect="rocm-libraries-2026")
-    left, others = suites.asked(every, newest, "gfx950")
+    left, others = suites.select_cases(every, newest, "gfx950")
     older = [case for case in every if case.problem.mode == "batch" or case.problem.vlayout == "col"]
     assert not [case.name for case in older if case in left]
     assert sum(others.values()) == len(every) - len(left) >= len(older) > 0
     with pytest.raises(
         InconclusiveError, match=r"2026 has no kernel for any of the 2 cases: mode batch: rule group_mode_"
     ):
-        suites.asked([case for case in every if case.problem.group == "half_ragged_keys"], newest, "gfx950")
+        suites.select_cases([case for case in every if case.problem.group == "half_ragged_keys"], newest, "gfx950")
 
 
 # ---- libraries
@@ -125,7 +125,7 @@ def test_a_library_is_found_by_arch_and_upstream(work: Path) -> None:
         assert [serves(key, problem) for key in keys] == [serves(key, problem) for key in KEYS]
 
 
-def test_what_is_not_built_is_said_with_the_session_that_builds_it(work: Path) -> None:
+def test_missing_library_is_reported_with_command_that_builds_it(work: Path) -> None:
     with pytest.raises(LibraryError, match="ckpm build --arch gfx942 --upstream aiter"):
         locate(work, "gfx942", "aiter")
     (work / "build/gfx950/aiter/manifest.json").unlink()
@@ -173,9 +173,9 @@ def test_a_manifest_that_is_none_or_of_another_library(work: Path) -> None:
 )
 def test_the_ledger_is_strict(result: str, entry: tuple[str, ...], verdict: str, outcome: str) -> None:
     book = ledger(*entry) if entry else Ledger(file=Path("ledger.yaml"))
-    judged = judge(one(), {"outcome": result, "message": "it", "elapsed": 2.0}, book, "aiter", "gfx950")
+    judged = judge(make_case(), {"outcome": result, "message": "it", "elapsed": 2.0}, book, "aiter", "gfx950")
     assert judged.verdict.kind == verdict
-    row = recorded(judged, "dispatch", "gfx950", "aiter", "ckpm test")
+    row = record_case(judged, "dispatch", "gfx950", "aiter", "ckpm test")
     assert (row.outcome, row.seconds) == (outcome, 2.0)
     assert bool(row.message) == (outcome != "passed")
     assert row.reproduce == ("ckpm test" if outcome in ("failed", "error") else "")
@@ -191,7 +191,9 @@ def test_what_a_case_showed_is_recorded_in_fields() -> None:
         "detail": "", "error": 700, "nearest": None,
     }  # fmt: skip
     reply = {"outcome": "fault", "kernel": "k", "lines": ["O agrees"], "tolerance_used": 0.25, "fault": fault}
-    row = recorded(judge(one(), reply, ledger("fault"), "aiter", "gfx950"), "dispatch", "gfx950", "aiter", "x", "fwd")
+    row = record_case(
+        judge(make_case(), reply, ledger("fault"), "aiter", "gfx950"), "dispatch", "gfx950", "aiter", "x", "fwd"
+    )
     assert (row.suite, row.arch, row.upstream, row.family) == ("dispatch", "gfx950", "aiter", "fwd")
     assert (row.kernel, row.tolerance_used, row.text) == ("k", 0.25, "O agrees")
     assert row.fault == CaseFault(
@@ -200,7 +202,9 @@ def test_what_a_case_showed_is_recorded_in_fields() -> None:
     )  # fmt: skip
     assert row.status == "known defect"
     infinite = {"outcome": "wrong", "tolerance_used": float("inf"), "lines": ["O differs, inf of its tolerance"]}
-    row = recorded(judge(one(), infinite, ledger("fault"), "aiter", "gfx950"), "dispatch", "gfx950", "aiter", "x")
+    row = record_case(
+        judge(make_case(), infinite, ledger("fault"), "aiter", "gfx950"), "dispatch", "gfx950", "aiter", "x"
+    )
     assert (row.tolerance_used, row.text) == (None, "O differs, inf of its tolerance")  # JSON has no infinity
 
 
@@ -209,24 +213,26 @@ def test_what_a_case_showed_is_recorded_in_fields() -> None:
     [
         (SANITIZER, "late", "known"),
         (SANITIZER, "sound", "failed"),
-        (({},), "late", "failed"),  # on a GPU nobody can tell whether a load came late
+        (({},), "late", "failed"),  # on a GPU late loads cannot be observed
         (SANITIZER, None, "failed"),
     ],
 )
-def test_a_load_that_nobody_waits_for_excuses_its_kernel_where_loads_come_late(
+def test_unwaited_load_excuses_its_kernel_where_loads_come_late(
     variants: tuple[dict[str, Any], ...], kernel: str | None, kind: str
 ) -> None:
     (entry,) = ledger("fault").entries
     book = Ledger(file=Path("ledger.yaml"), entries=(dataclasses.replace(entry, unwaited_loads=True),))
-    case = dataclasses.replace(one(), variants=variants)
+    case = dataclasses.replace(make_case(), variants=variants)
     reply = {"outcome": "fault", "kernel": kernel}
     assert judge(case, reply, book, "aiter", "gfx950", lambda: frozenset(("late",))).verdict.kind == kind
 
 
 def test_another_upstream_or_case_is_not_excused() -> None:
     reply = {"outcome": "wrong"}
-    assert judge(one(), reply, ledger("wrong"), "flash-attn", "gfx950").verdict.kind == "failed"
-    assert judge(one(), reply, ledger("wrong", glob="dispatch/tiles.*"), "aiter", "gfx950").verdict.kind == "failed"
+    assert judge(make_case(), reply, ledger("wrong"), "flash-attn", "gfx950").verdict.kind == "failed"
+    assert (
+        judge(make_case(), reply, ledger("wrong", glob="dispatch/tiles.*"), "aiter", "gfx950").verdict.kind == "failed"
+    )
 
 
 # ---- a run
@@ -300,7 +306,7 @@ def test_results_of_suites_archs_and_cases_run_again_lie_apart(run: Any, work: P
     assert run() == 0
     assert run(__="stop") == 130
     for ending in ("json", "xml"):
-        assert not (place / f"dispatch.{ending}").exists()  # nobody reports on an earlier run
+        assert not (place / f"dispatch.{ending}").exists()  # no report of an earlier run is left
     assert run() == 0
     assert len(list(JUnitXml.fromfile(str(place / "dispatch.xml")))) == 1
     before = (place / "dispatch.json").read_bytes()
@@ -412,10 +418,10 @@ def test_a_library_whose_bytes_are_not_its_manifest_s_is_refused(
 def test_a_pipe_that_nobody_reads_ends_like_any_other_program_s(
     run: Any, work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def closed(*_: object, **__: object) -> None:
+    def raise_broken_pipe(*_: object, **__: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(cli, "say", closed)
+    monkeypatch.setattr(cli, "say", raise_broken_pipe)
     saved = os.dup(1)
     try:
         assert run() == 141
@@ -431,11 +437,11 @@ def test_reproduce_runs_one_case_with_a_trace(
     seen: list[Case] = []
     original = FakePool.run
 
-    def noted(self: FakePool, todo: Sequence[Case]) -> Iterator[tuple[Case, dict[str, Any]]]:
+    def note_cases(self: FakePool, todo: Sequence[Case]) -> Iterator[tuple[Case, dict[str, Any]]]:
         seen.extend(todo)
         return original(self, todo)
 
-    monkeypatch.setattr(FakePool, "run", noted)
+    monkeypatch.setattr(FakePool, "run", note_cases)
     assert run("--reproduce", "dispatch/tiles.few", "--wave", "2") == 0
     (case,) = seen
     trace = work / "build/trace/dispatch-tiles.few.txt"

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 
 def add_build_options(parser: argparse.ArgumentParser) -> None:
+    from ckpm.base.errors import UsageError
     from ckpm.cluster import command as cluster_command
     from ckpm.kernels.families import render_command
     from ckpm.kernels.library import command, reproduce
@@ -20,6 +21,10 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         if args.render:
             return render_command.run(args)
         if args.reproduce or args.built:
+            given = {"--work": "work", "--resources": "resources", "--no-cache": "no_cache"}
+            for option, name in given.items():
+                if getattr(args, name) != parser.get_default(name):
+                    raise UsageError(f"{option} has no effect with --reproduce or --built: leave it out.")
             return reproduce.run(args)
         return cluster_command.build(args) if cluster_command.is_remote(args) else command.build(args)
 

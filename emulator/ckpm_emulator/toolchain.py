@@ -188,13 +188,16 @@ class _Build:
             with _lock(self._folder.with_suffix(".lock")):
                 if not self.is_finished():  # else another process was faster
                     self._update()
-                    with draft_folder(self._cache) as drafts:
-                        self.result.parent.mkdir(exist_ok=True)
-                        built = self._folder / self._target.removeprefix("core_") / SONAME
-                        adopt(Path(shutil.copy(built, drafts)), self.result)
+                    self._copy()
         except OSError as error:
             raise CompileError(f"the emulator's core can't be built in {self._cache}: {error}", kind="core") from error
         return self.result
+
+    def _copy(self) -> None:
+        self.result.parent.mkdir(exist_ok=True)
+        with draft_folder(self._cache) as drafts:
+            built = self._folder / self._target.removeprefix("core_") / SONAME
+            adopt(Path(shutil.copy(built, drafts)), self.result)
 
     def _update(self) -> None:
         """Run CMake; from nothing if the folder has changed since the last build, as it may hold damaged objects."""

@@ -61,11 +61,11 @@ def _lists(name: str, family: Any, subsets: list[tuple[str, Callable[[Any], bool
             held: dict[str, str] = {}  # the receipts of each kernel
             for group in _receipts(family):
                 names = enumerate_names(family, arch=arch, receipt=group[0], mask_impl=mask)
-                if not texts.keys() >= set(names):
-                    for key in enumerate_keys(family, arch=arch, receipt=group[0], mask_impl=mask):
-                        if key.name not in texts:
-                            text = instance_text(key, spelled) if spelled else ""
-                            texts[key.name] = f"{key} {[label for label, holds in subsets if holds(key)]} {text}"
+                missing = not texts.keys() >= set(names)
+                keys = enumerate_keys(family, arch=arch, receipt=group[0], mask_impl=mask) if missing else ()
+                for key in (one for one in keys if one.name not in texts):
+                    text = instance_text(key, spelled) if spelled else ""
+                    texts[key.name] = f"{key} {[label for label, holds in subsets if holds(key)]} {text}"
                 for one in names:
                     held[one] = f"{held.get(one, '')} {group}"
             lists[f"{trait} {mask}"] = {one: _digest(text + held[one]) for one, text in texts.items()}

@@ -59,6 +59,6 @@ def test_gfx942_has_none_and_message_says_why(capsys: pytest.CaptureFixture[str]
 
 
 def test_build_for_gfx942_says_why_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["render", "--family", "fwd_v3", "--arch", "gfx942", "--output", str(tmp_path)]
+    argv = ["build", "--render", str(tmp_path), "--family", "fwd_v3", "--arch", "gfx942"]
     assert cli.main(argv) != 0
     assert "no fwd_v3 kernel for gfx942: its pipeline transposes V" in capsys.readouterr().err

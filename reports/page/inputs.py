@@ -127,8 +127,7 @@ def gather(
     Raises:
         InconclusiveError: the folder has none of them.
         CheckFailedError: results without a manifest, or of another build.
-        RecordError, RecordError, InconclusiveError, TableError, RecordError: a file that can't be read; the message
-            names it.
+        RecordError, InconclusiveError, TableError: a file that can't be read.
     """
     manifests = sorted(folder.glob(f"*/*/{MANIFEST}"))
     results = sorted(file for suite in _SUITES for file in folder.glob(f"*/*/{suite}.json"))

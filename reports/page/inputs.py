@@ -177,7 +177,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def _library(file: Path) -> LibraryResults:
-    """Read a library. Raises RecordError, RecordError; CheckFailedError: counts or results of another build."""
+    """Read a library. Raises RecordError; CheckFailedError: counts or results of another build."""
     counters, timing = file.with_name(COUNTERS), file.with_name(TIMINGS)
     places = {suite: file.with_name(f"{suite}.json") for suite in _SUITES}
     manifest = read_manifest(file)

@@ -36,11 +36,10 @@ def prepare(folder: Path) -> Place:
     _git(ROOT, "clone", "--quiet", "--shared", str(ROOT), str(clone))
     listed = _git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "-z").split("\0")
     for name in filter(None, listed):
-        if (ROOT / name).is_file():
+        (clone / name).unlink(missing_ok=True)
+        if (ROOT / name).is_file() or (ROOT / name).is_symlink():  # ckpm/ has links to folders
             (clone / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, clone / name)
-        else:
-            (clone / name).unlink(missing_ok=True)
+            shutil.copy2(ROOT / name, clone / name, follow_symlinks=False)
     _git(clone, "checkout", "--quiet", "-B", "main")
     _git(clone, "add", "--all")
     who = ("-c", "user.name=reader", "-c", "user.email=reader@example.invalid")

@@ -24,7 +24,7 @@ from ckpm.kernels.library.plan import Step
 from ckpm.kernels.library.run_step import Ran, execute_here, refuse_steps
 
 NAME = "cluster.json"  # beside plan.json
-_HOPELESS = (SetupError, ServiceError, ServiceError)  # the other steps would fail in the same way
+_HOPELESS = (SetupError, ServiceError)  # the other steps would fail in the same way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 def on_library(args: argparse.Namespace, write: Callable[[Path, str], int]) -> int:
     """``write`` the output for the library that the options name, and its arch; the exit code.
 
-    Raises what ``write`` raises; UnknownWordError, UnknownWordError, OutputError.
+    Raises what ``write`` raises; UnknownWordError, OutputError.
     """
     arch = check_built_arch(args.arch).name
     upstream = settings.upstream(args.upstream, settings.ck_root())

@@ -78,7 +78,7 @@ def locate(
 
     Raises:
         UsageError: the upstream has none, or the folder contains no header.
-        UnknownWordError, SetupError, SetupError, TrustError, ServiceError, DiskFullError, OutputError.
+        UnknownWordError, SetupError, TrustError, ServiceError, DiskFullError, OutputError.
     """
     if headers is not None:
         _check_headers(name, headers)

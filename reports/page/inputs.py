@@ -127,8 +127,7 @@ def gather(
     Raises:
         InconclusiveError: the folder has none of them.
         CheckFailedError: results without a manifest, or of another build.
-        RecordError, RecordError, InconclusiveError, TableError, RecordError: a file that can't be read; the message
-            names it.
+        RecordError, InconclusiveError, TableError: a file that can't be read.
     """
     manifests = sorted(folder.glob(f"*/*/{MANIFEST}"))
     results = sorted(file for suite in _SUITES for file in folder.glob(f"*/*/{suite}.json"))
@@ -178,7 +177,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def _library(file: Path) -> LibraryResults:
-    """Read a library. Raises RecordError, RecordError; CheckFailedError: counts or results of another build."""
+    """Read a library. Raises RecordError; CheckFailedError: counts or results of another build."""
     counters, timing = file.with_name(COUNTERS), file.with_name(TIMINGS)
     places = {suite: file.with_name(f"{suite}.json") for suite in _SUITES}
     manifest = read_manifest(file)

@@ -47,7 +47,7 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
         TrustError: the signer is not in ``allowed``, or other checksums are signed.
         TrustError: a file is changed, added, renamed or missing.
         TrustError: records, verdict, SBOM or provenance don't fit the files.
-        RecordError, CheckFailedError, InconclusiveError, RecordError, TableError: it should not have passed.
+        RecordError, CheckFailedError, InconclusiveError, TableError: it should not have passed.
     """
     files = contents.files_of(folder)
     signer: str | None = None

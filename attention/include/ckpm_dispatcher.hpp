@@ -214,9 +214,7 @@ private:
         std::ifstream file(place);
         std::string line;
         if(!std::getline(file, line) || line != INDEX_START)
-            throw Error(place +
-                        ": missing, or of another version. Run: ckpm cpp index " +
-                        folder_);
+            throw Error(place + ": missing, or of another version. Run: ckpm cpp index " + folder_);
         while(std::getline(file, line))
         {
             std::istringstream words(line);
@@ -272,8 +270,7 @@ private:
             if(const auto at = listed.find(name(index)); at != listed.end())
                 in_order.push_back(at->second);
         if(in_order.size() != kernels_.size() || in_order.size() != static_cast<size_t>(count))
-            throw Error(folder_ +
-                        ": kernels.txt is another library's. Run: ckpm cpp index " +
+            throw Error(folder_ + ": kernels.txt is another library's. Run: ckpm cpp index " +
                         folder_);
         kernels_ = std::move(in_order);
     }
@@ -324,8 +321,7 @@ public:
         for(const Library<Abi>& library : libraries_)
             if(const Kernel* kernel = library.find(pattern))
                 return {&library, kernel};
-        throw Error("no kernel fits '" + pattern +
-                    "'. Compile one: ckpm jit --declared FILE");
+        throw Error("no kernel fits '" + pattern + "'. Compile one: ckpm jit --declared FILE");
     }
 
     /* Error unless each pattern of a declared set has a kernel. */

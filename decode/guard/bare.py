@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ckpm.base.errors import InputError, TrustError, UsageError
+from ckpm.base.errors import InputError, UsageError
 from ckpm.decode.guard.candidates import Constant
 from ckpm.decode.guard.compiling import configurations, is_kernel, jit_function, module_of
 from ckpm.decode.guard.figures import Budget
@@ -49,7 +49,7 @@ def table_of(file: Path, archs: Sequence[str], signatures: Sequence[str], budget
     Raises:
         SetupError: Triton is not installed.
         InputError: the file can't be run, or has no kernel.
-        TrustError: types or constants are missing, or name no argument; the message has all of them.
+        InputError: types or constants are missing, or name no argument; the message has all of them.
         UsageError: a signature that can't be read, or of no kernel.
     """
     options = dict(_option(one) for one in signatures)
@@ -58,7 +58,7 @@ def table_of(file: Path, archs: Sequence[str], signatures: Sequence[str], budget
         known = ", ".join(one.name for one in found)
         raise UsageError(f"--signature {unknown[0]}: no kernel of {file.name}, which has {known}.")
     if wrong := [line for one in found for line in _complaints(one)]:
-        raise TrustError(f"{file}: " + "; ".join(wrong), kind="signature")
+        raise InputError(f"{file}: " + "; ".join(wrong), kind="signature")
     guarded = tuple(_guard(file, one, tuple(archs), budget) for one in found)
     return Table(file=file, accepted=file.with_name(file.stem + ACCEPTED_SUFFIX), kernels=guarded)
 

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         SetupError: Triton is not installed.
         TableError, InputError, RecordError: a file that is not what it should be.
-        TrustError: types of a Python file's kernels are missing.
+        InputError: types of a Python file's kernels are missing.
         CheckFailedError: no configuration of a kernel fits its budget, or one of a bad example fits.
         CheckFailedError: figures differ from the accepted ones.
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import CheckFailedError, InputError, TrustError
+from ckpm.base.errors import CheckFailedError, InputError
 from ckpm.commands import main
 
 HEAD = "import triton\nimport triton.language as tl\n"
@@ -71,14 +71,14 @@ def test_accepted_figures_are_ratchet(file: Path) -> None:
 def test_what_is_missing_is_said_of_all_kernels_at_once(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = "\n@triton.jit\ndef zero(y, n: tl.constexpr):\n    tl.store(y + tl.arange(0, n), 0.0)\n"
     file.write_text(SOFTMAX.replace("columns=i32", "colums=i32") + other)
-    assert guard(file) == TrustError.exit_code
+    assert guard(file) == InputError.exit_code
     said = capsys.readouterr().err
     assert "'# guard: columns=TYPE'" in said
     assert "it has no argument colums" in said
     assert "'# guard: y=TYPE, n=CONSTANT'" in said
     signatures = ("softmax: x=*fp32:16, out=*fp32:16, columns=i32", "zero: y=*fp16, n=64")
     assert guard(file, *(word for one in signatures for word in ("--signature", one))) == 0
-    assert guard(file, "--signature", "zero: y=*fp16, n=i32") == TrustError.exit_code
+    assert guard(file, "--signature", "zero: y=*fp16, n=i32") == InputError.exit_code
     assert "n are tl.constexpr" in capsys.readouterr().err
 
 

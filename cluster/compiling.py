@@ -77,9 +77,9 @@ def compile_job(job: Job) -> Compiled:
             environment = {**os.environ, **request.toolchain.environment}
             code, output = _run(session, key, step, Path(folder), environment)
             data = (Path(folder) / step.target).read_bytes() if code == 0 else b""
-    except SetupError as error:
-        raise SetupError(f"worker {name}: {error}", kind="foreign-worker") from None
     except (CkPrefillError, OSError) as error:
+        if isinstance(error, SetupError) and error.kind == "foreign-worker":
+            raise SetupError(f"worker {name}: {error}", kind=error.kind) from None
         raise InconclusiveError(f"worker {name} can't compile: {error}", kind="worker-failed") from None
     return Compiled(code, output, data, name)
 

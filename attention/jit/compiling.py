@@ -215,7 +215,7 @@ def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Ite
     if failures:
         kind = CompileError if any(isinstance(one, CompileError) for one in failures) else ServiceError
         words = "\n".join(map(str, failures))
-        raise kind(f"{len(failures)} kernels could not be compiled; the others are finished.\n{words}")
+        raise kind(f"{len(failures)} kernels could not be compiled; the others are finished.\n{words}", kind="jit")
 
 
 def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running, say: Say) -> Compiled:

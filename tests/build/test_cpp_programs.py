@@ -82,7 +82,7 @@ def test_program_without_fitting_kernel_names_remedy(folder: Path) -> None:
     index = folder / INDEX
     index.write_text(index.read_text().replace("mask=no", "mask=mask"))
     code, said = run("prefill.cpp", folder)
-    assert (code, "dispatcher jit --declared" in said) == (2, True), said
+    assert (code, "ckpm jit --declared" in said) == (2, True), said
 
 
 @pytest.mark.parametrize("damage", ["gone", "another version", "another library's"])
@@ -95,7 +95,7 @@ def test_an_index_of_another_library(folder: Path, damage: str) -> None:
     elif damage == "another library's":
         index.write_text(text.replace(NAME, f"{NAME}_else"))
     code, said = run("prefill.cpp", folder)
-    assert (code, f"dispatcher index {folder}" in said) == (2, True), said
+    assert (code, f"ckpm cpp index {folder}" in said) == (2, True), said
 
 
 def test_a_library_of_another_c_abi(folder: Path) -> None:

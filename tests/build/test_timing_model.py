@@ -22,8 +22,9 @@ def run(library: Path, output: Path, *options: str, arch: str = "gfx950") -> sub
     command = (
         sys.executable,
         "-m",
-        "kernels",
+        "ckpm",
         "timing",
+        "model",
         "--library",
         str(library),
         "--arch",

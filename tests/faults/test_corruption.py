@@ -37,7 +37,8 @@ STEPS: Mapping[str, tuple[str, ...]] = {
     "build": ("-m", "ckpm", "build", *ARCH, "--upstream", "aiter", "--toolchain", "embedded", "--filter", NAME),
     "run": (
         "-m",
-        "ckpm.suites",
+        "ckpm",
+        "test",
         "--suite",
         "sanitize",
         "--case",

@@ -9,9 +9,8 @@ import numpy as np
 
 from ckpm.attention.launch.counters import Measured, flatten
 from ckpm.attention.launch.device import EmulatedDevice
-from ckpm.attention.timing.machine import numbers
+from ckpm.attention.timing.machine import numbers, replay
 from ckpm.attention.timing.record import SIMDS
-from ckpm.attention.timing.replaying import replay
 from ckpm.decode.attention import Stages, decode
 from ckpm.decode.gated import TOKENS, Problem
 from ckpm.decode.guard.figures import Figures, figures_of

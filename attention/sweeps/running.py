@@ -41,7 +41,6 @@ from ckpm.matrix.problems.problem import ELEMENT_BYTES, launch_instructions
 from ckpm.matrix.problems.testing import Shape
 
 _TIMING = Timing(warmups=5, repeats=20)  # on a GPU
-_NO_TIMELINE = {"timeline_from": 0, "timeline_bin": 1, "timeline_bins": 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +107,7 @@ def _model_cycles(bench: Bench, device: EmulatedDevice, case: Case) -> int | Non
     possible = max(occupancy * SIMDS // len(recording["instructions"]), 1)
     launched, units = int(recording["launched"]), device.compute_units
     resident = min(possible, -(-launched // units))
-    replayed = device.replay({**values(bench.known), **_NO_TIMELINE, "workgroups": resident})
+    replayed = device.replay(values(bench.known, resident))
     return int(replayed["cycles"]) * -(-launched // (units * resident))
 
 

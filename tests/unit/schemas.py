@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from ckpm.attention.timing.checks import PublishedTable
+from ckpm.attention.timing.machine import MachineTable
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import Record
 from ckpm.kernels.changes.rules import ChangeTable
@@ -33,9 +35,11 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {
     "dialect": (DialectHead, "matrix/tables/dialects/*/dialect.yaml"),
     "golden": (GoldenManifest, "matrix/golden/manifest.json"),
     "ledger": (LedgerTable, "matrix/ledger.yaml"),
+    "machine": (MachineTable, "attention/timing/machine.yaml"),
     "performance": (ProblemTable, "matrix/tables/performance.yaml"),
     "problems": (ProblemTable, "matrix/tables/problems/*.yaml"),
     "profiles": (ProfileTable, "matrix/tables/profiles.yaml"),
+    "published": (PublishedTable, "attention/timing/published.yaml"),
     "receipts": (ReceiptTable, "matrix/tables/receipts.yaml"),
     "sweeps": (SweepTable, "matrix/tables/sweeps.yaml"),
     "testing": (TestingTable, "matrix/tables/testing.yaml"),

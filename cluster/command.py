@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ckpm.base import errors, settings
-from ckpm.base.console import say
 from ckpm.base.errors import CkPrefillError, UsageError
 from ckpm.base.processes import ended_by_signals
 from ckpm.cluster.identity import Sources
@@ -55,7 +54,7 @@ def is_remote(args: argparse.Namespace) -> bool:
 
 
 @contextlib.contextmanager
-def connection(args: argparse.Namespace, logs: Path, say: Callable[[str], None]) -> Iterator[Connection]:
+def connection(args: argparse.Namespace, logs: Path) -> Iterator[Connection]:
     """Connect to the workers of the options. At the end, every process of this command on them ends. Main thread only.
 
     Raises:
@@ -69,10 +68,10 @@ def connection(args: argparse.Namespace, logs: Path, say: Callable[[str], None])
     with ended_by_signals(), contextlib.ExitStack() as stack:
         if args.cluster:
             site = read_site(args.cluster_file, args.partition, args.walltime)
-            address, credentials, hopeless = stack.enter_context(slurm(site, args.workers or 2, logs, say))
+            address, credentials, hopeless = stack.enter_context(slurm(site, args.workers or 2, logs))
         else:
             address, credentials, hopeless = args.scheduler, "", patience(args.scheduler)
-        yield stack.enter_context(connection_to(address, credentials, hopeless, say))
+        yield stack.enter_context(connection_to(address, credentials, hopeless))
 
 
 def _demand_ready(args: argparse.Namespace) -> None:
@@ -98,14 +97,14 @@ def build(args: argparse.Namespace) -> int:
 
 
 def _elsewhere(args: argparse.Namespace, request: Request, console: Console) -> AbstractContextManager[Elsewhere]:
-    return _compilers(args, request, lambda text: say(console, text))
+    return _compilers(args, request)
 
 
 @contextlib.contextmanager
-def _compilers(args: argparse.Namespace, request: Request, say: Callable[[str], None]) -> Iterator[Elsewhere]:
+def _compilers(args: argparse.Namespace, request: Request) -> Iterator[Elsewhere]:
     """The compilers of workers that have this machine's identity. Raises SetupError."""
     folder = request.work / request.folder
-    with connection(args, folder / "cluster", say) as workers:
+    with connection(args, folder / "cluster") as workers:
         from ckpm.cluster.compiling import Recipe
         from ckpm.cluster.remote_steps import NAME, RemoteBuild
 

@@ -71,7 +71,7 @@ def _unpack(root: Path) -> None:
     prefix = f"{package.tree}/"
     with tempfile.TemporaryDirectory(dir=root.parent) as folder:
         archive, draft = Path(folder) / package.file, Path(folder) / "tree"
-        trees.fetch_archive(package, archive, lambda _: None)
+        trees.fetch_archive(package, archive)
         with zipfile.ZipFile(archive) as wheel:
             for name in wheel.namelist():
                 inner = name.removeprefix(prefix)

@@ -22,7 +22,7 @@ class _Lines(logging.Handler):
 
 
 @contextlib.contextmanager
-def printed(stream: str = "stdout", verbosity: int = 0) -> Iterator[None]:
+def print_logs(stream: str = "stdout", verbosity: int = 0) -> Iterator[None]:
     """Print what ckpm logs, with a verbosity of 1 also debug messages, with -1 only warnings."""
     logger, handler = logging.getLogger("ckpm"), _Lines(stream)
     before = logger.level

@@ -127,7 +127,7 @@ def _run(words: Sequence[str]) -> int:
         show("\n  --version  print the version, and in a clone the revision\n  ckpm COMMAND --help  list its options")
         return 0
     args = parse(words)
-    with logs.printed(args.log_to, args.verbosity):
+    with logs.print_logs(args.log_to, args.verbosity):
         code: int | None = args.run(args)
     return code or 0
 

@@ -44,7 +44,7 @@ def compile_order(file: Path, jobs: int) -> int:
 def main(argv: list[str]) -> int:
     file, jobs, owner = argv
     end_with_owner(int(owner.removeprefix("owner=")), threading.Event().set)
-    with logs.printed():
+    with logs.print_logs():
         return exit_code(lambda: compile_order(Path(file), int(jobs)))
 
 

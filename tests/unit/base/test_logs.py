@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from ckpm.base.logs import printed
+from ckpm.base.logs import print_logs
 
 log = logging.getLogger("ckpm.kernels")
 
@@ -25,17 +25,17 @@ def say_all() -> None:
         (1, "details\nprogress \\x1b[31m\na warning of 7%\n"),
     ],
 )
-def test_printed_shows_messages_of_verbosity(verbosity: int, lines: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with printed("stderr", verbosity):
+def test_print_logs_shows_messages_of_verbosity(verbosity: int, lines: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with print_logs("stderr", verbosity):
         say_all()
     say_all()
     assert capsys.readouterr() == ("", lines)
 
 
-def test_printed_raises_error_of_closed_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    def closed(*_: object, **__: object) -> None:
+def test_print_logs_raises_error_of_closed_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    def raise_broken_pipe(*_: object, **__: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr("ckpm.base.logs.show", closed)
-    with printed(), pytest.raises(BrokenPipeError):
+    monkeypatch.setattr("ckpm.base.logs.show", raise_broken_pipe)
+    with print_logs(), pytest.raises(BrokenPipeError):
         say_all()

@@ -6,6 +6,7 @@ over its parent. :func:`decode` makes a :class:`Record` of the tree.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,12 +19,13 @@ import yaml
 from msgspec import inspect
 
 from .bounded import LARGEST_TABLE, BoundsError, check_number, read_text
-from .bounded_yaml import check_yaml
 from .display import one_line
 from .errors import TableError
 
 T = TypeVar("T")
 
+_DEEPEST = 64  # levels; the deepest table of ours has 8
+_MOST_VALUES = 200_000  # of a table, each alias counted with all that it stands for
 _LONGEST = 1000  # characters of a complaint: names may be as long as a file
 _KINDS = {
     **{"int": "a whole number", "str": "text", "bool": "true or false", "float": "a number", "null": "empty"},
@@ -119,7 +121,7 @@ def load(file: Path) -> Field:
 def _table(text: str, file: Path) -> Field:
     """The table in the text of a file. It is shared and never changed: :func:`overlay` makes new mappings."""
     try:
-        check_yaml(text)
+        _check_bounds(text)
         node = _compose(text)
         root = _field(node, file, "") if node else None
     except BoundsError as error:
@@ -139,6 +141,42 @@ def _table(text: str, file: Path) -> Field:
         raise TableError(f"{file}:1: the table is empty.")
     root.mapping()
     return root
+
+
+def _check_bounds(text: str) -> None:
+    """Look at the text's events, which cost little whatever the nesting, before its values are made.
+
+    Text that is not YAML passes: the parser reports what is wrong with it.
+
+    Raises:
+        BoundsError: nested too deeply, or too many values.
+    """
+    count, depth = 0, 0
+    anchored: dict[str, int] = {}
+    opened: list[tuple[str | None, int]] = []
+    for event in _events(text):
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        if isinstance(event, yaml.AliasEvent):
+            count += anchored.get(str(event.anchor), 0)
+        elif isinstance(event, yaml.ScalarEvent):
+            count += 1
+            anchored |= {event.anchor: 1} if event.anchor else {}
+        elif isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event.anchor, count))
+            count, depth = count + 1, depth + 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = opened.pop()
+            anchored |= {anchor: count - before} if anchor else {}
+            depth -= 1
+        if depth > _DEEPEST:
+            raise BoundsError(f"nested deeper than {_DEEPEST} levels", line)
+        if count > _MOST_VALUES:
+            raise BoundsError(f"more than {_MOST_VALUES:,} values, with what aliases stand for", line)
+
+
+def _events(text: str) -> Iterator[yaml.Event]:
+    with contextlib.suppress(yaml.YAMLError):
+        yield from yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def _compose(text: str) -> yaml.Node | None:

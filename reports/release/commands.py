@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -49,14 +48,14 @@ def add_qualify_options(qualify: argparse.ArgumentParser) -> None:
     qualify.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     qualify.add_argument("--output", type=Path, metavar="DIR", help=f"(default: {OUTPUT} in --work)")
     qualify.add_argument("--stages", type=Path, default=STAGES, metavar="FILE", help="the table (default: ours)")
-    qualify.set_defaults(run=run_qualify)
+    qualify.set_defaults(run=run_qualify, log_to="stderr")
 
 
 def add_verify_options(check: argparse.ArgumentParser) -> None:
     check.add_argument("bundle", type=Path, metavar="DIR|TAR")
     check.add_argument("--allowed-signers", type=Path, metavar="FILE", help="as of ssh-keygen: one of them must sign")
     check.add_argument("--rebuild", action="store_true", help="build again in this clone and compare every byte")
-    check.set_defaults(run=run_verify)
+    check.set_defaults(run=run_verify, log_to="stderr")
 
 
 def run_qualify(args: argparse.Namespace) -> None:
@@ -77,7 +76,7 @@ def run_qualify(args: argparse.Namespace) -> None:
         plan = Plan(
             steps=planned, facts=facts, work=work, epoch=checkout.epoch, only=args.only, shards=tuple(args.shard)
         )
-        records = run(plan, _say)
+        records = run(plan)
         _demand_unchanged(checkout, facts)
         if args.only:
             show(f"{len(records)} of {len(planned)} stages passed; no bundle, since --only leaves stages out")
@@ -121,7 +120,7 @@ def _facts(args: argparse.Namespace, checkout: Checkout, upstream: str) -> tuple
     """Facts of the release; checks the upstream. Raises SetupError, UnknownWordError."""
     cache = settings.cache_folder()
     package = check_upstream(upstream)
-    tree = locate(upstream, cache=cache, say=_say)
+    tree = locate(upstream, cache=cache)
     demand_undamaged(package, cache)
     toolchain = detect(args.toolchain, cache=cache)
     facts = Facts(
@@ -175,13 +174,9 @@ def run_verify(args: argparse.Namespace) -> None:
             )
         show("\n".join(describe(verified)))
         if args.rebuild:
-            count = rebuild(verified, read_checkout(PROJECT), _say)
+            count = rebuild(verified, read_checkout(PROJECT))
             show(f"built again: {count} files are equal byte for byte")
 
 
 def _today() -> datetime.date:
     return datetime.datetime.now(datetime.UTC).date()
-
-
-def _say(text: str) -> None:
-    show(text, file=sys.stderr, flush=True)

@@ -112,17 +112,13 @@ def plan(work: Path, facts: Facts = FACTS, **options: object) -> Plan:
     return Plan(steps=planned_steps(), facts=facts, work=work, epoch=EPOCH, **options)  # type: ignore[arg-type]
 
 
-def quiet(text: str) -> None:
-    """Drop the output of a run."""
-
-
 def make_bundle(folder: Path, *, key: Path | None = None, stages: Stages | None = None) -> tuple[Path, Path]:
     """A bundle of one arch with one waived defect: its folder and its tar."""
     folder.mkdir(parents=True, exist_ok=True)
     work, waivers, requirements = folder / "work", folder / "waivers.yaml", folder / "requirements.txt"
     waivers.write_text(WAIVERS)
     requirements.write_text(REQUIREMENTS)
-    records = run(plan(work), quiet, stages or Stages())
+    records = run(plan(work), stages or Stages())
     findings = examine(planned_steps(), records, lambda step, role: work / step.outputs[role])
     verdict = judge(
         FACTS, findings, read_waivers(waivers), epoch=EPOCH, archs=("gfx950",), toolchain="embedded", today=None

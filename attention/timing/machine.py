@@ -26,7 +26,7 @@ class NumberRow(Record):
     switch: bool = False
 
 
-class MachineTable(Record):
+class TimingMachine(Record):
     """machine.yaml. ``cannot_see`` lists what the model leaves out."""
 
     numbers: dict[str, NumberRow]
@@ -43,7 +43,7 @@ class Number(NamedTuple):
 
 def numbers(arch: str, file: Path = TABLE) -> dict[str, Number]:
     """An arch's numbers by name. Raises InconclusiveError: the table lacks the arch; TableError."""
-    rows = read_table(file, MachineTable).record.numbers
+    rows = read_table(file, TimingMachine).record.numbers
     if any(arch not in row.values for row in rows.values()):
         raise InconclusiveError(
             f"the timing model has no numbers of {arch}: add them to {file.name}, with sources.", kind="measure"
@@ -53,7 +53,7 @@ def numbers(arch: str, file: Path = TABLE) -> dict[str, Number]:
 
 def cannot_see() -> tuple[str, ...]:
     """List what the model leaves out. Raises TableError."""
-    return read_table(TABLE, MachineTable).record.cannot_see
+    return read_table(TABLE, TimingMachine).record.cannot_see
 
 
 def values(known: Mapping[str, Number], workgroups: int = 1) -> dict[str, int]:

@@ -160,19 +160,21 @@ def _first_error(text: str) -> str:
 
 
 class _Build:
-    """A build of the core: a folder that CMake keeps between builds, and the finished library."""
+    """A build of the core: CMake's folder, one for each clone, and the library, one for each state of the sources."""
 
     def __init__(self, compiler: Compiler, level: str, plain: bool, tests: Path | None, cache: Path) -> None:
         self._compiler, self._cache, self._target = compiler, cache, "stub" if tests else f"core_{level}"
         options = {"EMU_LEVELS": level, "EMU_PLAIN": "ON" if plain else "OFF", "EMU_TESTS": tests or ""}
         self._options = [f"-D{name}={value}" for name, value in options.items()]
-        made_by = "\0".join((*compiler.command, compiler.identity, str(PROJECT), level, str(plain)))
-        self._folder = cache / "build" / f"{level}-{hashlib.sha256(made_by.encode()).hexdigest()[:16]}"
+        state = hashlib.sha256()
         sources = [PROJECT / "CMakeLists.txt", *sorted(file for file in CORE.rglob("*") if file.is_file())]
-        whole = hashlib.sha256("\0".join((made_by, self._target)).encode())
         for file in (*sources, tests / "stub_core.cpp") if tests else sources:
-            whole.update(f"\0{file.name}\0".encode() + file.read_bytes())
-        self.result = cache / f"core-{level}-{whole.hexdigest()[:16]}" / SONAME
+            state.update(f"\0{os.path.relpath(file, PROJECT)}\0".encode() + file.read_bytes())
+        program, *words = compiler.command
+        variant = (compiler.identity, level, str(plain))
+        self._folder = cache / "build" / f"{level}-{_hash(program, *words, str(PROJECT), *variant)}"
+        made = _hash(Path(program).name, *words, *variant, self._target, state.hexdigest())
+        self.result = cache / f"core-{level}-{made}" / SONAME
 
     def is_finished(self) -> bool:
         """True if the library is there as it was built."""
@@ -246,6 +248,10 @@ def _cmake() -> tuple[list[str], str]:
             "the emulator's core is built by CMake and Ninja. Try: pip install cmake ninja", kind="compiler"
         )
     return [cmake], ninja
+
+
+def _hash(*words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
 
 
 def _content(folder: Path) -> str:

@@ -61,6 +61,17 @@ def test_core_is_built_once_for_each_state(source: Path, tmp_path: Path) -> None
     assert list((cache / "build").glob("*/CMakeCache.txt"))  # kept, so that a change compiles what depends on it
 
 
+def test_core_of_another_clone_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_core(tmp_path / "first", monkeypatch)
+    made = build(tmp_path)
+    second = use_small_core(tmp_path / "second", monkeypatch)
+    monkeypatch.setattr(toolchain, "_cmake", lambda: pytest.fail("compiled again"))
+    assert build(tmp_path) == made
+    second.rename(second.with_name("moved.cpp"))
+    with pytest.raises(pytest.fail.Exception, match="compiled again"):
+        build(tmp_path)
+
+
 def test_damaged_object_is_compiled_again(source: Path, tmp_path: Path) -> None:
     made = build(tmp_path)
     (made_object,) = (tmp_path / "build").rglob("answer.cpp.o")

@@ -27,6 +27,14 @@ def test_faults_with_files_drop_ignored_file() -> None:
     assert noxfile().add_options(words, ["tests/faults/test_killed.py"]) == ["pytest", "tests/faults/test_killed.py"]
 
 
+def test_judged_libraries_are_those_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noxfile(), "BUILT", {"gfx942", "decode"})
+    assert noxfile().libraries(["--upstream", "ckpm"]) == [("--arch", "gfx942")]
+    assert noxfile().libraries(["--arch=gfx950"]) == [()]
+    monkeypatch.setattr(noxfile(), "BUILT", set())
+    assert noxfile().libraries([]) == [()]
+
+
 def test_sessions_are_few_and_grouped() -> None:
     noxfile()
     found = nox.registry.get()
@@ -43,6 +51,6 @@ def test_tests_by_name_exist() -> None:
         assert not chosen.extra or (ROOT / f"requirements-{chosen.extra}.txt").is_file()
 
 
-def test_page_has_the_sessions_of_noxfile() -> None:
+def test_page_has_sessions_of_noxfile() -> None:
     page = PAGE.read_text()
     assert with_tables(page) == page, "python -m tests.docs.sessions"

@@ -14,14 +14,13 @@ from ckpm import commands as cli
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import CodeObjectError, ProblemError
 from ckpm.kernels.abi import FwdArguments
-from ckpm.kernels.code import symbols
 from ckpm.kernels.families import fwd, fwd_pagedkv
 from ckpm.kernels.families.family import INCLUDE_FWD
 from ckpm.kernels.families.libraries import host
-from ckpm.kernels.families.render import dispatch_text, unit_text
+from ckpm.kernels.families.render import dispatch_text, plan_units, unit_text
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.kernels.families.units import plan
 from ckpm.kernels.families.words import arch_tag, features
+from ckpm.kernels.library.write_manifest import match_symbols
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.names import parse
 from ckpm.matrix.problems.case import SuiteCase
@@ -50,7 +49,7 @@ def test_dispatch_takes_each_kernel_once_specific_device_first() -> None:
     assert re.findall(r'device_name.compare\(0, \d, "(\w+)"\) == 0', text) == ["gfx950", "gfx9"]
 
 
-def test_the_paged_form_takes_whole_tiles_before_what_pads_them() -> None:
+def test_paged_form_takes_whole_tiles_before_what_pads_them() -> None:
     """Without a length for each sequence and with whole tiles of keys nothing has to be padded."""
     chosen = Selection(
         archs=("gfx950",), families=("fwd_pagedkv",), where=("key.dtype == 'bf16' and key.mode == 'batch'",)
@@ -65,7 +64,7 @@ def test_the_paged_form_takes_whole_tiles_before_what_pads_them() -> None:
     assert re.findall(r"return fmha_fwd_pagedkv_<(T\d), ck_tile::gfx9_t>", text) == ["T0", "T1"]
 
 
-def test_a_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
+def test_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
     """The largest of the kernels beside it takes all that is left, also when that is the only one selected."""
     small = next(key for key in KEYS if key.tile.bm0 == 16)
     assert "a.seqlen_q <= 16" in fwd.conditions(small, 128)
@@ -73,16 +72,16 @@ def test_a_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
 
 
 @pytest.mark.parametrize("name", ["fwd", "fwd_pagedkv"])
-def test_symbols_tell_the_kernels_of_a_unit_apart(name: str) -> None:
+def test_symbols_tell_kernels_of_unit_apart(name: str) -> None:
     family = dialect(DIALECT).family(name)
     for arch in ("gfx942", "gfx950"):
         keys = select(dialect(DIALECT), Selection(archs=(arch,), families=(name,), where=("key.hdim_q == 128",)))
-        for unit in plan(keys):
+        for unit in plan_units(keys):
             patterns = {FAMILIES[name].symbol(parse(family, key.name)).pattern for key in unit.keys}
             assert len(patterns) == len(unit.keys), unit.name
 
 
-def test_the_variants_of_split_kv_are_told_apart() -> None:
+def test_variants_of_split_kv_are_told_apart() -> None:
     """A symbol of each variant (as the compiler spells them) is found, and counted."""
     block = "b64x128x32x128x32x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_vr_pssk"
     names = {
@@ -106,19 +105,19 @@ def test_the_variants_of_split_kv_are_told_apart() -> None:
     }
     for family, name in names.items():
         values = {name: parse(dialect(DIALECT).family(family), name)}
-        assert symbols.match(values, made[family], Path("unit"), "gfx950", family) == {name: made[family]}
+        assert match_symbols(values, made[family], Path("unit"), "gfx950", family) == {name: made[family]}
         with pytest.raises(CodeObjectError, match=f"kernel symbols are {name}; {len(made[family])} were planned"):
-            symbols.match(values, made[family][1:], Path("unit"), "gfx950", family)
+            match_symbols(values, made[family][1:], Path("unit"), "gfx950", family)
 
 
 def test_device_code_is_guarded_to_its_arch() -> None:
     for key in KEYS[:1] + KEYS[-1:]:
-        text = unit_text(plan([key])[0], FEATURES)
+        text = unit_text(plan_units([key])[0], FEATURES)
         guard = "defined(__gfx950__)" if key.arch_trait == "gfx950" else "defined(__gfx9__) && !defined(__gfx950__)"
         assert f"#if !defined(__HIP_DEVICE_COMPILE__) || ({guard})\n" in text
 
 
-def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Path]) -> None:
+def test_problem_s_layout_is_that_of_header(compile_c: Callable[..., Path]) -> None:
     facts = [f"sizeof(ckpm_fwd_problem) == {ctypes.sizeof(FwdArguments)}"]
     facts.append(f"CKPM_FWD_ABI_VERSION == {FwdArguments.VERSION}")
     end = 0
@@ -133,7 +132,7 @@ def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Pat
 
 
 @pytest.mark.parametrize("family", ["fwd", "fwd_pagedkv", "fwd_splitkv"])
-def test_a_harness_reads_or_refuses_every_field(family: str) -> None:
+def test_harness_reads_or_refuses_every_field(family: str) -> None:
     text = host(family).harness(DIALECT, FEATURES)
     for name in FwdArguments.kinds():
         assert re.search(rf"\bp\.{name}\b", text), name
@@ -158,7 +157,7 @@ def test_problems_that_are_not_laid_out_are_refused() -> None:
     "words",
     [["bwd_dq_dk_dv", "--dialect", "ck-2025-06"], ["fwd,batch_prefill"], ["all"], ["fwd", "--dialect", "ck-2025-06"]],
 )
-def test_what_can_t_be_rendered_is_said(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_rendered_is_said(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "sources"
     code = cli.main(["build", "--render", str(folder), "--arch", "gfx950", "--tier", "full", "--family", *words])
     assert code == 2
@@ -176,7 +175,7 @@ def test_what_can_t_be_rendered_is_said(words: list[str], tmp_path: Path, capsys
         ("key.pad in ('pssk', 'pdv')", "no combine kernel that serves it is selected. Widen --filter or --where."),
     ],
 )
-def test_a_split_needs_its_combine_kernel(
+def test_split_needs_its_combine_kernel(
     where: str, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--arch", "gfx950", "--family", "fwd_splitkv,fwd_splitkv_combine", "--where", where]

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import UsageError
-from ckpm.kernels.code import symbols
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import words
-from ckpm.kernels.families.render import dispatch_text, instance_text
-from ckpm.kernels.families.units import plan
+from ckpm.kernels.families.render import dispatch_text, instance_text, plan_units
 from ckpm.kernels.library.request import Request, prepare
+from ckpm.kernels.library.write_manifest import match_symbols
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import parse
@@ -57,14 +56,14 @@ def test_v3_is_tried_before_v2_wherever_its_keys_stand() -> None:
     assert "else" not in inside[inside.rindex("}") :]
 
 
-def test_a_library_without_v3_has_no_word_of_it() -> None:
+def test_library_without_v3_has_no_word_of_it() -> None:
     text = dispatch_text(keys("gfx942"), FEATURES)
     assert not re.search(r"v3|device_name|getenv|if\((?:false|true)\)", text)
     newest = select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",), tier="smoke"))
     assert "getenv" not in dispatch_text(newest, words.features("rocm-libraries-2026"))
 
 
-def test_v3_is_turned_off_by_the_environment() -> None:
+def test_v3_is_turned_off_by_environment() -> None:
     text = dispatch_text(keys("gfx950"), FEATURES)
     assert 'std::getenv("CKPM_V3")' in text
 
@@ -80,7 +79,7 @@ def test_v3_is_turned_off_by_the_environment() -> None:
         (False, 1024, ["BUFFER_LOAD"]),
     ],
 )
-def test_a_kernel_has_the_load_modes_that_a_launch_may_need(v3: bool, page_size: int, modes: list[str]) -> None:
+def test_kernel_has_load_modes_that_launch_may_need(v3: bool, page_size: int, modes: list[str]) -> None:
     """Issue 13's selector: pages of a tile or more have a descriptor each, pages of one token always take 64 bits."""
     some = [key for key in keys("gfx950") if is_v3(key) == v3 and key.page_size == page_size]
     for key in some:
@@ -130,7 +129,7 @@ def test_v3_takes_no_request_that_it_would_compute_wrong() -> None:
 
 
 def test_units_do_not_mix_v3_and_v2() -> None:
-    for unit in plan(keys("gfx950")):
+    for unit in plan_units(keys("gfx950")):
         assert len({is_v3(key) for key in unit.keys}) == 1
 
 
@@ -146,15 +145,15 @@ NAME = (
 )
 
 
-def test_both_load_modes_of_a_name_are_its_symbols() -> None:
+def test_both_load_modes_of_name_are_its_symbols() -> None:
     values = {NAME: parse(DIALECT.family("batch_prefill"), NAME)}
     both = [SYMBOL.format(load=0), SYMBOL.format(load=1)]
-    assert symbols.match(values, both, Path("unit.o"), "gfx950", "batch_prefill") == {NAME: both}
+    assert match_symbols(values, both, Path("unit.o"), "gfx950", "batch_prefill") == {NAME: both}
     with pytest.raises(Exception, match=r"1 of 1 kernel symbols are .* 2 were planned"):
-        symbols.match(values, both[:1], Path("unit.o"), "gfx950", "batch_prefill")
+        match_symbols(values, both[:1], Path("unit.o"), "gfx950", "batch_prefill")
 
 
-def test_a_checkout_of_pull_request_6054_is_not_built(
+def test_checkout_of_pull_request_6054_is_not_built(
     request_for: Callable[..., Request], stub_toolchain: Callable[..., Toolchain]
 ) -> None:
     """Our text names classes of our own headers, which that tree has under other names."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import TableError
-from ckpm.kernels.families.spellings import SPELLINGS, spellings
+from ckpm.kernels.families.words import SPELLINGS, spellings
 
 TEXT = SPELLINGS.read_text()
 
@@ -22,14 +22,14 @@ TEXT = SPELLINGS.read_text()
             "dtype.fp16: field 'bytes' is miss",
         ),
         ("bytes: 2}", "bytes: two}", 4, "dtype.fp16.bytes: must be a whole number, not 'two'"),
-        ("  vllm: ", "  vllm:\n    x: ", 40, "kv_table.vllm: must be text, not a mapping"),
+        ("  vllm: ", "  vllm:\n    x: ", 40, "kv_table.vllm: must be text"),
         ("bytes: 2}", "bytes: 2, byte: 2}", 4, "dtype.fp16.byte: unknown field; known here: type, bytes"),
         ("kv_table:", "kv_tables:", 39, "kv_tables: unknown field; known here: dtype, "),
         ("paged: false", "paged: maybe", 50, "dialects.ck-2025-06.paged: must be true or false, not 'maybe'"),
         ("dtype:\n", "dtype: [\n", 5, "not valid YAML: "),
     ],
 )
-def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+def test_mistake_is_named(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
     file = tmp_path / "spellings.yaml"
     assert old in TEXT
     file.write_text(TEXT.replace(old, new, 1))
@@ -38,17 +38,17 @@ def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, line: int, messa
     assert str(caught.value).startswith(f"{file}:{line}: {message}")
 
 
-def test_a_missing_table_is_named(tmp_path: Path) -> None:
+def test_missing_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(TableError, match=r"none\.yaml:1: the table can't be read"):
         spellings(tmp_path / "none.yaml")
 
 
-def test_a_value_without_a_word_is_named() -> None:
+def test_value_without_word_is_named() -> None:
     with pytest.raises(TableError, match=r"spellings\.yaml:4: dtype: no C\+\+ word for 'fp64'; there are fp16, bf16, "):
         spellings()["dtype"]["fp64"]
 
 
-def test_no_is_a_word_and_numbers_are_numbers() -> None:
+def test_no_is_word_and_numbers_are_numbers() -> None:
     assert spellings()["bias"]["no"]["check"] == "bias_enum::no_bias"
     assert (spellings()["dtype"]["fp16"]["bytes"], spellings()["dtype"]["fp8bf16"]["bytes"]) == (2, 1)
     assert spellings()["dialects"]["ck-2025-06"]["paged"] is False

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ from ckpm.workflows import render, runner
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 _LISTED = [sys.executable, "-m", "nox", "--list"]
+MARKERS = [
+    line.partition(":")[0]
+    for line in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["markers"]
+]
 SESSIONS = set(
     re.findall(
         r"^[-*] ([\w-]+)", subprocess.run(_LISTED, cwd=ROOT, capture_output=True, text=True).stdout, re.MULTILINE
@@ -124,7 +129,7 @@ def test_release_downloads_the_files_of_every_stage(tmp_path: Path) -> None:
     joined = " ".join(step.get("env", {}).get("COMMAND", "") for step in jobs["qualification"]["steps"])
     chosen = {name: set(re.findall(r"--only ([\w-]+)", str(job))) for name, job in jobs.items()}
     left_over = set()
-    for step in stages.steps(stages.read_table(), ("gfx942", "gfx950"), upstream="aiter", tier="full", toolchain="x"):
+    for step in stages.steps(stages.read_stages(), ("gfx942", "gfx950"), upstream="aiter", tier="full", toolchain="x"):
         if step.stage not in chosen.get(step.arch, ()):
             left_over.add(step.stage)
             continue
@@ -161,9 +166,23 @@ def test_commands_are_sessions_without_foreign_text(file: Path) -> None:
         assert "${{" not in step.get("run", "")
 
 
+@pytest.mark.parametrize("marker", MARKERS)
+def test_marker_of_tests_is_run_by_a_workflow(marker: str) -> None:
+    """Tests that a session leaves out by their marker run somewhere else."""
+    assert any(re.search(rf"nox -s tests -- .*-m {marker}$", file.read_text(), re.MULTILINE) for file in FILES)
+
+
+def test_release_publishes_both_wheels() -> None:
+    text = (ROOT / ".github/workflows/release.yml").read_text()
+    assert "pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheels . ./emulator" in text
+    publish = document("release")["jobs"]["publish"]
+    assert set(publish["needs"]) == {"qualification", "wheels"}
+    assert {step["with"]["path"] for step in publish["steps"] if "download" in step.get("uses", "")} == {"bundle"}
+
+
 def test_images_are_in_the_table() -> None:
     images = yaml.safe_load((ROOT / "docker" / "images.yaml").read_text())["images"]
-    wanted = {gpu["image"]: arch for arch, gpu in render.settings()["gpus"].items()}
+    wanted = {gpu.image: arch for arch, gpu in render.settings()["gpus"].items()}
     assert all(arch in images[image]["archs"] for image, arch in wanted.items())
 
 

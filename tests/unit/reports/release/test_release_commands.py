@@ -70,7 +70,7 @@ def qualify(
     monkeypatch.setattr(commands, "demand_undamaged", lambda package, cache: None)
     monkeypatch.setattr(commands, "detect", lambda choice, cache: stub_toolchain())
     identity = type("Tree", (), {"identity": FACTS.upstream_identity})
-    monkeypatch.setattr(commands, "locate", lambda name, cache, say: identity)
+    monkeypatch.setattr(commands, "locate", lambda name, cache: identity)
     base = ["qualify", "--tier", "smoke", "--arch", "gfx950", "--work", str(clone)]
     return lambda *words: main([*base, *words])
 
@@ -178,7 +178,7 @@ def test_inconclusive_gate_is_refused(qualify: Callable[..., int], waived: list[
     assert qualify(*waived) == 9
 
 
-def test_waiver_that_nobody_needs_is_reported(
+def test_waiver_that_no_one_needs_is_reported(
     qualify: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = next(entry.name for entry in read_ledger().entries if entry.name != "table-read-past-end")

@@ -28,6 +28,7 @@ SUITES = {
     "page-fault": "Test page tables and pools of exact length, with unmapped memory after them.",
     "dispatch": "Test which kernel the API chooses for a problem, and which problems it refuses.",
 }
+WHEELS = ("wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "./emulator", ".")
 CORRUPTION = "tests/faults/test_corruption.py"
 PROGRAMS = "programs"  # a file in nox's cache folder: the path of the environment's programs
 BUILT: set[str] = set()  # "library" and "decode", if this call of nox built them
@@ -83,6 +84,11 @@ def session(name: str, group: str, what: str = "") -> Callable[[Session], Sessio
 def program(session: nox.Session, name: str) -> str:
     """The path of a program of the shared environment."""
     return str(Path((session.cache_dir / PROGRAMS).read_text()) / name)
+
+
+def zig(session: nox.Session) -> str:
+    """The C++ compiler of the shared environment."""
+    return f"{program(session, 'python')} -m ziglang c++"
 
 
 def run(session: nox.Session, *command: str) -> None:
@@ -217,7 +223,7 @@ def tests(session: nox.Session) -> None:
         run(session, *add_options(("pytest", "tests/unit", "tests/emulator", "tests/build"), session.posargs))
         return
     if name == "emulator":
-        session.env["CXX"] = f"{program(session, 'python')} -m ziglang c++"
+        session.env["CXX"] = zig(session)
     chosen = TESTS[name]
     python = install_extra(session, chosen.extra) if chosen.extra else program(session, "python")
     session.run(python, "-m", *add_options(chosen.words, options), external=True)
@@ -277,6 +283,14 @@ def workflows(session: nox.Session) -> None:
         session.run(actionlint, *files, external=True)
     else:
         session.warn("actionlint is not on PATH: its checks were left out")
+
+
+@session("wheels", "ship")
+def wheels(session: nox.Session) -> None:
+    """Build the wheels of ckpm and ckpm-emulator in build/wheels, for every x86-64 Linux of glibc 2.28 or later."""
+    refuse_options(session)
+    session.env["CXX"] = zig(session)
+    run(session, "pip", *WHEELS, "--wheel-dir", "build/wheels")
 
 
 @session("release-qualification", "ship")

@@ -109,7 +109,7 @@ def split(words: Sequence[str]) -> tuple[str, list[str]]:
 
 def reads_only_the_matrix(words: Sequence[str]) -> bool:
     """Return True if a command line calls a command of the matrix."""
-    return bool(words) and words[0] in COMMANDS and COMMANDS[words[0]].options.startswith("matrix.")
+    return bool(words) and words[0] in COMMANDS and COMMANDS[words[0]].options.startswith("ckpm.matrix.")
 
 
 def _run(words: Sequence[str]) -> int:

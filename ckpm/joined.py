@@ -11,22 +11,27 @@ if TYPE_CHECKING:
 
 
 def add_build_options(parser: argparse.ArgumentParser) -> None:
+    from ckpm.base.console import PlainConsole
     from ckpm.base.errors import UsageError
     from ckpm.cluster import command as cluster_command
-    from ckpm.kernels.families import render_command
     from ckpm.kernels.library import command, reproduce
-    from ckpm.matrix.options import add_selection_options
+    from ckpm.matrix.options import add_selection_options, selection_from
 
-    def run(args: argparse.Namespace) -> int:
+    def run(args: argparse.Namespace) -> None:
         if args.render:
-            return render_command.run(args)
-        if args.reproduce or args.built:
-            given = {"--work": "work", "--resources": "resources", "--no-cache": "no_cache"}
-            for option, name in given.items():
-                if getattr(args, name) != parser.get_default(name):
-                    raise UsageError(f"{option} has no effect with --reproduce or --built: leave it out.")
-            return reproduce.run(args)
-        return cluster_command.build(args) if cluster_command.is_remote(args) else command.build(args)
+            return command.render_sources(*selection_from(args), args.unit_size, args.render)
+        again = args.reproduce or args.built
+        for option, name in {"--work": "work", "--resources": "resources", "--no-cache": "no_cache"}.items():
+            if again and getattr(args, name) != parser.get_default(name):
+                raise UsageError(f"{option} has no effect with --reproduce or --built: leave it out.")
+        machines = None if again else cluster_command.read_machines(args)
+        if machines and args.jobs is not None:
+            raise UsageError("--jobs is for compilers on this machine. Workers have their own number of threads.")
+        console = PlainConsole()
+        options = command.read_options(args, console)
+        if again:
+            return reproduce.run(options, args.built, console)
+        return command.build(options, console, cluster_command.compilers(machines, options.request, console))
 
     add_selection_options(parser, tier="smoke", checkouts=True)
     command.add_options(parser)
@@ -69,9 +74,9 @@ def build(arch: str = "gfx950", *options: str, work: Path = Path()) -> Path:
     from ckpm.kernels.library import command
 
     args = parse(["build", "--arch", arch, "--work", str(work), *options])
-    request = command.request_from(args, PlainConsole(), work=work, cached=not args.no_cache)
-    command.run(request, jobs=job_count(args.jobs), console=PlainConsole())
-    return request.work / request.folder / "libckpm.so"
+    asked = command.read_options(args, PlainConsole())
+    command.run(asked.request, jobs=job_count(asked.jobs), console=PlainConsole())
+    return asked.request.work / asked.request.folder / "libckpm.so"
 
 
 def list_kernels(*options: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Options for many machines, and ``ckpm build`` with them."""
+"""Options for many machines, and the compilers of ``ckpm build`` on them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,7 @@ from ckpm.base.console import say
 from ckpm.base.errors import CkPrefillError, UsageError
 from ckpm.base.processes import ended_by_signals
 from ckpm.cluster.identity import Sources
-from ckpm.cluster.site import read_site
-from ckpm.kernels.library import command as build_command
+from ckpm.cluster.site import Site, read_site
 from ckpm.kernels.library.command import Elsewhere
 from ckpm.kernels.library.request import Request
 
@@ -42,8 +42,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def is_remote(args: argparse.Namespace) -> bool:
-    """True if the command runs on many machines. Raises UsageError if options contradict each other."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """Workers of a Dask scheduler's address, or ``workers`` jobs of Slurm with the resources of ``site``."""
+
+    scheduler: str
+    site: Site | None
+    workers: int
+
+
+def read_machines(args: argparse.Namespace) -> Machines | None:
+    """The machines of the options; None for this machine alone.
+
+    Raises UsageError: options contradict each other; TableError.
+    """
     if args.scheduler and args.cluster:
         raise UsageError("--scheduler and --cluster exclude each other: one names workers, the other starts some.")
     given = [name for name in ("workers", "partition", "walltime", "cluster_file") if getattr(args, name) is not None]
@@ -51,35 +63,35 @@ def is_remote(args: argparse.Namespace) -> bool:
         raise UsageError(f"--{given[0].replace('_', '-')} goes with --cluster.")
     if args.workers is not None and args.workers < 1:
         raise UsageError("--workers must be at least 1")
-    return bool(args.scheduler or args.cluster)
+    if not (args.scheduler or args.cluster):
+        return None
+    site = read_site(args.cluster_file, args.partition, args.walltime) if args.cluster else None
+    return Machines(scheduler=args.scheduler or "", site=site, workers=args.workers or 2)
 
 
 @contextlib.contextmanager
-def connection(args: argparse.Namespace, logs: Path, say: Callable[[str], None]) -> Iterator[Connection]:
-    """Connect to the workers of the options. At the end, every process of this command on them ends. Main thread only.
+def connection(machines: Machines, logs: Path, say: Callable[[str], None]) -> Iterator[Connection]:
+    """Connect to the workers. At the end, every process of this command on them ends. Main thread only.
 
     Raises:
-        SetupError, ServiceError, TableError.
+        SetupError, ServiceError.
         SystemExit: SIGTERM or SIGHUP came.
     """
-    _demand_ready(args)
+    _demand_packages(machines)
     from ckpm.cluster.connection import connection_to, patience
     from ckpm.cluster.slurm import slurm
 
     with ended_by_signals(), contextlib.ExitStack() as stack:
-        if args.cluster:
-            site = read_site(args.cluster_file, args.partition, args.walltime)
-            address, credentials, hopeless = stack.enter_context(slurm(site, args.workers or 2, logs, say))
+        if machines.site:
+            address, credentials, hopeless = stack.enter_context(slurm(machines.site, machines.workers, logs, say))
         else:
-            address, credentials, hopeless = args.scheduler, "", patience(args.scheduler)
+            address, credentials, hopeless = machines.scheduler, "", patience(machines.scheduler)
         yield stack.enter_context(connection_to(address, credentials, hopeless, say))
 
 
-def _demand_ready(args: argparse.Namespace) -> None:
-    """Check the site's file and the packages at once. Raises TableError, SetupError."""
-    if args.cluster:
-        read_site(args.cluster_file, args.partition, args.walltime)
-    modules = ("distributed", "dask_jobqueue") if args.cluster else ("distributed",)
+def _demand_packages(machines: Machines) -> None:
+    """Raise SetupError if a package is missing."""
+    modules = ("distributed", "dask_jobqueue") if machines.site else ("distributed",)
     if missing := [name for name in modules if importlib.util.find_spec(name) is None]:
         place = "" if REQUIREMENTS.is_file() else " (the file is in the repository)"
         raise errors.SetupError(
@@ -89,31 +101,28 @@ def _demand_ready(args: argparse.Namespace) -> None:
         )
 
 
-def build(args: argparse.Namespace) -> int:
-    """Run ``ckpm build`` on many machines, and return exit code 0."""
-    if args.jobs is not None:
-        raise UsageError("--jobs is for compilers on this machine. Workers have their own number of threads.")
-    _demand_ready(args)
-    return build_command.build(args, partial(_elsewhere, args))
-
-
-def _elsewhere(args: argparse.Namespace, request: Request, console: Console) -> AbstractContextManager[Elsewhere]:
-    return _compilers(args, request, lambda text: say(console, text))
+def compilers(
+    machines: Machines | None, request: Request, console: Console
+) -> AbstractContextManager[Elsewhere | None]:
+    """The compilers of the machines, None without any. Raises SetupError."""
+    if machines is None:
+        return contextlib.nullcontext()
+    _demand_packages(machines)
+    return _compilers(machines, request, lambda text: say(console, text))
 
 
 @contextlib.contextmanager
-def _compilers(args: argparse.Namespace, request: Request, say: Callable[[str], None]) -> Iterator[Elsewhere]:
+def _compilers(machines: Machines, request: Request, say: Callable[[str], None]) -> Iterator[Elsewhere]:
     """The compilers of workers that have this machine's identity. Raises SetupError."""
     folder = request.work / request.folder
-    with connection(args, folder / "cluster", say) as workers:
+    with connection(machines, folder / "cluster", say) as workers:
         from ckpm.cluster.compiling import Recipe
         from ckpm.cluster.remote_steps import NAME, RemoteBuild
 
-        ck_root = settings.ck_root(args.ck_root) if request.tree.name == "checkout" else None
         sources = Sources(
             toolchain=request.toolchain.name,
             upstream=request.tree.name,
-            ck_root=str(ck_root.absolute()) if ck_root else "",
+            ck_root=str(request.tree.root) if request.tree.name == "checkout" else "",
         )
         identity = sources.identity(settings.cache_folder())
         workers.demand_same(identity, partial(sources_identity, sources))

@@ -155,14 +155,14 @@ def dialect_from(args: argparse.Namespace) -> Dialect:
     return dialect(check_upstream(upstream).dialect)
 
 
-def selection_from(args: argparse.Namespace) -> tuple[Dialect, Selection]:
-    """The dialect and selection of parsed options.
+def selection_from(args: argparse.Namespace, dialect_name: str = "") -> tuple[Dialect, Selection]:
+    """The dialect and selection of parsed options; ``dialect_name`` is the dialect of a tree that was looked at.
 
     Raises:
         what :func:`dialect_from` raises; UnknownWordError, UsageError.
         Tier, profile, expressions and filter files are checked when keys are selected.
     """
-    chosen = dialect_from(args)
+    chosen = dialect(dialect_name) if dialect_name else dialect_from(args)
     families = split_words("--family", args.family, [DEFAULT_FAMILY])
     if "all" in families:
         families = tuple(chosen.families)

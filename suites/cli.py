@@ -132,11 +132,11 @@ def _machines(
     args: argparse.Namespace, arch: str, out: Console
 ) -> contextlib.AbstractContextManager[Connection | None]:
     """The workers of other machines, None for this one alone. Raises UsageError."""
-    if not cluster.is_remote(args):
+    if (machines := cluster.read_machines(args)) is None:
         return contextlib.nullcontext()
     if args.jobs is not None or args.reproduce:
         raise UsageError("--jobs and --reproduce are for this machine: leave --scheduler and --cluster out.")
-    return cluster.connection(args, args.work.absolute() / "build" / arch / "cluster", lambda text: say(out, text))
+    return cluster.connection(machines, args.work.absolute() / "build" / arch / "cluster", lambda text: say(out, text))
 
 
 def _kind(args: argparse.Namespace, arch: str, there: Connection | None) -> str:
@@ -186,7 +186,7 @@ def _write(
     family_word = "" if tables else family
     rows = [suites.record_case(one, args.suite, arch, upstream, commands[one.case.name], family_word) for one in judged]
     results = suites.results(rows, library, kind, args.tier if tables else "every kernel", datetime.date.today())
-    here = args.device == "auto" and not cluster.is_remote(args)
+    here = args.device == "auto" and cluster.read_machines(args) is None
     if here and kind == "emulator" and (why := unused_gpu(arch)):
         results = dataclasses.replace(results, facts={**results.facts, "GPU not used": why})
     results.write(output)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,27 +17,37 @@ from typing import Any
 from rich.console import Console
 
 from ckpm.base import rocm_places, settings, warming
-from ckpm.base.console import PlainConsole, number, say
 from ckpm.base.console import console as terminal
+from ckpm.base.console import number, say
+from ckpm.base.display import show
 from ckpm.base.errors import CkPrefillError, CompileError, DiskFullError, ProcessLimitError, UsageError
-from ckpm.base.files import make_folder, name_write_errors
+from ckpm.base.files import abandoned_drafts, make_folder, name_write_errors
 from ckpm.base.jobs import job_count
+from ckpm.base.outputs import demand_ours
 from ckpm.base.processes import build_lock, ended_by_signals, group
 from ckpm.base.trust import signing_key
 from ckpm.kernels.code.toolchains import CHOICES, Toolchain, detect
 from ckpm.kernels.families.libraries import whole
-from ckpm.kernels.library import failures, leftovers
-from ckpm.kernels.library.manifest import Manifest
+from ckpm.kernels.families.render import render
+from ckpm.kernels.families.units import plan as plan_units
+from ckpm.kernels.families.words import features
+from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.kernels.library.plan import Plan
 from ckpm.kernels.library.progress import Tally, follow
 from ckpm.kernels.library.request import LIBRARY, Request, clear_failures, discard_library, prepare, scons_command
-from ckpm.kernels.library.resources import show
+from ckpm.kernels.library.resources import show as show_resources
+from ckpm.kernels.library.run_step import FAILURE
 from ckpm.kernels.library.signature_file import discard_foreign
 from ckpm.kernels.upstream import headers
 from ckpm.kernels.upstream.trees import locate
-from ckpm.matrix.dialects import check_built_arch
+from ckpm.matrix.dialects import Dialect, check_built_arch
 from ckpm.matrix.options import DEFAULT_ARCH, selection_from, split_words
+from ckpm.matrix.selection import Selection, select_some
 
+TEMPORARY = "tmp"  # in an output folder: the TMPDIR of compilers, whose files of a crash or an interrupt lie there
+_ERROR = re.compile(r"[^\s:]+:\d+:\d+: (?:fatal )?error: .*")
+_NOISE = re.compile(r"\s*(In file included from|from) ")
+_LINES = 25  # lines of the compiler's message shown for each unit; the record keeps all
 # Messages of compilers, zig and Python if the system refuses them a process or thread.
 _NO_PROCESS = ("Resource temporarily unavailable", "SystemResources", "ThreadQuotaExceeded", "can't start new thread")
 
@@ -110,10 +123,20 @@ def _warm_up(request: Request, plan: Plan, temporary: Path, *, emulator: bool) -
 
 
 def _clear_temporary(request: Request) -> Path:
-    """Return the output folder's empty folder for temporary files. Raises DiskFullError, OutputError."""
+    """Remove what killed processes left: temporary files, half-written objects and drafts; under the folder's lock.
+
+    Returns the output folder's empty folder for temporary files. Raises DiskFullError, OutputError.
+    """
     folder = request.work / request.folder
+    temporary = folder / TEMPORARY
     with name_write_errors(folder, "choose another folder with --work"):
-        return leftovers.clear(folder)
+        shutil.rmtree(temporary, ignore_errors=True)
+        drafts = (draft for below in (folder, folder / "src", folder / "obj") for draft in abandoned_drafts(below))
+        for left in (*(folder / "obj").glob("*.tmp"), *drafts):
+            with suppress(OSError):
+                left.unlink()
+        temporary.mkdir(parents=True)
+    return temporary
 
 
 def _scons(
@@ -145,7 +168,7 @@ def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None)
             f"{header}: this header changed while the build ran, and nothing that was compiled since is kept. Run the "
             "build again."
         )
-    records = failures.collect(request.work / request.folder)
+    records = _failure_records(request.work / request.folder)
     if elsewhere and (refused := [record for record in records if record["refused"]]):
         raise elsewhere.failure(refused)
     words = [*(f"{record['label']}: {record['output']}" for record in records), *tally.other]
@@ -155,16 +178,16 @@ def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None)
         )
     if any(sign in text for text in words for sign in _NO_PROCESS):
         raise ProcessLimitError("compilers could not be started; what is compiled is kept")
-    if reason := failures.common_reason(records):
+    if reason := _common_reason(records):
         example = next(record for record in records if record["kind"] == "host")
         raise CompileError(
             f"{number(len(records), 'step')} failed, with and without kernels, and this is common to them: {reason}\n"
             f"The CK tree of {request.tree.name} in {request.tree.root} may be damaged: 'ckpm doctor' "
-            f"examines it.\n{failures.describe(example, request.work)}"
+            f"examines it.\n{_describe(example, request.work)}"
         )
-    texts = [failures.describe(record, request.work) for record in records]
+    texts = [_describe(record, request.work) for record in records]
     if any(record["kind"] in ("unit", "host") for record in records):
-        count = sum(len(failures.failing_kernels(record, request.work)) for record in records)
+        count = sum(len(_failing_kernels(record, request.work)) for record in records)
         head = (
             f"{number(len(records), 'step')} failed, {number(count, 'kernel')} at fault; everything else was compiled."
         )
@@ -174,8 +197,50 @@ def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None)
     )
 
 
-def _runs_on_emulator(args: argparse.Namespace) -> bool:
-    return bool(args.emulator) and not rocm_places.gpu_archs()
+def _failure_records(folder: Path) -> list[Mapping[str, Any]]:
+    """Return the failure records below an output folder, in the order of their labels."""
+    records = [json.loads(file.read_text()) for file in folder.rglob(f"*{FAILURE}")]
+    return sorted(records, key=lambda record: str(record["label"]))
+
+
+def _common_reason(records: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the compiler's first error if all failed steps, with and without kernels, have the same one.
+
+    No kernel is to blame for such an error: it is in a file that all steps include.
+    """
+    matches = {_ERROR.search(str(record["output"])) for record in records}
+    reasons = {match[0] if match else "" for match in matches}
+    if len(reasons) != 1 or not {"unit", "host"} <= {str(record["kind"]) for record in records}:
+        return None
+    return reasons.pop() or None
+
+
+def _describe(record: Mapping[str, Any], folder: Path) -> str:
+    """Describe a failed step: the kernels to blame, the command's exit code, the compiler's first lines."""
+    kernels = _failing_kernels(record, folder)
+    head = f"{record['label']}: {Path(record['argv'][0]).name} ended with {record['code']}"
+    if kernels:
+        head += f"; at fault: {len(kernels)} of {len(record['kernels'])} kernels of this unit"
+    # include chains and CK's own path don't identify the kernel
+    lines = [line for line in str(record["output"]).splitlines() if line.strip() and not _NOISE.match(line)]
+    shown = lines[:_LINES] + ([f"... {len(lines) - _LINES} more lines"] if len(lines) > _LINES else [])
+    return "\n".join([head, *(f"  {name}" for name in kernels), *(f"    {line}" for line in shown)])
+
+
+def _failing_kernels(record: Mapping[str, Any], folder: Path) -> list[str]:
+    """Return the kernels whose instance a compiler message points into, all of the unit's if there is none.
+
+    A message about a template names the line of our source that uses it, and each instance has its own lines.
+    """
+    if not record["kernels"]:
+        return []
+    source = folder / str(record["source"])
+    lines = source.read_text(encoding="utf-8").splitlines() if source.is_file() else []
+    starts = [number for number, line in enumerate(lines, 1) if line.startswith("namespace ckpm::k")]
+    pointed = [int(n) for n in re.findall(rf"{re.escape(source.name)}:(\d+)", str(record["output"]))]
+    blamed = {sum(start <= line for start in starts) - 1 for line in pointed}
+    names = list(record["kernels"])
+    return [names[index] for index in sorted(blamed) if 0 <= index < len(names)] or names
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
@@ -198,8 +263,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def request_from(args: argparse.Namespace, console: Console, *, work: Path, cached: bool) -> Request:
-    """Return the request of the options, built in ``work``. An upstream that is missing is downloaded."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """The options of ``ckpm build``: the library, and how it is built on this machine.
+
+    ``jobs`` is the number of compilers, None for the default. With ``emulator`` the emulator's core is compiled
+    meanwhile. ``resources`` prints the kernels at the end.
+    """
+
+    request: Request
+    jobs: int | None = None
+    emulator: bool = False
+    resources: bool = False
+
+
+def read_options(args: argparse.Namespace, console: Console) -> BuildOptions:
+    """Return the options of a command line. An upstream that is missing is downloaded."""
     if args.unit_size < 1 or (args.jobs is not None and args.jobs < 1):
         raise UsageError("--unit-size and --jobs must be at least 1")
     for arch in split_words("--arch", args.arch, [DEFAULT_ARCH]):
@@ -211,32 +290,44 @@ def request_from(args: argparse.Namespace, console: Console, *, work: Path, cach
     tree = locate(upstream, cache=cache, ck_root=ck_root, say=lambda text: say(console, text), headers=headers)
     if args.dialect not in (None, tree.dialect):
         raise UsageError(f"{tree.name} is of dialect {tree.dialect}, not {args.dialect}. Leave --dialect out.")
-    args.dialect = tree.dialect
-    _, selection = selection_from(args)
-    return Request(
+    _, selection = selection_from(args, tree.dialect)
+    request = Request(
         selection=replace(selection, families=whole(selection.families)),
         tree=tree,
         toolchain=detect(args.toolchain, cache=cache),
-        work=work.resolve(),
-        object_cache=cache / "objects" if cached else None,
+        work=args.work.resolve(),
+        object_cache=None if args.no_cache else cache / "objects",
         unit_size=args.unit_size,
     )
+    emulator = args.emulator and not rocm_places.gpu_archs()
+    return BuildOptions(request=request, jobs=args.jobs, emulator=emulator, resources=args.resources)
 
 
 def build(
-    args: argparse.Namespace,
-    elsewhere: Callable[[Request, Console], AbstractContextManager[Elsewhere | None]] = lambda *_: nullcontext(),
-) -> int:
-    """Run the command; return exit code 0."""
-    console = PlainConsole()
-    started = time.monotonic()
-    request = request_from(args, console, work=args.work, cached=not args.no_cache)
-    with elsewhere(request, console) as there:
-        tally = run(
-            request, jobs=job_count(args.jobs), console=console, emulator=_runs_on_emulator(args), elsewhere=there
-        )
+    options: BuildOptions,
+    console: Console,
+    machines: AbstractContextManager[Elsewhere | None] | None = None,
+) -> None:
+    """Build the library of the options, with compilers on other ``machines`` if given."""
+    request, started = options.request, time.monotonic()
+    with machines or nullcontext() as elsewhere:
+        jobs = job_count(options.jobs)
+        tally = run(request, jobs=jobs, console=console, emulator=options.emulator, elsewhere=elsewhere)
     say(console, f"{request.folder}/{LIBRARY}: {tally.summary()}, {time.monotonic() - started:.1f} s")
-    if args.resources:
-        manifest = request.work / request.folder / "manifest.json"
-        show(Manifest.read(manifest), terminal())
-    return 0
+    if options.resources:
+        show_resources(Manifest.read(request.work / request.folder / MANIFEST), terminal())
+
+
+def render_sources(dialect: Dialect, selection: Selection, unit_size: int, folder: Path) -> None:
+    """Write a selection's sources, for any dialect, without a CK tree or a compiler.
+
+    Sources of an earlier run that the selection lacks are removed, nothing else. Raises UsageError: a source would
+    replace a file that is not ours; and what the calls raise.
+    """
+    if unit_size < 1:
+        raise UsageError("--unit-size must be at least 1")
+    keys = select_some(dialect, replace(selection, families=whole(selection.families)))
+    units = plan_units(keys, unit_size)
+    demand_ours(folder / f"{name}.hip" for name in (*(unit.name for unit in units), "dispatch", "harness"))
+    render(keys, units, dialect.name, features(dialect.name), folder)
+    show(f"{folder}: {len(keys)} kernels in {len(units)} units, dispatch.hip, harness.hip ({dialect.name})")

@@ -9,7 +9,6 @@ builds its libraries once more.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import re
@@ -20,13 +19,11 @@ from pathlib import Path
 from rich.console import Console
 
 from ckpm.base import settings
-from ckpm.base.console import PlainConsole
 from ckpm.base.errors import CheckFailedError, LibraryError
 from ckpm.base.files import sha256_of
 from ckpm.base.jobs import job_count
 from ckpm.kernels.code.toolchains import Toolchain, detect
 from ckpm.kernels.library import command as build_command
-from ckpm.kernels.library.leftovers import TEMPORARY
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.kernels.library.request import LIBRARY, PROJECT, Request
 
@@ -37,7 +34,11 @@ _OWN_TO_A_RUN = ("plan.json", "compile_commands.json")
 
 def artifacts(folder: Path) -> dict[str, Path]:
     """Return every artifact below an output folder, by relative path."""
-    files = (file for file in sorted(folder.rglob("*")) if file.is_file() and folder / TEMPORARY not in file.parents)
+    files = (
+        file
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and folder / build_command.TEMPORARY not in file.parents
+    )
     return {
         str(file.relative_to(folder)): file
         for file in files
@@ -122,17 +123,15 @@ def _folders(request: Request, base: Path) -> tuple[Path, ...]:
     return tuple(folders)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the command. Raises CheckFailedError if a byte differs or a folder's name leaks."""
-    console = PlainConsole()
-    request = build_command.request_from(args, console, work=Path(), cached=False)
-    jobs = job_count(args.jobs)
+def run(options: build_command.BuildOptions, built: Path | None, console: Console) -> None:
+    """Build once and compare with ``built``/build, or build twice. Raises CheckFailedError: builds differ or leak."""
+    request, jobs = options.request, job_count(options.jobs)
 
     def toolchain(cache: Path) -> Toolchain:
-        return detect(args.toolchain, cache=cache)
+        return detect(request.toolchain.name, cache=cache)
 
-    if args.built:
-        count, lines = build_again(request, args.built.resolve() / request.folder, toolchain, jobs, console)
+    if built:
+        count, lines = build_again(request, built.resolve() / request.folder, toolchain, jobs, console)
     else:
         count, lines = build_twice(request, toolchain, jobs, console)
     if lines:
@@ -142,4 +141,3 @@ def run(args: argparse.Namespace) -> int:
             kind="not-reproducible",
         )
     console.print(f"reproducible: {count} artifacts are equal byte for byte and hold no folder's name")
-    return 0

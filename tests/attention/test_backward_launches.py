@@ -92,14 +92,14 @@ def problem_of(call: Call, **changes: Any) -> Problem:
 
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("layout", ["BSHD", "BHSD"])
-def test_gradients_agree_with_the_reference(deterministic: bool, layout: str, over: Dispatcher) -> None:
+def test_gradients_agree_with_reference(deterministic: bool, layout: str, over: Dispatcher) -> None:
     call = contiguous(1, ((75, 171),) * 2, (4, 2), (56, 48), layout, **CAUSAL)
     done = check(call, over, problem_of(call), deterministic=deterministic)
     word = "_deterministic_" if deterministic else "_ndeterministic_"
     assert [word in name for name in done.ran.kernels] == [False, True, True]
 
 
-def test_a_timed_pass_and_orders_give_the_same_bits(registry: Registry, device: Device, over: Dispatcher) -> None:
+def test_timed_pass_and_orders_give_same_bits(registry: Registry, device: Device, over: Dispatcher) -> None:
     call = contiguous(2, ((70, 140),), (2, 1), DIMS, **CAUSAL)
     problem = problem_of(call)
     once = check(call, over, problem, deterministic=True)

@@ -41,7 +41,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_agrees_with_the_reference(name: str, over: Dispatcher) -> None:
+def test_call_agrees_with_reference(name: str, over: Dispatcher) -> None:
     done = CALLS[name].check(over)
     assert len(done.ran.kernels) == (2 if "split" in name else 1)
 
@@ -74,7 +74,7 @@ def test_bias_alibi_and_dropout(over: Dispatcher) -> None:
         plain.check(over, bias=bias, soft_cap=0.0, lse=False)  # the smoke tier has a bias with LSE only
 
 
-def test_timing_repeats_the_launch(over: Dispatcher) -> None:
+def test_timing_repeats_launch(over: Dispatcher) -> None:
     done = CALLS["batch prefill"].check(over, timing=Timing(warmups=1, repeats=2, cold_bytes=1 << 16))
     assert len(done.ran.milliseconds) == 2
     assert min(done.ran.milliseconds) > 0
@@ -117,7 +117,7 @@ def test_device_arrays_with_strides_give_same_bits(over: Dispatcher, device: Dev
         assert (device.hip.read(lse, np.float32, (2, 60)) == host.lse).all()
 
 
-def test_a_fault_is_one_error_and_the_next_call_works(over: Dispatcher, device: Device) -> None:
+def test_fault_is_one_error_and_next_call_works(over: Dispatcher, device: Device) -> None:
     """An output that is smaller than declared is only noticed when the kernel writes past its end."""
     call = CALLS["batch prefill"]
     q, k, v = (copy_to_device(device, encode(one, "bf16", ARCH), "bf16") for one in call.arrays)
@@ -131,7 +131,7 @@ def test_a_fault_is_one_error_and_the_next_call_works(over: Dispatcher, device: 
     call.check(over)
 
 
-def test_aiter_s_and_flashinfer_s_calls_give_the_same_numbers(over: Dispatcher) -> None:
+def test_aiter_s_and_flashinfer_s_calls_give_same_numbers(over: Dispatcher) -> None:
     call = CALLS["batch prefill, causal, capped, LSE"]
     host = call.check(over)
     given, (q, k, v) = call.options["pages"], call.arrays
@@ -155,7 +155,7 @@ def test_aiter_s_and_flashinfer_s_calls_give_the_same_numbers(over: Dispatcher) 
 
 
 @pytest.mark.parametrize("given", [{}, {"rope": "inter"}, {"rope": "half", "page": 128}])
-def test_append_writes_the_new_rows_and_no_others(given: dict[str, Any], over: Dispatcher) -> None:
+def test_append_writes_new_rows_and_no_others(given: dict[str, Any], over: Dispatcher) -> None:
     a = make_append(seqlen_q=5, seqlens_k=(30, 17), seqlen_knew=40, **given)
     done = append(
         a.q, a.knew, a.vnew, a.k, a.v, a.seqlens_k, dispatcher=over, dtype="bf16", rope=a.rope, cos=a.cos, sin=a.sin,

@@ -51,7 +51,7 @@ def run(program: str, *words: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_a_kernel_is_chosen_launched_and_right(folder: Path) -> None:
+def test_kernel_is_chosen_launched_and_right(folder: Path) -> None:
     """The program compares O with attention in double by itself."""
     code, said = run("prefill.cpp", folder)
     assert (code, f"kernel {NAME}" in said, f"launched {NAME}" in said) == (0, True, True), said
@@ -86,7 +86,7 @@ def test_program_without_fitting_kernel_names_remedy(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "another version", "another library's"])
-def test_an_index_of_another_library(folder: Path, damage: str) -> None:
+def test_index_of_another_library(folder: Path, damage: str) -> None:
     index = folder / INDEX
     text = index.read_text()
     index.unlink()
@@ -98,12 +98,12 @@ def test_an_index_of_another_library(folder: Path, damage: str) -> None:
     assert (code, f"ckpm cpp index {folder}" in said) == (2, True), said
 
 
-def test_a_library_of_another_c_abi(folder: Path) -> None:
+def test_library_of_another_c_abi(folder: Path) -> None:
     code, said = run("other_abi.cpp", folder)
     assert (code, "a library of batch_prefill has no ckpm_fwd_abi_version" in said) == (2, True), said
 
 
-def test_without_a_runtime_it_says_which_is_missing(folder: Path, tmp_path: Path) -> None:
+def test_without_runtime_it_reports_which_is_missing(folder: Path, tmp_path: Path) -> None:
     toolchain = detect("embedded", cache=cache_folder())
     program = build_program(PROGRAMS / "other_abi.cpp", tmp_path / "program.so", toolchain)
     done = subprocess.run(
@@ -112,7 +112,7 @@ def test_without_a_runtime_it_says_which_is_missing(folder: Path, tmp_path: Path
     assert (done.returncode, "Load a libamdhip64.so with RTLD_GLOBAL first" in done.stdout) == (2, True), done
 
 
-def test_a_program_that_does_not_compile(tmp_path: Path, folder: Path) -> None:
+def test_program_that_does_not_compile(tmp_path: Path, folder: Path) -> None:
     source = tmp_path / "broken.cpp"
     source.write_text("int main() { return nothing; }")
     code, said = run(str(source), folder)

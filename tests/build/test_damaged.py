@@ -145,7 +145,7 @@ def test_library_that_cannot_be_loaded_is_refused(
 
 
 @pytest.mark.parametrize("change", [cut, without_notes, without_sections])
-def test_damaged_code_object_is_an_error_with_its_reason(
+def test_damaged_code_object_is_error_with_its_reason(
     run: Callable[..., tuple[int, list[str]]], tmp_path: Path, change: Callable[[bytearray], None]
 ) -> None:
     assert run(lambda library: in_code_objects(library, change), *ONE) == (8, ["error"])
@@ -165,7 +165,7 @@ def test_manifest_with_wrong_arch_is_refused(built: Path, tmp_path: Path, capsys
 # ---- a fault and what comes after it
 
 
-def test_a_worker_launches_after_a_fault(built: Path) -> None:
+def test_worker_launches_after_fault(built: Path) -> None:
     setup = {
         "device": "emulator",
         "arch": ARCH,

@@ -121,7 +121,7 @@ def test_compile_killed_then_repeated_leaves_no_draft(cache: Path, small: str, t
     assert list((cache / "jit/drafts").iterdir()) == []
 
 
-def test_header_with_an_error_is_named(cache: Path, tmp_path: Path, trees: Mapping[str, Tree]) -> None:
+def test_header_with_error_is_named(cache: Path, tmp_path: Path, trees: Mapping[str, Tree]) -> None:
     """One error names the kernel and the message; each edit of a header is another key with a log of its own."""
     own = tmp_path / "own"
     shutil.copytree(PROJECT / "kernels/include_prefill", own)
@@ -138,7 +138,7 @@ def test_header_with_an_error_is_named(cache: Path, tmp_path: Path, trees: Mappi
     assert not (cache / "jit/entries").exists()
 
 
-def test_header_of_a_checkout_edited_is_noticed(cache: Path, tmp_path: Path, trees: Mapping[str, Tree]) -> None:
+def test_header_of_checkout_edited_is_noticed(cache: Path, tmp_path: Path, trees: Mapping[str, Tree]) -> None:
     """Name, arch and compiler are the same, a header is not."""
     root = tmp_path / "ck"
     shutil.copytree(trees["aiter"].root, root)

@@ -144,7 +144,7 @@ def test_every_field_arrives(
     }
 
 
-def test_a_launch_is_untimed_unless_repeated(
+def test_launch_is_untimed_unless_repeated(
     libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]]
 ) -> None:
     library = libraries["simplified", EIGHT]

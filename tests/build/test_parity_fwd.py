@@ -78,9 +78,7 @@ def test_split_kv_agrees(trees: Mapping[str, Tree], receipt: int, mask: str) -> 
         ),
     ],
 )
-def test_a_changed_split_kv_is_noticed(
-    trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, named: str
-) -> None:
+def test_changed_split_kv_is_noticed(trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, named: str) -> None:
     tree = change_tree(trees[TREE], tmp_path, "fmha_fwd_splitkv.py", old, new)
     (case,) = cases(tree, "gfx950", api="fwd_splitkv", receipt=200)
     assert case.outcome == "failed"
@@ -110,7 +108,7 @@ def test_append_kv_agrees(trees: Mapping[str, Tree], receipt: int) -> None:
         ('["row"], ["t", "f"]', '["row"], ["f", "t"]', "dispatch", "kernel: another order in "),
     ],
 )  # fmt: skip
-def test_a_changed_append_kv_is_noticed(
+def test_changed_append_kv_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
 ) -> None:
     (case,) = cases(change_tree(trees[TREE], tmp_path, "fmha_fwd_appendkv.py", old, new), "gfx950", api="fwd_appendkv")
@@ -130,7 +128,7 @@ def test_a_changed_append_kv_is_noticed(
         ('f"a.hdim_v % {bk0submax} == 0"', '"true"', "dispatch", "only ours requires a.hdim_v % 128 == 0"),
     ],
 )
-def test_a_changed_paged_form_is_noticed(
+def test_changed_paged_form_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
 ) -> None:
     tree = change_tree(trees[TREE], tmp_path, "fmha_pagedkv_prefill.py", old, new)
@@ -140,7 +138,7 @@ def test_a_changed_paged_form_is_noticed(
     assert named in case.text
 
 
-def test_an_upstream_without_our_c_words_has_no_such_cases(trees: Mapping[str, Tree]) -> None:
+def test_upstream_without_our_c_words_has_no_such_cases(trees: Mapping[str, Tree]) -> None:
     other = trees["flash-attn"]
     assert other.dialect not in host("fwd").dialects()
     assert cases(other, "gfx950") == []
@@ -157,7 +155,7 @@ def test_an_upstream_without_our_c_words_has_no_such_cases(trees: Mapping[str, T
         ("{F_if}({F_arch.device_name_check})", "{F_if}(true)", "dispatch", "device"),
     ],
 )  # fmt: skip
-def test_a_changed_upstream_is_noticed(
+def test_changed_upstream_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
 ) -> None:
     (case,) = cases(change_tree(trees[TREE], tmp_path, "fmha_fwd.py", old, new), "gfx950")

@@ -41,7 +41,7 @@ def test_receipts_of_every_kind_agree(trees: Mapping[str, Tree], name: str) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_tree_is_only_read(trees: Mapping[str, Tree], name: str, tmp_path: Path) -> None:
+def test_tree_is_only_read(trees: Mapping[str, Tree], name: str, tmp_path: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in trees[name].fmha.rglob("*")}
     codegen_runner.render(trees[name], "gfx950", "batch_prefill", 200, "simplified", tmp_path)
     assert {file: file.stat().st_mtime_ns for file in trees[name].fmha.rglob("*")} == before
@@ -84,7 +84,7 @@ def only_case(tree: Tree) -> Case:
         ("blocks, 0, kargs", "blocks, 1024, kargs", "bindings", "call: upstream"),
     ],
 )
-def test_a_changed_upstream_is_noticed(
+def test_changed_upstream_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, where: str, named: str
 ) -> None:
     case = only_case(change_tree(trees["aiter"], tmp_path, old, new))
@@ -93,7 +93,7 @@ def test_a_changed_upstream_is_noticed(
     assert named in case.text
 
 
-def test_a_broken_upstream_is_an_error_with_its_words(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+def test_broken_upstream_is_error_with_its_words(trees: Mapping[str, Tree], tmp_path: Path) -> None:
     case = only_case(
         change_tree(trees["flash-attn"], tmp_path, "class FmhaFwdKernel:", "class FmhaFwdKernel(Nothing):")
     )

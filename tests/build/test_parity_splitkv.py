@@ -26,7 +26,7 @@ from tests.build.test_parity_fwd import TREE, cases, change_tree
         ("blocks, 0, kargs", "blocks, 64, kargs", ("launch 1 of 5: call: upstream",)),
     ],
 )
-def test_a_changed_launch_of_split_kv_is_noticed(
+def test_changed_launch_of_split_kv_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, old: str, new: str, named: tuple[str, ...]
 ) -> None:
     tree = change_tree(trees[TREE], tmp_path, "fmha_fwd_splitkv.py", old, new)
@@ -37,7 +37,7 @@ def test_a_changed_launch_of_split_kv_is_noticed(
     assert any(all(word in line for word in named) for line in lines), lines[:5]
 
 
-def test_statement_that_is_not_followed_is_an_error(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+def test_statement_that_is_not_followed_is_error(trees: Mapping[str, Tree], tmp_path: Path) -> None:
     tree = change_tree(
         trees[TREE], tmp_path, "fmha_fwd_splitkv.py", "using k_ = fmha_kernel;\n", "using k_ = fmha_kernel; warm(s);\n"
     )

@@ -48,7 +48,7 @@ def test_names_traits_and_dispatch_agree(trees: Mapping[str, Tree]) -> None:
         (parity_v3.DISPATCH, "fmha_fwd_v3(const", "fmha_fwd_v4(const", "expected one function fmha_fwd_v3, found 0"),
     ],
 )
-def test_a_changed_upstream_is_noticed(
+def test_changed_upstream_is_noticed(
     trees: Mapping[str, Tree], tmp_path: Path, file: str, old: str, new: str, named: str
 ) -> None:
     tree = change_tree(trees["aiter"], tmp_path)

@@ -55,7 +55,7 @@ def select(tmp_path_factory: pytest.TempPathFactory) -> Select:
 
 
 @pytest.mark.parametrize("page", [128, 1024, 2048])
-def test_pages_of_a_tile_have_a_descriptor_each(select: Select, page: int) -> None:
+def test_pages_of_tile_have_descriptor_each(select: Select, page: int) -> None:
     assert select(page, INT32_MAX, INT32_MAX, INT32_MAX, 2, 2**47, 2**47) == BUFFER
 
 
@@ -63,20 +63,20 @@ def test_scattered_pages_of_one_token_take_64_bits(select: Select) -> None:
     assert select(1, 1, 128, 128, 2) == ADDRESS
 
 
-def test_exactly_int32_max_is_reached_and_a_byte_more_is_not(select: Select) -> None:
+def test_exactly_int32_max_is_reached_and_byte_more_is_not(select: Select) -> None:
     assert select(16, 1, INT32_MAX, 1, 1) == BUFFER
     assert select(16, 1, INT32_MAX, 1, 1, k=1) == ADDRESS
     assert select(16, 2**27, 16, 1, 1) == ADDRESS  # 2^31 bytes
     assert select(16, 2**27 - 1, 16, 1, 1) == BUFFER
 
 
-def test_a_product_that_is_nothing_in_32_bits(select: Select) -> None:
+def test_product_that_is_nothing_in_32_bits(select: Select) -> None:
     assert select(16, 2**16, 2**16, 1, 1) == ADDRESS  # 2^32
     assert select(16, INT32_MAX, INT32_MAX, 1, 4) == ADDRESS  # 2^64, nearly
 
 
 @pytest.mark.parametrize("high", [0, 2**32, 2**47 - 2**32])
-def test_a_small_pool_under_a_line_of_4_gb(select: Select, high: int) -> None:
+def test_small_pool_under_line_of_4_gb(select: Select, high: int) -> None:
     pool = 2**20
     assert select(16, 1, pool, 1, 1, k=high) == BUFFER
     assert select(16, 1, pool, 1, 1, k=high + INT32_MAX - pool) == BUFFER
@@ -112,6 +112,6 @@ def test_in_whole_numbers(
     assert select(page, pages, *strides, size, *bases) == (BUFFER if all(reaches) else ADDRESS)
 
 
-def test_the_header_needs_no_hip() -> None:
+def test_header_needs_no_hip() -> None:
     text = (Path(HEADERS) / "ckpm_prefill/load_mode.hpp").read_text()
     assert [line for line in text.splitlines() if "#include" in line] == ["#include <cstdint>", "#include <limits>"]

@@ -34,7 +34,7 @@ def manifest(built: Path) -> Manifest:
 
 
 @pytest.mark.parametrize("arch", LDS_LIMIT)
-def test_the_machine_code_s_resources(built: Path, manifest: Manifest, arch: str) -> None:
+def test_machine_code_s_resources(built: Path, manifest: Manifest, arch: str) -> None:
     images = codeobject.bundles(built / LIBRARY)[arch]
     found = [kernel for image in images for kernel in codeobject.kernels(image)]
     assert len(found) == 1  # one kernel symbol
@@ -50,12 +50,12 @@ def test_the_machine_code_s_resources(built: Path, manifest: Manifest, arch: str
     assert manifest.kernels[NAME].archs[arch] == kernel
 
 
-def test_the_two_archs_have_their_own_code(manifest: Manifest) -> None:
+def test_two_archs_have_their_own_code(manifest: Manifest) -> None:
     archs = manifest.kernels[NAME].archs
     assert archs["gfx942"].text_sha256 != archs["gfx950"].text_sha256
 
 
-def test_the_manifest_says_what_was_built_and_holds_no_path(built: Path, manifest: Manifest) -> None:
+def test_manifest_reports_what_was_built_and_holds_no_path(built: Path, manifest: Manifest) -> None:
     assert manifest.archs == ("gfx942", "gfx950")
     assert len(manifest.kernels) == 1
     assert manifest.upstream_identity.startswith("amd-aiter 0.1.7.post2.dev18 sha256:fe139d74")
@@ -74,7 +74,7 @@ def dynamic_symbols(library: Path, *, defined: bool) -> set[str]:
     return {s.name for s in found if (s["st_shndx"] != "SHN_UNDEF") == defined}
 
 
-def test_the_library_loads_and_knows_its_kernel(built: Path, tmp_path: Path) -> None:
+def test_library_loads_and_knows_its_kernel(built: Path, tmp_path: Path) -> None:
     source, runtime = tmp_path / "hip.c", tmp_path / "libhip.so"
     # a HIP runtime of empty functions is enough to load a library and ask it what it holds
     wanted = [name for name in dynamic_symbols(built / LIBRARY, defined=False) if "hip" in name]
@@ -111,7 +111,7 @@ def test_library_without_hip_runtime_names_what_it_lacks(built: Path) -> None:
     assert re.search(r"OSError: .*undefined symbol: (__)?hip", done.stderr), done.stderr
 
 
-def test_only_the_c_abi_is_exported(built: Path) -> None:
+def test_only_c_abi_is_exported(built: Path) -> None:
     assert dynamic_symbols(built / LIBRARY, defined=True) == {
         "ckpm_abi_version",
         "ckpm_problem_bytes",
@@ -123,7 +123,7 @@ def test_only_the_c_abi_is_exported(built: Path) -> None:
     }
 
 
-def test_the_table_shows_the_kernel_against_its_budget(manifest: Manifest) -> None:
+def test_table_shows_kernel_against_its_budget(manifest: Manifest) -> None:
     output = StringIO()
     show(manifest, Console(file=output, width=180))
     row = next(line for line in output.getvalue().splitlines() if "d128_bf16_group_b64x128_qr_async" in line)

@@ -74,7 +74,7 @@ def said(library: Library, **fields: Any) -> str:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_what_a_dialect_knows_goes_to_dispatch(library: Callable[[str], Library], dialect: str) -> None:
+def test_what_dialect_knows_goes_to_dispatch(library: Callable[[str], Library], dialect: str) -> None:
     for fields in (
         {},
         {"bias_type": 1, "bias": 8},
@@ -100,7 +100,7 @@ def test_what_a_dialect_knows_goes_to_dispatch(library: Callable[[str], Library]
         *((name, -1, "0") for name in ("has_sink", "sink_size")),
     ],
 )
-def test_a_field_of_later_ck_must_be_neutral(
+def test_field_of_later_ck_must_be_neutral(
     library: Callable[[str], Library], dialect: str, field: str, value: int, neutral: str
 ) -> None:
     expected = f"{field} must be {neutral}: the CK of this library ({dialect}) doesn't know it"
@@ -110,8 +110,7 @@ def test_a_field_of_later_ck_must_be_neutral(
 @pytest.mark.parametrize("dialect", OLD)
 @pytest.mark.parametrize("page_size", [0, 2, 16])
 def test_early_ck_has_pages_of_one_token(library: Callable[[str], Library], dialect: str, page_size: int) -> None:
-    expected = f"page_size must be 1: the CK of this library ({dialect}) knows no other"
-    assert said(library(dialect), page_size=page_size) == expected
+    assert f"page_size must be 1: the CK of this library ({dialect})" in said(library(dialect), page_size=page_size)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -143,7 +142,7 @@ def test_impossible_problems(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_missing_page_table_is_named(library: Callable[[str], Library], dialect: str) -> None:
+def test_missing_page_table_is_named(library: Callable[[str], Library], dialect: str) -> None:
     assert said(library(dialect), kv_indptr=None).startswith("kv_indptr must not be null")
 
 
@@ -171,7 +170,7 @@ def test_a_missing_page_table_is_named(library: Callable[[str], Library], dialec
         ({"sink_size": -1}, "sink_size must not be negative"),
     ],
 )
-def test_what_the_newest_dialect_takes_and_refuses(
+def test_what_newest_dialect_takes_and_refuses(
     library: Callable[[str], Library], fields: Mapping[str, Any], message: str
 ) -> None:
     assert said(library(NEWEST), **fields) == message

@@ -27,7 +27,7 @@ NOTHING = (0xBF800000).to_bytes(4, "little")  # s_nop 0
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_a_real_kernel_is_measured_and_not_blamed(built: Path, arch: str) -> None:
+def test_real_kernel_is_measured_and_not_blamed(built: Path, arch: str) -> None:
     manifest = Manifest.read(built / "manifest.json")
     figures = static_gate.by_kernel(built / "libckpm.so", manifest, arch)
     assert set(figures) == set(manifest.kernels)
@@ -41,7 +41,7 @@ def test_a_real_kernel_is_measured_and_not_blamed(built: Path, arch: str) -> Non
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_a_wait_taken_out_of_the_code_is_found(built: Path, tmp_path: Path, arch: str) -> None:
+def test_wait_taken_out_of_code_is_found(built: Path, tmp_path: Path, arch: str) -> None:
     whole = (built / "libckpm.so").read_bytes()
     assert WAIT_FOR_ALL_LOADS in whole
     damaged = tmp_path / "libckpm.so"

@@ -52,7 +52,7 @@ def test_matrix_work_follows_problem_and_file_repeats(built: Path, tmp_path: Pat
     assert 0 < one.matrix_share < one.loop_share < 1
 
 
-def test_a_chosen_workgroup_and_copies_of_it(built: Path, tmp_path: Path) -> None:
+def test_chosen_workgroup_and_copies_of_it(built: Path, tmp_path: Path) -> None:
     """All workgroups are alike; two copies share the unit, and take longer than one and less than two."""
     outputs = {name: tmp_path / f"{name}.json" for name in ("longest", "chosen", "two")}
     assert run(built / LIBRARY, outputs["longest"]).returncode == 0
@@ -69,7 +69,7 @@ def test_a_chosen_workgroup_and_copies_of_it(built: Path, tmp_path: Path) -> Non
     assert "has no workgroup 16" in beyond.stderr
 
 
-def test_published_figures_and_the_errors_that_the_page_shows(built: Path, tmp_path: Path) -> None:
+def test_published_figures_and_errors_that_page_shows(built: Path, tmp_path: Path) -> None:
     output = tmp_path / "checks.json"
     assert run(built / LIBRARY, output, "--checks").returncode == 0
     checks = {one.name: one for one in Timings.read(output).checks}
@@ -85,13 +85,13 @@ def test_published_figures_and_the_errors_that_the_page_shows(built: Path, tmp_p
     assert all(f"{round(checks[f'tile-{tile}'].modelled, 1)} %" in page for tile in ("256x256", "128x128", "128x64"))
 
 
-def test_an_arch_without_published_figures(built: Path, tmp_path: Path) -> None:
+def test_arch_without_published_figures(built: Path, tmp_path: Path) -> None:
     ended = run(built / LIBRARY, tmp_path / "out.json", "--checks", arch="gfx942")
     assert ended.returncode == InconclusiveError.exit_code
     assert "the published figures are of gfx950" in ended.stderr
 
 
-def test_the_file_names_the_library(built: Path, tmp_path: Path) -> None:
+def test_file_names_library(built: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.json"
     assert run(built / LIBRARY, output, "--workgroup", "0").returncode == 0
     manifest = json.loads((built / "manifest.json").read_text())

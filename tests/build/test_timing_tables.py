@@ -68,6 +68,6 @@ def test_v2_has_both_in_one_part(rows: Mapping[tuple[str, str], Timed]) -> None:
     assert max(rows["tensor", "V2"].phases(), key=lambda share: share.cycles).phase == "mixed"
 
 
-def test_ck_s_own_bf16_v3_beats_its_v2_on_the_model_too(timings: Timings) -> None:
+def test_ck_s_own_bf16_v3_beats_its_v2_on_model_too(timings: Timings) -> None:
     assert [(one.name, one.published) for one in timings.checks] == [("bf16-v3-full", None), ("bf16-v3-causal", None)]
     assert all(one.modelled > 1 for one in timings.checks)

@@ -58,7 +58,7 @@ def exit_code_after(number: signal.Signals, command: Callable[[], int]) -> int:
     return end.value.code
 
 
-def test_two_workers_make_the_bytes_of_one_machine(
+def test_two_workers_make_bytes_of_one_machine(
     there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert build("work", "--scheduler", there.address, "--no-cache") == 0
@@ -75,7 +75,7 @@ def test_two_workers_make_the_bytes_of_one_machine(
     assert take_files(tmp_path / "work") == many
 
 
-def test_killed_worker_costs_a_second_compile_only(
+def test_killed_worker_costs_second_compile_only(
     there: Machines, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     compiler.hold_one()
@@ -131,7 +131,7 @@ def test_cancelled_build_ends_its_processes(
     assert "linked, manifest written" in capsys.readouterr().out
 
 
-def test_objects_of_workers_go_into_the_cache(
+def test_objects_of_workers_go_into_cache(
     there: Machines, build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert build("work", "--scheduler", there.address) == 0
@@ -232,7 +232,7 @@ def test_scheduler_without_workers_fails(
     assert f"dask worker {empty.address}" in capsys.readouterr().err
 
 
-def test_full_disk_here_is_not_a_failure_of_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_here_is_not_failure_of_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """Check the message from which the build recognizes a full disk."""
     steps = RemoteSteps(None, RemoteBuild(scheduler="", credentials="", session="", recipe=RECIPE))
     monkeypatch.setattr(steps, "_compile", lambda step: Compiled(0, "", b"object", "w1"))

@@ -30,7 +30,7 @@ def build(work: Path, *options: str) -> int:
     return cli.main([*command, "--upstream", "aiter", "--no-cache", *options])
 
 
-def test_two_workers_compile_the_bytes_of_one_machine(there: Machines, tmp_path: Path) -> None:
+def test_two_workers_compile_bytes_of_one_machine(there: Machines, tmp_path: Path) -> None:
     assert build(tmp_path / "work", "--scheduler", there.address) == 0
     manifest = Manifest.read(tmp_path / "work/build/gfx950/aiter/manifest.json")
     assert len({kernel.unit for kernel in manifest.kernels.values()}) == 2

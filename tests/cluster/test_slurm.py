@@ -50,7 +50,7 @@ def jobs() -> list[str]:
     return run.stdout.split()
 
 
-def test_jobs_build_the_bytes_of_one_machine(
+def test_jobs_build_bytes_of_one_machine(
     site: str, build: Build, compiler: Compiler, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--cluster", "slurm", "--workers", "2", "--cluster-file", site, "--partition", "short")
@@ -65,7 +65,7 @@ def test_jobs_build_the_bytes_of_one_machine(
     assert {name: many[name] for name in one} == one  # and the jobs' logs
 
 
-def test_cancelled_job_costs_a_second_compile(site: str, build: Build, compiler: Compiler, tmp_path: Path) -> None:
+def test_cancelled_job_costs_second_compile(site: str, build: Build, compiler: Compiler, tmp_path: Path) -> None:
     compiler.hold_one()
 
     def cancel() -> None:
@@ -117,7 +117,7 @@ def test_refused_job_is_reported_with_output_of_sbatch(
     assert "Slurm refuses the job: sbatch: error: invalid partition specified: none" in capsys.readouterr().err
 
 
-def test_jobs_that_end_at_once_fail_the_build(
+def test_jobs_that_end_at_once_fail_build(
     site: str, build: Build, compiler: Compiler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path(site).write_text(SITE.replace("{", "{python: /nowhere/python, "))

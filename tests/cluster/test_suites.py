@@ -70,7 +70,7 @@ def comparable_case(case: Case) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("suite", ["page-fault", "dispatch"])
-def test_two_workers_give_the_results_of_one_process(
+def test_two_workers_give_results_of_one_process(
     there: Machines, work: Path, tmp_path: Path, suite: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(work, suite, tmp_path / "one.json", "--jobs", "1") == 0
@@ -83,7 +83,7 @@ def test_two_workers_give_the_results_of_one_process(
     assert suite_processes(there) == []
 
 
-def test_comparison_finds_a_difference(there: Machines, work: Path, tmp_path: Path) -> None:
+def test_comparison_finds_difference(there: Machines, work: Path, tmp_path: Path) -> None:
     assert run(work, "dispatch", tmp_path / "one.json", "--scheduler", there.address) == 0
     results = Results.read(tmp_path / "one.json")
     first = dataclasses.replace(results.cases[0], kernel="another")
@@ -181,7 +181,7 @@ def test_worker_of_another_commit_runs_no_case(
     assert re.search(r"worker foreign \(.*\): text: the client's \w+, the worker's \w+", capsys.readouterr().err)
 
 
-def test_gpu_cases_go_to_workers_with_a_gpu(
+def test_gpu_cases_go_to_workers_with_gpu(
     there: Machines, work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without a GPU here, the case reaches the worker with the resource GPU and can't start there."""

@@ -83,7 +83,7 @@ def test_what_is_missing_is_said_of_all_kernels_at_once(file: Path, capsys: pyte
 
 
 @pytest.mark.parametrize("words", ["zero", "zero: y", "zero: y=*fp16, n=many", "none: y=*fp16", "9: y=1"])
-def test_signature_that_says_nothing_is_refused(file: Path, words: str) -> None:
+def test_signature_that_reports_nothing_is_refused(file: Path, words: str) -> None:
     file.write_text(HEAD + "@triton.jit\ndef zero(y, n: tl.constexpr):\n    tl.store(y + tl.arange(0, n), 0.0)\n")
     assert guard(file, "--signature", words) == 2
 

@@ -59,7 +59,7 @@ def test_autotuner_prunes_configuration_that_spills() -> None:
     assert [config_of(one) for one in kept] == [(64, 32, 1, 4), (64, 16, 1, 4)]
 
 
-def test_pruned_are_told_with_reason_and_one_has_to_stay() -> None:
+def test_pruned_are_reported_with_reason_and_one_has_to_stay() -> None:
     from ckpm.decode.splitk import streaming
 
     told: list[str] = []

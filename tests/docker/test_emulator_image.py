@@ -42,7 +42,7 @@ def test_image_has_no_settings_of_this_machine(engine: Engine, built: Built) -> 
     )
 
 
-def test_files_in_a_mount_belong_to_the_caller(engine: Engine, built: Built, tmp_path: Path) -> None:
+def test_files_in_mount_belong_to_caller(engine: Engine, built: Built, tmp_path: Path) -> None:
     mount = Mount(source=tmp_path, target=tmp_path, writable=True)
     user = f"{os.getuid()}:{os.getgid()}"
     shell(engine, built, f"touch {tmp_path}/mine", mounts=[mount], user=user)

@@ -54,7 +54,7 @@ def manifests(server: Registry) -> list[str]:
     return [path for path in server.asked if "/manifests/" in path]
 
 
-def test_pull_gets_an_image_by_digest(engine: Engine, lone: Path, pulled: list[str]) -> None:
+def test_pull_gets_image_by_digest(engine: Engine, lone: Path, pulled: list[str]) -> None:
     with registry("whole") as server:
         configuration(lone, server, search=server)
         pulled.append(pull(engine, base(server.digest)))
@@ -62,7 +62,7 @@ def test_pull_gets_an_image_by_digest(engine: Engine, lone: Path, pulled: list[s
     assert identity(engine, pulled[0])
 
 
-def test_pull_from_an_absent_registry_is_infrastructure(engine: Engine, lone: Path) -> None:
+def test_pull_from_absent_registry_is_infrastructure(engine: Engine, lone: Path) -> None:
     with registry("away") as away:
         configuration(lone, away, search=away)
         with pytest.raises(ServiceError, match="503") as caught:
@@ -71,7 +71,7 @@ def test_pull_from_an_absent_registry_is_infrastructure(engine: Engine, lone: Pa
 
 
 @pytest.mark.parametrize("behaviour", ["whole", "lying", "damaged"])
-def test_pull_of_a_wrong_digest_fails(engine: Engine, lone: Path, behaviour: str) -> None:
+def test_pull_of_wrong_digest_fails(engine: Engine, lone: Path, behaviour: str) -> None:
     with registry(behaviour) as server:
         configuration(lone, server, search=server)
         wanted = server.digest if behaviour == "damaged" else ABSENT
@@ -80,12 +80,12 @@ def test_pull_of_a_wrong_digest_fails(engine: Engine, lone: Path, behaviour: str
         assert manifests(server) == [f"/v2/test/base/manifests/{wanted}"]
 
 
-def test_pull_without_a_registry_names_the_setting(engine: Engine, lone: Path) -> None:
+def test_pull_without_registry_names_setting(engine: Engine, lone: Path) -> None:
     with pytest.raises(ServiceError, match="unqualified-search-registries"):
         pull(engine, base(ABSENT))
 
 
-def test_command_records_a_failed_pull_as_infrastructure(engine: Engine, lone: Path, tmp_path: Path) -> None:
+def test_command_records_failed_pull_as_infrastructure(engine: Engine, lone: Path, tmp_path: Path) -> None:
     record = tmp_path / "failures"
     words = ["--image", "rocm-7.2-test", "--once", "--engine", engine.name, "--work", str(tmp_path / "work")]
     run = subprocess.run(

@@ -67,13 +67,13 @@ def built(one: tuple[Image, Sources], engine: Engine, work: Path) -> None:
     build(engine, one[0], work, one[1])
 
 
-def test_build_folder_on_a_full_disk_fails(engine: Engine, one: tuple[Image, Sources], small: Path) -> None:
+def test_build_folder_on_full_disk_fails(engine: Engine, one: tuple[Image, Sources], small: Path) -> None:
     with pytest.raises(DiskFullError, match="no space left on the disk") as caught:
         built(one, engine, small / "work")
     assert caught.value.exit_code == 10
 
 
-def test_engine_storage_on_a_full_disk_fails(
+def test_engine_storage_on_full_disk_fails(
     engine: Engine, one: tuple[Image, Sources], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conf = tmp_path / "storage.conf"
@@ -85,7 +85,7 @@ def test_engine_storage_on_a_full_disk_fails(
     assert (caught.value.exit_code, len(str(caught.value)) < 1000) == (10, True)
 
 
-def test_bootstrap_on_a_full_disk_fails(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bootstrap_on_full_disk_fails(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(small))
     with pytest.raises(DiskFullError, match="no space left on the disk for base debian-forky"):
         rootfs.make(ONE.base, small / "forky.tar")

@@ -44,7 +44,7 @@ def inside(engine: Engine, tag: str, *command: str) -> subprocess.CompletedProce
     return run(engine, order, output=subprocess.PIPE)
 
 
-def test_amdsmi_without_a_driver_is_reported_in_one_line(engine: Engine, tag: str) -> None:
+def test_amdsmi_without_driver_is_reported_in_one_line(engine: Engine, tag: str) -> None:
     done = inside(engine, tag, "python3", "-B", "-c", SENSORS.format(root=str(ROOT)))
     assert done.returncode == 0, done.stderr
     found, file = json.loads(done.stdout.splitlines()[-1])
@@ -54,7 +54,7 @@ def test_amdsmi_without_a_driver_is_reported_in_one_line(engine: Engine, tag: st
     assert "\n" not in found["smi"]
 
 
-def test_compare_without_a_gpu_is_reported() -> None:
+def test_compare_without_gpu_is_reported() -> None:
     """Run `nox -s in-container -- ckpm` without libraries, in the environment of sessions."""
     words = "compare --output build/gpu.json --device hip --baseline a/libckpm.so --candidate b/libckpm.so"
     done = subprocess.run(

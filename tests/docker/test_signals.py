@@ -71,7 +71,7 @@ def processes(mark: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_signal_ends_and_removes_the_container(
+def test_signal_ends_and_removes_container(
     other: Engine, built: Built, tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     identity = uuid.uuid4()

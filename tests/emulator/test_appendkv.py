@@ -158,6 +158,6 @@ def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library
         ({"sin": None}, "a rotary embedding needs cosines and sines"),
     ],
 )
-def test_what_c_abi_can_t_see_is_refused_before(changes: dict[str, Any], output: str) -> None:
+def test_what_c_abi_cannot_see_is_refused_before(changes: dict[str, Any], output: str) -> None:
     with pytest.raises(ProblemError, match=output):
         pose(dataclasses.replace(make_append(**CASES["psskddv_half_pagedkv"]), **changes), "gfx950")

@@ -195,7 +195,7 @@ USES = {
 
 @pytest.mark.parametrize("name", USES)
 @on_device("gfx942", whole=True)
-def test_use_of_what_nobody_wrote_is_found(device: EmulatedGpu, name: str) -> None:
+def test_use_of_what_no_one_wrote_is_found(device: EmulatedGpu, name: str) -> None:
     body, words = USES[name]
     device.configure(uninitialised=True)
     source, out = device.malloc(256), device.malloc(256)
@@ -225,7 +225,7 @@ HARMLESS = {
 
 @pytest.mark.parametrize("name", HARMLESS)
 @on_device("gfx942", whole=True)
-def test_what_decides_nothing_is_no_fault(device: EmulatedGpu, name: str) -> None:
+def test_what_decides_nothing_is_not_fault(device: EmulatedGpu, name: str) -> None:
     loaded = f"global_load_dword v2, v1, s[4:5]\n{WAIT_VECTOR}\n"
     stored = "s_waitcnt vmcnt(0) lgkmcnt(0)\nglobal_store_dword v1, v2, s[6:7]\ns_endpgm"
     assert run_checked(device, f"{ARGUMENTS}{loaded}{HARMLESS[name]}\n{stored}") is None
@@ -269,7 +269,7 @@ def test_fault_in_lds_says_which_bytes_of_how_many(device: EmulatedGpu) -> None:
 
 
 @on_device("gfx942", whole=True)
-def test_fault_in_scratch_says_which_bytes_of_how_many(device: EmulatedGpu) -> None:
+def test_fault_in_scratch_reports_which_bytes_of_how_many(device: EmulatedGpu) -> None:
     fault = expect_fault(device, "scratch_load_dword v8, off, off offset:62")
     assert fault.kind == "scratch"
     assert "bytes 62 to 65 of the 64 bytes of scratch that a lane has" in fault.message

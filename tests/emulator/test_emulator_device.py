@@ -93,7 +93,7 @@ def test_arrays_there_and_back(device: EmulatedGpu, dtype: str) -> None:
 
 
 @on_device("gfx950")
-def test_decoder_failures_are_told(device: EmulatedGpu, small: Path) -> None:
+def test_decoder_failures_are_reported(device: EmulatedGpu, small: Path) -> None:
     def refuse(code: bytes) -> bytes:
         raise CodeObjectError("v_odd_b32 at pc 0x10 of kernel k is unknown")
 

@@ -263,7 +263,7 @@ def test_race_is_found(run: Callable[..., None], wave_order: int) -> None:
     run(_race, lds_races=1, wave_order=wave_order)
 
 
-def test_fault_says_where(run: Callable[..., None]) -> None:
+def test_fault_reports_where(run: Callable[..., None]) -> None:
     run(_out_of_bounds)
 
 

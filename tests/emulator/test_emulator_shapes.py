@@ -147,7 +147,7 @@ def test_instructions_of_one_shape_ask_tables_once(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("form", ["src0_sel:BYTE_1", "row_shr:1"])
-def test_what_stands_behind_marker_is_read_of_each(form: str) -> None:
+def test_what_stands_after_marker_is_read_of_each(form: str) -> None:
     """Forms SDWA and DPP have a marker in the field of the first source, the same for all registers."""
     name = "v_and_b32_sdwa" if "sel" in form else "v_and_b32_dpp"
     texts = [next(decoder.decode(read(assemble(f"{name} v1, v{i}, v3 {form}\n")).text)).text for i in (4, 5)]

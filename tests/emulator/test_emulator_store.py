@@ -73,7 +73,7 @@ def test_entry_that_others_can_write_is_not_read(tmp_path: Path) -> None:
     assert store.get("key") is None
 
 
-def test_store_that_can_not_be_written_is_no_failure(tmp_path: Path) -> None:
+def test_store_that_cannot_be_written_is_not_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     store = Store(tmp_path / "file" / "store")
     store.put("key", b"1")

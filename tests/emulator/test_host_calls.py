@@ -271,7 +271,7 @@ def test_function_of_program(device: EmulatedGpu) -> None:
     ],
 )
 @on_device(ARCH, whole=True)
-def test_what_nobody_serves_is_fault(device: EmulatedGpu, service: int, words: list[int], said: str) -> None:
+def test_what_no_one_serves_is_fault(device: EmulatedGpu, service: int, words: list[int], said: str) -> None:
     fault = refusal(device, service, words)
     assert (fault.kind, fault.error) == ("host", 719)
     assert said in fault.message

@@ -30,7 +30,7 @@ def test_wide_load_of_last_three_dwords(device: EmulatedGpu) -> None:
 
 
 @on_device("gfx942", whole=True)
-def test_load_behind_segment_faults(device: EmulatedGpu) -> None:
+def test_load_after_segment_faults(device: EmulatedGpu) -> None:
     out = device.upload(np.ones(64, np.uint32))
     with pytest.raises(DeviceFaultError, match="load of 16 bytes"):
         launch(device, assemble(_READ.format(offset=144), kernarg_bytes=132), out)

@@ -78,7 +78,7 @@ def assert_wrong(bench: FamilyBench, name: str) -> None:
 
 
 @on_device("gfx950", whole=True)
-def test_fault_is_told_as_emulator_saw_it(device: EmulatedGpu, library: Path) -> None:
+def test_fault_is_reported_as_emulator_saw_it(device: EmulatedGpu, library: Path) -> None:
     bench = bench_of(device, library)
 
     def cut(problem: SuiteCase, tensors: Any) -> Any:

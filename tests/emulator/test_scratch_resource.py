@@ -53,7 +53,7 @@ def test_each_lane_of_each_wave_has_bytes_of_its_own(device: EmulatedGpu) -> Non
     ],
 )
 @on_device("gfx90a", whole=True)
-def test_what_is_no_scratch_of_lane_stops_launch(device: EmulatedGpu, body: str, kind: str, said: str) -> None:
+def test_what_is_not_scratch_of_lane_stops_launch(device: EmulatedGpu, body: str, kind: str, said: str) -> None:
     with pytest.raises(DeviceFaultError) as caught:
         launch(device, kernel(body), device.malloc(4), device.malloc(4))
     assert (caught.value.fault.kind, said in caught.value.fault.message) == (kind, True)

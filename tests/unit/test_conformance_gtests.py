@@ -133,7 +133,7 @@ def test_with_table_replaces_text_between_marks() -> None:
         acceptance.with_table(page.replace(acceptance.END, ""), suites())
 
 
-def test_page_has_the_table_of_stored_outcomes() -> None:
+def test_page_has_table_of_stored_outcomes() -> None:
     page = PAGE.read_text()
     assert acceptance.with_table(page, suites()) == page, "python -m tests.programs.conformance table"
 

@@ -47,7 +47,7 @@ def test_page_of_codes_lists_every_class_and_code() -> None:
     assert listed == raised
 
 
-def test_failures_outside_the_errors_module_are_subclasses() -> None:
+def test_failures_outside_errors_module_are_subclasses() -> None:
     """A class with a code of its own elsewhere would be missing on the page."""
     elsewhere = [
         f"{file}: {node.name}"
@@ -70,7 +70,7 @@ def test_base_class_is_never_raised() -> None:
     assert raised == []
 
 
-def test_exit_code_as_a_number_is_noticed() -> None:
+def test_exit_code_as_number_is_noticed() -> None:
     programs = {**sources(), "noxfile.py": (ROOT / "noxfile.py").read_text()}
     found = {file: literal_codes(text) for file, text in programs.items() if file not in STAND_INS}
     assert {file: numbers for file, numbers in found.items() if numbers} == {}

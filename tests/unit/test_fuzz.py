@@ -75,7 +75,7 @@ def command(run: Callable[[], int]) -> Command:
 
 
 @pytest.mark.parametrize("name", DEFECTS)
-def test_run_cases_find_defect_and_run_the_rest(name: str, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_cases_find_defect_and_run_rest(name: str, top: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "WAITING", 2 if name == "wait" else running.WAITING)
     run, what = DEFECTS[name]
     cases = [Case(command(run), 1), *(Case(command(one), 2) for one in SOUND.values())]

@@ -43,6 +43,6 @@ def test_tests_by_name_exist() -> None:
         assert not chosen.extra or (ROOT / f"requirements-{chosen.extra}.txt").is_file()
 
 
-def test_page_has_the_sessions_of_noxfile() -> None:
+def test_page_has_sessions_of_noxfile() -> None:
     page = PAGE.read_text()
     assert with_tables(page) == page, "python -m tests.docs.sessions"

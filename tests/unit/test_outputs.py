@@ -71,7 +71,7 @@ def test_output_that_is_input_is_refused(name: str, tmp_path: Path) -> None:
     assert mine.read_text() == "kept"
 
 
-def test_commands_write_by_the_common_functions() -> None:
+def test_commands_write_by_common_functions() -> None:
     checked = 0
     for file, text in sources().items():
         names = {f"{node.value.id}.{node.attr}" for node in nodes(text)

@@ -12,7 +12,7 @@ READERS = {
     "base/bounded.py": "JSON for the other readers, within bounds",
     "matrix/configurations/configuration.py": "a user's own configuration",
     "bench/build.py": "events of the build",
-    "kernels/library/failures.py": "failures of the build's steps",
+    "kernels/library/command.py": "failures of the build's steps",
     "kernels/library/finished.py": "the build's steps that are done",
     "kernels/library/plan.py": "the build's plan",
     "kernels/library/progress.py": "events of the build",

@@ -69,7 +69,7 @@ def test_index_can_change_in_between() -> None:
     np.testing.assert_array_equal(got.vector[12], state.vector[12])
 
 
-def test_index_behind_last_register_stops() -> None:
+def test_index_after_last_register_stops() -> None:
     state = fresh_state(generator("far"))
     state.scalar[20] = 250
     with pytest.raises(RuntimeError, match="after the last vector register"):

@@ -15,7 +15,7 @@ from ckpm.base.errors import InconclusiveError, LibraryError
 LIBRARY = Path("build/gfx950/aiter/libckpm.so")
 
 
-def test_a_command_ends_and_prints_as_it_would_here(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_ends_and_prints_as_it_would_here(capsys: pytest.CaptureFixture[str]) -> None:
     def command() -> int:
         print("counted")
         print("warning: slow", file=sys.stderr)
@@ -25,7 +25,7 @@ def test_a_command_ends_and_prints_as_it_would_here(capsys: pytest.CaptureFixtur
     assert capsys.readouterr() == ("counted\n", "warning: slow\n")
 
 
-def test_a_failure_keeps_its_message_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failure_keeps_its_message_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     def command() -> int:
         raise InconclusiveError("nothing to count", kind="measure")
 
@@ -33,7 +33,7 @@ def test_a_failure_keeps_its_message_and_exit_code(capsys: pytest.CaptureFixture
     assert capsys.readouterr() == ("", "error: nothing to count\n")
 
 
-def test_a_mistake_of_this_program_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistake_of_this_program_keeps_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_apart(lambda: int("three"), LIBRARY) == 1
     errors = capsys.readouterr().err
     assert "Traceback" in errors
@@ -41,7 +41,7 @@ def test_a_mistake_of_this_program_keeps_its_traceback(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE])
-def test_a_process_that_a_signal_ends_is_the_library_s_failure(number: signal.Signals) -> None:
+def test_process_that_signal_ends_is_library_s_failure(number: signal.Signals) -> None:
     def command() -> int:
         os.kill(os.getpid(), number)
         return 0
@@ -50,6 +50,6 @@ def test_a_process_that_a_signal_ends_is_the_library_s_failure(number: signal.Si
         run_apart(command, LIBRARY)
 
 
-def test_a_library_that_calls_exit_is_no_success() -> None:
+def test_library_that_calls_exit_is_not_success() -> None:
     with pytest.raises(LibraryError, match=r"ended the process \(exit code 0\)"):
         run_apart(lambda: os._exit(0), LIBRARY)

@@ -31,7 +31,7 @@ def call(over: Dispatcher, *, q: Any = Q, k: Any = K, v: Any = K, **options: Any
     return fmha(q, k, v, dispatcher=over, **given)
 
 
-def test_arrays_reach_the_kernel_and_o_comes_back() -> None:
+def test_arrays_reach_kernel_and_o_comes_back() -> None:
     """The arrays at the addresses during the launch, and the values that the 'kernel' writes there."""
     seen: dict[str, Any] = {}
 
@@ -114,7 +114,7 @@ def test_each_wrong_array_is_one_error(changes: dict[str, Any], error: type[Exce
     assert not device.launched
 
 
-def test_an_option_that_doesn_t_exist_is_python_s_own_error() -> None:
+def test_option_that_does_not_exist_is_python_s_own_error() -> None:
     over, _ = dispatcher(prefill())
     with pytest.raises(TypeError, match="softcap"):
         call(over, softcap=30.0)
@@ -155,14 +155,14 @@ class Exporting:
         return self.array.__dlpack__()
 
 
-def test_a_tensor_on_the_host_is_read_where_it_lies() -> None:
+def test_tensor_on_host_is_read_where_it_lies() -> None:
     array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     read = operand("q", Exporting(array, dlpack.CPU), FakeDevice())
     assert read.array is not None
     assert (read.dtype, read.shape, read.array.ctypes.data) == ("fp32", (2, 3, 4), array.ctypes.data)
 
 
-def test_a_tensor_on_the_gpu_gives_its_address_and_strides() -> None:
+def test_tensor_on_gpu_gives_its_address_and_strides() -> None:
     array = np.zeros((4, 6, 8), np.float16)[:, :3]
     read = operand("q", Exporting(array, dlpack.ROCM), FakeDevice("hip"))
     assert (read.array, read.address, read.strides) == (None, array.ctypes.data, (48, 8, 1))
@@ -172,7 +172,7 @@ def test_a_tensor_on_the_gpu_gives_its_address_and_strides() -> None:
 @pytest.mark.parametrize(
     ("kind", "device"), [(dlpack.ROCM, "emulator"), (dlpack.CUDA, "hip"), (dlpack.CUDA, "emulator")]
 )
-def test_a_tensor_of_another_device_is_refused(kind: int, device: str) -> None:
+def test_tensor_of_another_device_is_refused(kind: int, device: str) -> None:
     with pytest.raises(ArgumentError, match=f"the dispatcher's device is {device} gfx950"):
         operand("q", Exporting(np.zeros(3, np.float16), kind), FakeDevice(device))
 
@@ -182,7 +182,7 @@ class Interfaced:
         self.__cuda_array_interface__ = array.__array_interface__
 
 
-def test_rocm_s_pytorch_gives_the_interface_under_cuda_s_name() -> None:
+def test_rocm_s_pytorch_gives_interface_under_cuda_s_name() -> None:
     array = np.zeros((4, 6), np.float32)
     read = operand("bias", Interfaced(array), FakeDevice("hip"))
     assert (read.address, read.strides, read.dtype) == (array.ctypes.data, (6, 1), "fp32")
@@ -194,7 +194,7 @@ def on_device(array: np.ndarray[Any, Any], dtype: str) -> OnDevice:
     return OnDevice(address=array.ctypes.data, shape=array.shape, dtype=dtype)
 
 
-def test_what_is_on_the_device_is_not_copied() -> None:
+def test_what_is_on_device_is_not_copied() -> None:
     q, k, o = encode(Q, "bf16", ARCH), encode(K, "bf16", ARCH), np.zeros(Q.shape, np.uint16)
     over, device = dispatcher(prefill())
     pages = Pages(indices=on_device(INDICES, "int32"), indptr=on_device(INDPTR, "int32"), longest=70)

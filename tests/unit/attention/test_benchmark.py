@@ -119,12 +119,12 @@ def test_each_kernel_is_alone_with_its_signature_in_one_library(keys: list[Key])
             assert Matcher(layer)("fwd", case.shape).kernels == (case.key,)
 
 
-def test_libraries_whose_launches_take_a_name_are_not_split() -> None:
+def test_libraries_whose_launches_take_name_are_not_split() -> None:
     keys = select(dialect(DIALECT), Selection(archs=("gfx950",), where=("key.hdim_q == 128",)))
     assert layers(keys) == (tuple(keys),)
 
 
-def test_every_library_of_split_kv_has_the_second_stage() -> None:
+def test_every_library_of_split_kv_has_second_stage() -> None:
     families = ("fwd_splitkv", "fwd_splitkv_combine")
     where = ("key.dtype == 'fp16' and key.hdim_v == 128 and key.mode == 'batch'",)
     keys = select(dialect(DIALECT), Selection(archs=("gfx950",), families=families, where=where))
@@ -134,7 +134,7 @@ def test_every_library_of_split_kv_has_the_second_stage() -> None:
     assert all(second <= set(layer) for layer in layers(keys))
 
 
-def test_the_columns_are_the_documents() -> None:
+def test_columns_are_documents() -> None:
     assert COLUMNS[: len(DOCUMENTED)] == DOCUMENTED
     times = COLUMNS.index("latency_ms")
     assert COLUMNS[times : times + 3] == ("latency_ms", "tflops", "bandwidth_gb_s")
@@ -152,7 +152,7 @@ def test_rows_name_their_shape_and_their_kernel() -> None:
     assert case.key.tile.bm0 == int(row["tile_m0"])
 
 
-def test_rates_are_of_the_shape() -> None:
+def test_rates_are_of_shape() -> None:
     shape = Shape(batch=2, seqlen_q=1000, seqlen_k=1000, nhead_q=4, nhead_k=2, hdim_q=128, hdim_v=128, dtype="fp16")
     # two products of 2 * 8 heads * 10^6 * 128 flop in 1 ms; Q and O of 8 heads, K and V of 4, 2 bytes each
     assert rates(shape, 1.0) == {
@@ -162,7 +162,7 @@ def test_rates_are_of_the_shape() -> None:
     }
 
 
-def test_filters_speak_the_tile_engines_words(tmp_path: Path) -> None:
+def test_filters_speak_tile_engines_words(tmp_path: Path) -> None:
     file = tmp_path / "filter.py"
     file.write_text("def filter_config(c):\n    return c.lse and not c.skip_min_seqlen_q\n")
     kept = filter_keys(KEYS, ["c.hdim_q == 128 and c.pipeline == 'qr_async'", "c.mode == 'batch'"], [file])
@@ -204,7 +204,7 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
         lambda text: text.replace('"total_cases": 2', '"total_cases": "2"'),
     ],
 )
-def test_damaged_results_are_an_error(tmp_path: Path, damage: Any) -> None:
+def test_damaged_results_are_error(tmp_path: Path, damage: Any) -> None:
     file = tmp_path / "r.json"
     file.write_text(damage(results().text().decode()))
     with pytest.raises(RecordError, match=str(file)):
@@ -289,7 +289,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
 SMALL = ["sweep", "run", str(CONFIG), "--filter", "c.hdim_q == 128 and not c.logits", "--device", "emulator"]
 
 
-def test_a_run_that_was_ended_goes_on_where_it_was(bench: Bench, tmp_path: Path) -> None:
+def test_run_that_was_ended_goes_on_where_it_was(bench: Bench, tmp_path: Path) -> None:
     bench.stop_after = 10
     assert cli.main(SMALL) == 130
     file = tmp_path / "build/benchmark/fwd_ci-gfx950-aiter-one.json"
@@ -317,7 +317,7 @@ def test_results_of_another_question_are_not_gone_on_with(bench: Bench, capsys: 
     assert "verify differs" in capsys.readouterr().err
 
 
-def test_shards_of_a_run_make_the_whole(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shards_of_run_make_whole(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
     for at in (1, 2, 3):
         assert cli.main([*SMALL, "--shard", f"{at}/3", "--json", f"{at}.json"]) == 0
     assert len(set(bench.measured)) == len(bench.measured)
@@ -343,7 +343,7 @@ def test_defect_in_ledger_is_named_and_does_not_fail_run(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("said", "code"), [("unsupported: no such kernel", 9), ("hip_error: it died", 8)])
-def test_a_refusal_is_a_reason_and_a_fault_a_failure(bench: Bench, said: str, code: int) -> None:
+def test_refusal_is_reason_and_fault_failure(bench: Bench, said: str, code: int) -> None:
     bench.fails = LaunchError(f"lib: kernel: {said}")
     assert cli.main([*SMALL, "--max-kernels", "1", "--json", "a.json"]) == code
     (why,) = Results.read(Path("a.json")).left_out.values()
@@ -371,7 +371,7 @@ def test_large_shapes_are_left_out_on_emulator_with_reason(bench: Bench) -> None
     ],
 )
 @pytest.mark.usefixtures("bench")
-def test_what_can_not_be_meant_is_one_error(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_meant_is_one_error(options: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", "run", str(CONFIG), *options]) != 0
     assert said in capsys.readouterr().err
 
@@ -408,7 +408,7 @@ def test_kernels_of_every_family_get_their_arguments(family: str) -> None:
         assert set(device.names) == {named}
 
 
-def test_a_launch_of_another_kernel_measures_nothing() -> None:
+def test_launch_of_another_kernel_measures_nothing() -> None:
     case = own_cases(KEYS, parse_shape(asking.SIZES))[0]
     with pytest.raises(LaunchError, match="dispatch took another"):
         launch_case(case, answer="another")

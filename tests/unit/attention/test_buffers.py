@@ -48,7 +48,7 @@ def test_bf16_every_number_and_every_tie() -> None:
 @pytest.mark.parametrize(
     ("form", "largest", "smallest"), [(OCP, 448.0, 2.0**-9), (FNUZ, 240.0, 2.0**-10)], ids=["ocp", "fnuz"]
 )
-def test_fp8_every_byte_and_the_nearest_of_all(form: object, largest: float, smallest: float) -> None:
+def test_fp8_every_byte_and_nearest_of_all(form: object, largest: float, smallest: float) -> None:
     assert form in (OCP, FNUZ)
     chosen = OCP if form is OCP else FNUZ
     numbers = from_fp8(np.arange(256, dtype=np.uint8), chosen)
@@ -108,7 +108,7 @@ def test_any_layout_reads_back(**drawn: object) -> None:
         assert agrees(prepare(problem, arch))
 
 
-def test_a_vectorized_page_by_hand() -> None:
+def test_vectorized_page_by_hand() -> None:
     """K [page, head, d/8, slot, 8] and V [page, head, slot/8, d, 8]: the place of one number, counted by hand."""
     problem = make(page_size=16, kv_layout="vectorized", nhead_q=2, nhead_k=2, seqlens_k=(16,), page_order="identity")
     prepared = prepare(problem)
@@ -128,7 +128,7 @@ def test_column_major_v_by_hand() -> None:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_every_smoke_case_fits_its_buffers_and_the_abi(suite: str) -> None:
+def test_every_smoke_case_fits_its_buffers_and_abi(suite: str) -> None:
     """Small in host memory whatever the pool; every field is one of ckpm_problem and fits it."""
     for problem in problems(suite):
         prepared = prepare(problem)
@@ -147,7 +147,7 @@ def test_smoke_cases_read_back(suite: str) -> None:
     assert [p.name for p in problems(suite) if not agrees(prepare(p, "gfx942"))] == []
 
 
-def test_a_pool_of_9_gb_has_pages_at_every_line_and_stays_sparse() -> None:
+def test_pool_of_9_gb_has_pages_at_every_line_and_stays_sparse() -> None:
     problem = next(p for p in problems("large-kv") if p.group == "lines_paged")
     prepared = prepare(problem)
     stride = problem.page_elements("k") * 2
@@ -183,13 +183,13 @@ def test_slack_is_poisoned_on_request() -> None:
     "check",
     ["identity_vs_scrambled", "linear_vs_vectorized", "sglang_vs_vllm", "paged_vs_contiguous", "exact_vs_padded"],
 )
-def test_counterparts_hold_the_same_numbers(check: str) -> None:
+def test_counterparts_hold_same_numbers(check: str) -> None:
     problem = make(seqlens_q=(3, 4), seqlens_k=(40, 20), page_size=16, kv_layout="vectorized", seed=3)
     a, b = prepare(problem).inputs, prepare(counterpart(problem, check)).inputs
     assert all(np.array_equal(x, y) for x, y in zip((*a.q, *a.k, *a.v), (*b.q, *b.k, *b.v), strict=True))
 
 
-def test_a_sequence_alone_holds_its_own_numbers() -> None:
+def test_sequence_alone_holds_its_own_numbers() -> None:
     problem = make(seqlens_q=(3, 4), seqlens_k=(40, 20), bias="bias", nhead_q=2, seed=3)
     both = prepare(problem).inputs
     for sequence in (0, 1):
@@ -253,7 +253,7 @@ def test_shared_and_repeated_pages() -> None:
     assert repeated.pages[0].max() == 49
 
 
-def test_a_stride_beyond_32_bits_is_refused() -> None:
+def test_stride_beyond_32_bits_is_refused() -> None:
     with pytest.raises(ProblemError, match="num_total_pages 2147483648 does not fit 32 bits"):
         prepare(make(pool_pages=2**31, page_order="high"))
 

@@ -25,7 +25,7 @@ def kernel_set(*patterns: str, upstream: str = "aiter") -> KernelSet:
     return KernelSet(name="mine", upstream=upstream, patterns=patterns, place="program.cpp:3")
 
 
-def test_a_set_is_read_as_a_compiler_would(tmp_path: Path) -> None:
+def test_set_is_read_as_compiler_would(tmp_path: Path) -> None:
     text = """
     #define CKPM_KERNEL_SET(name, upstream, ...) nothing
     // CKPM_KERNEL_SET(not_this, "aiter", "dtype=bf16");
@@ -59,12 +59,12 @@ def test_another_form_is_refused_with_its_line(tmp_path: Path, text: str, words:
         read(tmp_path, text)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="can't be read"):
         declarations(tmp_path / "none.cpp")
 
 
-def test_a_pattern_means_the_kernels_that_where_would_select() -> None:
+def test_pattern_means_kernels_that_where_would_select() -> None:
     where = "key.dtype == 'bf16' and key.hdim_q == 128 and key.mask in ('no', 'mask') and not key.lse"
     wanted = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), where=(where, "key.tile.bm0 == 64")))
     pattern = "dtype=bf16 hdim_q=128 mask=no,mask lse=false tile.bm0=64 dropout=*"
@@ -85,13 +85,13 @@ def test_a_pattern_means_the_kernels_that_where_would_select() -> None:
         ("dtype=bf16", "unknown-tree", "unknown-tree"),
     ],
 )
-def test_a_pattern_that_means_nothing_is_refused(pattern: str, upstream: str, words: str) -> None:
+def test_pattern_that_means_nothing_is_refused(pattern: str, upstream: str, words: str) -> None:
     with pytest.raises(InputError, match=r"^program\.cpp:3: mine: ") as failure:
         kernels_of(kernel_set(pattern, upstream=upstream), "gfx950")
     assert words in str(failure.value)
 
 
-def test_the_command_lists_set_upstream_and_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_lists_set_upstream_and_kernel(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cpp", "kernels", str(PROGRAM)]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     name, upstream, kernel = line.split()

@@ -24,7 +24,7 @@ def rows_of(plan: Any) -> int:
     return int(plan.stages[0].key.tile.bm0)
 
 
-def test_a_problem_gets_a_kernel_with_its_signature() -> None:
+def test_problem_gets_kernel_with_its_signature() -> None:
     over, _ = dispatcher(prefill())
     for changes, wanted in (
         ({}, {"mask": "no", "lse": False, "logits": False, "bias": "no"}),
@@ -37,7 +37,7 @@ def test_a_problem_gets_a_kernel_with_its_signature() -> None:
         assert {name: getattr(key, name) for name in wanted} == wanted
 
 
-def test_upstream_s_order_leaves_the_choice_to_the_library() -> None:
+def test_upstream_s_order_leaves_choice_to_library() -> None:
     over, device = dispatcher(prefill())
     plan = over.plan(PREFILL)
     assert not plan.named
@@ -46,7 +46,7 @@ def test_upstream_s_order_leaves_the_choice_to_the_library() -> None:
     assert device.names == [None]
 
 
-def test_first_fit_and_seqtune_name_a_kernel() -> None:
+def test_first_fit_and_seqtune_name_kernel() -> None:
     """aiter has tiles of 64 and 128 rows: the small one holds up to 64 queries, longer ones get the largest."""
     first, device = dispatcher(prefill(), order="first-fit")
     plan = first.plan(PREFILL)
@@ -59,7 +59,7 @@ def test_first_fit_and_seqtune_name_a_kernel() -> None:
     assert {rows_of(tuned.plan(replace(PREFILL, seqlen_q=rows, total_q=900))) for rows in (65, 128, 500)} == {128}
 
 
-def test_a_user_s_heuristic_decides() -> None:
+def test_user_s_heuristic_decides() -> None:
     def widest(problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
         return sorted(able, key=lambda one: -one.key.tile.bm0)
 
@@ -77,7 +77,7 @@ def test_a_user_s_heuristic_decides() -> None:
         (lambda problem, able: None, "the heuristic failed: TypeError"),
     ],
 )
-def test_a_heuristic_that_fails_is_named(heuristic: Any, message: str) -> None:
+def test_heuristic_that_fails_is_named(heuristic: Any, message: str) -> None:
     over, _ = dispatcher(prefill(), order=heuristic)
     with pytest.raises(UsageError) as raised:
         over.plan(PREFILL)
@@ -91,7 +91,7 @@ def test_orders_that_don_t_exist_are_refused() -> None:
         dispatcher(prefill(), order="measured")
 
 
-def test_the_best_measured_is_taken_and_nothing_measured_is_said(tmp_path: Path) -> None:
+def test_best_measured_is_taken_and_nothing_measured_is_said(tmp_path: Path) -> None:
     base = TuningDatabase(tmp_path / "t.db")
     over, _ = dispatcher(prefill(), order="measured", tuning=base)
     choice = over.why(PREFILL).choice
@@ -107,7 +107,7 @@ def test_the_best_measured_is_taken_and_nothing_measured_is_said(tmp_path: Path)
     assert "1 ms, the least of 2 measured" in str(fresh.why(PREFILL))
 
 
-def test_why_has_a_reason_for_each_other_kernel() -> None:
+def test_why_has_reason_for_each_other_kernel() -> None:
     registry = prefill()
     registry.add(kernel_set("batch_prefill", ARCH, dtype="fp16", hdim_q=128, mode="group", vlayout="row"))
     registry.add(built("fwd", dtype="bf16", hdim_q=128, mode="group", tile={"bm0": 128}))
@@ -128,7 +128,7 @@ def test_why_has_a_reason_for_each_other_kernel() -> None:
     assert "it serves, and comes later" in by_text
 
 
-def test_why_without_any_kernel_says_so() -> None:
+def test_why_without_any_kernel_reports_it() -> None:
     over, _ = dispatcher(prefill())
     explained = over.why(replace(PREFILL, hdim_q=512, hdim_v=512))
     assert explained.choice is None
@@ -144,7 +144,7 @@ def test_why_without_any_kernel_says_so() -> None:
         ({"page_size": 16}, "no kernel with page_size 16"),
     ],
 )
-def test_a_problem_that_nothing_serves_says_what_is_missing(changes: dict[str, Any], message: str) -> None:
+def test_problem_that_nothing_serves_reports_what_is_missing(changes: dict[str, Any], message: str) -> None:
     over, device = dispatcher(prefill())
     with pytest.raises(NoKernelError) as raised:
         over.plan(replace(PREFILL, **changes))
@@ -152,7 +152,7 @@ def test_a_problem_that_nothing_serves_says_what_is_missing(changes: dict[str, A
     assert not device.loaded
 
 
-def test_a_family_without_libraries_is_named() -> None:
+def test_family_without_libraries_is_named() -> None:
     with pytest.raises(NoKernelError, match="no library has kernels of rowwise"):
         stages("rowwise")
 
@@ -165,7 +165,7 @@ def test_impossible_problem_is_refused_before_choice() -> None:
     assert not device.loaded
 
 
-def test_plans_are_kept_until_the_registry_changes() -> None:
+def test_plans_are_kept_until_registry_changes() -> None:
     registry = prefill()
     over, device = dispatcher(registry)
     plan = over.plan(PREFILL)
@@ -217,7 +217,7 @@ def test_declared_kernels_are_compiled_when_no_built_one_serves() -> None:
         over.plan(replace(PREFILL, dtype="fp16"))
 
 
-def test_on_demand_asks_for_the_stage_that_names_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_demand_asks_for_stage_that_names_library(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
 
     def compile_keys(keys: Sequence[Any], arch: str, upstream: str, **options: Any) -> tuple[Path, ...]:
@@ -232,7 +232,7 @@ def test_on_demand_asks_for_the_stage_that_names_the_library(monkeypatch: pytest
     assert libraries == (Path("/jit/entry/libckpm.so"),)
 
 
-def test_closing_frees_the_workspaces() -> None:
+def test_closing_frees_workspaces() -> None:
     registry = Registry((*built("fwd_splitkv", dtype="bf16"), *built("fwd_splitkv_combine", dtype="bf16")))
     over, device = dispatcher(registry, FakeDevice())
     plan = over.plan(Problem(family="fwd_splitkv", splits=2, lse=True))

@@ -49,7 +49,7 @@ def over() -> tuple[Dispatcher, FakeDevice]:
         ({"p_drop": 0.25, "seed": 3, "store_randval": True}, {}),
     ],
 )
-def test_fields_are_those_of_the_suites(mode: str, changes: dict[str, Any], asked: dict[str, Any]) -> None:
+def test_fields_are_those_of_suites(mode: str, changes: dict[str, Any], asked: dict[str, Any]) -> None:
     lengths: dict[str, Any] = {"seqlens_q": (40, 40), "seqlens_k": (70, 70)} if mode == "batch" else {}
     table = replace(TABLE, mode=mode, **lengths, **changes)
     own = {"dropout_seed" if name == "seed" else name: value for name, value in changes.items()}
@@ -57,7 +57,7 @@ def test_fields_are_those_of_the_suites(mode: str, changes: dict[str, Any], aske
     assert backward_fields(mine) == backward_fields(pose(replace(table, **asked), "bwd_dq_dk_dv", "gfx950"))
 
 
-def test_a_bias_and_its_gradient_lie_as_fmha_s_bias_does() -> None:
+def test_bias_and_its_gradient_lie_as_fmha_s_bias_does() -> None:
     batch = backward_fields(replace(MINE, **BATCH, bias="bias", dbias=True))
     group = backward_fields(replace(MINE, bias="bias", dbias=True))
     for name in ("bias", "dbias"):
@@ -89,7 +89,7 @@ def test_plan_has_three_matching_kernels_and_workspaces() -> None:
     assert str(whole.why(replace(MINE, **BATCH, **causal))).count("chosen if the library's own dispatch agrees") == 3
 
 
-def test_a_tile_for_few_queries_needs_no_conversion() -> None:
+def test_tile_for_few_queries_needs_no_conversion() -> None:
     kernels = [one for family in FAMILIES for one in built(family, dtype="bf16", hdim_q=64, mode="batch")]
     short = Registry(one for one in kernels if one.key.family != "bwd_dq_dk_dv" or one.key.tile.max_seq_q)
     mine = replace(MINE, **BATCH, hdim_v=64, seqlen_q=20)
@@ -98,7 +98,7 @@ def test_a_tile_for_few_queries_needs_no_conversion() -> None:
         dispatcher(short)[0].plan(replace(mine, seqlen_q=40))
 
 
-def test_the_accumulator_is_zero_before_each_launch() -> None:
+def test_accumulator_is_zero_before_each_launch() -> None:
     whole, device = over()
     seen: list[tuple[int, int]] = []
 
@@ -124,7 +124,7 @@ def call(**changes: Any) -> dict[str, Any]:
     return {**arrays, "dtype": "bf16", "mask": "bottom_right", **changes}
 
 
-def test_dk_and_dv_of_the_heads_of_q_are_added_up() -> None:
+def test_dk_and_dv_of_heads_of_q_are_added_up() -> None:
     """The library writes ones, and twos for the last head of dK."""
     whole, device = over()
     ones = {"dk": 2 * 70 * 4 * 64, "dv": 2 * 70 * 4 * 32, "dq": 2 * 40 * 4 * 64}
@@ -160,12 +160,12 @@ def test_dk_and_dv_of_the_heads_of_q_are_added_up() -> None:
         ({"dtype": "fp16"}, NoKernelError, "no kernel with dtype fp16"),
     ],
 )
-def test_what_a_call_can_t_do_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_what_call_cannot_do_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         fmha_backward(**call(**changes), dispatcher=over()[0])
 
 
-def test_arrays_on_the_device_are_refused() -> None:
+def test_arrays_on_device_are_refused() -> None:
     given = call()
     there = {name: OnDevice(address=4096, shape=given[name].shape, dtype="bf16") for name in ("q", "k", "v", "o")}
     for some in (there, {"o": there["o"]}):
@@ -216,7 +216,7 @@ class Case:
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_gradients_agree_with_the_independent_reference(name: str) -> None:
+def test_gradients_agree_with_independent_reference(name: str) -> None:
     case = Case(**FEATURES[name])
     wanted = independent.gradients(case.mine, case.do, case.q, case.k, case.v, **case.more)
     mine = case.gradients()
@@ -227,7 +227,7 @@ def test_gradients_agree_with_the_independent_reference(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_gradients_are_the_finite_differences_of_the_reference(name: str) -> None:
+def test_gradients_are_finite_differences_of_reference(name: str) -> None:
     case, step = Case(**FEATURES[name]), 1e-5
     mine = case.gradients()
     tensors = {"q": mine.dq, "k": mine.dk, "v": mine.dv}
@@ -252,7 +252,7 @@ def test_gradients_are_the_finite_differences_of_the_reference(name: str) -> Non
         assert (ends[0] - ends[1]) / (2 * step) == pytest.approx(mine.dbias[1][2, 3, 4], abs=1e-7)
 
 
-def test_a_wrong_sign_or_head_is_outside_the_tolerance() -> None:
+def test_wrong_sign_or_head_is_outside_tolerance() -> None:
     mine = Case().gradients()
     assert reference.agreement(mine.dk + 0.009, mine.dk, "bf16 gradient").passed
     for wrong in (-mine.dk, mine.dk[:, ::-1], mine.dk * 0.9):

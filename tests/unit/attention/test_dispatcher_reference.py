@@ -45,7 +45,7 @@ def drawn(seed: int, *shapes: tuple[int, ...]) -> list[Any]:
         {"mask": "window", "window_left": 0, "window_right": 0, "bias": "bias"},
     ],
 )
-def test_reference_agrees_with_the_independent_one(changes: dict[str, Any]) -> None:
+def test_reference_agrees_with_independent_one(changes: dict[str, Any]) -> None:
     lengths = list(zip(TABLE.seqlens_q, TABLE.seqlens_k, strict=True))
     q = drawn(1, *((sq, 4, 32) for sq, _ in lengths))
     k = drawn(2, *((sk, 2, 32) for _, sk in lengths))
@@ -64,7 +64,7 @@ def test_reference_agrees_with_the_independent_one(changes: dict[str, Any]) -> N
     np.testing.assert_allclose(lse, wanted.lse, rtol=0, atol=1e-12)
 
 
-def test_dropout_by_the_kernel_s_bytes_agrees() -> None:
+def test_dropout_by_kernel_s_bytes_agrees() -> None:
     q, k, v = drawn(1, (8, 4, 32), (30, 2, 32), (30, 2, 16))
     random = np.random.default_rng(9).integers(0, 256, (4, 8, 30)).astype(np.uint8)
     table = replace(TABLE, seqlens_q=(8,), seqlens_k=(30,), p_drop=0.3)

@@ -91,7 +91,7 @@ def test_without_amdsmi_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> 
     assert gpu_smi.sensors(BUS) == {}
 
 
-def test_an_amdsmi_without_its_library_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amdsmi_without_its_library_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "amdsmi.py").write_text("raise OSError('libamd_smi.so: no such file')")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
@@ -115,7 +115,7 @@ def test_amdsmi_hidden_by_environment_comes_from_rocm_folder(tmp_path: Path, mon
     monkeypatch.delitem(sys.modules, "amdsmi")
 
 
-def test_rocms_own_amdsmi_comes_before_a_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rocms_own_amdsmi_comes_before_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCM_PATH", "/rocm")
     assert [str(place) for place in gpu_smi.package_folders()] == [
         "/rocm/share/amd_smi",

@@ -68,7 +68,7 @@ def _run(command: list[str], toolchain: Toolchain) -> None:
     assert run.returncode == 0, run.stderr
 
 
-def test_layout_and_numbers_are_those_of_the_header(compile_c: Callable[..., Path]) -> None:
+def test_layout_and_numbers_are_those_of_header(compile_c: Callable[..., Path]) -> None:
     facts = [
         f"sizeof(ckpm_problem) == {ctypes.sizeof(LaunchArguments)}",
         f"CKPM_ABI_VERSION == {LaunchArguments.VERSION}",
@@ -91,11 +91,11 @@ def test_table_leaves_no_field_out() -> None:
     assert ctypes.sizeof(LaunchArguments) - end < 8
 
 
-def test_a_problem_knows_its_version() -> None:
+def test_problem_knows_its_version() -> None:
     assert (LaunchArguments().struct_bytes, LaunchArguments().abi_version) == (ctypes.sizeof(LaunchArguments), 1)
 
 
-def test_a_problem_is_not_changed_but_copied() -> None:
+def test_problem_is_not_changed_but_copied() -> None:
     problem = LaunchArguments(data_type="bf16", q=1 << 40, batch=3, scale_s=0.5)
     with pytest.raises(AttributeError, match=r"use replace\(batch=...\)"):
         problem.batch = 4
@@ -104,7 +104,7 @@ def test_a_problem_is_not_changed_but_copied() -> None:
     assert repr(other).endswith("abi_version=1, data_type='bf16', q=1099511627776, batch=4, scale_s=0.5)")
 
 
-def test_a_problem_has_no_other_fields() -> None:
+def test_problem_has_no_other_fields() -> None:
     with pytest.raises(TypeError, match="ckpm_problem has no field 'bathc'"):
         LaunchArguments(bathc=1)
 
@@ -124,19 +124,19 @@ def test_values_are_never_cut(values: dict[str, object], message: str) -> None:
     assert str(caught.value) == message
 
 
-def test_a_missing_library(tmp_path: Path) -> None:
+def test_missing_library(tmp_path: Path) -> None:
     with pytest.raises(LibraryError, match=r"libnone.so: it can't be loaded: .*No such file") as caught:
         c_abi.load(tmp_path / "libnone.so", LaunchArguments)
     assert caught.value.exit_code == 6
 
 
-def test_a_library_without_a_hip_runtime(library: Callable[..., Path]) -> None:
+def test_library_without_hip_runtime(library: Callable[..., Path]) -> None:
     path = library("int hipNowhere(void); int f(void) { return hipNowhere(); }")
     with pytest.raises(LibraryError, match=r"undefined symbol: hipNowhere. Load a libamdhip64.so with RTLD_GLOBAL"):
         c_abi.load(path, LaunchArguments)
 
 
-def test_a_library_of_someone_else(library: Callable[..., Path]) -> None:
+def test_library_of_someone_else(library: Callable[..., Path]) -> None:
     with pytest.raises(LibraryError, match=r"no library of ckpm's kernels: .*ckpm_abi_version"):
         c_abi.load(library("int f(void) { return 0; }"), LaunchArguments)
 
@@ -144,7 +144,7 @@ def test_a_library_of_someone_else(library: Callable[..., Path]) -> None:
 @pytest.mark.parametrize(
     ("version", "size"), [(2, ctypes.sizeof(LaunchArguments)), (1, ctypes.sizeof(LaunchArguments) - 8)]
 )
-def test_a_library_of_another_age(library: Callable[..., Path], version: int, size: int) -> None:
+def test_library_of_another_version(library: Callable[..., Path], version: int, size: int) -> None:
     text = f"int ckpm_abi_version(void) {{ return {version}; }} long ckpm_problem_bytes(void) {{ return {size}; }}"
     text += "int ckpm_dialect, ckpm_kernel_count, ckpm_kernel_name, ckpm_launch, ckpm_selected_kernel;"
     with pytest.raises(LibraryError, match=rf"is version {version} with a problem of {size} bytes, .* Build it anew"):
@@ -165,19 +165,19 @@ def ours(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["0", r'"k\xff"'])
-def test_a_library_whose_names_are_no_text_is_damaged(library: Callable[..., Path], name: str) -> None:
+def test_library_whose_names_are_no_text_is_damaged(library: Callable[..., Path], name: str) -> None:
     with pytest.raises(LibraryError, match=r"\.so: damaged: a name in it is not text\. Build it anew\.$"):
         c_abi.load(library(ours(name)), LaunchArguments)
 
 
-def test_a_launch_that_ends_as_none_does_is_damage(library: Callable[..., Path]) -> None:
+def test_launch_that_ends_as_none_does_is_damage(library: Callable[..., Path]) -> None:
     loaded = c_abi.load(library(ours('"k"')), LaunchArguments)
     assert loaded.kernels == ("k",)
     with pytest.raises(LibraryError, match=r"\.so: damaged: a launch ended with status 77\. Build it anew\.$"):
         loaded.launch(LaunchArguments())
 
 
-def test_a_kernel_is_named_only_where_the_c_abi_takes_a_name() -> None:
+def test_kernel_is_named_only_where_c_abi_takes_name() -> None:
     called = []
 
     def launch(*arguments: object) -> int:

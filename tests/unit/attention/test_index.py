@@ -25,7 +25,7 @@ def index_of(folder: Path, *names: str) -> list[str]:
     return write_index(folder).read_text().splitlines()
 
 
-def test_each_kernel_has_a_line_with_what_its_name_says(tmp_path: Path) -> None:
+def test_each_kernel_has_line_with_what_its_name_says(tmp_path: Path) -> None:
     lines = index_of(tmp_path, NAME, OTHER)
     assert lines[:5] == [
         "ckpm-kernels 1",
@@ -48,7 +48,7 @@ def test_each_kernel_has_a_line_with_what_its_name_says(tmp_path: Path) -> None:
     assert "name" not in one
 
 
-def test_the_command_says_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_reports_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     index_of(tmp_path, NAME)
     (tmp_path / INDEX).unlink()
     assert main(["cpp", "index", str(tmp_path)]) == 0
@@ -58,7 +58,7 @@ def test_the_command_says_where_it_is(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("change", [{"kernels": {}}, {"mask_impl": "none"}])
-def test_a_manifest_that_is_none_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+def test_manifest_that_is_none_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     (tmp_path / MANIFEST).write_text(json.dumps({**manifests.document({NAME: {}}), **change}))
     with pytest.raises(RecordError):
         write_index(tmp_path)

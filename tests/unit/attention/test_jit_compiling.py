@@ -67,7 +67,7 @@ def runs(tmp_path: Path) -> int:
     return len(file.read_text().splitlines()) if file.exists() else 0
 
 
-def test_each_kernel_has_its_folder_in_the_order_asked(script: Script, tmp_path: Path) -> None:
+def test_each_kernel_has_its_folder_in_order_asked(script: Script, tmp_path: Path) -> None:
     script(FINISH)
     folders = compile_keys([NAMES[1], NAMES[0], NAMES[1]], "gfx950")
     assert (runs(tmp_path), folders[0], len(set(folders))) == (2, folders[2], 2)
@@ -89,7 +89,7 @@ def test_nothing_unfinished_is_left(script: Script, cache: Path) -> None:
     assert len(list((cache / "jit/entries").iterdir())) == len(NAMES)
 
 
-def test_the_same_kernel_asked_for_at_once_is_compiled_once(script: Script, tmp_path: Path) -> None:
+def test_same_kernel_asked_for_at_once_is_compiled_once(script: Script, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "started")
     os.mkfifo(tmp_path / "go")
     script('echo > "$here/started"; read line < "$here/go"\n' + FINISH)
@@ -104,7 +104,7 @@ def test_the_same_kernel_asked_for_at_once_is_compiled_once(script: Script, tmp_
     assert (len(folders), len(set(folders)), runs(tmp_path)) == (3, 1, 1)
 
 
-def test_a_failure_names_kernel_log_and_reason_and_is_not_kept(script: Script, cache: Path, tmp_path: Path) -> None:
+def test_failure_names_kernel_log_and_reason_and_is_not_kept(script: Script, cache: Path, tmp_path: Path) -> None:
     script(FAIL)
     for attempt in (1, 2):
         with pytest.raises(CompileError) as failure:
@@ -119,13 +119,13 @@ def test_a_failure_names_kernel_log_and_reason_and_is_not_kept(script: Script, c
     assert not log.exists()
 
 
-def test_a_worker_that_ends_without_a_word_shows_its_last_lines(script: Script) -> None:
+def test_worker_that_ends_without_word_shows_its_last_lines(script: Script) -> None:
     script("echo some traceback; exit 1")
     with pytest.raises(CompileError, match="some traceback"):
         compile_keys([NAME], "gfx950")
 
 
-def test_a_killed_compilation_is_an_error_and_is_not_kept(script: Script, cache: Path) -> None:
+def test_killed_compilation_is_error_and_is_not_kept(script: Script, cache: Path) -> None:
     script(FINISH + "kill -9 $$")
     with pytest.raises(ServiceError, match=f"{NAME}: SIGKILL ended") as failure:
         compile_keys([NAME], "gfx950")
@@ -136,7 +136,7 @@ def test_a_killed_compilation_is_an_error_and_is_not_kept(script: Script, cache:
     assert again.compiled
 
 
-def test_of_several_the_sound_ones_are_finished(script: Script, cache: Path) -> None:
+def test_of_several_sound_ones_are_finished(script: Script, cache: Path) -> None:
     script(f'if grep -q {NAMES[1]} "$4"; then {FAIL} fi; {FINISH}')
     done = []
     with pytest.raises(CompileError) as failure:
@@ -149,7 +149,7 @@ def test_of_several_the_sound_ones_are_finished(script: Script, cache: Path) -> 
         compile_keys([NAMES[1], NAME], "gfx950")
 
 
-def test_a_checkout_is_where_it_is_said_or_at_ck_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_checkout_is_where_it_is_said_or_at_ck_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CK_ROOT", "/from/environment")
     assert where("checkout").ck_root == "/from/environment"
     assert where("checkout", ck_root=tmp_path).ck_root == str(tmp_path)
@@ -168,7 +168,7 @@ def has_ended(process: int) -> bool:
         return bool(waiting.select([descriptor], [], [], SECONDS)[0])
 
 
-def test_a_caller_that_ends_early_ends_the_compilers(script: Script, tmp_path: Path) -> None:
+def test_caller_that_ends_early_ends_compilers(script: Script, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "started")
     script(
         f'if grep -q {NAMES[0]} "$4"; then {FINISH} exit 0; fi; echo $$ > "$here/pid"; echo > "$here/started"; '
@@ -181,7 +181,7 @@ def test_a_caller_that_ends_early_ends_the_compilers(script: Script, tmp_path: P
     assert has_ended(int((tmp_path / "pid").read_text()))
 
 
-def test_an_interrupt_ends_the_compilers(script: Script, tmp_path: Path) -> None:
+def test_interrupt_ends_compilers(script: Script, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "started")
     os.mkfifo(tmp_path / "never")
     script('echo $$ > "$here/pid"; echo > "$here/started"; read line < "$here/never"')
@@ -202,7 +202,7 @@ def test_an_interrupt_ends_the_compilers(script: Script, tmp_path: Path) -> None
     assert has_ended(int((tmp_path / "pid").read_text()))
 
 
-def test_a_cache_that_can_not_be_written_says_what_to_do(script: Script, cache: Path) -> None:
+def test_cache_that_cannot_be_written_reports_what_to_do(script: Script, cache: Path) -> None:
     script(FINISH)
     (cache / "jit").write_text("")
     with pytest.raises(OutputError, match="set CKPM_CACHE to another folder"):

@@ -25,7 +25,7 @@ def key_of(request: Request | None = None) -> str:
     return content.content_key(request, content.texts(request, keys))
 
 
-def test_the_same_is_the_same_in_another_folder() -> None:
+def test_same_is_same_in_another_folder() -> None:
     request, _ = make_request()
     moved = dataclasses.replace(request, work=Path("/elsewhere"), object_cache=None)
     assert key_of(moved) == key_of() == key_of()
@@ -71,7 +71,7 @@ def test_another_text_of_each_file_has_another_key() -> None:
         assert content.content_key(request, edited) != content.content_key(request, rendered), file
 
 
-def test_a_text_that_moves_to_another_file_has_another_key() -> None:
+def test_text_that_moves_to_another_file_has_another_key() -> None:
     request, _ = make_request()
     texts = [{"a": "x", "b": "y"}, {"a": "xb", "y": ""}, {"a": "y", "b": "x"}]
     assert len({content.content_key(request, one) for one in texts}) == len(texts)

@@ -53,7 +53,7 @@ def test_what_was_put_is_there(entries: Entries) -> None:
 
 @pytest.mark.parametrize("name", [LIBRARY, MANIFEST, RECORD, f"{LIBRARY}.sha256"])
 @pytest.mark.parametrize("damage", ["a byte", "empty", "gone", "a folder"])
-def test_a_damaged_entry_is_none_and_is_replaced(entries: Entries, name: str, damage: str) -> None:
+def test_damaged_entry_is_none_and_is_replaced(entries: Entries, name: str, damage: str) -> None:
     file = put(entries) / name
     if damage == "a byte":
         content = bytearray(file.read_bytes())
@@ -70,18 +70,18 @@ def test_a_damaged_entry_is_none_and_is_replaced(entries: Entries, name: str, da
     assert (entries.folder(CONTENT) / LIBRARY).read_bytes() == b"made again"
 
 
-def test_an_entry_of_another_version_is_none(entries: Entries) -> None:
+def test_entry_of_another_version_is_none(entries: Entries) -> None:
     put(entries, version=VERSION + 1)
     assert entries.get(CONTENT) is None
 
 
-def test_an_entry_that_others_can_write_to_is_refused(entries: Entries) -> None:
+def test_entry_that_others_can_write_to_is_refused(entries: Entries) -> None:
     (put(entries) / LIBRARY).chmod(0o777)
     with pytest.raises(TrustError, match="other users can write to it"):
         entries.get(CONTENT)
 
 
-def test_where_a_folder_should_be_lies_a_file(entries: Entries) -> None:
+def test_where_folder_should_be_lies_file(entries: Entries) -> None:
     entries.top.write_text("")
     with pytest.raises(OutputError, match="CKPM_CACHE"), entries.lock(CONTENT, GOING_ON):
         pass
@@ -99,7 +99,7 @@ def test_one_at_a_time(entries: Entries) -> None:
         pass
 
 
-def test_a_killed_process_holds_nothing_up(entries: Entries) -> None:
+def test_killed_process_holds_nothing_up(entries: Entries) -> None:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -65,7 +65,7 @@ def library(folder: Path, family: str = "batch_prefill") -> Path:
         ("fwd_appendkv", AppendKvArguments),
     ],
 )
-def test_the_c_abi_is_that_of_the_kernels(tmp_path: Path, family: str, arguments: Any) -> None:
+def test_c_abi_is_that_of_kernels(tmp_path: Path, family: str, arguments: Any) -> None:
     device = Recorder()
     file = library(tmp_path, family)
     load(tmp_path, device)
@@ -91,7 +91,7 @@ def test_library_of_other_device_or_changed_is_refused(tmp_path: Path) -> None:
     assert device.loaded == []
 
 
-def test_the_command_shows_where_the_time_lies(
+def test_command_shows_where_time_lies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     library(tmp_path)
@@ -128,6 +128,6 @@ def test_the_command_shows_where_the_time_lies(
         (["one", "--arch", "gfx1"], "unknown arch 'gfx1'"),
     ],
 )
-def test_what_the_command_refuses(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_command_refuses(words: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jit", *words]) in (2, 3)
     assert complaint in capsys.readouterr().err

@@ -21,7 +21,7 @@ def names(family: str, arch: str = "gfx950") -> list[str]:
 
 
 @pytest.mark.parametrize("family", ["batch_prefill", "fwd", "fwd_pagedkv", "fwd_appendkv"])
-def test_a_kernel_of_one_stage_is_a_library_of_its_own(family: str, tmp_path: Path) -> None:
+def test_kernel_of_one_stage_is_library_of_its_own(family: str, tmp_path: Path) -> None:
     name = names(family)[0]
     order, keys = order_for(name, PLACE, "gfx950", DIALECT)
     assert [key.name for key in keys] == [name]
@@ -30,7 +30,7 @@ def test_a_kernel_of_one_stage_is_a_library_of_its_own(family: str, tmp_path: Pa
     assert plan.folder.startswith("build/gfx950/aiter")
 
 
-def test_a_first_stage_comes_with_its_combine_kernels(tmp_path: Path) -> None:
+def test_first_stage_comes_with_its_combine_kernels(tmp_path: Path) -> None:
     name = next(name for name in names("fwd_splitkv") if "_d128_fp16_" in name)
     order, keys = order_for(name, PLACE, "gfx950", DIALECT)
     first, *second = keys
@@ -43,7 +43,7 @@ def test_a_first_stage_comes_with_its_combine_kernels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("tile", "stages"), [("_maxq0_", {"pd", "psd"}), ("_maxq32_", {"psd"})])
-def test_gradients_come_with_the_stages_before_and_behind(tmp_path: Path, tile: str, stages: set[str]) -> None:
+def test_gradients_come_with_stages_before_and_after(tmp_path: Path, tile: str, stages: set[str]) -> None:
     """Stages of whole and of padded blocks of rows. A tile for few queries has padded blocks alone."""
     name = next(name for name in names("bwd_dq_dk_dv") if "_d64_bf16_batch_" in name and f"{tile}pd8dv8_" in name)
     order, keys = order_for(name, PLACE, "gfx950", DIALECT)
@@ -55,7 +55,7 @@ def test_gradients_come_with_the_stages_before_and_behind(tmp_path: Path, tile: 
     assert {key.name for key in selected} == set(order.names)
 
 
-def test_a_key_says_which_masks_it_means() -> None:
+def test_key_reports_which_masks_it_means() -> None:
     generic = Selection(archs=("gfx950",), mask_impl="generic", where=("key.mask == 'no'",))
     key = select(dialect(DIALECT), generic)[0]
     assert order_for(key, PLACE, "gfx950", DIALECT)[0].mask_impl == "generic"
@@ -72,26 +72,26 @@ def test_a_key_says_which_masks_it_means() -> None:
         ("combine", "gfx950", UsageError, "fwd_splitkv"),
     ],
 )
-def test_what_can_not_be_compiled_is_refused(name: str, arch: str, kind: type[CkPrefillError], words: str) -> None:
+def test_what_cannot_be_compiled_is_refused(name: str, arch: str, kind: type[CkPrefillError], words: str) -> None:
     asked = names("fwd_splitkv_combine")[0] if name == "combine" else name
     with pytest.raises(kind, match=words):
         order_for(asked, PLACE, arch, DIALECT)
 
 
-def test_a_kernel_of_another_arch_is_refused_with_the_reason() -> None:
+def test_kernel_of_another_arch_is_refused_with_reason() -> None:
     on_gfx950 = next(name for name in names("fwd") if name not in names("fwd", "gfx942"))
     with pytest.raises(UsageError, match="gfx942 has no such kernel"):
         order_for(on_gfx950, PLACE, "gfx942", DIALECT)
 
 
-def test_an_order_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_order_is_read_as_it_was_written(tmp_path: Path) -> None:
     place = Place(upstream="checkout", toolchain="embedded", ck_root="/ck", headers="/own")
     order, _ = order_for(NAME, place, "gfx950", DIALECT)
     order.write(tmp_path / "order.json")
     assert Order.read(tmp_path / "order.json") == order
 
 
-def test_a_damaged_order_is_refused(tmp_path: Path) -> None:
+def test_damaged_order_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "order.json"
     file.write_text('{"place": {"upstream": 3}}')
     with pytest.raises(RecordError, match=r"place\.upstream"):

@@ -110,7 +110,7 @@ def only(text: str) -> tuple[Binding, ...]:
     return found
 
 
-def test_two_styles_of_the_same_launches_bind_the_same() -> None:
+def test_two_styles_of_same_launches_bind_same() -> None:
     assert only(LONG) == only(SHORT)
     few, one, lengths, whole = (
         "(argument1.few<argument1.many)",
@@ -230,7 +230,7 @@ def test_other_variants_are_another_number_of_launches(old: str, new: str, count
         ("false == false", "false", "launches nothing"),
     ],
 )
-def test_what_cannot_be_followed_is_an_error(old: str, new: str, message: str) -> None:
+def test_what_cannot_be_followed_is_error(old: str, new: str, message: str) -> None:
     assert old in LONG
     text = LONG.replace(old, new, 1)
     if "nothing" in message:
@@ -249,7 +249,7 @@ UNREAD = (
 
 
 @pytest.mark.parametrize("piece", ["", "{", ">", ";", "::", "if", "struct", "choose"])
-def test_a_damaged_text_never_breaks_the_reader(piece: str) -> None:
+def test_damaged_text_never_breaks_reader(piece: str) -> None:
     """One token replaced, at every place: the text is read as something else, or refused."""
     check_every_damage(SHORT, lambda text: launches(text, ["host_launch_"]), piece, UNREAD, "\n")
 

@@ -192,7 +192,9 @@ TWO = make(seqlens_q=(3, 4), seqlens_k=(5, 6))
          "a write of 'k' ends at byte 110 of 99."),
     ],
 )  # fmt: skip
-def test_contradictions_are_told_and_never_reach_a_device(spoil: Callable[[Prepared], Prepared], message: str) -> None:
+def test_contradictions_are_reported_and_never_reach_device(
+    spoil: Callable[[Prepared], Prepared], message: str
+) -> None:
     spoiled = spoil(prepare(TWO))
     with pytest.raises(ProblemError) as caught:
         run_problem(FakeDevice(), cast(Library, None), spoiled)
@@ -200,7 +202,7 @@ def test_contradictions_are_told_and_never_reach_a_device(spoil: Callable[[Prepa
     assert message in str(caught.value)
 
 
-def test_a_block_table_is_checked_by_its_lengths() -> None:
+def test_block_table_is_checked_by_its_lengths() -> None:
     prepared = prepare(make(page_size=16, kv_table="vllm", seqlens_q=(3, 4), seqlens_k=(40, 6)))
     check(prepared)
     with pytest.raises(ProblemError, match=r"a length of 4000 needs 250 entries, a table row has 11\."):
@@ -249,7 +251,7 @@ def test_padding_entries_may_hold_anything() -> None:
 # ---- launches
 
 
-def test_a_right_kernel_passes_and_every_buffer_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_right_kernel_passes_and_every_buffer_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     place, device, _ = bench(monkeypatch)
     result = run_case(place, make(checks=("reference", "nonzero", "nan_canary", "repeat_bitwise")))
     assert (result.outcome, result.message) == ("passed", "")
@@ -283,7 +285,7 @@ def unsteady(out: dict[str, np.ndarray], launch: int) -> None:
         (unsteady, "repeat_bitwise: 1 of 8192 elements of O differ, first (0, 0, 0)"),
     ],
 )
-def test_a_wrong_kernel_is_wrong(monkeypatch: pytest.MonkeyPatch, spoil: Any, message: str) -> None:
+def test_wrong_kernel_is_wrong(monkeypatch: pytest.MonkeyPatch, spoil: Any, message: str) -> None:
     place, _, _ = bench(monkeypatch, spoil)
     masked = {"lse": True, "mask": "bottom_right", "window_right": 0, "logits_soft_cap": 30.0}
     checks = ("reference", "nonzero", "nan_canary", "repeat_bitwise")
@@ -292,7 +294,7 @@ def test_a_wrong_kernel_is_wrong(monkeypatch: pytest.MonkeyPatch, spoil: Any, me
     assert message in result.message
 
 
-def test_outcomes_that_are_no_verdict_on_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outcomes_that_are_no_verdict_on_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     place, device, library = bench(monkeypatch)
     device.pending = Fault(kind="memory", message="a load\n  kernel _Z\n  pc 0x80", error=700, fields={"pc": 128})
     result = run_case(place, make())
@@ -314,7 +316,7 @@ def test_outcomes_that_are_no_verdict_on_the_numbers(monkeypatch: pytest.MonkeyP
     assert cast(FakeHip, device.hip).memory == {}
 
 
-def test_a_launch_that_the_runtime_refuses_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launch_that_runtime_refuses_reports_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     place, _, library = bench(monkeypatch)
     library.status = Status.HIP_ERROR
     result = run_case(place, make())
@@ -327,7 +329,7 @@ def test_no_memory_is_infrastructure(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cast(FakeHip, device.hip).memory == {}
 
 
-def test_a_request_that_must_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_that_must_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     place, _, library = bench(monkeypatch)
     wanted = make(expect="refused")
     assert "should be refused, but ended with ok" in run_case(place, wanted).message
@@ -345,7 +347,7 @@ def test_variants_set_options_and_must_agree_in_every_bit(monkeypatch: pytest.Mo
     assert device.options == [{"granularity": 1, "wave_order": 0}, {"granularity": 1, "wave_order": 1}, {}]
 
 
-def test_dispatch_that_chooses_the_wrong_kernel_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dispatch_that_chooses_wrong_kernel_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     place, _, _ = bench(monkeypatch)
     masked = next(key for key in KEYS if key.mask != "no" and key.dtype == "bf16" and not key.lse)
     monkeypatch.setattr(FakeLibrary, "launch", _name_kernel(FakeLibrary.launch, masked.name))
@@ -387,7 +389,7 @@ def test_v3_is_turned_off_for_one_launch_and_v2_must_take_it(
     assert os.environ["CKPM_V3"] == "1"
 
 
-def test_a_library_without_v2_behind_v3_has_nothing_to_turn_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_library_without_v2_after_v3_has_nothing_to_turn_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "KEYS", V3_KEYS[:32])
     monkeypatch.delenv("CKPM_V3", raising=False)
     place, _, _ = bench(monkeypatch)
@@ -415,7 +417,7 @@ def test_choices_of_devices() -> None:
     assert kind_of("emulator", "gfx950") == "emulator"
 
 
-def test_a_gpu_that_is_absent_is_told_with_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_that_is_absent_is_reported_with_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ckpm.base.rocm_places.runtime", lambda: None)
     with pytest.raises(DeviceError, match=r"ROCm's libamdhip64\.so was not found: install ROCm"):
         choose("hip", "gfx950")
@@ -439,7 +441,7 @@ def test_a_gpu_that_is_absent_is_told_with_what_is_there(monkeypatch: pytest.Mon
         choose("hip", "gfx950")
 
 
-def test_a_gpu_has_no_options_of_the_emulator() -> None:
+def test_gpu_has_no_options_of_emulator() -> None:
     assert kind_of("hip", "gfx950") == "hip"
     with pytest.raises(UsageError, match="a GPU has no option threads"):
         GpuDevice.configure(cast(GpuDevice, None), threads=1)
@@ -448,7 +450,7 @@ def test_a_gpu_has_no_options_of_the_emulator() -> None:
 # ---- memory of freed pages, and sequences alone
 
 
-def test_freed_pages_are_not_mapped_while_the_kernel_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_freed_pages_are_not_mapped_while_kernel_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     page = 16 * 128 * 2
     problem = make(seqlens_k=(40,), page_size=16, page_order="spread", pool_pages=100, checks=("freed_pages",))
     prepared, fake = prepare(problem), FakeDevice(("placement",))
@@ -462,7 +464,7 @@ def test_freed_pages_are_not_mapped_while_the_kernel_runs(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("sequence", [0, 1])
-def test_each_sequence_of_a_batch_is_compared_with_itself_alone(monkeypatch: pytest.MonkeyPatch, sequence: int) -> None:
+def test_each_sequence_of_batch_is_compared_with_itself_alone(monkeypatch: pytest.MonkeyPatch, sequence: int) -> None:
     def spoil(out: dict[str, np.ndarray], launch: int) -> None:
         if launch == 1 + sequence:
             out["o"][-1, 0, 5] ^= 1

@@ -48,7 +48,7 @@ TABLE = TableProblem(
         {"dtype": "fp8bf16", "qscale": "kv_blockscale", "page_size": 1024},
     ],
 )
-def test_prefill_s_fields_are_those_of_the_suites(changes: dict[str, Any]) -> None:
+def test_prefill_s_fields_are_those_of_suites(changes: dict[str, Any]) -> None:
     """suites launches by fields that attention/launch/buffers.py fills; a random one is left to each of them."""
     table = replace(TABLE, **changes)
     prepared = prepare(table)
@@ -65,7 +65,7 @@ def test_prefill_s_fields_are_those_of_the_suites(changes: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("mode", ["batch", "group"])
 @pytest.mark.parametrize("splits", [0, 3])
-def test_fwd_s_fields_are_those_of_the_suites(mode: str, splits: int) -> None:
+def test_fwd_s_fields_are_those_of_suites(mode: str, splits: int) -> None:
     lengths = (40, 40) if mode == "batch" else (40, 20)
     changes: dict[str, Any] = {"mode": mode, "lse": True, "mask": "bottom_right", "window_right": 0, "hdim_v": 64}
     table = replace(TABLE, **{**changes, "seqlens_q": lengths, "seqlens_k": (70, 70), "pool_pages": 0})
@@ -75,7 +75,7 @@ def test_fwd_s_fields_are_those_of_the_suites(mode: str, splits: int) -> None:
     assert fwd_fields(mine) == fwd_fields(pose(replace(table, splits=splits), family, "gfx950"))
 
 
-def test_strides_that_are_given_reach_the_library() -> None:
+def test_strides_that_are_given_reach_library() -> None:
     over, device = dispatcher(prefill())
     over.plan(replace(PREFILL, strides=(("k", Strides(1024, 512, 700)), ("q", Strides(0, 128, 600))))).run(POINTERS)
     said = device.launched[0]
@@ -84,7 +84,7 @@ def test_strides_that_are_given_reach_the_library() -> None:
     assert (said.batch_stride_v, said.nhead_stride_v, said.stride_v) == (256, 128, 256)
 
 
-def test_a_missing_pointer_is_named() -> None:
+def test_missing_pointer_is_named() -> None:
     over, device = dispatcher(prefill())
     plan = over.plan(PREFILL)
     for name in POINTERS:
@@ -96,7 +96,7 @@ def test_a_missing_pointer_is_named() -> None:
     assert not device.launched
 
 
-def test_what_a_family_has_no_field_for_is_refused() -> None:
+def test_what_family_has_no_field_for_is_refused() -> None:
     over, _ = dispatcher(Registry(built("fwd", dtype="bf16", hdim_q=128)))
     with pytest.raises(ProblemError, match="fwd has no field for sinks"):
         over.plan(Problem(sink_logits=True))
@@ -133,7 +133,7 @@ def test_timing_is_mean_of_library_or_of_cold_launches() -> None:
     assert len(device.hip.freed) == len(device.hip.memory) == 1  # type: ignore[attr-defined]
 
 
-def test_a_refusal_and_a_fault_are_one_error() -> None:
+def test_refusal_and_fault_are_one_error() -> None:
     over, device = dispatcher(prefill(), FakeDevice(answer=lambda said: Status.BAD_PROBLEM))
     with pytest.raises(LaunchError, match="bad_problem: said by the library"):
         over.plan(PREFILL).run(POINTERS)
@@ -146,7 +146,7 @@ def test_a_refusal_and_a_fault_are_one_error() -> None:
         over.plan(PREFILL).finish()
 
 
-def test_another_kernel_than_the_chosen_is_an_error() -> None:
+def test_another_kernel_than_chosen_is_error() -> None:
     """Libraries of fwd's families dispatch by themselves: what an order chose must be what ran."""
     over, device = dispatcher(Registry(built("fwd", dtype="bf16", hdim_q=128)), order="seqtune")
     plan = over.plan(Problem())

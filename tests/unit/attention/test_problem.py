@@ -19,7 +19,7 @@ from ckpm.matrix.problems.testing import Shape, shapes
 from tests.unit.attention.fakes import PREFILL
 
 
-def test_every_setter_says_its_own() -> None:
+def test_every_setter_reports_its_own() -> None:
     build = ProblemBuilder()
     setters: dict[str, tuple[ProblemBuilder, dict[str, Any]]] = {
         "family": (build.family("fwd_splitkv"), {"family": "fwd_splitkv"}),
@@ -70,7 +70,7 @@ def test_every_setter_says_its_own() -> None:
     assert said == set(plain), "a field without a setter"
 
 
-def test_a_builder_builds_what_can_be_posed() -> None:
+def test_builder_builds_what_can_be_posed() -> None:
     problem = ProblemBuilder().heads(8, 2).lengths(512, 700).mask("top_left", right=0).dtype("fp16").lse().build()
     assert problem == Problem(
         nhead_q=8, nhead_k=2, seqlen_q=512, seqlen_k=700, mask="top_left", window_right=0, dtype="fp16", lse=True
@@ -147,7 +147,7 @@ def test_pages_that_contradict_themselves(changes: dict[str, Any], message: str)
     assert message in str(raised.value)
 
 
-def test_rules_are_the_matrix_s_own_words() -> None:
+def test_rules_are_matrix_s_own_words() -> None:
     """The rules are `ckpm validate`'s. The registry keeps rules that CK's own kernels contradict."""
     (line,) = broken_rules(Problem(hdim_q=12))
     text = RULES["head_dims_are_multiples_of_8"].complaint(12, 128)
@@ -176,7 +176,7 @@ def test_overlap_is_seen_where_two_elements_have_one_place(steps: list[tuple[int
     assert bool(find_overlap(steps, together)) is not nested
 
 
-def test_contiguous_strides_are_those_of_an_array() -> None:
+def test_contiguous_strides_are_those_of_array() -> None:
     import numpy as np
 
     p = Problem(batch=2, seqlen_q=5, seqlen_k=7, nhead_q=4, nhead_k=2, hdim_q=16, hdim_v=24)
@@ -188,7 +188,7 @@ def test_contiguous_strides_are_those_of_an_array() -> None:
             assert dataclasses.astuple(posed.stride(tensor)) == tuple(own[axis] for axis in axes), (layout, tensor)
 
 
-def test_shapes_of_the_testing_matrix_become_problems_and_back() -> None:
+def test_shapes_of_testing_matrix_become_problems_and_back() -> None:
     """Each field that a shape decides survives; what it leaves open is filled by the family."""
     kept = [field.name for field in dataclasses.fields(Shape) if field.name not in ("name", "tier", "direction")]
     opened = {"mode", "qscale", "page_size", "paged_kv", "kv_layout", "kv_table", "dbias"}
@@ -204,13 +204,13 @@ def test_shapes_of_the_testing_matrix_become_problems_and_back() -> None:
 
 
 @pytest.mark.parametrize("family", ["fwd", "fwd_splitkv", "fwd_pagedkv", "batch_prefill"])
-def test_a_shape_s_problem_can_be_posed(family: str) -> None:
+def test_shape_s_problem_can_be_posed(family: str) -> None:
     problem = from_shape(Shape(seqlen_q=100, seqlen_k=300, mask="top_left", dtype="bf16"), family)
     assert validate(problem) is problem
     assert (problem.mask, problem.window_left, problem.window_right) == ("top_left", -1, 0)
 
 
-def test_a_ragged_batch_promises_no_whole_tiles() -> None:
+def test_ragged_batch_promises_no_whole_tiles() -> None:
     p = dataclasses.replace(PREFILL, mode="batch", total_q=0, seqlen_k=256, ragged=True)
     assert launch_seqlen_k(p) == 257
     assert launch_seqlen_k(dataclasses.replace(p, ragged=False)) == 256

@@ -79,7 +79,7 @@ def test_any_problem_is_posed_or_refused_by_error_of_ours(problem: Problem) -> N
 
 @settings(max_examples=80, deadline=None)
 @given(sensible(), st.sampled_from([one for one in KNOWN if one != MEASURED]))
-def test_a_plan_has_the_kernels_that_the_problem_asks_for(problem: Problem, order: str) -> None:
+def test_plan_has_kernels_that_problem_asks_for(problem: Problem, order: str) -> None:
     over = Dispatcher(registry(), FakeDevice(), order=order)
     validate(problem)
     try:

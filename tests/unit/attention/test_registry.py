@@ -19,7 +19,7 @@ from ckpm.matrix.enumeration import enumerate_keys
 from tests.unit.attention.fakes import ARCH, built
 
 
-def test_a_set_holds_what_its_values_name() -> None:
+def test_set_holds_what_its_values_name() -> None:
     """Against the whole family, filtered here by hand."""
     every = enumerate_keys(dialect(upstreams()["aiter"].dialect).family("fwd"), arch=ARCH)
     chosen = kernel_set(
@@ -45,13 +45,13 @@ def test_a_set_holds_what_its_values_name() -> None:
         ({"dtype": "bf16", "tile": {"bm0": 3}}, "has no kernel with tile.bm0 3 beside"),
     ],
 )
-def test_a_set_with_an_unknown_field_or_value_is_refused(asked: dict[str, Any], message: str) -> None:
+def test_set_with_unknown_field_or_value_is_refused(asked: dict[str, Any], message: str) -> None:
     with pytest.raises(LibraryError) as raised:
         kernel_set("fwd", ARCH, **asked)
     assert message in str(raised.value)
 
 
-def test_a_kernel_is_registered_once() -> None:
+def test_kernel_is_registered_once() -> None:
     declared = kernel_set("fwd", ARCH, dtype="bf16", hdim_q=128, mode="batch", tile={"bm0": 128})
     registry = Registry(declared)
     with pytest.raises(LibraryError, match="is declared already"):
@@ -67,7 +67,7 @@ def test_a_kernel_is_registered_once() -> None:
         registry.add(declared[:1])
 
 
-def test_nothing_of_a_refused_batch_is_added() -> None:
+def test_nothing_of_refused_batch_is_added() -> None:
     declared = kernel_set("fwd", ARCH, dtype="bf16", hdim_q=128, mode="batch", tile={"bm0": 128})
     registry = Registry(declared[:1])
     with pytest.raises(LibraryError):
@@ -75,7 +75,7 @@ def test_nothing_of_a_refused_batch_is_added() -> None:
     assert len(registry) == 1
 
 
-def test_libraries_may_have_the_same_second_stage() -> None:
+def test_libraries_may_have_same_second_stage() -> None:
     stages = built("fwd_splitkv_combine", dtype="bf16", hdim_q=128)
     other = [replace(one, library=Path("/other/libckpm.so")) for one in stages]
     assert len(Registry((*stages, *other))) == 2 * len(stages)
@@ -111,7 +111,7 @@ def library(folder: Path, names: list[str]) -> Path:
     return file
 
 
-def test_a_library_brings_the_kernels_that_it_has_code_of(tmp_path: Path) -> None:
+def test_library_brings_kernels_that_it_has_code_of(tmp_path: Path) -> None:
     names = [one.name for one in kernel_set("fwd", ARCH, dtype="bf16", hdim_q=128, mode="batch", tile={"bm0": 128})[:3]]
     file = library(tmp_path, names)
     registry = Registry()
@@ -161,7 +161,7 @@ def test_what_is_exported_is_read_back(tmp_path: Path) -> None:
         (lambda d: d["kernels"][0].update(library=""), RecordError, "kernels[0].library: is empty"),
     ],
 )
-def test_a_damaged_registry_is_named(change: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
+def test_damaged_registry_is_named(change: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
     file = tmp_path / "r.json"
     Registry(built("batch_prefill", dtype="fp16", hdim_q=128)[:2]).write(file)
     document = json.loads(file.read_text())
@@ -172,7 +172,7 @@ def test_a_damaged_registry_is_named(change: Any, error: type[Exception], messag
     assert message in str(raised.value)
 
 
-def test_a_registry_that_is_no_json_is_named(tmp_path: Path) -> None:
+def test_registry_that_is_not_json_is_named(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text("{")
     with pytest.raises(RecordError, match="can't be read as a registry"):
         Registry.read(tmp_path / "r.json")

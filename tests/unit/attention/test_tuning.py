@@ -13,7 +13,7 @@ from ckpm.base.errors import OutputError, RecordError
 from tests.unit.attention.fakes import PREFILL
 
 
-def test_the_least_of_what_was_measured_is_best(tmp_path: Path) -> None:
+def test_least_of_what_was_measured_is_best(tmp_path: Path) -> None:
     base = TuningDatabase(tmp_path / "t.db")
     base.add(PREFILL, "hip", [Measurement(kernel="a", value=3.0), Measurement(kernel="b", value=2.0, library="00ff")])
     base.add(PREFILL, "hip", [Measurement(kernel="c", value=1.0), Measurement(kernel="a", value=2.5)])
@@ -44,7 +44,7 @@ def test_problems_are_told_apart_by_their_shape_and_arch(tmp_path: Path) -> None
         assert not base.measurements(dataclasses.replace(PREFILL, **other), "hip"), other
 
 
-def test_a_locked_database_is_said_to_be_locked(tmp_path: Path) -> None:
+def test_locked_database_is_said_to_be_locked(tmp_path: Path) -> None:
     file = tmp_path / "t.db"
     TuningDatabase(file)
     holder = sqlite3.connect(file)
@@ -85,7 +85,7 @@ def test_another_schema_is_named(tmp_path: Path) -> None:
         TuningDatabase(tmp_path / "t.db")
 
 
-def test_a_table_that_lost_a_column_is_damaged(tmp_path: Path) -> None:
+def test_table_that_lost_column_is_damaged(tmp_path: Path) -> None:
     base = TuningDatabase(tmp_path / "t.db")
     with sqlite3.connect(tmp_path / "t.db") as other:
         other.execute("ALTER TABLE measured DROP COLUMN library")
@@ -94,6 +94,6 @@ def test_a_table_that_lost_a_column_is_damaged(tmp_path: Path) -> None:
         base.measurements(PREFILL, "hip")
 
 
-def test_a_place_without_a_folder_can_t_be_written(tmp_path: Path) -> None:
+def test_place_without_folder_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="can't be written"):
         TuningDatabase(tmp_path / "no" / "t.db")

@@ -47,7 +47,7 @@ def test_missing_packages_are_reported_with_their_command(
     assert "pip install --require-hashes -r requirements-cluster.txt" in printed
 
 
-def test_requirements_have_the_packages() -> None:
+def test_requirements_have_packages() -> None:
     text = (PROJECT / "requirements-cluster.txt").read_text()
     assert "\ndistributed==" in text
     assert "\ndask-jobqueue==" in text
@@ -57,7 +57,7 @@ def test_requirements_have_the_packages() -> None:
     assert text.count("--hash=sha256:") >= len(packages) > 10
 
 
-def test_both_requirements_pin_the_same_versions() -> None:
+def test_both_requirements_pin_same_versions() -> None:
     def pins(name: str) -> dict[str, str]:
         lines = (PROJECT / name).read_text().splitlines()
         return dict(line.split(" ")[0].split("==") for line in lines if "==" in line and line[0].isalnum())
@@ -92,7 +92,7 @@ def test_reproduce_is_refused_on_workers(monkeypatch: pytest.MonkeyPatch) -> Non
     assert cli.main(options) == UsageError.exit_code
 
 
-def test_site_file_and_options_replace_the_defaults(tmp_path: Path) -> None:
+def test_site_file_and_options_replace_defaults(tmp_path: Path) -> None:
     file = tmp_path / "site.yaml"
     file.write_text("{cores: 7, partition: slow, prologue: [module load rocm]}\n")
     site = read_site(file, None, "00:30:00")
@@ -105,13 +105,13 @@ def test_site_file_and_options_replace_the_defaults(tmp_path: Path) -> None:
     ("text", "said"),
     [("{core: 7}", "core: unknown field"), ("{cores: 0}", "cores: must be at least 1"), ("{gpus: -1}", "gpus: ")],
 )
-def test_mistake_in_a_site_file_is_reported(tmp_path: Path, text: str, said: str) -> None:
+def test_mistake_in_site_file_is_reported(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "site.yaml").write_text(text)
     with pytest.raises(TableError, match=said):
         read_site(tmp_path / "site.yaml", None, None)
 
 
-def test_project_identity_changes_with_a_line(tmp_path: Path) -> None:
+def test_project_identity_changes_with_line(tmp_path: Path) -> None:
     for room in identity.ROOMS:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(PROJECT / room, tmp_path / room, symlinks=True, ignore=ignored)
@@ -137,7 +137,7 @@ def test_differences_name_both_sides() -> None:
     ]
 
 
-def test_refused_step_becomes_the_failure_of_the_worker() -> None:
+def test_refused_step_becomes_failure_of_worker() -> None:
     error = failure([{"refused": InconclusiveError.exit_code, "output": "unit_1: 4 workers died"}] * 2)
     assert type(error) is InconclusiveError
     assert str(error) == "unit_1: 4 workers died"
@@ -159,14 +159,14 @@ def test_guard_ends_like_its_command(script: str, code: int) -> None:
     os.close(ours)
 
 
-def test_guard_reports_a_missing_command() -> None:
+def test_guard_reports_missing_command() -> None:
     process, ours = start_guarded("/nowhere/compiler")
     assert process.communicate(timeout=60)[0].startswith("/nowhere/compiler can't be started")
     assert process.returncode == 127
     os.close(ours)
 
 
-def test_guard_ends_command_and_children_with_the_owner() -> None:
+def test_guard_ends_command_and_children_with_owner() -> None:
     process, ours = start_guarded("sh", "-c", "sleep 1000 & echo started; wait")
     assert process.stdout is not None
     assert process.stdout.readline() == "started\n"

@@ -201,7 +201,7 @@ def test_command_compares_accepts_and_refuses(
     assert "2 spilled VGPRs" in capsys.readouterr().err
 
 
-def test_without_triton_command_says_how_to_install_it(
+def test_without_triton_command_reports_how_to_install_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -51,7 +51,7 @@ def test_package_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert fetched == ["amd_aiter-0.1.7.post2.dev18-py3-none-any.whl"]
 
 
-def test_tag_changes_with_the_content_of_the_image(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tag_changes_with_content_of_image(monkeypatch: pytest.MonkeyPatch) -> None:
     one = image("debian-emulator")
     assert context.tag(one) == context.tag(one)
     more = {**one.base.packages, "emulator": (*one.base.packages["emulator"], "git")}
@@ -128,7 +128,7 @@ def test_registry_image_keeps_its_own_sources(apt: Callable[..., None], tmp_path
     assert "SourceList" not in files["apt.conf"].read_text()
 
 
-def test_mirror_from_the_environment(apt: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mirror_from_environment(apt: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     apt()
     with pytest.raises(CompileError, match=r"set CKPM_DEBIAN_MIRROR to a URL") as caught:
         rootfs.mirror()
@@ -171,5 +171,5 @@ def test_failing_base_is_reported_and_leaves_no_file(
     assert not list((tmp_path / "kept").iterdir()) if (tmp_path / "kept").exists() else True
 
 
-def test_labels_of_an_installed_ckpm_are_unknown(clone: Path) -> None:
+def test_labels_of_installed_ckpm_are_unknown(clone: Path) -> None:
     assert context.labels(clone / "inside") == Labels()

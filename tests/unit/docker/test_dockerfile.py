@@ -65,7 +65,7 @@ def test_hadolint_accepts_every_dockerfile(tmp_path: Path) -> None:
     dockerfile.lint([dockerfile.write(one, tmp_path) for one in images().values()])
 
 
-def test_hadolint_refuses_a_mistake(tmp_path: Path) -> None:
+def test_hadolint_refuses_mistake(tmp_path: Path) -> None:
     file = dockerfile.write(image("debian-emulator"), tmp_path)
     text = file.read_text()
     file.write_text(
@@ -76,7 +76,7 @@ def test_hadolint_refuses_a_mistake(tmp_path: Path) -> None:
     assert caught.value.exit_code == 8
 
 
-def test_another_time_stamp_changes_the_dockerfile() -> None:
+def test_another_time_stamp_changes_dockerfile() -> None:
     one = image("debian-emulator")
     later = dataclasses.replace(one, base=dataclasses.replace(one.base, epoch=one.base.epoch + 1))
     assert dockerfile.render(later) != dockerfile.render(one)

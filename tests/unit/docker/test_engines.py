@@ -42,12 +42,12 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engines:
     return install
 
 
-def test_docker_without_a_daemon_is_passed_over(engines: Engines) -> None:
+def test_docker_without_daemon_is_passed_over(engines: Engines) -> None:
     engines(docker=NO_DAEMON, podman=(0, "4.3.1 ", ""))
     assert detect().name == "podman"
 
 
-def test_docker_without_a_version_is_passed_over(engines: Engines) -> None:
+def test_docker_without_version_is_passed_over(engines: Engines) -> None:
     engines(docker=(0, " []", "Cannot connect to the Docker daemon"), buildah=(0, "false", ""))
     assert detect().name == "buildah"
 
@@ -82,7 +82,7 @@ def test_engine_without_permission_fails(engines: Engines) -> None:
     assert caught.value.exit_code == 4
 
 
-def test_forbidden_engine_does_not_hide_a_working_one(engines: Engines) -> None:
+def test_forbidden_engine_does_not_hide_working_one(engines: Engines) -> None:
     engines(docker=NO_PERMISSION, buildah=(0, "false", ""))
     assert detect().name == "buildah"
 
@@ -134,7 +134,7 @@ RUN = Run(
 )
 
 
-def test_docker_runs_as_the_caller_with_mounts_and_gpu() -> None:
+def test_docker_runs_as_caller_with_mounts_and_gpu() -> None:
     commands, cleanup = run_commands(Engine("docker", "docker"), RUN, "n")
     assert [" ".join(command) for command in commands] == [
         "docker run --rm --name n --sig-proxy=false --stop-timeout 0 --network host --user 1000:1001 "
@@ -160,7 +160,7 @@ def test_podman_run_has_limits_and_rootless_keeps_ids() -> None:
     assert "--group-add keep-groups" in text
 
 
-def test_buildah_makes_runs_and_removes_a_container() -> None:
+def test_buildah_makes_runs_and_removes_container() -> None:
     (start, command), cleanup = run_commands(Engine("buildah", "buildah"), RUN, "n")
     assert start == ["buildah", "from", "--pull=never", "--name", "n", "--shm-size", "16g", "i:1"]
     text = " ".join(command)

@@ -68,7 +68,7 @@ def test_build_returns_packages_and_removes_secrets(tmp_path: Path) -> None:
     assert 'image.revision="abc"' in text
 
 
-def test_second_build_has_no_cache_and_the_same_id(tmp_path: Path) -> None:
+def test_second_build_has_no_cache_and_same_id(tmp_path: Path) -> None:
     docker = Docker(tmp_path)
     docker.prove()
     first, second = docker.fake.calls("build")
@@ -77,7 +77,7 @@ def test_second_build_has_no_cache_and_the_same_id(tmp_path: Path) -> None:
     assert docker.fake.calls("rmi") == [["rmi", f"{context.tag(ONE)}-again"]]
 
 
-def test_second_build_with_another_id_names_the_packages(tmp_path: Path) -> None:
+def test_second_build_with_another_id_names_packages(tmp_path: Path) -> None:
     docker = Docker(tmp_path, ids=("aa", "bb"), answers={"run": [PACKAGES, (0, "apt 3.3.4\npython3 3.14.6-1", "")]})
     with pytest.raises(CheckFailedError, match=r"is bb, the first aa; packages differ: apt 3\.3\.3 ->"):
         docker.prove()
@@ -164,7 +164,7 @@ def built(**packages: str) -> building.Built:
     return building.Built(image="i", tag="t", identity="aa", packages=packages)
 
 
-def test_lock_covers_all_images_of_a_base(tmp_path: Path) -> None:
+def test_lock_covers_all_images_of_base(tmp_path: Path) -> None:
     building.write_lock(ONE.base, [built(apt="1"), built(apt="1", hipcc="7")], tmp_path)
     assert building.read_lock(ONE.base, tmp_path) == {"apt": "1", "hipcc": "7"}
     building.check_lock(ONE.base, built(apt="1"), tmp_path)  # an image may have fewer
@@ -174,7 +174,7 @@ def test_lock_covers_all_images_of_a_base(tmp_path: Path) -> None:
     ("packages", "named"),
     [({"apt": "2"}, "1 packages differ: apt 1 -> 2"), ({"apt": "1", "gcc": "3"}, "1 packages differ: gcc none -> 3")],
 )
-def test_packages_that_differ_from_the_lock_are_named(tmp_path: Path, packages: dict[str, str], named: str) -> None:
+def test_packages_that_differ_from_lock_are_named(tmp_path: Path, packages: dict[str, str], named: str) -> None:
     building.write_lock(ONE.base, [built(apt="1")], tmp_path)
     with pytest.raises(CheckFailedError, match=named) as caught:
         building.check_lock(ONE.base, built(**packages), tmp_path)

@@ -37,13 +37,13 @@ def test_each_purpose_adds_its_packages() -> None:
     assert image("debian-rocm-build").layers == image("debian-rocm-test").layers[:2]  # shared by the engine
 
 
-def test_only_test_images_want_a_gpu() -> None:
+def test_only_test_images_want_gpu() -> None:
     for one in images().values():
         wants = (one.purpose.devices, one.purpose.shm_size)
         assert wants == ((("/dev/kfd", "/dev/dri"), "16g") if one.purpose.name == "test" else ((), ""))
 
 
-def test_unknown_image_suggests_the_nearest() -> None:
+def test_unknown_image_suggests_nearest() -> None:
     with pytest.raises(UnknownWordError, match="did you mean 'debian-rocm-test'") as caught:
         image("debian-rocm-tset")
     assert caught.value.exit_code == 2
@@ -70,7 +70,7 @@ def test_unknown_image_suggests_the_nearest() -> None:
         ("ck: aiter", "ck: aitre", "images.debian-rocm-build.ck: is none of aiter, flash-attn"),
     ],
 )
-def test_mistake_in_the_table_is_reported(tmp_path: Path, old: str, new: str, complaint: str) -> None:
+def test_mistake_in_table_is_reported(tmp_path: Path, old: str, new: str, complaint: str) -> None:
     file = tmp_path / "images.yaml"
     assert old in TABLE
     file.write_text(TABLE.replace(old, new, 1))

@@ -56,7 +56,7 @@ def script(text: str, pipe: Path) -> str:
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_signal_ends_a_program_and_its_background_processes(pipe: Path, number: signal.Signals, code: int) -> None:
+def test_signal_ends_program_and_its_background_processes(pipe: Path, number: signal.Signals, code: int) -> None:
     with start(script(ENDLESS, pipe)) as child, pipe.open() as stream:
         assert stream.readline() == "started\n"
         child.send_signal(number)
@@ -116,7 +116,7 @@ def test_container_is_removed_despite_more_signals(tmp_path: Path, pipe: Path, e
         ("Error: potentially insufficient UIDs or GIDs available", SetupError, 4),
     ],
 )
-def test_failure_of_the_engine_is_classified(tmp_path: Path, said: str, kind: type[CkPrefillError], code: int) -> None:
+def test_failure_of_engine_is_classified(tmp_path: Path, said: str, kind: type[CkPrefillError], code: int) -> None:
     fake = FakeEngine(tmp_path, "podman", {"run": [(125, "", said)]})
     with pytest.raises(kind, match=said.partition(": ")[2]) as caught:
         running.run(Engine("podman", str(fake.program)), ORDER, output=subprocess.PIPE)
@@ -124,12 +124,12 @@ def test_failure_of_the_engine_is_classified(tmp_path: Path, said: str, kind: ty
     assert [call[0] for call in fake.calls()] == ["run", "rm"]
 
 
-def test_exit_code_125_in_buildah_is_the_commands_own(tmp_path: Path) -> None:
+def test_exit_code_125_in_buildah_is_commands_own(tmp_path: Path) -> None:
     fake = FakeEngine(tmp_path, "buildah", {"run": [(125, "", "")]})
     assert running.run(Engine("buildah", str(fake.program)), ORDER, output=subprocess.PIPE).returncode == 125
 
 
-def test_held_back_signals_arrive_after_the_block() -> None:
+def test_held_back_signals_arrive_after_block() -> None:
     reached = []
 
     def interrupt() -> None:

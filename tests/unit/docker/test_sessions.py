@@ -44,7 +44,7 @@ def plan(tmp_path: Path, **pip: str) -> Run:
     )
 
 
-def test_root_is_the_clone() -> None:
+def test_root_is_clone() -> None:
     assert (sessions._ROOT / "docker" / "sessions.sh").is_file()
     assert (sessions._ROOT / "noxfile.py").is_file()
     assert not INSTALLED
@@ -54,7 +54,7 @@ def targets(run: Run) -> dict[str, Mount]:
     return {str(mount.target): mount for mount in run.mounts}
 
 
-def test_plan_mounts_checkout_and_cache_as_the_caller(tmp_path: Path) -> None:
+def test_plan_mounts_checkout_and_cache_as_caller(tmp_path: Path) -> None:
     run = plan(tmp_path)
     for folder in (tmp_path / "checkout", tmp_path / "cache"):
         assert targets(run)[str(folder)] == Mount(source=folder, target=folder, writable=True)
@@ -109,14 +109,14 @@ def test_plan_passes_certificates_and_proxies(tmp_path: Path, monkeypatch: pytes
     assert run.environment["HTTPS_PROXY"] == "http://proxy:1"
 
 
-def test_plan_mounts_a_checkout_of_ck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_mounts_checkout_of_ck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CK_ROOT", str(tmp_path))
     run = plan(tmp_path)
     assert targets(run)[str(tmp_path)].writable is False
     assert run.environment["CK_ROOT"] == str(tmp_path)
 
 
-def test_plan_passes_the_record_of_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_passes_record_of_failures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workflows also repeat a failure of a package index inside."""
     record = tmp_path / "failures"
     monkeypatch.setenv("CKPM_FAILURES", str(record))
@@ -127,7 +127,7 @@ def test_plan_passes_the_record_of_failures(tmp_path: Path, monkeypatch: pytest.
     assert targets(run)[str(record)] == Mount(source=record, target=record, writable=True)
 
 
-def test_plan_passes_a_present_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_passes_present_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without = plan(tmp_path)
     assert (without.devices, without.groups, without.shm_size) == ((), (), "")
     monkeypatch.setattr(sessions, "present", lambda devices: tuple(devices))
@@ -136,7 +136,7 @@ def test_plan_passes_a_present_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert (run.devices, run.groups, run.shm_size) == (("/dev/kfd", "/dev/dri"), (44, 109), "16g")
 
 
-def test_run_returns_the_exit_code_and_removes_container(tmp_path: Path) -> None:
+def test_run_returns_exit_code_and_removes_container(tmp_path: Path) -> None:
     fake = FakeEngine(tmp_path, "buildah", {"run": [(3, "", "")]})
     done = running.run(Engine("buildah", str(fake.program)), plan(tmp_path))
     assert done.returncode == 3

@@ -62,7 +62,7 @@ def checkout(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path)
 
 
-def test_second_run_waits_for_the_environment(checkout: Checkout) -> None:
+def test_second_run_waits_for_environment(checkout: Checkout) -> None:
     first = checkout.start("build-gfx950", "--", "--tier", "full")
     checkout.wait_until_it_makes()
     second = checkout.start("doctor")

@@ -28,7 +28,7 @@ KEYS = select(dialect(DIALECT), Selection(archs=("gfx942", "gfx950"), families=(
 FIELDS = [field[0] for field in AppendKvArguments._fields_]
 
 
-def test_a_dispatch_takes_every_kernel_once_in_order() -> None:
+def test_dispatch_takes_every_kernel_once_in_order() -> None:
     text = dispatch_text(KEYS, features(DIALECT))
     assert re.findall(r'    "(fmha_fwd_\w+)",\n', text) == [key.name for key in KEYS]
     returned = re.findall(r"return fmha_fwd_appendkv_<(fmha_fwd_appendkv_traits_<.*>), ck_tile::gfx9_t>\(s, a\);", text)
@@ -36,7 +36,7 @@ def test_a_dispatch_takes_every_kernel_once_in_order() -> None:
     assert len({*returned}) == len(KEYS) == 99
 
 
-def test_a_kernel_asks_for_whole_tiles_of_what_it_does_not_pad() -> None:
+def test_kernel_asks_for_whole_tiles_of_what_it_does_not_pad() -> None:
     key = next(key for key in KEYS if (key.hdim_q, key.pad, key.rope, key.paged_kv) == (64, "pskd", "inter", True))
     assert set(fwd_appendkv.conditions(key)) == {
         "t.is_v_rowmajor == true",
@@ -47,7 +47,7 @@ def test_a_kernel_asks_for_whole_tiles_of_what_it_does_not_pad() -> None:
     }
 
 
-def test_symbols_tell_the_kernels_of_a_unit_apart() -> None:
+def test_symbols_tell_kernels_of_unit_apart() -> None:
     """A symbol as the compiler spells it is found by its own kernel's pattern alone."""
     symbol = (
         "_ZN7ck_tile6kentryINS_6gfx9_tELi2ENS_21FmhaFwdAppendKVKernelINS_28BlockFmhaFwdAppendKVPipelineINS_35Block"
@@ -65,7 +65,7 @@ def test_symbols_tell_the_kernels_of_a_unit_apart() -> None:
     assert found == [f"fmha_fwd_appendkv_d128_{dtype}_{block}" for dtype in ("fp16", "bf16")]
 
 
-def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Path]) -> None:
+def test_problem_s_layout_is_that_of_header(compile_c: Callable[..., Path]) -> None:
     facts = [f"sizeof(ckpm_appendkv_problem) == {ctypes.sizeof(AppendKvArguments)}"]
     facts.append(f"CKPM_APPENDKV_ABI_VERSION == {AppendKvArguments.VERSION}")
     end = 0
@@ -79,18 +79,18 @@ def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Pat
     compile_c(f'#include "{INCLUDE_FWD}/ckpm_appendkv.h"\n{asserted}')
 
 
-def test_a_harness_reads_every_field() -> None:
+def test_harness_reads_every_field() -> None:
     text = host("fwd_appendkv").harness(DIALECT, features(DIALECT))
     assert [name for name in FIELDS if not re.search(rf"\bp\.{name}\b", text)] == []
 
 
-def test_no_tile_of_new_rows_is_longer_than_the_shortest_page() -> None:
+def test_no_tile_of_new_rows_is_longer_than_shortest_page() -> None:
     """A kernel writes the rows of one tile to two pages at most: the harness refuses pages shorter than its rows."""
     assert {key.tile.bsk for key in KEYS} == {64}
     assert "tile = p.seqlen_knew < 64 ? p.seqlen_knew : 64;" in host("fwd_appendkv").harness(DIALECT, features(DIALECT))
 
 
-def test_a_field_that_is_not_the_header_s_is_refused() -> None:
+def test_field_that_is_not_header_s_is_refused() -> None:
     with pytest.raises(TypeError, match="ckpm_appendkv_problem has no field 'seqlen_k'"):
         AppendKvArguments(seqlen_k=1)
     with pytest.raises(OverflowError, match="stride_q = 4294967296 does not fit int"):

@@ -62,7 +62,7 @@ def only(text: str) -> Binding:
     return found
 
 
-def test_two_styles_of_the_same_kernel_bind_the_same() -> None:
+def test_two_styles_of_same_kernel_bind_same() -> None:
     assert only(FLAT) == only(NESTED)
     assert only(FLAT) == Binding(
         dispatch_trait="host_traits<64, Half, Bias::NONE>",
@@ -116,12 +116,12 @@ def test_guards_nest_and_else_negates() -> None:
     assert only(text).guard == "(!(defined(A))) && (!(defined(B)))"
 
 
-def test_a_constant_expression_is_bracketed_where_it_is_used() -> None:
+def test_constant_expression_is_bracketed_where_it_is_used() -> None:
     text = FLAT.replace("per_cu = k::kPerCu", "per_cu = 1 + 1").replace("<per_cu>", "<per_cu * 2>")
     assert only(text).launch == "(1 + 1) * 2"
 
 
-def test_names_are_looked_up_from_the_inside_out() -> None:
+def test_names_are_looked_up_from_inside_out() -> None:
     text = """
     using T = Outer;
     namespace a { using T = Middle; namespace b { using U = T; } using V = b::U; }
@@ -160,7 +160,7 @@ def test_names_are_looked_up_from_the_inside_out() -> None:
         (FLAT.replace("k{}", "{}"), "is not given a kernel object"),
     ],
 )
-def test_what_cannot_be_followed_is_an_error(text: str, message: str) -> None:
+def test_what_cannot_be_followed_is_error(text: str, message: str) -> None:
     with pytest.raises(UpstreamError) as caught:
         bindings(text)
     assert message in str(caught.value)
@@ -174,12 +174,12 @@ UNREAD = (
 
 
 @pytest.mark.parametrize("piece", ["", "{", "}", ">", "<", ";", "::", "=", "if", "namespace", "[", "("])
-def test_a_damaged_text_never_breaks_the_reader(piece: str) -> None:
+def test_damaged_text_never_breaks_reader(piece: str) -> None:
     """One token replaced, at every place: the text is read as something else, or refused."""
     check_every_damage(NESTED, bindings, piece, UNREAD)
 
 
-def test_a_reader_that_passes_over_a_token_is_noticed() -> None:
+def test_reader_that_passes_over_token_is_noticed() -> None:
     with pytest.raises(AssertionError, match=r"unnoticed, in .*note"):
         check_every_damage(NESTED, bindings, "", [passage for passage in UNREAD if "note" not in passage])
 
@@ -221,7 +221,7 @@ def with_aliases(node: Type, choose: Callable[[int], int]) -> str:
 
 
 @given(_TYPES, st.data())
-def test_aliases_never_change_a_type(node: Type, data: st.DataObject) -> None:
+def test_aliases_never_change_type(node: Type, data: st.DataObject) -> None:
     text = with_aliases(node, lambda n: data.draw(st.integers(0, n - 1)))
     assert spell(read(text).names[("RESULT",)]) == written(node)
 
@@ -239,7 +239,7 @@ def test_spelling_loses_nothing(tokens: list[str]) -> None:
     "name",  # what includes our own headers is compared with no codegen
     [name for name in dialect_names() if dialect(name).detection and not words.features(name).own_headers],
 )
-def test_a_unit_binds_what_its_instances_bind(name: str) -> None:
+def test_unit_binds_what_its_instances_bind(name: str) -> None:
     keys = keys_of(name, "batch_prefill")[::101]
     features = words.features(name)
     for unit in plan(keys):

@@ -74,7 +74,7 @@ def test_what_was_damaged_is_made_again(
     assert tally.summary() == done
 
 
-def test_nothing_is_linked_from_a_damaged_object(finished_build: Make) -> None:
+def test_nothing_is_linked_from_damaged_object(finished_build: Make) -> None:
     request = finished_build()
     place = request.work / request.folder
     scribble(place / "obj/dispatch.o")
@@ -87,7 +87,7 @@ def test_nothing_is_linked_from_a_damaged_object(finished_build: Make) -> None:
 
 
 @pytest.mark.parametrize("record", [".built", ".sconsign.signed"])
-def test_a_damaged_record_costs_only_time(finished_build: Make, record: str) -> None:
+def test_damaged_record_costs_only_time(finished_build: Make, record: str) -> None:
     request = finished_build()
     (request.work / request.folder / record).write_bytes(b'["a"]\n7\n\xff{')
     tally, _ = build(request)
@@ -95,7 +95,7 @@ def test_a_damaged_record_costs_only_time(finished_build: Make, record: str) -> 
     assert tally.compiled == 0
 
 
-def test_damaged_entries_of_the_cache_are_replaced(finished_build: Make, request_for: Make) -> None:
+def test_damaged_entries_of_cache_are_replaced(finished_build: Make, request_for: Make) -> None:
     first = finished_build()
     second, third = (request_for(first.toolchain, name, where=FEW) for name in ("second", "third"))
     entries = {file.read_bytes(): file for file in (first.work.parent / "objects").glob("*/*")}
@@ -110,7 +110,7 @@ def test_damaged_entries_of_the_cache_are_replaced(finished_build: Make, request
     assert build(third)[0].compiled == 0
 
 
-def test_garbage_in_the_caches_configuration_is_no_matter(stub_toolchain: Stub, request_for: Make) -> None:
+def test_garbage_in_caches_configuration_is_not_matter(stub_toolchain: Stub, request_for: Make) -> None:
     request = request_for(stub_toolchain(), where=FEW)
     assert request.object_cache is not None
     request.object_cache.mkdir()

@@ -67,7 +67,7 @@ def test_builds_everything_once_and_then_nothing(stub_toolchain: Stub, request_f
     assert tally.summary() == "nothing to do"
 
 
-def test_a_second_checkout_takes_everything_from_the_cache(finished_build: Make, request_for: Make) -> None:
+def test_second_checkout_takes_everything_from_cache(finished_build: Make, request_for: Make) -> None:
     first = finished_build()
     second = request_for(first.toolchain, "a-second", where=FEW)
     calls(first.toolchain)
@@ -87,7 +87,7 @@ def test_without_cache_nothing_is_shared(finished_build: Make, request_for: Make
 
 
 @pytest.mark.parametrize("change", ["toolchain", "flags", "tree", "header"])
-def test_whatever_decides_about_the_output_is_in_every_signature(
+def test_whatever_decides_about_output_is_in_every_signature(
     stub_toolchain: Stub, request_for: Make, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolchain = stub_toolchain()
@@ -116,7 +116,7 @@ def test_another_signature_rebuilds(finished_build: Make) -> None:
     assert tally.compiled == sources > 2
 
 
-def test_a_moved_compiler_rebuilds_nothing(finished_build: Make, tmp_path: Path) -> None:
+def test_moved_compiler_rebuilds_nothing(finished_build: Make, tmp_path: Path) -> None:
     request = finished_build()
     toolchain = request.toolchain
     moved = tmp_path / "elsewhere"
@@ -127,7 +127,7 @@ def test_a_moved_compiler_rebuilds_nothing(finished_build: Make, tmp_path: Path)
     assert (tally.compiled, tally.retrieved) == (0, 0)
 
 
-def test_a_changed_selection_compiles_only_what_it_touches(stub_toolchain: Stub, request_for: Make) -> None:
+def test_changed_selection_compiles_only_what_it_touches(stub_toolchain: Stub, request_for: Make) -> None:
     toolchain = stub_toolchain()
     build(request_for(toolchain))
     calls(toolchain)
@@ -140,7 +140,7 @@ def test_a_changed_selection_compiles_only_what_it_touches(stub_toolchain: Stub,
     assert sources == {step.label for step in prepare(request)[0].steps if step.kind in ("unit", "host")}
 
 
-def test_a_failing_kernel_does_not_stop_the_others(stub_toolchain: Stub, request_for: Make) -> None:
+def test_failing_kernel_does_not_stop_others(stub_toolchain: Stub, request_for: Make) -> None:
     broken = stub_toolchain(breaks="namespace ckpm::k2 {")
     request = request_for(broken, where=("key.bias == 'no'", "key.logits"))
     (request.work / request.folder).mkdir(parents=True)
@@ -167,19 +167,19 @@ def test_a_failing_kernel_does_not_stop_the_others(stub_toolchain: Stub, request
     assert set(calls(repaired)) == {*(step.label for step in hit), "link"}
 
 
-def test_a_missing_compiler_is_named(stub_toolchain: Stub, request_for: Make) -> None:
+def test_missing_compiler_is_named(stub_toolchain: Stub, request_for: Make) -> None:
     toolchain = dataclasses.replace(stub_toolchain(), compiler=("/nowhere/clang",))
     with pytest.raises(CompileError, match="/nowhere/clang can't be started"):
         build(request_for(toolchain, where=FEW))
 
 
-def test_a_failing_linker_is_a_link_error(stub_toolchain: Stub, request_for: Make) -> None:
+def test_failing_linker_is_link_error(stub_toolchain: Stub, request_for: Make) -> None:
     toolchain = dataclasses.replace(stub_toolchain(), linker=("false",))
     with pytest.raises(CompileError, match=r"libckpm\.so could not be made"):
         build(request_for(toolchain, where=FEW))
 
 
-def test_a_full_disk_is_told_as_such(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
+def test_full_disk_is_reported_as_such(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
     full = tmp_path / "full"
     full.write_text("#!/bin/sh\necho 'LLVM ERROR: IO failure on output stream: No space left on device'; exit 1\n")
     full.chmod(0o755)
@@ -190,7 +190,7 @@ def test_a_full_disk_is_told_as_such(stub_toolchain: Stub, request_for: Make, tm
     assert not list((request.work / request.folder / "obj").glob("*.o"))
 
 
-def test_a_killed_build_resumes(stub_toolchain: Stub, request_for: Make) -> None:
+def test_killed_build_resumes(stub_toolchain: Stub, request_for: Make) -> None:
     toolchain = stub_toolchain()
     request = request_for(toolchain)
     plan, _ = prepare(request)
@@ -224,7 +224,7 @@ def test_a_killed_build_resumes(stub_toolchain: Stub, request_for: Make) -> None
             assert (request.work / step.target).read_bytes() == (request.work / step.sources[0]).read_bytes()
 
 
-def test_the_compilation_database_covers_every_source(stub_toolchain: Stub, request_for: Make) -> None:
+def test_compilation_database_covers_every_source(stub_toolchain: Stub, request_for: Make) -> None:
     request = request_for(stub_toolchain())
     prepare(request)
     place = request.work / request.folder
@@ -242,13 +242,13 @@ def test_signatures_hold_no_path(stub_toolchain: Stub, request_for: Make) -> Non
     assert [step.target for step in here.steps] == [step.target for step in there.steps]
 
 
-def test_the_plan_survives_its_file(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
+def test_plan_survives_its_file(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
     plan, _ = prepare(request_for(stub_toolchain()))
     plan.write(tmp_path / "plan.json")
     assert Plan.read(tmp_path / "plan.json") == plan
 
 
-def test_what_fails_everywhere_is_blamed_on_the_tree(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
+def test_what_fails_everywhere_is_blamed_on_tree(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
     script = tmp_path / "headerless"
     script.write_text("#!/bin/sh\necho '/ck/core.hpp:7:10: fatal error: 'x.hpp' file not found'; exit 1\n")
     script.chmod(0o755)
@@ -262,7 +262,7 @@ def test_what_fails_everywhere_is_blamed_on_the_tree(stub_toolchain: Stub, reque
     assert "at fault" not in message
 
 
-def test_a_filter_file_is_told_by_name_and_content(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
+def test_filter_file_is_reported_by_name_and_content(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
     summaries = []
     for folder in ("here", "there"):
         file = tmp_path / folder / "mine.py"

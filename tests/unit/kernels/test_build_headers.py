@@ -52,7 +52,7 @@ def test_nothing_is_kept(stub_toolchain: Stub, request_for: Make) -> None:
     assert not (request.work / request.folder / LIBRARY).exists()
 
 
-def test_a_tree_at_rest_is_built(stub_toolchain: Stub, request_for: Make) -> None:
+def test_tree_at_rest_is_built(stub_toolchain: Stub, request_for: Make) -> None:
     request, _ = with_header(request_for(stub_toolchain(), where=("key.logits", "key.lse")))
     tally = build_command.run(request, jobs=2, console=Console(file=StringIO()))
     assert tally.compiled > 1
@@ -75,7 +75,7 @@ def same_size_and_time(header: Path) -> None:
     ],
     ids=["same size and time", "deleted", "touched", "longer"],
 )
-def test_whatever_became_of_a_header_is_a_change(tmp_path: Path, change: Callable[[Path], None]) -> None:
+def test_whatever_became_of_header_is_change(tmp_path: Path, change: Callable[[Path], None]) -> None:
     header = tmp_path / "core.hpp"
     header.write_text("// core\n")
     headers.write(tmp_path, states([header]))

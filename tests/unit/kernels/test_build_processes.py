@@ -72,7 +72,7 @@ def running(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> Iterator
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_to_us_alone_ends_all(running: Running, number: signal.Signals, code: int, tmp_path: Path) -> None:
+def test_signal_to_us_alone_ends_all(running: Running, number: signal.Signals, code: int, tmp_path: Path) -> None:
     os.kill(running.pid, number)
     assert os.waitstatus_to_exitcode(os.waitpid(running.pid, 0)[1]) == code
     data = b"?"
@@ -117,7 +117,7 @@ def test_waiting_for_another_build_is_said(tmp_path: Path) -> None:
     ("text", "message"),
     [(None, "can't be read as a plan of a build: [Errno 2] No such file"), ("{}", "folder: is missing")],
 )
-def test_sconstruct_without_a_plan_says_so(tmp_path: Path, text: str | None, message: str) -> None:
+def test_sconstruct_without_plan_reports_it(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:
         (tmp_path / "nope").write_text(text)
     command = [sys.executable, "-m", "SCons", "-f", str(PROJECT / "SConstruct"), "-Q", "plan=nope"]
@@ -144,7 +144,7 @@ runpy.run_module("SCons", run_name="__main__", alter_sys=True)
 """
 
 
-def test_a_limit_of_threads_ends_the_build_with_a_message(
+def test_limit_of_threads_ends_build_with_message(
     stub_toolchain: Stub, request_for: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def limited_command(*given: Any) -> list[str]:

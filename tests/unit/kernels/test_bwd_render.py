@@ -46,7 +46,7 @@ KEYS = keys_of("gfx950", "key.dtype == 'bf16' and key.hdim_q == 64", PLAIN)
 MAIN = [key for key in KEYS if key.family == "bwd_dq_dk_dv"]
 
 
-def test_a_library_is_asked_for_by_its_main_family() -> None:
+def test_library_is_asked_for_by_its_main_family() -> None:
     assert {FAMILIES[name].library or name for name in MEMBERS} == {"bwd_dq_dk_dv"}
     assert whole(("bwd_dq_dk_dv",)) == MEMBERS
     assert whole(("bwd_dot_do_o",)) == ("bwd_dot_do_o",)
@@ -55,7 +55,7 @@ def test_a_library_is_asked_for_by_its_main_family() -> None:
         library_of(("bwd_dot_do_o",), DIALECT)
 
 
-def test_traits_tell_all_kernels_of_a_stage_apart() -> None:
+def test_traits_tell_all_kernels_of_stage_apart() -> None:
     everything = keys_of("gfx950")
     for module in (dot_do_o, dq_dk_dv, convert_dq):
         traits = [module.trait(key) for key in everything if key.family == module.NAME]
@@ -85,7 +85,7 @@ def test_dispatch_tries_short_queries_and_whole_blocks_first() -> None:
     assert {last for (_, _, last), key in zip(arms, order, strict=True) if key.tile.max_seq_q} == {"void"}
 
 
-def test_each_stage_pads_as_the_one_that_it_serves() -> None:
+def test_each_stage_pads_as_one_that_it_serves() -> None:
     for first, main, last in taken(dispatch_text(KEYS, FEATURES)):
         *_, spad, dvpad = first[first.index("<") + 1 : -1].split(", ")
         key = next(key for key in MAIN if dq_dk_dv.trait(key) == main)
@@ -99,7 +99,7 @@ def test_each_stage_pads_as_the_one_that_it_serves() -> None:
             )
 
 
-def test_conditions_are_what_the_kernel_needs() -> None:
+def test_conditions_are_what_kernel_needs() -> None:
     (key,) = [k for k in keys_of("gfx950", "key.family == 'bwd_dq_dk_dv'", "key.hdim_q == 128 and key.bias == 'bias'")
               if (k.pad, k.mask, k.dropout_impl, k.dbias, k.deterministic, k.mode, k.dtype, k.tile.when)
               == ("pd8dv8", "mask", "wg16", True, False, "batch", "bf16", "short_k")]  # fmt: skip
@@ -120,7 +120,7 @@ def test_conditions_are_what_the_kernel_needs() -> None:
     assert {"a.seqlen_q <= 32", "a.hdim_q % 64 == 0"} <= set(dq_dk_dv.conditions(short, spad=True))
 
 
-def test_a_kernel_whose_stages_are_not_selected_is_refused() -> None:
+def test_kernel_whose_stages_are_not_selected_is_refused() -> None:
     alone = [key for key in KEYS if key.family != "bwd_convert_dq" or key.deterministic]
     with pytest.raises(UsageError, match="no kernels of bwd_dot_do_o and bwd_convert_dq that serve it are selected"):
         dispatch_text(alone, FEATURES)
@@ -130,7 +130,7 @@ def test_a_kernel_whose_stages_are_not_selected_is_refused() -> None:
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-def test_symbols_tell_the_kernels_of_a_unit_apart(arch: str) -> None:
+def test_symbols_tell_kernels_of_unit_apart(arch: str) -> None:
     keys = keys_of(arch, "key.hdim_q == 64")
     for unit in plan(keys):
         family = dialect(DIALECT).family(unit.keys[0].family)
@@ -158,7 +158,7 @@ SYMBOLS = {
 }  # fmt: skip
 
 
-def test_a_symbol_is_that_of_its_kernel_alone() -> None:
+def test_symbol_is_that_of_its_kernel_alone() -> None:
     for name, symbol in SYMBOLS.items():
         found = [
             key.name
@@ -176,7 +176,7 @@ def test_kernels_for_gfx9_have_no_code_for_gfx950() -> None:
 FIELDS = [field[0] for field in BwdArguments._fields_]
 
 
-def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Path]) -> None:
+def test_problem_s_layout_is_that_of_header(compile_c: Callable[..., Path]) -> None:
     facts = [f"sizeof(ckpm_bwd_problem) == {ctypes.sizeof(BwdArguments)}"]
     facts.append(f"CKPM_BWD_ABI_VERSION == {BwdArguments.VERSION}")
     end = 0
@@ -191,7 +191,7 @@ def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Pat
     compile_c(f"{header}\n{asserted}")
 
 
-def test_a_harness_reads_every_field_and_knows_three_stages() -> None:
+def test_harness_reads_every_field_and_knows_three_stages() -> None:
     text = host("bwd_dq_dk_dv").harness(DIALECT, FEATURES)
     assert [name for name in FIELDS if not re.search(rf"\bp\.{name}\b", text)] == []
     assert "selected[3] = {nullptr, nullptr, nullptr};" in text

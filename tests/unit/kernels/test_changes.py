@@ -96,7 +96,7 @@ def test_plan_of_no_change_has_lint_only(plan: Callable[..., Plan]) -> None:
         ("kernels/parity/names.py", {"lint", "unit", "compiled", "parity"}, set(), False),
     ],
 )
-def test_plan_of_a_room_without_kernels_builds_nothing(
+def test_plan_of_room_without_kernels_builds_nothing(
     plan: Callable[..., Plan], path: str, checks: set[str], suites: set[str], gates: bool
 ) -> None:
     found = plan({path: "before\n"})
@@ -104,7 +104,7 @@ def test_plan_of_a_room_without_kernels_builds_nothing(
     assert (set(found.checks), set(found.suites), any(run.gate for run in found.runs)) == (checks, suites, gates)
 
 
-def test_plan_of_a_file_without_a_rule_holds_everything(plan: Callable[..., Plan]) -> None:
+def test_plan_of_file_without_rule_holds_everything(plan: Callable[..., Plan]) -> None:
     found = plan({"new_room/unheard_of.py": None})
     assert len(found.everything) == 1
     assert all(one.names is None for one in found.kernels)
@@ -113,13 +113,13 @@ def test_plan_of_a_file_without_a_rule_holds_everything(plan: Callable[..., Plan
     assert found.archs == ("gfx90a", "gfx942", "gfx950")
 
 
-def test_plan_of_a_comment_holds_no_kernel(plan: Callable[..., Plan]) -> None:
+def test_plan_of_comment_holds_no_kernel(plan: Callable[..., Plan]) -> None:
     found = plan({"matrix/tables/dialects/ck-2025-11/fwd_v3.yaml": lambda text: "# a comment\n" + text})
     assert (found.kernels, found.builds, found.runs) == ((), (), ())
     assert "parity" in found.checks
 
 
-def test_plan_of_an_axis_value_holds_the_kernels_with_it(plan: Callable[..., Plan]) -> None:
+def test_plan_of_axis_value_holds_kernels_with_it(plan: Callable[..., Plan]) -> None:
     """lse was true alone before: every kernel without LSE is new, here and in the dialects that inherit the axis."""
     table = "matrix/tables/dialects/ck-2025-06/batch_prefill.yaml"
     found = plan({table: lambda text: text.replace("lse: [true, false]", "lse: [true]")})
@@ -136,18 +136,18 @@ def test_plan_of_an_axis_value_holds_the_kernels_with_it(plan: Callable[..., Pla
     assert {one.arch for one in found.builds} == {"gfx90a", "gfx942", "gfx950"}
 
 
-def test_plan_of_a_problem_holds_its_suite_only(plan: Callable[..., Plan]) -> None:
+def test_plan_of_problem_holds_its_suite_only(plan: Callable[..., Plan]) -> None:
     found = plan({"matrix/tables/problems/dispatch.yaml": lambda text: text.replace("tier: smoke", "tier: full", 1)})
     assert (set(found.suites), found.kernels, found.builds) == ({"dispatch"}, (), ())
 
 
-def test_plan_of_a_bad_old_table_holds_everything(plan: Callable[..., Plan]) -> None:
+def test_plan_of_bad_old_table_holds_everything(plan: Callable[..., Plan]) -> None:
     found = plan({"matrix/tables/archs.yaml": "archs: ["})
     assert "can't be compared" in found.everything[0]
     assert all(one.names is None for one in found.kernels)
 
 
-def test_plan_of_a_bad_new_table_holds_everything(clone: Path) -> None:
+def test_plan_of_bad_new_table_holds_everything(clone: Path) -> None:
     table = clone / "matrix" / "tables" / "archs.yaml"
     text = table.read_text()
     table.write_text("archs: [")
@@ -158,7 +158,7 @@ def test_plan_of_a_bad_new_table_holds_everything(clone: Path) -> None:
         table.write_text(text)
 
 
-def test_plan_without_a_manifest_holds_everything(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_without_manifest_holds_everything(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ckpm.kernels.changes.comparison._MANIFEST", Path("absent.py"))
     found = plan({"matrix/tables/profiles.yaml": lambda text: text + "# before\n"})
     assert "can't open file" in found.everything[0]
@@ -177,12 +177,12 @@ def test_changed_paths_has_deleted_renamed_and_untracked(clone: Path) -> None:
 
 
 @pytest.mark.parametrize("revision", ["no-such-branch", "--all", "HEAD:matrix/rules.py", ""])
-def test_commit_of_an_unknown_revision_is_refused(clone: Path, revision: str) -> None:
+def test_commit_of_unknown_revision_is_refused(clone: Path, revision: str) -> None:
     with pytest.raises(UsageError, match="there is no such commit here"):
         commit_of(clone, revision)
 
 
-def test_commit_of_refuses_a_folder_without_a_checkout(
+def test_commit_of_refuses_folder_without_checkout(
     tmp_path: Path, clone: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SetupError, match="not a git repository"):
@@ -194,7 +194,7 @@ def test_commit_of_refuses_a_folder_without_a_checkout(
         commit_of(clone, "HEAD")
 
 
-def test_commit_of_a_shallow_clone_names_the_remedy(tmp_path: Path, clone: Path) -> None:
+def test_commit_of_shallow_clone_names_remedy(tmp_path: Path, clone: Path) -> None:
     old = git(clone, "rev-parse", "HEAD").strip()
     git(clone, "commit", "-q", "--allow-empty", "-m", "later")
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{clone}", "shallow")
@@ -203,7 +203,7 @@ def test_commit_of_a_shallow_clone_names_the_remedy(tmp_path: Path, clone: Path)
         commit_of(tmp_path / "shallow", old)
 
 
-def test_plan_of_an_unknown_revision_ends_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_of_unknown_revision_ends_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
     shallow = git(ROOT, "rev-parse", "--is-shallow-repository").strip() == "true"  # as a workflow's jobs check out
     code = main(["plan", "--since", "no-such-branch"])
     expected = SetupError if shallow else UsageError
@@ -222,14 +222,14 @@ def test_to_json_has_every_reason(plan: Callable[..., Plan]) -> None:
     assert document["kernels"] == []
 
 
-def test_rules_have_the_libraries_that_can_be_rendered() -> None:
+def test_rules_have_libraries_that_can_be_rendered() -> None:
     assert {one.name: one.families for one in rules().libraries} == dict(libraries())
     for one in rules().libraries:
         every = (*one.upstreams, *one.smoke_upstreams)
         assert {upstreams()[name].dialect for name in every} <= set(host(one.name).dialects())
 
 
-def test_plan_of_our_headers_runs_the_smoke_tier_of_ckpm(plan: Callable[..., Plan]) -> None:
+def test_plan_of_our_headers_runs_smoke_tier_of_ckpm(plan: Callable[..., Plan]) -> None:
     """Their smoke tier alone: 4,848 kernels are for releases and not for a change."""
     found = plan({"kernels/include_prefill/fmha_fwd.hpp": lambda text: f"{text}\n"})
     mine = [one for one in found.runs if one.upstream == "ckpm"]
@@ -272,7 +272,7 @@ def test_rules_rebuild_for_code_that_renders_texts() -> None:
         ("kernels_per_shard: 96", "kernels_per_shard: 0", "must be a whole number >= 1"),
     ],
 )
-def test_read_rules_refuses_a_mistake(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_read_rules_refuses_mistake(tmp_path: Path, old: str, new: str, message: str) -> None:
     text = (ROOT / "kernels/changes/changes.yaml").read_text()
     assert old in text
     (tmp_path / "changes.yaml").write_text(text.replace(old, new, 1))

@@ -66,7 +66,7 @@ def test_every_kernel_renders_with_names_of_our_headers(mask_impl: str, count: i
     assert unknown == set()
 
 
-def test_the_dispatch_of_every_kernel_calls_our_selector() -> None:
+def test_dispatch_of_every_kernel_calls_our_selector() -> None:
     text = dispatch_text(keys("simplified"), FEATURES)
     calls = set(re.findall(r"fmha_batch_prefill_select_kv_load_mode\(([^)]*)\)", text))
     arguments = "a.page_block_size, 128, a.num_total_pages, a.batch_stride_k, a.batch_stride_v, kElementBytes"
@@ -74,7 +74,7 @@ def test_the_dispatch_of_every_kernel_calls_our_selector() -> None:
 
 
 @pytest.mark.parametrize("mask_impl", MASK_IMPLS)
-def test_the_smoke_tier_holds_every_value_of_every_axis(mask_impl: str) -> None:
+def test_smoke_tier_holds_every_value_of_every_axis(mask_impl: str) -> None:
     smoke, full = keys(mask_impl, "smoke"), keys(mask_impl)
     for axis in AXES:
         assert {getattr(key, axis) for key in smoke} == {getattr(key, axis) for key in full}, axis
@@ -90,7 +90,7 @@ def test_ckpm_extended_smoke_tier_has_requested_values(mask_impl: str) -> None:
         assert (True, True) not in own  # those are rocm-libraries-2026's
 
 
-def test_no_assert_calls_out_of_a_kernel() -> None:
+def test_no_assert_calls_out_of_kernel() -> None:
     """A call's register pressure moved the words of a descriptor on gfx950 (rocm-libraries pull request 6653)."""
     for file in sorted(Path(HEADERS).rglob("*.hpp")):
         assert not re.search(r"\b(assert|printf|abort|__trap|__builtin_trap)\s*\(", file.read_text()), file

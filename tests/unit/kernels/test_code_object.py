@@ -79,7 +79,7 @@ def test_host_object_holds_every_arch(objects: dict[str, Path]) -> None:
     assert {arch: len(members) for arch, members in found.items()} == {"gfx942": 1, "gfx950": 1}
 
 
-def test_bare_code_object_equals_the_embedded_one(objects: dict[str, Path]) -> None:
+def test_bare_code_object_equals_embedded_one(objects: dict[str, Path]) -> None:
     (embedded,) = codeobject.bundles(objects["host"])["gfx950"]
     (bare,) = codeobject.bundles(objects["bare"])["gfx950"]
     assert codeobject.functions(embedded) == codeobject.functions(bare)
@@ -95,7 +95,7 @@ def test_resources(bare: bytes) -> None:
     assert by_symbol["nothing"].max_workgroup == 1024
 
 
-def test_a_kernel_s_text_is_told_by_size_and_sha256(bare: bytes) -> None:
+def test_kernel_s_text_is_reported_by_size_and_sha256(bare: bytes) -> None:
     kernel = next(k for k in codeobject.kernels(bare) if k.symbol == _SYMBOL)
     text, size = ELFFile(io.BytesIO(bare)).get_section_by_name(".text").data(), kernel.text_bytes
     pieces = [text[start : start + size] for start in range(0, len(text) - size + 1, 4)]
@@ -186,12 +186,12 @@ def test_missing_function(bare: bytes) -> None:
         codeobject.kernels(bare.replace(symbol, b"x" + symbol[1:]))
 
 
-def test_host_object_is_no_code_object(objects: dict[str, Path]) -> None:
+def test_host_object_is_not_code_object(objects: dict[str, Path]) -> None:
     with pytest.raises(CodeObjectError, match="no AMDGPU code object: the ELF file is for EM_X86_64"):
         codeobject.kernels(objects["host"].read_bytes())
 
 
-def test_a_complaint_of_the_reader_is_one_of_building(tmp_path: Path, objects: dict[str, Path]) -> None:
+def test_complaint_of_reader_is_one_of_building(tmp_path: Path, objects: dict[str, Path]) -> None:
     """Exit code 28, whichever command met the file."""
     (tmp_path / "cut.o").write_bytes(objects["host"].read_bytes()[:900])
     for read in (codeobject.bundles, lambda path: codeobject.inspect(path, "gfx950")):
@@ -202,7 +202,7 @@ def test_a_complaint_of_the_reader_is_one_of_building(tmp_path: Path, objects: d
         codeobject.functions(b"no ELF")
 
 
-def test_inspection_knows_the_same_kernels(objects: dict[str, Path]) -> None:
+def test_inspection_knows_same_kernels(objects: dict[str, Path]) -> None:
     (image,) = codeobject.bundles(objects["host"])["gfx950"]
     found = codeobject.inspect(objects["host"], "gfx950")
     assert set(found) == {kernel.symbol for kernel in codeobject.kernels(image)}

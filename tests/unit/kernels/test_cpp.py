@@ -41,7 +41,7 @@ def test_padding_words(pad: str, flags: tuple[bool, ...]) -> None:
     assert words.pad_flags(pad) == flags
 
 
-def test_a_padding_word_that_is_none() -> None:
+def test_padding_word_that_is_none() -> None:
     with pytest.raises(ValueError, match="not a padding: pdvs"):
         words.pad_flags("pdvs")
 
@@ -55,7 +55,7 @@ def test_dispatch_traits_tell_all_kernels_apart(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_a_dispatch_lists_every_kernel_once_in_order(name: str) -> None:
+def test_dispatch_lists_every_kernel_once_in_order(name: str) -> None:
     text = dispatch_text(KEYS[name], words.features(name))
     listed = re.findall(r'\{"(fmha_\w+)", &fmha_batch_prefill_<(T\d+)>\}', text)
     assert [kernel for kernel, _ in listed] == [key.name for key in KEYS[name]]
@@ -63,7 +63,7 @@ def test_a_dispatch_lists_every_kernel_once_in_order(name: str) -> None:
     assert returned == [alias for _, alias in listed]
 
 
-def test_merged_instances_are_the_single_ones_numbered_apart() -> None:
+def test_merged_instances_are_single_ones_numbered_apart() -> None:
     features = words.features("ck-2025-11")
     unit = plan(KEYS["ck-2025-11"])[0]
     text = unit_text(unit, features)
@@ -85,13 +85,13 @@ def test_only_gload_bodies_are_guarded() -> None:
         (False, "a.num_total_pages, a.batch_stride_k, kElementBytes)"),
     ],
 )
-def test_the_load_selector_is_called_as_the_header_declares_it(base: bool, call: str) -> None:
+def test_load_selector_is_called_as_header_declares_it(base: bool, call: str) -> None:
     features = words.features("rocm-libraries-2026", selector_takes_base=base)
     assert any(call in condition for condition in batch_prefill.conditions(KEYS["rocm-libraries-2026"][0], features))
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_a_harness_refuses_what_its_dialect_does_not_know(name: str) -> None:
+def test_harness_refuses_what_its_dialect_does_not_know(name: str) -> None:
     text = harness_text(name, words.features(name))
     for field in ("kv_last_page_lens", "batch_stride_block_table", "qscale_type", "page_size"):
         assert (f"p.{field} != " in text) == (name != "rocm-libraries-2026" or field == "qscale_type")
@@ -127,7 +127,7 @@ NAME = (
 )
 
 
-def test_a_symbol_is_told_by_its_template_arguments() -> None:
+def test_symbol_is_reported_by_its_template_arguments() -> None:
     values = {NAME: parse(dialect("ck-2025-11").family("batch_prefill"), NAME)}
     other = NAME.replace("nbias", "alibi")
     values[other] = parse(dialect("ck-2025-11").family("batch_prefill"), other)
@@ -150,13 +150,13 @@ def test_a_symbol_is_told_by_its_template_arguments() -> None:
         {"dropout": "1"},
     ],
 )
-def test_a_symbol_of_another_kernel_is_refused(changed: dict[str, str]) -> None:
+def test_symbol_of_another_kernel_is_refused(changed: dict[str, str]) -> None:
     values = {NAME: parse(dialect("ck-2025-11").family("batch_prefill"), NAME)}
     with pytest.raises(CodeObjectError, match="0 of 1 kernel symbols are fmha_batch_prefill_d128_bf16"):
         symbols.match(values, [symbol(**changed)], Path("here"), "gfx950", "batch_prefill")
 
 
-def test_a_kernel_nobody_planned_is_refused() -> None:
+def test_kernel_no_one_planned_is_refused() -> None:
     values = {NAME: parse(dialect("ck-2025-11").family("batch_prefill"), NAME)}
     with pytest.raises(CodeObjectError, match="1 kernels that were not planned"):
         symbols.match(values, [symbol(), symbol(bias="2")], Path("here"), "gfx950", "batch_prefill")
@@ -179,7 +179,7 @@ def test_conditions_without_tile_condition() -> None:
     }
 
 
-def test_a_dialect_of_names_only_has_no_cpp() -> None:
+def test_dialect_of_names_only_has_no_cpp() -> None:
     with pytest.raises(UsageError, match=r"rocm-libraries-2026-04 has no C\+\+ to render: only its kernels' names"):
         words.features("rocm-libraries-2026-04")
     of_trees = {name for name in dialect_names() if dialect(name).detection}

@@ -67,7 +67,7 @@ def test_arch_is_of_elf_header_for_every_target_text(target: str | None, expecte
     assert (read.target, read.arch) == (expected, "gfx950")
 
 
-def test_without_an_arch_in_header_and_metadata_it_is_refused() -> None:
+def test_without_arch_in_header_and_metadata_it_is_refused() -> None:
     other = bytearray(elf({**METADATA, "amdhsa.target": "amdgcn"}))
     other[48:52] = bytes(4)  # e_flags
     with pytest.raises(CodeObjectError, match="neither its ELF header nor its metadata"):
@@ -78,7 +78,7 @@ def kernel(**change: object) -> dict[str, Any]:
     return {**METADATA, "amdhsa.kernels": [{**KERNEL, **{f".{name}": value for name, value in change.items()}}]}
 
 
-def test_an_undamaged_one_is_read() -> None:
+def test_undamaged_one_is_read() -> None:
     (resources,) = ours.kernels(elf())
     assert (resources.symbol, resources.vgpr, resources.arch, resources.text_bytes) == ("k", 8, "gfx950", 4)
     assert ours.functions(elf()) == {"k": CODE}
@@ -124,7 +124,7 @@ def test_whatever_bytes_change_it_is_read_or_refused(data: st.DataObject) -> Non
             read(bytes(changed))
 
 
-def test_what_is_no_plain_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_what_is_not_plain_file_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "endless").symlink_to("/dev/zero")
     (tmp_path / "loop").symlink_to("loop")
     for name, message in (("endless", "no plain file"), ("loop", "Too many levels"), ("", "Is a directory")):

@@ -86,7 +86,7 @@ float fmha_batch_prefill(Traits request, Args arguments, const Stream& stream)
 NAMES = {"host_traits<1, Half>": "small", "host_traits<2, Half>": "large", "host_traits<3, Half>": "y"}
 
 
-def test_the_same_decisions_told_otherwise_are_the_same() -> None:
+def test_same_decisions_told_otherwise_are_same() -> None:
     assert compare(parse(ONE), parse(OTHER), NAMES) == []
     assert [node.takes for node in parse(ONE).kernels()] == list(NAMES)
 
@@ -120,7 +120,7 @@ def test_one_change_is_found_and_named(old: str, new: str, message: str) -> None
     assert message in "\n".join(found)
 
 
-def test_swapped_branches_are_an_order_difference() -> None:
+def test_swapped_branches_are_order_difference() -> None:
     swapped = OTHER.replace("T0 = host_traits<1", "T0 = host_traits<?").replace(
         "T1 = host_traits<2", "T1 = host_traits<1"
     )
@@ -129,7 +129,7 @@ def test_swapped_branches_are_an_order_difference() -> None:
     assert found[0].endswith("branch 0 is upstream's small, ours large")
 
 
-def test_a_text_without_dispatch_is_an_error() -> None:
+def test_text_without_dispatch_is_error() -> None:
     with pytest.raises(UpstreamError, match="expected one function fmha_batch_prefill, found 0"):
         parse("int x;")
 
@@ -146,7 +146,7 @@ UNREAD = (
 
 
 @pytest.mark.parametrize("piece", ["", "{", ">", "if"])
-def test_a_damaged_text_never_breaks_the_reader(piece: str) -> None:
+def test_damaged_text_never_breaks_reader(piece: str) -> None:
     """One token replaced, at every place: the text is read as something else, or refused."""
     check_every_damage(OTHER, parse, piece, UNREAD)
 
@@ -169,14 +169,14 @@ def test_conditions_are_canonical(text: str, canonical: str) -> None:
 
 
 @given(st.permutations(["a == 1", "(b)", "c || d", "true", "!e"]))
-def test_the_order_of_requirements_does_not_matter(parts: list[str]) -> None:
+def test_order_of_requirements_does_not_matter(parts: list[str]) -> None:
     condition = parse_condition(tokenize(" && ".join(f"({part})" for part in parts)))
     assert conjuncts(condition) == conjuncts(parse_condition(tokenize("a == 1 && b && (d || c) && !e")))
     assert condition != TRUE
 
 
 @pytest.mark.parametrize("text", ["a &&", "(a", "a)", "|| b", "!"])
-def test_a_broken_condition_is_an_error(text: str) -> None:
+def test_broken_condition_is_error(text: str) -> None:
     with pytest.raises(UpstreamError):
         parse_condition(tokenize(text))
 

@@ -23,7 +23,7 @@ def states(findings: list[doctor.Finding]) -> dict[str, str]:
     return {finding.subject: finding.state for finding in findings}
 
 
-def test_a_bare_machine_is_fit_to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bare_machine_is_fit_to_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rocm, "locate", lambda: None)
     found = examine(tmp_path, None)
     assert states(found)["toolchain embedded"] == "ok"
@@ -33,19 +33,19 @@ def test_a_bare_machine_is_fit_to_build(tmp_path: Path, monkeypatch: pytest.Monk
     assert all(finding.advice for finding in found if finding.state != "ok")
 
 
-def test_a_ck_root_that_is_no_tree_is_broken(tmp_path: Path) -> None:
+def test_ck_root_that_is_not_tree_is_broken(tmp_path: Path) -> None:
     finding = next(f for f in examine(tmp_path, tmp_path / "nowhere") if f.subject == "upstream checkout")
     assert finding.state == "broken"
     assert "Point CK_ROOT" in finding.advice
 
 
-def test_too_little_memory_for_a_merged_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_for_merged_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "available_bytes", lambda: 900_000_000)
     finding = next(f for f in examine(tmp_path, None) if f.subject == "jobs")
     assert (finding.state, finding.advice) == ("broken", "a merged unit takes 1.4 GB: build with --unit-size 1")
 
 
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda place: type("Usage", (), {"free": 1_000_000})())
     finding = next(f for f in examine(tmp_path, None) if f.subject == "cache")
     assert finding.state == "broken"
@@ -53,14 +53,14 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("below", ["", "deeper", "deeper/still"])
-def test_cache_that_is_a_file_is_broken_and_leaves_no_file(tmp_path: Path, below: str) -> None:
+def test_cache_that_is_file_is_broken_and_leaves_no_file(tmp_path: Path, below: str) -> None:
     (tmp_path / "cache").write_text("")
     found = states(examine(tmp_path / "cache" / below, None))
     assert (found["cache"], found["toolchain embedded"]) == ("broken", "broken")
     assert [file.name for file in tmp_path.rglob("*")] == ["cache"]
 
 
-def test_a_cache_that_does_not_exist_yet_is_fit_and_stays_absent(tmp_path: Path) -> None:
+def test_cache_that_does_not_exist_yet_is_fit_and_stays_absent(tmp_path: Path) -> None:
     assert doctor._cache(tmp_path / "deep" / "er").state == "ok"
     assert list(tmp_path.iterdir()) == []
 
@@ -72,7 +72,7 @@ def test_a_cache_that_does_not_exist_yet_is_fit_and_stays_absent(tmp_path: Path)
         (["ck/a.hpp: changed", "ck/b.hpp: changed"], "broken", "delete {place}: it is unpacked again"),
     ],
 )
-def test_a_damaged_tree_is_told_with_its_remedy(
+def test_damaged_tree_is_reported_with_its_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[str], state: str, advice: str
 ) -> None:
     package = upstreams()["aiter"]
@@ -86,7 +86,7 @@ def test_a_damaged_tree_is_told_with_its_remedy(
 @pytest.mark.parametrize(
     ("version", "state"), [("3.11.0", "ok"), ("3.14.1", "ok"), ("3.10.12", "broken"), ("2.7.18", "broken")]
 )
-def test_an_old_python_is_broken(monkeypatch: pytest.MonkeyPatch, version: str, state: str) -> None:
+def test_old_python_is_broken(monkeypatch: pytest.MonkeyPatch, version: str, state: str) -> None:
     monkeypatch.setattr(platform, "python_version", lambda: version)
     monkeypatch.setattr(platform, "python_version_tuple", lambda: tuple(version.split(".")))
     assert doctor._python().state == state
@@ -102,7 +102,7 @@ def test_another_system_is_broken(monkeypatch: pytest.MonkeyPatch, system: str, 
     assert doctor._system().state == state
 
 
-def test_an_unknown_word_is_answered_with_the_command_s_own_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_word_is_answered_with_command_s_own_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "foo"]) == 2
     assert capsys.readouterr().err == "error: unrecognized arguments: foo. See ckpm doctor --help.\n"
 
@@ -145,7 +145,7 @@ def launcher(cache: Path) -> Path:
         (on_demand, "libraries compiled on demand"),
     ],
 )
-def test_a_damaged_entry_of_the_cache_is_named(tmp_path: Path, make: Callable[[Path], Path], what: str) -> None:
+def test_damaged_entry_of_cache_is_named(tmp_path: Path, make: Callable[[Path], Path], what: str) -> None:
     file = make(tmp_path)
     assert doctor._kept(tmp_path) == []
     file.write_bytes(file.read_bytes()[:-1] + b"?")

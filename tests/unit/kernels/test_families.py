@@ -94,7 +94,7 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> MatrixFamily:
 NAMES = [f"fmha_toy_d128_{dtype}_{mask}" for dtype in ("fp16", "bf16") for mask in ("nmask", "mask")]
 
 
-def test_a_toy_is_rendered_by_its_own_templates(
+def test_toy_is_rendered_by_its_own_templates(
     toy: MatrixFamily, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "sources"
@@ -113,7 +113,7 @@ def test_a_toy_is_rendered_by_its_own_templates(
     assert (folder / "harness.hip").read_text() == f'const char* ckpm_toy_dialect() {{ return "{DIALECT}"; }}\n'
 
 
-def test_a_toy_s_library_is_planned_in_a_folder_of_its_own(
+def test_toy_s_library_is_planned_in_folder_of_its_own(
     toy: MatrixFamily,
     stub_toolchain: Callable[..., Toolchain],
     request_for: Callable[..., Request],
@@ -127,7 +127,7 @@ def test_a_toy_s_library_is_planned_in_a_folder_of_its_own(
     assert "family toy" in written["facts"]["selection"]
 
 
-def test_a_toy_s_kernels_are_known_by_their_names_and_symbols(toy: MatrixFamily) -> None:
+def test_toy_s_kernels_are_known_by_their_names_and_symbols(toy: MatrixFamily) -> None:
     assert {family_of(dialect(DIALECT), name).name for name in NAMES} == {"toy"}
     assert option("toy") == ("--family", "toy")
     assert library_of(["toy"], DIALECT) == "toy"
@@ -141,21 +141,21 @@ def test_a_toy_s_kernels_are_known_by_their_names_and_symbols(toy: MatrixFamily)
         symbols.match(values, found[:1], Path("here"), "gfx950", "toy")
 
 
-def test_a_toy_s_kernels_get_cases_with_its_own_scenarios(toy: MatrixFamily) -> None:
+def test_toy_s_kernels_get_cases_with_its_own_scenarios(toy: MatrixFamily) -> None:
     keys = manifests.record(*NAMES, dialect=DIALECT).keys()
     cases = kernel_cases.cases(keys, "*_mask")
     assert [case.name for case in cases] == [f"kernels/{name}" for name in NAMES[1::2]]
     assert [len(case.variants) for case in cases] == [2, 2]  # its one candidate, and the same with the checks
 
 
-def test_without_its_line_in_the_table_nothing_knows_the_toy() -> None:
+def test_without_its_line_in_table_nothing_knows_toy() -> None:
     with pytest.raises(NameSyntaxError, match=f"no family of {DIALECT} names kernels so"):
         family_of(dialect(DIALECT), NAMES[0])
     with pytest.raises(UsageError, match="toy of dialect ck-2025-11 can't be rendered"):
         library_of(["toy"], DIALECT)
 
 
-def test_every_library_of_the_table_has_a_host_side() -> None:
+def test_every_library_of_table_has_host_side() -> None:
     """A family whose name were misspelt would otherwise only be missed when somebody builds it."""
     assert {name: family.name for name, family in table.FAMILIES.items()} == {name: name for name in table.FAMILIES}
     for library, members in libraries().items():
@@ -206,7 +206,7 @@ def _names_one(part: ast.expr) -> bool:
         ("key.dtype == 'fwd'", []),
     ],
 )
-def test_the_search_sees_comparisons(text: str, lines: list[int]) -> None:
+def test_search_sees_comparisons(text: str, lines: list[int]) -> None:
     assert list(compared_with_a_name(text)) == lines
 
 

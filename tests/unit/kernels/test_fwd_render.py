@@ -50,7 +50,7 @@ def test_dispatch_takes_each_kernel_once_specific_device_first() -> None:
     assert re.findall(r'device_name.compare\(0, \d, "(\w+)"\) == 0', text) == ["gfx950", "gfx9"]
 
 
-def test_the_paged_form_takes_whole_tiles_before_what_pads_them() -> None:
+def test_paged_form_takes_whole_tiles_before_what_pads_them() -> None:
     """Without a length for each sequence and with whole tiles of keys nothing has to be padded."""
     chosen = Selection(
         archs=("gfx950",), families=("fwd_pagedkv",), where=("key.dtype == 'bf16' and key.mode == 'batch'",)
@@ -65,7 +65,7 @@ def test_the_paged_form_takes_whole_tiles_before_what_pads_them() -> None:
     assert re.findall(r"return fmha_fwd_pagedkv_<(T\d), ck_tile::gfx9_t>", text) == ["T0", "T1"]
 
 
-def test_a_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
+def test_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
     """The largest of the kernels beside it takes all that is left, also when that is the only one selected."""
     small = next(key for key in KEYS if key.tile.bm0 == 16)
     assert "a.seqlen_q <= 16" in fwd.conditions(small, 128)
@@ -73,7 +73,7 @@ def test_a_smaller_tile_serves_no_more_queries_than_its_rows() -> None:
 
 
 @pytest.mark.parametrize("name", ["fwd", "fwd_pagedkv"])
-def test_symbols_tell_the_kernels_of_a_unit_apart(name: str) -> None:
+def test_symbols_tell_kernels_of_unit_apart(name: str) -> None:
     family = dialect(DIALECT).family(name)
     for arch in ("gfx942", "gfx950"):
         keys = select(dialect(DIALECT), Selection(archs=(arch,), families=(name,), where=("key.hdim_q == 128",)))
@@ -82,7 +82,7 @@ def test_symbols_tell_the_kernels_of_a_unit_apart(name: str) -> None:
             assert len(patterns) == len(unit.keys), unit.name
 
 
-def test_the_variants_of_split_kv_are_told_apart() -> None:
+def test_variants_of_split_kv_are_told_apart() -> None:
     """A symbol of each variant (as the compiler spells them) is found, and counted."""
     block = "b64x128x32x128x32x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_vr_pssk"
     names = {
@@ -118,7 +118,7 @@ def test_device_code_is_guarded_to_its_arch() -> None:
         assert f"#if !defined(__HIP_DEVICE_COMPILE__) || ({guard})\n" in text
 
 
-def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Path]) -> None:
+def test_problem_s_layout_is_that_of_header(compile_c: Callable[..., Path]) -> None:
     facts = [f"sizeof(ckpm_fwd_problem) == {ctypes.sizeof(FwdArguments)}"]
     facts.append(f"CKPM_FWD_ABI_VERSION == {FwdArguments.VERSION}")
     end = 0
@@ -133,7 +133,7 @@ def test_the_problem_s_layout_is_that_of_the_header(compile_c: Callable[..., Pat
 
 
 @pytest.mark.parametrize("family", ["fwd", "fwd_pagedkv", "fwd_splitkv"])
-def test_a_harness_reads_or_refuses_every_field(family: str) -> None:
+def test_harness_reads_or_refuses_every_field(family: str) -> None:
     text = host(family).harness(DIALECT, FEATURES)
     for name in FwdArguments.kinds():
         assert re.search(rf"\bp\.{name}\b", text), name
@@ -158,7 +158,7 @@ def test_problems_that_are_not_laid_out_are_refused() -> None:
     "words",
     [["bwd_dq_dk_dv", "--dialect", "ck-2025-06"], ["fwd,batch_prefill"], ["all"], ["fwd", "--dialect", "ck-2025-06"]],
 )
-def test_what_can_t_be_rendered_is_said(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_rendered_is_said(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "sources"
     code = cli.main(["build", "--render", str(folder), "--arch", "gfx950", "--tier", "full", "--family", *words])
     assert code == 2
@@ -176,7 +176,7 @@ def test_what_can_t_be_rendered_is_said(words: list[str], tmp_path: Path, capsys
         ("key.pad in ('pssk', 'pdv')", "no combine kernel that serves it is selected. Widen --filter or --where."),
     ],
 )
-def test_a_split_needs_its_combine_kernel(
+def test_split_needs_its_combine_kernel(
     where: str, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--arch", "gfx950", "--family", "fwd_splitkv,fwd_splitkv_combine", "--where", where]

@@ -27,7 +27,7 @@ def dead_process() -> int:
     return process.pid
 
 
-def test_the_next_build_clears_them(finished_build: Make) -> None:
+def test_next_build_clears_them(finished_build: Make) -> None:
     request = finished_build()
     place = request.work / request.folder
     left = [place / "tmp/unit-1234.hipfb", place / "obj/dispatch-77.o.tmp", place / f"src/.a.hip.{dead_process()}.1"]
@@ -48,7 +48,7 @@ def test_compilers_put_temporary_files_into_output_folder(stub_toolchain: Stub, 
     assert not list((request.work / request.folder / "tmp").iterdir())
 
 
-def test_a_draft_is_known_by_its_dead_process_alone(tmp_path: Path) -> None:
+def test_draft_is_known_by_its_dead_process_alone(tmp_path: Path) -> None:
     write_atomically(tmp_path / "a.json", b"1")
     dead = dead_process()
     for name in (f".a.json.{dead}.5", f".a.json.{os.getpid()}.5", f"a.json.{dead}.5", f".a.{dead}"):

@@ -34,7 +34,7 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     )
 
 
-def test_other_code_of_a_kernel_is_read_as_written(tmp_path: Path) -> None:
+def test_other_code_of_kernel_is_read_as_written(tmp_path: Path) -> None:
     figures = {**manifests.FIGURES, "symbol": "wide", "vgpr": 180}
     stored = manifests.document({NAMES[0]: {"others": {"gfx950": [figures]}}, NAMES[1]: {}})
     (tmp_path / "manifest.json").write_text(json.dumps(stored))
@@ -49,7 +49,7 @@ def test_other_code_of_a_kernel_is_read_as_written(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "again.json").read_text()) == stored
 
 
-def test_a_manifest_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+def test_manifest_of_earlier_version_is_read(tmp_path: Path) -> None:
     """They had no known defects yet, and fewer figures."""
     stored = manifests.document({"k": {"archs": {"gfx950": {**manifests.FIGURES}}}})
     del stored["left_out"]
@@ -95,7 +95,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, damage: Callable[[Any], Any], me
 
 
 @pytest.mark.parametrize("text", [None, "", "[", "[" * 100_000, "\xff"])
-def test_what_is_no_json_is_no_manifest(tmp_path: Path, text: str | None) -> None:
+def test_what_is_not_json_is_not_manifest(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "manifest.json"
     if text is not None:
         file.write_bytes(text.encode("latin-1"))
@@ -129,7 +129,7 @@ def test_whatever_stands_there_is_read_or_refused_with_its_path(value: object, p
     assert complaint.startswith("m.json: ")
 
 
-def test_a_library_must_be_the_one_that_is_listed(tmp_path: Path) -> None:
+def test_library_must_be_one_that_is_listed(tmp_path: Path) -> None:
     library = manifests.write_library(tmp_path, manifests.document({}))
     listed = hashlib.sha256(manifests.LIBRARY_BYTES).hexdigest()
     assert check_library(library, manifests.record()) == listed

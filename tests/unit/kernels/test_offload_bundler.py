@@ -33,7 +33,7 @@ def test_round_trip(entries: list[Entry], align: int) -> None:
 
 
 @given(first=_ENTRIES, second=_ENTRIES, gap=st.integers(min_value=0, max_value=64))
-def test_offsets_count_from_the_magic(first: list[Entry], second: list[Entry], gap: int) -> None:
+def test_offsets_count_from_magic(first: list[Entry], second: list[Entry], gap: int) -> None:
     head = pack(first, align=16) + bytes(gap)
     assert bundle(head + pack(second, align=16), len(head), "x")[0] == contents(second)
 

@@ -48,7 +48,7 @@ def failure(settings: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path:
         ("proxy", "socks5://127.0.0.1:1", "pip's proxy (PIP_PROXY or pip's configuration): unusable as a proxy: "),
     ],
 )
-def test_an_unusable_setting_of_pip_is_named(
+def test_unusable_setting_of_pip_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, value: str, message: str
 ) -> None:
     output = failure({name: value}, monkeypatch, tmp_path)
@@ -59,7 +59,7 @@ def test_an_unusable_setting_of_pip_is_named(
 
 @pytest.mark.parametrize("value", ["garbage://user:secret@x", "socks5://user:secret@127.0.0.1:1"])
 @pytest.mark.parametrize("variable", ["HTTP_PROXY", "https_proxy", "ALL_PROXY"])
-def test_an_unusable_proxy_of_the_environment_is_named(
+def test_unusable_proxy_of_environment_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -69,7 +69,7 @@ def test_an_unusable_proxy_of_the_environment_is_named(
     assert "secret" not in output
 
 
-def test_a_broken_configuration_of_pip_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_broken_configuration_of_pip_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     config = tmp_path / "pip.conf"
     config.write_text("no section\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", str(config))

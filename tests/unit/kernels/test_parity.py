@@ -65,7 +65,7 @@ def test_equal_texts_have_no_difference(tree: Tree, keys: list[Key]) -> None:
     assert lines(tree, keys, equal_texts(keys)) == []
 
 
-def test_a_receipt_that_keeps_no_kernel_is_compared_as_well(tree: Tree, keys: list[Key]) -> None:
+def test_receipt_that_keeps_no_kernel_is_compared_as_well(tree: Tree, keys: list[Key]) -> None:
     of_none = host("batch_prefill").dispatch([], FEATURES)
     assert keys[0].name not in of_none
     assert lines(tree, [], Rendered({}, of_none)) == []
@@ -91,7 +91,7 @@ def test_every_template_argument_counts(tree: Tree, keys: list[Key]) -> None:
         assert all(line.startswith(f"bindings: {key.name}: ") for line in found if line.startswith("bindings"))
 
 
-def test_a_missing_and_an_unlisted_instance_are_named(tree: Tree, keys: list[Key]) -> None:
+def test_missing_and_unlisted_instance_are_named(tree: Tree, keys: list[Key]) -> None:
     upstream = equal_texts(keys)
     few = {name: text for name, text in upstream.instances.items() if name != keys[0].name}
     found = parity.compare_texts(tree, keys, [key.name for key in keys], Rendered(few, upstream.dispatch))
@@ -161,7 +161,7 @@ def cases(tree: Tree, *archs: str) -> dict[str, Case]:
     return {case.classname.split(".")[2]: case for case in found}
 
 
-def test_a_live_run_compares_names_bindings_and_dispatch(tree: Tree, answers: Callable[..., None]) -> None:
+def test_live_run_compares_names_bindings_and_dispatch(tree: Tree, answers: Callable[..., None]) -> None:
     keys = keys_of(DIALECT, "batch_prefill", receipt=200)
     answers(all=texts_of(keys))
     before = sorted(file.name for file in tree.root.rglob("*"))
@@ -195,7 +195,7 @@ def test_archs_without_kernels(tree: Tree, answers: Callable[..., None]) -> None
     assert "125 missing" in case.text
 
 
-def test_a_failing_generator_is_an_error_with_its_words(tree: Tree, tmp_path: Path) -> None:
+def test_failing_generator_is_error_with_its_words(tree: Tree, tmp_path: Path) -> None:
     """The command in the message can be run again: it names nothing that is gone by then."""
     (tree.root / FMHA / "generate.py").write_text("raise SystemExit('no such luck')")
     with pytest.raises(UpstreamError, match=r"generate.py ended with 1. To see it again") as caught:
@@ -220,7 +220,7 @@ Path("blobs.txt").write_text("".join(f"build/{name}.cpp\\n" for name in [*names,
 """
 
 
-def test_names_of_an_api_of_two_families(tree: Tree) -> None:
+def test_names_of_api_of_two_families(tree: Tree) -> None:
     """Combine is before split-KV, in upstream's order. A refused arch is named, and a lost name is found."""
     script = tree.root / FMHA / "generate.py"
     families = [dialect(DIALECT).family(name) for name in ("fwd_splitkv_combine", "fwd_splitkv")]
@@ -239,7 +239,7 @@ def test_names_of_an_api_of_two_families(tree: Tree) -> None:
     assert "order differs" in outcomes([*names[1:], names[0]])["gfx950"].text
 
 
-def test_lists_are_kept_while_the_codegen_is_the_same(tree: Tree, tmp_path: Path) -> None:
+def test_lists_are_kept_while_codegen_is_same(tree: Tree, tmp_path: Path) -> None:
     """A second run asks the codegen nothing; a damaged entry or a changed codegen is listed anew."""
     script, runs, cache = tree.root / FMHA / "generate.py", tmp_path / "runs", tmp_path / "cache"
     keys = keys_of(DIALECT, "fwd_appendkv")
@@ -270,7 +270,7 @@ def test_stored_lists(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["ck-2025-06", DIALECT, "rocm-libraries-2026"])
-def test_a_sample_covers_every_axis_value(name: str) -> None:
+def test_sample_covers_every_axis_value(name: str) -> None:
     family = dialect(name).family("batch_prefill")
     keys = [key for mask in family.masks for key in enumerate_keys(family, arch="gfx950", mask_impl=mask)[::5]]
     chosen = machine_code.sample(keys)
@@ -310,7 +310,7 @@ def alone(key: Key, name: str = DIALECT) -> str:
     return unit_text(Unit("theirs", (key,)), words.features(name))
 
 
-def test_a_known_defect_is_strict(compared: Callable[..., list[Comparison]]) -> None:
+def test_known_defect_is_strict(compared: Callable[..., list[Comparison]]) -> None:
     """Kernels that can't compile are sampled once more, must fail in both texts, and are reported when they compile."""
     name = "ck-2025-06"
     keys = keys_of(name, "batch_prefill")
@@ -369,7 +369,7 @@ def test_kernel_that_neighbours_change_is_named_and_equal_alone(
     assert (bool(other.difference), other.beside) == (True, "")  # alone as well
 
 
-def test_a_text_that_does_not_compile_is_an_error(keys: list[Key], compared: Callable[..., list[Comparison]]) -> None:
+def test_text_that_does_not_compile_is_error(keys: list[Key], compared: Callable[..., list[Comparison]]) -> None:
     found = compared([(keys[0], alone(keys[0])), (keys[1], "BROKEN")], breaks="BROKEN")
     assert (found[0].error, found[0].difference) == ("", "")
     assert "upstream's text does not compile: " in found[1].error
@@ -377,7 +377,7 @@ def test_a_text_that_does_not_compile_is_an_error(keys: list[Key], compared: Cal
     assert ["our text does not compile" in one.error for one in found] == [True, True]
 
 
-def test_a_damaged_entry_of_the_cache_is_made_anew(
+def test_damaged_entry_of_cache_is_made_anew(
     keys: list[Key], compared: Callable[..., list[Comparison]], tmp_path: Path
 ) -> None:
     pairs = [(keys[0], alone(keys[0]))]
@@ -388,7 +388,7 @@ def test_a_damaged_entry_of_the_cache_is_made_anew(
     assert "DAMAGED" not in {entry.read_text() for entry in (tmp_path / "cache").rglob("*.entry")}
 
 
-def test_kernels_without_device_code_on_an_arch_are_no_sample() -> None:
+def test_kernels_without_device_code_on_arch_are_no_sample() -> None:
     family = dialect("rocm-libraries-2026").family("batch_prefill")
     keys = enumerate_keys(family, arch="gfx90a", receipt=200)[::7]
     loads = {
@@ -397,7 +397,7 @@ def test_kernels_without_device_code_on_an_arch_are_no_sample() -> None:
     assert loads == {"gfx90a": {"bload"}, "gfx942": {"bload", "gload"}, "gfx950": {"bload", "gload"}}
 
 
-def test_every_arch_with_kernels_has_a_case_of_machine_code(
+def test_every_arch_with_kernels_has_case_of_machine_code(
     tree: Tree,
     answers: Callable[..., None],
     stub_toolchain: Callable[..., Toolchain],
@@ -428,7 +428,7 @@ def test_every_arch_with_kernels_has_a_case_of_machine_code(
     assert {case.outcome for case in parity.machine_code_cases([tree], request, stub_toolchain())} == {"failed"}
 
 
-def test_the_command_writes_results_before_it_fails(
+def test_command_writes_results_before_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bad = Case(suite="s", classname="c", name="n", outcome="failed", message="odd", text="text")
@@ -456,7 +456,7 @@ def test_the_command_writes_results_before_it_fails(
     assert "s  1 failed" in capsys.readouterr().out
 
 
-def test_nothing_to_compare_is_no_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_to_compare_is_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parity_command, "compare_upstreams", lambda request: Results(()))
     monkeypatch.setenv("CKPM_CACHE", str(tmp_path))
     parser = argparse.ArgumentParser()

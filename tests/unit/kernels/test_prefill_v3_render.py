@@ -57,14 +57,14 @@ def test_v3_is_tried_before_v2_wherever_its_keys_stand() -> None:
     assert "else" not in inside[inside.rindex("}") :]
 
 
-def test_a_library_without_v3_has_no_word_of_it() -> None:
+def test_library_without_v3_has_no_word_of_it() -> None:
     text = dispatch_text(keys("gfx942"), FEATURES)
     assert not re.search(r"v3|device_name|getenv|if\((?:false|true)\)", text)
     newest = select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",), tier="smoke"))
     assert "getenv" not in dispatch_text(newest, words.features("rocm-libraries-2026"))
 
 
-def test_v3_is_turned_off_by_the_environment() -> None:
+def test_v3_is_turned_off_by_environment() -> None:
     text = dispatch_text(keys("gfx950"), FEATURES)
     assert 'std::getenv("CKPM_V3")' in text
 
@@ -80,7 +80,7 @@ def test_v3_is_turned_off_by_the_environment() -> None:
         (False, 1024, ["BUFFER_LOAD"]),
     ],
 )
-def test_a_kernel_has_the_load_modes_that_a_launch_may_need(v3: bool, page_size: int, modes: list[str]) -> None:
+def test_kernel_has_load_modes_that_launch_may_need(v3: bool, page_size: int, modes: list[str]) -> None:
     """Issue 13's selector: pages of a tile or more have a descriptor each, pages of one token always take 64 bits."""
     some = [key for key in keys("gfx950") if is_v3(key) == v3 and key.page_size == page_size]
     for key in some:
@@ -146,7 +146,7 @@ NAME = (
 )
 
 
-def test_both_load_modes_of_a_name_are_its_symbols() -> None:
+def test_both_load_modes_of_name_are_its_symbols() -> None:
     values = {NAME: parse(DIALECT.family("batch_prefill"), NAME)}
     both = [SYMBOL.format(load=0), SYMBOL.format(load=1)]
     assert symbols.match(values, both, Path("unit.o"), "gfx950", "batch_prefill") == {NAME: both}
@@ -154,7 +154,7 @@ def test_both_load_modes_of_a_name_are_its_symbols() -> None:
         symbols.match(values, both[:1], Path("unit.o"), "gfx950", "batch_prefill")
 
 
-def test_a_checkout_of_pull_request_6054_is_not_built(
+def test_checkout_of_pull_request_6054_is_not_built(
     request_for: Callable[..., Request], stub_toolchain: Callable[..., Toolchain]
 ) -> None:
     """Our text names classes of our own headers, which that tree has under other names."""

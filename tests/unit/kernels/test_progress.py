@@ -35,7 +35,7 @@ def follow_events(*events: tuple[str, str]) -> tuple[Tally, list[str]]:
     return tally, [re.sub(r" +\d+ s  ", " ", line) for line in output.getvalue().splitlines()]
 
 
-def test_starts_are_logged_until_a_step_ends_and_for_the_link() -> None:
+def test_starts_are_logged_until_step_ends_and_for_link() -> None:
     tally, lines = follow_events(
         ("a.o", "start"), ("b.o", "start"), ("a.o", "done"), ("c.o", "start"), ("b.o", "failed"), ("c.o", "done"),
     )  # fmt: skip
@@ -49,7 +49,7 @@ def test_starts_are_logged_until_a_step_ends_and_for_the_link() -> None:
     assert tally.failed == 1
 
 
-def test_unchanged_steps_count_when_it_comes_to_the_link() -> None:
+def test_unchanged_steps_count_when_it_comes_to_link() -> None:
     tally, lines = follow_events(("b.o", "retrieved"), ("l", "start"), ("l", "done"), ("m", "start"), ("m", "done"))
     assert lines == ["[1/3] from cache b (1 kernel)", "[3/3] linking it", "[3/3] linked"]
     assert tally.summary() == "0 compiled (0 kernels), 1 from the cache, 2 unchanged, linked, manifest written"
@@ -63,9 +63,9 @@ def test_unchanged_steps_count_when_it_comes_to_the_link() -> None:
         ([("l", "retrieved"), ("m", "done")], "library from the cache, manifest written"),
     ],
 )
-def test_the_summary_says_what_was_done(events: list[tuple[str, str]], summary: str) -> None:
+def test_summary_reports_what_was_done(events: list[tuple[str, str]], summary: str) -> None:
     assert follow_events(*events)[0].summary() == summary
 
 
-def test_one_is_no_plural() -> None:
+def test_one_is_not_plural() -> None:
     assert (number(0, "kernel"), number(1, "kernel"), number(2, "kernel")) == ("0 kernels", "1 kernel", "2 kernels")

@@ -20,7 +20,7 @@ from ckpm.kernels.library.request import Request
 from tests.unit import manifests
 
 
-def test_differences_name_the_artifact() -> None:
+def test_differences_name_artifact() -> None:
     first = {"a.o": "1" * 64, "b.o": "2" * 64, "only": "3" * 64}
     second = {"a.o": "1" * 64, "b.o": "4" * 64, "new": "5" * 64}
     assert reproduce.differences(first, second) == [
@@ -32,7 +32,7 @@ def test_differences_name_the_artifact() -> None:
 
 
 @pytest.mark.parametrize("leak", ["", "path", "base", "count"])
-def test_a_leaking_path_or_counter_is_found(
+def test_leaking_path_or_counter_is_found(
     monkeypatch: pytest.MonkeyPatch,
     request_for: Callable[..., Request],
     stub_toolchain: Callable[..., Toolchain],
@@ -71,7 +71,7 @@ def test_a_leaking_path_or_counter_is_found(
     assert len({len(work.parts) for work in builds}) == 2  # of different depth
 
 
-def test_a_folders_name_is_a_leak_and_a_longer_name_is_none(tmp_path: Path) -> None:
+def test_folders_name_is_leak_and_longer_name_is_none(tmp_path: Path) -> None:
     file = tmp_path / "unit.o"
     file.write_bytes(b"\x00/home/me/x.cpp\x00/home/metoo\x00/opt/cache\x00")
     found = reproduce.leaks({"obj/unit.o": file}, [Path("/home/me"), Path("/opt/cache"), Path("/home/met"), Path("/")])
@@ -84,7 +84,7 @@ def test_options_that_it_would_ignore_are_refused(option: list[str], capsys: pyt
     assert option[0] in capsys.readouterr().err
 
 
-def test_a_build_s_own_memory_is_no_artifact(tmp_path: Path) -> None:
+def test_build_s_own_memory_is_not_artifact(tmp_path: Path) -> None:
     kept = (".headers.json", ".sconsign.signed", ".built", ".lock", "src/.ckpm-outputs", "plan.json", "tmp/warm.so")
     for name in (*kept, "libckpm.so", "obj/a.o", "src/a.hip"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -93,7 +93,7 @@ def test_a_build_s_own_memory_is_no_artifact(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "library", "manifest", "object"])
-def test_a_built_library_is_built_once_more_and_compared(
+def test_built_library_is_built_once_more_and_compared(
     monkeypatch: pytest.MonkeyPatch,
     request_for: Callable[..., Request],
     stub_toolchain: Callable[..., Toolchain],
@@ -132,7 +132,7 @@ def test_a_built_library_is_built_once_more_and_compared(
     assert (count, [line.partition(":")[0] for line in lines]) == (3, expected[damage])
 
 
-def test_without_a_built_library_there_is_nothing_to_compare(
+def test_without_built_library_there_is_nothing_to_compare(
     request_for: Callable[..., Request], stub_toolchain: Callable[..., Toolchain], tmp_path: Path
 ) -> None:
     request = request_for(stub_toolchain())

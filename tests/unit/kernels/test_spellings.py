@@ -29,7 +29,7 @@ TEXT = SPELLINGS.read_text()
         ("dtype:\n", "dtype: [\n", 5, "not valid YAML: "),
     ],
 )
-def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
+def test_mistake_is_named(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
     file = tmp_path / "spellings.yaml"
     assert old in TEXT
     file.write_text(TEXT.replace(old, new, 1))
@@ -38,17 +38,17 @@ def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, line: int, messa
     assert str(caught.value).startswith(f"{file}:{line}: {message}")
 
 
-def test_a_missing_table_is_named(tmp_path: Path) -> None:
+def test_missing_table_is_named(tmp_path: Path) -> None:
     with pytest.raises(TableError, match=r"none\.yaml:1: the table can't be read"):
         spellings(tmp_path / "none.yaml")
 
 
-def test_a_value_without_a_word_is_named() -> None:
+def test_value_without_word_is_named() -> None:
     with pytest.raises(TableError, match=r"spellings\.yaml:4: dtype: no C\+\+ word for 'fp64'; there are fp16, bf16, "):
         spellings()["dtype"]["fp64"]
 
 
-def test_no_is_a_word_and_numbers_are_numbers() -> None:
+def test_no_is_word_and_numbers_are_numbers() -> None:
     assert spellings()["bias"]["no"]["check"] == "bias_enum::no_bias"
     assert (spellings()["dtype"]["fp16"]["bytes"], spellings()["dtype"]["fp8bf16"]["bytes"]) == (2, 1)
     assert spellings()["dialects"]["ck-2025-06"]["paged"] is False

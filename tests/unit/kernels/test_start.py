@@ -31,7 +31,7 @@ COMMAND = "from ckpm.commands import parser; parser('{}')"
     ],
     ids=["SConstruct", "images", "build", "qualify", "model"],
 )
-def test_a_process_loads_nothing_that_only_others_need(code: str, needed: str, absent: set[str]) -> None:
+def test_process_loads_nothing_that_only_others_need(code: str, needed: str, absent: set[str]) -> None:
     listing = f"{code}\nimport sys\nprint(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", listing], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(run.stdout.split())

@@ -106,7 +106,7 @@ def test_auto_takes_rocm_from_variable(
     assert tc.compiler == (str(no_rocm / "bin" / "hipcc"),)
 
 
-def test_amdclang_gets_the_flags_hipcc_adds(no_rocm: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_amdclang_gets_flags_hipcc_adds(no_rocm: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _program(no_rocm / "bin" / "amdclang++", _HIPCC)
     monkeypatch.setenv("ROCM_PATH", str(no_rocm))
     assert "-amdgpu-early-inline-all=true" in toolchains.detect(cache=cache).flags
@@ -147,7 +147,7 @@ def test_ziglang_without_its_metadata(cache: Path, monkeypatch: pytest.MonkeyPat
         toolchains.detect("embedded", cache=cache)
 
 
-def test_a_cache_without_room_for_launchers_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_without_room_for_launchers_is_left_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: Path, text: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -28,7 +28,7 @@ def test_every_key_is_in_one_unit_of_bounded_size(name: str, size: int) -> None:
 
 
 @given(st.sets(st.sampled_from(ALL["ck-2025-11"]), min_size=1), st.integers(1, 20))
-def test_a_unit_never_mixes_dtypes_or_tiles(keys: set[Key], size: int) -> None:
+def test_unit_never_mixes_dtypes_or_tiles(keys: set[Key], size: int) -> None:
     for unit in plan(sorted(keys, key=lambda key: key.name), size):
         assert len({(key.dtype, key.tile, key.hdim_q) for key in unit.keys}) == 1
 
@@ -53,7 +53,7 @@ def test_removed_axis_value_leaves_other_units_unchanged(name: str, field: str, 
         assert {unit.name for unit in untouched} <= after
 
 
-def test_the_name_follows_from_the_kernels_alone() -> None:
+def test_name_follows_from_kernels_alone() -> None:
     keys = ALL["ck-2025-11"][:5]
     assert plan(keys)[0].name == plan(list(keys))[0].name
     assert plan(keys)[0].name != plan(keys[:4])[0].name

@@ -54,7 +54,7 @@ def test_checkout_version_is_detected(tmp_path: Path, dialect: str, below: str) 
     assert tree.root == (tmp_path / below).resolve()
 
 
-def test_the_load_selector_s_form_is_told_from_the_header(tmp_path: Path) -> None:
+def test_load_selector_s_form_is_reported_from_header(tmp_path: Path) -> None:
     codegen = CODEGEN["rocm-libraries-2026"]
     older = checkout(make_tree(tmp_path / "older", codegen))
     newer = checkout(make_tree(tmp_path / "newer", codegen, "const void* k_base_ptr;"))
@@ -62,7 +62,7 @@ def test_the_load_selector_s_form_is_told_from_the_header(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("codegen", ["", "something of 2030", "SUPPORTED_PAGE_SIZE = 1 use_64bit_load targets"])
-def test_a_tree_of_another_age_is_refused(tmp_path: Path, codegen: str) -> None:
+def test_tree_of_another_version_is_refused(tmp_path: Path, codegen: str) -> None:
     with pytest.raises(
         SetupError, match=r"fits no dialect of: ck-2025-06, ck-2025-11, prefill-v3, rocm-libraries-2026\. A new"
     ):
@@ -70,7 +70,7 @@ def test_a_tree_of_another_age_is_refused(tmp_path: Path, codegen: str) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("")])
-def test_what_is_no_ck_tree_is_refused(tmp_path: Path, make: object) -> None:
+def test_what_is_not_ck_tree_is_refused(tmp_path: Path, make: object) -> None:
     make(tmp_path / "root")  # type: ignore[operator]
     with pytest.raises(SetupError, match=r"no Composable Kernel tree\. Expected example/ck_tile/01_fmha/generate\.py"):
         checkout(tmp_path / "root")
@@ -130,7 +130,7 @@ def test_additional_parameter_is_newer_and_keeps_its_default(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("at", "default"), [(24, " = -1"), (28, "")])
-def test_a_parameter_that_can_not_be_left_out_is_another_age(tmp_path: Path, at: int, default: str) -> None:
+def test_parameter_that_cannot_be_left_out_is_another_version(tmp_path: Path, at: int, default: str) -> None:
     parameters = [f"bool {name}" for name in KNOWN]
     parameters.insert(at, f"ck_tile::index_t kOccupancy_{default}")
     said = r"fmha_fwd\.hpp:7: fmha_fwd_batch_prefill_traits_ has a parameter kOccupancy_ that dialect"
@@ -138,7 +138,7 @@ def test_a_parameter_that_can_not_be_left_out_is_another_age(tmp_path: Path, at:
         checkout(newest(tmp_path, *parameters))
 
 
-def test_a_codegen_for_other_archs_is_newer(tmp_path: Path) -> None:
+def test_codegen_for_other_archs_is_newer(tmp_path: Path) -> None:
     codegen = (
         '\nif target.startswith("gfx11"):  # not gfx12\n    pass\nARCHS = ["gfx90a", "gfx950", \'gfx1151\', "gfx11"]\n'
     )
@@ -148,17 +148,17 @@ def test_a_codegen_for_other_archs_is_newer(tmp_path: Path) -> None:
     assert f"has no kernels for gfx11 ({file}:2), gfx1151" in tree.words_of_newer()
 
 
-def test_a_checkout_needs_a_place(tmp_path: Path) -> None:
+def test_checkout_needs_place(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match=r"set CK_ROOT or pass --ck-root DIR"):
         locate("checkout", cache=tmp_path)
 
 
-def test_an_unknown_upstream_is_named(tmp_path: Path) -> None:
+def test_unknown_upstream_is_named(tmp_path: Path) -> None:
     with pytest.raises(UnknownWordError, match=r"unknown upstream 'aitr'; did you mean 'aiter'\?"):
         locate("aitr", cache=tmp_path)
 
 
-def test_the_digest_follows_included_files_and_the_codegen_alone(tmp_path: Path) -> None:
+def test_digest_follows_included_files_and_codegen_alone(tmp_path: Path) -> None:
     root = make_tree(tmp_path, CODEGEN["ck-2025-11"])
     assert {file.name for file in include_closure(root)} == {"fmha_fwd.hpp", "mask.hpp", "core.hpp", "deep.hpp"}
     before = digest(root, include_closure(root))
@@ -216,7 +216,7 @@ def package(served: tuple[PackagedUpstream, bytes], monkeypatch: pytest.MonkeyPa
     return downloads
 
 
-def test_a_package_is_fetched_once_and_only_its_ck_tree_is_kept(package: list[str], tmp_path: Path) -> None:
+def test_package_is_fetched_once_and_only_its_ck_tree_is_kept(package: list[str], tmp_path: Path) -> None:
     said: list[str] = []
     tree = locate("aiter", cache=tmp_path, say=said.append)
     assert locate("aiter", cache=tmp_path, say=said.append) == tree
@@ -246,7 +246,7 @@ def leftovers(cache: Path) -> list[str]:
     return [file.name for file in (cache / "upstream").iterdir() if not file.name.endswith(".lock")]
 
 
-def test_a_wrong_sha256_is_refused_and_nothing_is_left(
+def test_wrong_sha256_is_refused_and_nothing_is_left(
     package: list[str], row: PackagedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = dataclasses.replace(row, sha256="0" * 64)
@@ -256,7 +256,7 @@ def test_a_wrong_sha256_is_refused_and_nothing_is_left(
     assert leftovers(tmp_path) == []
 
 
-def test_an_interrupted_download_leaves_nothing(
+def test_interrupted_download_leaves_nothing(
     package: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(package: str, version: str, file: str, place: Path) -> None:
@@ -269,7 +269,7 @@ def test_an_interrupted_download_leaves_nothing(
     assert leftovers(tmp_path) == []
 
 
-def test_find_links_serve_a_package_without_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_find_links_serve_package_without_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """pip's own configuration decides where files come from; an sdist is fetched without being built."""
     shelf = tmp_path / "shelf"
     shelf.mkdir()
@@ -287,7 +287,7 @@ def test_find_links_serve_a_package_without_network(tmp_path: Path, monkeypatch:
         ({"index-url": "http://127.0.0.1:9/simple/"}, "neither in the cache nor to be downloaded"),
     ],
 )
-def test_without_network_the_message_says_what_to_set(
+def test_without_network_message_reports_what_to_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], reason: str
 ) -> None:
     monkeypatch.setattr(package_index, "pip_settings", lambda: settings)
@@ -298,7 +298,7 @@ def test_without_network_the_message_says_what_to_set(
     assert leftovers(tmp_path) == []
 
 
-def test_a_changed_or_lost_file_of_an_unpacked_tree_is_named(
+def test_changed_or_lost_file_of_unpacked_tree_is_named(
     package: list[str], row: PackagedUpstream, tmp_path: Path
 ) -> None:
     tree = locate("aiter", cache=tmp_path, say=lambda text: None)
@@ -336,7 +336,7 @@ def list_cut_short(tree: Path) -> None:
 
 
 @pytest.mark.parametrize("damaging", [empty_header, same_size_and_time, lost, list_cut_short])
-def test_a_damaged_tree_is_refused_before_anything_is_compiled(
+def test_damaged_tree_is_refused_before_anything_is_compiled(
     package: list[str], row: PackagedUpstream, tmp_path: Path, damaging: Callable[[Path], None]
 ) -> None:
     damaging(locate("aiter", cache=tmp_path, say=lambda text: None).root)
@@ -348,7 +348,7 @@ def test_a_damaged_tree_is_refused_before_anything_is_compiled(
 
 
 @pytest.mark.parametrize("lost", ["", str(FMHA / "generate.py")])
-def test_a_tree_that_was_deleted_is_unpacked_again(
+def test_tree_that_was_deleted_is_unpacked_again(
     package: list[str], row: PackagedUpstream, tmp_path: Path, lost: str
 ) -> None:
     tree = locate("aiter", cache=tmp_path, say=lambda text: None)
@@ -358,7 +358,7 @@ def test_a_tree_that_was_deleted_is_unpacked_again(
 
 
 @pytest.mark.parametrize("below", ["", "deeper"])
-def test_a_cache_that_is_a_file(package: list[str], tmp_path: Path, below: str) -> None:
+def test_cache_that_is_file(package: list[str], tmp_path: Path, below: str) -> None:
     cache = tmp_path / "cache"
     cache.write_text("")
     with pytest.raises(OutputError, match=r"can't be written: .* is a file: set CKPM_CACHE to another folder\.$"):
@@ -366,7 +366,7 @@ def test_a_cache_that_is_a_file(package: list[str], tmp_path: Path, below: str) 
     assert package == []
 
 
-def test_a_checkout_that_can_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkout_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_tree(tmp_path, CODEGEN["ck-2025-11"])
 
     def refuse(file: Path) -> bytes:
@@ -387,7 +387,7 @@ def test_file_over_size_limit_is_named_and_not_read(tmp_path: Path, name: str) -
         checkout(root)
 
 
-def test_an_include_in_another_encoding_is_followed(tmp_path: Path) -> None:
+def test_include_in_another_encoding_is_followed(tmp_path: Path) -> None:
     root = make_tree(tmp_path, CODEGEN["ck-2025-11"])
     header = root / "include/ck_tile/deep.hpp"
     header.write_bytes(b'#include "ck_tile/\xe9.hpp"\n')
@@ -396,7 +396,7 @@ def test_an_include_in_another_encoding_is_followed(tmp_path: Path) -> None:
     assert len(digest(root, include_closure(root))) == 64
 
 
-def test_our_headers_precede_a_tree_of_another_upstream(
+def test_our_headers_precede_tree_of_another_upstream(
     package: list[str], row: PackagedUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = locate("aiter", cache=tmp_path / "cache")
@@ -423,7 +423,7 @@ def test_our_headers_precede_a_tree_of_another_upstream(
     assert elsewhere.identity == edited.identity  # of the same text, wherever it lies
 
 
-def test_headers_for_an_upstream_without_headers_raise(tmp_path: Path) -> None:
+def test_headers_for_upstream_without_headers_raise(tmp_path: Path) -> None:
     ours = r"Those that have: ckpm, ckpm-extended, ckpm-v3\."
     for name in ("aiter", "checkout"):
         with pytest.raises(UsageError, match=rf"--headers: upstream {name} has no headers of ours\. {ours}"):
@@ -434,7 +434,7 @@ def test_headers_for_an_upstream_without_headers_raise(tmp_path: Path) -> None:
         locate("ckpm", cache=tmp_path / "cache", headers=tmp_path)
 
 
-def test_an_upstream_without_headers_of_ours_is_what_it_was() -> None:
+def test_upstream_without_headers_of_ours_is_what_it_was() -> None:
     """Its objects are found in caches by this identity."""
     assert {name: (row.base, row.headers, row.has_codegen) for name, row in upstreams().items()} == {
         "aiter": ("aiter", "", True),

@@ -119,7 +119,7 @@ def test_what_name_says() -> None:
     assert (tile.max_seq_q, tile.occupancy, tile.when) == (32, 2, "short_q")
 
 
-def test_names_have_a_pipelines_occupancy_in_backward_only() -> None:
+def test_names_have_pipelines_occupancy_in_backward_only() -> None:
     name = next(key.name for key in keys(NEWEST, "gfx1201") if "_o-1_" in key.name)
     assert parse(dialect(NEWEST).families["bwd_dq_dk_dv"], name)["tile"].occupancy == -1
     prefill = dialect(NEWEST).families["batch_prefill"]

@@ -58,7 +58,7 @@ def test_build_leaves_them_out_and_records_it(
         prepare(dataclasses.replace(request, selection=only))
 
 
-def test_family_without_kernel_that_compiles_is_told(
+def test_family_without_kernel_that_compiles_is_reported(
     stub_toolchain: Callable[..., object], request_for: Callable[..., Request]
 ) -> None:
     """Split-KV of generic masks: its combine stage alone makes no library."""

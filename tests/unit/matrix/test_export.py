@@ -115,7 +115,7 @@ def test_missing_column_is_named(column: str) -> None:
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
-def test_csv_escapes_text_that_looks_like_a_formula(start: str) -> None:
+def test_csv_escapes_text_that_looks_like_formula(start: str) -> None:
     (row,) = csv.reader(io.StringIO(to_csv(["a", "b"], [{"a": f"{start}cmd|'/c x'!A1", "b": 1}]).split("\n", 1)[1]))
     assert row == [f"'{start}cmd|'/c x'!A1".replace("\r", " "), "1"]
 

@@ -60,7 +60,7 @@ def test_no_entry_speaks_of_ckpm() -> None:
     assert UPSTREAM in upstreams()
 
 
-def test_problems_name_entries_and_cases_without_a_partner() -> None:
+def test_problems_name_entries_and_cases_without_partner() -> None:
     ledger = read_ledger()
     name = "kv-pool-over-4-gb"
     assert complaints(ledger, {one: case for one, case in INSTEAD.items() if one != name}) == [f"{name}: no case"]

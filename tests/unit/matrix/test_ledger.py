@@ -49,7 +49,7 @@ def ledger(tmp_path: Path) -> Ledger:
     return read_ledger(file)
 
 
-def test_ledger_of_house_expects_no_pass_and_says_why() -> None:
+def test_ledger_of_house_expects_no_pass_and_reports_why() -> None:
     entries = read_ledger(LEDGER).entries
     assert len({entry.name for entry in entries}) == len(entries) == LEDGER.read_text().count("\n    reason:")
     for entry in entries:
@@ -88,7 +88,7 @@ def test_verdicts(ledger: Ledger, problem: str, upstream: str, arch: str, result
     assert (verdict.kind, verdict.good) == (kind, good)
 
 
-def test_dialect_entry_excuses_checkouts_and_allows_a_pass() -> None:
+def test_dialect_entry_excuses_checkouts_and_allows_pass() -> None:
     ledger, case = read_ledger(LEDGER), make_case("page-fault/stale_slots.ps16-linear")
     assert (source("checkout", "rocm-libraries-2026"), source("aiter", "ck-2025-11")) == (
         "rocm-libraries-2026",

@@ -112,7 +112,7 @@ def test_archs_without_kernels_are_no_error(run: Run, command: tuple[str, ...], 
     assert run(*command, "--arch", "gfx1100") == (0, output, ABSENT)
 
 
-def test_mixed_list_says_which_arch_adds_nothing(run: Run) -> None:
+def test_mixed_list_reports_which_arch_adds_nothing(run: Run) -> None:
     code, out, err = run("list", "--arch", "gfx1100,gfx950")
     assert (code, len(out.splitlines()), err) == (0, 384, ABSENT)
 

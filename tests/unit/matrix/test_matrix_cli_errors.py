@@ -168,7 +168,7 @@ def test_malformed_table(
     assert err.startswith(f"error: {file}{message}")
 
 
-def test_closed_pipe_is_no_traceback() -> None:
+def test_closed_pipe_is_not_traceback() -> None:
     command = [sys.executable, "-m", "ckpm", "list"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as lister:
         assert lister.stdout is not None
@@ -187,7 +187,7 @@ def test_full_disk_is_message() -> None:
     assert done.stderr == b"error: standard output: no space left on the disk. Free some, or send it elsewhere.\n"
 
 
-def test_closed_standard_output_is_no_traceback() -> None:
+def test_closed_standard_output_is_not_traceback() -> None:
     command = ["sh", "-c", 'exec "$0" -m ckpm count >&-', sys.executable]
     done = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -49,7 +49,7 @@ def names(arch: str, receipt: int = 0, masks: str = "generic") -> list[str]:
 
 
 @pytest.mark.parametrize("receipt", [0, 200])
-def test_names_are_aprils_after_v3_with_the_arch_trait(receipt: int) -> None:
+def test_names_are_aprils_after_v3_with_arch_trait(receipt: int) -> None:
     assert len(V3_NAMES) == 32
     assert set(names("gfx90a", receipt)) == set(names("gfx942", receipt)) == april()
     listed = names("gfx950", receipt)
@@ -91,12 +91,12 @@ def test_name_parses_back_to_its_key(name: str) -> None:
         ("_ps1024_", "_ps16_", "kv_blockscale_within_page"),
     ],
 )
-def test_why_says_what_v3_leaves_to_v2(old: str, new: str, rule: str) -> None:
+def test_why_reports_what_v3_leaves_to_v2(old: str, new: str, rule: str) -> None:
     said = why(dialect(NAME), Selection(archs=("gfx950",), mask_impl="generic"), ONE.replace(old, new))
     assert rule in [reason.name for reason in said.reasons if reason.kind == "rule"]
 
 
-def test_why_names_the_arch_and_the_padding_of_v3() -> None:
+def test_why_names_arch_and_padding_of_v3() -> None:
     generic = Selection(archs=("gfx942",), mask_impl="generic")
     assert [reason.text for reason in why(dialect(NAME), generic, ONE).reasons] == [
         "it is built for gfx950; gfx942 has kernels of its own"
@@ -160,7 +160,7 @@ BLOCKS = {"qscale": "kv_blockscale", "page_size": 1024}
     "changes",
     [{}, CAUSAL, {"page_size": 1}, {"page_size": 1, **CAUSAL}, BLOCKS, {**BLOCKS, **CAUSAL}, {"kv_table": "vllm"}],
 )
-def test_v3_serves_request_first_and_v2_behind_it(changes: dict[str, Any]) -> None:
+def test_v3_serves_request_first_and_v2_after_it(changes: dict[str, Any]) -> None:
     full = enumerate_keys(BATCH_PREFILL, arch="gfx950")
     v3, v2 = "qr_async_trload_v3", "qr_async"
     for turned, pipelines in {"any": [v3, v2], "on": [v3], "off": [v2]}.items():

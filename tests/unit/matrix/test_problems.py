@@ -76,7 +76,7 @@ def test_nothing_that_issue_asks_for_is_missing_from_smoke() -> None:
     assert {p.table_end for p in cases} == {"exact", "zeros", "nan_page", "minus_one"}
 
 
-def test_kernels_have_the_cases_that_find_planted_defects() -> None:
+def test_kernels_have_cases_that_find_planted_defects() -> None:
     """Scores far below 0, a key more or less at each place of a tile, several KV heads, short head dims."""
     cases = problems("batch-prefill", "smoke")
     for name in dialect_names():
@@ -101,7 +101,7 @@ def test_each_slice_of_eight_columns_is_last_one_of_some_row() -> None:
         assert dims == set(range(8, 128, 8))
 
 
-def test_keys_end_at_each_place_of_a_tile() -> None:
+def test_keys_end_at_each_place_of_tile() -> None:
     cases = problems("batch-prefill", "smoke")
     for problem in (p for p in cases if p.group == "key_residues"):
         assert {length % 128 for length in problem.seqlens_k} == set(range(128))
@@ -197,7 +197,7 @@ def test_load_mode_that_library_lacks_is_named() -> None:
     assert missing_load(select(dialect("ck-2025-11"), selection), make()) is None
 
 
-def test_library_serves_what_it_holds_and_says_what_it_lacks() -> None:
+def test_library_serves_what_it_holds_and_reports_what_it_lacks() -> None:
     keys = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), receipt=200, tier="smoke"))
     assert missing_kernel(keys, make(mask="bottom_right", window_right=0)) is None
     assert (

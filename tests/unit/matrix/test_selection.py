@@ -203,7 +203,7 @@ FIRST = (
         ({"shard": (400, 400)}, "shard 400/400). Shard 400/400 of 384 kernels is empty: use fewer shards."),
     ],
 )
-def test_an_empty_selection_says_what_emptied_it(fields: dict[str, Any], message: str) -> None:
+def test_empty_selection_reports_what_emptied_it(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         select_some(dialect("ck-2025-11"), Selection(**{"archs": GFX950, **fields}))
     assert str(caught.value).startswith("no kernel is selected (archs gfx")

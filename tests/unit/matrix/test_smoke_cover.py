@@ -52,7 +52,7 @@ def unserved_problems(keys: Sequence[Key]) -> Iterator[str]:
 
 
 @archs
-def test_smoke_problems_find_a_kernel_of_each_load_mode(arch: str) -> None:
+def test_smoke_problems_find_kernel_of_each_load_mode(arch: str) -> None:
     assert list(unserved_problems(smoke(arch))) == []
 
 
@@ -104,14 +104,14 @@ def test_figures_are_of_kernels_that_serving_takes() -> None:
         assert name == (able[0].name if able and problem.tile_rows else None)
 
 
-def test_both_load_modes_are_in_the_newest_dialect_only() -> None:
+def test_both_load_modes_are_in_newest_dialect_only() -> None:
     """The selection for it does not change the smoke library, and the baselines, of other dialects with a tree."""
     own = [compile_where(text) for text in tiers()["smoke"] if "key.load" in text]
     for name in ("ck-2025-06", "ck-2025-11", "rocm-libraries-2026-04"):
         assert not [key.name for key in smoke("gfx950", name) if any(keep(key) for keep in own)]
 
 
-def test_left_out_problems_have_a_reason_others_a_kernel() -> None:
+def test_left_out_problems_have_reason_others_kernel() -> None:
     every = [problem for suite in SUITES for problem in problems(suite)]
     left_out = not_asked(dialect(NEWEST), "gfx942", "simplified", every)
     older = {p.name for p in every if p.mode == "batch" or p.vlayout == "col"}

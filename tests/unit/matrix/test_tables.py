@@ -176,7 +176,7 @@ def test_impossible_families(tmp_path: Path, old: str, new: str, line: int, mess
     assert str(caught.value).startswith(f"{file}:{line}: {message}")
 
 
-def test_file_that_is_no_family(tmp_path: Path) -> None:
+def test_file_that_is_not_family(tmp_path: Path) -> None:
     folder = copy_dialect(tmp_path)
     (folder / "fwwd.yaml").write_text("archs: {}\n")
     with pytest.raises(TableError, match=r"fwwd\.yaml:1: no such family; known: fwd, "):
@@ -262,7 +262,7 @@ def test_unknown_words(check: Callable[[str], object], word: str, error: type[Ck
 
 
 @pytest.mark.parametrize("text", ["²", "٢", "-1", "02", "2.0", " 2", ""])
-def test_a_receipt_is_a_plain_number(text: str) -> None:
+def test_receipt_is_plain_number(text: str) -> None:
     with pytest.raises(UnknownWordError):
         check_receipt(text)
 

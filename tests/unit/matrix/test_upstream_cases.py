@@ -135,7 +135,7 @@ def test_no_two_cases_of_function_are_same_launch() -> None:
         assert max(alike.values()) == 1, function
 
 
-def test_two_pages_of_boundary_test_lie_behind_line() -> None:
+def test_two_pages_of_boundary_test_lie_after_line() -> None:
     """The pool ends with them, and its pages in the order `high` are its last: 2 or 1 MiB each, K as V."""
     for one in cases_of("large-kv", "aiter_4gb_boundary_targeted"):
         page = 1024 * one.nhead_k * one.hdim_q * (2 if one.dtype == "bf16" else 1)

@@ -38,7 +38,7 @@ def test_all_families_are_codegen_s() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in dialect_names() if name != DIALECT])
-def test_a_dialect_does_not_inherit_it(name: str) -> None:
+def test_dialect_does_not_inherit_it(name: str) -> None:
     with pytest.raises(UnknownWordError):
         dialect(name).family("fwd_v3")
 
@@ -53,12 +53,12 @@ def test_head_dims_with_several_tiles_need_names_that_spell_them(tmp_path: Path)
         read_dialect(tmp_path / "own").family("fwd_v3")
 
 
-def test_gfx942_has_none_and_message_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_gfx942_has_none_and_message_reports_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list", "--family", "fwd_v3", "--arch", "gfx942"]) == 0
     assert "no fwd_v3 kernel for gfx942: its pipeline transposes V" in capsys.readouterr().err
 
 
-def test_build_for_gfx942_says_why_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_build_for_gfx942_reports_why_there_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["build", "--render", str(tmp_path), "--family", "fwd_v3", "--arch", "gfx942"]
     assert cli.main(argv) != 0
     assert "no fwd_v3 kernel for gfx942: its pipeline transposes V" in capsys.readouterr().err

@@ -176,18 +176,18 @@ def test_mistake_of_form_names_its_path_and_nearest_word(run: Run, text: str, ex
         ("c.yaml", "a: &a [*a]\n", "c.yaml:1: not a table: nested without end"),
     ],
 )
-def test_file_that_is_no_configuration_ends_at_once(run: Run, name: str, text: str, expected: str) -> None:
+def test_file_that_is_not_configuration_ends_at_once(run: Run, name: str, text: str, expected: str) -> None:
     code, out, err = run(text, name=name)
     assert (code, out) == (3, "")
     assert err.startswith(f"error: {expected}")
 
 
-def test_a_missing_file_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_missing_file_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["validate", str(tmp_path / "no.yaml")]) == 3
     assert "no.yaml:1: the configuration can't be read: [Errno 2]" in capsys.readouterr().err
 
 
-def test_kernel_of_the_matrix_is_always_valid(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernel_of_matrix_is_always_valid(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--dialect", "rocm-libraries-2026", "--kernel", NAMES[0]]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"{NAMES[0]}: valid\ncontradicted: algorithm.tile[0]: bm0 64; 128 is needed\n")

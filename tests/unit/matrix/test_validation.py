@@ -285,7 +285,7 @@ def test_rule_accepts_and_refuses(
         assert _found(family, **refused) == {rule, *also}
 
 
-def test_rules_have_a_case_reason_source_and_name() -> None:
+def test_rules_have_case_reason_source_and_name() -> None:
     assert {case[0] for case in _CASES if case[3] is not None} == set(RULES)
     assert all(rule.reason and rule.source and rule.paths for rule in RULES.values())
     warnings = {name for name, rule in RULES.items() if rule.severity == "warning"}
@@ -307,7 +307,7 @@ def test_rules_have_a_case_reason_source_and_name() -> None:
         ("gfx950", "fp16", (128, 128, 128), 128, 3 * 16640 * 2),
     ],
 )
-def test_async_lds_is_three_buffers_of_the_larger_tensor(
+def test_async_lds_is_three_buffers_of_larger_tensor(
     arch: str, dtype: str, tile: tuple[int, ...], hdim: int, expected: int
 ) -> None:
     assert async_lds_bytes(arch, dtype, hdim, tile, (32, 32, 16)) == expected
@@ -384,7 +384,7 @@ def test_kernel_as_configuration_is_found_and_valid(name: str, family: str) -> N
     assert (name, key.name) in {(kernel.dialect, kernel.name) for kernel in report.kernels}
 
 
-def test_mistake_stays_an_error_beside_a_contradicted_rule() -> None:
+def test_mistake_stays_error_beside_contradicted_rule() -> None:
     chosen = dialect("rocm-libraries-2026")
     keys = keys_of(chosen.name, "batch_prefill")
     key = next(key for key in keys if key.tile.bm0 == 64)

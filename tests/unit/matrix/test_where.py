@@ -116,7 +116,7 @@ def test_long_but_flat_expressions_are_fine() -> None:
     assert count("not " * 40 + "key.logits") == 96
 
 
-def test_values_without_comparison_are_an_error() -> None:
+def test_values_without_comparison_are_error() -> None:
     keep = compile_where("key.dtype < 3")
     with pytest.raises(WhereError) as caught:
         keep(keys("ck-2025-11")[0])

@@ -39,7 +39,7 @@ def check(found: Inputs) -> tuple[str, str]:
     return one.verdict, one.text
 
 
-def test_choice_behind_stands_beside_best(tmp_path: Path) -> None:
+def test_choice_after_stands_beside_best(tmp_path: Path) -> None:
     rows = (row("first", 3, 1500.0, agrees=True), row("second", 7, 1000.0, agrees=True))
     found = gather_rows(tmp_path, *rows, third="larger than asked for", fourth="larger than asked for")
     table = best_kernels(found)
@@ -70,7 +70,7 @@ def test_known_defect_is_counted_apart_and_fault_fails(tmp_path: Path) -> None:
     assert (verdict, text.rpartition("; ")[2]) == ("failed", f"the first: {SHAPE}: bad: fault: memory")
 
 
-def test_times_that_nobody_compared_pass_nothing(tmp_path: Path) -> None:
+def test_times_that_no_one_compared_pass_nothing(tmp_path: Path) -> None:
     assert check(gather_rows(tmp_path, row("one", 1, 10.0, agrees=None)))[0] == "not run"
 
 

@@ -283,7 +283,7 @@ def test_file_too_large_for_library_is_not_read(tmp_path: Path, foreign: bool) -
         identity_facts(library, manifests.record(), foreign=foreign)
 
 
-def test_model_that_says_nothing_of_field(tmp_path: Path) -> None:
+def test_model_that_reports_nothing_of_field(tmp_path: Path) -> None:
     file = tmp_path / "model.yaml"
     file.write_text("archs: {gfx950: {product: MI355X, clock_mhz: 0}}\ncannot_see: []\n")
     with pytest.raises(TableError, match=r"archs.gfx950: field 'compute_units' is missing"):
@@ -325,7 +325,7 @@ def test_model_against_compares_common_problems(tmp_path: Path, capsys: pytest.C
     assert row[1:5] == ["430", "-50.00%", f"{serial[0]:.0f}", f"{serial[0] / serial[1] - 1:+.2%}"]
 
 
-def test_what_can_not_be_compared_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_compared_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {name: str(tmp_path / name) for name in ("one", "alone", "elsewhere")}
     measurements(ONE).write(Path(files["one"]))
     measurements(dataclasses.replace(ONE, problem="performance/alone")).write(Path(files["alone"]))

@@ -173,7 +173,7 @@ def test_kernel_compiled_to_several_has_worst_figures(library: Library) -> None:
         static_gate.by_kernel(library.file.with_name("libckpm.so"), manifest, "gfx950")
 
 
-def test_better_figures_pass_and_are_told(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+def test_better_figures_pass_and_are_reported(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
     library.kernels[SMALL] = resources("a", sgpr_spills=0, occupancy_waves=3, text_bytes=9901)
     assert library.run("gate") == 0
     assert "improved: 2 improved, 26 unchanged" in capsys.readouterr().out

@@ -162,7 +162,7 @@ def test_circumstances_are_read_from_driver(tmp_path: Path, card: Callable[[str,
 
 
 @pytest.mark.parametrize("bus", ["0000:c2:00.0", ""])
-def test_card_not_there_is_not_known(tmp_path: Path, card: Callable[[str, str], None], bus: str) -> None:
+def test_card_not_there_is_no_known(tmp_path: Path, card: Callable[[str, str], None], bus: str) -> None:
     card("power_dpm_force_performance_level", "auto")
     found = gpu_context.settings(bus, tmp_path / "drm", tmp_path / "version")
     assert (found["clock_policy"], found["compute_partition"]) == ("", "")

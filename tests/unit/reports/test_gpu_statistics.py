@@ -115,7 +115,7 @@ def test_noise_makes_inconclusive_and_never_unchanged() -> None:
     assert verdicts(1.05, 0.05)["unchanged"] == 0
 
 
-def test_microseconds_that_nobody_feels_are_not_regression() -> None:
+def test_microseconds_that_no_one_feels_are_not_regression() -> None:
     """10 % of 5 us are half a microsecond."""
     assert judge(taken(1, 1.10, 0.01, microseconds=5), SETTINGS).verdict == "unchanged"
     assert judge(taken(1, 1.10, 0.01, microseconds=500), SETTINGS).verdict == "regressed"

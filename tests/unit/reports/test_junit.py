@@ -147,7 +147,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("place", ["", "results.json/below.xml"])
-def test_report_that_can_not_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
+def test_report_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str) -> None:
     source = tmp_path / "results.json"
     RESULTS.write(source)
     assert main(["report", "--junit", str(source), "--output", str(tmp_path / place)]) == 10

@@ -334,7 +334,7 @@ def test_counts_of_this_build_are_shown(tmp_path: Path) -> None:
         inputs(folder)
 
 
-def test_what_is_excused_from_budget_is_told(tmp_path: Path) -> None:
+def test_what_is_excused_from_budget_is_reported(tmp_path: Path) -> None:
     excused = dataclasses.replace(
         SLOWER, gate="static", subject=KERNEL, metric="vgpr_spills", unit="registers", baseline=None, candidate=8.0,
         threshold="at most 0, budget no-spills", verdict="unchanged", note="allowed until 2027-06-30: no room (a, b:1)",

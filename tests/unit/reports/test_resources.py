@@ -21,7 +21,7 @@ def resources(file: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str,
     return code, captured.out, captured.err
 
 
-def test_kernel_is_row_that_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_kernel_is_row_that_reports_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "manifest.json"
     file.write_text(json.dumps(MANIFEST))
     code, out, err = resources(file, capsys)

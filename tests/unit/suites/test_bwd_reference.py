@@ -86,7 +86,7 @@ def by_sequence(one: Pass, name: str, values: Floats, sequence: int) -> Floats:
 @pytest.mark.parametrize("p_drop", [0.0, 0.25])
 @pytest.mark.parametrize("bias", ["no", "bias", "alibi"])
 @pytest.mark.parametrize("mask", MASKS)
-def test_gradients_are_the_slopes_of_attention(mask: str, bias: str, p_drop: float) -> None:
+def test_gradients_are_slopes_of_attention(mask: str, bias: str, p_drop: float) -> None:
     if (mask, bias) == ("window", "alibi"):
         mask = "causal"
     one = Pass(make(bias=bias, p_drop=p_drop, **MASKS[mask]))
@@ -123,7 +123,7 @@ def test_rows_that_see_no_key_have_no_gradient() -> None:
 
 @given(seqlen_q=st.integers(1, 40), seqlen_k=st.integers(1, 60), seed=st.integers(0, 9))
 @settings(max_examples=20, deadline=None)
-def test_gradients_of_a_softmax_sum_to_nothing(seqlen_q: int, seqlen_k: int, seed: int) -> None:
+def test_gradients_of_softmax_sum_to_nothing(seqlen_q: int, seqlen_k: int, seed: int) -> None:
     """A number added to all scores of a row changes nothing, so the slopes of a row's scores cancel."""
     p = make(seqlens_q=(seqlen_q,), seqlens_k=(seqlen_k,), bias="bias", seed=seed)
     found = Pass(p).gradients().values["dbias"]
@@ -147,7 +147,7 @@ PLANTED: dict[str, tuple[str, Change]] = {
 
 
 @pytest.mark.parametrize("planted", PLANTED)
-def test_a_wrong_gradient_is_noticed(planted: str) -> None:
+def test_wrong_gradient_is_noticed(planted: str) -> None:
     one = Pass(make(seqlens_q=(70, 33), seqlens_k=(90, 41), hdim_q=64, hdim_v=64))
     found = one.gradients()
     assert all(row.passed for row in comparisons(found, found.values))

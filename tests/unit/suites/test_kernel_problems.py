@@ -185,7 +185,7 @@ def test_split_kv_is_asked_for_all_its_machine_code() -> None:
     assert scenarios(combine, [combine]) == ()
 
 
-def test_a_case_is_found_by_a_glob_with_or_without_the_suite() -> None:
+def test_case_is_found_by_glob_with_or_without_suite() -> None:
     keys = keys_of("fwd_v3", "full")
     assert len(cases(keys)) == 4
     assert [case.name for case in cases(keys, "*_bf16_mask")] == ["kernels/fmha_fwd_v3_d128_bf16_mask"]

@@ -60,7 +60,7 @@ def test_refusal_is_wrong_only_if_library_has_all_kernels(
     assert (result.outcome, result.message[: len(message)]) == (outcome, message)
 
 
-def test_the_gate_leaves_such_a_problem_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gate_leaves_such_problem_out(monkeypatch: pytest.MonkeyPatch) -> None:
     problem: SuiteCase = next(one for one in measure.performance_problems("smoke") if not one.tile_rows)
     monkeypatch.setattr(launching, "run_problem", refuse_launches(Status.UNSUPPORTED))
     given = (SimpleNamespace(arch="gfx950"), SimpleNamespace(family="batch_prefill"), problem, None)
@@ -71,7 +71,7 @@ def test_the_gate_leaves_such_a_problem_out(monkeypatch: pytest.MonkeyPatch) -> 
         measure._count_launch(*given, manifest, None)
 
 
-def test_first_tile_is_of_the_chosen_load_mode() -> None:
+def test_first_tile_is_of_chosen_load_mode() -> None:
     """A part of a tier may hold the 64-row kernel of a load mode that the launch doesn't take."""
     problem = find("batch-prefill/paged_cross.bf16-vectorized-vllm-ps16-d128-none-full")
     full = select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",)))

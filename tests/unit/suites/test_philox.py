@@ -28,12 +28,12 @@ def make(**fields: object) -> SuiteCase:
         ),
     ],
 )
-def test_seven_rounds_give_the_vectors_of_random123(counter: list[int], key: tuple[int, int], words: list[int]) -> None:
+def test_seven_rounds_give_vectors_of_random123(counter: list[int], key: tuple[int, int], words: list[int]) -> None:
     """kat_vectors of Random123, lines "philox4x32 7"."""
     assert philox(np.array(counter, np.uint64), key).tolist() == words
 
 
-def test_a_tile_of_32_by_32_is_drawn_by_64_lanes_of_16_bytes() -> None:
+def test_tile_of_32_by_32_is_drawn_by_64_lanes_of_16_bytes() -> None:
     """One byte by hand: row 40, column 70 is row 8, column 6 of tile (1, 2): lane 32 + 6, byte 0."""
     problem = make(seqlens_q=(64, 64), seqlens_k=(96, 96), nhead_q=3, seed=2**40 + 5, dropout_offset=2**33 + 1)
     lane = 32 + 6
@@ -43,7 +43,7 @@ def test_a_tile_of_32_by_32_is_drawn_by_64_lanes_of_16_bytes() -> None:
     assert random_bytes(problem, 1, 2)[32 + 16 + 8 + 5, 70] == int(words[3]) >> 8 & 0xFF
 
 
-def test_neither_lengths_nor_masks_change_a_byte() -> None:
+def test_neither_lengths_nor_masks_change_byte() -> None:
     long, short = make(seqlens_q=(70,), seqlens_k=(150,)), make(seqlens_q=(33,), seqlens_k=(65,))
     assert np.array_equal(random_bytes(long, 0, 0)[:33, :65], random_bytes(short, 0, 0))
 

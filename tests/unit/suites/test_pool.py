@@ -108,14 +108,14 @@ def test_end_of_worker_is_result_of_its_case_and_next_runs(word: str, outcome: s
     assert found["fine"]["outcome"] == "passed"
 
 
-def test_garbage_is_told_and_its_worker_is_given_up() -> None:
+def test_garbage_is_reported_and_its_worker_is_given_up() -> None:
     found = replies(pool().run([case("garbage"), case("fine")]))
     assert found["garbage"]["outcome"] == "infrastructure"
     assert found["garbage"]["message"].startswith("the worker's answer can't be read: Expecting value")
     assert found["fine"]["outcome"] == "passed"
 
 
-def test_last_words_are_those_of_the_case_alone() -> None:
+def test_last_words_are_those_of_case_alone() -> None:
     found = replies(pool().run([case("exit"), case("sigsegv")]))
     assert found["exit"]["lines"] == ["bad end"]
     assert found["sigsegv"]["lines"] == []
@@ -127,14 +127,14 @@ def test_workers_are_warm() -> None:
     assert all(reply["elapsed"] < 0.3 for reply in found.values())
 
 
-def test_several_workers_share_the_cases_and_lose_none() -> None:
+def test_several_workers_share_cases_and_lose_none() -> None:
     words = [f"fine.{number}" for number in range(20)] + ["sigsegv", "exit"]
     found = replies(pool(size=3).run([case(word) for word in words]))
     assert set(found) == set(words)
     assert sum(reply["outcome"] == "passed" for reply in found.values()) == 20
 
 
-def test_an_interrupted_run_waits_for_no_case() -> None:
+def test_interrupted_run_waits_for_no_case() -> None:
     started = time.monotonic()
     run = pool(size=2).run([Long(problem=case("hang").problem), case("fine")])
     assert next(run)[1]["outcome"] == "passed"
@@ -149,7 +149,7 @@ def test_worker_that_cannot_start_ends_run_with_its_output() -> None:
         list(pool("hangs", seconds=0.2).run([case("fine")]))
 
 
-def test_a_worker_that_takes_long_to_start_is_spoken_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_that_takes_long_to_start_is_spoken_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ckpm.suites.pool._SAY_SECONDS", 0.1)
     lines: list[str] = []
     with pytest.raises(DeviceError, match="said nothing in time"):
@@ -161,7 +161,7 @@ def test_a_worker_that_takes_long_to_start_is_spoken_of(monkeypatch: pytest.Monk
     assert replies(dataclasses.replace(pool(), say=lines.append).run([case("fine")]))["fine"]["outcome"] == "passed"
 
 
-def test_a_refusal_keeps_its_exit_code() -> None:
+def test_refusal_keeps_its_exit_code() -> None:
     with pytest.raises(RefusedError, match="built for gfx90a") as caught:
         list(pool("refuses").run([case("fine")]))
     assert caught.value.exit_code == 6
@@ -175,7 +175,7 @@ def test_cases_are_not_lost_when_no_worker_starts_any_more(tmp_path: Path) -> No
     assert found["fine.2"]["message"] == "not run, workers no longer start"
 
 
-def test_every_signal_has_a_class() -> None:
+def test_every_signal_has_class() -> None:
     outcomes = {number: classify_exit(-number, "")["outcome"] for number in signal.Signals}
     assert set(outcomes.values()) == {"fault", "infrastructure"}
     assert set(outcomes.values()) <= set(RESULTS)
@@ -191,7 +191,7 @@ def serve_requests(start: Any, *requests: Mapping[str, Any]) -> tuple[int, list[
     return code, [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def test_a_runner_that_raises_gives_no_verdict_on_the_kernel() -> None:
+def test_runner_that_raises_gives_no_verdict_on_kernel() -> None:
     def run(request: Mapping[str, Any]) -> Mapping[str, Any]:
         if request["case"] == "known":
             raise ProblemError("sequence 0 names page -1")
@@ -204,14 +204,14 @@ def test_a_runner_that_raises_gives_no_verdict_on_the_kernel() -> None:
     assert any("ZeroDivisionError" in line for line in other["lines"])
 
 
-def test_a_start_that_fails_is_refused_with_its_exit_code() -> None:
+def test_start_that_fails_is_refused_with_its_exit_code() -> None:
     def start() -> Any:
         raise UsageError("no such device")
 
     assert serve_requests(start) == (2, [{"refused": "no such device", "exit_code": 2}])
 
 
-def test_an_absent_gpu_is_a_refusal_of_the_real_worker() -> None:
+def test_absent_gpu_is_refusal_of_real_worker() -> None:
     setup = {"device": "hip", "arch": "gfx950", "library": "x", "manifest": "x", "threads": 1, "hazards": False}
     if gpu_archs():
         pytest.skip("there is a GPU")
@@ -225,7 +225,7 @@ def test_an_absent_gpu_is_a_refusal_of_the_real_worker() -> None:
     assert "libamdhip64.so was not found" in reply["refused"]
 
 
-def test_gpu_archs_are_read_from_the_driver(tmp_path: Path) -> None:
+def test_gpu_archs_are_read_from_driver(tmp_path: Path) -> None:
     for number, text in enumerate(
         ("gfx_target_version 0", "gfx_target_version 90402", "gfx_target_version 90010", "x")
     ):
@@ -276,7 +276,7 @@ def test_worker_and_its_compilers_end_with_killed_pool(compiling: tuple[int, lis
     worker.stdout.close()
 
 
-def test_a_worker_that_is_stopped_leaves_no_compiler(
+def test_worker_that_is_stopped_leaves_no_compiler(
     compiling: tuple[int, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipe, command = compiling

@@ -92,7 +92,7 @@ def attention_by_loops(
     dtype=st.sampled_from(["bf16", "fp16"]),
 )
 @settings(max_examples=60)
-def test_the_reference_is_attention_by_loops(
+def test_reference_is_attention_by_loops(
     mask: str, window: tuple[int, int], lengths: list[tuple[int, int]], heads: tuple[int, int], feature: str, dtype: str
 ) -> None:
     extras: dict[str, dict[str, Any]] = {
@@ -132,7 +132,7 @@ def test_masks_by_drawing() -> None:
     assert draw_mask(make(), 2, 0) == ["", ""]
 
 
-def test_sink_tokens_are_seen_up_to_the_right_bound() -> None:
+def test_sink_tokens_are_seen_up_to_right_bound() -> None:
     """Two sinks before a window of the key itself and one before."""
     sinks = make(mask="bottom_right", window_left=1, window_right=0, sink_size=2)
     assert draw_mask(sinks, 5, 5) == ["1....", "11...", "111..", "1111.", "11.11"]
@@ -143,7 +143,7 @@ def test_sink_tokens_are_seen_up_to_the_right_bound() -> None:
     mask=st.sampled_from(["top_left", "bottom_right", "window"]),
     left=st.integers(-1, 9), right=st.integers(-1, 9), sq=st.integers(0, 9), sk=st.integers(0, 9),
 )  # fmt: skip
-def test_masks_are_what_the_words_say(mask: str, left: int, right: int, sq: int, sk: int) -> None:
+def test_masks_are_what_words_say(mask: str, left: int, right: int, sq: int, sk: int) -> None:
     problem = make(mask=mask, window_left=left, window_right=right)
     assert visible(problem, sq, sk).tolist() == seen_by_loops(problem, sq, sk)
 
@@ -175,7 +175,7 @@ def test_dropout_needs_random_values_and_keeps_what_ck_keeps() -> None:
     assert [keep_threshold(p) for p in (0.0, 0.2, 0.5, 0.1)] == [255, 204, 127, 229]
 
 
-def test_a_random_byte_equal_to_the_threshold_is_kept() -> None:
+def test_random_byte_equal_to_threshold_is_kept() -> None:
     """p_drop 0.2: bytes up to 204 stay and weigh 1.25. Two keys of equal weight, V 4 and 8; the second is dropped."""
     problem = make(seqlens_q=(1,), seqlens_k=(2,), hdim_q=1, hdim_v=1, p_drop=0.2)
     q, k, v = np.zeros((1, 1, 1)), np.zeros((2, 1, 1)), np.array([4.0, 8.0]).reshape(2, 1, 1)
@@ -184,7 +184,7 @@ def test_a_random_byte_equal_to_the_threshold_is_kept() -> None:
     assert got.lse[0, 0] == pytest.approx(math.log(2.0))
 
 
-def test_the_worst_truncation_is_within_tolerance() -> None:
+def test_worst_truncation_is_within_tolerance() -> None:
     """200 weights just below 0.5 + 2^-8 lose all of it, and O loses its own step: no random row comes so far."""
     weight = 0.5 + 2.0**-8 - 2.0**-20
     problem = make(seqlens_q=(1,), seqlens_k=(201,), hdim_q=1, hdim_v=1)
@@ -292,7 +292,7 @@ def test_alibi_that_restarts_at_key_65536_is_wrong() -> None:
         assert compare("LSE", lse[:, 1:], expected.lse[:, 1:], lse_bounds[:, 1:]).passed == right
 
 
-def test_tolerances_are_tighter_than_the_peers() -> None:
+def test_tolerances_are_tighter_than_peers() -> None:
     """aiter has atol 1e-2 and rtol 2e-2 for bf16, 1e-3 for fp16 and LSE, 0.055 for fp8. Here 1024 keys."""
     for dtype, atol, rtol, part in (
         ("bf16", 1e-2, 2e-2, 0.12),
@@ -332,7 +332,7 @@ def test_zero_rows_are_counted_where_something_should_be() -> None:
     assert all_zero_rows(expected.o, expected) == 0
 
 
-def test_the_inputs_are_what_the_bits_say() -> None:
+def test_inputs_are_what_bits_say() -> None:
     prepared = prepare(make(seed=4))
     bits = prepared.buffers["q"].writes[0].data
     assert np.array_equal(from_bf16(bits), prepared.inputs.q[0])

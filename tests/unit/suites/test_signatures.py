@@ -129,7 +129,7 @@ def test_nan_after_key_row_spoils_only_queries_that_see_it() -> None:
     assert np.array_equal(made.expected.o[:2], exact(prepare(problem).inputs).o[:2])
 
 
-def test_nan_padding_pages_spoil_the_sequence_that_reads_them() -> None:
+def test_nan_padding_pages_spoil_sequence_that_reads_them() -> None:
     """256 keys fill two steps. 200 keys end in the next sequence's pages, the last sequence in the NaN page."""
     problem = make(seqlens_q=(2, 2, 2), seqlens_k=(200, 256, 100), table_end="nan_page", checks=("reference",))
     made = compute_outputs(prepare(problem), 64, 128, Reading(past_the_end=True))
@@ -196,7 +196,7 @@ def test_defect_alone_is_known_and_second_defect_is_found(
     assert run(monkeypatch, problem, right, signature).outcome == "passed"
 
 
-def test_a_store_between_the_rows_is_seen_beside_the_defect(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_between_rows_is_seen_beside_defect(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = spoil_outputs(read_with(whole_rows=True), lambda made: made.update(gap=np.ones(1)))
     found = run(monkeypatch, SHORT, kernel, "whole_rows_are_read")
     assert found.signature == "1 elements between the rows of O were written"
@@ -283,13 +283,13 @@ def test_range_past_pool_ends_before_offset_of_last_head(
 # ---- the ledger
 
 
-def test_the_ledger_s_signatures_are_those_that_can_be_looked_at() -> None:
+def test_ledger_s_signatures_are_those_that_can_be_looked_at() -> None:
     assert sorted(SIGNATURES) == sorted({**PREDICTIONS, **FAULTS})
     for entry in read_ledger(LEDGER).entries:
         assert all(name in (FAULTS if entry.outcomes == ("fault",) else PREDICTIONS) for name in entry.signatures[:1])
 
 
-def test_a_case_that_shows_something_else_fails_as_itself() -> None:
+def test_case_that_shows_something_else_fails_as_itself() -> None:
     entry = Entry(
         name="known", place="ledger.yaml:3", problems=("batch-prefill/*",), upstreams=("*",), archs=("*",),
         outcomes=("wrong",), signatures=("whole_rows_are_read",), reason="r", link="", expires=datetime.date.max,

@@ -73,7 +73,7 @@ def make_case(name: str = "dispatch/chosen.plain-bf16") -> Case:
 
 
 @pytest.mark.parametrize("suite", SUITES)
-def test_every_suite_has_cases_with_a_time_limit(suite: str) -> None:
+def test_every_suite_has_cases_with_time_limit(suite: str) -> None:
     found = cases(suite, "smoke", "emulator")
     assert [case.problem for case in found] == list(problems(suite, "smoke"))
     assert all(case.seconds >= 120 for case in found)
@@ -115,7 +115,7 @@ def test_cases_without_kernel_in_dialect_are_left_out() -> None:
 # ---- libraries
 
 
-def test_a_library_is_found_by_arch_and_upstream(work: Path) -> None:
+def test_library_is_found_by_arch_and_upstream(work: Path) -> None:
     found = locate(work, "gfx950", "aiter")
     assert (found.manifest.upstream, found.manifest.archs) == ("aiter", ("gfx950",))
     keys = manifest_keys(found.manifest_file, NAMES)
@@ -135,14 +135,14 @@ def test_missing_library_is_reported_with_command_that_builds_it(work: Path) -> 
         read_library(work / "libckpm.so", foreign=True)
 
 
-def test_a_library_for_several_archs_serves_each(work: Path) -> None:
+def test_library_for_several_archs_serves_each(work: Path) -> None:
     (work / "build/gfx950").rename(work / "build/gfx942+gfx950")
     manifest = work / "build/gfx942+gfx950/aiter/manifest.json"
     manifest.write_text(manifest.read_text().replace('["gfx950"]', '["gfx942", "gfx950"]'))
     assert locate(work, "gfx942", "aiter").library == manifest.with_name("libckpm.so")
 
 
-def test_a_manifest_that_is_none_or_of_another_library(work: Path) -> None:
+def test_manifest_that_is_none_or_of_another_library(work: Path) -> None:
     manifest = work / "build/gfx950/aiter/manifest.json"
     with pytest.raises(LibraryError, match="lists other kernels than the library holds"):
         manifest_keys(manifest, NAMES[1:])
@@ -171,7 +171,7 @@ def test_a_manifest_that_is_none_or_of_another_library(work: Path) -> None:
         ("unsupported", ("wrong",), "unsupported", "skipped"),
     ],
 )
-def test_the_ledger_is_strict(result: str, entry: tuple[str, ...], verdict: str, outcome: str) -> None:
+def test_ledger_is_strict(result: str, entry: tuple[str, ...], verdict: str, outcome: str) -> None:
     book = ledger(*entry) if entry else Ledger(file=Path("ledger.yaml"))
     judged = judge(make_case(), {"outcome": result, "message": "it", "elapsed": 2.0}, book, "aiter", "gfx950")
     assert judged.verdict.kind == verdict
@@ -184,7 +184,7 @@ def test_the_ledger_is_strict(result: str, entry: tuple[str, ...], verdict: str,
     assert result in RESULTS
 
 
-def test_what_a_case_showed_is_recorded_in_fields() -> None:
+def test_what_case_showed_is_recorded_in_fields() -> None:
     fault = {
         "kind": "memory", "message": "load outside", "access": "load", "kernel": "_Zk", "text": "global_load_dword",
         "pc": 16, "instruction": 3, "workgroup": [1, 0, 0], "wave": 2, "lane": None, "address": 4096, "bytes": 4,
@@ -283,7 +283,7 @@ def test_all_passed(run: Any, work: Path, capsys: pytest.CaptureFixture[str]) ->
     assert names == [problem.name for problem in problems("dispatch", "smoke")]
 
 
-def test_what_a_dialect_has_no_kernel_for_is_left_out_and_said(
+def test_what_dialect_has_no_kernel_for_is_left_out_and_said(
     run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = [key.name for key in select(dialect("rocm-libraries-2026"), Selection(archs=("gfx950",), tier="smoke"))]
@@ -315,7 +315,7 @@ def test_results_of_suites_archs_and_cases_run_again_lie_apart(run: Any, work: P
     assert (place / "dispatch.json").read_bytes() == before
 
 
-def test_a_sanitizer_s_case_is_run_again_by_its_arch_s_session(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sanitizer_s_case_is_run_again_by_its_arch_s_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CK_ROOT", "/my trees/ck")
     command = suites.reproduce_command("sanitize", "gfx942", "checkout", "emulator", "sanitize/plain.x")
     assert command == (
@@ -324,7 +324,7 @@ def test_a_sanitizer_s_case_is_run_again_by_its_arch_s_session(monkeypatch: pyte
     )
 
 
-def test_failures_are_told_with_commands_and_reach_junit(
+def test_failures_are_reported_with_commands_and_reach_junit(
     run: Any, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = "dispatch/tiles.few"
@@ -355,7 +355,7 @@ def test_known_defects_pass_and_are_listed(run: Any, work: Path, capsys: pytest.
     assert "known-one expired on 2026-01-01" in capsys.readouterr().err
 
 
-def test_a_run_of_nothing_is_no_success(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_of_nothing_is_not_success(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(__="unsupported") == 9
     assert f"none of the {COUNT} cases could be run by this library" in capsys.readouterr().err
 
@@ -384,7 +384,7 @@ def test_bad_options_end_at_once(
     assert FakePool.commands == []
 
 
-def test_a_library_of_another_arch_or_upstream_is_refused(
+def test_library_of_another_arch_or_upstream_is_refused(
     run: Any, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     library = str(work / "build/gfx950/aiter/libckpm.so")
@@ -394,7 +394,7 @@ def test_a_library_of_another_arch_or_upstream_is_refused(
     assert run("--library", library) == 0
 
 
-def test_a_library_whose_bytes_are_not_its_manifest_s_is_refused(
+def test_library_whose_bytes_are_not_its_manifest_s_is_refused(
     run: Any, work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     library = work / "build/gfx950/aiter/libckpm.so"
@@ -415,7 +415,7 @@ def test_a_library_whose_bytes_are_not_its_manifest_s_is_refused(
     assert facts["not the manifest's library"] == f"sha256 {listed}"
 
 
-def test_a_pipe_that_nobody_reads_ends_like_any_other_program_s(
+def test_pipe_that_no_one_reads_ends_like_any_other_program_s(
     run: Any, work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def raise_broken_pipe(*_: object, **__: object) -> None:
@@ -431,7 +431,7 @@ def test_a_pipe_that_nobody_reads_ends_like_any_other_program_s(
     assert capfd.readouterr().err == ""
 
 
-def test_reproduce_runs_one_case_with_a_trace(
+def test_reproduce_runs_one_case_with_trace(
     run: Any, work: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen: list[Case] = []
@@ -451,7 +451,7 @@ def test_reproduce_runs_one_case_with_a_trace(
     assert '"threads": 0' in FakePool.commands[0][-1]
 
 
-def test_a_worker_that_refuses_gives_its_exit_code(
+def test_worker_that_refuses_gives_its_exit_code(
     run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(self: FakePool, todo: Sequence[Case]) -> Iterator[tuple[Case, dict[str, Any]]]:
@@ -462,7 +462,7 @@ def test_a_worker_that_refuses_gives_its_exit_code(
     assert capsys.readouterr().err == "error: no GPU of arch gfx950\n"
 
 
-def test_the_ledger_in_the_repository_names_cases_that_exist() -> None:
+def test_ledger_in_repository_names_cases_that_exist() -> None:
     from ckpm.matrix.problems.ledger import read_ledger
 
     names = [problem.name for suite in SUITES for problem in problems(suite, "nightly")]

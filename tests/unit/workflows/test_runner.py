@@ -131,7 +131,7 @@ def test_jobs_have_one_home_and_other_actions_are_left_out(run: Any) -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_runner_has_every_value_of_a_workflow(name: str, run: Any) -> None:
+def test_runner_has_every_value_of_workflow(name: str, run: Any) -> None:
     """Every job runs with `true` as its lines, a plan of one job of each kind, and artifacts that are optional."""
     jobs = yaml.safe_load((PROJECT / FOLDER / f"{name}.yml").read_text())["jobs"]
     for step in (step for job in jobs.values() for step in job["steps"]):

@@ -137,7 +137,7 @@ def test_collect_copies_every_result(left: Path) -> None:
         ("results-gfx950-aiter-fwd/gfx950/aiter/gate.json", "{", "can't be read"),
     ],
 )
-def test_collect_without_a_result_fails(left: Path, file: str, text: str | None, message: str) -> None:
+def test_collect_without_result_fails(left: Path, file: str, text: str | None, message: str) -> None:
     place = left / "artifacts" / file
     if text is None:
         place.unlink()

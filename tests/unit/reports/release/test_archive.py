@@ -116,7 +116,7 @@ def test_damage(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
         unpack(file, tmp_path / "out")
 
 
-def test_extended_headers_can_t_rename(tmp_path: Path) -> None:
+def test_extended_headers_cannot_rename(tmp_path: Path) -> None:
     info, content = entry("b/good", pax_headers={"path": "b/evil"})
     with pytest.raises(TrustError):
         unpack(tar_of(tmp_path / "b.tar", (info, content), form=tarfile.PAX_FORMAT), tmp_path / "out")

@@ -299,7 +299,7 @@ def test_earlier_bundle_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
     assert (folder / "mine").read_text() == "precious"
 
 
-def test_bundle_that_can_t_be_signed_does_not_appear(tmp_path: Path) -> None:
+def test_bundle_that_cannot_be_signed_does_not_appear(tmp_path: Path) -> None:
     bad = tmp_path / "key"
     bad.write_text("no key")
     with pytest.raises(TrustError, match=r"ssh-keygen refuses"):
@@ -307,7 +307,7 @@ def test_bundle_that_can_t_be_signed_does_not_appear(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "release").iterdir()] == []
 
 
-def test_earlier_bundle_outlives_one_that_can_t_be_signed(tmp_path: Path) -> None:
+def test_earlier_bundle_outlives_one_that_cannot_be_signed(tmp_path: Path) -> None:
     folder, _ = make_bundle(tmp_path)
     with pytest.raises(TrustError, match=r"no such key"):
         make_bundle(tmp_path, key=tmp_path / "nothing")

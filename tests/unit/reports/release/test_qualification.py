@@ -138,7 +138,7 @@ def test_shards_together_are_whole_run(tmp_path: Path) -> None:
     assert (tmp_path / "final/build/gfx950/aiter/sanitize.json").is_file()
 
 
-def test_stage_that_nobody_ran_is_missing(tmp_path: Path) -> None:
+def test_stage_that_no_one_ran_is_missing(tmp_path: Path) -> None:
     passed = run(plan(tmp_path, only=("build", "dispatch")), quiet, Stages())
     with pytest.raises(InconclusiveError, match=r"not run, and in no shard: .*gfx950/sanitize"):
         demand_all(planned_steps(), passed)

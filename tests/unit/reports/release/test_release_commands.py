@@ -178,7 +178,7 @@ def test_inconclusive_gate_is_refused(qualify: Callable[..., int], waived: list[
     assert qualify(*waived) == 9
 
 
-def test_waiver_that_nobody_needs_is_reported(
+def test_waiver_that_no_one_needs_is_reported(
     qualify: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = next(entry.name for entry in read_ledger().entries if entry.name != "table-read-past-end")

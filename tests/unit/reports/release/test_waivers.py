@@ -38,7 +38,7 @@ def test_waiver_of_tomorrow_is_none(tmp_path: Path) -> None:
         demand_accepted({DEFECT: 1}, found, TODAY)
 
 
-def test_every_defect_that_nobody_accepted_is_named() -> None:
+def test_every_defect_that_no_one_accepted_is_named() -> None:
     with pytest.raises(CheckFailedError, match=r"one \(1\): not accepted\n  two \(2\): not accepted"):
         demand_accepted({"two": 2, "one": 1}, {}, TODAY)
 

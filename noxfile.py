@@ -28,16 +28,15 @@ SUITES = {
     "page-fault": "Test page tables and pools of exact length, with unmapped memory after them.",
     "dispatch": "Test which kernel the API chooses for a problem, and which problems it refuses.",
 }
-WHEELS = ("wheel", "--quiet", "--no-deps", "--no-index", "--no-build-isolation", "./emulator", ".")
 CORRUPTION = "tests/faults/test_corruption.py"
-PROGRAMS = "programs"  # a file in nox's cache folder: the path of the environment's programs
-BUILT: set[str] = set()  # "library" and "decode", if this call of nox built them
+PROGRAMS = "programs"  # a file in nox's cache folder: it contains the path of the environment's bin/
+BUILT: set[str] = set()  # archs of the libraries that this call of nox built, and "decode"
 
 Session = Callable[[nox.Session], None]
 
 
 class Tests(NamedTuple):
-    """Tests of `nox -s tests -- NAME`: a module with its options, and the name of more requirements."""
+    """Tests of `nox -s tests -- NAME`: help, arguments of `python -m`, EXTRA of requirements-EXTRA.txt."""
 
     what: str
     words: tuple[str, ...]
@@ -71,7 +70,7 @@ TESTS = {
 
 
 def session(name: str, group: str, what: str = "") -> Callable[[Session], Session]:
-    """Register a session in the shared environment. ``what`` is its line in ``nox -l`` instead of a docstring."""
+    """Register a session in the shared environment. ``what`` replaces the function's docstring in ``nox -l``."""
 
     def add(function: Session) -> Session:
         function.__doc__ = what or function.__doc__
@@ -84,11 +83,6 @@ def session(name: str, group: str, what: str = "") -> Callable[[Session], Sessio
 def program(session: nox.Session, name: str) -> str:
     """The path of a program of the shared environment."""
     return str(Path((session.cache_dir / PROGRAMS).read_text()) / name)
-
-
-def zig(session: nox.Session) -> str:
-    """The C++ compiler of the shared environment."""
-    return f"{program(session, 'python')} -m ziglang c++"
 
 
 def run(session: nox.Session, *command: str) -> None:
@@ -114,7 +108,7 @@ def install_extra(session: nox.Session, extra: str) -> str:
     python = str(folder / "bin/python")
     session.run(program(session, "python"), "-m", "venv", str(folder), silent=True)
     files = ("-r", "requirements.txt", "-r", f"requirements-{extra}.txt")
-    session.run(python, "-m", "pip", "install", "--quiet", "--require-hashes", *files, external=True)
+    session.run(python, "-m", "pip", "install", "--quiet", "--no-compile", "--require-hashes", *files, external=True)
     return python
 
 
@@ -122,21 +116,28 @@ def install_extra(session: nox.Session, extra: str) -> str:
 @nox.session(venv_backend="virtualenv", tags=["use"])
 def environment(session: nox.Session) -> None:
     """Install the pinned requirements; the other sessions require this session."""
-    session.install("--quiet", "--require-hashes", "-r", "requirements.txt")
+    session.install("--quiet", "--no-compile", "--require-hashes", "-r", "requirements.txt")
     (session.cache_dir / PROGRAMS).write_text(str(Path(session.bin).absolute()))
+
+
+def libraries(given: list[str]) -> list[tuple[str, ...]]:
+    """``--arch`` for each library that this call of nox built; no option for the default library, or if it is given."""
+    named = any(word.partition("=")[0] == "--arch" for word in given)
+    return [("--arch", arch) for arch in GPUS if arch in BUILT and not named] or [()]
 
 
 def add_build(arch: str, gpu: str) -> None:
     @session(f"build-{arch}", "use", f"Build a library for {gpu} and print its kernels.")
     def build(session: nox.Session) -> None:
-        BUILT.add("library")
+        BUILT.add(arch)
         run(session, "ckpm", "build", "--arch", arch, "--resources", "--emulator", *session.posargs)
 
 
 def add_suite(name: str, suite: str, what: str, *options: str) -> None:
     @session(name, "use", what)
     def test(session: nox.Session) -> None:
-        run(session, "ckpm", "test", "--suite", suite, *options, *session.posargs)
+        for choice in libraries([*options, *session.posargs]):
+            run(session, "ckpm", "test", "--suite", suite, *choice, *options, *session.posargs)
 
 
 for arch, gpu in GPUS.items():
@@ -154,14 +155,16 @@ def test_fwd(session: nox.Session) -> None:
     """Run every kernel of a library of another family at least once: `-- --family bwd_dq_dk_dv`."""
     named = any(word.partition("=")[0] == "--family" for word in session.posargs)  # an option has one value
     family = () if named else ("--family", "fwd")
-    run(session, "ckpm", "test", "--suite", "kernels", *family, *session.posargs)
+    for choice in libraries(session.posargs):
+        run(session, "ckpm", "test", "--suite", "kernels", *family, *choice, *session.posargs)
 
 
 def judge(session: nox.Session, command: str) -> None:
     """Run a command on the libraries that this call of nox built, or on the default library."""
     decode = [("--family", "decode", "--arch", arch) for arch in EMULATED] if "decode" in BUILT else []
-    for which in [*([()] if "library" in BUILT or not decode else []), *decode]:
-        run(session, "ckpm", command, *which, *session.posargs)
+    others = libraries(session.posargs) if BUILT - {"decode"} or not decode else []
+    for choice in [*others, *decode]:
+        run(session, "ckpm", command, *choice, *session.posargs)
 
 
 @session("perf-gate", "use")
@@ -213,7 +216,7 @@ def test_decode(session: nox.Session) -> None:
 
 @session("tests", "develop")
 def tests(session: nox.Session) -> None:
-    """Run unit tests, the emulator's tests and tests that compile; `-- NAME` runs a row of `Tests by name`."""
+    """Run unit tests, the emulator's tests and tests that compile; `-- NAME` runs one group, such as gate or fuzz."""
     if not session.posargs:
         run(session, "pytest", "-n", "auto", "tests/unit", "tests/emulator")
         run(session, "pytest", "-n", "auto", "--dist", "loadgroup", "-m", "not nightly", "tests/build")
@@ -223,7 +226,7 @@ def tests(session: nox.Session) -> None:
         run(session, *add_options(("pytest", "tests/unit", "tests/emulator", "tests/build"), session.posargs))
         return
     if name == "emulator":
-        session.env["CXX"] = zig(session)
+        session.env["CXX"] = f"{program(session, 'python')} -m ziglang c++"
     chosen = TESTS[name]
     python = install_extra(session, chosen.extra) if chosen.extra else program(session, "python")
     session.run(python, "-m", *add_options(chosen.words, options), external=True)
@@ -283,14 +286,6 @@ def workflows(session: nox.Session) -> None:
         session.run(actionlint, *files, external=True)
     else:
         session.warn("actionlint is not on PATH: its checks were left out")
-
-
-@session("wheels", "ship")
-def wheels(session: nox.Session) -> None:
-    """Build the wheels of ckpm and ckpm-emulator in build/wheels, for every x86-64 Linux of glibc 2.28 or later."""
-    refuse_options(session)
-    session.env["CXX"] = zig(session)
-    run(session, "pip", *WHEELS, "--wheel-dir", "build/wheels")
 
 
 @session("release-qualification", "ship")

@@ -28,7 +28,7 @@ def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) 
 
 
 def build_wheel(folder: str, config_settings: dict[str, Any] | None = None, metadata: str | None = None) -> str:
-    """Build a wheel in ``folder``; return its file name."""
+    """Build a wheel in ``folder``; return its file name. ``metadata`` has the tag of another compiler."""
     compiler = toolchain.fit_compiler()
     os.environ.update(compiler.environment)
     levels = toolchain.isa_level()
@@ -37,4 +37,4 @@ def build_wheel(folder: str, config_settings: dict[str, Any] | None = None, meta
         os.environ["_PYTHON_HOST_PLATFORM"] = "manylinux_2_28_x86_64"  # zig's target in CMakeLists.txt
     options = f"-DCMAKE_CXX_COMPILER='{';'.join(compiler.command)}' -DEMU_LEVELS='{levels}'"
     os.environ["CMAKE_ARGS"] = f"{options} {os.environ.get('CMAKE_ARGS', '')}"
-    return standard.build_wheel(folder, config_settings, metadata)
+    return standard.build_wheel(folder, config_settings)

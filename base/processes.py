@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,11 +27,12 @@ from .files import make_folder, name_write_errors
 
 # Seconds that SCons may take to record what is built after its compilers ended; then it is killed.
 _PATIENCE_SECONDS = 10
+log = logging.getLogger(__name__)
 
 
 @contextmanager
-def build_lock(file: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock of an output folder; if another build has it, print a message and wait.
+def build_lock(file: Path) -> Iterator[None]:
+    """Hold the lock of an output folder; if another build has it, log a message and wait.
 
     Child processes that are started with ``close_fds=False`` hold it, too, until they end.
 
@@ -46,7 +49,7 @@ def build_lock(file: Path, say: Callable[[str], None]) -> Iterator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 owner = os.read(descriptor, 20).decode(errors="replace").strip()
-                say(f"waiting for another build in {file.parent}{f' (process {owner})' if owner else ''}")
+                log.info(f"waiting for another build in {file.parent}{f' (process {owner})' if owner else ''}")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -87,6 +90,7 @@ def group(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) 
 
     The command gets a further argument, ``owner=N``, for :func:`end_with_owner`. Raises ProcessLimitError.
     """
+    log.debug(f"running {shlex.join(command)}")
     theirs, ours = os.pipe()
     with os.fdopen(ours, "wb") as owner:
         try:

@@ -6,24 +6,26 @@ over its parent. :func:`decode` makes a :class:`Record` of the tree.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 import yaml
 from msgspec import inspect
 
 from .bounded import LARGEST_TABLE, BoundsError, check_number, read_text
-from .bounded_yaml import check_yaml
 from .display import one_line
 from .errors import TableError
 
 T = TypeVar("T")
 
+_DEEPEST = 64  # levels; the deepest table of ours has 8
+_MOST_VALUES = 200_000  # of a table, each alias counted with all that it stands for
 _LONGEST = 1000  # characters of a complaint: names may be as long as a file
 _KINDS = {
     **{"int": "a whole number", "str": "text", "bool": "true or false", "float": "a number", "null": "empty"},
@@ -119,7 +121,7 @@ def load(file: Path) -> Field:
 def _table(text: str, file: Path) -> Field:
     """The table in the text of a file. It is shared and never changed: :func:`overlay` makes new mappings."""
     try:
-        check_yaml(text)
+        _check_bounds(text)
         node = _compose(text)
         root = _field(node, file, "") if node else None
     except BoundsError as error:
@@ -139,6 +141,42 @@ def _table(text: str, file: Path) -> Field:
         raise TableError(f"{file}:1: the table is empty.")
     root.mapping()
     return root
+
+
+def _check_bounds(text: str) -> None:
+    """Look at the text's events, which cost little whatever the nesting, before its values are made.
+
+    Text that is not YAML passes: the parser reports what is wrong with it.
+
+    Raises:
+        BoundsError: nested too deeply, or too many values.
+    """
+    count, depth = 0, 0
+    anchored: dict[str, int] = {}
+    opened: list[tuple[str | None, int]] = []
+    for event in _events(text):
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        if isinstance(event, yaml.AliasEvent):
+            count += anchored.get(str(event.anchor), 0)
+        elif isinstance(event, yaml.ScalarEvent):
+            count += 1
+            anchored |= {event.anchor: 1} if event.anchor else {}
+        elif isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event.anchor, count))
+            count, depth = count + 1, depth + 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = opened.pop()
+            anchored |= {anchor: count - before} if anchor else {}
+            depth -= 1
+        if depth > _DEEPEST:
+            raise BoundsError(f"nested deeper than {_DEEPEST} levels", line)
+        if count > _MOST_VALUES:
+            raise BoundsError(f"more than {_MOST_VALUES:,} values, with what aliases stand for", line)
+
+
+def _events(text: str) -> Iterator[yaml.Event]:
+    with contextlib.suppress(yaml.YAMLError):
+        yield from yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def _compose(text: str) -> yaml.Node | None:
@@ -206,6 +244,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A declared record of a table: its fields, their types and bounds; unknown fields are refused."""
 
 
+Words = Annotated[str, msgspec.Meta(min_length=1)] | Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+def word_list(words: str | Iterable[str]) -> tuple[str, ...]:
+    """The words of a field that has one word or a list."""
+    return (words,) if isinstance(words, str) else tuple(words)
+
+
 @dataclass(frozen=True, slots=True)
 class Table(Generic[T]):
     """A decoded table. ``root`` has the file and line of each value, for checks that need more than one field."""
@@ -223,6 +270,13 @@ class Table(Generic[T]):
     def fail(self, message: str, *path: str | int) -> TableError:
         """Return the error for the field at a path, to be raised by the caller."""
         return self.at(*path).fail(message)
+
+    def demand_known(self, words: str | Iterable[str], known: Iterable[str], *path: str | int) -> None:
+        """Refuse an unknown word of the field at a path. Raises TableError."""
+        listed = list(known)
+        for word in word_list(words):
+            if word not in listed:
+                raise self.fail(f"unknown '{word}'; known: {', '.join(listed)}", *path)
 
 
 def read_table(file: Path, kind: type[T]) -> Table[T]:
@@ -307,6 +361,8 @@ def _reword(message: str, field: Field, known: Sequence[str]) -> str:
         return f"field '{missing[1]}' is missing; it has {', '.join(field.value) or 'no field'}"
     if message.startswith("Object contains unknown field"):
         return f"unknown field{listed}"
+    if re.match("Expected `\\w+` of length >= 1", message):
+        return "is empty"
     if message.startswith("Invalid enum value"):
         wrong = [name for name in field.value if name not in known] if isinstance(field.value, dict) else [field.value]
         return f"unknown word '{wrong[0]}'{listed}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ckpm import __version__
+from ckpm.base import logs
 from ckpm.base.display import show
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import UsageError
@@ -70,6 +71,7 @@ COMMANDS: Mapping[str, Command] = {
     "workflows collect": Command("join what the jobs of a workflow left", "ckpm.workflows.cli:add_collect_options"),
     "workflows run": Command("run a workflow's jobs here", "ckpm.workflows.cli:add_run_options"),
 }
+_VERBOSITY = (("v", "verbose", 1, "also print details"), ("q", "quiet", -1, "print no progress, only results"))
 _HOME = Path(__file__).resolve().parents[1]
 
 
@@ -85,7 +87,10 @@ def parser(name: str) -> argparse.ArgumentParser:
     module, _, function = command.options.partition(":")
     made = Parser(prog=f"ckpm {name}", description=f"{command.purpose[0].upper()}{command.purpose[1:]}.")
     add_options: Callable[[argparse.ArgumentParser], None] = getattr(importlib.import_module(module), function)
+    made.set_defaults(log_to="stdout", verbosity=0)
     add_options(made)
+    for letter, word, value, purpose in _VERBOSITY:
+        made.add_argument(f"-{letter}", f"--{word}", dest="verbosity", action="store_const", const=value, help=purpose)
     return made
 
 
@@ -122,7 +127,8 @@ def _run(words: Sequence[str]) -> int:
         show("\n  --version  print the version, and in a clone the revision\n  ckpm COMMAND --help  list its options")
         return 0
     args = parse(words)
-    code: int | None = args.run(args)
+    with logs.print_logs(args.log_to, args.verbosity):
+        code: int | None = args.run(args)
     return code or 0
 
 

@@ -31,7 +31,7 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         options = command.read_options(args, console)
         if again:
             return reproduce.run(options, args.built, console)
-        return command.build(options, console, cluster_command.compilers(machines, options.request, console))
+        return command.build(options, console, cluster_command.compilers(machines, options.request))
 
     add_selection_options(parser, tier="smoke", checkouts=True)
     command.add_options(parser)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from ckpm.base import errors, settings
-from ckpm.base.console import say
 from ckpm.base.errors import CkPrefillError, UsageError
 from ckpm.base.processes import ended_by_signals
 from ckpm.cluster.identity import Sources
@@ -70,7 +67,7 @@ def read_machines(args: argparse.Namespace) -> Machines | None:
 
 
 @contextlib.contextmanager
-def connection(machines: Machines, logs: Path, say: Callable[[str], None]) -> Iterator[Connection]:
+def connection(machines: Machines, logs: Path) -> Iterator[Connection]:
     """Connect to the workers. At the end, every process of this command on them ends. Main thread only.
 
     Raises:
@@ -83,10 +80,10 @@ def connection(machines: Machines, logs: Path, say: Callable[[str], None]) -> It
 
     with ended_by_signals(), contextlib.ExitStack() as stack:
         if machines.site:
-            address, credentials, hopeless = stack.enter_context(slurm(machines.site, machines.workers, logs, say))
+            address, credentials, hopeless = stack.enter_context(slurm(machines.site, machines.workers, logs))
         else:
             address, credentials, hopeless = machines.scheduler, "", patience(machines.scheduler)
-        yield stack.enter_context(connection_to(address, credentials, hopeless, say))
+        yield stack.enter_context(connection_to(address, credentials, hopeless))
 
 
 def _demand_packages(machines: Machines) -> None:
@@ -101,21 +98,19 @@ def _demand_packages(machines: Machines) -> None:
         )
 
 
-def compilers(
-    machines: Machines | None, request: Request, console: Console
-) -> AbstractContextManager[Elsewhere | None]:
+def compilers(machines: Machines | None, request: Request) -> AbstractContextManager[Elsewhere | None]:
     """The compilers of the machines, None without any. Raises SetupError."""
     if machines is None:
         return contextlib.nullcontext()
     _demand_packages(machines)
-    return _compilers(machines, request, lambda text: say(console, text))
+    return _compilers(machines, request)
 
 
 @contextlib.contextmanager
-def _compilers(machines: Machines, request: Request, say: Callable[[str], None]) -> Iterator[Elsewhere]:
+def _compilers(machines: Machines, request: Request) -> Iterator[Elsewhere]:
     """The compilers of workers that have this machine's identity. Raises SetupError."""
     folder = request.work / request.folder
-    with connection(machines, folder / "cluster", say) as workers:
+    with connection(machines, folder / "cluster") as workers:
         from ckpm.cluster.compiling import Recipe
         from ckpm.cluster.remote_steps import NAME, RemoteBuild
 

@@ -9,6 +9,7 @@ network, so it only answers clients with the certificate of the run, which only 
 from __future__ import annotations
 
 import contextlib
+import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +34,7 @@ _POLL_SECONDS = 5.0
 _RESULT_POLL_SECONDS = 20.0  # long, because up to a thousand threads wait
 _CERTIFICATE, _KEY = "certificate.pem", "key.pem"
 _RESTART = "start its workers from the client's commit, with the same requirements"
-Say = Callable[[str], None]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def read_credentials(folder: Path) -> Security:
 
 
 @contextlib.contextmanager
-def connection_to(address: str, credentials: str, hopeless: Callable[[], str], say: Say) -> Iterator[Connection]:
+def connection_to(address: str, credentials: str, hopeless: Callable[[], str]) -> Iterator[Connection]:
     """Connect, and wait for at least one worker. At the end, every process of this connection on the workers ends.
 
     ``hopeless`` is called while workers are missing. It returns '' or the reason why none will come.
@@ -136,7 +137,7 @@ def connection_to(address: str, credentials: str, hopeless: Callable[[], str], s
     """
     with connect(address, credentials) as client:
         connection = Connection(client, address, credentials, f"ckpm-{secrets.token_hex(6)}")
-        _wait_for_workers(connection, hopeless, say)
+        _wait_for_workers(connection, hopeless)
         client.register_plugin(Session(connection.session), name=connection.session)
         try:
             yield connection
@@ -145,7 +146,7 @@ def connection_to(address: str, credentials: str, hopeless: Callable[[], str], s
                 client.unregister_worker_plugin(connection.session)
 
 
-def _wait_for_workers(connection: Connection, hopeless: Callable[[], str], say: Say) -> None:
+def _wait_for_workers(connection: Connection, hopeless: Callable[[], str]) -> None:
     told = False
     while True:
         with contextlib.suppress(DaskTimeoutError):
@@ -154,7 +155,7 @@ def _wait_for_workers(connection: Connection, hopeless: Callable[[], str], say: 
         if why := hopeless():
             raise ServiceError(why, kind="no-workers")
         if not told:
-            say("waiting for workers")
+            log.info("waiting for workers")
             told = True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shlex
 import shutil
@@ -15,15 +16,16 @@ from ckpm.base.console import number
 from ckpm.base.errors import ServiceError
 from ckpm.base.jobs import UNIT_BYTES
 from ckpm.base.settings import IMPORTS
-from ckpm.cluster.connection import GPU, Say, make_credentials
+from ckpm.cluster.connection import GPU, make_credentials
 from ckpm.cluster.site import Site
 
 _LOG_LINES = 15  # of a job that ended at once
+log = logging.getLogger(__name__)
 _PASSED_ON = ("CKPM_CACHE", "XDG_CACHE_HOME", "CK_ROOT")
 
 
 @contextlib.contextmanager
-def slurm(site: Site, workers: int, logs: Path, say: Say) -> Iterator[tuple[str, str, Callable[[], str]]]:
+def slurm(site: Site, workers: int, logs: Path) -> Iterator[tuple[str, str, Callable[[], str]]]:
     """Start a scheduler in this process and ``workers`` jobs. At the end, the jobs are cancelled.
 
     Yields the scheduler's address, the folder of its credentials, and a function that returns the reason why no worker
@@ -47,7 +49,9 @@ def slurm(site: Site, workers: int, logs: Path, say: Say) -> Iterator[tuple[str,
         stack.callback(shutil.rmtree, secret, ignore_errors=True)
         stack.enter_context(cluster)
         jobs = _submit(cluster, workers)
-        say(f"Slurm: {number(len(jobs), 'job')} submitted ({', '.join(jobs)}), scheduler {cluster.scheduler_address}")
+        log.info(
+            f"Slurm: {number(len(jobs), 'job')} submitted ({', '.join(jobs)}), scheduler {cluster.scheduler_address}"
+        )
         yield cluster.scheduler_address, str(secret), lambda: _hopeless(jobs, logs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import subprocess
 import tempfile
@@ -19,9 +20,9 @@ from ckpm.docker.engines import Build, Engine, Run, build_command, identity_comm
 from ckpm.docker.failures import last_lines, of_build, of_pull
 from ckpm.docker.images import FOLDER, Base, Image
 from ckpm.docker.running import call, run
-from ckpm.kernels.upstream.trees import Say
 
 LOCKS = FOLDER / "locks"
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +41,7 @@ def identity(engine: Engine, name: str) -> str | None:
     return done.stdout.strip().removeprefix("sha256:") if done.returncode == 0 and done.stdout.strip() else None
 
 
-def build(
-    engine: Engine, image: Image, work: Path, sources: Sources, *, again: bool = False, say: Say = print
-) -> Built:
+def build(engine: Engine, image: Image, work: Path, sources: Sources, *, again: bool = False) -> Built:
     """Build an image below ``work``/NAME. ``again`` builds from nothing under another tag, for comparison.
 
     Raises:
@@ -51,7 +50,7 @@ def build(
         SetupError, DiskFullError, OutputError, and the errors of :func:`context.fill`.
     """
     folder = work / image.name
-    context.fill(image, folder / "context", sources, again=again, say=say)
+    context.fill(image, folder / "context", sources, again=again)
     arguments = {} if image.is_local else {"BASE": pull(engine, image.base)}
     tag = context.tag(image) + ("-again" if again else "")
     log = folder / ("again.log" if again else "build.log")
@@ -93,13 +92,13 @@ def pull(engine: Engine, base: Base) -> str:
     return reference
 
 
-def ensure(engine: Engine, image: Image, work: Path, sources: Sources, *, say: Say = print) -> str:
+def ensure(engine: Engine, image: Image, work: Path, sources: Sources) -> str:
     """Return the tag of an image, and build the image if the engine has none of the same content."""
     tag = context.tag(image)
     with folder_of(image, work):
         if identity(engine, tag) is None:
-            say(f"building image {image.name} with {engine.name}")
-            build(engine, image, work, sources, say=say)
+            log.info(f"building image {image.name} with {engine.name}")
+            build(engine, image, work, sources)
     return tag
 
 
@@ -110,9 +109,9 @@ def folder_of(image: Image, work: Path) -> Iterator[None]:
         yield
 
 
-def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sources, *, say: Say = print) -> None:
+def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sources) -> None:
     """Build a second time from nothing. Raises CheckFailedError if the image id differs."""
-    second = build(engine, image, work, sources, again=True, say=say)
+    second = build(engine, image, work, sources, again=True)
     call([engine.program, "rmi", second.tag], output=subprocess.PIPE)
     with name_write_errors(work):
         shutil.rmtree(work / image.name / "context")  # it holds the only copy of the second root file system

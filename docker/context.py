@@ -13,7 +13,7 @@ from ckpm.base.files import make_folder, name_write_errors, write_atomically
 from ckpm.docker import dockerfile, rootfs
 from ckpm.docker.dockerfile import UNLABELLED, Labels
 from ckpm.docker.images import FOLDER, Image
-from ckpm.kernels.upstream.trees import Say, fetch_archive
+from ckpm.kernels.upstream.trees import fetch_archive
 from ckpm.matrix.dialects import check_upstream
 
 _PACKAGES = "packages"  # copied by docker/templates/Dockerfile.j2
@@ -38,7 +38,7 @@ def tag(image: Image) -> str:
     return f"localhost/ckpm/{image.name}:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False, say: Say = print) -> None:
+def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False) -> None:
     """Empty ``folder`` and put every input of an image there. ``again`` uses nothing of earlier builds.
 
     Raises:
@@ -57,7 +57,7 @@ def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False, s
         make_folder(kept.parent)
         if not kept.is_file():
             beside = kept.with_name(f".{package.file}.{os.getpid()}")
-            fetch_archive(package, beside, say)
+            fetch_archive(package, beside)
             with name_write_errors(kept):
                 beside.replace(kept)
         make_folder(folder / _PACKAGES)

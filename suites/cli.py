@@ -136,7 +136,7 @@ def _machines(
         return contextlib.nullcontext()
     if args.jobs is not None or args.reproduce:
         raise UsageError("--jobs and --reproduce are for this machine: leave --scheduler and --cluster out.")
-    return cluster.connection(machines, args.work.absolute() / "build" / arch / "cluster", lambda text: say(out, text))
+    return cluster.connection(machines, args.work.absolute() / "build" / arch / "cluster")
 
 
 def _kind(args: argparse.Namespace, arch: str, there: Connection | None) -> str:
@@ -167,7 +167,7 @@ def _pool(
         return remote, there.describe()
     size = min(args.jobs or default_workers(kind), count)
     setup = _setup(args, kind, arch, library, family, threads=0 if size == 1 else 1)
-    pool = Pool(command=worker_command(setup), size=size, environment=ENVIRONMENT, say=functools.partial(say, out))
+    pool = Pool(command=worker_command(setup), size=size, environment=ENVIRONMENT)
     return pool, f"{size} at once"
 
 

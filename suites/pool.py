@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import queue
 import re
@@ -27,8 +28,9 @@ from ckpm.base.settings import IMPORTS
 from ckpm.suites.checks import RESULTS
 from ckpm.suites.suites import Case
 
+log = logging.getLogger(__name__)
 START_SECONDS = 900.0  # the first start compiles the emulator's core and decodes code objects
-_SAY_SECONDS = 30.0  # between words about a worker that is starting
+_LOG_SECONDS = 30.0  # between messages about a worker that is starting
 _START_FAILURES = 2  # in a row, after which a machine is given up
 _GONE_SECONDS = 10.0
 _TAIL = 4000  # bytes of a dead worker's standard error that are evidence
@@ -63,10 +65,8 @@ class Worker:
         environment: Mapping[str, str],
         start_seconds: float,
         begun: Callable[[Worker], None] = lambda worker: None,
-        say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """``begun`` is called before the process is ready, and may :meth:`kill` it from then on; ``say`` gets a line
-        every now and then until it is ready.
+        """``begun`` is called before the process is ready, and may :meth:`kill` it from then on.
 
         Raises RefusedError, or DeviceError if the process dies or answers nothing.
         """
@@ -82,7 +82,7 @@ class Worker:
         self._pending = b""
         begun(self)
         try:
-            reply = self._ready(start_seconds, say)
+            reply = self._ready(start_seconds)
         except (_TimedOutError, _DiedError, ValueError) as error:
             words = self.last_words()
             code = self.stop()
@@ -98,19 +98,19 @@ class Worker:
             raise RefusedError(str(reply["refused"]), int(reply.get("exit_code", 1)))
         self.facts: Mapping[str, Any] = reply.get("ready", {})
 
-    def _ready(self, seconds: float, say: Callable[[str], None]) -> Any:
+    def _ready(self, seconds: float) -> Any:
         """The first line. Raises as :meth:`_receive`."""
         waited = 0.0
         while True:
             try:
-                return self._receive(min(_SAY_SECONDS, seconds - waited))
+                return self._receive(min(_LOG_SECONDS, seconds - waited))
             except _TimedOutError:
-                waited += _SAY_SECONDS
+                waited += _LOG_SECONDS
                 if waited >= seconds:
                     raise
             words = self.last_words().splitlines()
             last = f"; its last words: {words[-1]}" if words else ""
-            say(
+            log.info(
                 f"a worker (process {self._process.pid}) is starting for {waited:.0f} s, of {seconds:.0f} at most{last}"
             )
 
@@ -223,13 +223,12 @@ def _exit_text(code: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """``command`` starts a worker. ``size`` of them run at once. ``say`` is told of one that takes long to start."""
+    """``command`` starts a worker. ``size`` of them run at once."""
 
     command: tuple[str, ...]
     size: int
     environment: Mapping[str, str]
     start_seconds: float = START_SECONDS
-    say: Callable[[str], None] = lambda text: None
 
     def run(self, cases: Sequence[Case]) -> Iterator[tuple[Case, Reply]]:
         """Yield each case with its reply as it ends; expensive ones are begun first. A reply has ``elapsed`` seconds.
@@ -269,7 +268,7 @@ class Pool:
                 thread.join()
 
     def _start(self) -> Worker:
-        return Worker(self.command, self.environment, self.start_seconds, say=self.say)
+        return Worker(self.command, self.environment, self.start_seconds)
 
     def _work(
         self,

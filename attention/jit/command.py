@@ -13,7 +13,7 @@ from ckpm.attention.cpp.declared import declarations, kernels_of
 from ckpm.attention.jit.compiling import Compiled, compile_each, where
 from ckpm.attention.jit.loading import load
 from ckpm.attention.launch import device as devices
-from ckpm.base.console import PlainConsole, console, say
+from ckpm.base.console import console, say
 from ckpm.base.errors import UsageError
 from ckpm.base.processes import ended_by_signals
 from ckpm.kernels.code.toolchains import CHOICES
@@ -32,19 +32,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--headers", type=Path, default=None, metavar="DIR", help="instead of our own headers (ckpm)")
     parser.add_argument("--jobs", "-j", type=int, default=None, help="compilers at once; default: processors, memory")
     parser.add_argument("--device", default="auto", choices=devices.CHOICES, help="what loads them (default: auto)")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, log_to="stderr")
 
 
 def run(args: argparse.Namespace) -> int:
     """Compile and load; a row for each kernel as it is finished, its folder last. Raises as ``compile_each``."""
     check_built_arch(args.arch)
-    progress = PlainConsole(stderr=True)
     started = time.monotonic()
     rows: list[tuple[Compiled, float]] = []
     device = None
     for upstream, keys in _keys_by_upstream(args).items():
         place = where(upstream, toolchain=args.toolchain, ck_root=args.ck_root, headers=args.headers)
-        libraries = compile_each(keys, args.arch, place, jobs=args.jobs, say=lambda text: say(progress, text))
+        libraries = compile_each(keys, args.arch, place, jobs=args.jobs)
         with ended_by_signals(), closing(libraries):
             for one in libraries:
                 device = device or devices.choose(args.device, args.arch)

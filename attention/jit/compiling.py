@@ -7,6 +7,7 @@ handed out as soon as it is finished, so that a caller loads it while others are
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import queue
 import signal
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ from ckpm.kernels.upstream.trees import Tree, locate
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_UPSTREAM
 
-Say = Callable[[str], None]
+log = logging.getLogger(__name__)
 _LAST_LINES = 15  # of a log that ends without an error of ours
 
 
@@ -116,11 +117,10 @@ def compile_keys(
     ck_root: Path | None = None,
     headers: Path | None = None,
     jobs: int | None = None,
-    say: Say = lambda text: None,
 ) -> tuple[Path, ...]:
     """The folder of a finished library for each of ``keys``, in their order; arguments as :func:`compile_each`."""
     place = where(upstream, toolchain=toolchain, ck_root=ck_root, headers=headers)
-    folders = {one.asked: one.folder for one in compile_each(keys, arch, place, jobs=jobs, say=say)}
+    folders = {one.asked: one.folder for one in compile_each(keys, arch, place, jobs=jobs)}
     return tuple(folders[key] for key in keys)
 
 
@@ -145,7 +145,7 @@ def where(
 
 
 def compile_each(
-    keys: Sequence[str | Key], arch: str, place: Place, *, jobs: int | None = None, say: Say = lambda text: None
+    keys: Sequence[str | Key], arch: str, place: Place, *, jobs: int | None = None
 ) -> Generator[Compiled, None, None]:
     """Libraries of ``keys`` (or names) for ``arch``, each as soon as it is finished; each key once.
 
@@ -164,7 +164,7 @@ def compile_each(
         raise UsageError(f"--jobs {jobs}: at least one compiler must run")
     asked = list(dict.fromkeys(keys))
     cache = settings.cache_folder()
-    tree, compiler = _source(place, cache, say)
+    tree, compiler = _source(place, cache)
     entries = Entries(cache)
     most = job_count(jobs)
     running = _Running()
@@ -174,7 +174,7 @@ def compile_each(
         try:
             for key in asked:
                 job = _job(key, place, arch, tree, compiler)
-                pool.submit(_obtain, job, entries, share, running, say).add_done_callback(finished.put)
+                pool.submit(_obtain, job, entries, share, running).add_done_callback(finished.put)
             yield from _successes(finished, len(asked))
         except BaseException:
             running.stop()
@@ -182,13 +182,12 @@ def compile_each(
             raise
 
 
-def _source(place: Place, cache: Path, say: Say) -> tuple[Tree, Toolchain]:
+def _source(place: Place, cache: Path) -> tuple[Tree, Toolchain]:
     compiler = detect(place.toolchain, cache=cache)
     tree = locate(
         place.upstream,
         cache=cache,
         ck_root=Path(place.ck_root) if place.ck_root else None,
-        say=say,
         headers=Path(place.headers) if place.headers else None,
     )
     return tree, compiler
@@ -218,7 +217,7 @@ def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Ite
         raise kind(f"{len(failures)} kernels could not be compiled; the others are finished.\n{words}", kind="jit")
 
 
-def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running, say: Say) -> Compiled:
+def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running) -> Compiled:
     """The library of a job, compiled unless it is there, or another process made it while this one waited.
 
     Raises as :func:`compile_each`; StoppedError.
@@ -232,7 +231,7 @@ def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running, say: Say)
             return Compiled(
                 asked=job.asked, name=job.name, folder=folder, compiled=False, render=job.render, wait=waited
             )
-        say(f"compiling {job.name} for {job.order.arch}")
+        log.info(f"compiling {job.name} for {job.order.arch}")
         begun = time.monotonic()
         with name_write_errors(entries.top, "set CKPM_CACHE to another folder"), draft_folder(entries.top) as draft:
             _run_worker(job, entries, draft, jobs, running)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ckpm.attention.cpp.index import write_index
 from ckpm.attention.jit.orders import Order
-from ckpm.base import settings
+from ckpm.base import logs, settings
 from ckpm.base.console import PlainConsole
 from ckpm.base.entry import exit_code
 from ckpm.base.files import write_atomically
@@ -44,7 +44,8 @@ def compile_order(file: Path, jobs: int) -> int:
 def main(argv: list[str]) -> int:
     file, jobs, owner = argv
     end_with_owner(int(owner.removeprefix("owner=")), threading.Event().set)
-    return exit_code(lambda: compile_order(Path(file), int(jobs)))
+    with logs.print_logs():
+        return exit_code(lambda: compile_order(Path(file), int(jobs)))
 
 
 if __name__ == "__main__":

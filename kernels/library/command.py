@@ -82,7 +82,7 @@ def run(
         ProcessLimitError: the system allows fewer processes than a build takes.
         SystemExit: SIGTERM or SIGHUP came.
     """
-    with build_lock(request.work / request.folder / ".lock", lambda text: say(console, text)), ended_by_signals():
+    with build_lock(request.work / request.folder / ".lock"), ended_by_signals():
         plan, keys = prepare(request)
         if discard_foreign(request.work / request.folder, signing_key(settings.cache_folder())):
             say(console, f"{request.folder}: restored, or damaged: no build of this user's wrote down what is in it, "
@@ -287,7 +287,7 @@ def read_options(args: argparse.Namespace, console: Console) -> BuildOptions:
     ck_root = settings.ck_root(args.ck_root, [args.upstream] if args.upstream else [])
     upstream = settings.upstream(args.upstream, ck_root)
     headers = args.headers.resolve() if args.headers else None
-    tree = locate(upstream, cache=cache, ck_root=ck_root, say=lambda text: say(console, text), headers=headers)
+    tree = locate(upstream, cache=cache, ck_root=ck_root, headers=headers)
     if args.dialect not in (None, tree.dialect):
         raise UsageError(f"{tree.name} is of dialect {tree.dialect}, not {args.dialect}. Leave --dialect out.")
     _, selection = selection_from(args, tree.dialect)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
 import os
 import platform
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.table import Table
 
 from ckpm.base import jobs, rocm_places, settings
-from ckpm.base.cache_state import kept
 from ckpm.base.console import console
 from ckpm.base.errors import CkPrefillError
 from ckpm.base.files import name_write_errors
+from ckpm.base.store import BESIDE, Store, is_adopted, is_whole_entry
+from ckpm.base.zig_cache import linked_with
 from ckpm.kernels.code.toolchains import detect, rocm
 from ckpm.kernels.upstream.trees import checkout, damage, is_unpacked, package_folder
 from ckpm.matrix.dialects import PackagedUpstream, upstreams
@@ -48,7 +52,7 @@ def examine(cache: Path, ck_root: Path | None) -> list[Finding]:
         *_upstreams(cache, ck_root),
         _device(),
         _cache(cache),
-        *_kept(cache),
+        *_entries(cache),
         _resources(),
     ]
 
@@ -132,18 +136,44 @@ def _cache(cache: Path) -> Finding:
     return Finding("cache", "ok", text)
 
 
-def _kept(cache: Path) -> list[Finding]:
-    """Check every entry of the cache; return a row for each damaged one."""
-    return [
-        Finding(
-            f"cache: {kind.what}",
-            "damaged",
-            f"{len(kind.damaged)} of {kind.entries} are not as they were written: {kind.damaged[0]}",
-            "nothing: they are made again when they are needed. If this comes back, look at the disk",
-        )
-        for kind in kept(cache)
-        if kind.damaged
-    ]
+def _entries(cache: Path) -> Iterator[Finding]:
+    """Check every entry of the cache; yield a row for each kind with damaged entries."""
+    for kind, files, is_whole in (
+        ("decoded programs", Store(cache / "emulator/programs").entries(), is_whole_entry),
+        ("inspections", Store(cache / "emulator/inspections").entries(), is_whole_entry),
+        ("parity", Store(cache / "parity").entries(), is_whole_entry),
+        ("the emulator's core", _with_digests(cache / "emulator", "core-*"), is_adopted),
+        ("compiled units", _with_digests(cache / "objects", "??"), is_adopted),
+        ("libraries compiled on demand", _with_digests(cache / "jit/entries", "*"), is_adopted),
+        ("what zig links with", linked_with(cache / "zig"), is_adopted),
+        ("launchers", sorted((cache / "launchers").glob("*/")), _is_whole_launcher),
+    ):
+        if damaged := [file for file in files if not _or_gone(is_whole, file)]:
+            yield Finding(
+                f"cache: {kind}",
+                "damaged",
+                f"{len(damaged)} of {len(files)} are not as they were written: {damaged[0]}",
+                "nothing: they are made again when they are needed. If this comes back, look at the disk",
+            )
+
+
+def _or_gone(is_whole: Callable[[Path], bool], file: Path) -> bool:
+    """True if a file is whole, or vanished meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        return is_whole(file) or not file.exists()
+    return True
+
+
+def _with_digests(top: Path, *folders: str) -> list[Path]:
+    """Return the files that have their sha256 beside them; files without are never used."""
+    digests = (file for folder in folders for file in top.glob(f"{folder}/*{BESIDE}"))
+    return sorted(file.with_suffix("") for file in digests)
+
+
+def _is_whole_launcher(folder: Path) -> bool:
+    """True if the folder's name is the digest of its texts (kernels/code/toolchains/embedded.py)."""
+    texts = (folder / name for name in ("lld", "clang-offload-bundler"))
+    return hashlib.sha256(b"\0".join(text.read_bytes() for text in texts)).hexdigest()[:16] == folder.name
 
 
 def _resources() -> Finding:

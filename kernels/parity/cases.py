@@ -8,6 +8,7 @@ is compared with upstream's files (v3.py).
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -51,8 +52,7 @@ FAMILY = "batch_prefill"
 TEXT_APIS = ("fwd", "pagedkv_prefill", "fwd_splitkv", "fwd_appendkv", "bwd")
 _LOGGED_EVERY = 20  # cases of names, bindings and dispatch: each takes half a second
 
-Say = Callable[[str], None]
-_print: Say = functools.partial(print, flush=True)  # a log shows progress at once, too
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class Request:
     stored: bool = True
 
 
-def compare_upstreams(request: Request, say: Say = _print) -> Results:
+def compare_upstreams(request: Request) -> Results:
     """Return all cases of a request; a case that can't be checked has the outcome ``error``, and the others go on.
 
     Raises:
@@ -83,18 +83,18 @@ def compare_upstreams(request: Request, say: Say = _print) -> Results:
         for case in new:
             cases.append(case)
             if case.outcome != "passed" or len(cases) % every == 0:
-                say(f"  case {len(cases)}: {case.upstream} {case.name}: {case.outcome} ({case.seconds:.1f} s)")
+                log.info(f"  case {len(cases)}: {case.upstream} {case.name}: {case.outcome} ({case.seconds:.1f} s)")
 
-    trees = [locate(name, cache=request.cache, ck_root=request.ck_root, say=say) for name in request.upstreams]
+    trees = [locate(name, cache=request.cache, ck_root=request.ck_root) for name in request.upstreams]
     for tree in trees:
         if FAMILY in request.families:
-            say(f"{tree.name}: names, bindings and dispatch against its generate.py ({tree.dialect})")
+            log.info(f"{tree.name}: names, bindings and dispatch against its generate.py ({tree.dialect})")
             take(live_cases(tree, request.archs, request.receipts, request.masks), _LOGGED_EVERY)
         apis = [
             api for api, families in APIS.items() if FAMILY not in families and set(families) & set(request.families)
         ]
         if apis:
-            say(f"{tree.name}: names of {', '.join(apis)}")
+            log.info(f"{tree.name}: names of {', '.join(apis)}")
         names = names_cases(tree, apis, request.archs, request.receipts, request.masks, request.cache)
         take(names, _LOGGED_EVERY)
         for api in (api for api in TEXT_APIS if set(APIS[api]) & set(request.families)):
@@ -102,9 +102,9 @@ def compare_upstreams(request: Request, say: Say = _print) -> Results:
         if fwd_v3.NAME in request.families and tree.dialect in host(fwd_v3.NAME).dialects():
             take(v3_cases(tree, request))
     if request.toolchain is not None:
-        take(machine_code_cases(trees, request, request.toolchain, say))
+        take(machine_code_cases(trees, request, request.toolchain))
     if request.stored:
-        say("stored name lists")
+        log.info("stored name lists")
         cases += [stored_case(entry) for entry in stored_lists() if _is_wanted(entry, request)]
     return Results(tuple(cases))
 
@@ -286,14 +286,12 @@ def _dispatch(text: str, family: str) -> dispatch_text.Dispatch:
     return dispatch_text.parse(text, host(library_with(family)).api or f"fmha_{family}")
 
 
-def machine_code_cases(
-    trees: Sequence[Tree], request: Request, toolchain: Toolchain, say: Say = _print
-) -> Iterator[Case]:
+def machine_code_cases(trees: Sequence[Tree], request: Request, toolchain: Toolchain) -> Iterator[Case]:
     """Yield a case for each tree, API and arch. All compilers share one pool, so that none waits for a case."""
     apis = [api for api in (FAMILY, *TEXT_APIS) if set(APIS[api]) & set(request.families)]
     wanted = [(tree, api, arch) for tree in trees for api in apis for arch in sampled_archs(tree, api, request.archs)]
     if wanted:
-        say(f"machine code of samples, {request.job_count} compilers at once ({toolchain.identity})")
+        log.info(f"machine code of samples, {request.job_count} compilers at once ({toolchain.identity})")
     pool = ThreadPoolExecutor(request.job_count)
     try:
         lives = {(tree.name, api): Live(tree, pool, api) for tree, api, _ in wanted}

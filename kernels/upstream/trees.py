@@ -9,13 +9,14 @@ objects of a damaged header would enter the shared cache. About 1,100 files of 1
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import shutil
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -33,7 +34,7 @@ _CHECKSUMS = "files.sha256"  # in sha256sum's format: `sha256sum --check files.s
 _MEND = "set CKPM_CACHE to another folder"
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]((?:ck_tile|ck)/[^>"]+|[\w./]+\.hpp)[>"]', re.MULTILINE)
 
-Say = Callable[[str], None]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +70,7 @@ class Tree:
         return (*self.own, self.root / "include", self.fmha)
 
 
-def locate(
-    name: str, *, cache: Path, ck_root: Path | None = None, say: Say = print, headers: Path | None = None
-) -> Tree:
+def locate(name: str, *, cache: Path, ck_root: Path | None = None, headers: Path | None = None) -> Tree:
     """Return the tree of an upstream: ``aiter``, ``flash-attn``, or ``checkout`` (needs ``ck_root``).
 
     ``headers`` is an edited copy that replaces our own headers, for an upstream that has some.
@@ -87,10 +86,10 @@ def locate(
             raise SetupError("upstream 'checkout' needs a tree: set CK_ROOT or pass --ck-root DIR.", kind="ck-tree")
         tree = checkout(ck_root)
         if tree.newer:
-            say(f"note: {tree.words_of_newer()}")
+            log.info(f"note: {tree.words_of_newer()}")
         return tree
     package = check_upstream(name)
-    root, included = _unpack(package, cache, say)
+    root, included = _unpack(package, cache)
     tree = Tree(
         name=name,
         root=root,
@@ -268,25 +267,25 @@ def _demand_whole(package: PackagedUpstream, cache: Path) -> None:
         )
 
 
-def _unpack(package: PackagedUpstream, cache: Path, say: Say) -> tuple[Path, tuple[State, ...]]:
+def _unpack(package: PackagedUpstream, cache: Path) -> tuple[Path, tuple[State, ...]]:
     """Return the root of a whole unpacked tree and the states of its files. Raises as :func:`locate`."""
     folder = package_folder(package, cache)
     demand_private(cache)
     if not is_unpacked(package, cache):
         with hold_lock(Path(f"{folder}.lock"), _MEND), name_write_errors(folder, _MEND):
             if not is_unpacked(package, cache):
-                _fetch(package, folder, say)
+                _fetch(package, folder)
     headers = states(file for file in sorted((folder / package.tree).rglob("*")) if file.is_file())
     _demand_whole(package, cache)
     return folder / package.tree, headers
 
 
-def _fetch(package: PackagedUpstream, folder: Path, say: Say) -> None:
+def _fetch(package: PackagedUpstream, folder: Path) -> None:
     """Download, check and unpack into a folder beside ``folder``, then rename it."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as beside:
         archive = Path(beside) / package.file
-        fetch_archive(package, archive, say)
-        say(f"unpacking {package.file}")
+        fetch_archive(package, archive)
+        log.info(f"unpacking {package.file}")
         tree = Path(beside) / "tree"
         _extract(archive, tree, package.tree)
         if not (tree / package.tree / FMHA / "generate.py").is_file():
@@ -299,13 +298,13 @@ def _fetch(package: PackagedUpstream, folder: Path, say: Say) -> None:
         tree.rename(folder)
 
 
-def fetch_archive(package: PackagedUpstream, archive: Path, say: Say = print) -> None:
+def fetch_archive(package: PackagedUpstream, archive: Path) -> None:
     """Download a package's file to ``archive``. Raises TrustError (it is removed), ServiceError, OutputError."""
     from ckpm.kernels.upstream.package_index import (
         download,  # imported here: its HTTP client is a quarter of a command's start
     )
 
-    say(f"downloading {package.package} {package.version} ({package.summary})")
+    log.info(f"downloading {package.package} {package.version} ({package.summary})")
     download(package.package, package.version, package.file, archive)
     actual = sha256_of(archive)
     if actual != package.sha256:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import datetime
 import shutil
-import sys
 import tempfile
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from ckpm.reports.release.bundle.rebuild import rebuild
 from ckpm.reports.release.bundle.verify import describe, verify
 from ckpm.reports.release.qualification.record import Facts
 from ckpm.reports.release.qualification.run import Plan, demand_all, run
-from ckpm.reports.release.qualification.stages import STAGES, read_table, steps
+from ckpm.reports.release.qualification.stages import STAGES, read_stages, steps
 from ckpm.reports.release.qualification.state import Checkout, demand_pinned, demand_undamaged, read_checkout
 from ckpm.reports.release.qualification.verdict import Verdict, examine, judge, known_defects
 from ckpm.reports.release.qualification.waivers import read_waivers
@@ -49,22 +48,22 @@ def add_qualify_options(qualify: argparse.ArgumentParser) -> None:
     qualify.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     qualify.add_argument("--output", type=Path, metavar="DIR", help=f"(default: {OUTPUT} in --work)")
     qualify.add_argument("--stages", type=Path, default=STAGES, metavar="FILE", help="the table (default: ours)")
-    qualify.set_defaults(run=run_qualify)
+    qualify.set_defaults(run=run_qualify, log_to="stderr")
 
 
 def add_verify_options(check: argparse.ArgumentParser) -> None:
     check.add_argument("bundle", type=Path, metavar="DIR|TAR")
     check.add_argument("--allowed-signers", type=Path, metavar="FILE", help="as of ssh-keygen: one of them must sign")
     check.add_argument("--rebuild", action="store_true", help="build again in this clone and compare every byte")
-    check.set_defaults(run=run_verify)
+    check.set_defaults(run=run_verify, log_to="stderr")
 
 
 def run_qualify(args: argparse.Namespace) -> None:
     """Run every stage, judge, and write the bundle. Raises as the parts of qualification and bundle."""
     demand_pinned(args.image)
-    table = read_table(args.stages)
-    if unknown := sorted(set(args.only) - {stage.name for stage in table.stages}):
-        known = ", ".join(stage.name for stage in table.stages)
+    table = read_stages(args.stages)
+    if unknown := sorted(set(args.only) - set(table.stages)):
+        known = ", ".join(table.stages)
         raise UsageError(f"--only {', '.join(unknown)}: no such stage. Known: {known}.")
     read_ledger().check_dates(_today())
     waivers = read_waivers(args.waivers, known_defects(read_ledger())) if args.waivers else {}
@@ -77,7 +76,7 @@ def run_qualify(args: argparse.Namespace) -> None:
         plan = Plan(
             steps=planned, facts=facts, work=work, epoch=checkout.epoch, only=args.only, shards=tuple(args.shard)
         )
-        records = run(plan, _say)
+        records = run(plan)
         _demand_unchanged(checkout, facts)
         if args.only:
             show(f"{len(records)} of {len(planned)} stages passed; no bundle, since --only leaves stages out")
@@ -121,7 +120,7 @@ def _facts(args: argparse.Namespace, checkout: Checkout, upstream: str) -> tuple
     """Facts of the release; checks the upstream. Raises SetupError, UnknownWordError."""
     cache = settings.cache_folder()
     package = check_upstream(upstream)
-    tree = locate(upstream, cache=cache, say=_say)
+    tree = locate(upstream, cache=cache)
     demand_undamaged(package, cache)
     toolchain = detect(args.toolchain, cache=cache)
     facts = Facts(
@@ -175,13 +174,9 @@ def run_verify(args: argparse.Namespace) -> None:
             )
         show("\n".join(describe(verified)))
         if args.rebuild:
-            count = rebuild(verified, read_checkout(PROJECT), _say)
+            count = rebuild(verified, read_checkout(PROJECT))
             show(f"built again: {count} files are equal byte for byte")
 
 
 def _today() -> datetime.date:
     return datetime.datetime.now(datetime.UTC).date()
-
-
-def _say(text: str) -> None:
-    show(text, file=sys.stderr, flush=True)

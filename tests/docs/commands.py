@@ -150,6 +150,7 @@ def _check_nox(words: Sequence[str]) -> list[str]:
         names, options = names[: names.index("--")], names[names.index("--") + 1 :]
     if not names:
         return ["nox -s: no session"]
+    noxfile().BUILT.clear()
     found = [f"nox has no session {name}" for name in names if name not in sessions()]
     return found or [
         text for name in names for started in started_by(name, options) for text in _check_command(started)

@@ -67,7 +67,7 @@ def verdict(configuration: Configuration, *extra: str, program: Path | None = No
 
 def executable(configuration: Configuration) -> Path:
     """Build tile_example_fmha_fwd with the kernels of a configuration."""
-    tc, tree = toolchain(), trees.locate("aiter", cache=cache_folder(), say=lambda _: None)
+    tc, tree = toolchain(), trees.locate("aiter", cache=cache_folder())
     common = (*toolchains.describe(tc).values(), tree.identity, ARCH, *_DEFINITIONS)
     made = cache_of("example", *common, configuration.kernels) / "tile_example_fmha_fwd"
     if made.is_file():

@@ -27,6 +27,14 @@ def test_faults_with_files_drop_ignored_file() -> None:
     assert noxfile().add_options(words, ["tests/faults/test_killed.py"]) == ["pytest", "tests/faults/test_killed.py"]
 
 
+def test_judged_libraries_are_those_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(noxfile(), "BUILT", {"gfx942", "decode"})
+    assert noxfile().libraries(["--upstream", "ckpm"]) == [("--arch", "gfx942")]
+    assert noxfile().libraries(["--arch=gfx950"]) == [()]
+    monkeypatch.setattr(noxfile(), "BUILT", set())
+    assert noxfile().libraries([]) == [()]
+
+
 def test_sessions_are_few_and_grouped() -> None:
     noxfile()
     found = nox.registry.get()

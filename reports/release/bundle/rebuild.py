@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from ckpm.base.errors import CheckFailedError, SetupError
@@ -13,8 +13,10 @@ from ckpm.reports.release.bundle.verify import Verified
 from ckpm.reports.release.qualification.run import Execute, execute
 from ckpm.reports.release.qualification.state import Checkout
 
+log = logging.getLogger(__name__)
 
-def rebuild(bundle: Verified, checkout: Checkout, say: Callable[[str], None], execute: Execute = execute) -> int:
+
+def rebuild(bundle: Verified, checkout: Checkout, execute: Execute = execute) -> int:
     """Build every library of a bundle without any cache. Return the number of equal files.
 
     Raises:
@@ -35,7 +37,7 @@ def rebuild(bundle: Verified, checkout: Checkout, say: Callable[[str], None], ex
             if "library" not in step.outputs:
                 continue
             again = dataclasses.replace(step, command=(*step.command, "--no-cache"))
-            say(f"{again.name}: {again.shown}")
+            log.info(f"{again.name}: {again.shown}")
             if code := execute(again, work, checkout.epoch):
                 raise CheckFailedError(f"{again.name}: exit code {code}: {again.shown}", kind="stage")
             built = {

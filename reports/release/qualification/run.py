@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from ckpm.reports.release.qualification.record import FOLDER, Facts, Record, rec
 from ckpm.reports.release.qualification.stages import Step
 
 Execute = Callable[[Step, Path, int], int]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,7 @@ def execute(step: Step, work: Path, epoch: int) -> int:
             raise
 
 
-def run(plan: Plan, say: Callable[[str], None], execute: Execute = execute) -> Mapping[str, Record]:
+def run(plan: Plan, execute: Execute = execute) -> Mapping[str, Record]:
     """Run steps. Return the records of passed steps by name. ``only`` names steps, which need earlier ones.
 
     Raises:
@@ -75,9 +77,9 @@ def run(plan: Plan, say: Callable[[str], None], execute: Execute = execute) -> M
                 f"{step.name} needs {', '.join(missing)}: run it first, or name its --shard.", kind="missing-stage"
             )
         inputs = {file: digest for need in step.needs for file, digest in passed[need].outputs.items()}
-        record = _from_shards(plan, step, inputs, say) or _kept(plan, step, inputs, say)
+        record = _from_shards(plan, step, inputs) or _kept(plan, step, inputs)
         if record is None and chosen:
-            record = _run(plan, step, inputs, say, execute)
+            record = _run(plan, step, inputs, execute)
         if record is not None:
             passed[step.name] = record
     return passed
@@ -91,9 +93,9 @@ def demand_all(steps: Sequence[Step], passed: Mapping[str, Record]) -> None:
         )
 
 
-def _run(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str], None], execute: Execute) -> Record:
+def _run(plan: Plan, step: Step, inputs: Mapping[str, str], execute: Execute) -> Record:
     (plan.work / record_path(step.arch, step.stage)).unlink(missing_ok=True)
-    say(f"{step.name}: {step.shown}")
+    log.info(f"{step.name}: {step.shown}")
     make_folder(plan.work)
     code = execute(step, plan.work, plan.epoch)
     if code:
@@ -124,7 +126,7 @@ def _run(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str],
     return record
 
 
-def _kept(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str], None]) -> Record | None:
+def _kept(plan: Plan, step: Step, inputs: Mapping[str, str]) -> Record | None:
     """The record of an earlier run in this folder, if its inputs are the same and its outputs unchanged."""
     file = plan.work / record_path(step.arch, step.stage)
     if not file.exists():
@@ -132,17 +134,17 @@ def _kept(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str]
     try:
         record = Record.read(file)
     except RecordError as error:
-        say(f"{step.name}: not believed: {error}")
+        log.info(f"{step.name}: not believed: {error}")
         return None
     reasons = record.differences(step, plan.facts, inputs) or record.find_damage(plan.work)
     if reasons:
-        say(f"{step.name}: passed earlier, but with {'; '.join(reasons)}")
+        log.info(f"{step.name}: passed earlier, but with {'; '.join(reasons)}")
         return None
-    say(f"{step.name}: passed earlier for the same inputs")
+    log.info(f"{step.name}: passed earlier for the same inputs")
     return record
 
 
-def _from_shards(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callable[[str], None]) -> Record | None:
+def _from_shards(plan: Plan, step: Step, inputs: Mapping[str, str]) -> Record | None:
     """A shard's record; its outputs are copied here. A record that doesn't fit its shard is an error."""
     accepted: Record | None = None
     for shard in plan.shards:
@@ -158,7 +160,7 @@ def _from_shards(plan: Plan, step: Step, inputs: Mapping[str, str], say: Callabl
             )
         accepted = accepted or _copy(record, shard, plan.work)
     if accepted:
-        say(f"{step.name}: from a shard")
+        log.info(f"{step.name}: from a shard")
     return accepted
 
 

@@ -34,7 +34,7 @@ class Sources:
 
 def sources() -> Sources:
     """The files of the pinned package, downloaded and unpacked if the cache lacks them."""
-    tree = trees.locate(_UPSTREAM, cache=cache_folder(), say=lambda _: None)
+    tree = trees.locate(_UPSTREAM, cache=cache_folder())
     package = check_upstream(_UPSTREAM)
     root = cache_folder() / "programs" / f"ck-{package.version}-{package.sha256[:16]}"
     root.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def _unpack(root: Path) -> None:
     prefix = f"{package.tree}/"
     with tempfile.TemporaryDirectory(dir=root.parent) as folder:
         archive, draft = Path(folder) / package.file, Path(folder) / "tree"
-        trees.fetch_archive(package, archive, lambda _: None)
+        trees.fetch_archive(package, archive)
         with zipfile.ZipFile(archive) as wheel:
             for name in wheel.namelist():
                 inner = name.removeprefix(prefix)

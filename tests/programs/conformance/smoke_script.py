@@ -37,7 +37,7 @@ class Features(NamedTuple):
 @cache
 def script_lines() -> tuple[str, ...]:
     """The argument lines of the script, in its order, each once."""
-    tree = trees.locate("aiter", cache=cache_folder(), say=lambda _: None)
+    tree = trees.locate("aiter", cache=cache_folder())
     with tempfile.TemporaryDirectory() as folder:
         program, lines = Path(folder) / "tile_example_fmha_fwd", Path(folder) / "arguments"
         program.write_text(_RECORDER)

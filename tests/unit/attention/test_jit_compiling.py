@@ -45,7 +45,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o755)
     monkeypatch.setenv("CKPM_CACHE", str(folder))
-    monkeypatch.setattr(compiling, "_source", lambda place, cache, say: (TREE, COMPILER))
+    monkeypatch.setattr(compiling, "_source", lambda place, cache: (TREE, COMPILER))
     return folder
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.jit import command
+from ckpm.attention.jit import command, compiling
 from ckpm.attention.jit.compiling import Compiled
 from ckpm.attention.jit.loading import load
 from ckpm.attention.launch import device as devices
@@ -100,8 +100,8 @@ def test_command_shows_where_time_lies(
     )
     second = Compiled(asked="two", name="two", folder=tmp_path, compiled=False, render=0.0625)
 
-    def each(*_: Any, say: Any, **__: Any) -> Iterator[Compiled]:
-        say("compiling one")
+    def each(*_: Any, **__: Any) -> Iterator[Compiled]:
+        compiling.log.info("compiling one")
         yield from (first, second)
 
     monkeypatch.setattr(command, "compile_each", each)

@@ -39,7 +39,7 @@ def clone(tmp_path: Path) -> Path:
 def test_package_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched: list[str] = []
 
-    def fetch(package: PackagedUpstream, archive: Path, say: object) -> None:
+    def fetch(package: PackagedUpstream, archive: Path) -> None:
         fetched.append(package.file)
         archive.write_bytes(b"wheel")
 

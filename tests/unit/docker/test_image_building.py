@@ -107,7 +107,7 @@ def test_present_image_is_not_built(tmp_path: Path) -> None:
 
 def test_missing_image_is_built(tmp_path: Path) -> None:
     docker = Docker(tmp_path, answers={"image inspect": [(1, "", "no such image"), (0, "sha256:aa", "")]})
-    building.ensure(docker.engine, ONE, docker.work, docker.sources, say=lambda text: None)
+    building.ensure(docker.engine, ONE, docker.work, docker.sources)
     assert len(docker.fake.calls("build")) == 1
 
 
@@ -189,7 +189,7 @@ def test_command_builds_every_local_image_twice(
     docker = Docker(tmp_path, answers={"info": [(0, "28 []", "")]})
     monkeypatch.setenv("PATH", str(docker.fake.program.parent))
     monkeypatch.setenv("CKPM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(context, "fetch_archive", lambda package, archive, say: archive.write_bytes(b""))
+    monkeypatch.setattr(context, "fetch_archive", lambda package, archive: archive.write_bytes(b""))
     args = parse(["images", "build", "--work", str(docker.work)])
     assert command.run(args) == 0
     assert len(docker.fake.calls("build")) == 6

@@ -147,9 +147,9 @@ def launcher(cache: Path) -> Path:
 )
 def test_damaged_entry_of_cache_is_named(tmp_path: Path, make: Callable[[Path], Path], what: str) -> None:
     file = make(tmp_path)
-    assert doctor._kept(tmp_path) == []
+    assert list(doctor._entries(tmp_path)) == []
     file.write_bytes(file.read_bytes()[:-1] + b"?")
-    (finding,) = doctor._kept(tmp_path)
+    (finding,) = doctor._entries(tmp_path)
     assert (finding.subject, finding.state) == (f"cache: {what}", "damaged")
     damaged = file.parent if what == "launchers" else file
     assert finding.detail == f"1 of 1 are not as they were written: {damaged}"

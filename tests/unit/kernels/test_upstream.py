@@ -76,7 +76,7 @@ def test_what_is_not_ck_tree_is_refused(tmp_path: Path, make: object) -> None:
         checkout(tmp_path / "root")
 
 
-def test_checkout_with_unknown_values_is_newer_and_is_served(tmp_path: Path) -> None:
+def test_checkout_with_unknown_values_is_newer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     codegen = CODEGEN["rocm-libraries-2026"]
     known = """
         // enum class BlockAttentionBiasEnum { NOT_CODE };
@@ -89,12 +89,11 @@ def test_checkout_with_unknown_values_is_newer_and_is_served(tmp_path: Path) -> 
     """
     assert checkout(make_tree(tmp_path / "known", codegen, known % "")).newer == ()
     newer = make_tree(tmp_path / "newer", codegen, known % "\n LINEAR_HEADS_FIRST_LAYOUT = 2,")
-    said: list[str] = []
-    tree = locate("checkout", cache=tmp_path, ck_root=newer, say=said.append)
+    tree = locate("checkout", cache=tmp_path, ck_root=newer)
     assert tree.dialect == "rocm-libraries-2026"
     place = "BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_HEADS_FIRST_LAYOUT (example/ck_tile/01_fmha/fmha_fwd.hpp:5)"
     assert tree.newer == (place,)
-    (note,) = said
+    (note,) = caplog.messages
     assert note.startswith(
         f"note: {tree.root} is newer than dialect rocm-libraries-2026, which has no kernels for {place}"
     )
@@ -216,12 +215,13 @@ def package(served: tuple[PackagedUpstream, bytes], monkeypatch: pytest.MonkeyPa
     return downloads
 
 
-def test_package_is_fetched_once_and_only_its_ck_tree_is_kept(package: list[str], tmp_path: Path) -> None:
-    said: list[str] = []
-    tree = locate("aiter", cache=tmp_path, say=said.append)
-    assert locate("aiter", cache=tmp_path, say=said.append) == tree
+def test_package_is_fetched_once_and_only_its_ck_tree_is_kept(
+    package: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tree = locate("aiter", cache=tmp_path)
+    assert locate("aiter", cache=tmp_path) == tree
     assert len(package) == 1
-    assert [line.split()[0] for line in said] == ["downloading", "unpacking"]
+    assert [line.split()[0] for line in caplog.messages] == ["downloading", "unpacking"]
     assert (tree.fmha / "generate.py").exists()
     assert (tree.root / "LICENSE").exists()
     assert not (tree.root / "profiler").exists()
@@ -229,10 +229,7 @@ def test_package_is_fetched_once_and_only_its_ck_tree_is_kept(package: list[str]
 
 def test_runs_at_once_fetch_once(package: list[str], tmp_path: Path) -> None:
     found: list[Path] = []
-    runs = [
-        threading.Thread(target=lambda: found.append(locate("aiter", cache=tmp_path, say=lambda text: None).root))
-        for _ in range(4)
-    ]
+    runs = [threading.Thread(target=lambda: found.append(locate("aiter", cache=tmp_path).root)) for _ in range(4)]
     for run in runs:
         run.start()
     for run in runs:
@@ -252,7 +249,7 @@ def test_wrong_sha256_is_refused_and_nothing_is_left(
     wrong = dataclasses.replace(row, sha256="0" * 64)
     monkeypatch.setattr(upstream, "check_upstream", lambda name: wrong)
     with pytest.raises(TrustError, match=r"sha256 is [0-9a-f]{64}, pinned is 0{64} \(matrix/tables/upstreams.yaml\)"):
-        locate("aiter", cache=tmp_path, say=lambda text: None)
+        locate("aiter", cache=tmp_path)
     assert leftovers(tmp_path) == []
 
 
@@ -265,7 +262,7 @@ def test_interrupted_download_leaves_nothing(
 
     monkeypatch.setattr(package_index, "download", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        locate("aiter", cache=tmp_path, say=lambda text: None)
+        locate("aiter", cache=tmp_path)
     assert leftovers(tmp_path) == []
 
 
@@ -292,7 +289,7 @@ def test_without_network_message_reports_what_to_set(
 ) -> None:
     monkeypatch.setattr(package_index, "pip_settings", lambda: settings)
     with pytest.raises(ServiceError, match=reason) as error:
-        locate("aiter", cache=tmp_path, say=lambda text: None)
+        locate("aiter", cache=tmp_path)
     assert "PIP_INDEX_URL, PIP_FIND_LINKS" in str(error.value)
     assert error.value.exit_code == 12
     assert leftovers(tmp_path) == []
@@ -301,7 +298,7 @@ def test_without_network_message_reports_what_to_set(
 def test_changed_or_lost_file_of_unpacked_tree_is_named(
     package: list[str], row: PackagedUpstream, tmp_path: Path
 ) -> None:
-    tree = locate("aiter", cache=tmp_path, say=lambda text: None)
+    tree = locate("aiter", cache=tmp_path)
     assert damage(row, tmp_path) == []
     (tree.root / "include/ck_tile/core.hpp").write_text("/")
     (tree.root / "include/ck_tile/own.hpp").write_text("/")
@@ -339,11 +336,11 @@ def list_cut_short(tree: Path) -> None:
 def test_damaged_tree_is_refused_before_anything_is_compiled(
     package: list[str], row: PackagedUpstream, tmp_path: Path, damaging: Callable[[Path], None]
 ) -> None:
-    damaging(locate("aiter", cache=tmp_path, say=lambda text: None).root)
+    damaging(locate("aiter", cache=tmp_path).root)
     with pytest.raises(TrustError, match=r"include/ck_tile/core\.hpp: .*\. Delete .*: it is unpacked again\."):
-        locate("aiter", cache=tmp_path, say=lambda text: None)
+        locate("aiter", cache=tmp_path)
     shutil.rmtree(package_folder(row, tmp_path))
-    locate("aiter", cache=tmp_path, say=lambda text: None)
+    locate("aiter", cache=tmp_path)
     assert (len(package), damage(row, tmp_path)) == (2, [])
 
 
@@ -351,9 +348,9 @@ def test_damaged_tree_is_refused_before_anything_is_compiled(
 def test_tree_that_was_deleted_is_unpacked_again(
     package: list[str], row: PackagedUpstream, tmp_path: Path, lost: str
 ) -> None:
-    tree = locate("aiter", cache=tmp_path, say=lambda text: None)
+    tree = locate("aiter", cache=tmp_path)
     (shutil.rmtree if not lost else Path.unlink)(tree.root / lost)
-    assert locate("aiter", cache=tmp_path, say=lambda text: None) == tree
+    assert locate("aiter", cache=tmp_path) == tree
     assert (len(package), damage(row, tmp_path)) == (2, [])
 
 
@@ -362,7 +359,7 @@ def test_cache_that_is_file(package: list[str], tmp_path: Path, below: str) -> N
     cache = tmp_path / "cache"
     cache.write_text("")
     with pytest.raises(OutputError, match=r"can't be written: .* is a file: set CKPM_CACHE to another folder\.$"):
-        locate("aiter", cache=cache / below, say=lambda text: None)
+        locate("aiter", cache=cache / below)
     assert package == []
 
 

@@ -244,7 +244,7 @@ class FakePool:
     outcomes: dict[str, str] = {}  # noqa: RUF012
     commands: list[Sequence[str]] = []  # noqa: RUF012
 
-    def __init__(self, *, command: Sequence[str], size: int, environment: Any, say: Any) -> None:
+    def __init__(self, *, command: Sequence[str], size: int, environment: Any) -> None:
         FakePool.commands.append(command)
 
     def run(self, todo: Sequence[Case]) -> Iterator[tuple[Case, dict[str, Any]]]:

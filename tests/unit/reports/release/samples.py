@@ -17,7 +17,7 @@ from ckpm.reports.release.bundle.names import CHECKSUMS, SIGNATURE
 from ckpm.reports.release.bundle.provenance import LOCAL_BUILDER, Origin
 from ckpm.reports.release.qualification.record import Facts
 from ckpm.reports.release.qualification.run import Plan, run
-from ckpm.reports.release.qualification.stages import STAGES, Step, read_table, steps
+from ckpm.reports.release.qualification.stages import STAGES, Step, read_stages, steps
 from ckpm.reports.release.qualification.verdict import examine, judge
 from ckpm.reports.release.qualification.waivers import read_waivers
 from ckpm.reports.verdicts import Gate, Row
@@ -105,15 +105,11 @@ FOREIGN = {FOREIGN_LIBRARY: "c" * 64, LIBRARY_SHA256: "d" * 64}
 
 
 def planned_steps(archs: tuple[str, ...] = ("gfx950",)) -> tuple[Step, ...]:
-    return steps(read_table(), archs, upstream="aiter", tier="smoke", toolchain="embedded")
+    return steps(read_stages(), archs, upstream="aiter", tier="smoke", toolchain="embedded")
 
 
 def plan(work: Path, facts: Facts = FACTS, **options: object) -> Plan:
     return Plan(steps=planned_steps(), facts=facts, work=work, epoch=EPOCH, **options)  # type: ignore[arg-type]
-
-
-def quiet(text: str) -> None:
-    """Drop the output of a run."""
 
 
 def make_bundle(folder: Path, *, key: Path | None = None, stages: Stages | None = None) -> tuple[Path, Path]:
@@ -122,7 +118,7 @@ def make_bundle(folder: Path, *, key: Path | None = None, stages: Stages | None 
     work, waivers, requirements = folder / "work", folder / "waivers.yaml", folder / "requirements.txt"
     waivers.write_text(WAIVERS)
     requirements.write_text(REQUIREMENTS)
-    records = run(plan(work), quiet, stages or Stages())
+    records = run(plan(work), stages or Stages())
     findings = examine(planned_steps(), records, lambda step, role: work / step.outputs[role])
     verdict = judge(
         FACTS, findings, read_waivers(waivers), epoch=EPOCH, archs=("gfx950",), toolchain="embedded", today=None

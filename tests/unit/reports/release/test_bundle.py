@@ -28,7 +28,6 @@ from tests.unit.reports.release.samples import (
     make_bundle,
     make_key,
     names_in,
-    quiet,
     update_sums,
 )
 
@@ -276,15 +275,15 @@ CHECKOUT = Checkout(root=Path("clone"), commit=FACTS.commit, epoch=EPOCH)
 
 def test_rebuild_compares_every_byte(signed: tuple[Path, Path]) -> None:
     found = verify(signed[0], None)
-    assert rebuild(found, CHECKOUT, quiet, build_of(*CODE)) == 2
+    assert rebuild(found, CHECKOUT, build_of(*CODE)) == 2
     with pytest.raises(CheckFailedError, match=r"libckpm\.so: differs.*\n.*manifest\.json: "):
-        rebuild(found, CHECKOUT, quiet, build_of(CODE[0], b"other"))
+        rebuild(found, CHECKOUT, build_of(CODE[0], b"other"))
 
 
 def test_rebuild_of_another_commit_is_refused(signed: tuple[Path, Path]) -> None:
     found = verify(signed[0], None)
     with pytest.raises(SetupError, match=r"clone is at cccc"):
-        rebuild(found, dataclasses.replace(CHECKOUT, commit="c" * 40), quiet, build_of(*CODE))
+        rebuild(found, dataclasses.replace(CHECKOUT, commit="c" * 40), build_of(*CODE))
 
 
 def test_earlier_bundle_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:

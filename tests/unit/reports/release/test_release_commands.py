@@ -70,7 +70,7 @@ def qualify(
     monkeypatch.setattr(commands, "demand_undamaged", lambda package, cache: None)
     monkeypatch.setattr(commands, "detect", lambda choice, cache: stub_toolchain())
     identity = type("Tree", (), {"identity": FACTS.upstream_identity})
-    monkeypatch.setattr(commands, "locate", lambda name, cache, say: identity)
+    monkeypatch.setattr(commands, "locate", lambda name, cache: identity)
     base = ["qualify", "--tier", "smoke", "--arch", "gfx950", "--work", str(clone)]
     return lambda *words: main([*base, *words])
 

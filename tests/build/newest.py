@@ -7,6 +7,7 @@ the host with the embedded toolchain and linked with a fake HIP runtime; the C A
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import itertools
 import os
@@ -36,6 +37,7 @@ FORMS = [(mask_impl, form) for mask_impl in MASK_IMPLS for form in (FIVE, EIGHT)
 NO_DEVICE = 100  # hipErrorNoDevice
 
 
+@functools.cache
 def all_keys(mask_impl: str) -> list[Key]:
     return select(dialect(DIALECT), Selection(archs=("gfx950",), mask_impl=mask_impl))
 

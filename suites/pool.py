@@ -111,7 +111,7 @@ class Worker:
             words = self.last_words().splitlines()
             last = f"; its last words: {words[-1]}" if words else ""
             log.info(
-                f"a worker (process {self._process.pid}) has been starting for {waited:.0f} s (limit {seconds:.0f} s){last}"
+                f"a worker ({self._process.pid}) has been starting for {waited:.0f} s (limit {seconds:.0f} s){last}"
             )
 
     def run(self, case: Case) -> Reply:

@@ -41,13 +41,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TEXT",
-        help="for a Python file only: 'KERNEL: x=*bf16:16, n=i32, BLOCK=64', instead of the comment '# guard:' above it",
+        help="Python file only: 'KERNEL: x=*bf16:16, n=i32, BLOCK=64', instead of the comment '# guard:' above it",
     )
     parser.add_argument(
         "--budget",
         default="",
         metavar="TEXT",
-        help="limits, for a Python file only: vgpr=128,vgpr_spills=0,lds_bytes=65536,waves=2",
+        help="limits, Python file only: vgpr=128,vgpr_spills=0,lds_bytes=65536,waves=2",
     )
     parser.add_argument("--accept", default=None, metavar="REASON", help="make these figures the accepted ones")
     parser.set_defaults(run=run)

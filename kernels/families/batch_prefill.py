@@ -179,7 +179,7 @@ def _scale_conditions(paged: bool, qscale: str, sink: bool | None) -> tuple[str,
 
 @functools.cache
 def _shape_conditions(mode: str, pad: str, dtype: str, tile: Tile) -> tuple[str, ...]:
-    """Conditions on sequence lengths (group mode always pads them), padded head dims in multiples of 16 bytes, and the tile.
+    """Conditions on sequence lengths (group mode always pads them), head dims (padded by 16 bytes), and the tile.
 
     Without padding a head dim must be the kernel's own.
     """

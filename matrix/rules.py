@@ -1,8 +1,8 @@
 """Named reasons for which a combination of axis values is not a kernel.
 
 A rule is a function of some fields of a key, named by its parameters. Its name states the requirement; it returns True
-for a kernel that breaks the requirement. A dialect's table lists its rules. The docstring's first line is the reason shown by ``ckpm why``; the
-second paragraph names the place of upstream that the rule mirrors.
+for a kernel that breaks the requirement. A dialect's table lists its rules. The docstring's first line is the reason
+shown by ``ckpm why``; the second paragraph names the place of upstream that the rule mirrors.
 """
 
 from __future__ import annotations

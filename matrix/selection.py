@@ -29,8 +29,8 @@ _SHOWN, _LONGEST = 40, 500  # characters of a wrong value, and of the message of
 class Selection:
     """The kernels that the user selects, as given on the command line.
 
-    ``receipt`` is the number of one of CK's subsets, ``profile`` a named set of conditions (matrix/tables/profiles.yaml).
-    ``mask_impl`` is CK's set of mask types. ``shard`` is (index from 1, count).
+    ``receipt`` is the number of one of CK's subsets, ``profile`` names conditions of
+    matrix/tables/profiles.yaml. ``mask_impl`` is CK's set of mask types. ``shard`` is (index from 1, count).
     """
 
     archs: tuple[str, ...]
@@ -199,8 +199,9 @@ def _any(texts: Sequence[str]) -> Predicate:
 def _glob(glob: str) -> Predicate:
     """Case-sensitive glob over the name. A glob that matches a bload name also keeps its gload twin.
 
-    bload kernels read K and V by 32-bit buffer loads, gload kernels by 64-bit loads. Upstream tests --filter against the bload name alone and lets the gload kernel follow. A filtered library then still
-    serves KV pools over 2 GB. Here a glob may also name gload kernels themselves.
+    bload kernels read K and V by 32-bit buffer loads, gload kernels by 64-bit loads. Upstream tests --filter against
+    the bload name alone and lets the gload kernel follow. A filtered library then still serves KV pools over 2 GB. Here
+    a glob may also name gload kernels themselves.
     """
     match = re.compile(fnmatch.translate(glob)).match
 

@@ -98,9 +98,6 @@ def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
     )
 
 
-Bits = NDArray[Any]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BwdOutcome:
     """Gradients as bits of the problem's type, of each head of Q: ``dq`` [token of Q, head, hdim_q], ``dk`` and ``dv``

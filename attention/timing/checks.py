@@ -22,7 +22,7 @@ TABLE = Path(__file__).with_name("published.yaml")
 _FLOPS = 2 * 32 * 32 * 16  # of an MFMA, 32x32x16 and twice 16x16x32
 
 
-class Published(Record):
+class Published(Record, frozen=True):
     """A figure of a document; the fields are described in the head of published.yaml."""
 
     about: str
@@ -33,7 +33,7 @@ class Published(Record):
     source: str
 
 
-class PublishedTable(Record):
+class PublishedTable(Record, frozen=True):
     """published.yaml: streams of instructions, and kernels of contiguous tensors (tables.py)."""
 
     forward: dict[str, Published]

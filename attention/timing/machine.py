@@ -16,7 +16,7 @@ TABLE = Path(__file__).with_name("machine.yaml")
 _BINS, _PASSES, _LEAST_BIN = 240, 2, 4
 
 
-class NumberRow(Record):
+class NumberRow(Record, frozen=True):
     """A number of the model by arch. Its other fields are described in the head of machine.yaml."""
 
     about: str
@@ -26,7 +26,7 @@ class NumberRow(Record):
     switch: bool = False
 
 
-class TimingMachine(Record):
+class TimingMachine(Record, frozen=True):
     """machine.yaml. ``cannot_see`` lists what the model leaves out."""
 
     numbers: dict[str, NumberRow]

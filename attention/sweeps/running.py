@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,7 +21,6 @@ from ckpm.attention.sweeps.stored.columns import Row
 from ckpm.attention.sweeps.stored.record import FAULT, Results
 from ckpm.attention.sweeps.tensors import not_laid_out
 from ckpm.attention.timing.machine import Number, numbers
-from ckpm.base.console import PlainConsole, say
 from ckpm.base.errors import HipError, InconclusiveError, LaunchError, NoKernelError, ProblemError, RecordError
 from ckpm.kernels.abi import Status
 from ckpm.kernels.families.libraries import host
@@ -32,20 +32,21 @@ from ckpm.matrix.problems.case import FAMILY_SUITE, TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import launch_instructions
 
+log = logging.getLogger(__name__)
 _SECONDS = 2.0  # between two writes of the results
 
 _REFUSED = (Status.UNSUPPORTED, Status.NO_KERNEL)
 
 
-def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int, console: PlainConsole) -> list[Path]:
+def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int) -> list[Path]:
     """The built libraries, in which each kernel can be launched. Raises as ckpm.kernels.library.command.run."""
     built = []
     for at, keys in enumerate(layers(asked.keys), start=1):
         place = work / f"layer-{at}"
         place.mkdir(parents=True, exist_ok=True)
         one = request(asked, keys, toolchain, place.resolve())
-        tally = build(one, jobs=jobs, console=console)
-        say(console, f"library {at}: {len(keys)} kernels, {tally.summary()}")
+        tally = build(one, jobs=jobs)
+        log.info(f"library {at}: {len(keys)} kernels, {tally.summary()}")
         built.append(one.work / one.folder / LIBRARY)
     return built
 

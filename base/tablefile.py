@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 import yaml
@@ -244,6 +244,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A declared record of a table: its fields, their types and bounds; unknown fields are refused."""
 
 
+Words = Annotated[str, msgspec.Meta(min_length=1)] | Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+def word_list(words: str | Iterable[str]) -> tuple[str, ...]:
+    """The words of a field that has one word or a list."""
+    return (words,) if isinstance(words, str) else tuple(words)
+
+
 @dataclass(frozen=True, slots=True)
 class Table(Generic[T]):
     """A decoded table. ``root`` has the file and line of each value, for checks that need more than one field."""
@@ -261,6 +270,13 @@ class Table(Generic[T]):
     def fail(self, message: str, *path: str | int) -> TableError:
         """Return the error for the field at a path, to be raised by the caller."""
         return self.at(*path).fail(message)
+
+    def demand_known(self, words: str | Iterable[str], known: Iterable[str], *path: str | int) -> None:
+        """Refuse an unknown word of the field at a path. Raises TableError."""
+        listed = list(known)
+        for word in word_list(words):
+            if word not in listed:
+                raise self.fail(f"unknown '{word}'; known: {', '.join(listed)}", *path)
 
 
 def read_table(file: Path, kind: type[T]) -> Table[T]:
@@ -345,6 +361,8 @@ def _reword(message: str, field: Field, known: Sequence[str]) -> str:
         return f"field '{missing[1]}' is missing; it has {', '.join(field.value) or 'no field'}"
     if message.startswith("Object contains unknown field"):
         return f"unknown field{listed}"
+    if re.match("Expected `\\w+` of length >= 1", message):
+        return "is empty"
     if message.startswith("Invalid enum value"):
         wrong = [name for name in field.value if name not in known] if isinstance(field.value, dict) else [field.value]
         return f"unknown word '{wrong[0]}'{listed}"

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ckpm.kernels.families.libraries import host
-from ckpm.kernels.families.render import dispatch_text, unit_text
-from ckpm.kernels.families.units import plan as plan_units
+from ckpm.kernels.families.render import dispatch_text, plan_units, unit_text
 from ckpm.kernels.families.words import features as features_of
 from ckpm.kernels.library.plan import signature
 from ckpm.kernels.library.request import VERSION_SCRIPT, Request, identity_of

@@ -13,9 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from ckpm.kernels.abi import LaunchArguments
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.family import INCLUDE, Family, Host, Values, on_own_trait
-from ckpm.kernels.families.spellings import spellings
-from ckpm.kernels.families.template_engine import environment
-from ckpm.kernels.families.words import Features, device_check, flag, pad_flags, pad_words, tile_words
+from ckpm.kernels.families.words import (
+    Features,
+    device_check,
+    environment,
+    flag,
+    pad_flags,
+    pad_words,
+    spellings,
+    tile_words,
+)
 from ckpm.matrix.keys import Key, Tile, is_v3
 
 NAME = "batch_prefill"

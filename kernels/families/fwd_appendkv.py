@@ -14,11 +14,19 @@ from dataclasses import dataclass
 from ckpm.kernels.abi import AppendKvArguments
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
-from ckpm.kernels.families.fwd_dispatch import by_device, nest
+from ckpm.kernels.families.fwd_words import by_device, nest
 from ckpm.kernels.families.kernel_problems import not_laid_out
-from ckpm.kernels.families.spellings import spellings
-from ckpm.kernels.families.template_engine import environment
-from ckpm.kernels.families.words import Features, arch_tag, element, flag, guard, pad_flags, pad_words
+from ckpm.kernels.families.words import (
+    Features,
+    arch_tag,
+    element,
+    environment,
+    flag,
+    guard,
+    pad_flags,
+    pad_words,
+    spellings,
+)
 from ckpm.matrix.keys import Key
 
 NAME = "fwd_appendkv"

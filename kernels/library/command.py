@@ -26,8 +26,7 @@ from ckpm.base.processes import build_lock, ended_by_signals, group
 from ckpm.base.trust import signing_key
 from ckpm.kernels.code.toolchains import CHOICES, Toolchain, detect
 from ckpm.kernels.families.libraries import whole
-from ckpm.kernels.families.render import render
-from ckpm.kernels.families.units import plan as plan_units
+from ckpm.kernels.families.render import plan_units, render
 from ckpm.kernels.families.words import features
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.kernels.library.plan import Plan

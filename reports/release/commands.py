@@ -26,7 +26,7 @@ from ckpm.reports.release.bundle.rebuild import rebuild
 from ckpm.reports.release.bundle.verify import describe, verify
 from ckpm.reports.release.qualification.record import Facts
 from ckpm.reports.release.qualification.run import Plan, demand_all, run
-from ckpm.reports.release.qualification.stages import STAGES, read_table, steps
+from ckpm.reports.release.qualification.stages import STAGES, read_stages, steps
 from ckpm.reports.release.qualification.state import Checkout, demand_pinned, demand_undamaged, read_checkout
 from ckpm.reports.release.qualification.verdict import Verdict, examine, judge, known_defects
 from ckpm.reports.release.qualification.waivers import read_waivers
@@ -61,9 +61,9 @@ def add_verify_options(check: argparse.ArgumentParser) -> None:
 def run_qualify(args: argparse.Namespace) -> None:
     """Run every stage, judge, and write the bundle. Raises as the parts of qualification and bundle."""
     demand_pinned(args.image)
-    table = read_table(args.stages)
-    if unknown := sorted(set(args.only) - {stage.name for stage in table.stages}):
-        known = ", ".join(stage.name for stage in table.stages)
+    table = read_stages(args.stages)
+    if unknown := sorted(set(args.only) - set(table.stages)):
+        known = ", ".join(table.stages)
         raise UsageError(f"--only {', '.join(unknown)}: no such stage. Known: {known}.")
     read_ledger().check_dates(_today())
     waivers = read_waivers(args.waivers, known_defects(read_ledger())) if args.waivers else {}

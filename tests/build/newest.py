@@ -7,6 +7,7 @@ the host with the embedded toolchain and linked with a fake HIP runtime; the C A
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import itertools
 import os
@@ -21,8 +22,7 @@ from ckpm.kernels.abi import LaunchArguments
 from ckpm.kernels.code.toolchains import Toolchain, compile_command, detect, device_command, link_command
 from ckpm.kernels.families import words
 from ckpm.kernels.families.family import INCLUDE
-from ckpm.kernels.families.render import dispatch_text, render
-from ckpm.kernels.families.units import Unit
+from ckpm.kernels.families.render import Unit, dispatch_text, render
 from ckpm.kernels.library.request import VERSION_SCRIPT
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
@@ -36,6 +36,7 @@ FORMS = [(mask_impl, form) for mask_impl in MASK_IMPLS for form in (FIVE, EIGHT)
 NO_DEVICE = 100  # hipErrorNoDevice
 
 
+@functools.cache
 def all_keys(mask_impl: str) -> list[Key]:
     return select(dialect(DIALECT), Selection(archs=("gfx950",), mask_impl=mask_impl))
 

@@ -11,6 +11,7 @@ import pytest
 from ckpm.attention.timing.record import Timed, Timings
 from ckpm.kernels.library.request import PROJECT
 
+pytestmark = pytest.mark.nightly  # twelve kernels are compiled
 TILES = 1024 // 64  # of keys, which V3's last workgroup goes through
 WAVES, ROWS = 8, 32  # of V3's workgroup, and queries of a wave
 

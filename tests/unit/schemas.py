@@ -13,6 +13,8 @@ import msgspec
 
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import Record
+from ckpm.cluster.site import Site
+from ckpm.docker.images import ImageTable
 from ckpm.kernels.changes.rules import ChangeTable
 from ckpm.matrix.configurations.limits import LimitTable
 from ckpm.matrix.configurations.sweeps import SweepTable
@@ -23,25 +25,43 @@ from ckpm.matrix.problems.tables import ProblemTable
 from ckpm.matrix.problems.testing import TestingTable
 from ckpm.matrix.published import GoldenManifest
 from ckpm.matrix.selection import ProfileTable, TierTable
+from ckpm.reports.gates.budgets import BudgetTable
+from ckpm.reports.gates.comparing import ThresholdTable
+from ckpm.reports.gates.model import MachineTable
+from ckpm.reports.gates.references import ReferenceTable
+from ckpm.reports.gates.statistics import Settings
+from ckpm.reports.release.qualification.stages import StageTable
+from ckpm.reports.release.qualification.waivers import WaiverTable
+from ckpm.workflows.render import WorkflowTable
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "matrix" / "schemas"
 SCHEMAS: Mapping[str, tuple[type[Record], str]] = {
     "archs": (ArchTable, "matrix/tables/archs.yaml"),
+    "budgets": (BudgetTable, "reports/gates/budgets.yaml"),
     "changes": (ChangeTable, "kernels/changes/changes.yaml"),
     "defects": (DefectTable, "matrix/tables/defects.yaml"),
     "dialect": (DialectHead, "matrix/tables/dialects/*/dialect.yaml"),
     "golden": (GoldenManifest, "matrix/golden/manifest.json"),
+    "gpu_gate": (Settings, "reports/gates/gpu_gate.yaml"),
+    "images": (ImageTable, "docker/images.yaml"),
     "ledger": (LedgerTable, "matrix/ledger.yaml"),
+    "model": (MachineTable, "reports/gates/model.yaml"),
     "performance": (ProblemTable, "matrix/tables/performance.yaml"),
     "problems": (ProblemTable, "matrix/tables/problems/*.yaml"),
     "profiles": (ProfileTable, "matrix/tables/profiles.yaml"),
     "receipts": (ReceiptTable, "matrix/tables/receipts.yaml"),
+    "references": (ReferenceTable, "reports/gates/references.yaml"),
+    "slurm": (Site, "cluster/slurm.yaml"),
+    "stages": (StageTable, "reports/release/stages.yaml"),
     "sweeps": (SweepTable, "matrix/tables/sweeps.yaml"),
     "testing": (TestingTable, "matrix/tables/testing.yaml"),
+    "thresholds": (ThresholdTable, "reports/gates/*thresholds.yaml"),
     "tiers": (TierTable, "matrix/tables/tiers.yaml"),
     "upstreams": (UpstreamTable, "matrix/tables/upstreams.yaml"),
     "validation": (LimitTable, "matrix/tables/validation.yaml"),
+    "waivers": (WaiverTable, "waivers.yaml"),
+    "workflows": (WorkflowTable, "workflows/workflows.yaml"),
 }
 
 

@@ -10,7 +10,7 @@ from ckpm.base.errors import TrustError
 from ckpm.base.records import Source, Value
 from ckpm.reports.release.bundle import checksums, contents, names, provenance, sbom, signature
 from ckpm.reports.release.qualification.record import Facts, Record
-from ckpm.reports.release.qualification.stages import Step, read_table, steps
+from ckpm.reports.release.qualification.stages import Step, read_stages, steps
 from ckpm.reports.release.qualification.verdict import Verdict, examine, judge
 from ckpm.reports.release.qualification.waivers import read_waivers
 
@@ -61,7 +61,7 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
     if said.signed and names.SIGNATURE not in files:
         raise TrustError(f"{folder}/{names.SIGNATURE}: missing: {names.VERDICT} has it as signed.", kind="bundle-file")
     planned = steps(
-        read_table(_require(folder, sums, names.STAGES)),
+        read_stages(_require(folder, sums, names.STAGES)),
         said.archs,
         upstream=said.facts.upstream,
         tier=said.facts.tier,

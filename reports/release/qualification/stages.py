@@ -6,38 +6,40 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
-from ckpm.base.tablefile import Field, load
+import msgspec
+from msgspec import Meta
+
+from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import archs as known_archs
 from ckpm.matrix.dialects import upstreams
 
 STAGES = Path(__file__).parents[1] / "stages.yaml"
-ROLES = ("library", "manifest", "results", "gate", "report", "intermediate")
 PROJECT = "project"  # stands for the arch in the names of what is done once
 _BLANKS = ("stage", "arch", "upstream", "tier", "toolchain")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Stage(Record, frozen=True):
     """One row. ``command`` and the paths of ``outputs`` (by role) have blanks like ``{arch}``."""
 
-    name: str
-    needs: tuple[str, ...]
-    command: tuple[str, ...]
-    outputs: Mapping[str, str]
+    command: Annotated[tuple[str, ...], Meta(min_length=1)]
+    needs: tuple[str, ...] = ()
+    outputs: dict[Literal["library", "manifest", "results", "gate", "report", "intermediate"], str] = msgspec.field(
+        default_factory=dict
+    )
 
     @property
     def each_arch(self) -> bool:
         return any("{arch}" in text for text in (*self.command, *self.outputs.values()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """All stages. ``archs`` and ``upstream`` are the defaults of a release."""
+class StageTable(Record, frozen=True):
+    """The record of stages.yaml. ``archs`` and ``upstream`` are the defaults of a release."""
 
-    archs: tuple[str, ...]
+    archs: Annotated[tuple[str, ...], Meta(min_length=1)]
     upstream: str
-    stages: tuple[Stage, ...]
+    stages: Annotated[dict[str, Stage], Meta(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,45 +65,19 @@ class Step:
         return " ".join(("ckpm", *self.command))
 
 
-def read_table(file: Path = STAGES) -> Table:
+def read_stages(file: Path = STAGES) -> StageTable:
     """Raises TableError, with file, line and field."""
-    table = load(file)
-    table.allow(("archs", "upstream", "stages"))
-    archs, upstream = table.get("archs"), table.get("upstream")
-    for arch in archs.items():
-        if arch.text() not in known_archs():
-            raise arch.fail(f"is none of {', '.join(known_archs())}")
-    if upstream.text() not in upstreams():
-        raise upstream.fail(f"is none of {', '.join(upstreams())}: a checkout is pinned by nothing")
-    stages: dict[str, Stage] = {}
-    for name, row in table.get("stages").mapping().items():
-        stages[name] = _stage(name, row, tuple(stages))
-    if not stages or not archs.texts():
-        raise table.fail("needs at least one arch and one stage")
-    return Table(archs=archs.texts(), upstream=upstream.text(), stages=tuple(stages.values()))
-
-
-def _stage(name: str, row: Field, above: Sequence[str]) -> Stage:
-    row.allow(("needs", "command", "outputs"))
-    command, needs, outputs = row.get("command"), row.find("needs"), row.find("outputs")
-    words = command.texts()
-    if not words:
-        raise command.fail("must name a command of ckpm")
-    for need in needs.items() if needs else ():
-        if need.text() not in above:
-            raise need.fail(f"is not a stage above; there are {', '.join(above) or 'none'}")
-    files = outputs.mapping() if outputs else {}
-    for role, file in files.items():
-        if role not in ROLES:
-            raise file.fail(f"unknown role; known: {', '.join(ROLES)}")
-    for text in (*command.items(), *files.values()):
-        _check_blanks(text)
-    return Stage(
-        name=name,
-        needs=needs.texts() if needs else (),
-        command=words,
-        outputs={role: file.text() for role, file in files.items()},
-    )
+    table = read_table(file, StageTable)
+    table.demand_known(table.record.archs, known_archs(), "archs")
+    table.demand_known(table.record.upstream, upstreams(), "upstream")  # a checkout is pinned by nothing
+    above: list[str] = []
+    for name, stage in table.record.stages.items():
+        table.demand_known(stage.needs, above, "stages", name, *(["needs"] if stage.needs else []))
+        row = table.at("stages", name)
+        for text in (*row.get("command").items(), *(row.get("outputs").mapping().values() if stage.outputs else ())):
+            _check_blanks(text)
+        above.append(name)
+    return table.record
 
 
 def _check_blanks(text: Field) -> None:
@@ -115,17 +91,16 @@ def _check_blanks(text: Field) -> None:
             raise text.fail(f"unknown blank {{{blank}}}; known: {', '.join(_BLANKS)}, and nothing beside the name")
 
 
-def steps(table: Table, archs: Sequence[str], *, upstream: str, tier: str, toolchain: str) -> tuple[Step, ...]:
+def steps(table: StageTable, archs: Sequence[str], *, upstream: str, tier: str, toolchain: str) -> tuple[Step, ...]:
     """Every stage on every arch, ordered so that the needs of a step come before it."""
-    by_name = {stage.name: stage for stage in table.stages}
     result = []
-    for stage in table.stages:
+    for name, stage in table.stages.items():
         for arch in archs if stage.each_arch else (PROJECT,):
-            blanks = {"stage": stage.name, "arch": arch, "upstream": upstream, "tier": tier, "toolchain": toolchain}
-            needs = [name for need in stage.needs for name in _names(by_name[need], arch, archs)]
+            blanks = {"stage": name, "arch": arch, "upstream": upstream, "tier": tier, "toolchain": toolchain}
+            needs = [step for need in stage.needs for step in _names(need, table.stages[need], arch, archs)]
             result.append(
                 Step(
-                    stage=stage.name,
+                    stage=name,
                     arch=arch,
                     command=tuple(word.format(**blanks) for word in stage.command),
                     outputs={role: file.format(**blanks) for role, file in stage.outputs.items()},
@@ -135,8 +110,8 @@ def steps(table: Table, archs: Sequence[str], *, upstream: str, tier: str, toolc
     return tuple(result)
 
 
-def _names(need: Stage, arch: str, archs: Sequence[str]) -> list[str]:
+def _names(need: str, stage: Stage, arch: str, archs: Sequence[str]) -> list[str]:
     """The steps of a needed stage: the same arch's, or every arch's if the project needs it."""
-    if not need.each_arch:
-        return [f"{PROJECT}/{need.name}"]
-    return [f"{one}/{need.name}" for one in (archs if arch == PROJECT else (arch,))]
+    if not stage.each_arch:
+        return [f"{PROJECT}/{need}"]
+    return [f"{one}/{need}" for one in (archs if arch == PROJECT else (arch,))]

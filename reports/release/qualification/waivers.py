@@ -16,10 +16,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.errors import CheckFailedError
-from ckpm.base.tablefile import Field, load
+import msgspec
 
-_FIELDS = ("accepted_by", "accepted_on", "until", "reason")
+from ckpm.base.errors import CheckFailedError
+from ckpm.base.tablefile import Record, Text, read_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,34 +34,37 @@ class Waiver:
     reason: str
 
 
+class _Row(Record, frozen=True):
+    accepted_by: Text
+    accepted_on: datetime.date
+    until: datetime.date
+    reason: Text
+
+
+class WaiverTable(Record, frozen=True):
+    """The record of a file of waivers."""
+
+    waivers: dict[str, _Row]
+
+
 def read_waivers(file: Path, known: Collection[str] | None = None) -> Mapping[str, Waiver]:
     """Read waivers by name of the defect. ``known`` are valid names; None takes any, for bundles of older tables.
 
     Raises:
         TableError: with file, line and field: an unknown field or defect, an empty text, a wrong date.
     """
-    table = load(file)
-    table.allow(("waivers",))
-    return {name: _waiver(name, row, known) for name, row in table.get("waivers").mapping().items()}
-
-
-def _waiver(name: str, row: Field, known: Collection[str] | None) -> Waiver:
-    row.allow(_FIELDS)
-    if known is not None and name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean '{close[0]}'?" if close else ""
-        raise row.fail(f"no known defect has this name{hint} Waivers are for entries of the ledger; remove this one")
-    accepted_on, until = _date(row.get("accepted_on")), _date(row.get("until"))
-    if until < accepted_on:
-        raise row.get("until").fail(f"is before {accepted_on}, the day of the acceptance")
-    return Waiver(
-        name=name,
-        place=f"{row.file.name}:{row.line}",
-        accepted_by=_read_text(row.get("accepted_by")),
-        accepted_on=accepted_on,
-        until=until,
-        reason=_read_text(row.get("reason")),
-    )
+    table = read_table(file, WaiverTable)
+    waivers = {}
+    for name, row in table.record.waivers.items():
+        item = table.at("waivers", name)
+        if known is not None and name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean '{close[0]}'?" if close else "."
+            raise item.fail(f"no known defect has this name{hint} Waivers are for entries of the ledger; remove this")
+        if row.until < row.accepted_on:
+            raise item.get("until").fail(f"is before {row.accepted_on}, the day of the acceptance")
+        waivers[name] = Waiver(name=name, place=f"{item.file.name}:{item.line}", **msgspec.structs.asdict(row))
+    return waivers
 
 
 def demand_accepted(defects: Mapping[str, int], waivers: Mapping[str, Waiver], today: datetime.date | None) -> None:
@@ -86,16 +89,3 @@ def demand_accepted(defects: Mapping[str, int], waivers: Mapping[str, Waiver], t
             "waivers:\n  NAME: {accepted_by: WHO, accepted_on: DATE, until: DATE, reason: WHY}",
             kind="waiver",
         )
-
-
-def _read_text(field: Field) -> str:
-    text = field.text().strip()
-    if not text:
-        raise field.fail("is empty")
-    return text
-
-
-def _date(field: Field) -> datetime.date:
-    if not isinstance(field.value, datetime.date) or isinstance(field.value, datetime.datetime):
-        raise field.fail(f"must be a date such as 2027-06-30, not {field.value!r}")
-    return field.value

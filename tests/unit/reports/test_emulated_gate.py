@@ -285,7 +285,7 @@ def test_file_too_large_for_library_is_not_read(tmp_path: Path, foreign: bool) -
 
 def test_model_that_reports_nothing_of_field(tmp_path: Path) -> None:
     file = tmp_path / "model.yaml"
-    file.write_text("archs: {gfx950: {product: MI355X, clock_mhz: 0}}\ncannot_see: []\n")
+    file.write_text("archs: {gfx950: {product: MI355X, clock_mhz: 1}}\ncannot_see: []\n")
     with pytest.raises(TableError, match=r"archs.gfx950: field 'compute_units' is missing"):
         machines(file)
 

@@ -17,7 +17,7 @@ from ckpm.reports.release.bundle.names import CHECKSUMS, SIGNATURE
 from ckpm.reports.release.bundle.provenance import LOCAL_BUILDER, Origin
 from ckpm.reports.release.qualification.record import Facts
 from ckpm.reports.release.qualification.run import Plan, run
-from ckpm.reports.release.qualification.stages import STAGES, Step, read_table, steps
+from ckpm.reports.release.qualification.stages import STAGES, Step, read_stages, steps
 from ckpm.reports.release.qualification.verdict import examine, judge
 from ckpm.reports.release.qualification.waivers import read_waivers
 from ckpm.reports.verdicts import Gate, Row
@@ -105,7 +105,7 @@ FOREIGN = {FOREIGN_LIBRARY: "c" * 64, LIBRARY_SHA256: "d" * 64}
 
 
 def planned_steps(archs: tuple[str, ...] = ("gfx950",)) -> tuple[Step, ...]:
-    return steps(read_table(), archs, upstream="aiter", tier="smoke", toolchain="embedded")
+    return steps(read_stages(), archs, upstream="aiter", tier="smoke", toolchain="embedded")
 
 
 def plan(work: Path, facts: Facts = FACTS, **options: object) -> Plan:

@@ -30,7 +30,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     return folder
 
 
-def logged(call: Callable[[], T]) -> tuple[T, str]:
+def capture_logs(call: Callable[[], T]) -> tuple[T, str]:
     """The result of a call, and what it logs as a command prints it."""
     with contextlib.redirect_stdout(StringIO()) as output, print_logs():
         result = call()

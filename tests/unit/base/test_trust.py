@@ -19,7 +19,7 @@ from ckpm.kernels.library.signature_file import NAME, Signatures, discard_foreig
 from ckpm_emulator import toolchain as core
 from ckpm_emulator.base.errors import TrustError as UntrustedCoreError
 from tests.emulator.test_core_build import use_small_core
-from tests.unit.shared import logged
+from tests.unit.shared import capture_logs
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]
@@ -42,7 +42,7 @@ def someone_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def build(request: Request) -> tuple[str, int]:
-    tally, text = logged(lambda: command.run(request, jobs=2))
+    tally, text = capture_logs(lambda: command.run(request, jobs=2))
     return text, tally.compiled
 
 

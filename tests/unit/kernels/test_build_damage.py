@@ -15,7 +15,7 @@ from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.progress import Tally
 from ckpm.kernels.library.request import LIBRARY, Request, prepare
-from tests.unit.shared import logged
+from tests.unit.shared import capture_logs
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("copied_manifest")
 
 
 def build(request: Request) -> tuple[Tally, str]:
-    return logged(lambda: build_command.run(request, jobs=2))
+    return capture_logs(lambda: build_command.run(request, jobs=2))
 
 
 def is_sound(request: Request) -> bool:

@@ -22,7 +22,7 @@ from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.plan import Plan
 from ckpm.kernels.library.progress import Tally
 from ckpm.kernels.library.request import LIBRARY, Request, prepare, scons_command
-from tests.unit.shared import logged
+from tests.unit.shared import capture_logs
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]
@@ -30,7 +30,7 @@ FEW = ("key.logits", "key.lse")
 
 
 def build(request: Request, jobs: int = 2) -> tuple[Tally, str]:
-    return logged(lambda: build_command.run(request, jobs=jobs))
+    return capture_logs(lambda: build_command.run(request, jobs=jobs))
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from ckpm.base.console import number
 from ckpm.kernels.library.plan import Step
 from ckpm.kernels.library.progress import Tally, follow
 from ckpm.kernels.library.run_step import EVENT
-from tests.unit.shared import logged
+from tests.unit.shared import capture_logs
 
 STEPS = [
     Step(kind="unit", target="a.o", sources=("a",), argv=(), signature="", label="a", kernels=("k1", "k2")),
@@ -29,7 +29,7 @@ def follow_events(*events: tuple[str, str]) -> tuple[Tally, list[str]]:
         EVENT + json.dumps({"event": event, "kind": steps[target].kind, "label": steps[target].label, "target": target})
         for target, event in events
     ]
-    tally, text = logged(lambda: follow(lines, STEPS, linking="linking it"))
+    tally, text = capture_logs(lambda: follow(lines, STEPS, linking="linking it"))
     return tally, [re.sub(r" +\d+ s  ", " ", line) for line in text.splitlines()]
 
 

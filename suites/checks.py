@@ -51,9 +51,8 @@ class Bench:
 class Result:
     """``outcome`` is one of RESULTS; ``message`` one line of why; ``lines`` everything worth reading.
 
-    ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``signature`` is
-    the difference of a case that is wrong or faulted from its signatures. It is "" without a difference, and None if
-    the case has no signatures or they can't be checked here.
+    ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``signature``:
+    "" if the case fails exactly as the ledger describes, else the difference; None if it was not checked.
     """
 
     outcome: str
@@ -237,10 +236,10 @@ def uneven_dropout(p: SuiteCase, random_values: Sequence[NDArray[Any]]) -> list[
 def run_case(
     bench: Bench, problem: SuiteCase, variants: Sequence[Mapping[str, Any]] = ({},), signatures: Sequence[str] = ()
 ) -> Result:
-    """Run a case once for each set of device options. The first that fails ends it.
+    """Run a case once for each set of device options, and stop at the first failure.
 
-    ``signatures`` are a known defect's (suites/signatures/table.py). The first is what the case must show if it is
-    wrong or faults. The next, if there is one, is what remains without the cause of the fault.
+    ``signatures`` describe how a known defect must look (suites/signatures/table.py). A second signature is checked
+    after the input that faults is removed.
     """
     case = _Case(bench, problem)
     bench.device.restart_addresses()  # a fault's text doesn't depend on the cases before it
@@ -255,7 +254,7 @@ def run_case(
     except MemoryError as error:
         outcome, message, fault = "infrastructure", f"out of memory: {error}", {}
     else:
-        signatures = ()  # what ended otherwise than by a launch has none
+        signatures = ()  # nothing was raised: there is no failed launch to compare
     try:
         if signatures and outcome in ("wrong", "fault"):
             signature = _why_not(case, outcome, variants, signatures)
@@ -280,7 +279,7 @@ def _why_not(case: _Case, outcome: str, variants: Sequence[Mapping[str, Any]], s
     name, *rest = signatures
     last, key = case.last, case.bench.key(case.kernel)
     if last is None or (outcome == "fault") != (name in FAULTS):
-        return f"the case is {outcome}, which {name} is not"
+        return f"the case ended as {outcome}, but {name} describes another outcome"
     if outcome == "wrong":
         if key is None:
             return f"no kernel {case.kernel}"

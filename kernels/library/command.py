@@ -53,9 +53,9 @@ _NO_PROCESS = ("Resource temporarily unavailable", "SystemResources", "ThreadQuo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """Compilers that run on other machines. ``file`` names the machines for SConstruct, ``words`` for people.
+    """Compilers that run on other machines. ``file`` names the machines for SConstruct, ``words`` in messages.
 
-    ``failure`` returns the error for failure records of steps that another machine refused.
+    ``failure`` makes the error if a remote machine refused steps.
     """
 
     file: Path
@@ -67,7 +67,7 @@ class Elsewhere:
 def run(request: Request, *, jobs: int, emulator: bool = False, elsewhere: Elsewhere | None = None) -> Tally:
     """Build one library; return the counts of compiled and cached steps.
 
-    With ``emulator`` the emulator's core is compiled meanwhile, because the library will run on it.
+    With ``emulator`` the emulator's core is compiled at the same time, because the library will run on it.
 
     Units are compiled here, ``jobs`` at once, or ``elsewhere``; the library is linked and described here. After a
     signal, SCons and the compilers end before this returns. Main thread only.
@@ -83,8 +83,8 @@ def run(request: Request, *, jobs: int, emulator: bool = False, elsewhere: Elsew
         plan, keys = prepare(request)
         if discard_foreign(request.work / request.folder, signing_key(settings.cache_folder())):
             log.info(
-                f"{request.folder}: restored, or damaged: no build of this user's wrote down what is in it, so all of "
-                "it is built again"
+                f"{request.folder}: not signed by a build of yours (copied, restored or damaged), so all of it is built "
+                "again"
             )
         temporary = _clear_temporary(request)
         if request.object_cache:
@@ -110,7 +110,7 @@ def run(request: Request, *, jobs: int, emulator: bool = False, elsewhere: Elsew
 
 @contextmanager
 def _warm_up(request: Request, plan: Plan, temporary: Path, *, emulator: bool) -> Iterator[None]:
-    """Prepare meanwhile what a first build needs later; do nothing for a library that exists."""
+    """Build libc++ and the emulator's core while kernels compile; do nothing for a library that exists."""
     environment = {**os.environ, **plan.environment}
     linker = (*request.toolchain.linker, *request.toolchain.link_flags)
     with ExitStack() as stack:

@@ -68,7 +68,7 @@ def test_planted_pickle_is_not_loaded(finished_build: Make, tmp_path: Path, name
     said, again = build(request)
     assert not witness.exists()
     ours = names == [NAME]
-    assert ("no build of this user's wrote down what is in it" in said) == ours
+    assert ("not signed by a build of yours" in said) == ours
     assert again == (compiled if ours else 0)
     assert not ours or build(request)[1] == 0
 

@@ -83,8 +83,8 @@ def run(request: Request, *, jobs: int, emulator: bool = False, elsewhere: Elsew
         plan, keys = prepare(request)
         if discard_foreign(request.work / request.folder, signing_key(settings.cache_folder())):
             log.info(
-                f"{request.folder}: not signed by a build of yours (copied, restored or damaged), so all of it is built "
-                "again"
+                f"{request.folder}: not signed by a build of yours (copied, restored or damaged), so all of it is "
+                "built again"
             )
         temporary = _clear_temporary(request)
         if request.object_cache:

@@ -65,3 +65,9 @@ def compare_outcome(p: SuiteCase, bits: dict[str, np.ndarray], outcome: FwdOutco
     found = comparisons(p, bits, outcome)
     assert all(one.passed for one in found), "; ".join(map(str, found))
     assert found[0].worst > 0.02  # the bound is tight
+
+
+def append_case(**fields: Any) -> SuiteCase:
+    """A causal case over a contiguous cache, but for the ``fields``."""
+    plain: dict[str, Any] = {"nhead_q": 4, "nhead_k": 2, "mask": "top_left", "page_size": 0, "rotary_dim": 128}
+    return SuiteCase(name="", suite="", tier="", group="", mode="batch", **{**plain, **fields})

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from ckpm.attention.timing.checks import PublishedTable
+from ckpm.attention.timing.machine import TimingMachine
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import Record
 from ckpm.cluster.site import Site
@@ -46,10 +48,12 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {
     "gpu_gate": (Settings, "reports/gates/gpu_gate.yaml"),
     "images": (ImageTable, "docker/images.yaml"),
     "ledger": (LedgerTable, "matrix/ledger.yaml"),
+    "machine": (TimingMachine, "attention/timing/machine.yaml"),
     "model": (MachineTable, "reports/gates/model.yaml"),
     "performance": (ProblemTable, "matrix/tables/performance.yaml"),
     "problems": (ProblemTable, "matrix/tables/problems/*.yaml"),
     "profiles": (ProfileTable, "matrix/tables/profiles.yaml"),
+    "published": (PublishedTable, "attention/timing/published.yaml"),
     "receipts": (ReceiptTable, "matrix/tables/receipts.yaml"),
     "references": (ReferenceTable, "reports/gates/references.yaml"),
     "slurm": (Site, "cluster/slurm.yaml"),

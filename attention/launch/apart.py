@@ -21,6 +21,7 @@ from ckpm.base.display import show
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import LibraryError
 from ckpm.base.files import name_write_errors
+from ckpm.kernels.library.manifest import remedy_for
 
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 
@@ -45,7 +46,7 @@ def run_apart(command: Callable[[], int], library: Path) -> int:
         how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
         raise LibraryError(
             f"{library}: opening or running it ended the process ({how}): the file is damaged, or its host code is "
-            "wrong. Build it anew."
+            f"wrong. {remedy_for(library)}"
         )
     return int(code)
 

@@ -172,7 +172,7 @@ def _count_launch(
     kernel = outcome.launch.kernel or named or ""
     if kernel not in manifest.kernels or device.arch not in manifest.kernels[kernel].archs:
         raise InconclusiveError(
-            f"{problem.name}: ran on '{kernel}', which the manifest does not list. Build it again.", kind="measure"
+            f"{problem.name}: ran on '{kernel}', which the manifest does not list. {manifest.remedy}", kind="measure"
         )
     return Measured(
         problem=problem.name,
@@ -220,6 +220,6 @@ def keys_of(manifest: Manifest, names: Sequence[str], library: Path) -> tuple[Ke
     """Keys of the library's kernels in dispatch order. Raises InconclusiveError: the manifest is of another library."""
     if set(manifest.kernels) != set(names):
         raise InconclusiveError(
-            f"{library}: its manifest lists other kernels than it contains. Build it again.", kind="measure"
+            f"{library}: its manifest lists other kernels than it contains. {manifest.remedy}", kind="measure"
         )
     return manifest.keys(names)

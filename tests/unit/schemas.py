@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from ckpm.attention.timing.checks import PublishedTable
+from ckpm.attention.timing.machine import TimingMachine
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import Record
 from ckpm.cluster.site import Site
@@ -46,8 +48,10 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its 
     "gpu_gate": (Settings, "reports/gates/gpu_gate.yaml"),
     "images": (ImageTable, "docker/images.yaml"),
     "ledger": (LedgerTable, "matrix/ledger.yaml"),
+    "machine": (TimingMachine, "attention/timing/machine.yaml"),
     "model": (MachineTable, "reports/gates/model.yaml"),
     "problems": (ProblemTable, "matrix/tables/performance.yaml matrix/tables/problems/*.yaml"),
+    "published": (PublishedTable, "attention/timing/published.yaml"),
     "selections": (SelectionTable, "matrix/tables/selections.yaml"),
     "spellings": (SpellingTable, "kernels/families/spellings.yaml"),
     "references": (ReferenceTable, "reports/gates/references.yaml"),

@@ -274,7 +274,7 @@ def test_bad_filter_files(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_missing_filter_file(tmp_path: Path) -> None:
-    for file, what in ((tmp_path / "no.py", "no such file"), (tmp_path, "it is a folder, no file")):
+    for file, what in ((tmp_path / "no.py", "no such file"), (tmp_path, "it is a folder, not a file")):
         with pytest.raises(UsageError) as caught:
             chosen(filter_files=(file,))
         assert str(caught.value) == (f"--filter-file {file}: {what}. It must be Python and define keep(key) -> bool.")

@@ -90,7 +90,9 @@ def build_again(
     """
     manifest = Manifest.read(built / MANIFEST)
     if not (built / LIBRARY).is_file():
-        raise LibraryError(f"{built / LIBRARY} is missing, and its manifest is there: build it again", kind="mismatch")
+        raise LibraryError(
+            f"{built / LIBRARY} is missing, and its manifest is there. {manifest.remedy}", kind="mismatch"
+        )
     kept = {name: built / name for name in (LIBRARY, MANIFEST)}
     first = {**manifest.artifacts, **_sums(kept)}
     with tempfile.TemporaryDirectory(prefix="ckpm-") as name:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.fwd_launching import FwdOutcome
@@ -45,7 +43,7 @@ def build(work: Path, families: tuple[str, ...], where: str, tier: str = "smoke"
         work=work,
         object_cache=cache_folder() / "objects",
     )
-    build_command.run(request, jobs=2, console=Console(file=StringIO()))
+    build_command.run(request, jobs=2)
     return request.work / request.folder / LIBRARY
 
 

@@ -66,7 +66,7 @@ class Result:
     signature: str | None = None
 
 
-class _EndError(Exception):
+class EndError(Exception):
     """Ends a case early with its outcome."""
 
     def __init__(self, outcome: str, message: str, fault: Mapping[str, Any] | None = None) -> None:
@@ -97,7 +97,7 @@ class _Case:
             self.lines.append(f"{label}:")
 
     def launch(self, problem: SuiteCase, kernel: str | None) -> Outcome:
-        """Raises _EndError unless the launch succeeded."""
+        """Raises EndError unless the launch succeeded."""
         prepared = prepare(problem, self.bench.device.arch)
         outcome = launching.run_problem(self.bench.device, self.bench.library, prepared, kernel)
         self.seconds += outcome.seconds
@@ -105,7 +105,7 @@ class _Case:
         self.kernel = outcome.launch.kernel or kernel or ""
         self.last = outcome if problem is self.problem else self.last
         if outcome.fault is not None:
-            raise _EndError(outcome_of(outcome.fault), in_a_line(outcome.fault), dict(outcome.fault.fields))
+            raise EndError(outcome_of(outcome.fault), in_a_line(outcome.fault), dict(outcome.fault.fields))
         return outcome
 
     def run_launch(self, problem: SuiteCase, kernel: str | None) -> Outcome:
@@ -113,11 +113,11 @@ class _Case:
         status = outcome.launch.status
         if status == Status.HIP_ERROR:
             more = self.bench.device.hip.explanation()
-            raise _EndError("infrastructure", f"the launch failed: {outcome.launch.message}" + (more and f": {more}"))
+            raise EndError("infrastructure", f"the launch failed: {outcome.launch.message}" + (more and f": {more}"))
         if status == Status.UNSUPPORTED and (load := missing_load(self.bench.keys, problem)):
-            raise _EndError("unsupported", refused_for(load))
+            raise EndError("unsupported", refused_for(load))
         if status != Status.OK:
-            raise _EndError("wrong", f"refused ({status.name.lower()}): {outcome.launch.message}")
+            raise EndError("wrong", f"refused ({status.name.lower()}): {outcome.launch.message}")
         return outcome
 
     # ---- looking
@@ -130,7 +130,7 @@ class _Case:
         return self.expected
 
     def examine(self, outcome: Outcome) -> None:
-        """Compare one launch with the reference. Raises _EndError with all that is wrong."""
+        """Compare one launch with the reference. Raises EndError with all that is wrong."""
         p, expected, o = self.problem, self.reference(outcome), outcome.o()
         bad = []
         comparisons = [compare_o(p, o, expected)]
@@ -147,7 +147,7 @@ class _Case:
             bad.append(f"{rows} rows of O are all zero: a page was not read")
         bad += self.beside_the_numbers(outcome)
         if bad:
-            raise _EndError("wrong", "; ".join(bad))
+            raise EndError("wrong", "; ".join(bad))
 
     def beside_the_numbers(self, outcome: Outcome) -> list[str]:
         """Errors in random values and between the rows of outputs."""
@@ -160,7 +160,7 @@ class _Case:
         return bad
 
     def same_bits(self, check: str, first: Outcome) -> None:
-        """Launch what must give the same bits and compare. Raises _EndError."""
+        """Launch what must give the same bits and compare. Raises EndError."""
         p, begin = self.problem, 0
         if check != "batch_invariance":
             self._compare_bits(check, first, counterpart(p, check), 0)
@@ -170,7 +170,7 @@ class _Case:
             begin += length
 
     def _compare_bits(self, check: str, first: Outcome, other: SuiteCase, begin: int) -> None:
-        """Launch the other problem, whose tokens are those of the first launch from ``begin`` on. Raises _EndError."""
+        """Launch the other problem, whose tokens are those of the first launch from ``begin`` on. Raises EndError."""
         key = self._matching_key(other)
         if key is None:
             self.lines.append(f"{check}: not compared, the library has no such kernel")
@@ -186,9 +186,7 @@ class _Case:
             different = int((left != right).sum())
             if different:
                 place = tuple(int(at) for at in np.argwhere(left != right)[0])
-                raise _EndError(
-                    "wrong", f"{check}: {different} of {left.size} elements of {name} differ, first {place}"
-                )
+                raise EndError("wrong", f"{check}: {different} of {left.size} elements of {name} differ, first {place}")
         self.lines.append(f"{check}: same bits")
 
     def _matching_key(self, other: SuiteCase) -> Key | None:
@@ -246,7 +244,7 @@ def run_case(
     signature = None
     try:
         outcome, message, fault = _run(case, variants)
-    except _EndError as end:
+    except EndError as end:
         outcome, message, fault = end.outcome, end.message, end.fault
     except HipError as error:
         lost = error.error in hip_api.INFRASTRUCTURE
@@ -355,17 +353,17 @@ def _check_choice(case: _Case) -> None:
     """
     p, key = case.problem, case.bench.key(case.kernel)
     if key is None:
-        raise _EndError("wrong", f"the library chose '{case.kernel}', which its manifest doesn't list")
+        raise EndError("wrong", f"the library chose '{case.kernel}', which its manifest doesn't list")
     if not serves(key, p):
-        raise _EndError("wrong", f"dispatch chose {key.name}: {missing_kernel([key], p)}")
+        raise EndError("wrong", f"dispatch chose {key.name}: {missing_kernel([key], p)}")
     case.lines.append(f"dispatch chose {key.name}")
     first = next(one for one in _able(case) if one.load == key.load)
     if key.tile != first.tile:
-        raise _EndError("wrong", f"dispatch chose a tile of {key.tile.bm0} rows where {first.name} comes first")
+        raise EndError("wrong", f"dispatch chose a tile of {key.tile.bm0} rows where {first.name} comes first")
 
 
 def _without_v3(case: _Case) -> None:
-    """V2 must be taken, and be right, where V3 is turned off. Raises _EndError."""
+    """V2 must be taken, and be right, where V3 is turned off. Raises EndError."""
     off, mine = dataclasses.replace(case.problem, v3="off"), case.kernel
     if missing_kernel(case.bench.keys, off):
         case.lines.append("v3_off: not compared, the library has no such kernel of V2")
@@ -373,7 +371,7 @@ def _without_v3(case: _Case) -> None:
     outcome = case.run_launch(off, None)
     key = case.bench.key(case.kernel)
     if key is None or not serves(key, off):
-        raise _EndError("wrong", f"v3_off: dispatch chose {case.kernel}")
+        raise EndError("wrong", f"v3_off: dispatch chose {case.kernel}")
     case.examine(outcome)
     case.lines.append(f"v3_off: dispatch chose {key.name}")
     case.kernel = mine

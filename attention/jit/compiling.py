@@ -20,8 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.attention.jit.content import VERSION, content_key, texts
-from ckpm.attention.jit.entries import Entries, Record, StoppedError
+from ckpm.attention.jit.entries import VERSION, Entries, Record, StoppedError, content_key, texts
 from ckpm.attention.jit.orders import Order, Place, order_for
 from ckpm.attention.jit.worker import TALLY
 from ckpm.base import settings

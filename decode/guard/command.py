@@ -13,9 +13,8 @@ from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InputError, UsageError
 from ckpm.decode.guard.bare import budget_of, table_of
 from ckpm.decode.guard.candidates import Judged, candidate
-from ckpm.decode.guard.compiling import configurations, function_of, jit_function, judge
+from ckpm.decode.guard.compiling import configurations, demand_triton, function_of, jit_function, judge
 from ckpm.decode.guard.figures import DIRECTIONS
-from ckpm.decode.guard.packages import demand_triton
 from ckpm.decode.guard.pruning import complaints
 from ckpm.decode.guard.ratchet import Accepted, changes, merge
 from ckpm.decode.guard.table import Case, Guarded, Table, read_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from ckpm.attention.sweeps.stored.best import best
+from ckpm.attention.sweeps.results import best
 from ckpm.reports.page.columns import Cell, Folded, Table, columns
 from ckpm.reports.page.inputs import Inputs
 

@@ -13,7 +13,6 @@ import pytest
 from numpy.typing import NDArray
 
 from ckpm.attention.launch.arguments import backward_fields, workspaces, zeroed_workspaces
-from ckpm.attention.launch.backward_launching import laid_out
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import ProblemError, UsageError
 from ckpm.kernels.abi import BwdArguments
@@ -28,6 +27,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.names import parse
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
+from ckpm.suites.backward_cases import laid_out
 from tests.unit.attention.test_harness import compile_c as compile_c
 from tests.unit.attention.test_harness import toolchain as toolchain
 

@@ -88,11 +88,11 @@ def read_guard_table(file: Path) -> Table:
     table = read_table(file, GuardTable)
     for name, row in table.record.kernels.items():
         table.demand_known(row.archs, compute_units(), "kernels", name, "archs")
-    kernels = tuple(_guarded(name, row, file.parent) for name, row in table.record.kernels.items())
+    kernels = tuple(_read_kernel(name, row, file.parent) for name, row in table.record.kernels.items())
     return Table(file=file, accepted=file.parent / table.record.accepted, kernels=kernels)
 
 
-def _guarded(name: str, row: KernelRow, folder: Path) -> Guarded:
+def _read_kernel(name: str, row: KernelRow, folder: Path) -> Guarded:
     cases = row.cases or {"": CaseRow()}
     return Guarded(
         name=name,

@@ -17,7 +17,7 @@ from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.base.files import write_atomically
 from ckpm.matrix.dialects import Dialect, dialect, dialect_names
-from ckpm.matrix.export import COLUMNS, FORMATS, align, rendered, table, to_csv, to_json
+from ckpm.matrix.export import COLUMNS, FORMATS, align, format_rows, table, to_csv, to_json
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import add_dialect_options, add_selection_options, dialect_from, selection_from
 from ckpm.matrix.selection import Selection, absences, select, select_some
@@ -134,7 +134,7 @@ def _count_selected(args: argparse.Namespace, chosen: Dialect, selection: Select
     )
     if not any(totals.values()) and select(chosen, receipt):
         select_some(chosen, selection)
-    _emit(rendered(counts, args.format, _count_table(selection, counts, totals)))
+    _emit(format_rows(counts, args.format, _count_table(selection, counts, totals)))
 
 
 def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], totals: Mapping[str, int]) -> str:
@@ -164,7 +164,7 @@ def _show(args: argparse.Namespace) -> None:
         _emit(json.dumps(row, indent=1) + "\n")
         return
     fields = [{"field": name, "value": _plain(value)} for name, value in row.items()]
-    _emit(rendered(fields, args.format, align([list(field.values()) for field in fields])))
+    _emit(format_rows(fields, args.format, align([list(field.values()) for field in fields])))
 
 
 def _why(args: argparse.Namespace) -> None:
@@ -175,10 +175,12 @@ def _why(args: argparse.Namespace) -> None:
     if args.format == "json":
         _emit(json.dumps({"selected": not explanation.reasons, **asdict(explanation)}, indent=1) + "\n")
     elif args.format == "csv" and explanation.reasons:
-        _emit(rendered([asdict(reason) for reason in explanation.reasons], "csv"))
+        _emit(format_rows([asdict(reason) for reason in explanation.reasons], "csv"))
     elif args.format == "csv":
         _emit(
-            rendered([{**asdict(axis), "alternatives": _plain(axis.alternatives)} for axis in explanation.axes], "csv")
+            format_rows(
+                [{**asdict(axis), "alternatives": _plain(axis.alternatives)} for axis in explanation.axes], "csv"
+            )
         )
     elif explanation.reasons:
         lines = [f"{explanation.name}", f"is not in {chosen.name} ({selection.summary()}):"]
@@ -237,11 +239,11 @@ def _problems(args: argparse.Namespace) -> None:
             }
             for suite, cases in by_suite.items()
         ]
-        _emit(rendered(rows, args.format, table(rows, left=1)))
+        _emit(format_rows(rows, args.format, table(rows, left=1)))
     else:
         chosen = [problem for cases in by_suite.values() for problem in cases]
         text = "".join(f"{problem.name}\n" for problem in chosen)
-        _emit(rendered((problem.row() for problem in chosen), args.format, text))
+        _emit(format_rows((problem.row() for problem in chosen), args.format, text))
 
 
 def _select_keys(chosen: Dialect, selection: Selection) -> list[Key]:

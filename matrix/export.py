@@ -36,7 +36,7 @@ def to_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def rendered(rows: Iterable[Mapping[str, Any]], form: str, text: str = "", columns: Sequence[str] = ()) -> str:
+def format_rows(rows: Iterable[Mapping[str, Any]], form: str, text: str = "", columns: Sequence[str] = ()) -> str:
     """Rows as JSON or CSV, or the ``text`` that shows them. ``columns`` are those of a CSV without rows."""
     if form == "json":
         return to_json(rows)

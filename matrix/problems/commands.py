@@ -11,7 +11,7 @@ from typing import Any
 from ckpm.base.display import show
 from ckpm.base.errors import NameSyntaxError, UsageError
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
-from ckpm.matrix.export import FORMATS, rendered, table
+from ckpm.matrix.export import FORMATS, format_rows, table
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import add_selection_options, selection_from
 from ckpm.matrix.problems.case import TIERS
@@ -27,14 +27,14 @@ def list_shapes(args: argparse.Namespace) -> str:
     """Shapes by name, or with every field; impossible ones are among them and say why in their last column."""
     chosen = _chosen(shapes(args.tier), args.test)
     if not args.count:
-        return rendered((shape.row() for shape in chosen), args.format, _lines(shape.name for shape in chosen))
+        return format_rows((shape.row() for shape in chosen), args.format, _lines(shape.name for shape in chosen))
     rows = []
     for direction in DIRECTIONS:
         for tier in TIERS[: TIERS.index(args.tier) + 1]:
             in_tier = [shape for shape in chosen if (shape.direction, shape.tier) == (direction, tier)]
             impossible = sum(bool(shape.impossible) for shape in in_tier)
             rows.append({"direction": direction, "tier": tier, "shapes": len(in_tier), "impossible": impossible})
-    return rendered(rows, args.format, table(rows, left=0))
+    return format_rows(rows, args.format, table(rows, left=0))
 
 
 def add_match_options(parser: argparse.ArgumentParser) -> None:
@@ -73,21 +73,21 @@ def match(args: argparse.Namespace) -> str:
     matcher = Matcher(keys)
     if args.count_only:
         rows = _counts(matcher, keys, chosen)
-        return rendered(rows, args.format, table(rows, left=0))
+        return format_rows(rows, args.format, table(rows, left=0))
     if by == "kernel":
         counts = count_shapes(matcher, chosen)
         rows = [{"kernel": key.name, "family": key.family, "shapes": counts[key.name]} for key in keys]
         rows = [row for row in rows if not (args.uncovered and row["shapes"])]
-        return rendered(rows, args.format, _lines(f"{row['shapes']:6} {row['kernel']}" for row in rows))
+        return format_rows(rows, args.format, _lines(f"{row['shapes']:6} {row['kernel']}" for row in rows))
     rows = _by_shape(matcher, chosen)
     if by == "pair":
         _tell_unserved(rows)
         pairs = _pairs(matcher, chosen)
         given_half = "shape" if args.shape is not None else "kernel" if args.kernel is not None else ""
         halves = [name for name in ("shape", "kernel") if name != given_half]
-        return rendered(pairs, args.format, _lines(" ".join(row[name] for name in halves) for row in pairs), _PAIRS)
+        return format_rows(pairs, args.format, _lines(" ".join(row[name] for name in halves) for row in pairs), _PAIRS)
     rows = [row for row in rows if not (args.uncovered and row["kernels"])]
-    return rendered(rows, args.format, _lines(map(_shape_line, rows)), ("shape", "family", "kernels", "reason"))
+    return format_rows(rows, args.format, _lines(map(_shape_line, rows)), ("shape", "family", "kernels", "reason"))
 
 
 def _chosen(given: Iterable[Shape], glob: str | None) -> list[Shape]:

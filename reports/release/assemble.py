@@ -11,7 +11,7 @@ from ckpm.base.errors import OutputError
 from ckpm.base.files import abandoned_drafts, make_folder, name_write_errors, sha256_of
 from ckpm.base.junit import junit_text
 from ckpm.base.results import Results
-from ckpm.reports.junit.write import gate_results
+from ckpm.reports.junit import gate_results
 from ckpm.reports.release import archive, contents, signature, statements
 from ckpm.reports.release.record import Record
 from ckpm.reports.release.stages import Step

@@ -22,12 +22,12 @@ def upstream_profiles() -> Mapping[str, Mapping[str, str]]:
             if variant not in upstreams():
                 raise table.fail(f"'{variant}' is not an upstream of this table", "profiles", name, profile)
             if profile in profiles():
-                raise table.fail("is also a profile of profiles.yaml; rename one", "profiles", name, profile)
+                raise table.fail("is also a profile of selections.yaml; rename one", "profiles", name, profile)
     return table.record.profiles
 
 
 def variant(upstream: str, profile: str) -> str | None:
-    """The upstream that a profile of ``upstream`` stands for; None for a profile of profiles.yaml, or an unknown one.
+    """The upstream that a profile of ``upstream`` stands for; None for a profile of selections.yaml, or an unknown one.
 
     Raises:
         UnknownWordError. UsageError: it is a profile of another upstream.

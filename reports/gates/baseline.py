@@ -114,7 +114,7 @@ def identity_of(manifest: Manifest, arch: str) -> dict[str, str]:
         value = getattr(manifest, name)
         if not value or "\n" in value:
             raise InconclusiveError(
-                f"the manifest's field {name} is not a line of text: {value!r}. Build again.", kind="gate"
+                f"the manifest's field {name} is not a line of text: {value!r}. {manifest.remedy}", kind="gate"
             )
         facts[name] = value
     return facts

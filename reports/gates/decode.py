@@ -14,8 +14,8 @@ from ckpm.attention.launch.counters import Measurements
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.decode import built as building
 from ckpm.decode.built import Built
-from ckpm.decode.gated import problems
 from ckpm.decode.measuring import attention_figures, measure
+from ckpm.decode.problem import problems
 from ckpm.kernels.code import code_object
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds

@@ -49,7 +49,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--family",
         default=None,
         metavar="NAMES",
-        help=f"of the library, as built (default: batch_prefill), or {DECODE}",
+        help=f"family of the built library (default: batch_prefill), or {DECODE}",
     )
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     parser.add_argument("--only", choices=(emulated_gate.GATE, static_gate.GATE), help="one gate instead of all")
@@ -63,7 +63,7 @@ def run_gate(args: argparse.Namespace) -> None:
 
     Raises:
         UnknownWordError, LibraryError, RecordError, CodeObjectError, TableError.
-        InconclusiveError, CheckFailedError: it could not be compared, or does not pass.
+        InconclusiveError: nothing to compare with. CheckFailedError: a figure regressed.
     """
     judged = _read_judged(args)
     output = args.output or judged.inputs[0].with_name("gate.json")
@@ -98,7 +98,7 @@ def run_gate(args: argparse.Namespace) -> None:
     for row in improved:
         show(f"  {row}")
     if improved and not gate.failing:
-        show(f"What has improved can get worse again unseen until it is accepted: {judged.accept}")
+        show(f"Accept the improvement, or a later loss of it goes unnoticed: {judged.accept}")
     demand(gate, output)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from ckpm.attention.sweeps.stored.best import best
+from ckpm.attention.sweeps.results import best
 from ckpm.reports.gates.judged import DECODE, DECODE_CYCLES
 from ckpm.reports.gates.model import cannot_see, estimate, machines
 from ckpm.reports.gates.references import compare_with_references, read_references

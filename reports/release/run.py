@@ -1,4 +1,4 @@
-"""Run the stages that have not passed yet, here or in a shard, for the same inputs."""
+"""Run each stage unless it passed before with the same inputs, on this machine or in a shard's folder."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Plan:
 
 
 def execute(step: Step, work: Path, epoch: int) -> int:
-    """Run a step's command in ``work``; its exit code. Its output is ours."""
+    """Run a step's command in ``work``; its exit code. Its output goes to this terminal."""
     path = os.pathsep.join(filter(None, (str(IMPORTS), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "SOURCE_DATE_EPOCH": str(epoch)}
     with ended_by_signals():
@@ -58,7 +58,7 @@ def execute(step: Step, work: Path, epoch: int) -> int:
 
 
 def run(plan: Plan, execute: Execute = execute) -> Mapping[str, Record]:
-    """Run steps. Return the records of passed steps by name. ``only`` names steps, which need earlier ones.
+    """Run steps. Return the records of passed steps by name. A step is a stage on one arch.
 
     Raises:
         CheckFailedError: a command ended with an error; earlier stages are kept.
@@ -139,11 +139,11 @@ def _kept(plan: Plan, step: Step, inputs: Mapping[str, str]) -> Record | None:
     try:
         record = Record.read(file)
     except RecordError as error:
-        log.info(f"{step.name}: not believed: {error}")
+        log.info(f"{step.name}: record ignored: {error}")
         return None
     reasons = record.differences(step, plan.facts, inputs) or record.find_damage(plan.work)
     if reasons:
-        log.info(f"{step.name}: passed earlier, but with {'; '.join(reasons)}")
+        log.info(f"{step.name}: runs again, changed since it passed: {'; '.join(reasons)}")
         return None
     log.info(f"{step.name}: passed earlier for the same inputs")
     return record

@@ -75,7 +75,7 @@ def _demand_own_library(step: Step, manifest: Manifest, records: Mapping[str, Re
     digest = records[step.name].outputs.get(step.outputs.get("library", ""), "")
     if digest != manifest.library_sha256:
         raise RecordError(
-            f"{step.name}: the library has sha256 {digest}, its manifest lists another. Build again.", kind="stage"
+            f"{step.name}: the library has sha256 {digest}, its manifest lists another. {manifest.remedy}", kind="stage"
         )
 
 

@@ -12,6 +12,7 @@ import pytest
 from ckpm.base.errors import CheckFailedError, InputError
 from ckpm.commands import main
 from ckpm.decode.attention import SOURCE
+from ckpm.decode.compare import LAUNCHES, autotuner, configurations
 from ckpm.decode.guard.candidates import Judged
 from ckpm.decode.guard.command import OWN
 from ckpm.decode.guard.compiling import function_of, judge
@@ -20,7 +21,6 @@ from ckpm.decode.guard.pruning import early_config_prune
 from ckpm.decode.guard.ratchet import Accepted
 from ckpm.decode.guard.table import read_table
 from ckpm.decode.problem import RESIDENT, Launch, Shape, attention_candidate, forced_launch
-from ckpm.decode.tuned import LAUNCHES, autotuner, configurations
 
 SHAPE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
 LEAN = Budget(vgpr=128, vgpr_spills=0, waves=2)

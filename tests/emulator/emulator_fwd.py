@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.fwd_launching import FwdOutcome
@@ -45,7 +43,7 @@ def build(work: Path, families: tuple[str, ...], where: str, tier: str = "smoke"
         work=work,
         object_cache=cache_folder() / "objects",
     )
-    build_command.run(request, jobs=2, console=Console(file=StringIO()))
+    build_command.run(request, jobs=2)
     return request.work / request.folder / LIBRARY
 
 
@@ -67,3 +65,9 @@ def compare_outcome(p: SuiteCase, bits: dict[str, np.ndarray], outcome: FwdOutco
     found = comparisons(p, bits, outcome)
     assert all(one.passed for one in found), "; ".join(map(str, found))
     assert found[0].worst > 0.02  # the bound is tight
+
+
+def append_case(**fields: Any) -> SuiteCase:
+    """A causal case over a contiguous cache, but for the ``fields``."""
+    plain: dict[str, Any] = {"nhead_q": 4, "nhead_k": 2, "mask": "top_left", "page_size": 0, "rotary_dim": 128}
+    return SuiteCase(name="", suite="", tier="", group="", mode="batch", **{**plain, **fields})

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.attention.launch.appendkv_launching import pose, run_append
+from ckpm.attention.appending import pose
 from ckpm.attention.launch.c_abi import load
 from ckpm.base.errors import LibraryError, ProblemError
 from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
-from ckpm.suites.appendkv_cases import differences, make_append
+from ckpm.suites.appendkv_cases import differences, make_append, run_append
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, around, build
+from tests.emulator.emulator_fwd import CHECKS, append_case, around, build
 
 # each rotary embedding with both caches: padded everywhere over pages, whole tiles of Q over a contiguous cache
 WHERE = "(key.pad == 'psskddv') == key.paged_kv"
@@ -34,21 +34,24 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 CASES: dict[str, dict[str, Any]] = {
-    "psk": {"seqlen_q": 64, "seqlens_k": (0, 37), "seqlen_knew": 64},
-    "pskd_inter": {"seqlen_q": 64, "seqlens_k": (5, 130), "seqlen_knew": 70, "rope": "inter", "hdim": (96, 128)},
-    "pskd_half": {"seqlen_q": 128, "seqlens_k": (64, 1), "seqlen_knew": 1, "rope": "half"},
-    "psskddv_pagedkv": {"seqlen_q": 1, "seqlens_k": (100, 0, 63), "seqlen_knew": 16, "page": 16, "hdim": (72, 40)},
-    "psskddv_inter_pagedkv": {"seqlen_q": 3, "seqlens_k": (127, 64), "seqlen_knew": 3, "rope": "inter", "page": 128},
-    "psskddv_half_pagedkv": {"seqlen_q": 70, "seqlens_k": (50, 7), "seqlen_knew": 140, "rope": "half", "page": 64},
+    "psk": {"seqlens_q": (64, 64), "seqlens_k": (0, 37), "seqlen_knew": 64},
+    "pskd_inter": {"seqlens_q": (64, 64), "seqlens_k": (5, 130), "seqlen_knew": 70, "rope": "inter"},
+    "pskd_half": {"seqlens_q": (128, 128), "seqlens_k": (64, 1), "seqlen_knew": 1, "rope": "half"},
+    "psskddv_pagedkv": {"seqlens_q": (1, 1, 1), "seqlens_k": (100, 0, 63), "seqlen_knew": 16, "page_size": 16},
+    "psskddv_inter_pagedkv": {"seqlens_q": (3, 3), "seqlens_k": (127, 64), "seqlen_knew": 3, "rope": "inter"},
+    "psskddv_half_pagedkv": {"seqlens_q": (70, 70), "seqlens_k": (50, 7), "seqlen_knew": 140, "rope": "half"},
 }
-CASES["pskd_inter"]["rotary_dim"] = 96
-CASES["pskd_half"] |= {"rotary_dim": 32, "causal": False}
+CASES["pskd_inter"] |= {"rotary_dim": 96, "hdim_q": 96}
+CASES["pskd_half"] |= {"rotary_dim": 32, "mask": "no"}
+CASES["psskddv_pagedkv"] |= {"hdim_q": 72, "hdim_v": 40}
+CASES["psskddv_inter_pagedkv"]["page_size"] = 128
+CASES["psskddv_half_pagedkv"]["page_size"] = 64
 
 
 @pytest.mark.parametrize("kernel", CASES)
 @on_device("gfx950", whole=True)
 def test_new_rows_are_appended_and_nothing_else_is_written(device: EmulatedGpu, library: Path, kernel: str) -> None:
-    append = make_append(**CASES[kernel])
+    append = make_append(append_case(**CASES[kernel]))
     device.load_library(library)
     opened, hip = load(library, abi.AppendKvArguments), around(device)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_appendkv", "ck-2025-11", 6)
@@ -65,7 +68,7 @@ def test_new_rows_are_appended_and_nothing_else_is_written(device: EmulatedGpu, 
 @on_device("gfx950", whole=True)
 def test_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path) -> None:
     """The comparison fails for what it must: each error is planted in what is expected."""
-    append = make_append(**CASES["psskddv_half_pagedkv"])
+    append = make_append(append_case(**CASES["psskddv_half_pagedkv"]))
     device.load_library(library)
     opened, hip = load(library, abi.AppendKvArguments), around(device)
     found = run_append(hip, opened, append)
@@ -94,7 +97,7 @@ def test_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path) 
 @on_device("gfx950", whole=True)
 def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) -> None:
     """Over a contiguous cache only whole tiles of Q have a kernel here; memory stays as it was."""
-    append = make_append(seqlen_q=63, seqlens_k=(3,), seqlen_knew=1)
+    append = make_append(append_case(seqlens_q=(63,), seqlens_k=(3,), seqlen_knew=1))
     device.load_library(library)
     opened, hip = load(library, abi.AppendKvArguments), around(device)
     outcome = run_append(hip, opened, append)
@@ -160,4 +163,4 @@ def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library
 )
 def test_what_c_abi_cannot_see_is_refused_before(changes: dict[str, Any], output: str) -> None:
     with pytest.raises(ProblemError, match=output):
-        pose(dataclasses.replace(make_append(**CASES["psskddv_half_pagedkv"]), **changes), "gfx950")
+        pose(dataclasses.replace(make_append(append_case(**CASES["psskddv_half_pagedkv"])), **changes), "gfx950")

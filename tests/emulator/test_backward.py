@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.attention.launch.backward_launching import BwdOutcome, run_backward
 from ckpm.attention.launch.c_abi import Library, load
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.kernels.abi import BwdArguments, Status
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.suites.backward_cases import Given, compare_gradients, given
+from ckpm.suites.backward_cases import BwdOutcome, Given, compare_gradients, given, run_backward
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, around, build
@@ -125,12 +124,12 @@ def test_what_goes_wrong_in_pass_is_noticed(device: EmulatedGpu, library: Path) 
 @on_device("gfx950", whole=True)
 def test_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: Path) -> None:
     """Kernels add to it, or leave out rows that a tile of keys doesn't see."""
-    from ckpm.attention.launch import backward_launching as launching
     from ckpm.attention.launch.arguments import workspaces
+    from ckpm.suites import backward_cases
 
     for deterministic in (False, True):
         asked = request(75, 171, deterministic=deterministic)
-        data, laid_out = given(asked), launching.laid_out
+        data, laid_out = given(asked), backward_cases.laid_out
 
         def lay_out_ones(*arguments: Any, original: Any = laid_out) -> dict[str, Any]:
             arrays: dict[str, Any] = original(*arguments)
@@ -138,7 +137,7 @@ def test_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: 
             return {**arrays, "dq_acc": np.ones(size, np.float32)}
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(launching, "laid_out", lay_out_ones)
+            patch.setattr(backward_cases, "laid_out", lay_out_ones)
             found = compare_gradients(data, ran(device, library, asked, data))
         assert [one.name for one in found if not one.passed] == ["dq"]
 

@@ -13,10 +13,12 @@ from ckpm.attention.launch.buffers import Inputs
 from ckpm.attention.launch.fwd_launching import laid_out
 from ckpm.attention.reference import Expected, exact
 from ckpm.base.results import Results
+from ckpm.kernels.abi import FwdArguments
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.page.inputs import gather
 from ckpm.suites import fwd_cases
-from ckpm.suites.kernel_cases import FamilyBench, open_library, run_kernel
+from ckpm.suites.checks import Bench
+from ckpm.suites.kernel_cases import run_kernel
 from ckpm.suites.suites import manifest_keys
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
@@ -24,12 +26,10 @@ from tests.emulator.emulator_fwd import around
 from tests.emulator.test_fwd import library as library
 
 
-def bench_of(device: EmulatedGpu, library: Path) -> FamilyBench:
+def bench_of(device: EmulatedGpu, library: Path) -> Bench:
     here = around(device)
-    found = open_library(here, library, "fwd")
-    return FamilyBench(
-        device=here, library=found, keys=manifest_keys(library.with_name("manifest.json"), found.kernels)
-    )
+    found = here.load(library, FwdArguments)
+    return Bench(device=here, library=found, keys=manifest_keys(library.with_name("manifest.json"), found.kernels))
 
 
 def test_every_kernel_of_library_has_reported_case(library: Path) -> None:
@@ -71,7 +71,7 @@ def test_wrong_number_fails_case(device: EmulatedGpu, library: Path) -> None:
             assert_wrong(bench, key.name)
 
 
-def assert_wrong(bench: FamilyBench, name: str) -> None:
+def assert_wrong(bench: Bench, name: str) -> None:
     found = run_kernel(bench, name)
     assert found.outcome == "wrong"
     assert "elements differ" in found.message

@@ -71,7 +71,7 @@ def test_table() -> None:
     [
         ("ckmp: {v3: ckpm-v3}", "3: profiles.ckmp: is not an upstream of this table"),
         ("ckpm: {v3: ckpm-v4}", "3: profiles.ckpm.v3: 'ckpm-v4' is not an upstream of this table"),
-        ("ckpm: {all: ckpm-v3}", "3: profiles.ckpm.all: is also a profile of profiles.yaml"),
+        ("ckpm: {all: ckpm-v3}", "3: profiles.ckpm.all: is also a profile of selections.yaml"),
     ],
 )
 def test_malformed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, message: str) -> None:

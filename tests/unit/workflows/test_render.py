@@ -174,7 +174,8 @@ def test_marker_of_tests_is_run_by_a_workflow(marker: str) -> None:
 
 def test_release_publishes_both_wheels() -> None:
     text = (ROOT / ".github/workflows/release.yml").read_text()
-    assert "pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheels . ./emulator" in text
+    pip = "pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheels . ./emulator"
+    assert f"&& CXX='python -m ziglang c++' python -m {pip}\n" in text
     publish = document("release")["jobs"]["publish"]
     assert set(publish["needs"]) == {"qualification", "wheels"}
     assert {step["with"]["path"] for step in publish["steps"] if "download" in step.get("uses", "")} == {"bundle"}

@@ -102,7 +102,7 @@ def test_damaged_record_is_not_believed(tmp_path: Path, caplog: pytest.LogCaptur
     again = Stages()
     run(plan(tmp_path), again)
     assert again.called == ["gfx950/dispatch"]
-    assert any(text.startswith("gfx950/dispatch: not believed") for text in caplog.messages)
+    assert any(text.startswith("gfx950/dispatch: record ignored") for text in caplog.messages)
 
 
 def test_failed_stage_is_named_and_what_passed_before_is_kept(tmp_path: Path) -> None:

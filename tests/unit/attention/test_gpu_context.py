@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.launch import gpu_smi
+from ckpm.attention.launch import gpu_context
 
 BUS = "0000:C1:00.0"
 
@@ -82,20 +82,20 @@ CASES: dict[str, tuple[Smi, dict[str, str]]] = {
 def test_what_amdsmi_tells_is_recorded(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     smi, recorded = CASES[case]
     monkeypatch.setitem(sys.modules, "amdsmi", smi)
-    assert gpu_smi.sensors(BUS) == recorded
+    assert gpu_context.smi_sensors(BUS) == recorded
     assert smi.open == 0  # whoever was started was shut down
 
 
 def test_without_amdsmi_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "amdsmi", None)
-    assert gpu_smi.sensors(BUS) == {}
+    assert gpu_context.smi_sensors(BUS) == {}
 
 
 def test_amdsmi_without_its_library_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "amdsmi.py").write_text("raise OSError('libamd_smi.so: no such file')")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
-    assert gpu_smi.sensors(BUS) == {"smi": "amdsmi can't be imported: libamd_smi.so: no such file"}
+    assert gpu_context.smi_sensors(BUS) == {"smi": "amdsmi can't be imported: libamd_smi.so: no such file"}
 
 
 def test_amdsmi_hidden_by_environment_comes_from_rocm_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,14 +110,14 @@ def test_amdsmi_hidden_by_environment_comes_from_rocm_folder(tmp_path: Path, mon
     monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
     before = list(sys.path)
     said = {"smi": "amdsmi can't be started: Error code: 34 | AMDSMI_STATUS_DRIVER_NOT_LOADED"}
-    assert gpu_smi.sensors(BUS) == said
+    assert gpu_context.smi_sensors(BUS) == said
     assert sys.path == before
     monkeypatch.delitem(sys.modules, "amdsmi")
 
 
 def test_rocms_own_amdsmi_comes_before_distributions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCM_PATH", "/rocm")
-    assert [str(place) for place in gpu_smi.package_folders()] == [
+    assert [str(place) for place in gpu_context.package_folders()] == [
         "/rocm/share/amd_smi",
         "/usr/lib/python3/dist-packages",
     ]

@@ -1,4 +1,4 @@
-"""What the gates judge: a built library, by its kernels' code and by counts of the problems on the emulator.
+"""Subjects of the gates: a built library, by its kernels' code and by counts of the problems on the emulator.
 
 The decode kernels (decode.py) have the same interface.
 """

@@ -21,7 +21,7 @@ from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates import static as static_gate
-from ckpm.reports.gates.accepting import accept, complete
+from ckpm.reports.gates.baseline import accept, complete
 from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.gates.history import steps
 from ckpm.reports.gates.judged import DECODE, Judged, gated_library

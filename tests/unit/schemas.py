@@ -16,6 +16,7 @@ from ckpm.attention.timing.machine import TimingMachine
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import Record
 from ckpm.cluster.site import Site
+from ckpm.decode.guard.table import GuardTable
 from ckpm.docker.images import ImageTable
 from ckpm.kernels.changes.rules import ChangeTable
 from ckpm.kernels.families.words import SpellingTable
@@ -46,6 +47,7 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its 
     "dialect": (DialectHead, "matrix/tables/dialects/*/dialect.yaml"),
     "golden": (GoldenManifest, "matrix/golden/manifest.json"),
     "gpu_gate": (Settings, "reports/gates/gpu_gate.yaml"),
+    "guard": (GuardTable, "decode/guard.yaml"),
     "images": (ImageTable, "docker/images.yaml"),
     "ledger": (LedgerTable, "matrix/ledger.yaml"),
     "machine": (TimingMachine, "attention/timing/machine.yaml"),

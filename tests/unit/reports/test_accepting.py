@@ -70,7 +70,7 @@ def test_killed_at_any_file(
     before, after = before_and_after
     folder = tmp_path / "disturbed"
     accept(IDENTITY, OLD, "old", folder)
-    monkeypatch.setattr(accepting, "write_atomically", killed_at(count, monkeypatch))
+    monkeypatch.setattr(baseline, "write_atomically", killed_at(count, monkeypatch))
     with pytest.raises(Killed):
         accept(IDENTITY, NEW, "new", folder)
     monkeypatch.undo()

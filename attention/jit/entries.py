@@ -95,14 +95,7 @@ class Record:
     @classmethod
     def read(cls, file: Path) -> Record:
         """Raises RecordError."""
-        document = Source(file, "a record of compiling", "Ask for the kernel again.", RecordError).read()
-        return cls(
-            version=document.get("version").whole(),
-            kernel=document.get("kernel").nonempty_text(),
-            arch=document.get("arch").nonempty_text(),
-            seconds=document.get("seconds").number(),
-            compilers=document.get("compilers").number(),
-        )
+        return Source(file, "a record of compiling", "Ask for the kernel again.", RecordError).read().record(cls)
 
 
 class Entries:

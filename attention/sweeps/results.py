@@ -21,6 +21,7 @@ from typing import Any
 from ckpm.base.errors import RecordError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
+from ckpm.base.tablefile import Text
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import padding
 from ckpm.matrix.selection import load_filter_file
@@ -206,13 +207,21 @@ class Results:
         if not isinstance(document.value, dict) or document.value.get("format") != FORMAT:
             raise document.source.fail(f"no results of format {FORMAT}")
         metadata = document.get("metadata")
+        left_out = [one.record(_LeftOut) for one in document.get("left_out").items()]
         return cls(
             asked=document.get("asked").texts(),
             kernels=metadata.get("total_kernels").count(),
             cases=metadata.get("total_cases").count(),
             rows=tuple(map(_row, document.get("results").items())),
-            left_out=dict(map(_left_out, document.get("left_out").items())),
+            left_out={(one.problem_name, one.kernel): one.reason for one in left_out},
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LeftOut:
+    problem_name: Text
+    kernel: Text
+    reason: Text
 
 
 def _is_wrong(row: Row) -> bool:
@@ -223,19 +232,7 @@ def _row(value: Value) -> Row:
     value.allow(COLUMNS)
     for name in ("problem_name", "kernel"):
         value.get(name).nonempty_text()
-    row: dict[str, Cell] = {}
-    for name, one in value.members().items():
-        if not isinstance(one.value, str | int | float | bool | None):
-            raise one.fail("expected text, a number, true, false or null")
-        row[name] = one.value
-    return row
-
-
-def _left_out(value: Value) -> tuple[tuple[str, str], str]:
-    value.allow(("problem_name", "kernel", "reason"))
-    return (value.get("problem_name").nonempty_text(), value.get("kernel").nonempty_text()), value.get(
-        "reason"
-    ).nonempty_text()
+    return value.record(dict[str, Cell])
 
 
 def merge_results(files: Sequence[Path]) -> Results:

@@ -16,6 +16,7 @@ from ckpm.attention.timing.machine import TimingMachine
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import Record
 from ckpm.cluster.site import Site
+from ckpm.decode.guard.table import GuardTable
 from ckpm.docker.images import ImageTable
 from ckpm.kernels.changes.rules import ChangeTable
 from ckpm.kernels.families.words import SpellingTable
@@ -32,8 +33,8 @@ from ckpm.reports.gates.comparing import ThresholdTable
 from ckpm.reports.gates.model import MachineTable
 from ckpm.reports.gates.references import ReferenceTable
 from ckpm.reports.gates.statistics import Settings
-from ckpm.reports.release.qualification.stages import StageTable
-from ckpm.reports.release.qualification.waivers import WaiverTable
+from ckpm.reports.release.stages import StageTable
+from ckpm.reports.release.verdict import WaiverTable
 from ckpm.workflows.render import WorkflowTable
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +47,7 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its 
     "dialect": (DialectHead, "matrix/tables/dialects/*/dialect.yaml"),
     "golden": (GoldenManifest, "matrix/golden/manifest.json"),
     "gpu_gate": (Settings, "reports/gates/gpu_gate.yaml"),
+    "guard": (GuardTable, "decode/guard.yaml"),
     "images": (ImageTable, "docker/images.yaml"),
     "ledger": (LedgerTable, "matrix/ledger.yaml"),
     "machine": (TimingMachine, "attention/timing/machine.yaml"),

@@ -47,8 +47,9 @@ def encode(values: Floats, dtype: str, arch: str) -> Bits:
 
 def decode(bits: Bits, dtype: str, arch: str) -> Floats:
     """The numbers that ``bits`` stand for."""
+    numbers: Bits = bits.astype(bits_type(dtype), copy=False).view(number_type(dtype, arch))
     with np.errstate(invalid="ignore"):  # signalling NaNs
-        return bits.astype(bits_type(dtype), copy=False).view(number_type(dtype, arch)).astype(np.float64)
+        return numbers.astype(np.float64)
 
 
 def nan_bits(dtype: str, arch: str) -> int:

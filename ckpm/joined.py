@@ -49,11 +49,11 @@ def add_compare_options(parser: argparse.ArgumentParser) -> None:
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     from ckpm.base.errors import UsageError
-    from ckpm.reports.gates import model_command, reference_command
+    from ckpm.reports.gates import model_command
 
     def run(args: argparse.Namespace) -> None:
         if args.references:
-            reference_command.run(args)
+            model_command.run_references(args)
         elif args.counters is None:
             raise UsageError("name a FILE of ckpm measure, or give --references.")
         else:

@@ -16,7 +16,7 @@ from ckpm.base.errors import CheckFailedError
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import Record, read_table
 from ckpm.kernels.changes.rules import Rules, rules
-from ckpm.reports.release.qualification.stages import read_stages
+from ckpm.reports.release.stages import read_stages
 
 PROJECT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent

@@ -21,12 +21,11 @@ from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates import static as static_gate
-from ckpm.reports.gates.accepting import accept, complete
+from ckpm.reports.gates.baseline import accept, complete
 from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.gates.history import steps
-from ckpm.reports.gates.judged.library import gated_library
-from ckpm.reports.gates.judged.what import DECODE, Judged
-from ckpm.reports.junit.write import write_gate
+from ckpm.reports.gates.judged import DECODE, Judged, gated_library
+from ckpm.reports.junit import write_gate
 from ckpm.reports.verdicts import VERDICTS, Gate, Row, demand
 
 
@@ -171,7 +170,7 @@ def _read_judged(args: argparse.Namespace) -> Judged:
 
 
 def _decode_kernels(args: argparse.Namespace) -> Judged:
-    from ckpm.reports.gates.judged import decode  # only here: NumPy and the emulator
+    from ckpm.reports.gates import decode  # only here: NumPy and the emulator
 
     return decode.built(args)
 

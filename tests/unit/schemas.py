@@ -33,8 +33,8 @@ from ckpm.reports.gates.comparing import ThresholdTable
 from ckpm.reports.gates.model import MachineTable
 from ckpm.reports.gates.references import ReferenceTable
 from ckpm.reports.gates.statistics import Settings
-from ckpm.reports.release.qualification.stages import StageTable
-from ckpm.reports.release.qualification.waivers import WaiverTable
+from ckpm.reports.release.stages import StageTable
+from ckpm.reports.release.verdict import WaiverTable
 from ckpm.workflows.render import WorkflowTable
 
 ROOT = Path(__file__).parents[2]

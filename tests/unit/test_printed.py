@@ -14,7 +14,7 @@ from ckpm.base.entry import exit_code
 from ckpm.base.errors import RecordError, UsageError
 from ckpm.base.records import Source
 from ckpm.base.results import Case, Results
-from ckpm.reports.junit.write import summary
+from ckpm.reports.junit import summary
 from tests.unit.sources import nodes, sources
 
 PRINTERS = {

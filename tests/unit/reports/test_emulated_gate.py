@@ -30,7 +30,7 @@ from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.gates.emulated import MODEL_METRICS, THRESHOLDS, by_problem, rows
-from ckpm.reports.gates.judged.what import DECODE_CYCLES
+from ckpm.reports.gates.judged import DECODE_CYCLES
 from ckpm.reports.gates.model import Machine, cannot_see, estimate, machines
 from ckpm.reports.verdicts import Gate, Row, demand
 from tests.unit import manifests

@@ -15,9 +15,8 @@ from ckpm.attention.timing.command import summary
 from ckpm.attention.timing.record import CAUSES, Timings, wave_of
 from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError
 from ckpm.commands import main
-from ckpm.reports.page.plots import plots
-from ckpm.reports.timing.grid import launch
-from ckpm.reports.timing.picture import MEANINGS, picture, spans
+from ckpm.reports.page.plots import MEANINGS, picture, plots, spans
+from ckpm.reports.timing.versions import launch
 from tests.unit.reports.report_samples import PROBLEM, manifest, write
 from tests.unit.reports.test_report import document, inputs, shown
 from tests.unit.reports.timing_samples import CHECK, make_timed, phase, span, timings, wave

@@ -11,9 +11,9 @@ import pytest
 
 from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError, TableError
 from ckpm.matrix.problems.case import SUITES
-from ckpm.reports.release.qualification.run import demand_all, run
-from ckpm.reports.release.qualification.stages import read_stages, steps
-from ckpm.reports.release.qualification.verdict import examine
+from ckpm.reports.release.run import demand_all, run
+from ckpm.reports.release.stages import read_stages, steps
+from ckpm.reports.release.verdict import examine
 from tests.unit.reports.release.samples import FACTS, FOREIGN, Stages, plan, planned_steps
 
 ALL = {step.name for step in planned_steps()}

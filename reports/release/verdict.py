@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from ckpm.base import tablefile
 from ckpm.base.errors import CheckFailedError, RecordError
 from ckpm.base.records import as_text
 from ckpm.base.results import FOREIGN_LIBRARY, KNOWN_DEFECT, LIBRARY_SHA256, Results
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.defects import defects
 from ckpm.matrix.problems.ledger import Ledger
-from ckpm.reports.release.qualification.record import Facts, Record
-from ckpm.reports.release.qualification.stages import PROJECT, Step
-from ckpm.reports.release.qualification.waivers import Waiver, demand_accepted
+from ckpm.reports.release.record import Facts, Record
+from ckpm.reports.release.stages import PROJECT, Step
 from ckpm.reports.verdicts import Gate, demand
 
 Locate = Callable[[Step, str], Path]  # where the output of a step with that role lies
@@ -177,3 +180,72 @@ def judge(
         waived=tuple(waivers[name] for name in sorted(findings.defects)),
         unneeded=tuple(sorted(waivers.keys() - findings.defects.keys())),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiver:
+    """An acceptance of the defect ``name``: person, day, last day and reason. ``place`` is its file:line."""
+
+    name: str
+    place: str
+    accepted_by: str
+    accepted_on: datetime.date
+    until: datetime.date
+    reason: str
+
+
+class _Row(tablefile.Record, frozen=True):
+    accepted_by: tablefile.Text
+    accepted_on: datetime.date
+    until: datetime.date
+    reason: tablefile.Text
+
+
+class WaiverTable(tablefile.Record, frozen=True):
+    """The record of a file of waivers."""
+
+    waivers: dict[str, _Row]
+
+
+def read_waivers(file: Path, known: Collection[str] | None = None) -> Mapping[str, Waiver]:
+    """Read waivers by name of the defect. ``known`` are valid names; None takes any, for bundles of older tables.
+
+    Raises:
+        TableError: with file, line and field: an unknown field or defect, an empty text, a wrong date.
+    """
+    table = tablefile.read_table(file, WaiverTable)
+    waivers = {}
+    for name, row in table.record.waivers.items():
+        item = table.at("waivers", name)
+        if known is not None and name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean '{close[0]}'?" if close else "."
+            raise item.fail(f"no known defect has this name{hint} Waivers are for entries of the ledger; remove this")
+        if row.until < row.accepted_on:
+            raise item.get("until").fail(f"is before {row.accepted_on}, the day of the acceptance")
+        waivers[name] = Waiver(name=name, place=f"{item.file.name}:{item.line}", **msgspec.structs.asdict(row))
+    return waivers
+
+
+def demand_accepted(defects: Mapping[str, int], waivers: Mapping[str, Waiver], today: datetime.date | None) -> None:
+    """Raise CheckFailedError for a defect without a waiver on that day. Values are numbers of cases or kernels.
+
+    Without a day any waiver will do: a bundle was judged on its own day.
+    """
+    lines = []
+    for name, count in sorted(defects.items()):
+        waiver = waivers.get(name)
+        if waiver is None:
+            lines.append(f"{name} ({count}): not accepted")
+        elif today and waiver.until < today:
+            lines.append(f"{name} ({count}): {waiver.place}: the acceptance ended on {waiver.until}")
+        elif today and waiver.accepted_on > today:
+            lines.append(f"{name} ({count}): {waiver.place}: accepted only on {waiver.accepted_on}, which is to come")
+    if lines:
+        raise CheckFailedError(
+            "known defects without a waiver for this release:\n  "
+            + "\n  ".join(lines)
+            + "\nSolve them, or let somebody accept each in a file for --waivers:\n"
+            "waivers:\n  NAME: {accepted_by: WHO, accepted_on: DATE, until: DATE, reason: WHY}",
+            kind="waiver",
+        )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ckpm.base.bounded import read_bytes
 from ckpm.base.errors import TrustError
-from ckpm.reports.release.bundle.names import CHECKSUMS, SIGNATURE
+from ckpm.reports.release.contents import CHECKSUMS, SIGNATURE
 
 NAMESPACE = "ckpm-release"
 _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"

@@ -18,7 +18,7 @@ from typing import Any
 from ckpm.base.errors import RecordError
 from ckpm.base.files import sha256_of, write_atomically
 from ckpm.base.records import Source, Value, as_text
-from ckpm.reports.release.qualification.stages import Step
+from ckpm.reports.release.stages import Step
 
 FOLDER = Path("build/release/records")  # of the folder that holds build/
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -15,7 +15,7 @@ from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import archs as known_archs
 from ckpm.matrix.dialects import upstreams
 
-STAGES = Path(__file__).parents[1] / "stages.yaml"
+STAGES = Path(__file__).with_name("stages.yaml")
 PROJECT = "project"  # stands for the arch in the names of what is done once
 _BLANKS = ("stage", "arch", "upstream", "tier", "toolchain")
 

@@ -1,10 +1,13 @@
-"""A built library for the gates: its kernels' code, and counts of the problems on the emulator."""
+"""Subjects of the gates: a built library, by its kernels' code and by counts of the problems on the emulator.
+
+The decode kernels (decode.py) have the same interface.
+"""
 
 from __future__ import annotations
 
 import argparse
 import datetime
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,12 +21,42 @@ from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates import static as static_gate
+from ckpm.reports.gates.baseline import Baseline, Figures
 from ckpm.reports.gates.budgets import read_budgets
 from ckpm.reports.gates.comparing import Threshold
-from ckpm.reports.gates.judged.what import DECODE, Judged, Kind
 from ckpm.reports.gates.model import machines
 from ckpm.reports.resources import read_manifest
 from ckpm.reports.verdicts import FAMILY, Row
+
+DECODE = "decode"  # the family of the kernels in decode, which are not a library
+DECODE_CYCLES = "timing_cycles_a_token"  # their metric of the timing model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """Functions of one gate: measure figures, and compare them with the accepted ones.
+
+    ``present``: the subjects, if they are known before anything is measured.
+    """
+
+    measure: Callable[[], Figures]
+    rows: Callable[[Baseline, Figures, Mapping[str, Threshold]], tuple[Row, ...]]
+    present: Collection[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A library, or the decode kernels, with their gates.
+
+    ``inputs``: its files, the first beside the gate's result. ``identity``: facts that must be the baseline's.
+    ``accept``: the command that makes its figures the baseline. ``left_out``: gate -> reason why it has none.
+    """
+
+    inputs: tuple[Path, ...]
+    identity: Callable[[], dict[str, str]]
+    accept: str
+    kinds: Mapping[str, Kind]
+    left_out: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

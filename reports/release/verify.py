@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.errors import TrustError
+from ckpm.base.errors import CheckFailedError, SetupError, TrustError
 from ckpm.base.records import Source, Value
-from ckpm.reports.release.bundle import checksums, contents, names, provenance, sbom, signature
-from ckpm.reports.release.qualification.record import Facts, Record
-from ckpm.reports.release.qualification.stages import Step, read_stages, steps
-from ckpm.reports.release.qualification.verdict import Verdict, examine, judge
-from ckpm.reports.release.qualification.waivers import read_waivers
+from ckpm.reports.release import contents, signature, statements
+from ckpm.reports.release.record import Facts, Record
+from ckpm.reports.release.run import Checkout, Execute, execute
+from ckpm.reports.release.stages import Step, read_stages, steps
+from ckpm.reports.release.verdict import Verdict, examine, judge, read_waivers
 
 _REMEDY = "Don't use it; take the bundle again from where it was published."
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +57,17 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
     signer: str | None = None
     if allowed:
         signer = signature.check_signer(folder, allowed)
-    elif names.SIGNATURE in files:
+    elif contents.SIGNATURE in files:
         signature.check_whole(folder)
         signer = ""
-    sums = checksums.demand_listed(folder, files)
+    sums = contents.demand_listed(folder, files)
     said = _said(folder, sums)
-    if said.signed and names.SIGNATURE not in files:
-        raise TrustError(f"{folder}/{names.SIGNATURE}: missing: {names.VERDICT} has it as signed.", kind="bundle-file")
+    if said.signed and contents.SIGNATURE not in files:
+        raise TrustError(
+            f"{folder}/{contents.SIGNATURE}: missing: {contents.VERDICT} has it as signed.", kind="bundle-file"
+        )
     planned = steps(
-        read_stages(_require(folder, sums, names.STAGES)),
+        read_stages(_require(folder, sums, contents.STAGES)),
         said.archs,
         upstream=said.facts.upstream,
         tier=said.facts.tier,
@@ -71,9 +77,9 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
     verdict = _verdict(folder, sums, planned, records, said)
     _demand_expected(folder, sums, planned, said.facts.upstream)
     listed = list(sums)
-    sbom.demand_complete(folder / names.SBOM, {name: sums[name] for name in contents.payload(listed)})
+    statements.demand_complete(folder / contents.SBOM, {name: sums[name] for name in contents.payload(listed)})
     subjects = {name: sums[name] for name in contents.subjects(listed)}
-    provenance.demand_true(_require(folder, sums, names.PROVENANCE), subjects, verdict, planned)
+    statements.demand_true(_require(folder, sums, contents.PROVENANCE), subjects, verdict, planned)
     return Verified(folder=folder, verdict=verdict, steps=planned, signer=signer)
 
 
@@ -84,7 +90,7 @@ def _require(folder: Path, sums: Mapping[str, str], name: str) -> Path:
 
 
 def _said(folder: Path, sums: Mapping[str, str]) -> _Said:
-    file = _require(folder, sums, names.VERDICT)
+    file = _require(folder, sums, contents.VERDICT)
     document = Source(place=file, what="a verdict", remedy=_REMEDY, error=TrustError).read()
     return _Said(
         facts=Facts(
@@ -130,7 +136,7 @@ def _verdict(
     """Judge the files again; the verdict must be the written one."""
     upstream = said.facts.upstream
     findings = examine(planned, records, lambda step, role: folder / contents.place_of(step, role, upstream))
-    waivers = read_waivers(folder / names.WAIVERS) if names.WAIVERS in sums else {}
+    waivers = read_waivers(folder / contents.WAIVERS) if contents.WAIVERS in sums else {}
     verdict = judge(
         said.facts,
         findings,
@@ -141,17 +147,17 @@ def _verdict(
         images=said.images,
         today=None,
     )
-    if verdict.as_bytes(signed=said.signed) != (folder / names.VERDICT).read_bytes():
+    if verdict.as_bytes(signed=said.signed) != (folder / contents.VERDICT).read_bytes():
         raise TrustError(
-            f"{folder}/{names.VERDICT}: contradicts the results and waivers beside it. {_REMEDY}", kind="statement"
+            f"{folder}/{contents.VERDICT}: contradicts the results and waivers beside it. {_REMEDY}", kind="statement"
         )
     return verdict
 
 
 def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], upstream: str) -> None:
     """Check that every file is the output of a stage or one of our tables, and that none is missing."""
-    tables = (names.STAGES, names.WAIVERS, names.LEDGER, names.REQUIREMENTS, names.VERDICT)
-    expected = {*tables, names.SBOM, names.PROVENANCE}
+    tables = (contents.STAGES, contents.WAIVERS, contents.LEDGER, contents.REQUIREMENTS, contents.VERDICT)
+    expected = {*tables, contents.SBOM, contents.PROVENANCE}
     for step in planned:
         expected.add(contents.record_of(step))
         expected |= {contents.place_of(step, role, upstream) for role in step.outputs}
@@ -159,7 +165,7 @@ def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[Step,
             expected.add(contents.junit_of(step, upstream))
     if unknown := sorted(sums.keys() - expected):
         raise TrustError(f"{folder}: files that no stage made: {', '.join(unknown)}. {_REMEDY}", kind="bundle-file")
-    missing = sorted(expected - sums.keys() - {"", names.WAIVERS})
+    missing = sorted(expected - sums.keys() - {"", contents.WAIVERS})
     if missing:
         raise TrustError(f"{folder}: missing: {', '.join(missing)}. {_REMEDY}", kind="bundle-file")
 
@@ -177,3 +183,39 @@ def describe(verified: Verified) -> list[str]:
         signed,
         *(f"waived: {waiver.name}, by {waiver.accepted_by} until {waiver.until}" for waiver in verdict.waived),
     ]
+
+
+def rebuild(bundle: Verified, checkout: Checkout, execute: Execute = execute) -> int:
+    """Build every library of a bundle without any cache. Return the number of equal files.
+
+    Raises:
+        SetupError: the checkout is not at the bundle's commit.
+        CheckFailedError: a build failed.
+        CheckFailedError: a library or manifest differs; the message lists them.
+    """
+    facts = bundle.verdict.facts
+    if checkout.commit != facts.commit:
+        raise SetupError(
+            f"{checkout.root} is at {checkout.commit}, the bundle was made of {facts.commit}. Check that out first.",
+            kind="dirty",
+        )
+    equal, lines = 0, []
+    with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
+        work = Path(temporary)
+        for step in bundle.steps:
+            if "library" not in step.outputs:
+                continue
+            again = dataclasses.replace(step, command=(*step.command, "--no-cache"))
+            log.info(f"{again.name}: {again.shown}")
+            if code := execute(again, work, checkout.epoch):
+                raise CheckFailedError(f"{again.name}: exit code {code}: {again.shown}", kind="stage")
+            built = {
+                contents.place_of(step, role, facts.upstream): (work / file).read_bytes()
+                for role, file in step.outputs.items()
+            }
+            different = [name for name, data in built.items() if (bundle.folder / name).read_bytes() != data]
+            lines += [f"{name}: differs from what was built again" for name in different]
+            equal += len(built) - len(different)
+    if lines:
+        raise CheckFailedError(f"{bundle.folder}:\n  " + "\n  ".join(lines), kind="not-reproducible")
+    return equal

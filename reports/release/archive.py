@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 
 from ckpm.base.errors import TrustError
 from ckpm.base.files import make_folder, name_write_errors, open_plain
-from ckpm.reports.release.bundle.names import demand_plain
+from ckpm.reports.release.contents import demand_plain
 
 _CHUNK = 1 << 20  # bytes
 

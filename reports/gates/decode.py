@@ -22,7 +22,7 @@ from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds
 from ckpm.reports.gates.emulated import GATE as EMULATED
 from ckpm.reports.gates.emulated import THRESHOLDS
 from ckpm.reports.gates.emulated import by_problem as emulated_figures
-from ckpm.reports.gates.judged.what import DECODE, DECODE_CYCLES, Judged, Kind
+from ckpm.reports.gates.judged import DECODE, DECODE_CYCLES, Judged, Kind
 from ckpm.reports.gates.static import GATE as STATIC
 from ckpm.reports.gates.static import code_figures
 from ckpm.reports.verdicts import Row

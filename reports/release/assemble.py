@@ -11,12 +11,12 @@ from ckpm.base.errors import OutputError
 from ckpm.base.files import abandoned_drafts, make_folder, name_write_errors, sha256_of
 from ckpm.base.junit import junit_text
 from ckpm.base.results import Results
-from ckpm.reports.junit.write import gate_results
-from ckpm.reports.release.bundle import archive, checksums, contents, names, signature
-from ckpm.reports.release.bundle.provenance import Origin, provenance
-from ckpm.reports.release.qualification.record import Record
-from ckpm.reports.release.qualification.stages import Step
-from ckpm.reports.release.qualification.verdict import Verdict
+from ckpm.reports.junit import gate_results
+from ckpm.reports.release import archive, contents, signature, statements
+from ckpm.reports.release.record import Record
+from ckpm.reports.release.stages import Step
+from ckpm.reports.release.statements import Origin
+from ckpm.reports.release.verdict import Verdict
 from ckpm.reports.verdicts import Gate
 
 
@@ -62,7 +62,7 @@ def assemble(release: Release, output: Path) -> tuple[Path, Path]:
 
 
 def _demand_replaceable(target: Path) -> None:
-    if target.exists() and not (target / names.CHECKSUMS).is_file():
+    if target.exists() and not (target / contents.CHECKSUMS).is_file():
         raise OutputError(f"{target}: in the way, and not a bundle. Move it, or name another --output.")
 
 
@@ -81,19 +81,17 @@ def _fill(release: Release, folder: Path) -> None:
                 _write(folder / contents.junit_of(step, upstream), junit_text(gate).encode())
     for name, source_file in release.tables.items():
         _copy(source_file, folder / name)
-    _write(folder / names.VERDICT, release.verdict.as_bytes(signed=release.key is not None))
+    _write(folder / contents.VERDICT, release.verdict.as_bytes(signed=release.key is not None))
 
 
 def _describe(release: Release, folder: Path) -> None:
-    from ckpm.reports.release.bundle.sbom_document import sbom  # here: no other command waits for CycloneDX
-
-    requirements = (folder / names.REQUIREMENTS).read_text(encoding="utf-8")
+    requirements = (folder / contents.REQUIREMENTS).read_text(encoding="utf-8")
     sums = _sums(folder, contents.payload(contents.files_of(folder)))
-    _write(folder / names.SBOM, sbom(folder.name, sums, release.verdict, requirements))
+    _write(folder / contents.SBOM, statements.sbom(folder.name, sums, release.verdict, requirements))
     sums = _sums(folder, contents.subjects(contents.files_of(folder)))
-    _write(folder / names.PROVENANCE, provenance(sums, release.verdict, release.steps, release.origin))
+    _write(folder / contents.PROVENANCE, statements.provenance(sums, release.verdict, release.steps, release.origin))
     listed = _sums(folder, contents.files_of(folder))
-    _write(folder / names.CHECKSUMS, checksums.text_of(listed).encode())
+    _write(folder / contents.CHECKSUMS, contents.checksums_text(listed).encode())
     if release.key:
         signature.sign(folder, release.key)
 

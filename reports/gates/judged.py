@@ -5,7 +5,6 @@ The decode kernels (decode.py) have the same interface.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -129,15 +128,15 @@ def _library_name(families: str | None) -> str:
     raise UsageError(f"--family {families}: no library is made of them. Known: {known}.")
 
 
-def gated_library(args: argparse.Namespace) -> Judged:
-    """The library that the options name.
+def gated_library(arch: str, upstream: str | None, families: str | None, work: Path) -> Judged:
+    """The library of these options.
 
     Raises:
         LibraryError, RecordError, InconclusiveError, UsageError.
         LibraryError: the library does not match the sha256 in its manifest.
     """
-    upstream, name = settings.upstream(args.upstream, settings.ck_root()), _library_name(args.family)
-    file = args.work / "build" / args.arch / folder_name(upstream, name) / MANIFEST
+    upstream, name = settings.upstream(upstream, settings.ck_root()), _library_name(families)
+    file = work / "build" / arch / folder_name(upstream, name) / MANIFEST
     manifest = read_manifest(file)
     if manifest.upstream != upstream:  # its figures would be compared with, or stored as, another upstream's
         raise InconclusiveError(
@@ -146,4 +145,4 @@ def gated_library(args: argparse.Namespace) -> Judged:
     library = file.with_name(LIBRARY)
     if library.is_file():  # a missing library is an error of whatever reads it later
         check_library(library, manifest)
-    return GatedLibrary(library=library, library_name=name, manifest=manifest, arch=args.arch).to_judge(file)
+    return GatedLibrary(library=library, library_name=name, manifest=manifest, arch=arch).to_judge(file)

@@ -104,10 +104,7 @@ def run_gate(args: argparse.Namespace) -> None:
 
 def _not_compared(name: str, why: str, provenance: Mapping[str, str]) -> Gate:
     """The result of a gate without a baseline or without figures."""
-    row = Row(
-        gate=name, subject="library", metric="comparison", unit="", baseline=None, candidate=None, threshold="",
-        verdict="not comparable", note=why,
-    )  # fmt: skip
+    row = Row(gate=name, subject="library", metric="comparison", verdict="not comparable", note=why)
     return Gate.of([row], provenance)
 
 

@@ -23,7 +23,7 @@ from ckpm.reports.gates import static as static_gate
 from ckpm.reports.gates.baseline import Baseline, Figures
 from ckpm.reports.gates.budgets import read_budgets
 from ckpm.reports.gates.comparing import Threshold
-from ckpm.reports.gates.model import machines
+from ckpm.reports.gates.model import machines, no_numbers
 from ckpm.reports.resources import read_manifest
 from ckpm.reports.verdicts import FAMILY, Row
 
@@ -116,7 +116,7 @@ def left_out(library: GatedLibrary) -> dict[str, str]:
     if not host(library.library_name).table_problems:
         return {emulated_gate.GATE: f"its problems are batch prefill's, not those of {library.library_name}"}
     if library.arch not in machines():
-        return {emulated_gate.GATE: f"the model has no numbers of {library.arch}: add them to reports/gates/model.yaml"}
+        return {emulated_gate.GATE: no_numbers(library.arch)}
     return {}
 
 

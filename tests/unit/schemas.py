@@ -70,9 +70,11 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its 
 
 
 def schema_text(kind: type[Record]) -> str:
-    """The JSON Schema of a record, as a file has it."""
-    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
-    return json.dumps(document, indent=1) + "\n"
+    """The JSON Schema of a record, as a file has it: a line for each definition."""
+    document = msgspec.json.schema(kind)
+    definitions = ",\n".join(f"{json.dumps(name)}: {json.dumps(one)}" for name, one in document["$defs"].items())
+    head = f'"$schema": "https://json-schema.org/draft/2020-12/schema", "$ref": {json.dumps(document["$ref"])}'
+    return f'{{{head}, "$defs": {{\n{definitions}\n}}}}\n'
 
 
 def main() -> None:

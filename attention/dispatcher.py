@@ -41,8 +41,8 @@ Compile = Callable[[Sequence[Instance]], Sequence[Path]]  # declared kernels of 
 class Choice:
     """The instances that were chosen, one a stage, all of one library. ``note`` explains the choice if that is needed.
 
-    ``named``: these kernels and no others; else the library's own dispatch decides among its kernels at launch, and
-    they are the first that it could take.
+    ``named``: exactly these kernels are launched. Else the library chooses at launch, and ``stages`` are the expected
+    choice.
     """
 
     stages: tuple[Instance, ...]
@@ -63,14 +63,14 @@ class Explanation:
         if self.choice is None:
             lines = ["no registered kernel serves the problem"]
         else:
-            how = "by name" if self.choice.named else "if the library's own dispatch agrees"
+            how = "by name" if self.choice.named else "as the expected kernel: the library decides at launch"
             lines = [f"{one.name}\n  chosen {how}, order {self.choice.order}" for one in self.choice.stages]
             lines += [f"  {self.choice.note}"] if self.choice.note else []
         return "\n".join([*lines, *(f"{one.name}\n  {reason}" for one, reason in self.refused.items())])
 
 
 class Dispatcher:
-    """Plans for problems on one device, kept by problem until the registry changes. For several threads.
+    """Plans for problems on one device, kept by problem until the registry changes. Thread-safe.
 
     ``order``: ``upstream`` (the library's own dispatch), ``first-fit``, ``seqtune``, ``measured`` (with ``tuning``), or
     a function from the problem and the kernels that serve it to the order to take them in. ``compile`` makes
@@ -102,7 +102,7 @@ class Dispatcher:
 
         Raises:
             ProblemError: see ckpm.attention.problems.validation.validate.
-            NoKernelError: nothing serves it. UsageError: of a user's order.
+            NoKernelError: nothing serves it. UsageError: a custom order misbehaved.
             LibraryError, TrustError: its library can't be opened.
         """
         if self._plans_version == self.registry.version and (kept := self._plans.get(problem)) is not None:
@@ -159,7 +159,7 @@ class Dispatcher:
 
     def _choose(self, problem: Problem, *, built: bool) -> Choice:
         """Among built kernels, or those that are only declared. Raises NoKernelError, UsageError."""
-        stages(problem.family)
+        stages(problem.family)  # raises for a family without libraries
         there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
         found = find_serving(problem.family, there, problem)
         lacking = list(found.reasons)
@@ -229,5 +229,5 @@ def _nothing_serves(problem: Problem, count: int, reasons: Sequence[str], built:
 
 def _passed_over(one: Instance, compiles: bool) -> str:
     if one.library is not None:
-        return "it serves, and comes later"
+        return "it serves, but ranks lower"
     return "it serves, and is only declared: built kernels come first" if compiles else "it serves, and is not built"

@@ -24,7 +24,7 @@ Heuristic = Callable[[Problem, Sequence[Instance]], Sequence[Instance]]
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """``instances`` serve the problem, in the registry's order; ``refused`` holds the others' reasons, by name."""
+    """``instances`` serve the problem, in the registry's order; ``reasons`` are why nothing serves, one a library."""
 
     instances: tuple[Instance, ...]
     reasons: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Keep files between runs: each entry has its sha256, is checked whenever it is read, and leaves no draft.
+"""Keep files between runs: each entry has its sha256, is checked at each read, and is written beside and renamed.
 
 An entry of a :class:`Store` is one file: a line with the sha256 of its name and content, then the content. A file that
 other programs open by name (a shared library, an object) can't contain such a line: its sha256 lies beside it. A
@@ -26,7 +26,7 @@ _LOCK = ".lock"
 
 
 class Store:
-    """Entries in one folder, by keys that name everything an entry was made from."""
+    """Entries in one folder, by keys. A key must identify all inputs of its entry."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -40,7 +40,7 @@ class Store:
         return None
 
     def put(self, key: str, content: bytes) -> None:
-        """Replace the entry in one step. A cache that can't be written costs time, nothing else."""
+        """Replace the entry in one step. Errors are ignored: the entry is then made again next time."""
         file = self._entry(key)
         with contextlib.suppress(OSError), draft_folder(self._folder) as drafts:
             draft = drafts / file.name
@@ -61,7 +61,7 @@ def is_whole_entry(file: Path) -> bool:
 
 
 def adopt(draft: Path, place: Path) -> None:
-    """Move the sha256 of a finished draft to its place, then the draft. Raises OSError."""
+    """Write the sha256 of a finished draft, and move both to their place. Raises OSError."""
     digest = _beside(draft)
     digest.write_text(_sha256(draft))
     digest.replace(_beside(place))
@@ -69,7 +69,7 @@ def adopt(draft: Path, place: Path) -> None:
 
 
 def remember(file: Path, top: Path) -> None:
-    """Put its sha256 beside a finished file that another program made and keeps in its place, unless one is there.
+    """Record the sha256 of a file already in its place; keep a record that exists.
 
     Drafts are in ``top``, on the same file system. Raises OSError.
     """

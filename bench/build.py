@@ -22,9 +22,7 @@ from ckpm.base import jobs
 from ckpm.base.errors import InconclusiveError
 from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.code.toolchains import Toolchain, compile_command
-from ckpm.kernels.families.render import render
-from ckpm.kernels.families.units import DEFAULT_SIZE, Unit
-from ckpm.kernels.families.units import plan as plan_units
+from ckpm.kernels.families.render import DEFAULT_SIZE, Unit, plan_units, render
 from ckpm.kernels.families.words import features as features_of
 from ckpm.kernels.library.request import PROJECT, Request, prepare, scons_command
 from ckpm.kernels.library.run_step import EVENT

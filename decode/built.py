@@ -1,6 +1,6 @@
 """The decode kernels as files, ``<arch>/decode/``: gates and devices read them without Triton.
 
-``decode.json`` names for each problem (decode/gated.py) what was compiled, and where the two code objects lie.
+``decode.json`` names for each problem (decode/problem.py) what was compiled, and where the two code objects lie.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from ckpm.base.errors import InconclusiveError, RecordError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.decode.attention import Stages, compiled_stages
-from ckpm.decode.gated import Problem, problems
-from ckpm.decode.guard.compiling import Code
-from ckpm.decode.guard.packages import demand_triton
+from ckpm.decode.guard.compiling import Code, demand_triton
+from ckpm.decode.problem import Problem, problems
 from ckpm.matrix.dialects import check_built_arch
 
 FOLDER, MANIFEST = "decode", "decode.json"
@@ -99,7 +98,7 @@ def read(file: Path, arch: str) -> Built:
         now = [one.identity for one in known[name].candidates(arch)] if name in known else None
         if name not in rows or [one.text() for one in rows[name].get("identities").items()] != now:
             raise InconclusiveError(
-                f"{file}: '{name}' is not what decode/gated.py names today. {_AGAIN}.", kind="measure"
+                f"{file}: '{name}' is not what decode/problem.py names today. {_AGAIN}.", kind="measure"
             )
     stages = {
         name: Stages(attention=_code(file, name, "attention", row), reduction=_code(file, name, "reduction", row))

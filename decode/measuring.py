@@ -9,13 +9,11 @@ import numpy as np
 
 from ckpm.attention.launch.counters import Measured, flatten
 from ckpm.attention.launch.device import EmulatedDevice
-from ckpm.attention.timing.machine import numbers
+from ckpm.attention.timing.machine import numbers, replay
 from ckpm.attention.timing.record import SIMDS
-from ckpm.attention.timing.replaying import replay
 from ckpm.decode.attention import Stages, decode
-from ckpm.decode.gated import TOKENS, Problem
 from ckpm.decode.guard.figures import Figures, figures_of
-from ckpm.decode.problem import Array, Cache, quantise
+from ckpm.decode.problem import TOKENS, Array, Cache, Problem, quantise
 from ckpm.kernels.code.code_object import kernels
 
 

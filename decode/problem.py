@@ -1,4 +1,7 @@
-"""A decode problem, its 8-bit cache and the launch parameters of its kernels, as data: no Triton, no device."""
+"""A decode problem, its 8-bit cache and the launch parameters of its kernels, as data: no Triton, no device.
+
+:func:`problems` are those of perf-gate: each form on problems of one sequence.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.launch.encodings import fp8_of, from_fp8, to_fp8
+from ckpm.attention.launch.encodings import decode, encode
 from ckpm.base.errors import UsageError
 from ckpm.decode.guard.candidates import Candidate
 
@@ -166,12 +169,49 @@ def quantise(values: Array, groups: int, stored: str, arch: str) -> tuple[Array,
     numbers = (grouped - shift[..., None]) / scale[..., None]
     if stored == "int8":
         return np.rint(numbers).astype(np.int8).reshape(values.shape), scale, shift
-    return to_fp8(numbers, fp8_of(arch)).reshape(values.shape), scale, shift
+    return encode(numbers, "fp8", arch).reshape(values.shape), scale, shift
 
 
 def dequantise(stored_bytes: Array, scale: Array, shift: Array, stored: str, arch: str) -> Array:
     """The float64 values of a cache, (slots, heads, head_dim)."""
-    numbers = stored_bytes.astype(np.float64) if stored == "int8" else from_fp8(stored_bytes, fp8_of(arch))
+    numbers = stored_bytes.astype(np.float64) if stored == "int8" else decode(stored_bytes, "fp8", arch)
     grouped = numbers.reshape(*numbers.shape[:2], scale.shape[-1], -1)
     whole = grouped * scale[..., None].astype(np.float64) + shift[..., None]
     return whole.reshape(numbers.shape)
+
+
+TOKENS = 4096  # of the one sequence
+BASE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
+_SHAPES = {
+    "fp8": {},
+    "int8": {"stored": "int8"},
+    "page1": {"page_size": 1},
+    "page16": {"page_size": 16},
+    "page64": {"page_size": 64},
+    "d64": {"head_dim": 64, "groups": 2},
+    "d256": {"head_dim": 256, "groups": 8},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """A form of the kernels on a shape; ``name`` is what the gate's figures are known by."""
+
+    name: str
+    form: str
+    shape: Shape
+    launch: Launch
+
+    def candidates(self, arch: str) -> tuple[Candidate, Candidate]:
+        """The two kernels to compile: the attention and the reduction."""
+        return attention_candidate(self.form, self.shape, self.launch, arch), reduction_candidate(self.shape, arch)
+
+
+def problems(arch: str) -> tuple[Problem, ...]:
+    """Streaming on every kind of cache, then the bad example on the first."""
+    shapes = {name: dataclasses.replace(BASE, **changes) for name, changes in _SHAPES.items()}  # type: ignore[arg-type]
+    streaming = [
+        Problem(name=f"streaming-{name}", form="streaming", shape=shape, launch=forced_launch(arch, shape))
+        for name, shape in shapes.items()
+    ]
+    return (*streaming, Problem(name="resident-fp8", form="resident", shape=BASE, launch=RESIDENT))

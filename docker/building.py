@@ -1,4 +1,4 @@
-"""Build images: once, a second time without a cache to compare image ids, and compare with recorded packages."""
+"""Build images, check that a second build without a cache has the same id, and compare packages with lock files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def build(engine: Engine, image: Image, work: Path, sources: Sources, *, again: 
 
     Raises:
         ServiceError, TrustError: the engine did not get the base.
-        CompileError: a step failed; the message names the log.
+        CompileError: the image build failed; the message names the log.
         SetupError, DiskFullError, OutputError, and the errors of :func:`context.fill`.
     """
     folder = work / image.name
@@ -118,7 +118,11 @@ def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sourc
     if second.identity == first.identity:
         return
     differing = differences(first.packages, second.packages)
-    why = f"packages differ: {', '.join(differing)}" if differing else "the packages are the same: compare the layers"
+    why = (
+        f"packages differ: {', '.join(differing)}"
+        if differing
+        else "no package of the first build differs: compare the layers"
+    )
     raise CheckFailedError(
         f"image {image.name}: the second build is {second.identity}, the first {first.identity}; {why}. If the mirror "
         "changed in between, build again.",

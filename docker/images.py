@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
 
 from ckpm.base.errors import UnknownWordError
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Record, Table, read_table
 from ckpm.matrix.dialects import archs, upstreams
 
 FOLDER = Path(__file__).resolve().parent
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_SIZE = re.compile(r"[1-9][0-9]*[kmg]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,14 +77,76 @@ class Image:
         return bool(self.base.suite)
 
 
+class _Purpose(Record, frozen=True):
+    healthcheck: tuple[str, ...]
+    extends: str | None = None
+    devices: tuple[str, ...] = ()
+    shm_size: Annotated[str, Meta(pattern="^[1-9][0-9]*[kmg]$")] = ""
+
+
+class _Base(Record, frozen=True):
+    epoch: int
+    rocm: str
+    packages: dict[str, tuple[str, ...]]
+    suite: str = ""
+    reference: Annotated[str, Meta(pattern=":")] = ""  # with a tag for people; the image is pulled by its digest
+    digest: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")] = ""
+
+
+class _Image(Record, frozen=True):
+    base: str
+    purpose: str
+    archs: tuple[str, ...]
+    tested: bool
+    ck: str = ""
+
+
+class ImageTable(Record, frozen=True):
+    """The record of images.yaml."""
+
+    purposes: dict[str, _Purpose]
+    bases: dict[str, _Base]
+    images: dict[str, _Image]
+
+
 @functools.cache
 def images(file: Path = FOLDER / "images.yaml") -> Mapping[str, Image]:
-    """All images by name."""
-    table = load(file)
-    table.allow(("purposes", "bases", "images"))
-    purposes = _purposes(table.get("purposes"))
-    bases = {name: _base(name, field, purposes) for name, field in table.get("bases").mapping().items()}
-    return {name: _image(name, field, bases, purposes) for name, field in table.get("images").mapping().items()}
+    """All images by name. Raises TableError."""
+    table = read_table(file, ImageTable)
+    purposes: dict[str, Purpose] = {}
+    for name, purpose in table.record.purposes.items():
+        above: tuple[str, ...] = ()
+        if purpose.extends is not None:
+            table.demand_known(purpose.extends, purposes, "purposes", name, "extends")
+            above = purposes[purpose.extends].lineage
+        fields = {field: getattr(purpose, field) for field in ("healthcheck", "devices", "shm_size")}
+        purposes[name] = Purpose(name=name, lineage=(*above, name), **fields)
+    bases = {name: _base(table, name, base) for name, base in table.record.bases.items()}
+    packages = [name for name, package in upstreams().items() if package.base == name]
+    found = {}
+    for name, row in table.record.images.items():
+        known: dict[str, Collection[str]] = {
+            "base": bases,
+            "purpose": purposes,
+            "archs": archs(),
+            **({"ck": packages} if row.ck else {}),
+        }
+        for field, names in known.items():
+            table.demand_known(getattr(row, field), names, "images", name, field)
+        fields = {**msgspec.structs.asdict(row), "base": bases[row.base], "purpose": purposes[row.purpose]}
+        found[name] = Image(name=name, **fields)
+    return found
+
+
+def _base(table: Table[ImageTable], name: str, base: _Base) -> Base:
+    """Raises TableError."""
+    if bool(base.suite) == bool(base.reference):
+        raise table.fail("needs either a suite of Debian or a reference of a registry", "bases", name)
+    if bool(base.reference) != bool(base.digest):  # the packages of a suite are recorded in docker/locks
+        raise table.fail("a reference has a digest, a suite has none", "bases", name)
+    if set(base.packages) != set(table.record.purposes):
+        raise table.fail(f"must have {', '.join(table.record.purposes)}", "bases", name, "packages")
+    return Base(name=name, **msgspec.structs.asdict(base))
 
 
 def image(name: str) -> Image:
@@ -92,71 +154,3 @@ def image(name: str) -> Image:
     if name not in images():
         raise UnknownWordError("image", name, images())
     return images()[name]
-
-
-def _purposes(table: Field) -> dict[str, Purpose]:
-    purposes: dict[str, Purpose] = {}
-    for name, field in table.mapping().items():
-        field.allow(("extends", "healthcheck", "devices", "shm_size"))
-        parent = field.find("extends")
-        if parent and parent.text() not in purposes:
-            raise parent.fail(f"no purpose above it has this name; there are {', '.join(purposes) or 'none'}")
-        size = field.find("shm_size")
-        if size and not _SIZE.fullmatch(size.text()):
-            raise size.fail("must be a number with k, m or g, like 16g")
-        devices = field.find("devices")
-        purposes[name] = Purpose(
-            name=name,
-            lineage=(*(purposes[parent.text()].lineage if parent else ()), name),
-            healthcheck=field.get("healthcheck").texts(),
-            devices=devices.texts() if devices else (),
-            shm_size=size.text() if size else "",
-        )
-    return purposes
-
-
-def _base(name: str, field: Field, purposes: Mapping[str, Purpose]) -> Base:
-    field.allow(("suite", "reference", "digest", "epoch", "rocm", "packages"))
-    suite, reference = field.find("suite"), field.find("reference")
-    if (suite is None) == (reference is None):
-        raise field.fail("needs either a suite of Debian or a reference of a registry")
-    packages = field.get("packages")
-    packages.allow(purposes)
-    base = Base(
-        name=name,
-        epoch=field.get("epoch").integer(),
-        rocm=field.get("rocm").text(),
-        packages={purpose: packages.get(purpose).texts() for purpose in purposes},
-    )
-    if suite is not None:
-        if digest := field.find("digest"):
-            raise digest.fail("a suite has none: its packages are recorded in docker/locks")
-        return dataclasses.replace(base, suite=suite.text())
-    reference, digest = field.get("reference"), field.get("digest")
-    if not _DIGEST.fullmatch(digest.text()):
-        raise digest.fail("must be sha256: and 64 hexadecimal digits")
-    if ":" not in reference.text():
-        raise reference.fail("must name a tag for people; the image is pulled by its digest")
-    return dataclasses.replace(base, reference=reference.text(), digest=digest.text())
-
-
-def _image(name: str, field: Field, bases: Mapping[str, Base], purposes: Mapping[str, Purpose]) -> Image:
-    field.allow(("base", "purpose", "archs", "ck", "tested"))
-    base, purpose, ck = field.get("base"), field.get("purpose"), field.find("ck")
-    for word, known in ((base, bases), (purpose, purposes)):
-        if word.text() not in known:
-            raise word.fail(f"is none of {', '.join(known)}")
-    for arch in field.get("archs").items():
-        if arch.text() not in archs():
-            raise arch.fail(f"is none of {', '.join(archs())}")
-    packages = [name for name, package in upstreams().items() if package.base == name]
-    if ck and ck.text() not in packages:
-        raise ck.fail(f"is none of {', '.join(packages)}")
-    return Image(
-        name=name,
-        base=bases[base.text()],
-        purpose=purposes[purpose.text()],
-        archs=field.get("archs").texts(),
-        ck=ck.text() if ck else "",
-        tested=field.get("tested").boolean(),
-    )

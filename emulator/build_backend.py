@@ -1,11 +1,13 @@
 """Build the wheel with scikit-build-core; compile with ziglang where the machine has no C++20 compiler.
 
-A wheel has the machine's instruction set alone. `CMAKE_ARGS="-DEMU_LEVELS=portable;avx2;avx512"` gives it all three.
+A wheel that the machine's compiler made is for this machine. One that ziglang made is for every x86-64 Linux: it has
+all instruction sets, and needs only the glibc of its tag.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 from typing import Any
 
 import scikit_build_core.build as standard
@@ -26,9 +28,13 @@ def get_requires_for_build_wheel(config_settings: dict[str, Any] | None = None) 
 
 
 def build_wheel(folder: str, config_settings: dict[str, Any] | None = None, metadata: str | None = None) -> str:
-    """Build a wheel in ``folder``; return its file name."""
+    """Build a wheel in ``folder``; return its file name. ``metadata`` has the tag of another compiler."""
     compiler = toolchain.fit_compiler()
     os.environ.update(compiler.environment)
-    options = f"-DCMAKE_CXX_COMPILER='{';'.join(compiler.command)}' -DEMU_LEVELS={toolchain.isa_level()}"
+    levels = toolchain.isa_level()
+    if "ziglang" in compiler.command and platform.machine() == "x86_64":
+        levels = ";".join(toolchain.ISA_LEVELS)
+        os.environ["_PYTHON_HOST_PLATFORM"] = "manylinux_2_28_x86_64"  # zig's target in CMakeLists.txt
+    options = f"-DCMAKE_CXX_COMPILER='{';'.join(compiler.command)}' -DEMU_LEVELS='{levels}'"
     os.environ["CMAKE_ARGS"] = f"{options} {os.environ.get('CMAKE_ARGS', '')}"
-    return standard.build_wheel(folder, config_settings, metadata)
+    return standard.build_wheel(folder, config_settings)

@@ -1,8 +1,8 @@
 """Named reasons for which a combination of axis values is not a kernel.
 
-A rule is a function of some fields of a key, named by its parameters; it returns True for what it excludes. Which rules
-a dialect applies is said in its table. The docstring's first line is the reason shown by ``ckpm why``; the
-second paragraph names the place of upstream that the rule mirrors.
+A rule is a function of some fields of a key, named by its parameters. Its name states the requirement; it returns True
+for a kernel that breaks the requirement. A dialect's table lists its rules. The docstring's first line is the reason
+shown by ``ckpm why``; the second paragraph names the place of upstream that the rule mirrors.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def gload_only_for_small_pages(load: str, page_size: int, tile: Tile) -> bool:
 
 
 def beyond_upstreams_axes(pipeline: str, hdim_q: int, hdim_v: int, page_size: int) -> bool:
-    """V2's kernels with upstream's own page sizes and head dims are those of dialect rocm-libraries-2026
+    """ckpm-extended has only page sizes and head dims of V2 that dialect rocm-libraries-2026 lacks
 
     Ours: codegen/ops/fmha_batch_prefill.py of 2026 has them itself, and no kernel is to be in both dialects.
     """
@@ -251,7 +251,7 @@ def v3_has_no_sink(pipeline: str, sink: bool) -> bool:
 
 
 def v3_takes_pages_up_to_1024(pipeline: str, page_size: int) -> bool:
-    """V3 has pages of 1, 16, 64 and 1024 tokens; those of 128 and 2048, asked for of V2, stay with it
+    """V3 has pages of 1, 16, 64 and 1024 tokens; V2 also has 128 and 2048
 
     Ours: the codegen of pull request 6054 has 1, 16 and 1024.
     """
@@ -284,7 +284,7 @@ def v3_has_no_window(pipeline: str, mask: str) -> bool:
 
 
 def fp32_minimal_set_has_simplified_masks(receipt: int, mask_impl: str) -> bool:
-    """receipt 801 asks for the simplified no-mask by its internal name, so it is empty with generic masks
+    """receipt 801 has kernels with simplified masks only
 
     codegen/ops/fmha_fwd.py, get_fwd_blobs; later get_product: F_mask is compared with "s_no".
     """
@@ -417,7 +417,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def broken(rules: tuple[Rule, ...], values: Mapping[str, Any]) -> list[Rule]:
-    """The rules that exclude ``values`` (field name to value); one that reads a field not among them doesn't."""
+    """The rules that exclude ``values`` (field name to value); a rule that needs a missing field is skipped."""
     return [
         rule
         for rule in rules

@@ -16,8 +16,8 @@ from typing import Any
 from ckpm.base.bounded import LARGEST_TABLE, read_bytes
 from ckpm.base.display import one_line
 from ckpm.base.errors import UnknownWordError, UsageError, WhereError
-from ckpm.base.tablefile import Field, Record, read_table
-from ckpm.matrix.dialects import TABLES, Dialect
+from ckpm.base.tablefile import Field
+from ckpm.matrix.dialects import Dialect, selections
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
 from ckpm.matrix.where import Predicate, any_of, compile_where
@@ -29,7 +29,8 @@ _SHOWN, _LONGEST = 40, 500  # characters of a wrong value, and of the message of
 class Selection:
     """The kernels that the user selects, as given on the command line.
 
-    ``families`` and ``archs`` are names; ``shard`` is (index from 1, count).
+    ``receipt`` is the number of one of CK's subsets, ``profile`` names conditions of
+    matrix/tables/profiles.yaml. ``mask_impl`` is CK's set of mask types. ``shard`` is (index from 1, count).
     """
 
     archs: tuple[str, ...]
@@ -56,22 +57,10 @@ class Selection:
         return ", ".join(parts)
 
 
-class TierTable(Record, frozen=True):
-    """The record of tiers.yaml: a key is in a tier if it meets one of its --where expressions."""
-
-    tiers: dict[str, tuple[str, ...]]
-
-
-class ProfileTable(Record, frozen=True):
-    """The record of profiles.yaml: a --where expression for each profile."""
-
-    profiles: dict[str, str]
-
-
 @functools.cache
 def tiers() -> Mapping[str, tuple[str, ...]]:
     """Tier -> --where expressions of which a key must meet one. Raises TableError."""
-    table = read_table(TABLES / "tiers.yaml", TierTable)
+    table = selections()
     for name, texts in table.record.tiers.items():
         for index in range(len(texts)):
             _check_expression(table.at("tiers", name, index))
@@ -81,7 +70,7 @@ def tiers() -> Mapping[str, tuple[str, ...]]:
 @functools.cache
 def profiles() -> Mapping[str, str]:
     """Profile -> --where expression. Raises TableError."""
-    table = read_table(TABLES / "profiles.yaml", ProfileTable)
+    table = selections()
     for name in table.record.profiles:
         _check_expression(table.at("profiles", name))
     return table.record.profiles
@@ -149,7 +138,7 @@ def _narrow(dialect: Dialect, selection: Selection) -> tuple[list[Key], str]:
     by_name: dict[str, Key] = {}
     for name in selection.families:
         family = dialect.family(name)
-        # an arch with traits of its own before the archs that share its last: so all are in dispatch order
+        # archs with the most traits first: kernels of one arch precede shared kernels, as in dispatch
         for arch in sorted(selection.archs, key=lambda arch: -len(family.archs.get(arch, ()))):
             keys = enumerate_keys(family, arch=arch, receipt=selection.receipt, mask_impl=selection.mask_impl)
             by_name |= {key.name: key for key in keys}
@@ -196,10 +185,11 @@ def _any(texts: Sequence[str]) -> Predicate:
 
 
 def _glob(glob: str) -> Predicate:
-    """Case-sensitive glob over the name. A gload kernel is also kept when it would be as a bload kernel.
+    """Case-sensitive glob over the name. A glob that matches a bload name also keeps its gload twin.
 
-    Upstream tests --filter against the bload name alone and lets the gload kernel follow. A filtered library then still
-    serves KV pools over 2 GB. Here a glob may also name gload kernels themselves.
+    bload kernels read K and V by 32-bit buffer loads, gload kernels by 64-bit loads. Upstream tests --filter against
+    the bload name alone and lets the gload kernel follow. A filtered library then still serves KV pools over 2 GB. Here
+    a glob may also name gload kernels themselves.
     """
     match = re.compile(fnmatch.translate(glob)).match
 
@@ -258,7 +248,7 @@ def _source(file: Path, function: str) -> bytes:
     try:
         return read_bytes(file, LARGEST_TABLE)
     except (OSError, ValueError) as error:
-        known = {errno.ENOENT: "no such file", errno.EISDIR: "it is a folder, no file"}
+        known = {errno.ENOENT: "no such file", errno.EISDIR: "it is a folder, not a file"}
         number, what = (error.errno, error.strerror) if isinstance(error, OSError) else (None, error)
         raise UsageError(
             f"--filter-file {file}: {known.get(number or 0, what)}. It must be Python and define {function} -> bool.",

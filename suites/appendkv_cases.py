@@ -6,27 +6,50 @@ float64, within the format's rounding) and V_new. All other rows are unchanged.
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ckpm.attention.launch.appendkv_launching import Append, run_append
-from ckpm.attention.launch.c_abi import Library
-from ckpm.attention.launch.device import Device
+from ckpm.attention.appending import Append, pointers, pose
+from ckpm.attention.launch.c_abi import Launch, Library
+from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.encodings import bits_type, decode, encode
+from ckpm.attention.launch.launching import host_buffers, launch_plan
+from ckpm.attention.launch.plan import Plan
 from ckpm.kernels.abi import Status
-from ckpm.kernels.families.fwd_appendkv import AppendRequest
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.fwd_cases import Ended
 
-NHEAD_Q, NHEAD_K = 4, 2
+Bits = NDArray[Any]
 _ULP = {"bf16": 2.0**-8, "fp16": 2.0**-11}  # half a step of a rounded number, relative to it
 
 
-def run_case(request: AppendRequest, device: Device, library: Library) -> Ended:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendOutcome:
+    """Q and the cache after the launch, or as they were if it was refused."""
+
+    launch: Launch
+    fault: Fault | None = None
+    q: Bits
+    k: Bits
+    v: Bits
+
+
+def run_append(device: Device, library: Library, append: Append) -> AppendOutcome:
+    """Launch what dispatch chooses. Raises ProblemError, HipError."""
+    plan, given = Plan(pose(append, device.arch), device, library), pointers(append)
+    ended = launch_plan(plan, host_buffers(given, {}), None, ("q", "k", "v"))
+    before = {name: given[name] for name in ("q", "k", "v")}
+    after = {name: data.view(before[name].dtype).reshape(before[name].shape) for name, data in ended.outputs.items()}
+    return AppendOutcome(launch=ended.launch, fault=ended.fault, **{**before, **after})
+
+
+def run_case(case: SuiteCase, device: Device, library: Library) -> Ended:
     """Launch what dispatch chooses and compare. Raises ProblemError, HipError."""
     arch = device.arch
-    append = make_append(**dataclasses.asdict(request), arch=arch)
+    append = make_append(case, arch)
     appended = run_append(device, library, append)
     if appended.fault or appended.launch.status != Status.OK:
         return Ended(launch=appended.launch, fault=appended.fault)
@@ -39,47 +62,36 @@ def run_case(request: AppendRequest, device: Device, library: Library) -> Ended:
     )
 
 
-def make_append(
-    *,
-    seqlen_q: int,
-    seqlens_k: tuple[int, ...],
-    seqlen_knew: int,
-    rope: str = "no",
-    rotary_dim: int = 128,
-    causal: bool = True,
-    page: int = 0,
-    hdim: tuple[int, int] = (128, 128),
-    dtype: str = "bf16",
-    arch: str = "gfx950",
-) -> Append:
-    """Sequences in shuffled places of a cache with two places too many; ``page`` 0 is a contiguous one."""
-    random = np.random.default_rng([seqlen_q, seqlen_knew, *seqlens_k])
-    batch, longest = len(seqlens_k), max(seqlens_k) + seqlen_knew
+def make_append(case: SuiteCase, arch: str = "gfx950") -> Append:
+    """Sequences in shuffled places of a cache with two places too many, in pages if the case has them."""
+    p, page = case, case.page_size
+    random = np.random.default_rng([p.seqlen_q, p.seqlen_knew, *p.seqlens_k])
+    longest = p.seqlen_k + p.seqlen_knew
     pages = -(-longest // page) + 1 if page else 0
-    places = random.permutation(batch * max(pages, 1) + 2)[: batch * max(pages, 1)].astype(np.int32)
-    shape = (len(places) + 2, page or longest + 5, NHEAD_K)
-    angles = random.uniform(0, 2 * np.pi, (longest + seqlen_q, rotary_dim // 2))
+    places = random.permutation(p.batch * max(pages, 1) + 2)[: p.batch * max(pages, 1)].astype(np.int32)
+    shape = (len(places) + 2, page or longest + 5, p.nhead_k)
+    angles = random.uniform(0, 2 * np.pi, (longest + p.seqlen_q, p.rotary_dim // 2))
 
     def tensor(length: int, heads: int, dim: int) -> np.ndarray:
-        return encode(random.uniform(-2, 2, (batch, length, heads, dim)), dtype, arch)
+        return encode(random.uniform(-2, 2, (p.batch, length, heads, dim)), p.dtype, arch)
 
     def cache(dim: int) -> np.ndarray:
-        kind = bits_type(dtype)
+        kind = bits_type(p.dtype)
         return random.integers(0, np.iinfo(kind).max + 1, (*shape, dim), dtype=kind)
 
     return Append(
-        dtype=dtype,
-        q=tensor(seqlen_q, NHEAD_Q, hdim[0]),
-        knew=tensor(seqlen_knew, NHEAD_K, hdim[0]),
-        vnew=tensor(seqlen_knew, NHEAD_K, hdim[1]),
-        k=cache(hdim[0]),
-        v=cache(hdim[1]),
-        seqlens_k=np.array(seqlens_k, np.int32),
-        rope=rope,
-        cos=None if rope == "no" else encode(np.cos(angles), dtype, arch),
-        sin=None if rope == "no" else encode(np.sin(angles), dtype, arch),
-        causal=causal,
-        block_table=places.reshape(batch, pages) if page else None,
+        dtype=p.dtype,
+        q=tensor(p.seqlen_q, p.nhead_q, p.hdim_q),
+        knew=tensor(p.seqlen_knew, p.nhead_k, p.hdim_q),
+        vnew=tensor(p.seqlen_knew, p.nhead_k, p.hdim_v),
+        k=cache(p.hdim_q),
+        v=cache(p.hdim_v),
+        seqlens_k=np.array(p.seqlens_k, np.int32),
+        rope=p.rope,
+        cos=None if p.rope == "no" else encode(np.cos(angles), p.dtype, arch),
+        sin=None if p.rope == "no" else encode(np.sin(angles), p.dtype, arch),
+        causal=p.mask != "no",
+        block_table=places.reshape(p.batch, pages) if page else None,
         cache_batch_idx=None if page else places,
     )
 

@@ -51,9 +51,8 @@ class Bench:
 class Result:
     """``outcome`` is one of RESULTS; ``message`` one line of why; ``lines`` everything worth reading.
 
-    ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``signature`` is
-    the difference of a case that is wrong or faulted from its signatures. It is "" without a difference, and None if
-    the case has no signatures or they can't be checked here.
+    ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``signature``:
+    "" if the case fails exactly as the ledger describes, else the difference; None if it was not checked.
     """
 
     outcome: str
@@ -67,7 +66,7 @@ class Result:
     signature: str | None = None
 
 
-class _EndError(Exception):
+class EndError(Exception):
     """Ends a case early with its outcome."""
 
     def __init__(self, outcome: str, message: str, fault: Mapping[str, Any] | None = None) -> None:
@@ -98,7 +97,7 @@ class _Case:
             self.lines.append(f"{label}:")
 
     def launch(self, problem: SuiteCase, kernel: str | None) -> Outcome:
-        """Raises _EndError unless the launch succeeded."""
+        """Raises EndError unless the launch succeeded."""
         prepared = prepare(problem, self.bench.device.arch)
         outcome = launching.run_problem(self.bench.device, self.bench.library, prepared, kernel)
         self.seconds += outcome.seconds
@@ -106,7 +105,7 @@ class _Case:
         self.kernel = outcome.launch.kernel or kernel or ""
         self.last = outcome if problem is self.problem else self.last
         if outcome.fault is not None:
-            raise _EndError(outcome_of(outcome.fault), in_a_line(outcome.fault), dict(outcome.fault.fields))
+            raise EndError(outcome_of(outcome.fault), in_a_line(outcome.fault), dict(outcome.fault.fields))
         return outcome
 
     def run_launch(self, problem: SuiteCase, kernel: str | None) -> Outcome:
@@ -114,11 +113,11 @@ class _Case:
         status = outcome.launch.status
         if status == Status.HIP_ERROR:
             more = self.bench.device.hip.explanation()
-            raise _EndError("infrastructure", f"the launch failed: {outcome.launch.message}" + (more and f": {more}"))
+            raise EndError("infrastructure", f"the launch failed: {outcome.launch.message}" + (more and f": {more}"))
         if status == Status.UNSUPPORTED and (load := missing_load(self.bench.keys, problem)):
-            raise _EndError("unsupported", refused_for(load))
+            raise EndError("unsupported", refused_for(load))
         if status != Status.OK:
-            raise _EndError("wrong", f"refused ({status.name.lower()}): {outcome.launch.message}")
+            raise EndError("wrong", f"refused ({status.name.lower()}): {outcome.launch.message}")
         return outcome
 
     # ---- looking
@@ -131,7 +130,7 @@ class _Case:
         return self.expected
 
     def examine(self, outcome: Outcome) -> None:
-        """Compare one launch with the reference. Raises _EndError with all that is wrong."""
+        """Compare one launch with the reference. Raises EndError with all that is wrong."""
         p, expected, o = self.problem, self.reference(outcome), outcome.o()
         bad = []
         comparisons = [compare_o(p, o, expected)]
@@ -148,7 +147,7 @@ class _Case:
             bad.append(f"{rows} rows of O are all zero: a page was not read")
         bad += self.beside_the_numbers(outcome)
         if bad:
-            raise _EndError("wrong", "; ".join(bad))
+            raise EndError("wrong", "; ".join(bad))
 
     def beside_the_numbers(self, outcome: Outcome) -> list[str]:
         """Errors in random values and between the rows of outputs."""
@@ -161,7 +160,7 @@ class _Case:
         return bad
 
     def same_bits(self, check: str, first: Outcome) -> None:
-        """Launch what must give the same bits and compare. Raises _EndError."""
+        """Launch what must give the same bits and compare. Raises EndError."""
         p, begin = self.problem, 0
         if check != "batch_invariance":
             self._compare_bits(check, first, counterpart(p, check), 0)
@@ -171,7 +170,7 @@ class _Case:
             begin += length
 
     def _compare_bits(self, check: str, first: Outcome, other: SuiteCase, begin: int) -> None:
-        """Launch the other problem, whose tokens are those of the first launch from ``begin`` on. Raises _EndError."""
+        """Launch the other problem, whose tokens are those of the first launch from ``begin`` on. Raises EndError."""
         key = self._matching_key(other)
         if key is None:
             self.lines.append(f"{check}: not compared, the library has no such kernel")
@@ -187,9 +186,7 @@ class _Case:
             different = int((left != right).sum())
             if different:
                 place = tuple(int(at) for at in np.argwhere(left != right)[0])
-                raise _EndError(
-                    "wrong", f"{check}: {different} of {left.size} elements of {name} differ, first {place}"
-                )
+                raise EndError("wrong", f"{check}: {different} of {left.size} elements of {name} differ, first {place}")
         self.lines.append(f"{check}: same bits")
 
     def _matching_key(self, other: SuiteCase) -> Key | None:
@@ -237,17 +234,17 @@ def uneven_dropout(p: SuiteCase, random_values: Sequence[NDArray[Any]]) -> list[
 def run_case(
     bench: Bench, problem: SuiteCase, variants: Sequence[Mapping[str, Any]] = ({},), signatures: Sequence[str] = ()
 ) -> Result:
-    """Run a case once for each set of device options. The first that fails ends it.
+    """Run a case once for each set of device options, and stop at the first failure.
 
-    ``signatures`` are a known defect's (suites/signatures/table.py). The first is what the case must show if it is
-    wrong or faults. The next, if there is one, is what remains without the cause of the fault.
+    ``signatures`` describe how a known defect must look (suites/signatures/table.py). A second signature is checked
+    after the input that faults is removed.
     """
     case = _Case(bench, problem)
     bench.device.restart_addresses()  # a fault's text doesn't depend on the cases before it
     signature = None
     try:
         outcome, message, fault = _run(case, variants)
-    except _EndError as end:
+    except EndError as end:
         outcome, message, fault = end.outcome, end.message, end.fault
     except HipError as error:
         lost = error.error in hip_api.INFRASTRUCTURE
@@ -255,7 +252,7 @@ def run_case(
     except MemoryError as error:
         outcome, message, fault = "infrastructure", f"out of memory: {error}", {}
     else:
-        signatures = ()  # what ended otherwise than by a launch has none
+        signatures = ()  # nothing was raised: there is no failed launch to compare
     try:
         if signatures and outcome in ("wrong", "fault"):
             signature = _why_not(case, outcome, variants, signatures)
@@ -280,7 +277,7 @@ def _why_not(case: _Case, outcome: str, variants: Sequence[Mapping[str, Any]], s
     name, *rest = signatures
     last, key = case.last, case.bench.key(case.kernel)
     if last is None or (outcome == "fault") != (name in FAULTS):
-        return f"the case is {outcome}, which {name} is not"
+        return f"the case ended as {outcome}, but {name} describes another outcome"
     if outcome == "wrong":
         if key is None:
             return f"no kernel {case.kernel}"
@@ -356,17 +353,17 @@ def _check_choice(case: _Case) -> None:
     """
     p, key = case.problem, case.bench.key(case.kernel)
     if key is None:
-        raise _EndError("wrong", f"the library chose '{case.kernel}', which its manifest doesn't list")
+        raise EndError("wrong", f"the library chose '{case.kernel}', which its manifest doesn't list")
     if not serves(key, p):
-        raise _EndError("wrong", f"dispatch chose {key.name}: {missing_kernel([key], p)}")
+        raise EndError("wrong", f"dispatch chose {key.name}: {missing_kernel([key], p)}")
     case.lines.append(f"dispatch chose {key.name}")
     first = next(one for one in _able(case) if one.load == key.load)
     if key.tile != first.tile:
-        raise _EndError("wrong", f"dispatch chose a tile of {key.tile.bm0} rows where {first.name} comes first")
+        raise EndError("wrong", f"dispatch chose a tile of {key.tile.bm0} rows where {first.name} comes first")
 
 
 def _without_v3(case: _Case) -> None:
-    """V2 must be taken, and be right, where V3 is turned off. Raises _EndError."""
+    """V2 must be taken, and be right, where V3 is turned off. Raises EndError."""
     off, mine = dataclasses.replace(case.problem, v3="off"), case.kernel
     if missing_kernel(case.bench.keys, off):
         case.lines.append("v3_off: not compared, the library has no such kernel of V2")
@@ -374,7 +371,7 @@ def _without_v3(case: _Case) -> None:
     outcome = case.run_launch(off, None)
     key = case.bench.key(case.kernel)
     if key is None or not serves(key, off):
-        raise _EndError("wrong", f"v3_off: dispatch chose {case.kernel}")
+        raise EndError("wrong", f"v3_off: dispatch chose {case.kernel}")
     case.examine(outcome)
     case.lines.append(f"v3_off: dispatch chose {key.name}")
     case.kernel = mine

@@ -13,17 +13,16 @@ import contextlib
 import dataclasses
 import datetime
 import functools
+import logging
 import shlex
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from ckpm.attention.launch.device import CHOICES, default_workers, kind_of, unused_gpu
 from ckpm.base import junit, settings
-from ckpm.base.console import console, say
+from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, LibraryError, UnknownWordError, UsageError
 from ckpm.base.files import make_folder, sha256_of
 from ckpm.base.results import FOREIGN_LIBRARY
@@ -44,6 +43,8 @@ from ckpm.suites.summary import Progress, details, summary
 if TYPE_CHECKING:
     from ckpm.cluster.connection import Connection
     from ckpm.suites.remote import RemotePool
+
+log = logging.getLogger(__name__)
 
 
 def _families() -> tuple[str, ...]:
@@ -81,10 +82,10 @@ def add_options(root: argparse.ArgumentParser) -> None:
     root.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE", help="known defects (default: ours)")
     root.add_argument("--jobs", "-j", type=int, default=None, help="workers (default: one a processor, one on a GPU)")
     cluster.add_options(root)
-    root.set_defaults(run=lambda args: run(args, console()))
+    root.set_defaults(run=run)
 
 
-def run(args: argparse.Namespace, out: Console) -> None:
+def run(args: argparse.Namespace) -> None:
     """Raises UnknownWordError, CheckFailedError, InconclusiveError and the errors of what it uses."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
@@ -96,23 +97,21 @@ def run(args: argparse.Namespace, out: Console) -> None:
     library = _library(args, arch, family)
     ledger = read_ledger(args.ledger)
     ledger.check_dates(datetime.date.today())
-    with _machines(args, arch, out) as there:
+    with _machines(args, arch) as there:
         kind = _kind(args, arch, there)
         if args.hazards and kind == "hip":
             raise UsageError("--hazards is an option of the emulator: a GPU does what it does. Add --device emulator")
-        cases = (
-            _cases(args, kind, library, out) if host(family).table_problems else _kernel_cases(args, library, family)
-        )
+        cases = _cases(args, kind, library) if host(family).table_problems else _kernel_cases(args, library, family)
         upstream = library.manifest.upstream
         spoken_of = source(upstream, library.manifest.dialect)
         cases = suites.with_signatures(cases, ledger, spoken_of, arch)
         output = args.output or _results_file(args, arch, folder_name(upstream, family))
         junit.clear(output, library.library, library.library.with_name(MANIFEST))  # no report on an earlier run
-        pool, words = _pool(args, kind, arch, library, family, len(cases), there, out)
-        say(out, f"{len(cases)} cases of {args.suite} on {kind} {arch}, {upstream}, {words}")
+        pool, words = _pool(args, kind, arch, library, family, len(cases), there)
+        log.info(f"{len(cases)} cases of {args.suite} on {kind} {arch}, {upstream}, {words}")
         unwaited = functools.cache(lambda: suites.unwaited_loads(library, arch))
         judged: list[Judged] = []
-        with Progress(out, len(cases)) as progress:
+        with Progress(len(cases)) as progress:
             for case, reply in pool.run(cases):
                 judged.append(suites.judge(case, reply, ledger, spoken_of, arch, unwaited))
                 progress.show(judged[-1])
@@ -120,17 +119,15 @@ def run(args: argparse.Namespace, out: Console) -> None:
     judged.sort(key=lambda one: order[one.case.name])
     commands = {case.name: _reproduce(args, arch, library, family, kind, case.name) for case in cases}
     _write(args, arch, library, family, kind, judged, commands, output)
-    _show(args, out, kind, judged, family)
-    say(out, f"results: {output}")
-    summary(out, f"{args.suite} {arch} {folder_name(upstream, family)}", judged, commands, time.monotonic() - started)
+    _show(args, kind, judged, family)
+    show(f"results: {output}")
+    summary(f"{args.suite} {arch} {folder_name(upstream, family)}", judged, commands, time.monotonic() - started)
     if FOREIGN_LIBRARY in library.file_facts:
-        say(out, f"note: {library.library} is not the library that its manifest lists: the results hold its own sha256")
+        show(f"note: {library.library} is not the library that its manifest lists: the results hold its own sha256")
     _conclude(judged, family)
 
 
-def _machines(
-    args: argparse.Namespace, arch: str, out: Console
-) -> contextlib.AbstractContextManager[Connection | None]:
+def _machines(args: argparse.Namespace, arch: str) -> contextlib.AbstractContextManager[Connection | None]:
     """The workers of other machines, None for this one alone. Raises UsageError."""
     if (machines := cluster.read_machines(args)) is None:
         return contextlib.nullcontext()
@@ -154,7 +151,6 @@ def _pool(
     family: str,
     count: int,
     there: Connection | None,
-    out: Console,
 ) -> tuple[Pool | RemotePool, str]:
     """The pool that runs the cases, and its size in words."""
     if there is not None:
@@ -193,14 +189,14 @@ def _write(
     junit.write_beside(results, output)
 
 
-def _show(args: argparse.Namespace, out: Console, kind: str, judged: Sequence[Judged], family: str) -> None:
+def _show(args: argparse.Namespace, kind: str, judged: Sequence[Judged], family: str) -> None:
     """Everything about the one case of --reproduce."""
     if not args.reproduce:
         return
     for one in judged:
-        details(out, one)
+        details(one)
     if kind == "emulator" and host(family).table_problems:
-        say(out, f"trace: {_trace_file(args)}")
+        show(f"trace: {_trace_file(args)}")
 
 
 def _conclude(judged: Sequence[Judged], family: str) -> None:
@@ -255,13 +251,13 @@ def _library(args: argparse.Namespace, arch: str, family: str) -> LocatedLibrary
     return named
 
 
-def _cases(args: argparse.Namespace, kind: str, library: LocatedLibrary, out: Console) -> tuple[Case, ...]:
+def _cases(args: argparse.Namespace, kind: str, library: LocatedLibrary) -> tuple[Case, ...]:
     """The cases of the suite for this library, or the one to reproduce. Raises ProblemError, InconclusiveError."""
     if not args.reproduce:
         manifest = library.manifest
         cases, others = suites.select_cases(suites.cases(args.suite, args.tier, kind, args.case), manifest, args.arch)
         for reason, count in others.items():
-            say(out, f"{count} cases are left out, {manifest.dialect} has no kernel for them: {reason}")
+            log.info(f"{count} cases are left out, {manifest.dialect} has no kernel for them: {reason}")
         return cases
     name = args.reproduce if "/" in args.reproduce else f"{args.suite}/{args.reproduce}"
     problem = find(name)

@@ -9,7 +9,6 @@ import dataclasses
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,35 +16,24 @@ import numpy as np
 from ckpm.attention.launch import hip_api
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
-from ckpm.base.errors import HipError, InconclusiveError, LibraryError
+from ckpm.base.errors import HipError, InconclusiveError
 from ckpm.kernels.abi import AppendKvArguments, BwdArguments, CheckedArguments, FwdArguments, Status
 from ckpm.kernels.families.family import Scenario
-from ckpm.kernels.families.fwd_appendkv import AppendRequest
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 from ckpm.suites import appendkv_cases, backward_cases, fwd_cases
-from ckpm.suites.checks import Result, in_a_line, outcome_of
+from ckpm.suites.checks import Bench, EndError, Result, in_a_line, outcome_of
 from ckpm.suites.fwd_cases import Ended
 from ckpm.suites.suites import Case
 
-Request = SuiteCase | AppendRequest
-_RUN: Mapping[type[CheckedArguments], Callable[[Any, Device, Library], Ended]] = {  # by the library's C ABI
+_RUN: Mapping[type[CheckedArguments], Callable[[SuiteCase, Device, Library], Ended]] = {  # by the library's C ABI
     AppendKvArguments: appendkv_cases.run_case,
     BwdArguments: backward_cases.run_case,
     FwdArguments: fwd_cases.run_case,
 }
 _CHECKS = ("poison", "poison_memory", "late_loads", "lds_races")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FamilyBench:
-    """A library of one of fwd's families on a device. ``keys`` are its kernels in its own order."""
-
-    device: Device
-    library: Library
-    keys: tuple[Key, ...]
 
 
 @dataclass(slots=True)
@@ -55,22 +43,6 @@ class _Record:
     lines: list[str] = field(default_factory=list)
     others: set[str] = field(default_factory=set)  # kernels that were chosen instead
     tolerance_used: float | None = None
-
-
-class _EndError(Exception):
-    """Ends a case early with its outcome."""
-
-    def __init__(self, outcome: str, message: str, fault: Mapping[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.outcome, self.message, self.fault = outcome, message, fault or {}
-
-
-def open_library(device: Device, path: Path, library: str) -> Library:
-    """A built library by its name in libraries.py. Raises LibraryError: it can't be opened, or is another."""
-    loaded = device.load(path, host(library).arguments)
-    if loaded.family != library:
-        raise LibraryError(f"{path}: it holds kernels of {loaded.family}, not of {library}. Ask for that --family.")
-    return loaded
 
 
 def cases(keys: Sequence[Key], glob: str = "*") -> tuple[Case, ...]:
@@ -90,9 +62,8 @@ def _case(key: Key, keys: Sequence[Key]) -> Case:
     """Make a case of the first problem and a variant for each launch, which bound its time. Workers derive it again."""
     scenarios = () if FAMILIES[key.family].not_laid_out(key) else _scenarios(key, keys)
     launches = [one for scenario in scenarios for one in (*scenario.candidates, scenario.candidates[0])]
-    problems = [one for one in launches if isinstance(one, SuiteCase)]
     unknown = SuiteCase(name="", suite=FAMILY_SUITE, tier="full", group=key.family)
-    problem = dataclasses.replace(problems[0] if problems else unknown, name=f"{FAMILY_SUITE}/{key.name}")
+    problem = dataclasses.replace(launches[0] if launches else unknown, name=f"{FAMILY_SUITE}/{key.name}")
     return Case(problem=problem, variants=({},) * max(1, len(launches)))
 
 
@@ -109,7 +80,7 @@ def variants(device: Device, library: Library) -> tuple[Mapping[str, Any], ...]:
     return ({}, {**checks, "lds_races": host(library.family).races, "wave_order": 1})
 
 
-def run_kernel(bench: FamilyBench, name: str) -> Result:
+def run_kernel(bench: Bench, name: str) -> Result:
     """Run each scenario of the kernel ``name``. The first that fails ends the case."""
     key = next(key for key in bench.keys if name in (key.name, f"{FAMILY_SUITE}/{key.name}"))
     record = _Record()
@@ -117,7 +88,7 @@ def run_kernel(bench: FamilyBench, name: str) -> Result:
     fault: Mapping[str, Any] = {}
     try:
         outcome, message = _run_scenarios(bench, key, record)
-    except _EndError as end:
+    except EndError as end:
         outcome, message, fault = end.outcome, end.message, end.fault
     except MemoryError as error:
         outcome, message = "infrastructure", f"out of memory: {error}"
@@ -134,7 +105,7 @@ def run_kernel(bench: FamilyBench, name: str) -> Result:
     )
 
 
-def _run_scenarios(bench: FamilyBench, key: Key, record: _Record) -> tuple[str, str]:
+def _run_scenarios(bench: Bench, key: Key, record: _Record) -> tuple[str, str]:
     if reason := FAMILIES[key.family].not_laid_out(key):
         return "unsupported", f"needs what these suites don't provide yet: {reason}"
     wanted = _scenarios(key, bench.keys)
@@ -148,8 +119,8 @@ def _run_scenarios(bench: FamilyBench, key: Key, record: _Record) -> tuple[str, 
     return "unsupported", "dispatch finds no kernel for any candidate"
 
 
-def _scenario(bench: FamilyBench, key: Key, scenario: Scenario, record: _Record) -> bool:
-    """True if one of the candidates reached the kernel. Raises _EndError if that went wrong."""
+def _scenario(bench: Bench, key: Key, scenario: Scenario, record: _Record) -> bool:
+    """True if one of the candidates reached the kernel. Raises EndError if that went wrong."""
     for candidate in scenario.candidates:
         _configure(bench, {})
         first = _launch(bench, candidate, record)
@@ -166,13 +137,13 @@ def _scenario(bench: FamilyBench, key: Key, scenario: Scenario, record: _Record)
             record.lines.append(", ".join(f"{name} {value}" for name, value in options.items()) + ":")
             try:
                 again = _launch(bench, candidate, record)
-            except _EndError as end:  # a check may know why the numbers are wrong
-                raise _EndError(end.outcome, "; ".join((*first.wrong, end.message)), end.fault) from end
+            except EndError as end:  # a check may know why the numbers are wrong
+                raise EndError(end.outcome, "; ".join((*first.wrong, end.message)), end.fault) from end
             record.lines += again.lines
             _examine(first)
             _examine(again)
             if not all(map(np.array_equal, first.outputs, again.outputs)):
-                raise _EndError("wrong", f"{scenario.label}: outputs differ between two orders of the same waves")
+                raise EndError("wrong", f"{scenario.label}: outputs differ between two orders of the same waves")
         _examine(first)
         return True
     return False
@@ -184,31 +155,31 @@ def _elsewhere(ended: Ended) -> str:
     return f"{ended.launch.status.name.lower()}, {ended.launch.message}"
 
 
-def _launch(bench: FamilyBench, candidate: Request, record: _Record) -> Ended:
-    """Launch what dispatch chooses and compare. Raises _EndError for a fault; a refusal is returned."""
+def _launch(bench: Bench, candidate: SuiteCase, record: _Record) -> Ended:
+    """Launch what dispatch chooses and compare. Raises EndError for a fault; a refusal is returned."""
     try:
         ended = _RUN[bench.library.arguments](candidate, bench.device, bench.library)
     except HipError as error:
         record.lines.append(str(candidate))
         lost = error.error in hip_api.INFRASTRUCTURE
-        raise _EndError("infrastructure" if lost else "fault", str(error)) from error
+        raise EndError("infrastructure" if lost else "fault", str(error)) from error
     if ended.fault is not None:
         kernels = " and ".join(ended.launch.kernels)
         record.lines.append(f"{candidate}: {kernels}" if kernels else str(candidate))
-        raise _EndError(outcome_of(ended.fault), in_a_line(ended.fault), dict(ended.fault.fields))
+        raise EndError(outcome_of(ended.fault), in_a_line(ended.fault), dict(ended.fault.fields))
     if ended.launch.status == Status.HIP_ERROR:
         record.lines.append(f"{candidate}: {' and '.join(ended.launch.kernels)}")
-        raise _EndError("infrastructure", f"the launch failed: {ended.launch.message}")
+        raise EndError("infrastructure", f"the launch failed: {ended.launch.message}")
     if ended.launch.status == Status.BAD_PROBLEM:
-        raise _EndError("infrastructure", f"{candidate}: the library refuses it: {ended.launch.message}")
+        raise EndError("infrastructure", f"{candidate}: the library refuses it: {ended.launch.message}")
     return ended
 
 
 def _examine(ended: Ended) -> None:
     if ended.wrong:
-        raise _EndError("wrong", "; ".join(ended.wrong))
+        raise EndError("wrong", "; ".join(ended.wrong))
 
 
-def _configure(bench: FamilyBench, options: Mapping[str, Any]) -> None:
+def _configure(bench: Bench, options: Mapping[str, Any]) -> None:
     if bench.device.has("checks"):
         bench.device.configure(**options)

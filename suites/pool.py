@@ -57,7 +57,7 @@ class _DiedError(Exception):
 
 
 class Worker:
-    """One process and its pipes. ``facts`` is what it said when it was ready."""
+    """One process and its pipes. ``facts`` is the answer with which it became ready."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class Worker:
         start_seconds: float,
         begun: Callable[[Worker], None] = lambda worker: None,
     ) -> None:
-        """``begun`` is called before the process is ready, and may :meth:`kill` it from then on.
+        """``begun`` is called right after the start, so that another thread can :meth:`kill` a starting worker.
 
-        Raises RefusedError, or DeviceError if the process dies or answers nothing.
+        Raises RefusedError, or DeviceError if the process dies or gives no answer.
         """
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
         self._process = subprocess.Popen(
@@ -86,7 +86,7 @@ class Worker:
         except (_TimedOutError, _DiedError, ValueError) as error:
             words = self.last_words()
             code = self.stop()
-            how = "said nothing in time" if isinstance(error, _TimedOutError) else f"ended with {_exit_text(code)}"
+            how = "gave no answer in time" if isinstance(error, _TimedOutError) else f"ended with {_exit_text(code)}"
             raise DeviceError(
                 f"a worker {how} before its first case. Its last words: {words or 'none'}", kind="worker-start"
             ) from error
@@ -111,7 +111,7 @@ class Worker:
             words = self.last_words().splitlines()
             last = f"; its last words: {words[-1]}" if words else ""
             log.info(
-                f"a worker (process {self._process.pid}) is starting for {waited:.0f} s, of {seconds:.0f} at most{last}"
+                f"a worker ({self._process.pid}) has been starting for {waited:.0f} s (limit {seconds:.0f} s){last}"
             )
 
     def run(self, case: Case) -> Reply:
@@ -157,7 +157,7 @@ class Worker:
         return self._errors.read().decode(errors="replace").strip()
 
     def kill(self) -> None:
-        """End it at once, from another thread; :meth:`run` then returns. It has gone when this returns."""
+        """Send SIGKILL, also from another thread, and wait 10 s. A process inside a GPU's driver may end later."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)  # and the compilers that it started
@@ -235,7 +235,7 @@ class Pool:
 
         Raises:
             RefusedError: the first worker has no device or library.
-            DeviceError: the first worker doesn't start. Cases that get none later are infrastructure.
+            DeviceError: the first worker doesn't start. If a later worker does not start, its case is infrastructure.
         """
         todo: queue.SimpleQueue[Case] = queue.SimpleQueue()
         for case in sorted(cases, key=lambda case: -case.seconds):

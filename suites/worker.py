@@ -15,15 +15,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
-from ckpm.base.errors import CkPrefillError
-
-if TYPE_CHECKING:
-    from ckpm.attention.launch.device import Device
-    from ckpm.matrix.keys import Key
+from ckpm.base.errors import CkPrefillError, LibraryError
 
 _REST_SECONDS = 1.0
 Runner = Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -64,41 +60,26 @@ def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
     from ckpm.kernels.families.libraries import host
     from ckpm.matrix.problems.tables import find
     from ckpm.suites.checks import Bench, run_case
+    from ckpm.suites.kernel_cases import run_kernel
     from ckpm.suites.suites import manifest_keys
 
     emulated = {"threads": setup["threads"], "hazards": setup["hazards"]}
-    options = emulated if setup["device"] == "emulator" else {}
-    device = choose(setup["device"], setup["arch"], **options)
-    if not host(setup["family"]).table_problems:
-        return _start_family(device, setup, setup["family"])
-    library = device.load(Path(setup["library"]))
+    device = choose(setup["device"], setup["arch"], **(emulated if setup["device"] == "emulator" else {}))
+    family, path = setup["family"], Path(setup["library"])
+    library = device.load(path, host(family).arguments)
+    if library.family != family:
+        raise LibraryError(f"{path}: it holds kernels of {library.family}, not of {family}. Ask for that --family.")
     keys = manifest_keys(Path(setup["manifest"]), library.kernels)
     bench = Bench(device=device, library=library, keys=keys)
 
     def run(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not host(family).table_problems:
+            return dataclasses.asdict(run_kernel(bench, request["case"]))
         case = find(request["case"])
         return dataclasses.asdict(run_case(bench, case, request["variants"], request["signatures"]))
 
-    return _facts(device, keys), run
-
-
-def _facts(device: Device, keys: Sequence[Key]) -> Mapping[str, Any]:
-    return {"device": device.kind, "arch": device.arch, "compute_units": device.compute_units, "kernels": len(keys)}
-
-
-def _start_family(device: Device, setup: Mapping[str, Any], family: str) -> tuple[Mapping[str, Any], Runner]:
-    """Do what :func:`start` does, for a library of one of fwd's families. Raises LibraryError."""
-    from ckpm.suites.kernel_cases import FamilyBench, open_library, run_kernel
-    from ckpm.suites.suites import manifest_keys
-
-    library = open_library(device, Path(setup["library"]), family)
-    keys = manifest_keys(Path(setup["manifest"]), library.kernels)
-    bench = FamilyBench(device=device, library=library, keys=keys)
-
-    def run(request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return dataclasses.asdict(run_kernel(bench, request["case"]))
-
-    return _facts(device, keys), run
+    facts = {"device": device.kind, "arch": device.arch, "compute_units": device.compute_units, "kernels": len(keys)}
+    return facts, run
 
 
 def end_with_pool() -> None:

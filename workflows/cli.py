@@ -1,4 +1,4 @@
-"""``ckpm workflows render``, ``collect`` and ``run``."""
+"""``ckpm workflows``: render, collect and run the workflows of GitHub."""
 
 from __future__ import annotations
 
@@ -18,16 +18,20 @@ def add_render_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_collect_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--plan", type=Path, required=True, metavar="FILE", help="the plan of the jobs")
-    parser.add_argument("--artifacts", type=Path, required=True, metavar="DIR", help="a folder for each artifact")
+    parser.add_argument("--plan", type=Path, required=True, metavar="FILE", help="plan.json of the job `plan`")
+    parser.add_argument(
+        "--artifacts", type=Path, required=True, metavar="DIR", help="folder with one subfolder for each artifact"
+    )
     parser.add_argument("--output", type=Path, default=Path("build"), metavar="DIR", help="(default: %(default)s)")
     parser.set_defaults(run=_collect)
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help=", ".join(render.names()))
+    parser.add_argument("name", metavar="NAME", help=f"workflow to run: {', '.join(render.names())}")
     parser.add_argument("--since", default="main", metavar="REV", help="base of the pull request (default: main)")
-    parser.add_argument("--only", action="append", default=[], metavar="GLOB", help="jobs by name; repeat it")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="GLOB", help="run only jobs that match; may be repeated"
+    )
     parser.add_argument("--work", type=Path, default=Path("build/workflow"), help="(default: %(default)s)")
     parser.set_defaults(run=lambda args: runner.run(args.name, args.since, tuple(args.only), args.work))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ckpm.base.errors import InconclusiveError, InputError
 from ckpm.base.files import name_write_errors
 from ckpm.base.records import Source, Value
-from ckpm.reports.junit.merge import merge, read_shard
+from ckpm.reports.junit import merge, read_shard
 from ckpm.workflows.outputs import Jobs, jobs
 
 _OF_A_LIBRARY = ("arch", "upstream", "library", "command")  # fields of a build and of a run in a plan

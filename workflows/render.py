@@ -6,15 +6,17 @@ import difflib
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jinja2
+import msgspec
+from msgspec import Meta
 
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.files import write_atomically
-from ckpm.base.tablefile import load
+from ckpm.base.tablefile import Record, read_table
 from ckpm.kernels.changes.rules import Rules, rules
-from ckpm.reports.release.qualification.stages import read_table
+from ckpm.reports.release.stages import read_stages
 
 PROJECT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
@@ -24,6 +26,39 @@ LABELS = Path(".github") / "actionlint.yaml"
 _KNOWN_LABELS = {"self-hosted", "linux", "x64"}  # GitHub's own labels of self-hosted runners
 _USER = re.compile(r"^    #(?: via)? +([a-z0-9._-]+)$", re.MULTILINE)  # `# via nox`, or `#   nox` below `# via`
 _PACKAGE = re.compile(r"^([a-z0-9._-]+)==.*?(?=^[a-z0-9._-]+==|\Z)", re.MULTILINE | re.DOTALL)
+
+
+class _Action(Record, frozen=True):
+    uses: str
+    sha: Annotated[str, Meta(pattern="^[0-9a-f]{40}$")]
+    version: str
+    verified: str | bool
+
+
+class _Gpu(Record, frozen=True):
+    labels: list[str]
+    image: str
+
+
+class _Release(Record, frozen=True):
+    upstream: str
+    archs: list[str]
+    waivers: str
+    builder: str
+
+
+class WorkflowTable(Record, frozen=True):
+    """The record of workflows.yaml: values of the templates."""
+
+    actions: dict[str, _Action]
+    runner: str
+    python: str
+    minutes: dict[str, int]
+    days: dict[str, int]
+    gpus: dict[str, _Gpu]
+    nightly: str
+    release: _Release
+    cache: dict[str, list[str]]
 
 
 def names() -> list[str]:
@@ -53,7 +88,7 @@ def render_all() -> dict[Path, str]:
         head = f"# Rendered from {source} by `ckpm workflows render --write`: edit that.\n"
         text = engine.get_template(f"{name}.yml.j2").render(values)
         texts[FOLDER / f"{name}.yml"] = head + re.sub(r"\n\s*\n", "\n", text).strip() + "\n"
-    labels = sorted({label for gpu in values["gpus"].values() for label in gpu["labels"]} - _KNOWN_LABELS)
+    labels = sorted({label for gpu in values["gpus"].values() for label in gpu.labels} - _KNOWN_LABELS)
     head = "# Labels of our own runners, for actionlint. Rendered.\n"
     texts[LABELS] = f"{head}self-hosted-runner:\n  labels: [{', '.join(labels)}]\n"
     texts[NOX] = nox_requirements((PROJECT / "requirements.txt").read_text(encoding="utf-8"))
@@ -62,7 +97,7 @@ def render_all() -> dict[Path, str]:
 
 def settings() -> dict[str, Any]:
     """The values for the templates: workflows.yaml, and the sessions that build and run each arch."""
-    values: dict[str, Any] = _plain(load(HERE / "workflows.yaml"))
+    values = msgspec.structs.asdict(read_table(HERE / "workflows.yaml", WorkflowTable).record)
     table = rules()
     prefill = next(library for library in table.libraries if library.name == "batch_prefill")
     hardware = [suite for suite in prefill.suites if "{arch}" not in table.suites[suite]]
@@ -71,17 +106,17 @@ def settings() -> dict[str, Any]:
         "build": {runner.arch: runner.build for runner in table.runners},
         "suites": {runner.arch: _sessions(table, prefill.suites, runner.arch) for runner in table.runners},
         "hardware_suites": _sessions(table, hardware, ""),
-        **_release_stages(values["release"]["archs"]),
+        **_release_stages(values["release"].archs),
         "quoted": lambda patterns: ", ".join(f"'{pattern}'" for pattern in patterns),
     }
 
 
 def _release_stages(archs: Sequence[str]) -> dict[str, Any]:
     """The stages of a release by job, without those that need every arch: these run where the shards are joined."""
-    table = read_table()
+    table = read_stages().stages
     stages = {
-        "arch": [stage.name for stage in table.stages if stage.each_arch],
-        "project": [stage.name for stage in table.stages if not stage.each_arch and not stage.needs],
+        "arch": [name for name, stage in table.items() if stage.each_arch],
+        "project": [name for name, stage in table.items() if not stage.each_arch and not stage.needs],
     }
     return {"stages": stages, "shards": "".join(f" --shard build/shards/{name}" for name in ("project", *archs))}
 
@@ -99,13 +134,6 @@ def nox_requirements(requirements: str) -> str:
         wanted |= more
     head = "# nox and its packages from requirements.txt, for runners; sessions install the rest. Rendered.\n"
     return head + "\n".join(text for name, text in blocks.items() if name in wanted) + "\n"
-
-
-def _plain(field: Any) -> Any:
-    value = field.value
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 def write(root: Path = PROJECT) -> list[Path]:

@@ -1,10 +1,13 @@
 """Arrays of a caller: NumPy's, a framework's tensor, or an address on the device.
 
-Host arrays are uploaded; what is on the device is used where it lies.
+Host arrays are uploaded; what is on the device is used where it lies. Tensors of frameworks are read by the DLPack
+protocol: address, shape and dtype from a capsule, nothing copied. The structs are those of dlpack.h (DLManagedTensor,
+version 0.x: what ``__dlpack__()`` gives without ``max_version``).
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +15,75 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.arrays import dlpack
 from ckpm.attention.launch.device import Device
 from ckpm.attention.problems.validation import find_overlap
 from ckpm.base.errors import ArgumentError, ProblemError
+
+CPU, CUDA, PINNED, ROCM, ROCM_PINNED = 1, 2, 3, 10, 11  # DLDeviceType
+_SIGNED, _UNSIGNED, _FLOAT, _BFLOAT = 0, 1, 2, 4  # DLDataTypeCode
+_DLPACK_WORDS = {(_FLOAT, 16): "fp16", (_FLOAT, 32): "fp32", (_FLOAT, 64): "fp64", (_BFLOAT, 16): "bf16"}
+_DLPACK_WORDS |= {(_SIGNED, 32): "int32", (_SIGNED, 64): "int64", (_UNSIGNED, 8): "bits8", (_UNSIGNED, 16): "bits16"}
+_DLPACK_WORDS |= {(code, 8): "bits8" for code in (7, 8, 9, 10, 11, 12, 13, 14)}  # the formats of fp8
+
+
+class _Tensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Exported:
+    """``strides`` count elements. ``dtype`` is a word of ckpm.attention.arrays.tensors, or what DLPack calls it.
+
+    The memory lives as long as ``capsule``.
+    """
+
+    address: int
+    device: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    capsule: Any
+
+
+def export(tensor: Any) -> Exported:
+    """Read the DLPack capsule of a tensor. Errors of the tensor's ``__dlpack__`` pass through."""
+    capsule = tensor.__dlpack__()
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    view = _Tensor.from_address(pointer(capsule, b"dltensor"))
+    shape = tuple(view.shape[at] for at in range(view.ndim))
+    strides = tuple(view.strides[at] for at in range(view.ndim)) if view.strides else contiguous(shape)
+    word = _DLPACK_WORDS.get((view.code, view.bits), f"DLPack type {view.code} of {view.bits} bits")
+    return Exported(
+        address=(view.data or 0) + view.byte_offset,
+        device=view.device_type,
+        shape=shape,
+        strides=strides,
+        dtype=word if view.lanes == 1 else f"{word} in {view.lanes} lanes",
+        capsule=capsule,
+    )
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides, in elements, of an array in C order."""
+    strides: list[int] = []
+    step = 1
+    for length in reversed(shape):
+        strides.insert(0, step)
+        step *= length
+    return tuple(strides)
+
 
 _WORDS: Mapping[str, str] = {
     "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "int32": "int32", "int64": "int64",
@@ -65,7 +133,7 @@ class Operand:
 
     @property
     def contiguous(self) -> bool:
-        steps = zip(self.shape, self.strides, dlpack.contiguous(self.shape), strict=True)
+        steps = zip(self.shape, self.strides, contiguous(self.shape), strict=True)
         return 0 in self.shape or all(length == 1 or given == step for length, given, step in steps)
 
 
@@ -100,7 +168,7 @@ def operand(name: str, given: Any, device: Device) -> Operand:
 
 def _made(name: str, given: Any, device: Device) -> Operand:
     if isinstance(given, OnDevice):
-        strides = dlpack.contiguous(given.shape) if given.strides is None else given.strides
+        strides = contiguous(given.shape) if given.strides is None else given.strides
         if len(strides) != len(given.shape):
             raise ArgumentError(f"{name} has {len(given.shape)} lengths and {len(strides)} strides.", kind="shape")
         return Operand(name=name, shape=given.shape, strides=strides, dtype=given.dtype, address=given.address)
@@ -125,10 +193,10 @@ def _host(name: str, array: NDArray[Any], word: str = "") -> Operand:
 
 def _read_export(name: str, tensor: Any, device: Device) -> Operand:
     kind = int(tensor.__dlpack_device__()[0])
-    if kind not in (dlpack.CPU, dlpack.PINNED, dlpack.ROCM_PINNED):
-        _demand_gpu(name, kind == dlpack.ROCM, device)
-    view = dlpack.export(tensor)
-    if kind == dlpack.ROCM:
+    if kind not in (CPU, PINNED, ROCM_PINNED):
+        _demand_gpu(name, kind == ROCM, device)
+    view = export(tensor)
+    if kind == ROCM:
         return Operand(
             name=name, shape=view.shape, strides=view.strides, dtype=view.dtype, address=view.address, owner=view
         )
@@ -162,7 +230,7 @@ def _interface(name: str, tensor: Any, device: Device) -> Operand:
         raise ArgumentError(f"{name} is of dtype {item}, which no kernel reads.", kind="dtype")
     shape = tuple(interface["shape"])
     given = interface.get("strides")
-    strides = dlpack.contiguous(shape) if given is None else tuple(step // item.itemsize for step in given)
+    strides = contiguous(shape) if given is None else tuple(step // item.itemsize for step in given)
     address = int(interface["data"][0])
     return Operand(name=name, shape=shape, strides=strides, dtype=word, address=address, owner=tensor)
 

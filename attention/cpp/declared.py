@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.attention.cpp.patterns import Pattern
+from ckpm.attention.cpp.index import Pattern
 from ckpm.base.bounded import read_text
 from ckpm.base.errors import CkPrefillError, InputError
 from ckpm.matrix.defects import split

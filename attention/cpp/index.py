@@ -2,18 +2,72 @@
 
 The first line has the format, the next ones describe the library; then a line for each kernel in dispatch order of its
 manifest: ``kernel NAME field=value...``. No value holds a space.
+
+Patterns over kernels are the same in C++ and here: ``family=batch_prefill dtype=bf16 mask=no,mask lse=*``. Words stand
+for conditions that must all hold: a field and its values, any of which will do; ``*`` is every value. The fields are
+those of a key (matrix/keys.py), a tile's as ``tile.bm0``; a flag is ``true`` or ``false``.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.attention.cpp.patterns import fields
 from ckpm.base.errors import RecordError
 from ckpm.base.files import write_if_changed
 from ckpm.kernels.families.libraries import library_with
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, family_of
 from ckpm.matrix.dialects import dialect
+from ckpm.matrix.keys import KEY_FIELDS, TILE_FIELDS, Key
+
+_WORD = re.compile(r"([a-z0-9_.]+)=([^=\s]+)")
+KNOWN = tuple(name for name in (*KEY_FIELDS, *(f"tile.{part}" for part in TILE_FIELDS)) if name not in ("tile", "name"))
+
+
+def fields(key: Key) -> dict[str, str]:
+    """A key's fields as patterns compare them. What its family doesn't have is left out."""
+    row = {name: value for name, value in key.row().items() if name in KNOWN}
+    return {name: _text(value) for name, value in row.items() if value not in (None, "") and not _is_void(name, value)}
+
+
+def _is_void(name: str, value: object) -> bool:
+    return name.startswith("tile.") and value == 0
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """``conditions`` are fields with the values that they may have; () is every value."""
+
+    conditions: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def parse(cls, text: str) -> Pattern:
+        """Raise ValueError, with the word, if a word is not a condition or names a field that keys lack."""
+        conditions: dict[str, tuple[str, ...]] = {}
+        for word in text.split():
+            match = _WORD.fullmatch(word)
+            if match is None:
+                raise ValueError(f"'{word}' is not FIELD=VALUE")
+            name, values = match[1], tuple(match[2].split(","))
+            if name not in KNOWN:
+                raise ValueError(f"'{name}' is not a field of a kernel. Known: {', '.join(KNOWN)}")
+            if name in conditions:
+                raise ValueError(f"'{name}' stands there twice; write its values as {name}=A,B")
+            if "" in values:
+                raise ValueError(f"'{word}' has an empty value")
+            conditions[name] = () if "*" in values else values
+        return cls(conditions)
+
+    def fits(self, key: Key) -> bool:
+        known = fields(key)
+        return all(name in known and (not values or known[name] in values) for name, values in self.conditions.items())
+
 
 INDEX = "kernels.txt"
 FORMAT = 1
@@ -23,7 +77,7 @@ def text(manifest: Manifest) -> str:
     """Text of the index. Raises RecordError: the manifest lists no kernel."""
     keys = manifest.keys()
     if not keys:
-        raise RecordError(f"the {MANIFEST} of {manifest.upstream} lists no kernel. Build again.")
+        raise RecordError(f"the {MANIFEST} of {manifest.upstream} lists no kernel. {manifest.remedy}")
     family = family_of(dialect(manifest.dialect), keys[0].name).name
     lines = [
         f"ckpm-kernels {FORMAT}",

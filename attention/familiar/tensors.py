@@ -6,8 +6,7 @@ import dataclasses
 import sys
 from typing import Any
 
-from ckpm.attention.arrays.dlpack import contiguous
-from ckpm.attention.arrays.tensors import OnDevice
+from ckpm.attention.arrays.tensors import OnDevice, contiguous
 
 LOG2_E = 1.4426950408889634  # a natural logarithm times this has base 2
 

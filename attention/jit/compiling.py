@@ -20,8 +20,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.attention.jit.content import VERSION, content_key, texts
-from ckpm.attention.jit.entries import Entries, Record, StoppedError
+from ckpm.attention.jit.entries import VERSION, Entries, Record, StoppedError, content_key, texts
 from ckpm.attention.jit.orders import Order, Place, order_for
 from ckpm.attention.jit.worker import TALLY
 from ckpm.base import settings
@@ -43,12 +42,12 @@ _LAST_LINES = 15  # of a log that ends without an error of ours
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A finished library, of the kernel ``name`` that was ``asked`` for. ``compiled`` is False if it was there.
+    """A finished library of the kernel ``name``, ``asked`` for so. ``compiled``: False if taken from the cache.
 
     ``folder`` holds ``libckpm.so``, ``manifest.json`` and ``kernels.txt``.
 
-    Seconds: ``render`` until its content key was known, ``wait`` for another process that compiled the same, ``build``
-    by the clock, in which compilers ran ``compilers`` seconds, several at once perhaps.
+    Seconds: ``render`` before the cache is read, ``wait`` for another process that compiles the same, ``build``
+    elapsed, ``compilers`` the sum over all compilers.
     """
 
     asked: str | Key
@@ -63,7 +62,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """One library to be had: its order, content key, and the seconds that it took to know them."""
+    """A library to compile or to take from the cache. ``render``: seconds spent to find its key."""
 
     asked: str | Key
     order: Order
@@ -158,7 +157,7 @@ def compile_each(
             :func:`ckpm.attention.jit.orders.order_for`.
         SetupError and others of ckpm.kernels.upstream.trees.locate.
         DiskFullError, OutputError, TrustError: of the cache folder.
-        CompileError, ServiceError: after all others are finished; the message names each kernel that is not.
+        CompileError, ServiceError: raised when all others are finished; the message names each failed kernel.
     """
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least one compiler must run")
@@ -169,6 +168,7 @@ def compile_each(
     most = job_count(jobs)
     running = _Running()
     finished: queue.SimpleQueue[Future[Compiled]] = queue.SimpleQueue()
+    # compilers for each library, so that all together stay within ``most``
     share = max(1, most // max(1, min(most, len(asked))))
     with ThreadPoolExecutor(max_workers=most, thread_name_prefix="jit") as pool:
         try:

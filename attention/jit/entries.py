@@ -1,8 +1,11 @@
 """The libraries that were compiled on demand, in the user's cache folder: ``jit/entries/<content key>/``.
 
 An entry has the files of a built library (``libckpm.so``, ``manifest.json``, ``src/``), the index of its kernels for
-C++ programs, and ``entry.json``. Beside each
-file but the sources lies its sha256; what is not as it was written, or of another version, counts as absent.
+C++ programs, and ``entry.json``. Beside each file but the sources lies its sha256; what is not as it was written, or of
+another version, counts as absent.
+
+The content key has whatever decides about a library's bytes, and no path. A key that leaves one of these out finds a
+library that was made for something else; upstream's own is the kernel's name alone.
 """
 
 from __future__ import annotations
@@ -13,20 +16,57 @@ import fcntl
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.attention.cpp.index import INDEX
-from ckpm.attention.jit.content import VERSION
 from ckpm.base.errors import RecordError
 from ckpm.base.files import make_folder, name_write_errors, write_atomically
 from ckpm.base.records import Source, as_text
 from ckpm.base.store import adopt, is_adopted
 from ckpm.base.trust import demand_trusted
+from ckpm.kernels.families.libraries import host
+from ckpm.kernels.families.render import dispatch_text, plan_units, unit_text
+from ckpm.kernels.families.words import features as features_of
 from ckpm.kernels.library.manifest import MANIFEST
-from ckpm.kernels.library.request import LIBRARY
+from ckpm.kernels.library.plan import signature
+from ckpm.kernels.library.request import LIBRARY, VERSION_SCRIPT, Request, identity_of
+from ckpm.matrix.keys import Key
+
+VERSION = 1  # of an entry: what is in it, and how that is made from what the key names
+
+
+def texts(request: Request, keys: Sequence[Key]) -> dict[str, str]:
+    """The library's C++ by file: units, dispatch, harness. Raises UsageError: of this dialect only names are known."""
+    tree = request.tree
+    features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
+    units = {f"{unit.name}.hip": unit_text(unit, features) for unit in plan_units(keys, request.unit_size)}
+    return {
+        **units,
+        "dispatch.hip": dispatch_text(keys, features),
+        "harness.hip": host(request.library).harness(tree.dialect, features),
+    }
+
+
+def content_key(request: Request, rendered: dict[str, str]) -> str:
+    """The content key: 32 hex digits.
+
+    They depend on the entry's version, arch, flags, linker's words, dialect and text. They depend also on the
+    identities of the compiler, of the upstream with its headers, and of our own headers.
+    """
+    toolchain = request.toolchain
+    return signature(
+        f"jit {VERSION}",
+        request.selection.archs,
+        identity_of(request),
+        toolchain.flags,
+        (*toolchain.link_flags, VERSION_SCRIPT.read_text(encoding="utf-8")),
+        (request.tree.name, request.tree.dialect, request.selection.mask_impl),
+        [word for file in sorted(rendered) for word in (file, rendered[file])],
+    )
+
 
 RECORD = "entry.json"
 _FILES = (LIBRARY, MANIFEST, INDEX, RECORD)
@@ -55,14 +95,7 @@ class Record:
     @classmethod
     def read(cls, file: Path) -> Record:
         """Raises RecordError."""
-        document = Source(file, "a record of compiling", "Ask for the kernel again.", RecordError).read()
-        return cls(
-            version=document.get("version").whole(),
-            kernel=document.get("kernel").nonempty_text(),
-            arch=document.get("arch").nonempty_text(),
-            seconds=document.get("seconds").number(),
-            compilers=document.get("compilers").number(),
-        )
+        return Source(file, "a record of compiling", "Ask for the kernel again.", RecordError).read().record(cls)
 
 
 class Entries:

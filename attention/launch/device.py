@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ckpm.attention.launch import gpu_context, gpu_smi
+from ckpm.attention.launch import gpu_context
 from ckpm.attention.launch.c_abi import Library, load
 from ckpm.attention.launch.hip_api import HipApi
 from ckpm.base import rocm_places
@@ -284,7 +284,7 @@ class GpuDevice(Device):
 
     def sensors(self) -> Mapping[str, str]:
         bus = self.hip.bus_id(self._number)
-        return {**gpu_context.sensors(bus), **gpu_smi.sensors(bus)}
+        return {**gpu_context.sensors(bus), **gpu_context.smi_sensors(bus)}
 
     def fault(self) -> Fault | None:
         try:

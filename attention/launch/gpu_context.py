@@ -1,18 +1,115 @@
-"""The circumstances of a measurement: GPU, versions, clock policy, as Linux' amdgpu driver reports them.
+"""The circumstances of a measurement: GPU, versions, clock policy, clock, temperature and power.
 
-Files: the kernel's documentation of drm/amdgpu ("GPU Power/Thermal Controls and Monitoring"). What can't be read is '',
-which a comparison must not take for equal.
+Linux' amdgpu driver has files for them (the kernel's documentation of drm/amdgpu, "GPU Power/Thermal Controls and
+Monitoring"). A setting that can't be read is '', which a comparison must not take for equal. AMD SMI reports more where
+its Python package ``amdsmi`` is installed (with ROCm): the clock and power of all compute dies, on cards without those
+files. Calls and units are those of its documentation (AMD SMI Python API): degrees Celsius, MHz, watts. Figures that it
+doesn't have are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+_MODULE = "amdsmi"
 _CARDS = Path("/sys/class/drm")
 _DRIVER = Path("/sys/module/amdgpu/version")
 _LIMITS = ("power1_cap",)  # of hwmon: microwatts
 _SENSORS = {"temperature": "temp2_input", "clock": "freq1_input", "power": "power1_average"}  # m°C (junction), Hz, uW
+
+
+def smi_sensors(bus: str) -> Mapping[str, str]:
+    """Figures of this moment of the card at a PCI bus id (0000:c1:00.0), by ``smi_NAME_UNIT``; empty without amdsmi.
+
+    If amdsmi is installed but reports nothing, ``smi`` contains the reason.
+    """
+    try:
+        smi = _import()
+    except ModuleNotFoundError:
+        return {}
+    except (
+        ImportError,
+        OSError,
+        AttributeError,
+        KeyError,
+    ) as error:  # its shared library is missing, or of another version
+        return {"smi": f"amdsmi can't be imported: {_line(error)}"}
+    try:
+        smi.amdsmi_init()
+    except smi.AmdSmiException as error:
+        return {"smi": f"amdsmi can't be started: {_line(error)}"}
+    try:
+        return _read_card(smi, bus)
+    except (smi.AmdSmiException, AttributeError) as error:  # the latter: a name of another version
+        return {"smi": f"amdsmi reports nothing: {_line(error)}"}
+    finally:
+        with contextlib.suppress(smi.AmdSmiException):  # the figures are there
+            smi.amdsmi_shut_down()
+
+
+def _import() -> ModuleType:
+    """amdsmi, also where ROCm and distributions put it for the system's Python, which a virtual environment hides.
+
+    Raises what importing raises.
+    """
+    try:
+        return importlib.import_module(_MODULE)
+    except ModuleNotFoundError:
+        place = next((place for place in package_folders() if (place / _MODULE / "__init__.py").is_file()), None)
+        if place is None:
+            raise
+    before = list(sys.path)
+    sys.path.append(str(place))  # last: nothing of the system's packages replaces one of ours
+    try:
+        return importlib.import_module(_MODULE)
+    finally:
+        sys.path[:] = before
+
+
+def package_folders() -> tuple[Path, ...]:
+    """Folders that may hold the package: ROCm's own, Debian's."""
+    rocm = Path(os.environ.get("ROCM_PATH") or "/opt/rocm")
+    return (rocm / "share" / "amd_smi", Path("/usr/lib/python3/dist-packages"))
+
+
+def _line(error: Exception) -> str:
+    """Its message on one line: amdsmi's own have several."""
+    return " ".join(str(error).split())
+
+
+def _read_card(smi: ModuleType, bus: str) -> dict[str, str]:
+    cards = {smi.amdsmi_get_gpu_device_bdf(card).lower(): card for card in smi.amdsmi_get_processor_handles()}
+    card = cards.get(bus.lower())
+    if card is None:
+        return {"smi": f"amdsmi does not list the card {bus}"}
+    ways: dict[str, Callable[[], Any]] = {
+        "smi_temperature_c": lambda: smi.amdsmi_get_temp_metric(
+            card, smi.AmdSmiTemperatureType.HOTSPOT, smi.AmdSmiTemperatureMetric.CURRENT
+        ),
+        # the second of the names is that of ROCm 5
+        "smi_clock_mhz": lambda: _first(smi.amdsmi_get_clock_info(card, smi.AmdSmiClkType.GFX), "clk", "cur_clk"),
+        # MI300 and later tell the current power, those before the average
+        "smi_power_w": lambda: _first(smi.amdsmi_get_power_info(card), "current_socket_power", "average_socket_power"),
+    }
+    readings = {}
+    for name, ask in ways.items():
+        with contextlib.suppress(smi.AmdSmiException):  # this card has no such sensor
+            value = ask()
+            if isinstance(value, int | float):  # else 'N/A'
+                readings[name] = str(value)
+    return readings
+
+
+def _first(figures: Mapping[str, Any], *names: str) -> Any:
+    """The first of the figures that is one."""
+    return next((figures[name] for name in names if isinstance(figures.get(name), int | float)), None)
 
 
 def settings(bus: str, cards: Path = _CARDS, driver: Path = _DRIVER) -> Mapping[str, str]:

@@ -27,10 +27,10 @@ from ckpm.matrix.problems.problem import Problem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The way launches are timed. ``repeats`` 0: launched once, untimed.
+    """Numbers of launches. ``repeats`` 0: one launch, without a time.
 
-    ``warmups`` launches come before the timed ones. ``cold_bytes``: before each timed launch so many bytes are written,
-    which removes its inputs from the caches; each launch is then timed alone.
+    ``warmups`` launches come before the timed launches. ``cold_bytes`` are written before each timed launch, to flush
+    the caches; each launch is then timed alone.
     """
 
     warmups: int = 0
@@ -82,10 +82,10 @@ class _Workspace:
 
 
 class Plan:
-    """``kernels`` are the names of the stages that were chosen; ``named``: the library runs these and no others.
+    """One problem on one device, ready to launch. ``named``: exactly ``kernels`` are launched.
 
-    ``inputs`` are the pointers that a launch needs, ``outputs`` and ``workspaces`` bytes by pointer. Each stream has
-    workspaces of its own, kept until :meth:`close`. Those of ``cleared`` hold zeros before each launch.
+    ``inputs`` are the pointers that a launch needs. ``outputs`` and ``workspaces`` map pointers to sizes in bytes. Each
+    stream has its own workspaces until :meth:`close`; workspaces of ``cleared`` are zeroed before each launch.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class Plan:
         kernels: tuple[str, ...] = (),
         named: bool = False,
     ) -> None:
-        """``stages`` are the registry's instances, from which the names of ``kernels`` follow.
+        """``stages`` are the chosen kernels. ``kernels`` are their names by default.
 
-        Raises ProblemError: the problem needs what the library has no field for.
+        Raises ProblemError: the library's C struct lacks a field that the problem needs.
         """
         self.problem, self.device, self.library = problem, device, library
         self.stages, self.named = stages, named
@@ -148,7 +148,7 @@ class Plan:
         self.arguments(pointers)  # nothing is launched without a pointer that the problem needs
         if not timing.cold_bytes:
             launch = self._ended_well(self.launch(pointers, stream, timing.warmups, timing.repeats))
-            if timing.repeats and self.cleared:  # what was added up is the sum of all launches
+            if timing.repeats and self.cleared:  # repeats were accumulated into the outputs: launch once more
                 self._ended_well(self.launch(pointers, stream))
             return Ran(kernels=launch.kernels, milliseconds=(launch.milliseconds,) if timing.repeats else ())
         flushed = self.device.hip.malloc(timing.cold_bytes)

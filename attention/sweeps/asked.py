@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from ckpm.attention.launch import device as devices
 from ckpm.attention.sweeps.cases import Case, cases, own_cases
-from ckpm.attention.sweeps.layers import stage_one
-from ckpm.attention.sweeps.stored.identity import filter_keys
+from ckpm.attention.sweeps.results import filter_keys
 from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
 from ckpm.base.files import sha256_of
 from ckpm.kernels.code.toolchains import CHOICES, detect
-from ckpm.kernels.families.libraries import library_of
+from ckpm.kernels.families.libraries import host, library_of, library_with
 from ckpm.kernels.library.request import Request
 from ckpm.kernels.upstream.trees import Tree, locate
 from ckpm.matrix.configurations.sweeps import read_sweep
@@ -91,7 +92,7 @@ def asked_for(args: argparse.Namespace) -> Asked:
     selection = Selection(archs=(arch,), families=sweep.families, where=sweep.where)
     keys, _ = split(select_some(dialect(tree.dialect), selection), tree.dialect)
     library = library_of(sweep.families, tree.dialect)
-    chosen = [key for key in keys if key.family == stage_one(library)]
+    chosen = [key for key in keys if key.family == library]
     chosen = filter_keys(chosen, args.filter, args.filter_file)[: args.max_kernels]
     if not chosen:
         raise UsageError(f"no kernel of {args.config} is left by --filter and --filter-file.", kind="empty-selection")
@@ -158,3 +159,33 @@ def request(asked: Asked, keys: Sequence[Key], toolchain: str, work: Path) -> Re
         work=work,
         object_cache=cache / "objects",
     )
+
+
+_SIGNATURE = attrgetter(
+    *("family", "dtype", "hdim_q", "hdim_v", "mode", "vlayout", "logits", "mask", "bias", "qscale", "sink", "lse"),
+    *("dropout", "skip", "paged_kv", "page_size", "kv_layout", "kv_table"),
+)
+
+
+def layers(keys: Sequence[Key]) -> tuple[tuple[Key, ...], ...]:
+    """The kernels of each library, in dispatch order: the n-th of each signature are in the n-th library.
+
+    All of ``keys`` are of one library's families. Launches of fwd's C ABI take no kernel's name: of kernels with one
+    signature, which differ in tile, padding or pipeline alone, dispatch takes the first that fits. A library whose
+    launches take a name has them all. Kernels of a second stage, which follow from the first, are in all.
+    """
+    library = library_with(keys[0].family)
+    if host(library).arguments.BY_NAME:
+        return (tuple(keys),)
+    seen: Counter[object] = Counter()
+    split: list[list[Key]] = []
+    for key in keys:
+        if key.family != library:
+            continue
+        signature = _SIGNATURE(key)
+        if seen[signature] == len(split):
+            split.append([])
+        split[seen[signature]].append(key)
+        seen[signature] += 1
+    others = [key for key in keys if key.family != library]
+    return tuple((*others, *own) for own in split)

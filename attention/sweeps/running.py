@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
+import logging
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ckpm.attention.launch.device import Device
+import numpy as np
+
+from ckpm.attention import reference
+from ckpm.attention.arrays.posing import Posed, pose
+from ckpm.attention.call import Attention, uploaded_call
+from ckpm.attention.launch.c_abi import Library
+from ckpm.attention.launch.counters import flatten
+from ckpm.attention.launch.device import Device, EmulatedDevice
+from ckpm.attention.launch.plan import UNTIMED, Plan, Timing
 from ckpm.attention.problems.shapes import from_shape
-from ckpm.attention.sweeps.asked import Asked, request
+from ckpm.attention.problems.validation import validate
+from ckpm.attention.sweeps.asked import Asked, layers, request
 from ckpm.attention.sweeps.cases import Case
-from ckpm.attention.sweeps.cells import describe
-from ckpm.attention.sweeps.launching import Bench, measure
-from ckpm.attention.sweeps.layers import layers
-from ckpm.attention.sweeps.stored.columns import Row
-from ckpm.attention.sweeps.stored.record import FAULT, Results
-from ckpm.attention.sweeps.tensors import not_laid_out
-from ckpm.attention.timing.machine import Number, numbers
-from ckpm.base.console import PlainConsole, say
+from ckpm.attention.sweeps.results import COUNTS, FAULT, RENAMED, SHAPE, Cell, Results, Row, identity
+from ckpm.attention.sweeps.tensors import Tensors, not_laid_out, tensors
+from ckpm.attention.timing.machine import Number, numbers, values
+from ckpm.attention.timing.record import SIMDS
 from ckpm.base.errors import HipError, InconclusiveError, LaunchError, NoKernelError, ProblemError, RecordError
 from ckpm.kernels.abi import Status
 from ckpm.kernels.families.libraries import host
@@ -30,22 +37,138 @@ from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import FAMILY_SUITE, TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
-from ckpm.matrix.problems.problem import launch_instructions
+from ckpm.matrix.problems.problem import ELEMENT_BYTES, launch_instructions
+from ckpm.matrix.problems.testing import Shape
+
+log = logging.getLogger(__name__)
+_TIMING = Timing(warmups=5, repeats=20)  # on a GPU
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """A library on a device. ``keys`` are its kernels, ``known`` the timing model's figures, None without a model."""
+
+    device: Device
+    library: Library
+    manifest: Manifest
+    keys: tuple[Key, ...]
+    known: Mapping[str, Number] | None
+
+
+def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
+    """The figures of one case.
+
+    Raises:
+        ProblemError: the problem can't be posed.
+        LaunchError: its library refuses it, or it faulted. LaunchError: dispatch took another kernel.
+        HipError: memory ran out.
+    """
+    made = tensors(case, bench.device.arch, random_values=verify)
+    posed = pose(bench.device, made.q, made.k, made.v, made.options)
+    plan = _plan(bench, case, posed)
+    emulated = bench.device if isinstance(bench.device, EmulatedDevice) else None
+    if emulated is not None:
+        emulated.forget_recording()
+        emulated.reset_counters()
+        emulated.configure(record={"workgroup": None, "only": False} if bench.known else None)
+    try:
+        done = uploaded_call(plan, posed, None, 0, UNTIMED if emulated else _TIMING)
+    finally:
+        plan.close()
+    if done.ran.kernels[0] != case.key.name:
+        raise LaunchError(f"dispatch took {done.ran.kernels[0]} for it.", kind="other-kernel")
+    cells: dict[str, Cell] = dict(_counts(bench, emulated, case) if emulated else rates(case.shape, done.ran.median))
+    if verify:
+        cells |= _verdict(case, made, done)
+    return {**cells, "device": bench.device.kind, "library": bench.manifest.library_sha256}
+
+
+def _plan(bench: Bench, case: Case, posed: Posed) -> Plan:
+    """Make a plan of the case's kernel, named where launches take a name; dispatch chooses those of later stages."""
+    p = replace(posed.problem, min_seqlen_q=1 if case.key.skip else 0)
+    named = bench.library.arguments.BY_NAME
+    return Plan(validate(p), bench.device, bench.library, kernels=(case.key.name,), named=named)
+
+
+def _counts(bench: Bench, device: EmulatedDevice, case: Case) -> dict[str, Cell]:
+    """The emulator's counts, and the cycles that the timing model gives the launch on an otherwise idle GPU."""
+    totals = flatten(device.counters())
+    return {**{name: totals[name] for name in COUNTS}, "modelled_cycles": _model_cycles(bench, device, case)}
+
+
+def _model_cycles(bench: Bench, device: EmulatedDevice, case: Case) -> int | None:
+    """The longest workgroup's cycles, beside as many others as are resident, times the rounds that the grid takes.
+
+    None of several stages, of which only one is recorded.
+    """
+    recording = device.recorded_workgroup()
+    if bench.known is None or recording is None or len({key.family for key in bench.keys}) > 1:
+        return None
+    occupancy = bench.manifest.kernels[case.key.name].archs[device.arch].occupancy_waves
+    possible = max(occupancy * SIMDS // len(recording["instructions"]), 1)
+    launched, units = int(recording["launched"]), device.compute_units
+    resident = min(possible, -(-launched // units))
+    replayed = device.replay(values(bench.known, resident))
+    return int(replayed["cycles"]) * -(-launched // (units * resident))
+
+
+def _verdict(case: Case, made: Tensors, done: Attention) -> dict[str, Cell]:
+    """Compare O, and LSE if there is one, with the float64 reference."""
+    s, p = case.shape, done.problem
+    drawn = done.random_values
+    random = None if drawn is None else np.split(drawn, s.batch, axis=1) if s.mode == "group" else list(drawn)
+    o, lse = reference.attention(p, *made.sequences, random_values=random, **made.more)
+    got = done.o
+    if s.mode == "batch":
+        got = np.concatenate(list(got.swapaxes(1, 2) if p.layout == "BHSD" else got))
+    verdicts = [reference.agreement(got, o, s.dtype)]
+    if done.lse is not None:
+        mine = done.lse if s.mode == "group" else np.concatenate(list(done.lse), axis=1)
+        verdicts.append(reference.agreement(mine, lse, "lse"))
+    worst = max(one.worst for one in verdicts)
+    # JSON has no infinity, which stands for NaN
+    return {"agrees": all(one.passed for one in verdicts), "tolerance_used": worst if np.isfinite(worst) else "nan"}
+
+
+def describe(case: Case) -> dict[str, Cell]:
+    """The columns that name a case: its shape and its kernel."""
+    named = dataclasses.asdict(identity(case.key))
+    return {
+        "problem_name": case.shape.name,
+        **{name: getattr(case.shape, name) for name in SHAPE},
+        **{RENAMED.get(name, name): value for name, value in named.items()},
+        "layout": case.shape.layout,
+    }
+
+
+def rates(shape: Shape, milliseconds: float) -> dict[str, Cell]:
+    """The columns of a time. TFLOPS count both products over all of Q and K; bytes are Q, K, V and O once."""
+    s = shape
+    flop = 2 * s.batch * s.nhead_q * s.seqlen_q * s.seqlen_k * (s.hdim_q + s.hdim_v)
+    size = ELEMENT_BYTES[s.dtype]
+    inputs = s.seqlen_q * s.nhead_q * s.hdim_q + s.seqlen_k * s.nhead_k * (s.hdim_q + s.hdim_v)
+    moved = s.batch * (inputs * size + s.seqlen_q * s.nhead_q * s.hdim_v * max(size, 2))
+    return {
+        "latency_ms": milliseconds,
+        "tflops": flop / (milliseconds * 1e9),
+        "bandwidth_gb_s": moved / (milliseconds * 1e6),
+    }
+
 
 _SECONDS = 2.0  # between two writes of the results
 
 _REFUSED = (Status.UNSUPPORTED, Status.NO_KERNEL)
 
 
-def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int, console: PlainConsole) -> list[Path]:
+def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int) -> list[Path]:
     """The built libraries, in which each kernel can be launched. Raises as ckpm.kernels.library.command.run."""
     built = []
     for at, keys in enumerate(layers(asked.keys), start=1):
         place = work / f"layer-{at}"
         place.mkdir(parents=True, exist_ok=True)
         one = request(asked, keys, toolchain, place.resolve())
-        tally = build(one, jobs=jobs, console=console)
-        say(console, f"library {at}: {len(keys)} kernels, {tally.summary()}")
+        tally = build(one, jobs=jobs)
+        log.info(f"library {at}: {len(keys)} kernels, {tally.summary()}")
         built.append(one.work / one.folder / LIBRARY)
     return built
 

@@ -6,18 +6,38 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
+from msgspec.structs import asdict
 
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.timing.machine import Number, values
 from ckpm.attention.timing.record import SIMDS, Check
 from ckpm.attention.timing.streams import KERNEL, READ, Stream, assemble, dot, gemm, large, small
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Record, read_table
 
 ARCH = "gfx950"  # whose figures they are
 TABLE = Path(__file__).with_name("published.yaml")
-_ONCE = {"workgroups": 1, "timeline_from": 0, "timeline_bin": 1, "timeline_bins": 0}
 _FLOPS = 2 * 32 * 32 * 16  # of an MFMA, 32x32x16 and twice 16x16x32
+
+
+class Published(Record, frozen=True):
+    """A figure of a document; the fields are described in the head of published.yaml."""
+
+    about: str
+    unit: str
+    published: Annotated[float, Meta(gt=0)] | None
+    measured: bool
+    independent: bool
+    source: str
+
+
+class PublishedTable(Record, frozen=True):
+    """published.yaml: streams of instructions, and kernels of contiguous tensors (tables.py)."""
+
+    forward: dict[str, Published]
+    checks: dict[str, Published]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +51,7 @@ class Model:
         self.device.configure(record={"workgroup": 0})
         self.device.forget_recording()
         self.device.run_code(assemble(stream, ARCH), KERNEL, 64 * stream.waves)
-        return self.device.replay({**self.numbers, **_ONCE})
+        return self.device.replay(self.numbers)
 
     def more(self, short: Stream, long: Stream) -> int:
         """Cycles of the long stream less cycles of the short stream."""
@@ -51,35 +71,16 @@ def checks(device: EmulatedDevice, known: Mapping[str, Number]) -> tuple[Check, 
         SetupError: the embedded toolchain, which assembles the streams, is missing.
         InconclusiveError, DeviceError: a stream can't be assembled, run or replayed.
     """
-    model, made = Model(device, values(known)), []
-    for name, field in read_published("checks").items():
-        if name not in _STREAMS:
-            raise field.fail(f"no stream for '{name}'; there are {', '.join(_STREAMS)}")
-        made.append(check(name, field, _STREAMS[name](model)))
-    return tuple(made)
+    table = read_table(TABLE, PublishedTable)
+    if unknown := [name for name in table.record.checks if name not in _STREAMS]:
+        raise table.fail(f"no stream for '{unknown[0]}'; there are {', '.join(_STREAMS)}", "checks", unknown[0])
+    model = Model(device, values(known))
+    return tuple(check(name, row, _STREAMS[name](model)) for name, row in table.record.checks.items())
 
 
-def read_published(section: str) -> Mapping[str, Field]:
-    """The rows of a section of the table. Raises TableError."""
-    return load(TABLE).get(section).mapping()
-
-
-def check(name: str, field: Field, modelled: float) -> Check:
-    """A row of the table with the modelled figure. Raises TableError."""
-    field.allow(("about", "unit", "published", "measured", "independent", "source"))
-    value = field.get("published").value
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value <= 0):
-        raise field.get("published").fail("must be a number above 0, or null if no figure is published")
-    return Check(
-        name=name,
-        about=field.get("about").text(),
-        unit=field.get("unit").text(),
-        published=None if value is None else float(value),
-        modelled=round(modelled, 2),
-        measured=field.get("measured").boolean(),
-        independent=field.get("independent").boolean(),
-        source=field.get("source").text(),
-    )
+def check(name: str, row: Published, modelled: float) -> Check:
+    """A row of the table with the modelled figure."""
+    return Check(name=name, modelled=round(modelled, 2), **asdict(row))
 
 
 def _rate(mfma: str, flops: int, model: Model) -> float:

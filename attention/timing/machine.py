@@ -1,59 +1,102 @@
-"""The numbers of machine.yaml: the timing model's compute unit of each arch."""
+"""The timing model's compute unit of each arch (machine.yaml), and replays of a device's recording on it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ckpm.base.errors import InconclusiveError
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Record, read_table
+
+if TYPE_CHECKING:
+    from ckpm.attention.launch.device import EmulatedDevice
 
 TABLE = Path(__file__).with_name("machine.yaml")
+_BINS, _PASSES, _LEAST_BIN = 240, 2, 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
-    """A number of one arch. ``doubtful``: no document of this arch has it. ``switch``: it is 0 or 1."""
+class NumberRow(Record, frozen=True):
+    """A number of the model by arch. Its other fields are described in the head of machine.yaml."""
 
-    name: str
-    value: int
     about: str
     source: str
+    values: dict[str, int]
+    doubtful: bool = False
+    switch: bool = False
+
+
+class TimingMachine(Record, frozen=True):
+    """machine.yaml. ``cannot_see`` lists what the model leaves out."""
+
+    numbers: dict[str, NumberRow]
+    cannot_see: tuple[str, ...]
+
+
+class Number(NamedTuple):
+    """A number of one arch. ``doubtful``: no document of this arch has it. ``switch``: it is 0 or 1."""
+
+    value: int
     doubtful: bool
     switch: bool
 
 
 def numbers(arch: str, file: Path = TABLE) -> dict[str, Number]:
     """An arch's numbers by name. Raises InconclusiveError: the table lacks the arch; TableError."""
-    found = {name: _number(field, arch) for name, field in load(file).get("numbers").mapping().items()}
-    known = {name: number for name, number in found.items() if number is not None}
-    if len(known) != len(found):
+    rows = read_table(file, TimingMachine).record.numbers
+    if any(arch not in row.values for row in rows.values()):
         raise InconclusiveError(
             f"the timing model has no numbers of {arch}: add them to {file.name}, with sources.", kind="measure"
         )
-    return known
+    return {name: Number(row.values[arch], row.doubtful, row.switch) for name, row in rows.items()}
 
 
-def cannot_see(file: Path = TABLE) -> tuple[str, ...]:
+def cannot_see() -> tuple[str, ...]:
     """List what the model leaves out. Raises TableError."""
-    return load(file).get("cannot_see").texts()
+    return read_table(TABLE, TimingMachine).record.cannot_see
 
 
-def values(known: Mapping[str, Number]) -> dict[str, int]:
-    """Arguments of the device's replay."""
-    return {name: number.value for name, number in known.items()}
+def values(known: Mapping[str, Number], workgroups: int = 1) -> dict[str, int]:
+    """Arguments of a device's replay of so many copies of the workgroup, without timelines."""
+    shown = {"workgroups": workgroups, "timeline_from": 0, "timeline_bin": 1, "timeline_bins": 0}
+    return {**{name: number.value for name, number in known.items()}, **shown}
 
 
-def _number(field: Field, arch: str) -> Number | None:
-    field.allow(("about", "source", "doubtful", "switch", "values"))
-    value, marks = field.get("values").find(arch), {name: field.find(name) for name in ("doubtful", "switch")}
-    if value is None:
-        return None
-    return Number(
-        name=field.path.rpartition(".")[2],
-        value=value.integer(),
-        about=field.get("about").text(),
-        source=field.get("source").text(),
-        **{name: mark.boolean() if mark else False for name, mark in marks.items()},
-    )
+def replay(device: EmulatedDevice, known: Mapping[str, Number], resident: int) -> tuple[Mapping[str, Any], int, int]:
+    """Replay on the device. Return its answer, the cycle at which the timelines begin, and the cycles of a letter.
+
+    Raises:
+        DeviceError: nothing was recorded, or a number is refused.
+    """
+    given = values(known, resident)
+    first = device.replay(given)
+    begin, width = _window(first)
+    shown = {"timeline_from": begin, "timeline_bin": width, "timeline_bins": _BINS}
+    return device.replay({**given, **shown}), begin, width
+
+
+def sensitivity(device: EmulatedDevice, known: Mapping[str, Number], resident: int) -> dict[str, tuple[int, int]]:
+    """The cycles with half and twice of each doubtful figure; of a switch, off and on. Raises as :func:`replay`."""
+    given = values(known, resident)
+
+    def cycles(name: str, value: int) -> int:
+        return int(device.replay({**given, name: value})["cycles"])
+
+    return {
+        name: (cycles(name, 0), cycles(name, 1))
+        if number.switch
+        else (cycles(name, max(number.value // 2, 1)), cycles(name, 2 * number.value))
+        for name, number in known.items()
+        if number.doubtful
+    }
+
+
+def _window(replayed: Mapping[str, Any]) -> tuple[int, int]:
+    """Two passes in the middle of the hot loop; without a loop, everything."""
+    loops = [wave["loop"] for wave in replayed["waves"] if wave["loop"]["passes"] > _PASSES]
+    if not loops:
+        return 0, max(-(-replayed["cycles"] // _BINS), _LEAST_BIN)
+    longest = max(loops, key=lambda loop: int(loop["passes"]))
+    one = (longest["end"] - longest["begin"]) // (longest["passes"] - 1)
+    begin = longest["begin"] + (longest["passes"] - _PASSES) // 2 * one
+    return begin, max(-(-_PASSES * one // _BINS), _LEAST_BIN)

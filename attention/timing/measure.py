@@ -6,21 +6,30 @@ Counts don't depend on the machine, its load or the number of threads: two runs 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import datetime
 import fnmatch
+import io
+import os
+import signal
+import sys
+import tempfile
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from ckpm.attention.launch.apart import run_apart
 from ckpm.attention.launch.counters import LIBRARY_FACTS, Measured, Measurements, flatten
 from ckpm.base import settings
 from ckpm.base.display import show
-from ckpm.base.errors import CkPrefillError, InconclusiveError, RecordError, UnknownWordError
+from ckpm.base.entry import exit_code
+from ckpm.base.errors import CkPrefillError, InconclusiveError, LibraryError, RecordError, UnknownWordError
+from ckpm.base.files import name_write_errors
 from ckpm.base.outputs import demand_place, refuse_inputs
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
 from ckpm.kernels.abi import Status
-from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library, library_digest
+from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library, library_digest, remedy_for
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import TABLES, check_built_arch, check_upstream
 from ckpm.matrix.keys import Key
@@ -32,6 +41,7 @@ from ckpm.matrix.problems.tables import read
 
 TABLE = TABLES / "performance.yaml"
 EVERY = "*"  # kernel names: dispatch chooses
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
 _GPU_PAGE = 4096  # bytes that a GPU maps at once: a read past a buffer's end but inside its page does not fault
 
 
@@ -172,7 +182,7 @@ def _count_launch(
     kernel = outcome.launch.kernel or named or ""
     if kernel not in manifest.kernels or device.arch not in manifest.kernels[kernel].archs:
         raise InconclusiveError(
-            f"{problem.name}: ran on '{kernel}', which the manifest does not list. Build it again.", kind="measure"
+            f"{problem.name}: ran on '{kernel}', which the manifest does not list. {manifest.remedy}", kind="measure"
         )
     return Measured(
         problem=problem.name,
@@ -220,6 +230,56 @@ def keys_of(manifest: Manifest, names: Sequence[str], library: Path) -> tuple[Ke
     """Keys of the library's kernels in dispatch order. Raises InconclusiveError: the manifest is of another library."""
     if set(manifest.kernels) != set(names):
         raise InconclusiveError(
-            f"{library}: its manifest lists other kernels than it contains. Build it again.", kind="measure"
+            f"{library}: its manifest lists other kernels than it contains. {manifest.remedy}", kind="measure"
         )
     return manifest.keys(names)
+
+
+def run_apart(command: Callable[[], int], library: Path) -> int:
+    """The exit code of a command that opens ``library``, run in a fork of this process; what it prints is shown.
+
+    A library's host code, damaged or wrong, can end whatever process opens it. No check of the file shows that before:
+    the dynamic loader follows addresses of its tables, and runs its constructors.
+
+    Raises:
+        LibraryError: the process ended before the command did: by a signal, or because something called exit.
+        DiskFullError, OutputError: there is no room for what it prints.
+    """
+    with name_write_errors(Path(tempfile.gettempdir())), contextlib.ExitStack() as stack:
+        printed, failed, ended = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        child = os.fork()
+        if child == 0:
+            _child(command, printed, failed, ended)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        code, output, errors = (_text(one) for one in (ended, printed, failed))
+    show(output, end="")
+    show(errors, end="", file=sys.stderr)
+    if not code:
+        how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
+        raise LibraryError(
+            f"{library}: opening or running it ended the process ({how}): the file is damaged, or its host code is "
+            f"wrong. {remedy_for(library)}"
+        )
+    return int(code)
+
+
+def _text(file: BinaryIO) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
+def _child(command: Callable[[], int], printed: BinaryIO, failed: BinaryIO, ended: BinaryIO) -> None:
+    """Run the command, and write its exit code last. Never returns: what the parent cleans up is not this process's."""
+    try:
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        sys.stdout, sys.stderr = (io.TextIOWrapper(one, encoding="utf-8") for one in (printed, failed))
+        try:
+            code = exit_code(command)
+        except Exception:  # a mistake of this program keeps its traceback, and Python's exit code for it
+            traceback.print_exc()
+            code = 1
+        ended.write(str(code).encode())
+        for stream in (sys.stdout, sys.stderr, ended):
+            stream.flush()
+    finally:
+        os._exit(0)

@@ -14,10 +14,9 @@ from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.attention.launch.launching import Outcome, run_problem
-from ckpm.attention.timing.machine import Number, numbers
+from ckpm.attention.timing.machine import Number, numbers, replay, sensitivity
 from ckpm.attention.timing.measure import identity_facts, keys_of, manifest_of
 from ckpm.attention.timing.record import SIMDS, Timed, wave_of
-from ckpm.attention.timing.replaying import replay, sensitivity
 from ckpm.base.errors import CkPrefillError, InconclusiveError
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest
@@ -80,7 +79,8 @@ class Modelled:
             )
         if kernel not in self.manifest.kernels:
             raise InconclusiveError(
-                f"{problem.name}: ran on '{kernel}', which the manifest does not list. Build it again.", kind="measure"
+                f"{problem.name}: ran on '{kernel}', which the manifest does not list. {self.manifest.remedy}",
+                kind="measure",
             )
         launched = recording["launched"] * asked.heads
         occupancy = self.manifest.kernels[kernel].archs[device.arch].occupancy_waves

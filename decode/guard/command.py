@@ -1,4 +1,4 @@
-"""``ckpm guard FILE|KERNEL``: a kernel's configurations, held against budget and ratchet."""
+"""``ckpm guard FILE|KERNEL``: check a Triton kernel's registers, spills and LDS against limits and accepted values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InputError, UsageError
 from ckpm.decode.guard.bare import budget_of, table_of
 from ckpm.decode.guard.candidates import Judged, candidate
-from ckpm.decode.guard.compiling import configurations, function_of, jit_function, judge
+from ckpm.decode.guard.compiling import configurations, demand_triton, function_of, jit_function, judge
 from ckpm.decode.guard.figures import DIRECTIONS
-from ckpm.decode.guard.packages import demand_triton
 from ckpm.decode.guard.pruning import complaints
 from ckpm.decode.guard.ratchet import Accepted, changes, merge
-from ckpm.decode.guard.table import Case, Guarded, Table, read_table
+from ckpm.decode.guard.table import Case, Guarded, Table, read_guard_table
 from ckpm.matrix.dialects import check_built_arch
 
 OWN = Path(__file__).parents[1] / "guard.yaml"
@@ -33,16 +32,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a Python file with Triton kernels, a table of them (.yaml; its form is in decode/guard/table.py), "
         f"or a kernel of {OWN.parent.name}/{OWN.name}",
     )
-    parser.add_argument("--arch", default=None, help=f"this one alone (default: the table's, or {', '.join(ARCHS)})")
+    parser.add_argument(
+        "--arch", default=None, help=f"check this arch only (default: the table's, or {', '.join(ARCHS)})"
+    )
     parser.add_argument(
         "--signature",
         action="append",
         default=[],
         metavar="TEXT",
-        help="of a Python file: 'KERNEL: x=*bf16:16, n=i32, BLOCK=64', instead of the comment '# guard:' above it",
+        help="Python file only: 'KERNEL: x=*bf16:16, n=i32, BLOCK=64', instead of the comment '# guard:' above it",
     )
     parser.add_argument(
-        "--budget", default="", metavar="TEXT", help="of a Python file: vgpr=128,vgpr_spills=0,lds_bytes=65536,waves=2"
+        "--budget",
+        default="",
+        metavar="TEXT",
+        help="limits, Python file only: vgpr=128,vgpr_spills=0,lds_bytes=65536,waves=2",
     )
     parser.add_argument("--accept", default=None, metavar="REASON", help="make these figures the accepted ones")
     parser.set_defaults(run=run)
@@ -55,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         SetupError: Triton is not installed.
         TableError, InputError, RecordError: a file that is not what it should be.
         InputError: types of a Python file's kernels are missing.
-        CheckFailedError: no configuration of a kernel fits its budget, or one of a bad example fits.
+        CheckFailedError: no configuration of a kernel fits its budget, or a kernel marked breaks_budget fits.
         CheckFailedError: figures differ from the accepted ones.
     """
     if args.accept is not None and (not args.accept.strip() or args.arch):
@@ -85,8 +89,8 @@ def chosen(args: argparse.Namespace) -> Table:
     if args.signature or args.budget:
         raise UsageError("--signature and --budget are of a Python file: a table has signature and budget of its own.")
     if what.endswith((".yaml", ".yml")):
-        return read_table(Path(what))
-    own = read_table(OWN)
+        return read_guard_table(Path(what))
+    own = read_guard_table(OWN)
     kernels = tuple(one for one in own.kernels if one.name == what)
     if not kernels:
         known = ", ".join(one.name for one in own.kernels)

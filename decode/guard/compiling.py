@@ -12,10 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from ckpm.base.display import one_line
-from ckpm.base.errors import InputError
+from ckpm.base.errors import InputError, SetupError
 from ckpm.decode.guard.candidates import Candidate, Constant, Judged
 from ckpm.decode.guard.figures import Budget, figures_of, over_budget
-from ckpm.decode.guard.packages import demand_triton
 from ckpm.kernels.code.code_object import kernels
 
 _LANES = 64
@@ -182,3 +181,17 @@ def judged_code(candidate: Candidate, budget: Budget, compiling: Callable[[], Co
     assert isinstance(warps, int)
     figures = figures_of(kernel, arch=candidate.arch, warps=warps, lds_bytes=code.lds_bytes)
     return Judged(candidate=candidate, figures=figures, reasons=over_budget(figures, budget))
+
+
+REQUIREMENTS = Path(__file__).resolve().parents[2] / "requirements-triton.txt"
+
+
+def demand_triton() -> None:
+    """Raise SetupError unless Triton is installed. It compiles for AMD's GPUs without a GPU, ROCm or torch."""
+    if importlib.util.find_spec("triton") is None:
+        where = "" if REQUIREMENTS.is_file() else " (the file is in the repository)"
+        raise SetupError(
+            "Triton kernels are compiled by Triton, which is not installed here. "
+            f"Install it into this environment: pip install --require-hashes -r {REQUIREMENTS.name}{where}",
+            kind="triton",
+        )

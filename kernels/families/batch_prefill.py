@@ -13,9 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from ckpm.kernels.abi import LaunchArguments
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.family import INCLUDE, Family, Host, Values, on_own_trait
-from ckpm.kernels.families.spellings import spellings
-from ckpm.kernels.families.template_engine import environment
-from ckpm.kernels.families.words import Features, device_check, flag, pad_flags, pad_words, tile_words
+from ckpm.kernels.families.words import (
+    Features,
+    device_check,
+    environment,
+    flag,
+    pad_flags,
+    pad_words,
+    spellings,
+    tile_words,
+)
 from ckpm.matrix.keys import Key, Tile, is_v3
 
 NAME = "batch_prefill"
@@ -58,7 +65,7 @@ def _page_words(
 
 
 def loads(values: Values) -> tuple[str, ...]:
-    """The load modes of a kernel's device code. A name without a load mode has each mode that a launch may need.
+    """The load modes of a kernel whose name has none: bload (32-bit buffer loads), gload (64-bit loads) or both.
 
     The last mode is launched unless the selector of kernels/include_prefill/ckpm_prefill/load_mode.hpp chooses the
     first. A page of kN0 tokens or more has a descriptor of its own; pages of one token always take 64 bits. In V3 every
@@ -72,6 +79,7 @@ def loads(values: Values) -> tuple[str, ...]:
 
 
 def _own_loads(key: Key, cpp: Features) -> tuple[str, ...]:
+    """The load modes that a unit instantiates itself; () without pages, and for V2 with the mode in its name."""
     if not cpp.paged:
         return ()
     if key.load:
@@ -178,7 +186,7 @@ def _scale_conditions(paged: bool, qscale: str, sink: bool | None) -> tuple[str,
 
 @functools.cache
 def _shape_conditions(mode: str, pad: str, dtype: str, tile: Tile) -> tuple[str, ...]:
-    """Conditions on sequence lengths (group mode always pads them), head dims in whole 16-byte loads, and the tile.
+    """Conditions on sequence lengths (group mode always pads them), head dims (padded by 16 bytes), and the tile.
 
     Without padding a head dim must be the kernel's own.
     """
@@ -266,7 +274,7 @@ def symbol(values: Values) -> re.Pattern[str]:
 
 
 def _compiled_for(values: Values, arch: str, archs: Mapping[str, tuple[str, ...]]) -> bool:
-    """True if the arch has a gload body's instruction, as gfx94x and gfx950 do."""
+    """True if at least one load mode compiles for the arch."""
     return on_own_trait(values, arch, archs) and variants(values, arch) > 0
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from ckpm.kernels.abi import CheckedArguments
 from ckpm.kernels.families.words import Features
 from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.case import SuiteCase
 
 _HEADERS = Path(__file__).resolve().parents[1]
 INCLUDE = _HEADERS / "include"
@@ -26,13 +27,10 @@ Values = Mapping[str, Any]  # axis -> value, as ckpm.matrix.names.parse reads th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One way in which a kernel must work: candidate launches; the first that dispatch sends to it counts.
-
-    A candidate is a SuiteCase, or an AppendRequest.
-    """
+    """One way in which a kernel must work: candidate launches; the first that dispatch sends to it counts."""
 
     label: str
-    candidates: tuple[Any, ...]
+    candidates: tuple[SuiteCase, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

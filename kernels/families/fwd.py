@@ -13,10 +13,9 @@ from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.families import fwd_words, symbol_words
 from ckpm.kernels.families import words as cpp
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
-from ckpm.kernels.families.fwd_dispatch import by_device, harness_text, one_stage
+from ckpm.kernels.families.fwd_words import by_device, harness_text, one_stage
 from ckpm.kernels.families.kernel_problems import attention_scenarios, not_laid_out, queries
-from ckpm.kernels.families.spellings import Words, spellings
-from ckpm.kernels.families.words import Features, flag, pad_words
+from ckpm.kernels.families.words import Features, Words, flag, pad_words, spellings
 from ckpm.matrix.keys import Key
 
 NAME = "fwd"

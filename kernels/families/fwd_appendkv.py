@@ -5,45 +5,31 @@ The order of template arguments is CK's own (fmha_fwd_appendkv_traits_ in fmha_f
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ckpm.kernels.abi import AppendKvArguments
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
-from ckpm.kernels.families.fwd_dispatch import by_device, nest
+from ckpm.kernels.families.fwd_words import by_device, nest
 from ckpm.kernels.families.kernel_problems import not_laid_out
-from ckpm.kernels.families.spellings import spellings
-from ckpm.kernels.families.template_engine import environment
-from ckpm.kernels.families.words import Features, arch_tag, element, flag, guard, pad_flags, pad_words
+from ckpm.kernels.families.words import (
+    Features,
+    arch_tag,
+    element,
+    environment,
+    flag,
+    guard,
+    pad_flags,
+    pad_words,
+    spellings,
+)
 from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase
 
 NAME = "fwd_appendkv"
 _ROPE = {"no": 0, "inter": 1, "half": 2}  # CK's RotaryEmbeddingEnum
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AppendRequest:
-    """Sizes of a launch that dispatch may send to a kernel.
-
-    ``seqlens_k`` rows of each sequence are in the cache before, ``seqlen_knew`` are appended to each; ``hdim`` are
-    those of Q and V. ``page`` is the rows of a page, 0 a contiguous cache.
-    """
-
-    dtype: str
-    seqlen_q: int
-    seqlens_k: tuple[int, ...]
-    seqlen_knew: int
-    rope: str
-    hdim: tuple[int, int]
-    page: int
-    rotary_dim: int
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {value}" for name, value in dataclasses.asdict(self).items())
 
 
 def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
@@ -125,15 +111,26 @@ def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     dims_q = (key.hdim_q - 8, key.hdim_q) if dpad else (key.hdim_q,)
     dims_v = (key.hdim_v - 8, key.hdim_v) if dvpad else (key.hdim_v,)
     requests = tuple(
-        AppendRequest(
+        SuiteCase(
+            name=f"{FAMILY_SUITE}/{key.name}",
+            suite=FAMILY_SUITE,
+            tier="full",
+            group=NAME,
+            family=NAME,
+            mode="batch",
             dtype=key.dtype,
-            seqlen_q=seqlen_q,
+            seqlens_q=(seqlen_q,) * 3,
             seqlens_k=(100, 0, 63),
             seqlen_knew=tile.bsk + 6,
+            nhead_q=4,
+            nhead_k=2,
+            hdim_q=dim_q,
+            hdim_v=dim_v,
             rope=key.rope or "no",
-            hdim=(dim_q, dim_v),
-            page=64 if key.paged_kv else 0,
             rotary_dim=dim_q // 16 * 16,
+            page_size=64 if key.paged_kv else 0,
+            mask="top_left",
+            window_right=0,
         )
         for seqlen_q, dim_q, dim_v in itertools.product(lengths, dims_q, dims_v)
     )

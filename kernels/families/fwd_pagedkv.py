@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.families import fwd_words, kernel_problems, symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
-from ckpm.kernels.families.fwd_dispatch import by_device, harness_text, one_stage
-from ckpm.kernels.families.spellings import Words, spellings
-from ckpm.kernels.families.words import Features, flag, pad_words
+from ckpm.kernels.families.fwd_words import by_device, harness_text, one_stage
+from ckpm.kernels.families.words import Features, Words, flag, pad_words, spellings
 from ckpm.matrix.keys import Key
 
 NAME = "fwd_pagedkv"

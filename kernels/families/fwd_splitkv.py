@@ -13,11 +13,9 @@ from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.families import fwd_splitkv_combine as combine
 from ckpm.kernels.families import fwd_words, symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
-from ckpm.kernels.families.fwd_dispatch import by_device, harness_text, nest
+from ckpm.kernels.families.fwd_words import by_device, harness_text, nest
 from ckpm.kernels.families.kernel_problems import MASKS, attention_scenarios, candidates, not_laid_out
-from ckpm.kernels.families.spellings import Words, spellings
-from ckpm.kernels.families.template_engine import environment
-from ckpm.kernels.families.words import Features, arch_tag, flag, pad_flags, pad_words
+from ckpm.kernels.families.words import Features, Words, arch_tag, environment, flag, pad_flags, pad_words, spellings
 from ckpm.matrix.keys import Key
 
 NAME = "fwd_splitkv"

@@ -1,4 +1,4 @@
-"""The families that can be rendered as C++, a line each. All others have only names and rules (matrix/)."""
+"""The families of kernels that can be compiled, a line each. Other families can only be listed (matrix/)."""
 
 from __future__ import annotations
 

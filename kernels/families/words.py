@@ -1,6 +1,6 @@
-"""C++ spellings that the families share: flags, pads, tiles, arch tags, and the features of a dialect's C++.
+"""C++ text that the families share: spellings of axis values, flags, pads, tiles, a dialect's features; templates.
 
-The spellings of axis values are in kernels/families/spellings.yaml.
+kernels/families/spellings.yaml has the spellings; an error in it names file, line and field.
 """
 
 from __future__ import annotations
@@ -9,10 +9,111 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
 
 from ckpm.base.errors import UsageError
-from ckpm.kernels.families.spellings import spellings
+from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.keys import Key, Tile
+
+SPELLINGS = Path(__file__).with_name("spellings.yaml")
+
+
+class _Dtype(Record, frozen=True):
+    type: str
+    bytes: int
+
+
+class _TypeEnum(Record, frozen=True):
+    type: str
+    enum: str
+
+
+class _TypeCheck(Record, frozen=True):
+    type: str
+    check: str
+
+
+class _EnumCheck(Record, frozen=True):
+    enum: str
+    check: str
+
+
+class _Cpp(Record, frozen=True):
+    paged: bool
+    launch_takes_block_size: bool
+    trait_names_trload: bool
+    own_headers: bool
+
+
+class SpellingTable(Record, frozen=True):
+    """The record of spellings.yaml: axis -> value -> spelling; masks by mask implementation, then value."""
+
+    dtype: dict[str, _Dtype]
+    pipeline: dict[str, _TypeEnum]
+    mask: dict[str, dict[str, _TypeCheck]]
+    bias: dict[str, _EnumCheck]
+    qscale: dict[str, _EnumCheck]
+    kv_layout: dict[str, str]
+    kv_table: dict[str, str]
+    load: dict[str, str]
+    when: dict[str, str]
+    dialects: dict[str, _Cpp]
+    fwd_pipeline: dict[str, _TypeEnum]
+    pagedkv_pipeline: dict[str, _TypeEnum]
+    splitkv_pipeline: dict[str, _TypeEnum]
+    rope: dict[str, _EnumCheck]
+    bwd_dtype: dict[str, str]
+    dropout_impl: dict[str, _TypeCheck]
+    bwd_when: dict[str, str]
+
+
+class Words(dict[str, Any]):
+    """Spellings by name. A missing name raises TableError with its line in the table."""
+
+    def __init__(self, field: Field) -> None:
+        super().__init__(field.map(lambda one: Words(one) if isinstance(one.value, dict) else one.value))
+        self._field = field
+
+    def __missing__(self, name: str) -> Any:
+        raise self._field.fail(f"no C++ word for '{name}'; there are {', '.join(self)}")
+
+
+@functools.cache
+def spellings(file: Path = SPELLINGS) -> Words:
+    """The spellings of every axis value, with the members of SpellingTable. Raises TableError."""
+    return Words(read_table(file, SpellingTable).root)
+
+
+@functools.cache
+def environment() -> jinja2.Environment:
+    """The template engine; a name without a value is an error."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - C++ is written, not HTML
+    )
+
+
+class _Slot(jinja2.Undefined):
+    """A value that is not known yet: the template contains a slot for it."""
+
+    def __str__(self) -> str:
+        return f"%({self._undefined_name})s"
+
+
+@functools.cache
+def pattern(template: str, **known: object) -> str:
+    """A template with a slot for each value that is not ``known``, to be substituted with ``%``.
+
+    So the engine runs once for thousands of kernels. Such a template writes C++'s ``%`` as ``%%``.
+    """
+    return environment().overlay(undefined=_Slot).get_template(template).render(**known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import shutil
@@ -14,11 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from ckpm.base import rocm_places, settings, warming
-from ckpm.base.console import console as terminal
-from ckpm.base.console import number, say
+from ckpm.base.console import console, number
 from ckpm.base.display import show
 from ckpm.base.errors import CkPrefillError, CompileError, DiskFullError, ProcessLimitError, UsageError
 from ckpm.base.files import abandoned_drafts, make_folder, name_write_errors
@@ -28,8 +26,7 @@ from ckpm.base.processes import build_lock, ended_by_signals, group
 from ckpm.base.trust import signing_key
 from ckpm.kernels.code.toolchains import CHOICES, Toolchain, detect
 from ckpm.kernels.families.libraries import whole
-from ckpm.kernels.families.render import render
-from ckpm.kernels.families.units import plan as plan_units
+from ckpm.kernels.families.render import plan_units, render
 from ckpm.kernels.families.words import features
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.kernels.library.plan import Plan
@@ -48,15 +45,17 @@ TEMPORARY = "tmp"  # in an output folder: the TMPDIR of compilers, whose files o
 _ERROR = re.compile(r"[^\s:]+:\d+:\d+: (?:fatal )?error: .*")
 _NOISE = re.compile(r"\s*(In file included from|from) ")
 _LINES = 25  # lines of the compiler's message shown for each unit; the record keeps all
+log = logging.getLogger(__name__)
+
 # Messages of compilers, zig and Python if the system refuses them a process or thread.
 _NO_PROCESS = ("Resource temporarily unavailable", "SystemResources", "ThreadQuotaExceeded", "can't start new thread")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """Compilers that run on other machines. ``file`` names the machines for SConstruct, ``words`` for people.
+    """Compilers that run on other machines. ``file`` names the machines for SConstruct, ``words`` in messages.
 
-    ``failure`` returns the error for failure records of steps that another machine refused.
+    ``failure`` makes the error if a remote machine refused steps.
     """
 
     file: Path
@@ -65,12 +64,10 @@ class Elsewhere:
     failure: Callable[[Sequence[Mapping[str, Any]]], CkPrefillError]
 
 
-def run(
-    request: Request, *, jobs: int, console: Console, emulator: bool = False, elsewhere: Elsewhere | None = None
-) -> Tally:
+def run(request: Request, *, jobs: int, emulator: bool = False, elsewhere: Elsewhere | None = None) -> Tally:
     """Build one library; return the counts of compiled and cached steps.
 
-    With ``emulator`` the emulator's core is compiled meanwhile, because the library will run on it.
+    With ``emulator`` the emulator's core is compiled at the same time, because the library will run on it.
 
     Units are compiled here, ``jobs`` at once, or ``elsewhere``; the library is linked and described here. After a
     signal, SCons and the compilers end before this returns. Main thread only.
@@ -85,23 +82,25 @@ def run(
     with build_lock(request.work / request.folder / ".lock"), ended_by_signals():
         plan, keys = prepare(request)
         if discard_foreign(request.work / request.folder, signing_key(settings.cache_folder())):
-            say(console, f"{request.folder}: restored, or damaged: no build of this user's wrote down what is in it, "
-                          "so all of it is built again")  # fmt: skip
+            log.info(
+                f"{request.folder}: not signed by a build of yours (copied, restored or damaged), so all of it is "
+                "built again"
+            )
         temporary = _clear_temporary(request)
         if request.object_cache:
             make_folder(request.object_cache, "choose another cache folder with CKPM_CACHE, or --no-cache")
         units = sum(step.kind == "unit" for step in plan.steps)
         where = elsewhere.words if elsewhere else number(jobs, "job")
         what = f"{number(len(keys), 'kernel')} in {number(units, 'unit')}, {where}"
-        say(console, f"{what}, {request.toolchain.identity}")
+        log.info(f"{what}, {request.toolchain.identity}")
         for name, left in plan.facts["left_out"].items():
             what = number(len(left["kernels"]), "kernel")
-            say(console, f"left out: {what} that this CK can't compile ({name}): {left['reason']}")
+            log.info(f"left out: {what} that this CK can't compile ({name}): {left['reason']}")
         with _warm_up(request, plan, temporary, emulator=emulator):
-            tally, code = _scons(request, plan, jobs, console, temporary, elsewhere)
+            tally, code = _scons(request, plan, jobs, temporary, elsewhere)
             if code != 0 and tally.unfit_to_link:
                 # objects were damaged after they were finished; they are deleted now and made again
-                again, code = _scons(request, plan, jobs, console, temporary, elsewhere)
+                again, code = _scons(request, plan, jobs, temporary, elsewhere)
                 tally = tally.followed_by(again)
         if code != 0:
             discard_library(request)
@@ -111,7 +110,7 @@ def run(
 
 @contextmanager
 def _warm_up(request: Request, plan: Plan, temporary: Path, *, emulator: bool) -> Iterator[None]:
-    """Prepare meanwhile what a first build needs later; do nothing for a library that exists."""
+    """Build libc++ and the emulator's core while kernels compile; do nothing for a library that exists."""
     environment = {**os.environ, **plan.environment}
     linker = (*request.toolchain.linker, *request.toolchain.link_flags)
     with ExitStack() as stack:
@@ -139,9 +138,7 @@ def _clear_temporary(request: Request) -> Path:
     return temporary
 
 
-def _scons(
-    request: Request, plan: Plan, jobs: int, console: Console, temporary: Path, elsewhere: Elsewhere | None
-) -> tuple[Tally, int]:
+def _scons(request: Request, plan: Plan, jobs: int, temporary: Path, elsewhere: Elsewhere | None) -> tuple[Tally, int]:
     """Run SCons on a plan; return the tally and SCons's exit code."""
     clear_failures(request)
     environment = {**os.environ, **plan.environment, "TMPDIR": str(temporary)}
@@ -151,7 +148,7 @@ def _scons(
     command = scons_command(f"{request.folder}/plan.json", jobs, request.object_cache, cluster)
     with group(command, cwd=request.work, environment=environment) as scons:
         assert scons.stdout is not None
-        tally = follow(scons.stdout, plan.steps, console, linking=_link_message(request.toolchain))
+        tally = follow(scons.stdout, plan.steps, linking=_link_message(request.toolchain))
     return tally, scons.returncode
 
 
@@ -277,7 +274,7 @@ class BuildOptions:
     resources: bool = False
 
 
-def read_options(args: argparse.Namespace, console: Console) -> BuildOptions:
+def read_options(args: argparse.Namespace) -> BuildOptions:
     """Return the options of a command line. An upstream that is missing is downloaded."""
     if args.unit_size < 1 or (args.jobs is not None and args.jobs < 1):
         raise UsageError("--unit-size and --jobs must be at least 1")
@@ -305,17 +302,16 @@ def read_options(args: argparse.Namespace, console: Console) -> BuildOptions:
 
 def build(
     options: BuildOptions,
-    console: Console,
     machines: AbstractContextManager[Elsewhere | None] | None = None,
 ) -> None:
     """Build the library of the options, with compilers on other ``machines`` if given."""
     request, started = options.request, time.monotonic()
     with machines or nullcontext() as elsewhere:
         jobs = job_count(options.jobs)
-        tally = run(request, jobs=jobs, console=console, emulator=options.emulator, elsewhere=elsewhere)
-    say(console, f"{request.folder}/{LIBRARY}: {tally.summary()}, {time.monotonic() - started:.1f} s")
+        tally = run(request, jobs=jobs, emulator=options.emulator, elsewhere=elsewhere)
+    show(f"{request.folder}/{LIBRARY}: {tally.summary()}, {time.monotonic() - started:.1f} s")
     if options.resources:
-        show_resources(Manifest.read(request.work / request.folder / MANIFEST), terminal())
+        show_resources(Manifest.read(request.work / request.folder / MANIFEST), console())
 
 
 def render_sources(dialect: Dialect, selection: Selection, unit_size: int, folder: Path) -> None:

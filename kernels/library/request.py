@@ -18,9 +18,7 @@ from ckpm.base.files import write_if_changed
 from ckpm.base.settings import IMPORTS
 from ckpm.kernels.code.toolchains import Toolchain, compile_command, describe, link_command
 from ckpm.kernels.families.libraries import host, is_default, library_of
-from ckpm.kernels.families.render import render
-from ckpm.kernels.families.units import DEFAULT_SIZE, Unit
-from ckpm.kernels.families.units import plan as plan_units
+from ckpm.kernels.families.render import DEFAULT_SIZE, Unit, plan_units, render
 from ckpm.kernels.families.words import features as features_of
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.plan import Plan, Step, signature

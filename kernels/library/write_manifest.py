@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import CodeObjectError, UsageError
 from ckpm.base.files import sha256_of
 from ckpm.base.records import Source, Value
 from ckpm.kernels.code import code_object as codeobject
-from ckpm.kernels.code import symbols
 from ckpm.kernels.code.code_object import KernelResources
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.kernels.library.manifest import MANIFEST, BuiltKernel, Manifest, family_of
@@ -69,7 +70,7 @@ def _unit_resources(
         compiled = FAMILIES[family.name].compiled_for
         planned = {name: values for name, values in parsed.items() if compiled(values, arch, family.archs)}
         resources = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
-        matched = symbols.match(planned, list(resources), unit, arch, family.name)
+        matched = match_symbols(planned, list(resources), unit, arch, family.name)
         for name, its_symbols in matched.items():
             variants = [resources[symbol] for symbol in sorted(its_symbols)]
             by_name[name][arch] = sorted(variants, key=lambda kernel: (-kernel.vgpr, -kernel.lds_bytes))
@@ -81,6 +82,30 @@ def _unit_resources(
         )
         for name, its_archs in by_name.items()
     }
+
+
+def match_symbols(
+    keys: Mapping[str, Mapping[str, Any]], symbols: Sequence[str], unit: Path, arch: str, family: str
+) -> dict[str, list[str]]:
+    """Return kernel name -> symbols of its variants, for kernels of one unit (one family and dtype) on an arch.
+
+    Raises:
+        CodeObjectError: a kernel has too few symbols or too many, or a symbol is left over.
+    """
+    by_name: dict[str, list[str]] = {}
+    own = FAMILIES[family]
+    for name, values in keys.items():
+        wanted, count = own.symbol(values), own.variants(values, arch)
+        by_name[name] = [symbol for symbol in symbols if wanted.search(symbol)]
+        if len(by_name[name]) != count:
+            raise CodeObjectError(
+                f"{unit} ({arch}): {len(by_name[name])} of {len(symbols)} kernel symbols are {name}; "
+                f"{'one was' if count == 1 else f'{count} were'} planned. "
+                "Remove the object and build again; if it persists, the compiled code is not what was rendered."
+            )
+    if left := set(symbols) - {symbol for group in by_name.values() for symbol in group}:
+        raise CodeObjectError(f"{unit} ({arch}): {len(left)} kernels that were not planned, e.g. {min(left)}.")
+    return by_name
 
 
 def _relative(path: str, plan: Plan) -> str:

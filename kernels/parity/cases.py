@@ -21,8 +21,7 @@ from ckpm.base.results import Case, Results
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import fwd_v3
 from ckpm.kernels.families.libraries import host, library_with
-from ckpm.kernels.families.render import unit_text
-from ckpm.kernels.families.units import DEFAULT_SIZE, plan
+from ckpm.kernels.families.render import DEFAULT_SIZE, plan_units, unit_text
 from ckpm.kernels.families.words import features as features_of
 from ckpm.kernels.parity import dispatch_text, machine_code
 from ckpm.kernels.parity import v3 as parity_v3
@@ -219,7 +218,7 @@ def compare_texts(
     theirs = {name: _bindings(text, family) for name, text in rendered.instances.items()}
     ours: dict[str, tuple[Binding, ...]] = {}
     # one by one where receipts share most of many kernels: the bindings of a unit of one are cached
-    for unit in plan(keys, DEFAULT_SIZE if host(family).whole_units else 1):
+    for unit in plan_units(keys, DEFAULT_SIZE if host(family).whole_units else 1):
         specialisations = _bindings(unit_text(unit, features), family)
         if len(specialisations) != len(unit.keys):
             raise UpstreamError(

@@ -1,4 +1,4 @@
-"""The command ``ckpm parity``: options, a run, a table, the results file."""
+"""The command ``ckpm parity``: compare our kernels and C++ with the output of CK's own generator."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ _FAMILIES = (*FAMILIES, *HAND_WRITTEN)
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add options, each of which narrows the comparison; lists are repeated or separated by commas."""
-    parser.add_argument("--upstream", action="append", metavar="NAME", help="default: all packages; or checkout")
+    parser.add_argument(
+        "--upstream", action="append", metavar="NAME", help="packages of CK to compare with (default: all), or checkout"
+    )
     parser.add_argument("--family", action="append", metavar="FAMILY", help=f"default: {', '.join(_FAMILIES)}")
     parser.add_argument("--arch", action="append", metavar="ARCH", help=f"default: {', '.join(archs())}")
     parser.add_argument("--receipt", action="append", metavar="N", help="default: all")
@@ -87,7 +89,7 @@ def run_command(args: argparse.Namespace) -> int:
     with ended_by_signals():  # temporary folders are deleted, too
         results = compare_upstreams(request_from(args))
     if not results.cases:
-        raise UsageError("these upstreams have nothing of these families and archs to compare. Widen an option.")
+        raise UsageError("nothing to compare for this --upstream, --family and --arch: leave one of them out.")
     if args.output is not None:
         results.write(args.output)
         junit.write_beside(results, args.output)

@@ -25,8 +25,7 @@ from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.toolchains import Toolchain, device_command
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, INCLUDE_FWD
 from ckpm.kernels.families.libraries import host, library_with
-from ckpm.kernels.families.render import unit_text
-from ckpm.kernels.families.units import Unit
+from ckpm.kernels.families.render import Unit, unit_text
 from ckpm.kernels.families.words import features as features_of
 from ckpm.kernels.upstream.trees import Tree
 from ckpm.matrix.defects import Defect, defect_of, split

@@ -118,6 +118,8 @@ class SuiteCase(Problem):
             "splits": self.splits,
             "mask": "" if self.mask == "no" else f"{self.mask} ({self.window_left}, {self.window_right})",
             "pages of": self.page_size if self.page_size > 1 else 0,
+            "new keys": self.seqlen_knew,
+            "rope": "" if self.rope == "no" else f"{self.rope} of {self.rotary_dim}",
         }
         more = "".join(f", {name} {value}" for name, value in what.items() if value)
         lengths = ", ".join(f"{q} x {k}" for q, k in self.lengths)

@@ -45,47 +45,30 @@ class Strides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One call. Lengths are tokens.
-
-    ``seqlen_q`` and ``seqlen_k`` are the longest of a batch; ``total_q`` and ``total_k`` the rows of Q and of
-    contiguous K and V in group mode (0: ``batch`` times the longest). ``strides`` may be given for q, k, v, o, lse,
-    bias and randval. A tensor without them is contiguous in ``layout`` (group mode: [token, head, dim], pages:
-    [page, token, head, dim]).
-
-    ``page_size`` 0: K and V are contiguous. ``pool_pages`` are the pages of the cache, ``table_width`` entries of a
-    row of a 2-D table (kv_table vllm). ``mask`` corners and windows are CK's, -1 is unbounded; ``sink_size`` leading
-    keys are always seen, ``sink_logits`` a logit for each head is in the denominator. ``scale`` 0 is
-    1/sqrt(hdim_q), ``logits_soft_cap`` 0 none. ``descales`` of Q, K and V are numbers where a kernel takes them so
-    (batch prefill reads them from memory). ``ragged``: in batch mode, sequences have fewer keys than ``seqlen_k``.
-    ``cu_seqlens``: lengths also come as running sums without padding. ``splits`` 0 is one stage;
-    ``deterministic``, and ``dbias`` (the gradient of an elementwise bias is wanted), are of the backward pass.
-    ``seqlen_knew`` rows are appended to a cache of ``seqlen_k``, ``rotary_dim`` of a head rotated. ``min_seqlen_q``
-    above 0 asks for kernels that leave out sequences with no more queries. ``tile_rows`` are the rows that the kernel's
-    tile must have; it is then named at launch. 0 leaves the tile to dispatch.
-    """
+    """One attention call, as all families take it. Lengths are tokens; 0 or "no" leaves a feature out."""
 
     family: str = "fwd"
     arch: str = "gfx950"
     dtype: str = "bf16"
     mode: str = "batch"
     batch: int = 1
-    seqlen_q: int = 128
-    seqlen_k: int = 128
-    total_q: int = 0
-    total_k: int = 0
-    seqlen_knew: int = 0
+    seqlen_q: int = 128  # longest of the batch
+    seqlen_k: int = 128  # longest of the batch
+    total_q: int = 0  # group mode: rows of Q; 0: batch * seqlen_q
+    total_k: int = 0  # group mode: rows of contiguous K and V; 0: batch * seqlen_k
+    seqlen_knew: int = 0  # rows appended to a cache of seqlen_k
     nhead_q: int = 1
     nhead_k: int = 1
     hdim_q: int = 128
     hdim_v: int = 128
-    layout: str = "BSHD"
+    layout: str = "BSHD"  # group mode is always [token, head, dim], pages [page, token, head, dim]
     vlayout: str = "row"
-    strides: tuple[tuple[str, Strides], ...] = ()
+    strides: tuple[tuple[str, Strides], ...] = ()  # of q, k, v, o, lse, bias, randval; others are contiguous
     mask: str = "no"
-    window_left: int = -1
+    window_left: int = -1  # as in CK; -1: unbounded
     window_right: int = -1
-    sink_size: int = 0
-    sink_logits: bool = False
+    sink_size: int = 0  # leading keys that every query sees
+    sink_logits: bool = False  # a logit for each head is added to the denominator
     bias: str = "no"
     alibi_per_batch: bool = False
     p_drop: float = 0.0
@@ -94,23 +77,23 @@ class Problem:
     store_randval: bool = False
     lse: bool = False
     logits_soft_cap: float = 0.0
-    scale: float = 0.0
+    scale: float = 0.0  # 0: 1 / sqrt(hdim_q)
     qscale: str = "no"
-    descales: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    ragged: bool = False
-    page_size: int = 0
-    pool_pages: int = 0
-    table_width: int = 0
+    descales: tuple[float, float, float] = (1.0, 1.0, 1.0)  # of Q, K, V; batch prefill reads its own from memory
+    ragged: bool = False  # batch mode: sequences have fewer keys than seqlen_k
+    page_size: int = 0  # 0: K and V are contiguous
+    pool_pages: int = 0  # pages of the cache
+    table_width: int = 0  # entries of a row of a 2-D table (kv_table vllm)
     kv_layout: str = "linear"
     kv_table: str = "sglang"
-    cu_seqlens: bool = False
-    dbias: bool = False
-    deterministic: bool = False
-    splits: int = 0
+    cu_seqlens: bool = False  # lengths also come as running sums without padding
+    dbias: bool = False  # backward: compute the gradient of an elementwise bias
+    deterministic: bool = False  # backward
+    splits: int = 0  # 0: one stage
     rope: str = "no"
-    rotary_dim: int = 0
-    min_seqlen_q: int = 0
-    tile_rows: int = 0
+    rotary_dim: int = 0  # leading part of a head that is rotated
+    min_seqlen_q: int = 0  # above 0: a kernel that skips sequences with no more queries
+    tile_rows: int = 0  # rows of the kernel's tile, which is then named at launch; 0: dispatch chooses
     v3: str = "any"
 
     @property
@@ -200,7 +183,7 @@ class Problem:
 def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
     """Key field -> the values of which a kernel must have one to serve the problem. Fields left out don't matter.
 
-    None stands for a field that the dialect doesn't know, which is right where the problem asks for its neutral value.
+    None: the dialect has no such field. Its kernels serve only the default (page size 1, a table of SGLang).
     """
     p = problem
     values: dict[str, frozenset[Any]] = {
@@ -251,7 +234,7 @@ def loads(problem: Problem) -> tuple[str, ...]:
 def _head_dims(p: Problem) -> frozenset[int]:
     """hdim_q of the kernels that hold the problem's head dims: dispatch takes the first that a library has.
 
-    Only our own ckpm-extended has 64 and 192 (with 128 of V), which may lack what 128 and 256 have.
+    Only ckpm-extended has head dims 64 and 192/128. A feature may be missing there and exist for 128 or 256.
     """
     largest = max(p.hdim_q, p.hdim_v)
     if largest <= 64:
@@ -273,10 +256,10 @@ def _masks(p: Problem) -> frozenset[str]:
 
 
 def launch_seqlen_k(problem: Problem) -> int:
-    """The seqlen_k told to the host in batch mode, where dispatch reads from it whether key padding is needed.
+    """The host's seqlen_k in batch mode, from which dispatch derives whether key padding is needed.
 
-    The kernel itself takes each length from the table. A multiple of kN0 = 128 promises that all of them are, so
-    ragged lengths must not give one.
+    The kernel takes each length from the table. If this is a multiple of kN0 = 128, dispatch assumes that every length
+    is. For ragged lengths it is therefore the longest + 1.
     """
     longest = problem.seqlen_k
     return longest if problem.whole_steps or longest % STEP else longest + 1
@@ -304,7 +287,7 @@ def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Pro
 
 
 def measured_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
-    """The name of the kernel whose figures a served problem gives; None where dispatch chooses it.
+    """The name of the kernel that a measurement of the problem measures; None if dispatch decides at launch.
 
     The problem names the tile. Of two load modes it is the one that the newest selectors take for pages of one token,
     wherever their pool is: 64 bits (see :func:`loads`).

@@ -8,9 +8,12 @@ import datetime
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from ckpm.base.errors import WhereError
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Record, Table, Text, Words, read_table, word_list
 from ckpm.kernels.code.toolchains import CHOICES
 from ckpm.matrix.dialects import archs, upstreams
 from ckpm.matrix.keys import Key
@@ -48,46 +51,34 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Limits for the kernels that ``selects`` picks of some upstreams on some archs (``*``: all)."""
+    """Limits for the kernels that ``selects`` picks of some archs, upstreams and toolchains (``*``: all)."""
 
     name: str
-    upstreams: tuple[str, ...]
     archs: tuple[str, ...]
+    upstreams: tuple[str, ...]
+    toolchains: tuple[str, ...]
     selects: Predicate
     limits: tuple[Limit, ...]
     reason: str
 
     def covers(self, key: Key, built: Built) -> bool:
-        return (
-            ("*" in self.archs or built.arch in self.archs)
-            and ("*" in self.upstreams or built.upstream in self.upstreams)
-            and self.selects(key)
-        )
+        facts = ((self.archs, built.arch), (self.upstreams, built.upstream), (self.toolchains, built.toolchain))
+        return all("*" in known or fact in known for known, fact in facts) and self.selects(key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allowance:
-    """Wider limits of one budget for some kernels, until ``expires`` (inclusive)."""
+class Allowance(Budget):
+    """Wider limits of one budget for some kernels, until ``expires`` (inclusive). ``place`` is its file:line."""
 
-    name: str
     place: str
     budget: str
-    upstreams: tuple[str, ...]
-    toolchains: tuple[str, ...]
-    archs: tuple[str, ...]
-    selects: Predicate
-    limits: tuple[Limit, ...]
-    reason: str
     expires: datetime.date
 
-    def covers(self, key: Key, built: Built, budget: Budget, limit: Limit, value: float) -> bool:
+    def allows(self, key: Key, built: Built, budget: Budget, limit: Limit, value: float) -> bool:
         return (
             self.budget == budget.name
-            and ("*" in self.archs or built.arch in self.archs)
-            and ("*" in self.upstreams or built.upstream in self.upstreams)
-            and ("*" in self.toolchains or built.toolchain in self.toolchains)
             and any(own.metric == limit.metric and own.holds(value) for own in self.limits)
-            and self.selects(key)
+            and self.covers(key, built)
         )
 
 
@@ -142,7 +133,7 @@ class Budgets:
         self, key: Key, built: Built, budget: Budget, limit: Limit, value: float, today: datetime.date
     ) -> tuple[str, str]:
         """Verdict and note of a figure beyond its limit."""
-        entries = [entry for entry in self.allowed if entry.covers(key, built, budget, limit, value)]
+        entries = [entry for entry in self.allowed if entry.allows(key, built, budget, limit, value)]
         for entry in entries:
             if today <= entry.expires:
                 return "unchanged", f"allowed until {entry.expires}: {entry.reason} ({entry.name}, {entry.place})"
@@ -155,90 +146,70 @@ class Budgets:
         return "regressed", budget.reason
 
 
+class _Limit(Record, frozen=True):
+    at_most: int | None = None
+    at_least: int | None = None
+
+
+class _Budget(Record, frozen=True, kw_only=True):
+    archs: Words
+    limits: Annotated[dict[str, _Limit], Meta(min_length=1)]
+    reason: Text
+    upstreams: Words = "*"
+    toolchains: Words = "*"
+    where: str | None = None
+
+
+class _Allowance(_Budget, frozen=True, kw_only=True):
+    budget: str
+    expires: datetime.date
+
+
+class BudgetTable(Record, frozen=True):
+    """The record of budgets.yaml."""
+
+    budgets: dict[str, _Budget]
+    allowed: dict[str, _Allowance]
+
+
 def read_budgets(thresholds: Mapping[str, Threshold], file: Path = BUDGETS) -> Budgets:
     """The budgets as written. Raises TableError, with file, line and field."""
-    table = load(file)
-    table.allow(("budgets", "allowed"))
-    budgets = tuple(_budget(name, item, thresholds) for name, item in table.get("budgets").mapping().items())
-    names = [budget.name for budget in budgets]
-    allowed = table.get("allowed").mapping().items()
-    return Budgets(budgets=budgets, allowed=tuple(_allowance(name, item, names, thresholds) for name, item in allowed))
+    table = read_table(file, BudgetTable)
+    budgets, allowed = [], []
+    for name, row in table.record.budgets.items():
+        budgets.append(Budget(**_shared_fields(table, row, thresholds, "budgets", name)))
+    for name, entry in table.record.allowed.items():
+        table.demand_known(entry.budget, table.record.budgets, "allowed", name, "budget")
+        fields, item = _shared_fields(table, entry, thresholds, "allowed", name), table.at("allowed", name)
+        place = f"{item.file.name}:{item.line}"
+        allowed.append(Allowance(**fields, place=place, budget=entry.budget, expires=entry.expires))
+    return Budgets(budgets=tuple(budgets), allowed=tuple(allowed))
 
 
-def _budget(name: str, item: Field, metrics: Collection[str]) -> Budget:
-    item.allow(("where", "upstreams", "archs", "limits", "reason"))
-    own = item.find("upstreams")
-    return Budget(
-        name=name,
-        upstreams=_known(own, (*upstreams(), "checkout")) if own else ("*",),
-        archs=_known(item.get("archs"), archs()),
-        selects=_selects(item.find("where")),
-        limits=_limits(item.get("limits"), metrics),
-        reason=_reason(item.get("reason")),
-    )
-
-
-def _allowance(name: str, item: Field, budgets: Collection[str], metrics: Collection[str]) -> Allowance:
-    item.allow(("budget", "upstreams", "toolchains", "archs", "where", "limits", "reason", "expires"))
-    expires, toolchains = item.get("expires"), item.find("toolchains")
-    if not isinstance(expires.value, datetime.date) or isinstance(expires.value, datetime.datetime):
-        raise expires.fail(f"must be a date such as 2027-06-30, not {expires.value!r}")
-    return Allowance(
-        name=name,
-        place=f"{item.file.name}:{item.line}",
-        budget=_budget_name(item.get("budget"), budgets),
-        upstreams=_known(item.get("upstreams"), (*upstreams(), "checkout")),
-        toolchains=_known(toolchains, _TOOLCHAINS) if toolchains else ("*",),
-        archs=_known(item.get("archs"), archs()),
-        selects=_selects(item.get("where")),
-        limits=_limits(item.get("limits"), metrics),
-        reason=_reason(item.get("reason")),
-        expires=expires.value,
-    )
-
-
-def _budget_name(field: Field, budgets: Collection[str]) -> str:
-    if field.text() not in budgets:
-        raise field.fail(f"unknown budget; known: {', '.join(budgets)}")
-    return field.text()
-
-
-def _limits(field: Field, metrics: Collection[str]) -> tuple[Limit, ...]:
+def _shared_fields(table: Table[BudgetTable], row: _Budget, metrics: Collection[str], *path: str) -> dict[str, Any]:
+    """Fields of a budget or an allowance. Raises TableError."""
+    known = {"archs": archs(), "upstreams": (*upstreams(), "checkout"), "toolchains": _TOOLCHAINS}
+    for name, names in known.items():
+        table.demand_known(getattr(row, name), (*names, "*"), *path, name)
     limits = []
-    for metric, item in field.mapping().items():
-        if metric not in metrics:
-            raise item.fail(f"unknown metric; known: {', '.join(metrics)}")
-        item.allow(("at_most", "at_least"))
-        if len(item.mapping()) != 1:
-            raise item.fail("must be either {at_most: N} or {at_least: N}")
-        ((word, bound),) = item.mapping().items()
-        limits.append(Limit(metric=metric, bound=bound.integer(), least=word == "at_least"))
-    if not limits:
-        raise field.fail("is empty: name a metric")
-    return tuple(limits)
-
-
-def _selects(field: Field | None) -> Predicate:
-    if field is None:
-        return lambda key: True
+    for metric, limit in row.limits.items():
+        table.demand_known(metric, metrics, *path, "limits", metric)
+        bounds = [bound for bound in (limit.at_most, limit.at_least) if bound is not None]
+        if len(bounds) != 1:
+            raise table.fail("must be either {at_most: N} or {at_least: N}", *path, "limits", metric)
+        limits.append(Limit(metric=metric, bound=bounds[0], least=limit.at_least is not None))
     try:
-        return compile_where(field.text())
+        selects = compile_where(row.where) if row.where is not None else _any_key
     except WhereError as error:
-        raise field.fail(str(error)) from error
+        raise table.fail(str(error), *path, "where") from error
+    return {
+        **{name: word_list(getattr(row, name)) for name in known},
+        "name": path[-1],
+        "selects": selects,
+        "limits": tuple(limits),
+        "reason": " ".join(row.reason.split()),
+    }
 
 
-def _known(field: Field, known: Collection[str]) -> tuple[str, ...]:
-    words = field.texts() if isinstance(field.value, list) else (field.text(),)
-    if not words:
-        raise field.fail("is empty")
-    for word in words:
-        if word != "*" and word not in known:
-            raise field.fail(f"unknown '{word}'; known: {', '.join(known)}, or '*'")
-    return words
-
-
-def _reason(field: Field) -> str:
-    text = " ".join(field.text().split())
-    if not text:
-        raise field.fail("is empty: say why")
-    return text
+def _any_key(_: Key) -> bool:
+    return True

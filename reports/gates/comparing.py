@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
 
 from ckpm.base.errors import InconclusiveError
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Record, read_table
 from ckpm.reports.gates.baseline import Figures
 from ckpm.reports.verdicts import Row
 
@@ -16,13 +18,12 @@ THRESHOLDS = Path(__file__).with_name("thresholds.yaml")
 BUILT = "built"  # the metric of a subject that one of the two sides doesn't have
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Threshold:
+class Threshold(Record, frozen=True):
     """``percent`` of the baseline may change without a verdict; ``better`` is the direction of an improvement."""
 
     unit: str
-    better: str  # lower or higher
-    percent: float
+    better: Literal["lower", "higher"]
+    percent: Annotated[float, Meta(ge=0, le=100)]
 
     def __str__(self) -> str:
         return f"{self.percent:g} %" if self.percent else "no change"
@@ -34,21 +35,15 @@ class Threshold:
         return "improved" if (candidate < baseline) == (self.better == "lower") else "regressed"
 
 
+class ThresholdTable(Record, frozen=True):
+    """The record of thresholds.yaml and emulated_thresholds.yaml."""
+
+    metrics: dict[str, Threshold]
+
+
 def read_thresholds(file: Path = THRESHOLDS) -> dict[str, Threshold]:
     """The thresholds by metric. Raises TableError."""
-    table = load(file)
-    table.allow(("metrics",))
-    return table.get("metrics").map(_threshold)
-
-
-def _threshold(field: Field) -> Threshold:
-    field.allow(("unit", "better", "percent"))
-    better, percent = field.get("better").text(), field.get("percent").value
-    if better not in ("lower", "higher"):
-        raise field.get("better").fail(f"must be lower or higher, not {better!r}")
-    if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 <= percent < math.inf:
-        raise field.get("percent").fail("must be a number, 0 or more")
-    return Threshold(unit=field.get("unit").text(), better=better, percent=percent)
+    return read_table(file, ThresholdTable).record.metrics
 
 
 def compare(gate: str, baseline: Figures, candidate: Figures, thresholds: Mapping[str, Threshold]) -> tuple[Row, ...]:

@@ -21,12 +21,11 @@ from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates import static as static_gate
-from ckpm.reports.gates.accepting import accept, complete
+from ckpm.reports.gates.baseline import accept, complete
 from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.gates.history import steps
-from ckpm.reports.gates.judged.library import gated_library
-from ckpm.reports.gates.judged.what import DECODE, Judged
-from ckpm.reports.junit.write import write_gate
+from ckpm.reports.gates.judged import DECODE, Judged, gated_library
+from ckpm.reports.junit import write_gate
 from ckpm.reports.verdicts import VERDICTS, Gate, Row, demand
 
 
@@ -50,7 +49,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--family",
         default=None,
         metavar="NAMES",
-        help=f"of the library, as built (default: batch_prefill), or {DECODE}",
+        help=f"family of the built library (default: batch_prefill), or {DECODE}",
     )
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     parser.add_argument("--only", choices=(emulated_gate.GATE, static_gate.GATE), help="one gate instead of all")
@@ -64,7 +63,7 @@ def run_gate(args: argparse.Namespace) -> None:
 
     Raises:
         UnknownWordError, LibraryError, RecordError, CodeObjectError, TableError.
-        InconclusiveError, CheckFailedError: it could not be compared, or does not pass.
+        InconclusiveError: nothing to compare with. CheckFailedError: a figure regressed.
     """
     judged = _read_judged(args)
     output = args.output or judged.inputs[0].with_name("gate.json")
@@ -99,7 +98,7 @@ def run_gate(args: argparse.Namespace) -> None:
     for row in improved:
         show(f"  {row}")
     if improved and not gate.failing:
-        show(f"What has improved can get worse again unseen until it is accepted: {judged.accept}")
+        show(f"Accept the improvement, or a later loss of it goes unnoticed: {judged.accept}")
     demand(gate, output)
 
 
@@ -171,7 +170,7 @@ def _read_judged(args: argparse.Namespace) -> Judged:
 
 
 def _decode_kernels(args: argparse.Namespace) -> Judged:
-    from ckpm.reports.gates.judged import decode  # only here: NumPy and the emulator
+    from ckpm.reports.gates import decode  # only here: NumPy and the emulator
 
     return decode.built(args)
 

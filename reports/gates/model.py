@@ -19,37 +19,39 @@ model.yaml lists what the model leaves out (``cannot_see``); the report shows th
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from ckpm.attention.launch.counters import Measured
 from ckpm.base.errors import InconclusiveError
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Record, read_table
 from ckpm.matrix.dialects import compute_units
 
 TABLE = Path(__file__).with_name("model.yaml")
+_Positive = Annotated[int, msgspec.Meta(gt=0)]
 _ONE_AFTER_THE_OTHER = ("salu", "smem", "vmem", "lds", "branch", "wait", "barrier", "other")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Record, frozen=True):
     """One arch: fields and units as in model.yaml."""
 
-    arch: str
     product: str
-    clock_mhz: int
-    compute_units: int
-    hbm_gb_s: int
-    vector_cycles: int
-    transcendental_cycles: int
-    issue_cycles: int
-    lds_read: int
-    lds_write: int
-    l1: int
-    matrix_flops: int
+    clock_mhz: _Positive
+    compute_units: _Positive
+    hbm_gb_s: _Positive
+    vector_cycles: _Positive
+    transcendental_cycles: _Positive
+    issue_cycles: _Positive
+    lds_read: _Positive
+    lds_write: _Positive
+    l1: _Positive
+    matrix_flops: _Positive
+    arch: str = ""  # its name in the table
 
     @property
     def hbm_bytes_a_cycle(self) -> float:
@@ -87,24 +89,22 @@ class Estimate:
         return self.steady_tflops / self.roof_tflops
 
 
+class MachineTable(Record, frozen=True):
+    """The record of model.yaml."""
+
+    archs: dict[str, Machine]
+    cannot_see: tuple[str, ...]
+
+
 def machines(file: Path = TABLE) -> dict[str, Machine]:
     """Machines by arch. Raises TableError."""
-    return load(file).get("archs").map(_machine)
+    archs = read_table(file, MachineTable).record.archs
+    return {arch: msgspec.structs.replace(machine, arch=arch) for arch, machine in archs.items()}
 
 
 def cannot_see(file: Path = TABLE) -> tuple[str, ...]:
     """List what the model leaves out. Raises TableError."""
-    return load(file).get("cannot_see").texts()
-
-
-def _machine(field: Field) -> Machine:
-    names = [one.name for one in dataclasses.fields(Machine) if one.name not in ("arch", "product")]
-    field.allow(("product", *names))
-    figures = {name: field.get(name).integer() for name in names}
-    for name, value in figures.items():
-        if value <= 0:
-            raise field.get(name).fail(f"must be positive, not {value}")
-    return Machine(arch=field.path.rpartition(".")[2], product=field.get("product").text(), **figures)
+    return read_table(file, MachineTable).record.cannot_see
 
 
 def estimate(measured: Measured, machine: Machine) -> Estimate:

@@ -1,4 +1,4 @@
-"""``ckpm model``: modelled cycles from counts, and a list of what the model leaves out."""
+"""``ckpm model``: modelled cycles from counts, what the model leaves out, and published figures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ckpm.attention.launch.counters import Measured, Measurements
 from ckpm.base.console import console
 from ckpm.base.errors import InconclusiveError
 from ckpm.reports.gates.model import Estimate, Machine, cannot_see, estimate, machines
+from ckpm.reports.gates.references import Reference, read_references
 
 _UNITS = ("matrix", "vector", "lds", "l1", "serial")
 
@@ -110,3 +111,28 @@ def _table(title: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("problem", overflow="fold", min_width=28)
     return table
+
+
+def run_references(_: argparse.Namespace) -> None:
+    """Raises TableError."""
+    show_references(read_references(), console())
+
+
+def show_references(references: tuple[Reference, ...], out: Console) -> None:
+    """Print a table for each entry: its document, hardware, ROCm, and a row for each figure."""
+    for name in dict.fromkeys(one.name for one in references):
+        mine = [one for one in references if one.name == name]
+        first = mine[0]
+        source = first.source
+        out.print(f"{name}: {first.about}", style="bold")
+        table = Table(box=None, pad_edge=False)
+        for column in ("figure", "of", first.metric, "unit", "compared"):
+            table.add_column(column, justify="right" if column == first.metric else "left")
+        for one in mine:
+            compared = f"within {one.tolerance:.2g}" if one.shape else "listed only"
+            table.add_row(one.label, one.variant, f"{one.value:g}", one.unit, compared)
+        out.print(table)
+        for text in dict.fromkeys(f"{one.label}: {one.assumed}" for one in mine if one.assumed):
+            out.print(text)
+        rocm = f"ROCm {source.rocm}" if source.rocm else "ROCm not stated"
+        out.print(f"{source.title}\n{source.hardware}, {rocm}; {source.method}\n")

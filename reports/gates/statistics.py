@@ -15,15 +15,17 @@ ROCm or clock policy.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from ckpm.base.errors import InconclusiveError
-from ckpm.base.tablefile import Field, load
+from ckpm.base.tablefile import Record, read_table
 from ckpm.reports.gates.mann_whitney import Shift, least_p_value, p_value, shift
 from ckpm.reports.verdicts import Row
 
@@ -34,22 +36,23 @@ ARMS = ("baseline", "candidate", "again")
 MEAN = "geometric mean"
 # What must be known of both sides, and equal. clock_policy: the driver's performance level, limits of clock and power
 CONTEXT = ("gpu", "arch", "compute_units", "rocm", "driver", "clock_policy", "compute_partition", "memory_partition")
+_Count = Annotated[int, Meta(gt=0)]
+_Share = Annotated[float, Meta(gt=0, lt=1)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """See gpu_gate.yaml."""
+class Settings(Record, frozen=True):
+    """The record of gpu_gate.yaml, which describes the fields."""
 
-    rounds: int
-    warm_up: int
-    launches: int
-    cold_bytes: int
-    significance: float
-    confidence: float
-    ratio: float
-    microseconds: float
-    mean_ratio: float
-    noise: float
+    rounds: _Count
+    warm_up: _Count
+    launches: _Count
+    cold_bytes: _Count
+    significance: _Share
+    confidence: _Share
+    ratio: _Share
+    microseconds: Annotated[float, Meta(gt=0)]
+    mean_ratio: _Share
+    noise: _Share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,22 +68,7 @@ class Samples:
 
 def read_settings(file: Path = SETTINGS) -> Settings:
     """Raises TableError."""
-    table = load(file)
-    names = [field.name for field in dataclasses.fields(Settings)]
-    table.allow(names)
-    ratios = {name: _positive(table.get(name)) for name in names}
-    for name in ("significance", "confidence", "ratio", "mean_ratio", "noise"):
-        if ratios[name] >= 1:
-            raise table.get(name).fail(f"must be below 1, not {ratios[name]}")
-    counts = {name: table.get(name).integer() for name in ("rounds", "warm_up", "launches", "cold_bytes")}
-    return Settings(**{**ratios, **counts})  # type: ignore[arg-type]
-
-
-def _positive(field: Field) -> float:
-    value = field.value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise field.fail(f"must be a positive number, not {value!r}")
-    return float(value)
+    return read_table(file, Settings).record
 
 
 def order(number: int) -> tuple[str, ...]:

@@ -17,8 +17,7 @@ from ckpm.base.junit import write_junit
 from ckpm.base.outputs import forget_output, refuse_inputs, write_output
 from ckpm.base.results import Results
 from ckpm.kernels.library import resources
-from ckpm.reports.junit.merge import demand_passed, merge
-from ckpm.reports.junit.write import summary
+from ckpm.reports.junit import demand_passed, merge, summary
 from ckpm.reports.page.html import write_html
 from ckpm.reports.page.inputs import Inputs, files_of, gather
 from ckpm.reports.page.markdown import markdown

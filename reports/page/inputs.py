@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ckpm.attention.launch.counters import LIBRARY_FACTS, Measurements
-from ckpm.attention.sweeps.stored.record import Results as Benchmark
+from ckpm.attention.sweeps.results import Results as Benchmark
 from ckpm.attention.timing.record import Timings
 from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.results import LIBRARY_SHA256, Case, Results

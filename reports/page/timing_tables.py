@@ -8,8 +8,15 @@ from ckpm.matrix.keys import V3_PIPELINE
 from ckpm.reports.page.columns import Cell, Folded, Table, columns
 from ckpm.reports.page.inputs import Inputs
 from ckpm.reports.timing.command import origin
-from ckpm.reports.timing.grid import launch, show_published
-from ckpm.reports.timing.versions import Pair, PublishedRow, has_versions, published_rows, version_of
+from ckpm.reports.timing.versions import (
+    Pair,
+    PublishedRow,
+    has_versions,
+    launch,
+    published_rows,
+    show_published,
+    version_of,
+)
 from ckpm.reports.verdicts import V3_AGAINST_V2
 
 

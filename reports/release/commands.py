@@ -18,18 +18,15 @@ from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.dialects import check_built_arch, check_upstream
 from ckpm.matrix.problems.case import TIERS
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger
-from ckpm.reports.release.bundle import names
-from ckpm.reports.release.bundle.archive import unpack
-from ckpm.reports.release.bundle.assemble import Release, assemble
-from ckpm.reports.release.bundle.provenance import LOCAL_BUILDER, Origin
-from ckpm.reports.release.bundle.rebuild import rebuild
-from ckpm.reports.release.bundle.verify import describe, verify
-from ckpm.reports.release.qualification.record import Facts
-from ckpm.reports.release.qualification.run import Plan, demand_all, run
-from ckpm.reports.release.qualification.stages import STAGES, read_table, steps
-from ckpm.reports.release.qualification.state import Checkout, demand_pinned, demand_undamaged, read_checkout
-from ckpm.reports.release.qualification.verdict import Verdict, examine, judge, known_defects
-from ckpm.reports.release.qualification.waivers import read_waivers
+from ckpm.reports.release import contents
+from ckpm.reports.release.archive import unpack
+from ckpm.reports.release.assemble import Release, assemble
+from ckpm.reports.release.record import Facts
+from ckpm.reports.release.run import Checkout, Plan, demand_all, demand_pinned, demand_undamaged, read_checkout, run
+from ckpm.reports.release.stages import STAGES, read_stages, steps
+from ckpm.reports.release.statements import LOCAL_BUILDER, Origin
+from ckpm.reports.release.verdict import Verdict, examine, judge, known_defects, read_waivers
+from ckpm.reports.release.verify import describe, rebuild, verify
 
 OUTPUT = Path("build/release")
 
@@ -61,9 +58,9 @@ def add_verify_options(check: argparse.ArgumentParser) -> None:
 def run_qualify(args: argparse.Namespace) -> None:
     """Run every stage, judge, and write the bundle. Raises as the parts of qualification and bundle."""
     demand_pinned(args.image)
-    table = read_table(args.stages)
-    if unknown := sorted(set(args.only) - {stage.name for stage in table.stages}):
-        known = ", ".join(stage.name for stage in table.stages)
+    table = read_stages(args.stages)
+    if unknown := sorted(set(args.only) - set(table.stages)):
+        known = ", ".join(table.stages)
         raise UsageError(f"--only {', '.join(unknown)}: no such stage. Known: {known}.")
     read_ledger().check_dates(_today())
     waivers = read_waivers(args.waivers, known_defects(read_ledger())) if args.waivers else {}
@@ -144,11 +141,11 @@ def _demand_unchanged(checkout: Checkout, facts: Facts) -> None:
 
 def _tables(args: argparse.Namespace) -> dict[str, Path]:
     tables = {
-        names.STAGES: args.stages,
-        names.LEDGER: LEDGER,
-        names.REQUIREMENTS: PROJECT / "requirements.txt",
+        contents.STAGES: args.stages,
+        contents.LEDGER: LEDGER,
+        contents.REQUIREMENTS: PROJECT / "requirements.txt",
     }
-    return {**tables, **({names.WAIVERS: args.waivers} if args.waivers else {})}
+    return {**tables, **({contents.WAIVERS: args.waivers} if args.waivers else {})}
 
 
 def _compiler(toolchain: Toolchain) -> str:

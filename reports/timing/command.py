@@ -13,8 +13,7 @@ from ckpm.attention.timing.machine import cannot_see, numbers
 from ckpm.attention.timing.record import CAUSES, PHASES, Check, PhaseShare, Timed, Timings
 from ckpm.base.console import console
 from ckpm.base.errors import InconclusiveError
-from ckpm.reports.timing.grid import launch, show_published
-from ckpm.reports.timing.versions import PublishedRow, has_versions, published_rows, version_of
+from ckpm.reports.timing.versions import PublishedRow, has_versions, launch, published_rows, show_published, version_of
 
 
 def add_options(timing: argparse.ArgumentParser) -> None:

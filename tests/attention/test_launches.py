@@ -24,6 +24,7 @@ from ckpm.attention.tuning import Measurement, TuningDatabase
 from ckpm.base.errors import LaunchError, NoKernelError
 from ckpm.suites.appendkv_cases import differences, make_append
 from tests.attention.calls import ARCH, Call, contiguous, numbers, paged_call
+from tests.emulator.emulator_fwd import append_case
 
 CAUSAL: dict[str, Any] = {"mask": "bottom_right"}
 LENGTHS = ((40, 70), (20, 25))
@@ -154,9 +155,9 @@ def test_aiter_s_and_flashinfer_s_calls_give_same_numbers(over: Dispatcher) -> N
         np.testing.assert_allclose(np.exp2(lse2.T), np.exp(host.lse), rtol=1e-5)
 
 
-@pytest.mark.parametrize("given", [{}, {"rope": "inter"}, {"rope": "half", "page": 128}])
+@pytest.mark.parametrize("given", [{}, {"rope": "inter"}, {"rope": "half", "page_size": 128}])
 def test_append_writes_new_rows_and_no_others(given: dict[str, Any], over: Dispatcher) -> None:
-    a = make_append(seqlen_q=5, seqlens_k=(30, 17), seqlen_knew=40, **given)
+    a = make_append(append_case(seqlens_q=(5, 5), seqlens_k=(30, 17), seqlen_knew=40, **given))
     done = append(
         a.q, a.knew, a.vnew, a.k, a.v, a.seqlens_k, dispatcher=over, dtype="bf16", rope=a.rope, cos=a.cos, sin=a.sin,
         causal=a.causal, block_table=a.block_table, cache_batch_idx=a.cache_batch_idx,

@@ -22,8 +22,7 @@ from ckpm.kernels.abi import LaunchArguments
 from ckpm.kernels.code.toolchains import Toolchain, compile_command, detect, device_command, link_command
 from ckpm.kernels.families import words
 from ckpm.kernels.families.family import INCLUDE
-from ckpm.kernels.families.render import dispatch_text, render
-from ckpm.kernels.families.units import Unit
+from ckpm.kernels.families.render import Unit, dispatch_text, render
 from ckpm.kernels.library.request import VERSION_SCRIPT
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key

@@ -9,8 +9,7 @@ import pytest
 
 from ckpm.base.results import Case
 from ckpm.kernels.families import words
-from ckpm.kernels.families.render import unit_text
-from ckpm.kernels.families.units import plan
+from ckpm.kernels.families.render import plan_units, unit_text
 from ckpm.kernels.parity import cases as parity
 from ckpm.kernels.parity import names as parity_names
 from ckpm.kernels.parity.bindings import bindings
@@ -48,7 +47,7 @@ def test_units_bind_what_upstream_binds(trees: Mapping[str, Tree], name: str, tm
     tree = trees[name]
     keys = enumerate_keys(dialect(tree.dialect).family("batch_prefill"), arch="gfx950", receipt=200)
     rendered = codegen_runner.render(tree, "gfx950", "batch_prefill", 200, "simplified", tmp_path)
-    for unit in plan(keys):
+    for unit in plan_units(keys):
         ours = bindings(unit_text(unit, words.features(tree.dialect)))
         assert ours == [bindings(rendered.instances[key.name])[0] for key in unit.keys]
 

@@ -160,7 +160,7 @@ def copy_of_project(folder: Path) -> Path:
     for room in (*ROOMS, "cluster", "reports", "ckpm"):
         shutil.copytree(ROOT / room, folder / room, symlinks=True, ignore=ignored)
     (folder / "ckpm_emulator").symlink_to("emulator/ckpm_emulator")
-    file = folder / "kernels/families/units.py"
+    file = folder / "kernels/families/render.py"
     file.write_text(file.read_text() + "# changed\n")
     return folder
 

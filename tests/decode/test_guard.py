@@ -12,15 +12,15 @@ import pytest
 from ckpm.base.errors import CheckFailedError, InputError
 from ckpm.commands import main
 from ckpm.decode.attention import SOURCE
+from ckpm.decode.compare import LAUNCHES, autotuner, configurations
 from ckpm.decode.guard.candidates import Judged
 from ckpm.decode.guard.command import OWN
 from ckpm.decode.guard.compiling import function_of, judge
 from ckpm.decode.guard.figures import Budget
 from ckpm.decode.guard.pruning import early_config_prune
 from ckpm.decode.guard.ratchet import Accepted
-from ckpm.decode.guard.table import read_table
+from ckpm.decode.guard.table import read_guard_table
 from ckpm.decode.problem import RESIDENT, Launch, Shape, attention_candidate, forced_launch
-from ckpm.decode.tuned import LAUNCHES, autotuner, configurations
 
 SHAPE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
 LEAN = Budget(vgpr=128, vgpr_spills=0, waves=2)
@@ -104,7 +104,7 @@ def constants() -> dict[str, Any]:
 
 def test_gate_passes_and_moved_figure_asks_for_acceptance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Run on a copy of our table: as accepted, then with a changed accepted figure."""
-    accepted = read_table(OWN).accepted
+    accepted = read_guard_table(OWN).accepted
     copy = tmp_path / "guard.yaml"
     text = OWN.read_text().replace("file: splitk.py", f"file: {SOURCE}")
     copy.write_text(text.replace("../../reports/baselines/triton/decode.json", "decode.json"))

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.skipif(KFD.exists(), reason="this machine has a GPU")
 SENSORS = """
 import json, sys
 sys.path.insert(0, {root!r})
-from ckpm.attention.launch import gpu_smi
-found = gpu_smi.sensors("0000:c1:00.0")
+from ckpm.attention.launch import gpu_context
+found = gpu_context.smi_sensors("0000:c1:00.0")
 import amdsmi
 print(json.dumps([found, amdsmi.__file__]))
 """

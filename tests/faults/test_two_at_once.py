@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from ckpm.commands import main as reports
 from ckpm.kernels.code.toolchains import Toolchain
@@ -43,7 +41,7 @@ def test_two_builds_give_same_library(
     first, second = (request_for(stub_toolchain(), where=where) for where in (FEW, other))
 
     def build(request: Request) -> None:
-        build_command.run(request, jobs=2, console=Console(file=StringIO()))
+        build_command.run(request, jobs=2)
 
     assert run_at_once(lambda: build(first), lambda: build(second)) == [0, 0]
     built = first.work / first.folder

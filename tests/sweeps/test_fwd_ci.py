@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.sweeps.stored.record import Results
+from ckpm.attention.sweeps.results import Results
 from ckpm.attention.tuning import TuningDatabase
 
 ROOT = Path(__file__).resolve().parents[2]

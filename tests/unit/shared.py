@@ -1,13 +1,20 @@
-"""Folders that all workers of pytest-xdist share. The first worker that needs a folder makes it."""
+"""Folders that all workers of pytest-xdist share, made by the first worker that needs them; and output as text."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from filelock import FileLock
+
+from ckpm.base.logs import print_logs
+
+T = TypeVar("T")
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
@@ -21,3 +28,10 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
             make(folder)
             done.touch()
     return folder
+
+
+def capture_logs(call: Callable[[], T]) -> tuple[T, str]:
+    """The result of a call, and what it logs as a command prints it."""
+    with contextlib.redirect_stdout(StringIO()) as output, print_logs():
+        result = call()
+    return result, output.getvalue()

@@ -19,7 +19,7 @@ struct Last
 
 Last& last()
 {
-    static Last& only = *new Last; // never destroyed: asked in other libraries' destructors
+    static Last& only = *new Last; // leaked on purpose: destructors of other libraries still call it
     return only;
 }
 
@@ -217,6 +217,7 @@ std::string fault_message(const Fault& f)
 
 void set_last_error(std::string text) { last_error() = std::move(text); }
 
+// Copies what fits; returns the bytes needed, with the NUL.
 size_t answer_text(const std::string& whole, char* text, size_t bytes)
 {
     if(bytes > 0)

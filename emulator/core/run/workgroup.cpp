@@ -13,11 +13,11 @@ namespace emu {
 
 namespace {
 
-// Jumps back in a turn: of a workgroup alone, so many that ordinary loops end in one; of workgroups
-// that wait for each other.
+// Backward jumps of a wave before it gives way: TURN in a workgroup alone, enough for ordinary
+// loops; SHORT_TURN if workgroups wait for each other.
 constexpr uint32_t TURN = 16384, SHORT_TURN = 256;
-// Turns in which a wave gave way after which a workgroup counts as one that waits, although its
-// state is ever new: it may count how often it looked.
+// Turns of a wave after which its workgroup is treated as waiting, although its state differs each
+// time: the wave may count its attempts.
 constexpr unsigned PATIENCE = 4096;
 
 void fill(uint32_t* to, size_t count, Contents contents)
@@ -35,7 +35,7 @@ void fill_registers(Wave& w, const Kernel& kernel, Contents unwritten)
     fill(&w.v[0][0], std::min(vector, 256u) * LANES, unwritten);
     fill(&w.v[256][0], std::min(total - vector, 256u) * LANES, unwritten);
     fill(w.s, 128, unwritten);
-    if(unwritten == Contents::Twin) // the sign that POISON has not
+    if(unwritten == Contents::Twin) // set the sign bit, which POISON lacks
         for(unsigned i = 0; i < 128; ++i)
             w.s[i] |= 0x80000000;
     set_inline_constants(w);
@@ -103,8 +103,8 @@ void set_lanes(Wave& w, const Dim3& block, uint32_t number)
     w.set_pair(EXEC, exec);
 }
 
-// Kernels with preloaded arguments start with 256 bytes for firmware that does not preload; ours
-// does.
+// The first 256 bytes of a kernel with preloaded arguments are for firmware that does not preload.
+// The emulator preloads, so it skips them.
 const MicroOp* entry_of(const Kernel& kernel)
 {
     const Program& program = *kernel.program;

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.backward import words as shared
-from ckpm.kernels.families.backward.problems import not_laid_out, through
+from ckpm.kernels.families.backward.words import not_laid_out, through
 from ckpm.kernels.families.family import Family, Scenario, Values
 from ckpm.kernels.families.words import Features, flag, pad_flags
 from ckpm.matrix.keys import Key

@@ -14,12 +14,10 @@ from ckpm.kernels.abi import BwdArguments
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.backward import convert_dq, dot_do_o
 from ckpm.kernels.families.backward import words as shared
-from ckpm.kernels.families.backward.problems import gradient_scenarios, not_laid_out
+from ckpm.kernels.families.backward.words import gradient_scenarios, not_laid_out
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, Family, Host, Scenario, Values
-from ckpm.kernels.families.fwd_dispatch import by_device, nest
-from ckpm.kernels.families.spellings import spellings
-from ckpm.kernels.families.template_engine import environment
-from ckpm.kernels.families.words import Features, arch_tag, flag
+from ckpm.kernels.families.fwd_words import by_device, nest
+from ckpm.kernels.families.words import Features, arch_tag, environment, flag, spellings
 from ckpm.matrix.keys import Key
 
 NAME = shared.DQ_DK_DV

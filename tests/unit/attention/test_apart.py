@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.launch.apart import run_apart
+from ckpm.attention.timing.measure import run_apart
 from ckpm.base.errors import InconclusiveError, LibraryError
 
 LIBRARY = Path("build/gfx950/aiter/libckpm.so")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.attention.arrays import dlpack
+from ckpm.attention.arrays import tensors
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice, operand
 from ckpm.attention.call import fmha
@@ -157,20 +157,20 @@ class Exporting:
 
 def test_tensor_on_host_is_read_where_it_lies() -> None:
     array = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-    read = operand("q", Exporting(array, dlpack.CPU), FakeDevice())
+    read = operand("q", Exporting(array, tensors.CPU), FakeDevice())
     assert read.array is not None
     assert (read.dtype, read.shape, read.array.ctypes.data) == ("fp32", (2, 3, 4), array.ctypes.data)
 
 
 def test_tensor_on_gpu_gives_its_address_and_strides() -> None:
     array = np.zeros((4, 6, 8), np.float16)[:, :3]
-    read = operand("q", Exporting(array, dlpack.ROCM), FakeDevice("hip"))
+    read = operand("q", Exporting(array, tensors.ROCM), FakeDevice("hip"))
     assert (read.array, read.address, read.strides) == (None, array.ctypes.data, (48, 8, 1))
     assert (read.dtype, read.shape, read.contiguous) == ("fp16", (4, 3, 8), False)
 
 
 @pytest.mark.parametrize(
-    ("kind", "device"), [(dlpack.ROCM, "emulator"), (dlpack.CUDA, "hip"), (dlpack.CUDA, "emulator")]
+    ("kind", "device"), [(tensors.ROCM, "emulator"), (tensors.CUDA, "hip"), (tensors.CUDA, "emulator")]
 )
 def test_tensor_of_another_device_is_refused(kind: int, device: str) -> None:
     with pytest.raises(ArgumentError, match=f"the dispatcher's device is {device} gfx950"):

@@ -20,15 +20,12 @@ from hypothesis import strategies as st
 from ckpm import commands as cli
 from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.sweeps import asked as asking
-from ckpm.attention.sweeps import command, launching, running
+from ckpm.attention.sweeps import command, running
+from ckpm.attention.sweeps.asked import layers
 from ckpm.attention.sweeps.cases import Case, cases, own_cases
-from ckpm.attention.sweeps.cells import describe, rates
-from ckpm.attention.sweeps.comparing import tune
-from ckpm.attention.sweeps.layers import layers
-from ckpm.attention.sweeps.stored.best import best
-from ckpm.attention.sweeps.stored.columns import COLUMNS, as_csv
-from ckpm.attention.sweeps.stored.identity import filter_keys, identity
-from ckpm.attention.sweeps.stored.record import Results, merge_results
+from ckpm.attention.sweeps.command import tune
+from ckpm.attention.sweeps.results import COLUMNS, Results, as_csv, best, filter_keys, identity, merge_results
+from ckpm.attention.sweeps.running import describe, rates
 from ckpm.attention.sweeps.tensors import FAMILIES, not_laid_out
 from ckpm.attention.tuning import TuningDatabase
 from ckpm.base.errors import LaunchError, RecordError, UsageError, WhereError
@@ -384,8 +381,8 @@ def launch_case(case: Case, *, answer: str = "", verify: bool = False) -> tuple[
         Path("/nowhere", case.key.family, "libckpm.so"), host(library_with(case.key.family)).arguments
     )
     manifest: Any = SimpleNamespace(upstream="aiter", dialect=DIALECT, library_sha256="00ff")
-    bench = launching.Bench(device=device, library=library, manifest=manifest, keys=(case.key,), known=None)
-    return launching.measure(bench, case, verify=verify), device
+    bench = running.Bench(device=device, library=library, manifest=manifest, keys=(case.key,), known=None)
+    return running.measure(bench, case, verify=verify), device
 
 
 @pytest.mark.parametrize("family", FAMILIES)

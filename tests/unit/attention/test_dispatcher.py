@@ -125,7 +125,7 @@ def test_why_has_reason_for_each_other_kernel() -> None:
     assert all(one.arch == "gfx942" for one, why in explained.refused.items() if "not for gfx950" in why)
     assert "it is for gfx942, not for gfx950" in by_text
     assert "it is of fwd, which no call of batch_prefill runs" in by_text
-    assert "it serves, and comes later" in by_text
+    assert "it serves, but ranks lower" in by_text
 
 
 def test_why_without_any_kernel_reports_it() -> None:

@@ -86,7 +86,7 @@ def test_plan_has_three_matching_kernels_and_workspaces() -> None:
         assert ("dv" in first.pad) == bool(main.dvpad)
         assert plan.workspaces == {"d": 80 * 4 * 4, "dq_acc": splits * 80 * 4 * 64 * 4}
     whole = over()[0]
-    assert str(whole.why(replace(MINE, **BATCH, **causal))).count("chosen if the library's own dispatch agrees") == 3
+    assert str(whole.why(replace(MINE, **BATCH, **causal))).count("chosen as the expected kernel") == 3
 
 
 def test_tile_for_few_queries_needs_no_conversion() -> None:

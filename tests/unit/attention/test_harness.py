@@ -147,7 +147,9 @@ def test_library_of_someone_else(library: Callable[..., Path]) -> None:
 def test_library_of_another_version(library: Callable[..., Path], version: int, size: int) -> None:
     text = f"int ckpm_abi_version(void) {{ return {version}; }} long ckpm_problem_bytes(void) {{ return {size}; }}"
     text += "int ckpm_dialect, ckpm_kernel_count, ckpm_kernel_name, ckpm_launch, ckpm_selected_kernel;"
-    with pytest.raises(LibraryError, match=rf"is version {version} with a problem of {size} bytes, .* Build it anew"):
+    with pytest.raises(
+        LibraryError, match=rf"is version {version} with a problem of {size} bytes, .* Build it again: ckpm"
+    ):
         c_abi.load(library(text), LaunchArguments)
 
 
@@ -166,14 +168,14 @@ def ours(name: str) -> str:
 
 @pytest.mark.parametrize("name", ["0", r'"k\xff"'])
 def test_library_whose_names_are_no_text_is_damaged(library: Callable[..., Path], name: str) -> None:
-    with pytest.raises(LibraryError, match=r"\.so: damaged: a name in it is not text\. Build it anew\.$"):
+    with pytest.raises(LibraryError, match=r"\.so: damaged: a name in it is not text\. Build it again: ckpm build"):
         c_abi.load(library(ours(name)), LaunchArguments)
 
 
 def test_launch_that_ends_as_none_does_is_damage(library: Callable[..., Path]) -> None:
     loaded = c_abi.load(library(ours('"k"')), LaunchArguments)
     assert loaded.kernels == ("k",)
-    with pytest.raises(LibraryError, match=r"\.so: damaged: a launch ended with status 77\. Build it anew\.$"):
+    with pytest.raises(LibraryError, match=r"\.so: damaged: a launch ended with status 77\. Build it again: ckpm"):
         loaded.launch(LaunchArguments())
 
 

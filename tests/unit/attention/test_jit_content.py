@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.jit import content
+from ckpm.attention.jit import entries
 from ckpm.kernels.families.family import INCLUDE
 from ckpm.kernels.library import request as build_request
 from ckpm.kernels.library.request import Request
@@ -22,7 +22,7 @@ from tests.unit.attention.jit_requests import make_request
 def key_of(request: Request | None = None) -> str:
     made, keys = make_request()
     request = request or made
-    return content.content_key(request, content.texts(request, keys))
+    return entries.content_key(request, entries.texts(request, keys))
 
 
 def test_same_is_same_in_another_folder() -> None:
@@ -52,7 +52,7 @@ def _compiler(request: Request) -> Request:
 
 
 def _upstream(request: Request) -> Request:
-    """Another package, or a checkout in which a header was edited: a tree's identity is of its content."""
+    """Another package, or a checkout in which a header was edited: a tree's identity is of its entries."""
     return dataclasses.replace(request, tree=dataclasses.replace(request.tree, identity="an edited tree"))
 
 
@@ -64,17 +64,17 @@ def test_another_compilation_has_another_key(change: Callable[[Request], Request
 
 def test_another_text_of_each_file_has_another_key() -> None:
     request, keys = make_request()
-    rendered = content.texts(request, keys)
+    rendered = entries.texts(request, keys)
     assert {"dispatch.hip", "harness.hip"} < set(rendered)
     for file in rendered:
         edited = {**rendered, file: rendered[file] + " "}
-        assert content.content_key(request, edited) != content.content_key(request, rendered), file
+        assert entries.content_key(request, edited) != entries.content_key(request, rendered), file
 
 
 def test_text_that_moves_to_another_file_has_another_key() -> None:
     request, _ = make_request()
     texts = [{"a": "x", "b": "y"}, {"a": "xb", "y": ""}, {"a": "y", "b": "x"}]
-    assert len({content.content_key(request, one) for one in texts}) == len(texts)
+    assert len({entries.content_key(request, one) for one in texts}) == len(texts)
 
 
 def test_another_header_of_ours_has_another_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,21 +82,21 @@ def test_another_header_of_ours_has_another_key(tmp_path: Path, monkeypatch: pyt
     copy = tmp_path / "include"
     shutil.copytree(INCLUDE, copy)
     monkeypatch.setattr(Request, "headers", property(lambda self: (copy,)))
-    before = content.content_key(request, content.texts(request, keys))
+    before = entries.content_key(request, entries.texts(request, keys))
     with (copy / "ckpm.h").open("a") as header:
         header.write("\n")
-    assert content.content_key(request, content.texts(request, keys)) != before
+    assert entries.content_key(request, entries.texts(request, keys)) != before
 
 
 def test_another_list_of_exported_names_has_another_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = key_of()
     script = tmp_path / "ckpm.map"
     script.write_text(build_request.VERSION_SCRIPT.read_text() + " ")
-    monkeypatch.setattr(content, "VERSION_SCRIPT", script)
+    monkeypatch.setattr(entries, "VERSION_SCRIPT", script)
     assert key_of() != before
 
 
 def test_another_version_of_entries_has_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
     before = key_of()
-    monkeypatch.setattr(content, "VERSION", content.VERSION + 1)
+    monkeypatch.setattr(entries, "VERSION", entries.VERSION + 1)
     assert key_of() != before

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.attention.cpp.index import INDEX
-from ckpm.attention.jit.content import VERSION
-from ckpm.attention.jit.entries import RECORD, Entries, Record, StoppedError
+from ckpm.attention.jit.entries import RECORD, VERSION, Entries, Record, StoppedError
 from ckpm.base.errors import OutputError, TrustError
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.request import LIBRARY

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from ckpm.attention.timing import forward, modelling, tables
-from ckpm.attention.timing.checks import check, read_published
+from ckpm.attention.timing import modelling, tables
+from ckpm.attention.timing.checks import TABLE, PublishedTable, check
 from ckpm.attention.timing.measure import performance_problems
 from ckpm.attention.timing.record import Timed
 from ckpm.base.errors import InconclusiveError, TableError
-from ckpm.base.tablefile import load
+from ckpm.base.tablefile import read_table
 from ckpm.bench import emulated
 from ckpm.bench.figures import Figure
 from ckpm.commands import main
@@ -56,7 +54,7 @@ class Place:
 def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     rows: Launched = []
     monkeypatch.setattr(tables, "built", lambda *_: Path("lib.so"))
-    monkeypatch.setattr(modelling, "open_library", lambda *_: Place(rows))
+    monkeypatch.setattr(tables, "open_library", lambda *_: Place(rows))
     return rows
 
 
@@ -81,7 +79,7 @@ def test_row_with_one_kv_head_runs_unchanged(launched: Launched) -> None:
 
 def test_grid_of_other_than_workgroup_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "built", lambda *_: Path("lib.so"))
-    monkeypatch.setattr(modelling, "open_library", lambda *_: Place([], more=1))
+    monkeypatch.setattr(tables, "open_library", lambda *_: Place([], more=1))
     with pytest.raises(InconclusiveError, match=r"tensor-q1k: 25 workgroups instead of one for each tile"):
         tables.model("*.tensor-q1k", "auto", Path("work"))
 
@@ -152,11 +150,11 @@ def test_bench_appends_modelled_ratios(launched: Launched, monkeypatch: pytest.M
 
 
 def test_bf16_checks_have_two_kernels_family() -> None:
-    rows: Mapping[str, Any] = read_published(forward.SECTION)
-    assert list(rows) == list(forward.MASKS)
-    assert {check(name, field, 2.0).published for name, field in rows.items()} == {None}
-    assert {check(name, field, 2.0).error for name, field in rows.items()} == {None}
-    for family, where in forward.WHERE.items():
+    rows = read_table(TABLE, PublishedTable).record.forward
+    assert list(rows) == list(tables.MASKS)
+    assert {check(name, row, 2.0).published for name, row in rows.items()} == {None}
+    assert {check(name, row, 2.0).error for name, row in rows.items()} == {None}
+    for family, where in tables.FORWARD_WHERE.items():
         chosen = select(
             dialect("ck-2025-11"), Selection(archs=("gfx950",), families=(family,), tier="full", where=(where,))
         )
@@ -167,11 +165,9 @@ def test_bf16_checks_have_two_kernels_family() -> None:
 @pytest.mark.parametrize("value", ["0", "-1", "yes", "true"])
 def test_published_figure_is_number_above_0_or_null(tmp_path: Path, value: str) -> None:
     file = tmp_path / "published.yaml"
-    file.write_text(
-        f"row: {{about: a, unit: x, published: {value}, measured: true, independent: true, source: s}}\n"
-    )  # fmt: skip
-    with pytest.raises(TableError, match=r"published: must be a number above 0, or null"):
-        check("row", load(file).get("row"), 1.0)
+    file.write_text(TABLE.read_text().replace("published: 86.5", f"published: {value}"))
+    with pytest.raises(TableError, match=r"checks\.first-dot\.published: must be a number"):
+        read_table(file, PublishedTable)
 
 
 def test_problems_of_tables_are_those_of_pull_request() -> None:

@@ -103,7 +103,11 @@ def test_site_file_and_options_replace_defaults(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{core: 7}", "core: unknown field"), ("{cores: 0}", "cores: must be at least 1"), ("{gpus: -1}", "gpus: ")],
+    [
+        ("{core: 7}", "core: unknown field"),
+        ("{cores: 0}", "cores: must be a whole number >= 1"),
+        ("{gpus: -1}", "gpus: "),
+    ],
 )
 def test_mistake_in_site_file_is_reported(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "site.yaml").write_text(text)

@@ -11,8 +11,7 @@ import pytest
 
 from ckpm.base.errors import CompileError, DiskFullError
 from ckpm.docker import context, rootfs
-from ckpm.docker.context import Sources
-from ckpm.docker.dockerfile import Labels
+from ckpm.docker.context import Labels, Sources
 from ckpm.docker.images import image
 from ckpm.matrix.dialects import PackagedUpstream, check_upstream
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import CheckFailedError
-from ckpm.docker import dockerfile
+from ckpm.docker import context
 from ckpm.docker.images import Image, image, images
 
 ALL = pytest.mark.parametrize("one", images().values(), ids=lambda one: one.name)
@@ -23,7 +23,7 @@ def instructions(text: str) -> list[list[str]]:
 
 @ALL
 def test_last_user_is_not_root_and_runs_nothing(one: Image) -> None:
-    words = instructions(dockerfile.render(one))
+    words = instructions(context.render(one))
     users = [at for at, word in enumerate(words) if word[0] == "USER"]
     assert words[users[-1]][1] == "10001:10001"
     assert not [word for word in words[users[-1] :] if word[0] in ("RUN", "COPY", "ADD")]
@@ -31,7 +31,7 @@ def test_last_user_is_not_root_and_runs_nothing(one: Image) -> None:
 
 @ALL
 def test_apt_uses_secrets_only(one: Image) -> None:
-    text = dockerfile.render(one)
+    text = context.render(one)
     installs = [line for line in text.replace("\\\n", " ").splitlines() if "apt-get" in line]
     assert len(installs) == len(one.layers) > 0
     for line in installs:
@@ -43,7 +43,7 @@ def test_apt_uses_secrets_only(one: Image) -> None:
 
 @ALL
 def test_dockerfile_has_labels_healthcheck_and_packages(one: Image) -> None:
-    words = instructions(dockerfile.render(one, dockerfile.Labels("https://git.example/a", "abc")))
+    words = instructions(context.render(one, context.Labels("https://git.example/a", "abc")))
     labels = " ".join(next(word for word in words if word[0] == "LABEL"))
     assert 'org.opencontainers.image.revision="abc"' in labels
     assert 'org.opencontainers.image.source="https://git.example/a"' in labels
@@ -53,7 +53,7 @@ def test_dockerfile_has_labels_healthcheck_and_packages(one: Image) -> None:
 
 
 def test_both_bases_come_from_one_template() -> None:
-    debian, amd = (instructions(dockerfile.render(image(name))) for name in ("debian-rocm-test", "rocm-7.2-test"))
+    debian, amd = (instructions(context.render(image(name))) for name in ("debian-rocm-test", "rocm-7.2-test"))
     assert debian[:2] == [["FROM", "scratch"], ["ADD", "rootfs.tar", "/"]]
     assert amd[0][1].startswith("BASE=rocm/dev-ubuntu-24.04:7.2.4-complete@sha256:")
     assert amd[1] == ["FROM", "${BASE}"]
@@ -62,21 +62,21 @@ def test_both_bases_come_from_one_template() -> None:
 
 
 def test_hadolint_accepts_every_dockerfile(tmp_path: Path) -> None:
-    dockerfile.lint([dockerfile.write(one, tmp_path) for one in images().values()])
+    context.lint([context.write(one, tmp_path) for one in images().values()])
 
 
 def test_hadolint_refuses_mistake(tmp_path: Path) -> None:
-    file = dockerfile.write(image("debian-emulator"), tmp_path)
+    file = context.write(image("debian-emulator"), tmp_path)
     text = file.read_text()
     file.write_text(
         re.sub(r"USER \d+:\d+\nHEALTHCHECK", "USER root\nHEALTHCHECK", text).replace("FROM scratch", "FROM x")
     )
     with pytest.raises(CheckFailedError, match="DL3002") as caught:
-        dockerfile.lint([file])
+        context.lint([file])
     assert caught.value.exit_code == 8
 
 
 def test_another_time_stamp_changes_dockerfile() -> None:
     one = image("debian-emulator")
     later = dataclasses.replace(one, base=dataclasses.replace(one.base, epoch=one.base.epoch + 1))
-    assert dockerfile.render(later) != dockerfile.render(one)
+    assert context.render(later) != context.render(one)

@@ -13,9 +13,8 @@ from ckpm.kernels.abi import AppendKvArguments
 from ckpm.kernels.families import fwd_appendkv
 from ckpm.kernels.families.family import INCLUDE_FWD
 from ckpm.kernels.families.libraries import host
-from ckpm.kernels.families.render import dispatch_text
+from ckpm.kernels.families.render import dispatch_text, plan_units
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.kernels.families.units import plan
 from ckpm.kernels.families.words import features
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.names import parse
@@ -56,7 +55,7 @@ def test_symbols_tell_kernels_of_unit_apart() -> None:
     )
     family = dialect(DIALECT).family("fwd_appendkv")
     found = []
-    for unit in plan(KEYS):
+    for unit in plan_units(KEYS):
         patterns = [FAMILIES["fwd_appendkv"].symbol(parse(family, key.name)) for key in unit.keys]
         assert len({pattern.pattern for pattern in patterns}) == len(unit.keys), unit.name
         found += [key.name for key, pattern in zip(unit.keys, patterns, strict=True) if pattern.search(symbol)]

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from ckpm.base.errors import UpstreamError
 from ckpm.kernels.families import batch_prefill, words
-from ckpm.kernels.families.render import instance_text, unit_text
-from ckpm.kernels.families.units import plan
+from ckpm.kernels.families.render import instance_text, plan_units, unit_text
 from ckpm.kernels.parity.bindings import Binding, bindings, differences
 from ckpm.kernels.parity.cpp_constants import fold_constants
 from ckpm.kernels.parity.cpp_text import read
@@ -242,7 +241,7 @@ def test_spelling_loses_nothing(tokens: list[str]) -> None:
 def test_unit_binds_what_its_instances_bind(name: str) -> None:
     keys = keys_of(name, "batch_prefill")[::101]
     features = words.features(name)
-    for unit in plan(keys):
+    for unit in plan_units(keys):
         apart = [only(instance_text(key, features)) for key in unit.keys]
         assert bindings(unit_text(unit, features)) == apart
         for key, found in zip(unit.keys, apart, strict=True):

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.progress import Tally
 from ckpm.kernels.library.request import LIBRARY, Request, prepare
+from tests.unit.shared import capture_logs
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]
@@ -25,9 +24,7 @@ pytestmark = pytest.mark.usefixtures("copied_manifest")
 
 
 def build(request: Request) -> tuple[Tally, str]:
-    output = StringIO()
-    tally = build_command.run(request, jobs=2, console=Console(file=output, width=300))
-    return tally, output.getvalue()
+    return capture_logs(lambda: build_command.run(request, jobs=2))
 
 
 def is_sound(request: Request) -> bool:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from ckpm.base.errors import CompileError
 from ckpm.kernels.code.toolchains import Toolchain
@@ -47,14 +45,14 @@ def test_nothing_is_kept(stub_toolchain: Stub, request_for: Make) -> None:
     request, header = with_header(request_for(stub_toolchain(), where=("key.logits", "key.lse")))
     edit_header(request.toolchain, header)
     with pytest.raises(CompileError, match=rf"{header}: this header changed while the build ran.*Run the build again"):
-        build_command.run(request, jobs=1, console=Console(file=StringIO()))
+        build_command.run(request, jobs=1)
     assert objects(request) == []
     assert not (request.work / request.folder / LIBRARY).exists()
 
 
 def test_tree_at_rest_is_built(stub_toolchain: Stub, request_for: Make) -> None:
     request, _ = with_header(request_for(stub_toolchain(), where=("key.logits", "key.lse")))
-    tally = build_command.run(request, jobs=2, console=Console(file=StringIO()))
+    tally = build_command.run(request, jobs=2)
     assert tally.compiled > 1
     assert len(objects(request)) > tally.compiled
 

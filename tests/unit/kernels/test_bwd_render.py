@@ -13,22 +13,21 @@ import pytest
 from numpy.typing import NDArray
 
 from ckpm.attention.launch.arguments import backward_fields, workspaces, zeroed_workspaces
-from ckpm.attention.launch.backward_launching import laid_out
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import ProblemError, UsageError
 from ckpm.kernels.abi import BwdArguments
 from ckpm.kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv, words
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD
 from ckpm.kernels.families.libraries import host, library_of, whole
-from ckpm.kernels.families.render import dispatch_text, unit_text
+from ckpm.kernels.families.render import dispatch_text, plan_units, unit_text
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.kernels.families.units import plan
 from ckpm.kernels.families.words import features
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import parse
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
+from ckpm.suites.backward_cases import laid_out
 from tests.unit.attention.test_harness import compile_c as compile_c
 from tests.unit.attention.test_harness import toolchain as toolchain
 
@@ -132,7 +131,7 @@ def test_kernel_whose_stages_are_not_selected_is_refused() -> None:
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_symbols_tell_kernels_of_unit_apart(arch: str) -> None:
     keys = keys_of(arch, "key.hdim_q == 64")
-    for unit in plan(keys):
+    for unit in plan_units(keys):
         family = dialect(DIALECT).family(unit.keys[0].family)
         patterns = {FAMILIES[family.name].symbol(parse(family, key.name)).pattern for key in unit.keys}
         assert len(patterns) == len(unit.keys), unit.name
@@ -169,7 +168,7 @@ def test_symbol_is_that_of_its_kernel_alone() -> None:
 
 
 def test_kernels_for_gfx9_have_no_code_for_gfx950() -> None:
-    (unit, *_) = plan(keys_of("gfx942", "key.hdim_q == 64", tier="smoke"))
+    (unit, *_) = plan_units(keys_of("gfx942", "key.hdim_q == 64", tier="smoke"))
     assert "defined(__gfx9__) && !defined(__gfx950__)" in unit_text(unit, FEATURES)
 
 

@@ -10,13 +10,12 @@ import pytest
 
 from ckpm.base.errors import CodeObjectError, UsageError
 from ckpm.kernels.abi import LaunchArguments
-from ckpm.kernels.code import symbols
 from ckpm.kernels.families import batch_prefill, words
 from ckpm.kernels.families.batch_prefill import harness_text
-from ckpm.kernels.families.render import dispatch_text, instance_text, unit_text
-from ckpm.kernels.families.spellings import spellings
+from ckpm.kernels.families.render import dispatch_text, instance_text, plan_units, unit_text
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.kernels.families.units import plan
+from ckpm.kernels.families.words import spellings
+from ckpm.kernels.library.write_manifest import match_symbols
 from ckpm.matrix.dialects import dialect, dialect_names, upstreams
 from ckpm.matrix.names import parse
 from ckpm.matrix.selection import Selection, select
@@ -65,7 +64,7 @@ def test_dispatch_lists_every_kernel_once_in_order(name: str) -> None:
 
 def test_merged_instances_are_single_ones_numbered_apart() -> None:
     features = words.features("ck-2025-11")
-    unit = plan(KEYS["ck-2025-11"])[0]
+    unit = plan_units(KEYS["ck-2025-11"])[0]
     text = unit_text(unit, features)
     for index, key in enumerate(unit.keys):
         assert instance_text(key, features, f"ckpm::k{index}") in text
@@ -132,7 +131,7 @@ def test_symbol_is_reported_by_its_template_arguments() -> None:
     other = NAME.replace("nbias", "alibi")
     values[other] = parse(dialect("ck-2025-11").family("batch_prefill"), other)
     symbols_ = [symbol(bias="2"), symbol()]
-    matched = symbols.match(values, symbols_, Path("here"), "gfx950", "batch_prefill")
+    matched = match_symbols(values, symbols_, Path("here"), "gfx950", "batch_prefill")
     assert matched == {NAME: symbols_[1:], other: symbols_[:1]}
 
 
@@ -153,19 +152,19 @@ def test_symbol_is_reported_by_its_template_arguments() -> None:
 def test_symbol_of_another_kernel_is_refused(changed: dict[str, str]) -> None:
     values = {NAME: parse(dialect("ck-2025-11").family("batch_prefill"), NAME)}
     with pytest.raises(CodeObjectError, match="0 of 1 kernel symbols are fmha_batch_prefill_d128_bf16"):
-        symbols.match(values, [symbol(**changed)], Path("here"), "gfx950", "batch_prefill")
+        match_symbols(values, [symbol(**changed)], Path("here"), "gfx950", "batch_prefill")
 
 
 def test_kernel_no_one_planned_is_refused() -> None:
     values = {NAME: parse(dialect("ck-2025-11").family("batch_prefill"), NAME)}
     with pytest.raises(CodeObjectError, match="1 kernels that were not planned"):
-        symbols.match(values, [symbol(), symbol(bias="2")], Path("here"), "gfx950", "batch_prefill")
+        match_symbols(values, [symbol(), symbol(bias="2")], Path("here"), "gfx950", "batch_prefill")
 
 
 def test_every_2026_kernel_asks_for_another_symbol() -> None:
     """Patterns must tell apart kernels that share a unit."""
     family = dialect("rocm-libraries-2026").family("batch_prefill")
-    for unit in plan(KEYS["rocm-libraries-2026"])[::20]:
+    for unit in plan_units(KEYS["rocm-libraries-2026"])[::20]:
         patterns = {FAMILIES["batch_prefill"].symbol(parse(family, key.name)).pattern for key in unit.keys}
         assert len(patterns) == len(unit.keys)
 

@@ -15,18 +15,18 @@ import pytest
 from ckpm import commands as cli
 from ckpm.base.errors import CodeObjectError, NameSyntaxError, UsageError
 from ckpm.kernels.abi import FwdArguments
-from ckpm.kernels.code import symbols
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import table
 from ckpm.kernels.families.family import INCLUDE, Family, Host, Scenario
 from ckpm.kernels.families.libraries import host, libraries, library_of, option
-from ckpm.kernels.families.template_engine import environment
-from ckpm.kernels.families.words import Features
+from ckpm.kernels.families.words import Features, environment
 from ckpm.kernels.library.manifest import family_of
 from ckpm.kernels.library.request import Request, prepare
+from ckpm.kernels.library.write_manifest import match_symbols
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.families import Family as MatrixFamily
 from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites import kernel_cases
 from tests.unit import manifests
 from tests.unit.sources import nodes
@@ -56,6 +56,7 @@ def toy_harness(written_in: str, features: Features) -> str:
     return environment().get_template("toy_harness.hip.j2").render(dialect=written_in)
 
 
+SMALL = SuiteCase(name="", suite="kernels", tier="full", group="toy")
 TOY = Family(
     name="toy",
     substitutions=toy_words,
@@ -72,7 +73,7 @@ TOY = Family(
         functions=("toy_",),
         headers=(INCLUDE,),
     ),
-    scenarios=lambda key, keys: (Scenario(label="small", candidates=(len(keys),)),),
+    scenarios=lambda key, keys: (Scenario(label="small", candidates=(SMALL,)),),
 )
 
 
@@ -136,9 +137,9 @@ def test_toy_s_kernels_are_known_by_their_names_and_symbols(toy: MatrixFamily) -
     assert {key.family for key in keys} == {"toy"}
     values = {key.name: {"dtype": key.dtype, "mask": key.mask} for key in keys[:1]}
     found = ["_Z1ToyKernelIfp16_noE1", "_Z1ToyKernelIfp16_noE2"]
-    assert symbols.match(values, found, Path("here"), "gfx950", "toy") == {NAMES[0]: found}
+    assert match_symbols(values, found, Path("here"), "gfx950", "toy") == {NAMES[0]: found}
     with pytest.raises(CodeObjectError, match=f"1 of 1 kernel symbols are {NAMES[0]}; 2 were planned"):
-        symbols.match(values, found[:1], Path("here"), "gfx950", "toy")
+        match_symbols(values, found[:1], Path("here"), "gfx950", "toy")
 
 
 def test_toy_s_kernels_get_cases_with_its_own_scenarios(toy: MatrixFamily) -> None:

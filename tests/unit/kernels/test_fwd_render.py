@@ -14,14 +14,13 @@ from ckpm import commands as cli
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import CodeObjectError, ProblemError
 from ckpm.kernels.abi import FwdArguments
-from ckpm.kernels.code import symbols
 from ckpm.kernels.families import fwd, fwd_pagedkv
 from ckpm.kernels.families.family import INCLUDE_FWD
 from ckpm.kernels.families.libraries import host
-from ckpm.kernels.families.render import dispatch_text, unit_text
+from ckpm.kernels.families.render import dispatch_text, plan_units, unit_text
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.kernels.families.units import plan
 from ckpm.kernels.families.words import arch_tag, features
+from ckpm.kernels.library.write_manifest import match_symbols
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.names import parse
 from ckpm.matrix.problems.case import SuiteCase
@@ -77,7 +76,7 @@ def test_symbols_tell_kernels_of_unit_apart(name: str) -> None:
     family = dialect(DIALECT).family(name)
     for arch in ("gfx942", "gfx950"):
         keys = select(dialect(DIALECT), Selection(archs=(arch,), families=(name,), where=("key.hdim_q == 128",)))
-        for unit in plan(keys):
+        for unit in plan_units(keys):
             patterns = {FAMILIES[name].symbol(parse(family, key.name)).pattern for key in unit.keys}
             assert len(patterns) == len(unit.keys), unit.name
 
@@ -106,14 +105,14 @@ def test_variants_of_split_kv_are_told_apart() -> None:
     }
     for family, name in names.items():
         values = {name: parse(dialect(DIALECT).family(family), name)}
-        assert symbols.match(values, made[family], Path("unit"), "gfx950", family) == {name: made[family]}
+        assert match_symbols(values, made[family], Path("unit"), "gfx950", family) == {name: made[family]}
         with pytest.raises(CodeObjectError, match=f"kernel symbols are {name}; {len(made[family])} were planned"):
-            symbols.match(values, made[family][1:], Path("unit"), "gfx950", family)
+            match_symbols(values, made[family][1:], Path("unit"), "gfx950", family)
 
 
 def test_device_code_is_guarded_to_its_arch() -> None:
     for key in KEYS[:1] + KEYS[-1:]:
-        text = unit_text(plan([key])[0], FEATURES)
+        text = unit_text(plan_units([key])[0], FEATURES)
         guard = "defined(__gfx950__)" if key.arch_trait == "gfx950" else "defined(__gfx9__) && !defined(__gfx950__)"
         assert f"#if !defined(__HIP_DEVICE_COMPILE__) || ({guard})\n" in text
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from ckpm.base.files import abandoned_drafts, write_atomically
 from ckpm.kernels.code.toolchains import Toolchain
@@ -34,7 +32,7 @@ def test_next_build_clears_them(finished_build: Make) -> None:
     living = place / f".results.json.{os.getpid()}.1"
     for file in (*left, living):
         file.write_text("half")
-    build_command.run(request, jobs=2, console=Console(file=StringIO()))
+    build_command.run(request, jobs=2)
     assert [file for file in (*left, living) if file.exists()] == [living]
 
 
@@ -42,9 +40,9 @@ def test_compilers_put_temporary_files_into_output_folder(stub_toolchain: Stub, 
     request = request_for(stub_toolchain(), where=("key.logits", "key.lse"))
     script = Path(request.toolchain.compiler[0])
     script.write_text(script.read_text() + 'mktemp "$TMPDIR/crash.XXXXXX"\n')
-    build_command.run(request, jobs=2, console=Console(file=StringIO()))
+    build_command.run(request, jobs=2)
     assert list((request.work / request.folder / "tmp").glob("crash.*"))
-    build_command.run(request, jobs=2, console=Console(file=StringIO()))
+    build_command.run(request, jobs=2)
     assert not list((request.work / request.folder / "tmp").iterdir())
 
 

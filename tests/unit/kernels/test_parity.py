@@ -21,8 +21,7 @@ from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import words
 from ckpm.kernels.families.libraries import host
-from ckpm.kernels.families.render import dispatch_text, instance_text, unit_text
-from ckpm.kernels.families.units import Unit
+from ckpm.kernels.families.render import Unit, dispatch_text, instance_text, unit_text
 from ckpm.kernels.parity import cases as parity
 from ckpm.kernels.parity import command as parity_command
 from ckpm.kernels.parity import machine_code

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import UsageError
-from ckpm.kernels.code import symbols
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import words
-from ckpm.kernels.families.render import dispatch_text, instance_text
-from ckpm.kernels.families.units import plan
+from ckpm.kernels.families.render import dispatch_text, instance_text, plan_units
 from ckpm.kernels.library.request import Request, prepare
+from ckpm.kernels.library.write_manifest import match_symbols
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import parse
@@ -130,7 +129,7 @@ def test_v3_takes_no_request_that_it_would_compute_wrong() -> None:
 
 
 def test_units_do_not_mix_v3_and_v2() -> None:
-    for unit in plan(keys("gfx950")):
+    for unit in plan_units(keys("gfx950")):
         assert len({is_v3(key) for key in unit.keys}) == 1
 
 
@@ -149,9 +148,9 @@ NAME = (
 def test_both_load_modes_of_name_are_its_symbols() -> None:
     values = {NAME: parse(DIALECT.family("batch_prefill"), NAME)}
     both = [SYMBOL.format(load=0), SYMBOL.format(load=1)]
-    assert symbols.match(values, both, Path("unit.o"), "gfx950", "batch_prefill") == {NAME: both}
+    assert match_symbols(values, both, Path("unit.o"), "gfx950", "batch_prefill") == {NAME: both}
     with pytest.raises(Exception, match=r"1 of 1 kernel symbols are .* 2 were planned"):
-        symbols.match(values, both[:1], Path("unit.o"), "gfx950", "batch_prefill")
+        match_symbols(values, both[:1], Path("unit.o"), "gfx950", "batch_prefill")
 
 
 def test_checkout_of_pull_request_6054_is_not_built(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import TableError
-from ckpm.kernels.families.spellings import SPELLINGS, spellings
+from ckpm.kernels.families.words import SPELLINGS, spellings
 
 TEXT = SPELLINGS.read_text()
 
@@ -22,7 +22,7 @@ TEXT = SPELLINGS.read_text()
             "dtype.fp16: field 'bytes' is miss",
         ),
         ("bytes: 2}", "bytes: two}", 4, "dtype.fp16.bytes: must be a whole number, not 'two'"),
-        ("  vllm: ", "  vllm:\n    x: ", 40, "kv_table.vllm: must be text, not a mapping"),
+        ("  vllm: ", "  vllm:\n    x: ", 40, "kv_table.vllm: must be text"),
         ("bytes: 2}", "bytes: 2, byte: 2}", 4, "dtype.fp16.byte: unknown field; known here: type, bytes"),
         ("kv_table:", "kv_tables:", 39, "kv_tables: unknown field; known here: dtype, "),
         ("paged: false", "paged: maybe", 50, "dialects.ck-2025-06.paged: must be true or false, not 'maybe'"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckpm.kernels.families.units import plan
+from ckpm.kernels.families.render import plan_units
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.selection import Selection, select
@@ -20,7 +20,7 @@ ALL = {
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("size", [1, 3, 8, 16])
 def test_every_key_is_in_one_unit_of_bounded_size(name: str, size: int) -> None:
-    units = plan(ALL[name], size)
+    units = plan_units(ALL[name], size)
     names = [key.name for unit in units for key in unit.keys]
     assert sorted(names) == sorted(key.name for key in ALL[name])
     assert max(len(unit.keys) for unit in units) <= size
@@ -29,12 +29,12 @@ def test_every_key_is_in_one_unit_of_bounded_size(name: str, size: int) -> None:
 
 @given(st.sets(st.sampled_from(ALL["ck-2025-11"]), min_size=1), st.integers(1, 20))
 def test_unit_never_mixes_dtypes_or_tiles(keys: set[Key], size: int) -> None:
-    for unit in plan(sorted(keys, key=lambda key: key.name), size):
+    for unit in plan_units(sorted(keys, key=lambda key: key.name), size):
         assert len({(key.dtype, key.tile, key.hdim_q) for key in unit.keys}) == 1
 
 
 def test_units_are_filled_well_enough_to_pay() -> None:
-    units = plan(ALL["rocm-libraries-2026"])
+    units = plan_units(ALL["rocm-libraries-2026"])
     assert len(ALL["rocm-libraries-2026"]) / len(units) > 6  # of at most 8
 
 
@@ -43,8 +43,8 @@ def test_units_are_filled_well_enough_to_pay() -> None:
 )
 @pytest.mark.parametrize("name", ALL)
 def test_removed_axis_value_leaves_other_units_unchanged(name: str, field: str, value: object) -> None:
-    before = plan(ALL[name])
-    after = {unit.name for unit in plan([key for key in ALL[name] if getattr(key, field) != value])}
+    before = plan_units(ALL[name])
+    after = {unit.name for unit in plan_units([key for key in ALL[name] if getattr(key, field) != value])}
     untouched = [unit for unit in before if all(getattr(key, field) != value for key in unit.keys)]
     changed = after - {unit.name for unit in before}
     holding = len(before) - len(untouched)
@@ -55,5 +55,5 @@ def test_removed_axis_value_leaves_other_units_unchanged(name: str, field: str, 
 
 def test_name_follows_from_kernels_alone() -> None:
     keys = ALL["ck-2025-11"][:5]
-    assert plan(keys)[0].name == plan(list(keys))[0].name
-    assert plan(keys)[0].name != plan(keys[:4])[0].name
+    assert plan_units(keys)[0].name == plan_units(list(keys))[0].name
+    assert plan_units(keys)[0].name != plan_units(keys[:4])[0].name

@@ -135,7 +135,7 @@ def test_mistake_in_budgets_is_named(tmp_path: Path) -> None:
     budget = "budgets:\n  b:\n    archs: '*'\n    reason: r\n    where: {where}\n    limits: {limits}\nallowed: {{}}\n"
     for where, limits, said in (
         ("key.hdim == 1", "{vgpr: {at_most: 1}}", "unknown field 'key.hdim'"),
-        ("key.hdim_q == 1", "{wgpr: {at_most: 1}}", "unknown metric"),
+        ("key.hdim_q == 1", "{wgpr: {at_most: 1}}", "unknown 'wgpr'; known: vgpr"),
         ("key.hdim_q == 1", "{vgpr: {at_mots: 1}}", "unknown field; known here: at_most, at_least"),
     ):
         file.write_text(budget.format(where=where, limits=limits))

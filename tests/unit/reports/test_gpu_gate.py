@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from ckpm.attention.launch import gpu_context
@@ -24,7 +25,7 @@ from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.gates.gpu import Side, compare
 from ckpm.reports.gates.statistics import COLD, CONTEXT, WARM, read_settings
 
-SETTINGS = dataclasses.replace(read_settings(), cold_bytes=64)
+SETTINGS = msgspec.structs.replace(read_settings(), cold_bytes=64)
 ONE = SuiteCase(name="performance/one", suite="performance", tier="smoke", group="g")
 KNOWN = dict.fromkeys(CONTEXT, "known")
 BUS = "0000:c1:00.0"

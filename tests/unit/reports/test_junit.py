@@ -16,8 +16,7 @@ from ckpm.base.errors import InputError, RecordError
 from ckpm.base.junit import junit_text
 from ckpm.base.results import OUTCOMES, Case, CaseFault, LedgerUse, NearestAllocation, Results
 from ckpm.commands import main
-from ckpm.reports.junit.merge import merge
-from ckpm.reports.junit.write import gate_results, write_gate
+from ckpm.reports.junit import gate_results, merge, write_gate
 from ckpm.reports.verdicts import Gate, Row
 
 PASSED = Case(suite="a", classname="a.gfx950", name="one", outcome="passed", text="same: 3 names", seconds=1.5)

@@ -106,7 +106,7 @@ def find_missed(keys: list[Key]) -> Iterator[tuple[Key, set[str | None]]]:
         if not_laid_out(key):
             continue
         asked = [one for scenario in scenarios(key, keys) for one in scenario.candidates]
-        found = {dispatch.chosen(one) for one in asked if isinstance(one, SuiteCase)}
+        found = {dispatch.chosen(one) for one in asked}
         if key.name not in found:
             yield key, found
 

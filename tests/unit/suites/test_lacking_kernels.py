@@ -85,5 +85,5 @@ def test_first_tile_is_of_chosen_load_mode() -> None:
         )
 
     check((64, "gload"), (128, "bload"))
-    with pytest.raises(checks._EndError, match=r"chose a tile of 128 rows where .*_bload_b64x128x64"):
+    with pytest.raises(checks.EndError, match=r"chose a tile of 128 rows where .*_bload_b64x128x64"):
         check((64, "gload"), (64, "bload"), (128, "bload"))

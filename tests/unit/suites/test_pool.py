@@ -144,17 +144,17 @@ def test_interrupted_run_waits_for_no_case() -> None:
 def test_worker_that_cannot_start_ends_run_with_its_output() -> None:
     with pytest.raises(DeviceError, match=r"ended with exit code 1 before its first case.*/dev/nonsense"):
         list(pool("dies").run([case("fine")]))
-    with pytest.raises(DeviceError, match="said nothing in time"):
+    with pytest.raises(DeviceError, match="gave no answer in time"):
         list(pool("hangs", seconds=0.2).run([case("fine")]))
 
 
 def test_slow_start_of_worker_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr("ckpm.suites.pool._LOG_SECONDS", 0.1)
-    with pytest.raises(DeviceError, match="said nothing in time"):
+    with pytest.raises(DeviceError, match="gave no answer in time"):
         list(pool("hangs", seconds=0.4).run([case("fine")]))
     lines = caplog.messages
     assert len(lines) == 3
-    assert "is starting for 0 s, of 0 at most" in lines[0]
+    assert "has been starting for 0 s (limit 0 s)" in lines[0]
     assert "; its last words: half way" in lines[-1]
 
 

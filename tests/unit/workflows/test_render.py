@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from ckpm.base.errors import CheckFailedError
-from ckpm.reports.release.qualification import record, stages
+from ckpm.reports.release import record, stages
 from ckpm.workflows import render, runner
 
 ROOT = Path(__file__).parents[3]
@@ -129,7 +129,7 @@ def test_release_downloads_the_files_of_every_stage(tmp_path: Path) -> None:
     joined = " ".join(step.get("env", {}).get("COMMAND", "") for step in jobs["qualification"]["steps"])
     chosen = {name: set(re.findall(r"--only ([\w-]+)", str(job))) for name, job in jobs.items()}
     left_over = set()
-    for step in stages.steps(stages.read_table(), ("gfx942", "gfx950"), upstream="aiter", tier="full", toolchain="x"):
+    for step in stages.steps(stages.read_stages(), ("gfx942", "gfx950"), upstream="aiter", tier="full", toolchain="x"):
         if step.stage not in chosen.get(step.arch, ()):
             left_over.add(step.stage)
             continue
@@ -174,7 +174,8 @@ def test_marker_of_tests_is_run_by_a_workflow(marker: str) -> None:
 
 def test_release_publishes_both_wheels() -> None:
     text = (ROOT / ".github/workflows/release.yml").read_text()
-    assert "pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheels . ./emulator" in text
+    pip = "pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheels . ./emulator"
+    assert f"&& CXX='python -m ziglang c++' python -m {pip}\n" in text
     publish = document("release")["jobs"]["publish"]
     assert set(publish["needs"]) == {"qualification", "wheels"}
     assert {step["with"]["path"] for step in publish["steps"] if "download" in step.get("uses", "")} == {"bundle"}
@@ -182,7 +183,7 @@ def test_release_publishes_both_wheels() -> None:
 
 def test_images_are_in_the_table() -> None:
     images = yaml.safe_load((ROOT / "docker" / "images.yaml").read_text())["images"]
-    wanted = {gpu["image"]: arch for arch, gpu in render.settings()["gpus"].items()}
+    wanted = {gpu.image: arch for arch, gpu in render.settings()["gpus"].items()}
     assert all(arch in images[image]["archs"] for image, arch in wanted.items())
 
 

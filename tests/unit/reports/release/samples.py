@@ -12,14 +12,13 @@ from pathlib import Path
 
 from ckpm.base.files import sha256_of
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, Case, LedgerUse, Results
-from ckpm.reports.release.bundle.assemble import Release, assemble
-from ckpm.reports.release.bundle.names import CHECKSUMS, SIGNATURE
-from ckpm.reports.release.bundle.provenance import LOCAL_BUILDER, Origin
-from ckpm.reports.release.qualification.record import Facts
-from ckpm.reports.release.qualification.run import Plan, run
-from ckpm.reports.release.qualification.stages import STAGES, Step, read_table, steps
-from ckpm.reports.release.qualification.verdict import examine, judge
-from ckpm.reports.release.qualification.waivers import read_waivers
+from ckpm.reports.release.assemble import Release, assemble
+from ckpm.reports.release.contents import CHECKSUMS, SIGNATURE
+from ckpm.reports.release.record import Facts
+from ckpm.reports.release.run import Plan, run
+from ckpm.reports.release.stages import STAGES, Step, read_stages, steps
+from ckpm.reports.release.statements import LOCAL_BUILDER, Origin
+from ckpm.reports.release.verdict import examine, judge, read_waivers
 from ckpm.reports.verdicts import Gate, Row
 from tests.unit.manifests import document
 
@@ -105,7 +104,7 @@ FOREIGN = {FOREIGN_LIBRARY: "c" * 64, LIBRARY_SHA256: "d" * 64}
 
 
 def planned_steps(archs: tuple[str, ...] = ("gfx950",)) -> tuple[Step, ...]:
-    return steps(read_table(), archs, upstream="aiter", tier="smoke", toolchain="embedded")
+    return steps(read_stages(), archs, upstream="aiter", tier="smoke", toolchain="embedded")
 
 
 def plan(work: Path, facts: Facts = FACTS, **options: object) -> Plan:

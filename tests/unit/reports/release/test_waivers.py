@@ -10,8 +10,7 @@ import yaml
 
 from ckpm.base.errors import CheckFailedError, TableError
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger
-from ckpm.reports.release.qualification.verdict import Findings, judge
-from ckpm.reports.release.qualification.waivers import Waiver, demand_accepted, read_waivers
+from ckpm.reports.release.verdict import Findings, Waiver, demand_accepted, judge, read_waivers
 from tests.unit.reports.release.samples import DEFECT, EPOCH, FACTS, WAIVERS
 
 TODAY = datetime.date(2026, 6, 1)

@@ -1,0 +1,318 @@
+"""A benchmark's results: their columns, their file, and the best kernel of each shape.
+
+The columns are those of CK's tile engine under its names and in its order, then ours. Times are a GPU's; counts of an
+emulator, and the cycles of the timing model, have columns of their own. The file is written after each case, so that a
+run that was ended goes on where it was; a file with another ``asked`` is refused.
+
+A shape in batch and in group mode is two problems. The default is the first that ran of a shape's kernels in dispatch
+order: of what was benchmarked, a library with all of these kernels would take it.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ckpm.base.errors import RecordError
+from ckpm.base.files import write_atomically
+from ckpm.base.records import Source, Value, as_text
+from ckpm.base.tablefile import Text
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.matching import padding
+from ckpm.matrix.selection import load_filter_file
+from ckpm.matrix.where import compile_over
+
+_MASKS = {"mask": "top_left", "causal": "top_left", "": "no"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Fields of the tile engine's FmhaKernelConfig. What a family doesn't have is no, False or 0."""
+
+    family: str
+    data_type: str
+    mode: str
+    pipeline: str
+    hdim_q: int
+    hdim_v: int
+    tile_m0: int
+    tile_n0: int
+    tile_k0: int
+    tile_n1: int
+    tile_k1: int
+    tile_k0max: int
+    pad_s: bool
+    pad_sk: bool
+    pad_d: bool
+    pad_dv: bool
+    mask: str
+    bias: str
+    lse: bool
+    dropout: bool
+    logits: bool
+    sink: bool
+    skip_min_seqlen_q: bool
+    qscale: str
+    paged_kv: bool
+    rope: str
+    deterministic: bool
+    dbias: bool
+    dropout_variant: str
+    block_per_cu: int
+    name: str
+
+
+FIELDS = tuple(field.name for field in dataclasses.fields(Identity))
+
+
+def identity(key: Key) -> Identity:
+    """A kernel's; a mask of the simplified set, which serves every window, is called top_left as in configurations."""
+    pads, tile = padding(key.pad), key.tile
+    return Identity(
+        family=key.family, data_type=key.dtype, mode=key.mode, pipeline=key.pipeline, hdim_q=key.hdim_q,
+        hdim_v=key.hdim_v, tile_m0=tile.bm0, tile_n0=tile.bn0, tile_k0=tile.bk0, tile_n1=tile.bn1, tile_k1=tile.bk1,
+        tile_k0max=tile.bk0max, pad_s="s" in pads, pad_sk="sk" in pads, pad_d="d" in pads, pad_dv="dv" in pads,
+        mask=_MASKS.get(key.mask, key.mask), bias=key.bias or "no", lse=key.lse, dropout=key.dropout,
+        logits=key.logits, sink=bool(key.sink), skip_min_seqlen_q=bool(key.skip), qscale=key.qscale or "no",
+        paged_kv=bool(key.paged_kv), rope=key.rope or "no", deterministic=bool(key.deterministic),
+        dbias=bool(key.dbias), dropout_variant=key.dropout_impl or "no", block_per_cu=tile.occupancy, name=key.name,
+    )  # fmt: skip
+
+
+def filter_keys(keys: Sequence[Key], expressions: Sequence[str], files: Sequence[Path]) -> list[Key]:
+    """The kernels that meet every expression over ``c.FIELD`` and every file's ``filter_config(c)``.
+
+    Raises:
+        WhereError: an expression is none, or names an unknown field. UsageError: of a file.
+    """
+    known = tuple(f"c.{name}" for name in FIELDS)
+    tests: list[Callable[[Identity], bool]] = [compile_over(text, known) for text in expressions]
+    tests += [load_filter_file(file, "filter_config", "c") for file in files]
+    return [key for key in keys if all(test(identity(key)) for test in tests)]
+
+
+Cell = str | int | float | bool | None
+Row = Mapping[str, Cell]
+
+SHAPE = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype")
+RENAMED = {"name": "kernel", "data_type": "kernel_dtype", "hdim_q": "kernel_hdim_q", "hdim_v": "kernel_hdim_v"}
+_FIRST = ("kernel", "family", "mode", "pipeline", "tile_m0", "tile_n0", "tile_k0")
+_NAMED = tuple(RENAMED.get(field.name, field.name) for field in dataclasses.fields(Identity))
+TIMES = ("latency_ms", "tflops", "bandwidth_gb_s")
+COUNTS = (
+    *("instructions", "mfma_flops", "mfma_cycles", "global_load_bytes", "global_store_bytes", "lds_bank_conflicts"),
+    *("workgroups", "waves"),
+)
+OURS = (
+    "dispatch_order",
+    "layout",
+    "device",
+    *COUNTS,
+    "modelled_cycles",
+    "agrees",
+    "tolerance_used",
+    "known_defect",
+    "library",
+)
+COLUMNS = (
+    *("problem_name", *SHAPE, *_FIRST),
+    *(name for name in _NAMED if name not in _FIRST),
+    *TIMES,
+    *OURS,
+)
+
+
+def as_csv(rows: Sequence[Row]) -> bytes:
+    """CSV text with a line of names; cells that a row lacks are empty."""
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _csv_value(value) for name, value in row.items()} for row in rows)
+    return text.getvalue().encode()
+
+
+def _csv_value(value: Cell) -> Cell:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else value
+
+
+FORMAT = 1
+_REMEDY = "Run the benchmark again, with another --work or without this file."
+_WHOLE = "1/1"
+FAULT = "fault: "  # begins the reason of a case that was left out because its launch faulted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """``rows`` are what ran, ``left_out`` what did not: problem and kernel -> why. ``cases``: how many there are."""
+
+    asked: Mapping[str, str]
+    kernels: int
+    cases: int
+    rows: Sequence[Row] = ()
+    left_out: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+    @property
+    def finished(self) -> bool:
+        return len(self.rows) + len(self.left_out) == self.cases
+
+    @property
+    def failing(self) -> tuple[str, ...]:
+        """Launches that faulted, then kernels whose numbers differ without an entry of the ledger."""
+        faults = [f"{name}: {kernel}: {why}" for (name, kernel), why in self.left_out.items() if why.startswith(FAULT)]
+        wrong = [
+            f"{row['problem_name']}: {row['kernel']}: differs from the reference" for row in self.rows if _is_wrong(row)
+        ]
+        return (*faults, *wrong)
+
+    def metadata(self) -> dict[str, Any]:
+        """The tile engine's fields, then ours."""
+        return {
+            "arch": self.asked["arch"],
+            "category": self.asked["category"],
+            "total_kernels": self.kernels,
+            "shapes_benchmarked": len({row["problem_name"] for row in self.rows}),
+            "total_measurements": len(self.rows),
+            "total_cases": self.cases,
+            "finished": self.finished,
+        }
+
+    def text(self) -> bytes:
+        left_out = [
+            {"problem_name": problem, "kernel": kernel, "reason": why}
+            for (problem, kernel), why in self.left_out.items()
+        ]
+        return as_text(
+            {
+                "format": FORMAT,
+                "metadata": self.metadata(),
+                "asked": dict(self.asked),
+                "results": [dict(row) for row in self.rows],
+                "left_out": left_out,
+            }
+        )
+
+    def write(self, file: Path) -> None:
+        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
+        write_atomically(file, self.text())
+
+    @classmethod
+    def read(cls, file: Path) -> Results:
+        """Read a file. Raises RecordError, with the field: it can't be read, or is not a file of results."""
+        document = Source(file, "results of a benchmark", _REMEDY, RecordError).read()
+        if not isinstance(document.value, dict) or document.value.get("format") != FORMAT:
+            raise document.source.fail(f"no results of format {FORMAT}")
+        metadata = document.get("metadata")
+        left_out = [one.record(_LeftOut) for one in document.get("left_out").items()]
+        return cls(
+            asked=document.get("asked").texts(),
+            kernels=metadata.get("total_kernels").count(),
+            cases=metadata.get("total_cases").count(),
+            rows=tuple(map(_row, document.get("results").items())),
+            left_out={(one.problem_name, one.kernel): one.reason for one in left_out},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LeftOut:
+    problem_name: Text
+    kernel: Text
+    reason: Text
+
+
+def _is_wrong(row: Row) -> bool:
+    return row.get("agrees") is False and not row.get("known_defect")
+
+
+def _row(value: Value) -> Row:
+    value.allow(COLUMNS)
+    for name in ("problem_name", "kernel"):
+        value.get(name).nonempty_text()
+    return value.record(dict[str, Cell])
+
+
+def merge_results(files: Sequence[Path]) -> Results:
+    """The shards of one run together.
+
+    Raises:
+        RecordError: one can't be read, is unfinished, is of another run, comes twice or is missing.
+    """
+    parts = [Results.read(file) for file in files]
+    first, count = parts[0], int(parts[0].asked["shard"].partition("/")[2])
+    shards: dict[str, Path] = {}
+    for file, part in zip(files, parts, strict=True):
+        differing = [name for name in first.asked if name != "shard" and part.asked.get(name) != first.asked[name]]
+        if differing:
+            raise RecordError(f"{file}: of another run than {files[0]}: {differing[0]} differs.", kind="benchmark")
+        if not part.finished:
+            raise RecordError(f"{file}: unfinished: run its benchmark again, which then goes on.", kind="benchmark")
+        if part.asked["shard"] in shards:
+            raise RecordError(
+                f"{file}: shard {part.asked['shard']} is {shards[part.asked['shard']]}, too.", kind="benchmark"
+            )
+        shards[part.asked["shard"]] = file
+    if missing := [f"{at}/{count}" for at in range(1, count + 1) if f"{at}/{count}" not in shards]:
+        raise RecordError(f"{files[0]}: the results of shard {', '.join(missing)} are missing.", kind="benchmark")
+    return Results(
+        asked={**first.asked, "shard": _WHOLE},
+        kernels=sum(part.kernels for part in parts),
+        cases=sum(part.cases for part in parts),
+        rows=tuple(row for part in parts for row in part.rows),
+        left_out={key: why for part in parts for key, why in part.left_out.items()},
+    )
+
+
+UNITS = {"latency_ms": "ms", "modelled_cycles": "modelled cycles"}  # columns by which kernels are compared
+_Measured = tuple[Row, str, float]  # with its unit and number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The best kernel of one problem: the least value in ``unit``, and that of the default choice."""
+
+    problem: str
+    mode: str
+    kernel: str
+    value: float
+    unit: str
+    default: str
+    default_value: float
+    compared: int
+
+    @property
+    def behind(self) -> float:
+        """The time that the default takes beyond the best, as a fraction of the best."""
+        return self.default_value / self.value - 1
+
+
+def best(rows: Sequence[Row]) -> tuple[Best, ...]:
+    """The best kernel of each problem that has a time, or on the emulator modelled cycles.
+
+    Rows whose numbers are wrong don't count.
+    """
+    problems: dict[tuple[str, str], list[_Measured]] = {}
+    for row in rows:
+        if row.get("agrees") is not False and (value := value_of(row)) is not None:
+            problems.setdefault((str(row["problem_name"]), str(row["mode"])), []).append((row, *value))
+    return tuple(_of_problem(name, mode, group) for (name, mode), group in problems.items())
+
+
+def value_of(row: Row) -> tuple[str, float] | None:
+    """A row's unit and number."""
+    for column, unit in UNITS.items():
+        if isinstance(number := row.get(column), int | float):
+            return unit, float(number)
+    return None
+
+
+def _of_problem(problem: str, mode: str, measured: Sequence[_Measured]) -> Best:
+    least, unit, value = min(measured, key=lambda one: one[2])
+    default, _, default_value = min(measured, key=lambda one: int(one[0]["dispatch_order"] or 0))
+    return Best(
+        problem=problem, mode=mode, kernel=str(least["kernel"]), value=value, unit=unit,
+        default=str(default["kernel"]), default_value=default_value, compared=len(measured),
+    )  # fmt: skip

@@ -1,1 +1,0 @@
-"""Results of ``ckpm sweep run``: columns, the file of results, the best kernels."""

@@ -17,7 +17,8 @@ FROM = {  # API: its file of the codegen, and an arch and receipt with few kerne
     "fwd_appendkv": ("fmha_fwd_appendkv.py", "gfx950", 2),
     "bwd": ("fmha_bwd.py", "gfx942", 801),
 }
-PLANTED = {  # API and what differs: old and new text, and the words of one line of the difference
+# API and what differs: old and new text, and the words of one line of the difference
+PLANTED: dict[tuple[str, str], list[tuple[str, ...]]] = {
     ("fwd", "bindings"): [
         ("{F_occupancy},\n", "1,\n", "kernel: upstream"),
         ("{F_vlayout}>;", "false>;", "kernel: upstream"),

@@ -93,6 +93,7 @@ def test_machine_code_of_splitkv_agrees(trees: Mapping[str, Tree], tmp_path: Pat
     assert sizes[1] > 5 * 500
 
 
+@pytest.mark.nightly
 def test_machine_code_of_appendkv_agrees(trees: Mapping[str, Tree], tmp_path: Path) -> None:
     keys = [key for key in bf16(trees[TREE], "fwd_appendkv") if key.rope == "half" and key.paged_kv]
     assert [key.pad for key in keys] == ["pskd", "psskddv"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.launch.encodings import fp8_of, from_fp8, to_fp8
+from ckpm.attention.launch.encodings import decode, encode
 from ckpm.base.errors import UsageError
 from ckpm.decode.guard.candidates import Candidate
 
@@ -169,12 +169,12 @@ def quantise(values: Array, groups: int, stored: str, arch: str) -> tuple[Array,
     numbers = (grouped - shift[..., None]) / scale[..., None]
     if stored == "int8":
         return np.rint(numbers).astype(np.int8).reshape(values.shape), scale, shift
-    return to_fp8(numbers, fp8_of(arch)).reshape(values.shape), scale, shift
+    return encode(numbers, "fp8", arch).reshape(values.shape), scale, shift
 
 
 def dequantise(stored_bytes: Array, scale: Array, shift: Array, stored: str, arch: str) -> Array:
     """The float64 values of a cache, (slots, heads, head_dim)."""
-    numbers = stored_bytes.astype(np.float64) if stored == "int8" else from_fp8(stored_bytes, fp8_of(arch))
+    numbers = stored_bytes.astype(np.float64) if stored == "int8" else decode(stored_bytes, "fp8", arch)
     grouped = numbers.reshape(*numbers.shape[:2], scale.shape[-1], -1)
     whole = grouped * scale[..., None].astype(np.float64) + shift[..., None]
     return whole.reshape(numbers.shape)

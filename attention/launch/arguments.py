@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ckpm.attention.launch.encodings import fp8_of
+from ckpm.attention.launch.encodings import largest
 from ckpm.base.errors import ProblemError
 from ckpm.kernels.families.libraries import host
 from ckpm.matrix.problems.problem import CHOICES, Problem, launch_seqlen_k
@@ -105,9 +105,9 @@ def fwd_fields(problem: Problem) -> Fields:
         fields |= {"page_block_size": p.page_size, "batch_stride_block_table": p.table_width}
     if p.qscale == "pertensor":
         of_q, of_k, of_v = p.descales
-        largest = fp8_of(p.arch).largest  # the kernel stretches P, which lies in 0..1, over the format
+        top = largest(p.dtype, p.arch)  # the kernel stretches P, which lies in 0..1, over the format
         fields |= {"do_fp8_static_quant": 1, "scale_s": p.softmax_scale * of_q * of_k}
-        fields |= {"scale_p": largest, "scale_o": of_v / largest}
+        fields |= {"scale_p": top, "scale_o": of_v / top}
     if p.min_seqlen_q:
         fields |= {"skip_min_seqlen_q": 1, "min_seqlen_q": p.min_seqlen_q}
     if p.splits:

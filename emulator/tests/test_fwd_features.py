@@ -14,7 +14,7 @@ import numpy as np
 from ckpm.attention.launch.buffers import Inputs
 from ckpm.attention.launch.c_abi import Library, load
 from ckpm.attention.launch.device import EmulatedDevice
-from ckpm.attention.launch.encodings import decode, encode, from_bf16
+from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.launch.fwd_launching import run_attention
 from ckpm.attention.reference import exact
 from ckpm.attention.tolerances import compare_lse, compare_o
@@ -47,10 +47,10 @@ def test_dropout_drops_what_its_random_values_say(device: EmulatedGpu, library: 
     assert first.launch.status == Status.OK, first.launch
     assert "_lse_dropout_" in first.launch.kernels[0]
     assert first.random_values is not None
-    q, k, v = (from_bf16(bits[name]) for name in "qkv")
+    q, k, v = (decode(bits[name], "bf16", "gfx950") for name in "qkv")
     inputs = Inputs(problem=p, q=split(p, q, p.seqlens_q), k=split(p, k, p.seqlens_k), v=split(p, v, p.seqlens_k))
     expected = exact(inputs, first.random_values)
-    found = compare_o(p, from_bf16(first.o), expected)
+    found = compare_o(p, decode(first.o, "bf16", "gfx950"), expected)
     assert found.passed, str(found)
     assert first.lse is not None
     assert compare_lse(p, first.lse.astype(np.float64), expected).passed
@@ -78,6 +78,6 @@ def test_fp8_is_what_its_scales_say(device: EmulatedGpu, library: Path) -> None:
     outcome = run_attention(hip, fwd, replace(p, descales=(0.01, 0.02, 0.05)), bits)
     assert outcome.launch.status == Status.OK, outcome.launch
     assert "_squant_" in outcome.launch.kernels[0]
-    found = compare_o(p, from_bf16(outcome.o), exact(Inputs(problem=p, **parts)))
+    found = compare_o(p, decode(outcome.o, "bf16", "gfx950"), exact(Inputs(problem=p, **parts)))
     assert found.passed, str(found)
     assert found.worst > 0.02  # the bound is tight

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ckpm.attention.launch import encodings
 from ckpm.attention.launch.device import EmulatedDevice
-from ckpm.attention.launch.encodings import from_bf16, to_bf16
 from ckpm.base.errors import DeviceError
 from ckpm.decode.attention import compiled_stages, decode
 from ckpm.decode.problem import (
@@ -54,7 +54,8 @@ def make_inputs(shape: Shape, arch: str) -> tuple[Any, Cache, Any]:
     slots = len(LENGTHS) * max(CAPACITY, shape.page_size)
     k, v = (rng.standard_normal((slots, shape.heads_kv, shape.head_dim)) + 0.5 for _ in range(2))
     (kb, ks, kh), (vb, vs, vh) = (quantise(one, shape.groups, shape.stored, arch) for one in (k, v))
-    q = from_bf16(to_bf16(rng.standard_normal((len(LENGTHS), shape.heads_kv * shape.heads_q, shape.head_dim))))
+    q = rng.standard_normal((len(LENGTHS), shape.heads_kv * shape.heads_q, shape.head_dim))
+    q = encodings.decode(encodings.encode(q, "bf16", arch), "bf16", arch)
     pages = None
     if shape.page_size:
         pages = rng.permutation(slots // shape.page_size).astype(np.int32).reshape(len(LENGTHS), -1)

@@ -39,6 +39,7 @@ from ckpm.workflows.render import WorkflowTable
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "matrix" / "schemas"
+_WIDTH = 110  # letters of a line, besides an object's name
 SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its tables
     "archs": (ArchTable, "matrix/tables/archs.yaml"),
     "budgets": (BudgetTable, "reports/gates/budgets.yaml"),
@@ -72,7 +73,19 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its 
 def schema_text(kind: type[Record]) -> str:
     """The JSON Schema of a record, as a file has it."""
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
-    return json.dumps(document, indent=1) + "\n"
+    return _text(document, "") + "\n"
+
+
+def _text(value: object, indent: str) -> str:
+    """JSON whose objects and lists stand in one line if they fit it."""
+    flat = json.dumps(value)
+    if len(indent) + len(flat) <= _WIDTH or not isinstance(value, dict | list):
+        return flat
+    inner = indent + " "
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(inner + _text(one, inner) for one in value) + f"\n{indent}]"
+    members = (f"{inner}{json.dumps(name)}: {_text(one, inner)}" for name, one in value.items())
+    return "{\n" + ",\n".join(members) + f"\n{indent}}}"
 
 
 def main() -> None:

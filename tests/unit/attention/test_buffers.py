@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpm.attention.launch.buffers import Prepared, gather, prepare, read
-from ckpm.attention.launch.encodings import FNUZ, OCP, decode, encode, from_bf16, from_fp8, nan_bits, to_bf16, to_fp8
+from ckpm.attention.launch.encodings import decode, encode, nan_bits
 from ckpm.attention.launch.kv_pool import Buffer, Write
 from ckpm.attention.launch.page_tables import LINES, page_table
 from ckpm.base.errors import ProblemError
@@ -32,40 +32,40 @@ def agrees(prepared: Prepared) -> bool:
 
 def test_bf16_every_number_and_every_tie() -> None:
     every = np.arange(1 << 16, dtype=np.uint16)
-    numbers = from_bf16(every)
+    numbers = decode(every, "bf16", "gfx950")
     real = ~np.isnan(numbers)
-    assert np.array_equal(to_bf16(numbers[real]), every[real])
-    assert np.isnan(from_bf16(to_bf16(numbers[~real]))).all()
+    assert np.array_equal(encode(numbers[real], "bf16", "gfx950"), every[real])
+    assert np.isnan(decode(encode(numbers[~real], "bf16", "gfx950"), "bf16", "gfx950")).all()
     one = np.uint32(0x3F800000)  # the oracle is integer arithmetic on float32 bits, written out for one binade
     for bits in range(int(one), int(one) + (1 << 17), 1 << 9):
         low, rest = bits >> 16, bits & 0xFFFF
         want = low + (rest > 0x8000 or (rest == 0x8000 and low & 1))
         value = struct.unpack("<f", struct.pack("<I", bits))[0]
-        assert to_bf16(np.array([value]))[0] == want
-    assert to_bf16(np.array([3.4e38, -1e39]))[1] == 0xFF80
+        assert encode(np.array([value]), "bf16", "gfx950")[0] == want
+    assert encode(np.array([3.4e38, -1e39]), "bf16", "gfx950")[1] == 0xFF80
 
 
 @pytest.mark.parametrize(
-    ("form", "largest", "smallest"), [(OCP, 448.0, 2.0**-9), (FNUZ, 240.0, 2.0**-10)], ids=["ocp", "fnuz"]
+    ("arch", "largest", "smallest", "count", "nan"),
+    [("gfx950", 448.0, 2.0**-9, 254, 0x7F), ("gfx942", 240.0, 2.0**-10, 255, 0x80)],
+    ids=["ocp", "fnuz"],
 )
-def test_fp8_every_byte_and_nearest_of_all(form: object, largest: float, smallest: float) -> None:
-    assert form in (OCP, FNUZ)
-    chosen = OCP if form is OCP else FNUZ
-    numbers = from_fp8(np.arange(256, dtype=np.uint8), chosen)
+def test_fp8_every_byte_and_nearest_of_all(arch: str, largest: float, smallest: float, count: int, nan: int) -> None:
+    numbers = decode(np.arange(256, dtype=np.uint8), "fp8", arch)
     real = np.flatnonzero(~np.isnan(numbers))
-    assert len(real) == (254 if chosen is OCP else 255)
+    assert len(real) == count
     assert numbers[real].max() == largest
     assert numbers[real][numbers[real] > 0].min() == smallest
-    back = to_fp8(numbers[real], chosen)
-    assert np.array_equal(from_fp8(back, chosen), numbers[real])
+    back = encode(numbers[real], "fp8", arch)
+    assert np.array_equal(decode(back, "fp8", arch), numbers[real])
     values = np.random.default_rng(0).uniform(-1, 1, 2000) * 2.0 ** np.random.default_rng(1).integers(-12, 11, 2000)
     near = np.abs(numbers[real][None, :] - values[:, None]).min(axis=1)  # brute force over all bytes
-    assert np.array_equal(np.abs(from_fp8(to_fp8(values, chosen), chosen) - values), near)
+    assert np.array_equal(np.abs(decode(encode(values, "fp8", arch), "fp8", arch) - values), near)
     positive = np.sort(numbers[real][numbers[real] >= 0])
     middles = (positive[1:] + positive[:-1]) / 2
-    assert not (to_fp8(middles, chosen) & 1).any()  # ties go to the even byte
-    assert from_fp8(to_fp8(np.array([1e9, -1e9]), chosen), chosen).tolist() == [largest, -largest]
-    assert to_fp8(np.array([np.nan]), chosen)[0] == chosen.nan
+    assert not (encode(middles, "fp8", arch) & 1).any()  # ties go to the even byte
+    assert decode(encode(np.array([1e9, -1e9]), "fp8", arch), "fp8", arch).tolist() == [largest, -largest]
+    assert encode(np.array([np.nan]), "fp8", arch)[0] == nan
 
 
 def test_known_encodings() -> None:

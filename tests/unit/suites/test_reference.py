@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ckpm.attention.launch.buffers import Inputs, prepare
-from ckpm.attention.launch.encodings import OCP, decode, encode, from_bf16, from_fp8, to_fp8
+from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.reference import Bytes, Floats, alibi, exact, keep_threshold, visible
 from ckpm.attention.tolerances import (
     Comparison,
@@ -244,7 +244,7 @@ def kernel_model(
             carry = np.exp2(factor * m - factor * new)
             total = carry * total + p.sum(axis=1)
             if dtype == "fp8bf16":
-                stored = from_fp8(to_fp8(p.astype(np.float64) * 448, OCP), OCP) / 448
+                stored = decode(encode(p.astype(np.float64) * 448, "fp8bf16", "gfx950"), "fp8bf16", "gfx950") / 448
             else:
                 stored = store(p.astype(np.float64))
             acc = carry[:, None] * acc + stored.astype(np.float32) @ v[begin : begin + 128, 0]
@@ -335,5 +335,5 @@ def test_zero_rows_are_counted_where_something_should_be() -> None:
 def test_inputs_are_what_bits_say() -> None:
     prepared = prepare(make(seed=4))
     bits = prepared.buffers["q"].writes[0].data
-    assert np.array_equal(from_bf16(bits), prepared.inputs.q[0])
+    assert np.array_equal(decode(bits, "bf16", "gfx950"), prepared.inputs.q[0])
     assert np.array_equal(decode(encode(prepared.inputs.q[0], "bf16", ""), "bf16", ""), prepared.inputs.q[0])

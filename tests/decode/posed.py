@@ -14,6 +14,7 @@ from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.base.errors import DeviceError
 from ckpm.decode.attention import compiled_stages, decode
 from ckpm.decode.problem import (
+    Array,
     Cache,
     Launch,
     Shape,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import logging
 import time
@@ -132,7 +131,7 @@ def _verdict(case: Case, made: Tensors, done: Attention) -> dict[str, Cell]:
 
 def describe(case: Case) -> dict[str, Cell]:
     """The columns that name a case: its shape and its kernel."""
-    named = dataclasses.asdict(identity(case.key))
+    named = vars(identity(case.key))
     return {
         "problem_name": case.shape.name,
         **{name: getattr(case.shape, name) for name in SHAPE},

@@ -32,10 +32,10 @@ class Row:
     gate: str  # one of GATES
     subject: str  # a kernel's name or a problem's
     metric: str
-    unit: str
-    baseline: float | None
-    candidate: float | None
-    threshold: str
+    unit: str = ""
+    baseline: float | None = None
+    candidate: float | None = None
+    threshold: str = ""
     verdict: str  # one of VERDICTS
     note: str = ""
 

@@ -6,7 +6,6 @@ The emulated gate has counts, the gates' own model, and the timing model's cycle
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,16 +27,16 @@ from ckpm.reports.gates.static import code_figures
 from ckpm.reports.verdicts import Row
 
 
-def built(args: argparse.Namespace) -> Judged:
+def built(arch: str, work: Path) -> Judged:
     """Read the files of ``nox -s build-decode`` for the arch. Raises InconclusiveError, RecordError."""
-    file = building.manifest_path(args.work, args.arch)
-    kernels_of = building.read(file, args.arch)
+    file = building.manifest_path(work, arch)
+    kernels_of = building.read(file, arch)
     files = tuple(sorted(file.parent.glob("*.hsaco")))
     static = Kind(measure=lambda: _static(kernels_of, file.parent), rows=_static_rows, present=kernels_of.stages)
     return Judged(
         inputs=(file, *files),
         identity=lambda: identity(kernels_of),
-        accept=f"{baseline.ACCEPT} --arch {args.arch} --family {DECODE}",
+        accept=f"{baseline.ACCEPT} --arch {arch} --family {DECODE}",
         kinds={STATIC: static, EMULATED: Kind(measure=lambda: _count(kernels_of), rows=_emulated_rows)},
         left_out={},
     )

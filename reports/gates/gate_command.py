@@ -104,10 +104,7 @@ def run_gate(args: argparse.Namespace) -> None:
 
 def _not_compared(name: str, why: str, provenance: Mapping[str, str]) -> Gate:
     """The result of a gate without a baseline or without figures."""
-    row = Row(
-        gate=name, subject="library", metric="comparison", unit="", baseline=None, candidate=None, threshold="",
-        verdict="not comparable", note=why,
-    )  # fmt: skip
+    row = Row(gate=name, subject="library", metric="comparison", verdict="not comparable", note=why)
     return Gate.of([row], provenance)
 
 
@@ -166,13 +163,11 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
 def _read_judged(args: argparse.Namespace) -> Judged:
     """The library or the kernels that the options name. Raises UnknownWordError, and errors of reading them."""
     check_built_arch(args.arch)
-    return {DECODE: _decode_kernels}.get(args.family, gated_library)(args)
+    if args.family == DECODE:
+        from ckpm.reports.gates import decode  # only here: NumPy and the emulator
 
-
-def _decode_kernels(args: argparse.Namespace) -> Judged:
-    from ckpm.reports.gates import decode  # only here: NumPy and the emulator
-
-    return decode.built(args)
+        return decode.built(args.arch, args.work)
+    return gated_library(args.arch, args.upstream, args.family, args.work)
 
 
 def _chosen(args: argparse.Namespace, judged: Judged) -> list[str]:

@@ -5,7 +5,6 @@ The decode kernels (decode.py) have the same interface.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from ckpm.reports.gates import static as static_gate
 from ckpm.reports.gates.baseline import Baseline, Figures
 from ckpm.reports.gates.budgets import read_budgets
 from ckpm.reports.gates.comparing import Threshold
-from ckpm.reports.gates.model import machines
+from ckpm.reports.gates.model import machines, no_numbers
 from ckpm.reports.resources import read_manifest
 from ckpm.reports.verdicts import FAMILY, Row
 
@@ -117,7 +116,7 @@ def left_out(library: GatedLibrary) -> dict[str, str]:
     if not host(library.library_name).table_problems:
         return {emulated_gate.GATE: f"its problems are batch prefill's, not those of {library.library_name}"}
     if library.arch not in machines():
-        return {emulated_gate.GATE: f"the model has no numbers of {library.arch}: add them to reports/gates/model.yaml"}
+        return {emulated_gate.GATE: no_numbers(library.arch)}
     return {}
 
 
@@ -129,15 +128,15 @@ def _library_name(families: str | None) -> str:
     raise UsageError(f"--family {families}: no library is made of them. Known: {known}.")
 
 
-def gated_library(args: argparse.Namespace) -> Judged:
-    """The library that the options name.
+def gated_library(arch: str, upstream: str | None, families: str | None, work: Path) -> Judged:
+    """The library of these options.
 
     Raises:
         LibraryError, RecordError, InconclusiveError, UsageError.
         LibraryError: the library does not match the sha256 in its manifest.
     """
-    upstream, name = settings.upstream(args.upstream, settings.ck_root()), _library_name(args.family)
-    file = args.work / "build" / args.arch / folder_name(upstream, name) / MANIFEST
+    upstream, name = settings.upstream(upstream, settings.ck_root()), _library_name(families)
+    file = work / "build" / arch / folder_name(upstream, name) / MANIFEST
     manifest = read_manifest(file)
     if manifest.upstream != upstream:  # its figures would be compared with, or stored as, another upstream's
         raise InconclusiveError(
@@ -146,4 +145,4 @@ def gated_library(args: argparse.Namespace) -> Judged:
     library = file.with_name(LIBRARY)
     if library.is_file():  # a missing library is an error of whatever reads it later
         check_library(library, manifest)
-    return GatedLibrary(library=library, library_name=name, manifest=manifest, arch=args.arch).to_judge(file)
+    return GatedLibrary(library=library, library_name=name, manifest=manifest, arch=arch).to_judge(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -11,7 +12,7 @@ from rich.table import Table
 from ckpm.attention.launch.counters import Measured, Measurements
 from ckpm.base.console import console
 from ckpm.base.errors import InconclusiveError
-from ckpm.reports.gates.model import Estimate, Machine, cannot_see, estimate, machines
+from ckpm.reports.gates.model import Estimate, cannot_see, estimate, machine_of
 from ckpm.reports.gates.references import Reference, read_references
 
 _UNITS = ("matrix", "vector", "lds", "l1", "serial")
@@ -38,7 +39,7 @@ def show(measured: Measurements, out: Console) -> None:
         InconclusiveError: the model has no numbers of the arch, or a count is 0 that can't be 0.
     """
     arch = measured.provenance["arch"]
-    machine = _machine(arch)
+    machine = machine_of(arch)
     title = f"{measured.provenance['upstream']} on {arch} ({machine.product}), modelled from counts"
     table = _table(title)
     for column in (*_UNITS, "steady", "grid", "bound", "flop/B", "TFLOP/s", "of roof"):
@@ -61,28 +62,37 @@ def show(measured: Measurements, out: Console) -> None:
         out.print(f"- {line}")
 
 
+def pairs_of(first: Any, second: Any) -> list[tuple[Any, Any]]:
+    """Problems that two files of counts, or of modelled times, share.
+
+    Raises:
+        InconclusiveError: different archs, or no common problem.
+    """
+    archs = [one.provenance["arch"] for one in (first, second)]
+    if archs[0] != archs[1]:
+        raise InconclusiveError(
+            f"one file is of {archs[0]}, the other of {archs[1]}. Make both for one arch.", kind="gate"
+        )
+    others = {one.problem: one for one in second.problems}
+    if pairs := [(one, others[one.problem]) for one in first.problems if one.problem in others]:
+        return pairs
+    raise InconclusiveError("the two files share no problem. Take libraries that serve the same ones.", kind="gate")
+
+
 def show_against(measured: Measurements, other: Measurements, out: Console) -> None:
     """Print a row for each problem of both: instructions of all waves, cycles of a wave alone and on a full GPU.
 
     Raises:
         InconclusiveError: different archs, or no common problem; as :func:`show`.
     """
-    arch, others = measured.provenance["arch"], {one.problem: one for one in other.problems}
-    if other.provenance["arch"] != arch:
-        raise InconclusiveError(
-            f"one file is of {arch}, the other of {other.provenance['arch']}. Measure both on one arch.", kind="gate"
-        )
-    if not (shared := [one for one in measured.problems if one.problem in others]):
-        raise InconclusiveError(
-            "the two files share no problem. Measure libraries that serve the same ones.", kind="gate"
-        )
-    machine = _machine(arch)
+    arch = measured.provenance["arch"]
+    machine = machine_of(arch)
     named = f"{measured.provenance['upstream']} against {other.provenance['upstream']}"
     table = _table(f"{named} on {arch} ({machine.product}), modelled from counts")
     for column in ("instructions", "", "serial", "", "steady", ""):
         table.add_column(column, justify="right", no_wrap=True)
-    for one in shared:
-        both = [_cells(each, estimate(each, machine)) for each in (one, others[one.problem])]
+    for one, second in pairs_of(measured, other):
+        both = [_cells(each, estimate(each, machine)) for each in (one, second)]
         cells = (cell for ours, theirs in zip(*both, strict=True) for cell in _change(ours, theirs))
         table.add_row(one.problem.partition("/")[2], *cells)
     out.print(table)
@@ -95,16 +105,6 @@ def _cells(one: Measured, estimated: Estimate) -> tuple[float, float, float]:
 
 def _change(ours: float, theirs: float) -> tuple[str, str]:
     return f"{ours:.0f}", f"{ours / theirs - 1:+.2%}"
-
-
-def _machine(arch: str) -> Machine:
-    """Raises InconclusiveError: the model has no numbers of the arch."""
-    machine = machines().get(arch)
-    if machine is None:
-        raise InconclusiveError(
-            f"the model has no numbers of {arch}: add them to reports/gates/model.yaml.", kind="gate"
-        )
-    return machine
 
 
 def _table(title: str) -> Table:

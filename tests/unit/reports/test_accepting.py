@@ -103,7 +103,7 @@ def test_no_line_is_added_to_history_that_was_cut_short(tmp_path: Path, cut: int
 
 def test_journal_that_names_other_places_is_refused(tmp_path: Path) -> None:
     (file, _) = accept(IDENTITY, OLD, "old", tmp_path)
-    journal = file.with_name("aiter.baseline.json")
+    journal = file.with_name("aiter.accepting.json")
     for text, message in (('{"../x": "y"}', "not a file beside it"), ("{", "journal of accepted figures")):
         journal.write_text(text)
         with pytest.raises(InconclusiveError, match=message):

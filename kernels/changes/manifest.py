@@ -1,7 +1,8 @@
 """Digests of each kernel's C++ text at a state of the repository, and the comparison of two states.
 
 Run as a script, it prints the digests as JSON: ``python -I manifest.py ROOT WANTED``. It imports the ``ckpm`` of ROOT,
-which may be an older one. WANTED is a JSON object: ``families``, a list of names or null for all, and ``problems``, true or false.
+which may be an older one. WANTED is a JSON object: ``families``, a list of names or null for all, and ``problems``,
+true or false.
 
 The answer has ``kernels``, {"DIALECT FAMILY": {"shared": digest, "lists": {"TRAIT MASKS": {name: digest}}}}, and
 ``problems``, {suite: {name: digest}}. A kernel's digest covers its C++ text, its fields, and the receipts, tiers,

@@ -258,7 +258,6 @@ class GpuDevice(Device):
         self._number = present.index(arch)
         self.hip.set_device(self._number)
         self.arch = arch
-        self._error = 0
 
     @property
     def compute_units(self) -> int:

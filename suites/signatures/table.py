@@ -135,10 +135,6 @@ def _pool_end(outcome: Outcome) -> str:
     return f"no range of a buffer resource ends after a pool of {p.name} by a head's offset"
 
 
-def _without_the_last_page(problem: SuiteCase) -> SuiteCase:
-    return dataclasses.replace(problem, page_order="identity")  # the pool's first pages
-
-
 # name -> which fault it is, and the problem without what leads to it (None: nothing else can be launched)
 FAULTS: Mapping[str, tuple[Callable[[Outcome], str], Callable[[SuiteCase], SuiteCase | None]]] = {
     "table_is_read_past_its_end": (_table_end, lambda problem: dataclasses.replace(problem, table_end="zeros")),

@@ -14,11 +14,11 @@ from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.base.errors import DeviceError
 from ckpm.decode.attention import compiled_stages, decode
 from ckpm.decode.problem import (
+    Array,
     Cache,
     Launch,
     Shape,
     attention_candidate,
-    dequantise,
     quantise,
     reduction_candidate,
 )
@@ -95,3 +95,11 @@ def _worst(arch: str, form: str, shape: Shape, launch: Launch, damage: str) -> f
     except DeviceError as error:
         _device.recover()
         raise DeviceError(str(error)) from None  # whose cause can't be sent to another process
+
+
+def dequantise(stored_bytes: Array, scale: Array, shift: Array, stored: str, arch: str) -> Array:
+    """The float64 values of a cache, (slots, heads, head_dim)."""
+    numbers = stored_bytes.astype(np.float64) if stored == "int8" else encodings.decode(stored_bytes, "fp8", arch)
+    grouped = numbers.reshape(*numbers.shape[:2], scale.shape[-1], -1)
+    whole = grouped * scale[..., None].astype(np.float64) + shift[..., None]
+    return whole.reshape(numbers.shape)

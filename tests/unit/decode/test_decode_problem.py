@@ -18,10 +18,10 @@ from ckpm.decode.problem import (
     Launch,
     Shape,
     attention_candidate,
-    dequantise,
     quantise,
     reduction_candidate,
 )
+from tests.decode.posed import dequantise
 
 SHAPE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
 

@@ -74,7 +74,7 @@ def test_instructions_give_same_bits_without_short_ways(encoding: str) -> None:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("plain"), ("batch_prefill",), "True")
+    return build(tmp_path_factory, "plain", ("batch_prefill",), "True")
 
 
 @pytest.mark.parametrize("checks", SETTINGS)

@@ -3,8 +3,8 @@
 A signature of a wrong result predicts O, LSE and where they are NaN; the launch must agree in every element. One of a
 fault names the access. The case then runs again without the cause of the fault.
 
-A defect of reading K and V is one of :class:`Reading`'s switches. :func:`compute_outputs` reads the problem's buffers as
-such a kernel does, NaN by NaN. It returns O and LSE with the bounds of their rounding, and where they are NaN.
+A defect of reading K and V is one of :class:`Reading`'s switches. :func:`compute_outputs` reads the problem's buffers
+as such a kernel does, NaN by NaN. It returns O and LSE with the bounds of their rounding, and where they are NaN.
 """
 
 from __future__ import annotations

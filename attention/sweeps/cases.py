@@ -1,8 +1,7 @@
 """Cases of a sweep: each kernel, of those that a call runs first, on each shape that it serves.
 
-With a category the shapes are the testing matrix's. Without a category each kernel gets one shape of the given sizes,
-with the kernel's own head dims and features. :func:`tensors` draws random arrays of a case, as a call of the dispatcher
-takes them, and as the float64 reference does.
+With a category the shapes are the testing matrix's. Without a category each kernel gets one shape of the given sizes.
+It has the kernel's own head dims and features. :func:`tensors` draws the random arrays of a case.
 """
 
 from __future__ import annotations

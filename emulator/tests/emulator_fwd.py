@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.fwd_launching import FwdOutcome
@@ -22,6 +23,7 @@ from ckpm.matrix.selection import Selection
 from ckpm.suites.fwd_cases import comparisons
 from ckpm.suites.fwd_cases import tensors as tensors
 from ckpm_emulator.device import EmulatedGpu
+from tests.unit.shared import made_once
 
 CHECKS = dict.fromkeys(("poison", "poison_memory", "late_loads", "lds_races"), True)
 
@@ -34,17 +36,26 @@ def around(device: EmulatedGpu) -> EmulatedDevice:
     return made
 
 
-def build(work: Path, families: tuple[str, ...], where: str, tier: str = "smoke") -> Path:
-    """A library of the default upstream for gfx950: the kernels of a tier that meet a --where expression."""
-    request = Request(
-        selection=Selection(archs=("gfx950",), families=families, tier=tier, where=(where,)),
-        tree=locate("aiter", cache=cache_folder()),
-        toolchain=detect("embedded", cache=cache_folder()),
-        work=work,
-        object_cache=cache_folder() / "objects",
-    )
-    build_command.run(request, jobs=2)
-    return request.work / request.folder / LIBRARY
+def build(
+    factory: pytest.TempPathFactory, name: str, families: tuple[str, ...], where: str, tier: str = "smoke"
+) -> Path:
+    """A library of the default upstream for gfx950: the kernels of a tier that meet a --where expression.
+
+    All workers share the library ``name``.
+    """
+
+    def make(folder: Path) -> None:
+        request = Request(
+            selection=Selection(archs=("gfx950",), families=families, tier=tier, where=(where,)),
+            tree=locate("aiter", cache=cache_folder()),
+            toolchain=detect("embedded", cache=cache_folder()),
+            work=folder,
+            object_cache=cache_folder() / "objects",
+        )
+        build_command.run(request, jobs=2)
+
+    (library,) = made_once(factory, name, make).glob(f"build/**/{LIBRARY}")
+    return library
 
 
 def problem(

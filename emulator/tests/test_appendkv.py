@@ -30,7 +30,7 @@ WHERE = "(key.pad == 'psskddv') == key.paged_kv"
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six kernels in one unit: half a minute of compiling."""
-    return build(tmp_path_factory.mktemp("appendkv"), ("fwd_appendkv",), WHERE)
+    return build(tmp_path_factory, "appendkv", ("fwd_appendkv",), WHERE)
 
 
 CASES: dict[str, dict[str, Any]] = {

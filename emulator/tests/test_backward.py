@@ -21,6 +21,8 @@ from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, around, build
 
+pytestmark = pytest.mark.nightly  # compiles for a minute or two
+
 # bf16 with head dim 64 in batch mode: dQ added to by atomic additions and in order, both with what stands beside them
 WHERE = (
     "key.dtype == 'bf16' and key.hdim_q == 64 and key.mode == 'batch' and (key.pad in ('psd', 'psdv') "
@@ -32,7 +34,7 @@ ORDER = {**CHECKS, "lds_races": False, "wave_order": 1}  # waves store the same 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Five kernels: a minute or two of compiling."""
-    return build(tmp_path_factory.mktemp("bwd"), ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq"), WHERE)
+    return build(tmp_path_factory, "bwd", ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq"), WHERE)
 
 
 def request(seqlen_q: int, seqlen_k: int, *, deterministic: bool, **changes: Any) -> SuiteCase:

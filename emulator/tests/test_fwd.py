@@ -39,7 +39,7 @@ WHERE = f"key.hdim_q == 128 and key.bias == 'no' and not (key.logits or key.skip
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six kernels: about a minute and a half of compiling."""
-    return build(tmp_path_factory.mktemp("fwd"), ("fwd",), WHERE, tier="full")
+    return build(tmp_path_factory, "fwd", ("fwd",), WHERE, tier="full")
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -20,6 +20,8 @@ from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, around, build, compare_outcome, problem, tensors
 
+pytestmark = pytest.mark.nightly  # compiles for a minute or two
+
 FAMILIES = ("fwd_splitkv", "fwd_splitkv_combine")
 # Waves of the combine kernel beyond those that its LSE tile needs are replicas: they write the same numbers to the same
 # places in LDS, by design (Replicate in block_fmha_fwd_splitkv_combine_pipeline_default_policy.hpp).
@@ -35,7 +37,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Kernels with and without mask, with and without LSE, and in group mode with mask and without LSE: 22 machine-code
     kernels, about two minutes of compiling.
     """
-    return build(tmp_path_factory.mktemp("splitkv"), FAMILIES, WHERE)
+    return build(tmp_path_factory, "splitkv", FAMILIES, WHERE)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -22,11 +22,13 @@ from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
 from tests.emulator.emulator_fwd import CHECKS, around, build, compare_outcome, problem, tensors
 
+pytestmark = pytest.mark.nightly  # compiles for a minute or two
+
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both kernels of a data type, with and without a causal mask: about a minute of compiling."""
-    return build(tmp_path_factory.mktemp("fwd_v3"), ("fwd_v3",), "key.dtype == 'bf16'")
+    return build(tmp_path_factory, "fwd_v3", ("fwd_v3",), "key.dtype == 'bf16'")
 
 
 @pytest.mark.parametrize("causal", [False, True])

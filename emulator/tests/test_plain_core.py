@@ -27,6 +27,8 @@ from tests.emulator.oracle.machine import Machine, machine
 from tests.emulator.oracle.operands import EXEC, State
 from tests.emulator.oracle.suite import cases_for
 
+pytestmark = pytest.mark.nightly  # the core is compiled a second time, and run on all kernels of the smoke tier
+
 ALL = (1 << 64) - 1
 MEMORY = ("GLOBAL", "FLAT", "MUBUF", "MTBUF", "SMEM", "SCRATCH")  # their cases name addresses of one core
 ONE_WAVE = tuple(one for one in ENCODINGS if one not in MEMORY)
@@ -74,7 +76,7 @@ def test_instructions_give_same_bits_without_short_ways(encoding: str) -> None:
 
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("plain"), ("batch_prefill",), "True")
+    return build(tmp_path_factory, "plain", ("batch_prefill",), "True")
 
 
 @pytest.mark.parametrize("checks", SETTINGS)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpm.base import rocm_places, settings, warming
-from ckpm.base.console import console, number
+from ckpm.base.console import number
 from ckpm.base.display import show
 from ckpm.base.errors import CkPrefillError, CompileError, DiskFullError, ProcessLimitError, UsageError
 from ckpm.base.files import abandoned_drafts, make_folder, name_write_errors
@@ -311,7 +311,7 @@ def build(
         tally = run(request, jobs=jobs, emulator=options.emulator, elsewhere=elsewhere)
     show(f"{request.folder}/{LIBRARY}: {tally.summary()}, {time.monotonic() - started:.1f} s")
     if options.resources:
-        show_resources(Manifest.read(request.work / request.folder / MANIFEST), console())
+        show_resources(Manifest.read(request.work / request.folder / MANIFEST))
 
 
 def render_sources(dialect: Dialect, selection: Selection, unit_size: int, folder: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from rich.console import Console
 from rich.table import Table
 
+from ckpm.base.console import console
 from ckpm.kernels.code.code_object import KernelResources
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.dialects import compute_units
@@ -16,7 +16,7 @@ _FIGURES = (
 )  # fmt: skip
 
 
-def show(manifest: Manifest, console: Console) -> None:
+def show(manifest: Manifest) -> None:
     """Show a table for each arch with a row for each kernel, marked if it spills, uses scratch or cannot be launched.
 
     VGPR counts the unified file (AGPR included) of 512; LDS is bytes a workgroup, scratch bytes a lane, waves those
@@ -33,7 +33,7 @@ def show(manifest: Manifest, console: Console) -> None:
         for name, row in sorted(manifest.kernels.items()):
             if figures := row.archs.get(arch):
                 table.add_row(_short(name), *_cells(figures))
-        console.print(table)
+        console().print(table)
 
 
 def _short(name: str) -> str:

@@ -27,7 +27,7 @@ from pathlib import Path
 from ckpm.base.bounded import read_bytes, read_text
 from ckpm.base.errors import InconclusiveError
 from ckpm.base.files import is_special, name_write_errors, write_atomically
-from ckpm.base.records import Source, Value
+from ckpm.base.records import Source
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.kernels.upstream.trees import OWN_HEADERS
 from ckpm.reports.verdicts import FAMILY
@@ -76,15 +76,6 @@ class Acceptance:
     upstream_identity: str
     subjects: int
     sums: Mapping[str, float]
-
-    @classmethod
-    def of(cls, line: Value) -> Acceptance:
-        """Raises InconclusiveError."""
-        return cls(
-            **{name: line.get(name).text() for name in ("date", "gate", "reason", "identity", "upstream_identity")},
-            subjects=line.get("subjects").count(),
-            sums=line.get("sums").map(Value.number),
-        )
 
 
 def toolchain_folder(facts: Mapping[str, str]) -> str:
@@ -220,9 +211,9 @@ def read_history(file: Path) -> tuple[Acceptance, ...]:
         raise InconclusiveError(f"{file}: the history can't be read: {error}. {_CORRECT}.", kind="gate") from error
     what = "a line of a baseline's history"
     lines = tuple(
-        Acceptance.of(
-            Source(place=f"{file}:{number}", what=what, remedy=f"{_CORRECT}.", error=InconclusiveError).parse(line)
-        )
+        Source(place=f"{file}:{number}", what=what, remedy=f"{_CORRECT}.", error=InconclusiveError)
+        .parse(line)
+        .record(Acceptance)
         for number, line in enumerate(text.splitlines(), 1)
     )
     if text and not text.endswith("\n"):

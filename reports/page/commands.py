@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ckpm.base.console import console
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, UsageError
 from ckpm.base.files import name_write_errors
@@ -53,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
         else:
             _write_junit(args.junit, args.output)
     elif args.manifest:
-        resources.show(read_manifest(args.manifest), console())
+        resources.show(read_manifest(args.manifest))
     elif args.table:
         _table(args)
     else:

@@ -48,9 +48,7 @@ def model(inputs: Inputs) -> Table:
         short="Model",
         title="Performance by the emulated gate's model",
         columns=columns(
-            "problem", "library", "bound by", *numbers, "kernel",
-            problem="name", library="choice", kernel="kernel", bound_by="choice",
-            **{name.replace(" ", "_"): "number" for name in numbers},
+            problem="name", library="choice", bound_by="choice", **dict.fromkeys(numbers, "number"), kernel="kernel",
         ),
         rows=rows,
         note="Cycles and modelled times come from counts of the emulator. Measured times are of a GPU (warm cache).",
@@ -81,9 +79,8 @@ def gate_rows(inputs: Inputs) -> Table:
         short="Figures",
         title="Figures of the gates",
         columns=columns(
-            "verdict", "gate", "subject", "metric", "unit", "baseline", "candidate", "ratio", "allowed", "note", "file",
-            verdict="status", gate="choice", metric="choice", subject="name", baseline="number", candidate="number",
-            ratio="number", file="choice", unit="word", note="prose",
+            verdict="status", gate="choice", subject="name", metric="choice", unit="word", baseline="number",
+            candidate="number", ratio="number", allowed="text", note="prose", file="choice",
         ),
         rows=rows,
         note=f"{left_out} unchanged figures of the static gate are left out; the table of kernels shows them. "
@@ -109,10 +106,9 @@ def references(inputs: Inputs) -> Table:
         short="References",
         title="Measured beside published figures",
         columns=columns(
-            "problem", "metric", "of", "measured", "published", "unit", "ratio", "that is", "figure", "document",
-            "hardware", "ROCm there", "ROCm here", "file",
-            problem="name", metric="choice", of="choice", measured="number", published="number", ratio="number",
-            that_is="choice", document="prose", hardware="choice", file="choice",
+            problem="name", metric="choice", of="choice", measured="number", published="number", unit="text",
+            ratio="number", that_is="choice", figure="text", document="prose", hardware="choice", ROCm_there="text",
+            ROCm_here="text", file="choice",
         ),
         rows=rows,
         note="Of the problems that a GPU of the document's kind was timed on. No verdict follows from them. "
@@ -138,9 +134,8 @@ def best_kernels(inputs: Inputs) -> Table:
         short="Benchmarks",
         title="Best kernels of benchmarks",
         columns=columns(
-            "problem", "mode", "benchmark", *counted, "unit", "best kernel", "default, if another",
-            problem="name", mode="choice", benchmark="choice", unit="choice", best_kernel="kernel",
-            **{"default,_if_another": "kernel"}, **{name.replace(" ", "_"): "number" for name in counted},
+            problem="name", mode="choice", benchmark="choice", **dict.fromkeys(counted, "number"), unit="choice",
+            best_kernel="kernel", **{"default, if another": "kernel"},
         ),
         rows=rows,
         note="The default is the first in upstream's order of the kernels that ran: a library of all of them would "
@@ -170,8 +165,7 @@ def decode(inputs: Inputs) -> Table:
         short="Decode",
         title="Decode kernels in Triton beside published figures",
         columns=columns(
-            "gates", "problem", "arch", *figures,
-            gates="status", problem="name", arch="choice", **{name.replace(" ", "_"): "number" for name in figures},
+            gates="status", problem="name", arch="choice", **dict.fromkeys(figures, "number"),
         ),
         rows=rows,
         note=f"Cycles are a compute unit's for each token, on the timing model: no times. {published['document']} has "

@@ -62,14 +62,13 @@ def _kernels(inputs: Inputs) -> Table:
         for arch, limit in compute_units().items()
         if any(cells[2] == arch for cells, _ in kernels)
     )
-    kinds = {name.replace(" ", "_"): "number" for name in numbers}
     return Table(
         id="kernels",
         short="Kernels",
         title="Kernels and their resources",
         columns=columns(
-            "static gate", "kernel", "arch", "upstream", *numbers, "beyond its budget",
-            static_gate="status", kernel="kernel", arch="choice", upstream="choice", beyond_its_budget="prose", **kinds,
+            static_gate="status", kernel="kernel", arch="choice", upstream="choice", **dict.fromkeys(numbers, "number"),
+            beyond_its_budget="prose",
         ),
         rows=[cells for cells, _ in kernels],
         details={at: lines for at, (_, lines) in enumerate(kernels) if lines},
@@ -104,7 +103,7 @@ def _parity(inputs: Inputs) -> Table:
         id="parity",
         short="Parity",
         title="Parity with upstream's codegen",
-        columns=columns("status", "upstream", "case", "message", status="status", upstream="choice", message="prose"),
+        columns=columns(status="status", upstream="choice", case="text", message="prose"),
         rows=rows,
         details=details,
     )
@@ -131,9 +130,8 @@ def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
         short="Ledger",
         title="Ledger of known defects",
         columns=columns(
-            "status", "entry", "outcome", "upstreams", "archs", "cases here", "expires", "days left", "reason",
-            status="status", entry="name", cases_here="number", days_left="number", expires="word", reason="prose",
-            outcome="choice", archs="choice", upstreams="choice",
+            status="status", entry="name", outcome="choice", upstreams="choice", archs="choice", cases_here="number",
+            expires="word", days_left="number", reason="prose",
         ),
         rows=rows,
         details=details,

@@ -17,8 +17,8 @@ NAME = (
 )
 
 
-def build(tree: Tree, work: Path) -> Path:
-    """Build a library with that kernel, from cached objects if there are any; return its output folder."""
+def build(tree: Tree, work: Path) -> None:
+    """Build a library with that kernel below ``work``, from cached objects if there are any."""
     request = Request(
         selection=Selection(archs=("gfx942", "gfx950"), filters=(NAME,)),
         tree=tree,
@@ -28,4 +28,3 @@ def build(tree: Tree, work: Path) -> Path:
     )
     tally = build_command.run(request, jobs=2)
     assert (tally.compiled + tally.retrieved, tally.failed) == (3, 0)
-    return request.work / request.folder

@@ -9,12 +9,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from io import StringIO
 from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from rich.console import Console
 
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code import code_object as codeobject
@@ -123,10 +121,9 @@ def test_only_c_abi_is_exported(built: Path) -> None:
     }
 
 
-def test_table_shows_kernel_against_its_budget(manifest: Manifest) -> None:
-    output = StringIO()
-    show(manifest, Console(file=output, width=180))
-    row = next(line for line in output.getvalue().splitlines() if "d128_bf16_group_b64x128_qr_async" in line)
+def test_table_shows_kernel_against_its_budget(manifest: Manifest, capsys: pytest.CaptureFixture[str]) -> None:
+    show(manifest)
+    row = next(line for line in capsys.readouterr().out.splitlines() if "d128_bf16_group_b64x128_qr_async" in line)
     vgpr = manifest.kernels[NAME].archs["gfx942"].vgpr
     assert f" {vgpr} " in row
     assert "SPILLS" not in row

@@ -214,12 +214,12 @@ def test_stages_of_several_runs_are_one_release(
     assert stages.called.count("gfx950/dispatch") == 1
 
 
-def test_commands_of_readme_exist() -> None:
-    text = (ROOT / "reports/release/README.md").read_text()
-    shown = [line.split("#")[0].split() for line in text.splitlines() if line.startswith("    ")]
+def test_commands_of_page_exist() -> None:
+    lines = (ROOT / "docs/howto/release.md").read_text().splitlines()
+    shown = [line.removeprefix("$ ").split() for line in lines if line.startswith(("$ nox", "$ ckpm"))]
     qualified = [words[words.index("--") + 1 :] for words in shown if "release-qualification" in words]
     verified = [words[1:] for words in shown if words[0] == "ckpm"]
-    assert (len(qualified), len(verified)) == (2, 1)
+    assert (len(qualified), len(verified)) == (4, 2)
     for words in [*(["qualify", *words] for words in qualified), *verified]:
         assert parse(words)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import logging
 import time
@@ -23,9 +22,8 @@ from ckpm.attention.launch.plan import UNTIMED, Plan, Timing
 from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.problems.validation import validate
 from ckpm.attention.sweeps.asked import Asked, layers, request
-from ckpm.attention.sweeps.cases import Case
+from ckpm.attention.sweeps.cases import Case, Tensors, not_laid_out, tensors
 from ckpm.attention.sweeps.results import COUNTS, FAULT, RENAMED, SHAPE, Cell, Results, Row, identity
-from ckpm.attention.sweeps.tensors import Tensors, not_laid_out, tensors
 from ckpm.attention.timing.machine import Number, numbers, values
 from ckpm.attention.timing.record import SIMDS
 from ckpm.base.errors import HipError, InconclusiveError, LaunchError, NoKernelError, ProblemError, RecordError
@@ -132,7 +130,7 @@ def _verdict(case: Case, made: Tensors, done: Attention) -> dict[str, Cell]:
 
 def describe(case: Case) -> dict[str, Cell]:
     """The columns that name a case: its shape and its kernel."""
-    named = dataclasses.asdict(identity(case.key))
+    named = vars(identity(case.key))
     return {
         "problem_name": case.shape.name,
         **{name: getattr(case.shape, name) for name in SHAPE},

@@ -46,6 +46,12 @@ _GPU_PAGE = 4096  # bytes that a GPU maps at once: a read past a buffer's end bu
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    add_measured_options(parser)
+    parser.set_defaults(run=run)
+
+
+def add_measured_options(parser: argparse.ArgumentParser) -> None:
+    """Options of commands that run the gates' problems on a library."""
     parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     add_library_options(parser)
     parser.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
@@ -55,7 +61,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--kernel", default=EVERY, metavar="GLOB", help="launch kernels of such a name instead of dispatch's"
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the JSON file to write")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

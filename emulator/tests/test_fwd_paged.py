@@ -46,7 +46,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def split_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One key of the first stage; the combine kernels are those of test_fwd_splitkv.py."""
+    """One key of the first stage, and combine kernels as in test_fwd_splitkv.py: half a minute of compiling."""
     families = ("fwd_splitkv", "fwd_splitkv_combine")
     return build(tmp_path_factory, "paged_splitkv", families, SPLIT, tier="full")
 
@@ -107,6 +107,7 @@ def test_o_agrees_with_reference(device: EmulatedGpu, library: Path, changes: di
     assert np.array_equal(first.o, run_attention(hip, ours, p, bits).o)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("splits", "changes"),
     [

@@ -27,6 +27,8 @@ from tests.emulator.oracle.machine import Machine, machine
 from tests.emulator.oracle.operands import EXEC, State
 from tests.emulator.oracle.suite import cases_for
 
+pytestmark = pytest.mark.nightly  # the core is compiled a second time, and run on all kernels of the smoke tier
+
 ALL = (1 << 64) - 1
 MEMORY = ("GLOBAL", "FLAT", "MUBUF", "MTBUF", "SMEM", "SCRATCH")  # their cases name addresses of one core
 ONE_WAVE = tuple(one for one in ENCODINGS if one not in MEMORY)

@@ -27,7 +27,7 @@ from ckpm.matrix.where import compile_over
 
 LEDGER = Path(__file__).parents[1] / "ledger.yaml"
 OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # what a defect may end in
-# How a defect shows in a case that has no other; suites/signatures/table.py describes each.
+# How a defect shows in a case that has no other; suites/signatures.py describes each.
 SIGNATURES = (
     "whole_rows_are_read",
     "steps_are_read_whole",

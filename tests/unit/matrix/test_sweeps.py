@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from ckpm.commands import main
 from ckpm.matrix.configurations.sweeps import read_sweep, vocabulary
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection
@@ -23,16 +22,6 @@ from tests.unit.enumerated import select_keys
 from tests.unit.matrix.matrix_samples import Run
 
 APRIL = ("--dialect", "rocm-libraries-2026-04", "--mask", "generic")
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = main(argv)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 def config(tmp_path: Path, variant: str, **traits: list[Any]) -> str:

@@ -30,8 +30,7 @@ from ckpm.matrix.problems.problem import serves
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Bench, Result, run_case
-from ckpm.suites.signatures.reading import Reading, compute_outputs
-from ckpm.suites.signatures.table import FAULTS, PREDICTIONS
+from ckpm.suites.signatures import FAULTS, PREDICTIONS, Reading, compute_outputs
 from ckpm.suites.suites import Case, judge, with_signatures
 from tests.unit.enumerated import keys_of
 

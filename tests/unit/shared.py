@@ -1,4 +1,4 @@
-"""Folders that all workers of pytest-xdist share, made by the first that needs them; copies of rooms; output as text."""
+"""Shared folders of all workers of pytest-xdist, copies of the rooms, and output as text."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     with FileLock(f"{folder}.lock"):
         done = folder.with_suffix(".done")
         if not done.exists():
-            folder.mkdir()
+            folder.mkdir(exist_ok=True)  # another worker may have failed in it
             make(folder)
             done.touch()
     return folder

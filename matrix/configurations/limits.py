@@ -60,7 +60,7 @@ def limits() -> LimitTable:
 
 
 @functools.cache
-def words() -> Mapping[str, Mapping[str, str]]:
+def spellings() -> Mapping[str, Mapping[str, str]]:
     """Field of a configuration -> spelling -> the word that rules see."""
     known = limits()
     pipelines = [name for arch in known.archs.values() for name in arch.pipelines] + [*known.other_pipelines]

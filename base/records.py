@@ -134,11 +134,11 @@ class Value:
         """Return the value as a dataclass, by the types of its fields. Unknown fields are refused."""
         import msgspec  # only here: the emulator's distribution does without it
 
-        from .tablefile import explain
-
         try:
             made = msgspec.convert(self.value, kind)
         except msgspec.ValidationError as error:
+            from .tablefile import explain  # only here: it loads YAML, which SCons starts without
+
             path, message = explain(error, self.value, kind)
             raise self._at(path).fail(message) from None
         for path in _unknown(self.value, msgspec.to_builtins(made)):

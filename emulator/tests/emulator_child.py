@@ -1,7 +1,7 @@
 """Tests of the emulator's runtime in a process of their own: it is process-wide, and a crash must be a test's failure.
 
 ``@on_device("gfx950")`` gives a test function an EmulatedGpu and runs it in a child process. The device's core is
-tests/data/emulator/stub_core.cpp: the real memory, faults and HIP ABI, and launches named by effect.
+data/stub_core.cpp: the real memory, faults and HIP ABI, and launches named by effect.
 With ``whole=True`` it is the emulator as users have it.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 from ckpm_emulator import toolchain
 from ckpm_emulator.device import EmulatedGpu
 
-STUB = Path(__file__).parents[1] / "data" / "emulator"
+STUB = Path(__file__).parent / "data"
 PROGRAM = "\n".join(
     (
         *("kernel touch 0 256 8 8", "kernel srd 0 256 8 8", "kernel trap 0 256", "kernel broken 0 256"),

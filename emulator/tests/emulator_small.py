@@ -1,4 +1,4 @@
-"""tests/data/emulator/small.hip as a kernel library for gfx942 and gfx950, made by the embedded toolchain once."""
+"""data/small.hip as a kernel library for gfx942 and gfx950, made by the embedded toolchain once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ckpm.base.settings import cache_folder
 from ckpm.kernels.code import toolchains
 from ckpm_emulator import toolchain as emulator_toolchain
 
-SOURCE = Path(__file__).parents[1] / "data" / "emulator" / "small.hip"
+SOURCE = Path(__file__).parent / "data" / "small.hip"
 ARCHS = ["gfx942", "gfx950"]
 
 

@@ -52,7 +52,6 @@ def test_properties_by_kernels_header(device: EmulatedGpu, small: Path, cus: int
     assert properties.raw[1472:] == bytes(64)  # nothing was written after the struct
     assert library.small_arch(properties) == b"gfx950:sramecc+:xnack-"
     assert library.small_name(properties).startswith(b"AMD Instinct MI350")
-    # The places that facts/emulation.md names.
     assert properties.raw[308:312] == (64).to_bytes(4, "little")
     assert properties.raw[388:392] == cus.to_bytes(4, "little")
     assert properties.raw[1160:1166] == b"gfx950"

@@ -27,7 +27,7 @@ from ckpm_emulator.faults import DeviceFaultError, FaultReport
 from tests.emulator.emulator_assembly import assemble, compile_source, launch
 from tests.emulator.emulator_child import on_device
 
-SOURCE = Path(__file__).parents[1] / "data" / "emulator" / "host_calls.c"
+SOURCE = Path(__file__).parent / "data" / "host_calls.c"
 ARCH = "gfx950"
 LANES, WORDS, PAYLOAD = 64, 8, 7
 FUNCTION, PRINTF, MEMORY = 1, 2, 3

@@ -98,7 +98,7 @@ def test_change_of_codegen_is_named(
     assert any(all(word in line for word in words) for line in case.text.splitlines()), case.text[:1000]
 
 
-def test_statement_that_is_not_followed_is_error(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+def test_unknown_statement_of_codegen_is_error(trees: Mapping[str, Tree], tmp_path: Path) -> None:
     known = "using k_ = fmha_kernel;\n"
     tree = change_tree(trees[TREE], tmp_path, "fmha_fwd_splitkv.py", known, f"{known[:-1]} warm(s);\n")
     (case,) = cases(tree, "gfx950", api="fwd_splitkv", receipt=200)

@@ -43,7 +43,7 @@ def test_tree_is_only_read(trees: Mapping[str, Tree], name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_units_bind_what_upstream_binds(trees: Mapping[str, Tree], name: str, tmp_path: Path) -> None:
+def test_units_bind_as_upstream(trees: Mapping[str, Tree], name: str, tmp_path: Path) -> None:
     tree = trees[name]
     keys = enumerate_keys(dialect(tree.dialect).family("batch_prefill"), arch="gfx950", receipt=200)
     rendered = codegen_runner.render(tree, "gfx950", "batch_prefill", 200, "simplified", tmp_path)
@@ -78,7 +78,7 @@ def test_changed_upstream_is_noticed(
     assert named in case.text
 
 
-def test_broken_upstream_is_error_with_its_words(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+def test_broken_upstream_is_error_with_message(trees: Mapping[str, Tree], tmp_path: Path) -> None:
     planted = ("class FmhaFwdKernel:", "class FmhaFwdKernel(Nothing):")
     case = only_case(change_tree(trees["flash-attn"], tmp_path, CODEGEN, *planted))
     assert case.outcome == "error"

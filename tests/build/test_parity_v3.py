@@ -57,7 +57,7 @@ def test_changed_upstream_is_noticed(
     assert named in case.text
 
 
-def test_files_that_come_and_go_are_noticed(trees: Mapping[str, Tree], tmp_path: Path) -> None:
+def test_renamed_and_missing_files_are_noticed(trees: Mapping[str, Tree], tmp_path: Path) -> None:
     tree = change_tree(trees["aiter"], tmp_path)
     (tree.fmha / f"{FILES}fp16_mask.cpp").rename(tree.fmha / "instances/fmha_fwd_v3_d192_fp16_mask.cpp")
     case = parity_v3.texts_case(tree, ARCH)

@@ -25,7 +25,7 @@ from ckpm.base.store import BESIDE
 from ckpm.kernels.library.request import LIBRARY, PROJECT
 from ckpm_emulator import toolchain
 from tests.build.real_kernel import NAME
-from tests.emulator.test_emulator_store import damage
+from tests.unit.base.test_store import damage
 
 SEEDS = range(int(os.environ.get("CKPM_CORRUPTIONS", "200")))
 OUTPUTS = Path("work/build/gfx950/aiter")

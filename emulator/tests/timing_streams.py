@@ -47,9 +47,8 @@ class Stream:
             "timeline_from": timeline.start,
             "timeline_bin": timeline.width,
             "timeline_bins": timeline.count,
-            "workgroups": workgroups,
         }
-        return self._device.replay({**values(numbers(self._arch)), **shown, **changes})
+        return self._device.replay({**values(numbers(self._arch), workgroups), **shown, **changes})
 
     def cycles(self, **changes: int) -> int:
         return int(self.replay(Timeline(), **changes)["cycles"])

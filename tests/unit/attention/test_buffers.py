@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpm.attention.launch.buffers import Prepared, gather, prepare, read
-from ckpm.attention.launch.encodings import decode, encode, nan_bits
+from ckpm.attention.launch.buffers import Prepared, prepare, read
+from ckpm.attention.launch.encodings import bits_type, decode, encode, nan_bits
 from ckpm.attention.launch.kv_pool import Buffer, Write
 from ckpm.attention.launch.page_tables import LINES, page_table
 from ckpm.base.errors import ProblemError
@@ -23,6 +24,56 @@ from ckpm.matrix.problems.tables import problems
 def make(**fields: object) -> SuiteCase:
     given_fields: dict[str, object] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", **fields}
     return SuiteCase(**given_fields)  # type: ignore[arg-type]
+
+
+def gather(prepared: Prepared, tensor: str) -> tuple[np.ndarray, ...]:
+    """K or V of each sequence read from the writes as a kernel reads memory: table, strides, layout, descales."""
+    p, f = prepared.problem, {name: v for name, v in prepared.fields.items() if isinstance(v, int)}
+    hdim = p.hdim_q if tensor == "k" else p.hdim_v
+    name, base = prepared.pointers[tensor]
+    rows = []
+    for sequence, length in enumerate(p.seqlens_k):
+        token, head, dim = np.ix_(np.arange(length), np.arange(p.nhead_k), np.arange(hdim))
+        page, slot = _entries(prepared, sequence)[token // p.page_size], token % p.page_size
+        assert not length or (page.min() >= 0 and page.max() < f["num_total_pages"])
+        place = page * f[f"batch_stride_{tensor}"] + head * f[f"nhead_stride_{tensor}"]
+        if p.kv_layout == "vectorized" and tensor == "k":
+            place = place + dim // p.vector * (p.page_size * p.vector) + slot * f["stride_k"] + dim % p.vector
+        elif p.kv_layout == "vectorized":
+            place = place + slot // p.vector * (f["stride_v"] * p.vector) + dim * p.vector + slot % p.vector
+        elif tensor == "v" and p.vlayout == "col":
+            place = place + dim * f["stride_v"]
+        else:
+            place = place + slot * f[f"stride_{tensor}"] + dim
+        bits = read(prepared.buffers[name], base + place * p.element_bytes, bits_type(p.dtype))
+        rows.append(decode(bits, p.dtype, prepared.arch) * _descale(prepared, tensor, page, head))
+    return tuple(rows)
+
+
+def _entries(prepared: Prepared, sequence: int) -> np.ndarray:
+    """A sequence's page numbers, from the table's bytes."""
+    p = prepared.problem
+    table = _whole(prepared.buffers["kv_page_indices"], np.int32).astype(np.int64)
+    if p.kv_table == "vllm":
+        row: np.ndarray = table.reshape(p.batch, -1)[sequence]
+        return row
+    begin, end = _whole(prepared.buffers["kv_indptr"], np.int32)[sequence : sequence + 2]
+    return table[begin:end]
+
+
+def _descale(prepared: Prepared, tensor: str, page: np.ndarray, head: np.ndarray) -> Any:
+    p = prepared.problem
+    if p.qscale == "no":
+        return 1.0
+    name, base = prepared.pointers[f"{tensor}_descale"]
+    if p.qscale == "pertensor":
+        page, head = page * 0, head * 0
+    strides = [int(prepared.fields.get(f"{what}_stride_kv_descale", 0)) for what in ("block", "nhead")]
+    return read(prepared.buffers[name], base + 4 * (page * strides[0] + head * strides[1]), np.float32)
+
+
+def _whole(buffer: Buffer, kind: Any) -> np.ndarray:
+    return buffer.writes[0].data.reshape(-1).view(kind)
 
 
 def agrees(prepared: Prepared) -> bool:

@@ -20,7 +20,16 @@ from ckpm.matrix.problems.ledger import LEDGER, read_ledger
 from ckpm.reports.release.run import demand_all, run
 from ckpm.reports.release.stages import read_stages, steps
 from ckpm.reports.release.verdict import Findings, Waiver, demand_accepted, examine, judge, read_waivers
-from tests.unit.reports.release.samples import DEFECT, EPOCH, FACTS, FOREIGN, WAIVERS, Stages, plan, planned_steps
+from tests.unit.reports.release.samples import (
+    BASIS,
+    DEFECT,
+    FACTS,
+    FOREIGN,
+    WAIVERS,
+    Stages,
+    plan,
+    planned_steps,
+)
 
 ALL = {step.name for step in planned_steps()}
 ON_LIBRARY = {f"gfx950/{stage}" for stage in ("reproduce", *SUITES)}
@@ -311,15 +320,7 @@ def test_verdict_counts_defects_and_names_needless_waivers(
         name: Waiver(name=name, place="w:1", accepted_by="P", accepted_on=TODAY, until=TODAY, reason="r")
         for name in ("one", "two")
     }
-    verdict = judge(
-        FACTS,
-        Findings(defects=defects, cases={}),
-        accepted,
-        epoch=EPOCH,
-        archs=("gfx950",),
-        toolchain="embedded",
-        today=TODAY,
-    )
+    verdict = judge(BASIS, Findings(defects=defects, cases={}), accepted, today=TODAY)
     assert (verdict.text, verdict.unneeded) == (text, unneeded)
 
 

@@ -218,7 +218,7 @@ def test_decode(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run unit tests, the emulator's tests and tests that compile; `-- NAME` runs one group, such as gate or fuzz."""
     if not session.posargs:
-        run(session, "pytest", "-n", "auto", "tests/unit", "tests/emulator")
+        run(session, "pytest", "-n", "auto", "-m", "not nightly", "tests/unit", "tests/emulator")
         run(session, "pytest", "-n", "auto", "--dist", "loadgroup", "-m", "not nightly", "tests/build")
         return
     name, *options = session.posargs

@@ -9,45 +9,30 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ckpm.attention.appending import Appended, append
-    from ckpm.attention.arrays.tables import Pages
-    from ckpm.attention.arrays.tensors import OnDevice
-    from ckpm.attention.backward.call import Backward, fmha_backward
-    from ckpm.attention.call import Attention, fmha
-    from ckpm.attention.dispatcher import Choice, Dispatcher, Explanation
-    from ckpm.attention.kernel_sets import kernel_set
-    from ckpm.attention.launch.plan import Plan, Ran, Timing
-    from ckpm.attention.problems.builder import ProblemBuilder
-    from ckpm.attention.problems.validation import validate
-    from ckpm.attention.registry import Instance, Registry
-    from ckpm.attention.tuning import Measurement, TuningDatabase
-    from ckpm.matrix.problems.problem import Problem, Strides
+    from ckpm.attention.appending import Appended as Appended
+    from ckpm.attention.appending import append as append
+    from ckpm.attention.arrays.tables import Pages as Pages
+    from ckpm.attention.arrays.tensors import OnDevice as OnDevice
+    from ckpm.attention.backward.call import Backward as Backward
+    from ckpm.attention.backward.call import fmha_backward as fmha_backward
+    from ckpm.attention.call import Attention as Attention
+    from ckpm.attention.call import fmha as fmha
+    from ckpm.attention.dispatcher import Choice as Choice
+    from ckpm.attention.dispatcher import Dispatcher as Dispatcher
+    from ckpm.attention.dispatcher import Explanation as Explanation
+    from ckpm.attention.kernel_sets import kernel_set as kernel_set
+    from ckpm.attention.launch.plan import Plan as Plan
+    from ckpm.attention.launch.plan import Ran as Ran
+    from ckpm.attention.launch.plan import Timing as Timing
+    from ckpm.attention.problems.builder import ProblemBuilder as ProblemBuilder
+    from ckpm.attention.problems.validation import validate as validate
+    from ckpm.attention.registry import Instance as Instance
+    from ckpm.attention.registry import Registry as Registry
+    from ckpm.attention.tuning import Measurement as Measurement
+    from ckpm.attention.tuning import TuningDatabase as TuningDatabase
+    from ckpm.matrix.problems.problem import Problem as Problem
+    from ckpm.matrix.problems.problem import Strides as Strides
 
-__all__ = [
-    "Appended",
-    "Attention",
-    "Backward",
-    "Choice",
-    "Dispatcher",
-    "Explanation",
-    "Instance",
-    "Measurement",
-    "OnDevice",
-    "Pages",
-    "Plan",
-    "Problem",
-    "ProblemBuilder",
-    "Ran",
-    "Registry",
-    "Strides",
-    "Timing",
-    "TuningDatabase",
-    "append",
-    "fmha",
-    "fmha_backward",
-    "kernel_set",
-    "validate",
-]
 _MODULES = {
     "ckpm.attention.appending": ("Appended", "append"),
     "ckpm.attention.arrays.tables": ("Pages",),
@@ -63,10 +48,10 @@ _MODULES = {
     "ckpm.attention.registry": ("Instance", "Registry"),
     "ckpm.attention.tuning": ("Measurement", "TuningDatabase"),
 }
-_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module 'dispatcher' has no attribute '{name}'")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'ckpm.attention' has no attribute '{name}'")
+    return getattr(importlib.import_module(_MODULE_OF[name]), name)

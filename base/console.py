@@ -30,11 +30,6 @@ def console() -> PlainConsole:
     return terminal if terminal.is_terminal else PlainConsole(width=180)
 
 
-def say(console: Console, text: str) -> None:
-    """Print lines as they are, however wide the terminal is."""
-    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
-
-
 def number(count: int, noun: str) -> str:
     """``1 kernel``, ``2 kernels``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

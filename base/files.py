@@ -11,7 +11,7 @@ import re
 import stat
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -216,22 +216,29 @@ def make_folder(folder: Path, otherwise: str = "name another place") -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
+class StoppedError(Exception):
+    """A wait for a lock was ended by its caller."""
+
+
 @contextmanager
-def hold_lock(file: Path, otherwise: str = "name another place") -> Iterator[None]:
-    """Hold the lock of a file, made if missing; another process that wants it waits.
+def hold_lock(
+    file: Path, otherwise: str = "name another place", stopped: Callable[[], bool] | None = None
+) -> Iterator[None]:
+    """Hold the lock of a file, made if missing; another process that wants it waits. The lock ends with its process.
 
     Raises:
+        StoppedError: ``stopped`` returned True while another had it.
         DiskFullError, OutputError: the file can't be made, or its file system has no locks.
     """
-    from filelock import FileLock  # imported here, because few processes of a build lock a file
+    from filelock import FileLock, Timeout  # imported here, because few processes of a build lock a file
 
     make_folder(file.parent, otherwise)
-    lock = FileLock(file)
+    lock = FileLock(file, fallback_to_soft=False)
     with name_write_errors(file, otherwise):
         try:
-            lock.acquire()
-        except NotImplementedError as error:  # what filelock makes of ENOSYS
-            raise OutputError(f"{file}: its file system has no locks: {otherwise}.") from error
+            lock.acquire(cancel_check=stopped)
+        except Timeout as error:
+            raise StoppedError from error
     try:
         yield
     finally:

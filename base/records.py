@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -130,8 +130,39 @@ class Value:
             if name not in names:
                 raise one.fail("no such field")
 
+    def record(self, kind: type[T]) -> T:
+        """Return the value as a dataclass, by the types of its fields. Unknown fields are refused."""
+        import msgspec  # only here: the emulator's distribution does without it
+
+        try:
+            made = msgspec.convert(self.value, kind)
+        except msgspec.ValidationError as error:
+            from .tablefile import explain  # only here: it loads YAML, which SCons starts without
+
+            path, message = explain(error, self.value, kind)
+            raise self._at(path).fail(message) from None
+        for path in _unknown(self.value, msgspec.to_builtins(made)):
+            raise self._at(path).fail("no such field")
+        return made
+
+    def _at(self, path: Iterable[str | int]) -> Value:
+        value = self
+        for part in path:
+            value = value.items()[part] if isinstance(part, int) else value.get(part)
+        return value
+
     def _member(self, name: str, value: Any) -> Value:
         return Value(value, self.source, f"{self.path}.{name}" if self.path else name)
+
+
+def _unknown(value: Any, made: Any) -> Iterator[list[str | int]]:
+    """Yield the paths of the names in a JSON value that its record lacks."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for part, one in parts:
+        if isinstance(made, dict) and part not in made:
+            yield [part]
+        else:
+            yield from ([part, *rest] for rest in _unknown(one, made[part]))
 
 
 def _is(value: Any) -> str:

@@ -246,6 +246,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 Words = Annotated[str, msgspec.Meta(min_length=1)] | Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(gt=0)]
 
 
 def word_list(words: str | Iterable[str]) -> tuple[str, ...]:
@@ -294,7 +296,8 @@ def decode(root: Field, kind: type[T]) -> Table[T]:
     try:
         return Table(msgspec.convert(values, kind, str_keys=True), root)
     except msgspec.ValidationError as error:
-        raise _complaint_of(str(error), values, kind, root) from None
+        path, message = explain(error, values, kind)
+        raise Table(None, root).fail(message, *path) from None
 
 
 def plain(field: Field) -> Any:
@@ -306,24 +309,28 @@ def plain(field: Field) -> Any:
     return field.value
 
 
-def _complaint_of(text: str, values: Any, kind: type, root: Field) -> TableError:
-    """Return msgspec's error with file, line and the names that its path leaves out: it writes ``[...]`` for each."""
-    message, _, path = text.partition(" - at ")
+def explain(error: msgspec.ValidationError, values: Any, kind: type) -> tuple[list[str | int], str]:
+    """Return the path of the value that msgspec refuses, with the names that it writes as ``[...]``, and the reason."""
+    text = str(error)
+    message, _, place = text.partition(" - at ")
     top = {"": values}
     holder: Any = top
     key: Any = ""
-    field, types = root, [inspect.type_info(kind)]
-    for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
+    path: list[str | int] = []
+    types: list[inspect.Type] = [inspect.type_info(kind)]
+    for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", place):
         here = holder[key]
         part: Any = int(index) if index.isdigit() else name
         if index == "...":
             part = next(one for one in here if _fails_with(text, top, kind, holder, key, {one: here[one]}))
-        holder, key, field = here, part, field.value[part]
+        holder, key = here, part
+        path.append(part)
         types = [inner for one in types for inner in _inner_types(one, part)]
     known = [name for one in types for name in _known_names(one)]
+    value = holder[key]
     if unknown := re.search("unknown field `(.*)`", message):
-        field = field.value[unknown[1]]
-    return field.fail(_reword(message, field, known))
+        path.append(unknown[1])
+    return path, _reword(message, value, known)
 
 
 def _inner_types(kind: inspect.Type, part: str | int) -> Iterator[inspect.Type]:
@@ -331,7 +338,7 @@ def _inner_types(kind: inspect.Type, part: str | int) -> Iterator[inspect.Type]:
     if isinstance(kind, inspect.UnionType):
         for one in kind.types:
             yield from _inner_types(one, part)
-    elif isinstance(kind, inspect.StructType):
+    elif isinstance(kind, inspect.StructType | inspect.DataclassType):
         yield from (one.type for one in kind.fields if one.encode_name == part)
     elif isinstance(kind, inspect.DictType):
         yield kind.value_type
@@ -346,7 +353,7 @@ def _known_names(kind: inspect.Type) -> Iterator[str]:
     if isinstance(kind, inspect.UnionType):
         for one in kind.types:
             yield from _known_names(one)
-    elif isinstance(kind, inspect.StructType):
+    elif isinstance(kind, inspect.StructType | inspect.DataclassType):
         yield from (one.encode_name for one in kind.fields)
     elif isinstance(kind, inspect.DictType):
         yield from _known_names(kind.key_type)
@@ -354,20 +361,20 @@ def _known_names(kind: inspect.Type) -> Iterator[str]:
         yield from map(str, kind.values)
 
 
-def _reword(message: str, field: Field, known: Sequence[str]) -> str:
+def _reword(message: str, value: Any, known: Sequence[str]) -> str:
     """Return msgspec's message in the words of a table."""
     listed = f"; known here: {', '.join(known)}" if known else ""
     if missing := re.fullmatch("Object missing required field `(.*)`", message):
-        return f"field '{missing[1]}' is missing; it has {', '.join(field.value) or 'no field'}"
+        return f"field '{missing[1]}' is missing; it has {', '.join(value) or 'no field'}"
     if message.startswith("Object contains unknown field"):
         return f"unknown field{listed}"
     if re.match("Expected `\\w+` of length >= 1", message):
         return "is empty"
     if message.startswith("Invalid enum value"):
-        wrong = [name for name in field.value if name not in known] if isinstance(field.value, dict) else [field.value]
+        wrong = [name for name in value if name not in known] if isinstance(value, dict) else [value]
         return f"unknown word '{wrong[0]}'{listed}"
     if expected := re.fullmatch("Expected `(.*)`, got `.*`", message):
-        found = "" if isinstance(field.value, dict) else f", not {describe(field.value)}"
+        found = "" if isinstance(value, dict) else f", not {describe(value)}"
         return f"must be {' or '.join(_KINDS.get(kind, kind) for kind in expected[1].split(' | '))}{found}"
     message = message.replace("Invalid RFC3339 encoded date", "must be a date such as 2027-06-30")
     message = re.sub("`([^`]*)`", lambda kind: _KINDS.get(kind[1], kind[1]), message)

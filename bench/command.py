@@ -8,17 +8,20 @@ measure the graph, not the compiler.
 from __future__ import annotations
 
 import argparse
+import logging
 import tempfile
 from pathlib import Path
 
 from ckpm.base import settings
-from ckpm.base.console import PlainConsole, say
+from ckpm.base.display import show
 from ckpm.base.files import write_atomically
 from ckpm.base.outputs import demand_place
 from ckpm.bench import build, cold
 from ckpm.bench.figures import Figure, table
 from ckpm.kernels.code.toolchains import CHOICES, detect
 from ckpm.kernels.upstream.trees import locate
+
+log = logging.getLogger(__name__)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +35,6 @@ def run(args: argparse.Namespace) -> int:
     """Measure everything and print the table. A missed target is marked there and decides nothing: gates do that."""
     from ckpm.bench import dispatch, emulated  # only here: other commands do without NumPy and the emulator
 
-    console = PlainConsole()
     if args.output:
         demand_place(args.output)
     cache = settings.cache_folder()
@@ -40,26 +42,26 @@ def run(args: argparse.Namespace) -> int:
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="ckpm-bench-") as base:
         folder = Path(base)
-        console.print("measuring enumeration")
+        log.info("measuring enumeration")
         figures += build.compare_enumeration(tree, folder / "matrix")
-        console.print("measuring rendering")
+        log.info("measuring rendering")
         figures += build.compare_rendering(tree, folder)
-        console.print("measuring the build graph")
+        log.info("measuring the build graph")
         figures += build.measure_graph(tree, folder)
-        console.print("measuring merged units")
+        log.info("measuring merged units")
         figures.append(build.compare_merged(tree, detect(args.toolchain, cache=cache), folder / "merge"))
-        console.print("measuring runs on the emulator")
+        log.info("measuring runs on the emulator")
         figures += emulated.measure(args.upstream, args.toolchain, folder / "run")
-        console.print("measuring calls of the dispatcher")
+        log.info("measuring calls of the dispatcher")
         figures += dispatch.measure_call()
-        console.print("measuring a kernel compiled on demand")
+        log.info("measuring a kernel compiled on demand")
         figures += dispatch.measure_on_demand(tree, args.toolchain, folder / "demand")
-        console.print("modelling V3 against V2")
+        log.info("modelling V3 against V2")
         figures += emulated.model_versions(args.toolchain, folder / "versions")
-        console.print("measuring a run without any cache")
+        log.info("measuring a run without any cache")
         figures += cold.measure(args.upstream, args.toolchain, folder / "cold")
     text = table(figures)
-    say(console, text)
+    show(text)
     if args.output:
         write_atomically(args.output, text.encode())
     return 0

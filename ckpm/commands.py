@@ -67,9 +67,9 @@ COMMANDS: Mapping[str, Command] = {
     "in-container": Command("run nox sessions in a container", "ckpm.docker.sessions:add_options"),
     "qualify": Command("run and judge the stages of a release", "ckpm.reports.release.commands:add_qualify_options"),
     "verify-bundle": Command("check a released bundle, offline", "ckpm.reports.release.commands:add_verify_options"),
-    "workflows render": Command("render or check .github/workflows", "ckpm.workflows.cli:add_render_options"),
-    "workflows collect": Command("join what the jobs of a workflow left", "ckpm.workflows.cli:add_collect_options"),
-    "workflows run": Command("run a workflow's jobs here", "ckpm.workflows.cli:add_run_options"),
+    "workflows render": Command("render or check .github/workflows", "ckpm.workflows.render:add_options"),
+    "workflows collect": Command("join what the jobs of a workflow left", "ckpm.workflows.collect:add_options"),
+    "workflows run": Command("run a workflow's jobs here", "ckpm.workflows.runner:add_options"),
 }
 _VERBOSITY = (("v", "verbose", 1, "also print details"), ("q", "quiet", -1, "print no progress, only results"))
 _HOME = Path(__file__).resolve().parents[1]

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 
 def add_build_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.base.console import PlainConsole
     from ckpm.base.errors import UsageError
     from ckpm.cluster import command as cluster_command
     from ckpm.kernels.library import command, reproduce
@@ -27,11 +26,10 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         machines = None if again else cluster_command.read_machines(args)
         if machines and args.jobs is not None:
             raise UsageError("--jobs is for compilers on this machine. Workers have their own number of threads.")
-        console = PlainConsole()
-        options = command.read_options(args, console)
+        options = command.read_options(args)
         if again:
-            return reproduce.run(options, args.built, console)
-        return command.build(options, console, cluster_command.compilers(machines, options.request))
+            return reproduce.run(options, args.built)
+        return command.build(options, cluster_command.compilers(machines, options.request))
 
     add_selection_options(parser, tier="smoke", checkouts=True)
     command.add_options(parser)
@@ -51,11 +49,11 @@ def add_compare_options(parser: argparse.ArgumentParser) -> None:
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:
     from ckpm.base.errors import UsageError
-    from ckpm.reports.gates import model_command, reference_command
+    from ckpm.reports.gates import model_command
 
     def run(args: argparse.Namespace) -> None:
         if args.references:
-            reference_command.run(args)
+            model_command.run_references(args)
         elif args.counters is None:
             raise UsageError("name a FILE of ckpm measure, or give --references.")
         else:
@@ -68,14 +66,15 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
 def build(arch: str = "gfx950", *options: str, work: Path = Path()) -> Path:
     """Build a library as ``ckpm build --arch ARCH OPTIONS`` does, and return its path."""
-    from ckpm.base.console import PlainConsole
     from ckpm.base.jobs import job_count
+    from ckpm.base.logs import print_logs
     from ckpm.commands import parse
     from ckpm.kernels.library import command
 
     args = parse(["build", "--arch", arch, "--work", str(work), *options])
-    asked = command.read_options(args, PlainConsole())
-    command.run(asked.request, jobs=job_count(asked.jobs), console=PlainConsole())
+    with print_logs():
+        asked = command.read_options(args)
+        command.run(asked.request, jobs=job_count(asked.jobs))
     return asked.request.work / asked.request.folder / "libckpm.so"
 
 

@@ -19,7 +19,6 @@ from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, as_text
 from ckpm.cluster.compiling import Compiled, Job, Recipe, compile_job
 from ckpm.cluster.connection import connect, result
-from ckpm.cluster.identity import Identity, Sources
 from ckpm.kernels.library.plan import Step
 from ckpm.kernels.library.run_step import Ran, execute_here, refuse_steps
 
@@ -44,19 +43,8 @@ class RemoteBuild:
     def read(cls, file: Path) -> RemoteBuild:
         """Read what :meth:`write` wrote."""
         remedy = "'ckpm build --scheduler ADDRESS' writes it."
-        document = Source(place=file, what="the scheduler of a build", remedy=remedy, error=RecordError).read()
-        recipe = document.get("recipe")
-        return cls(
-            scheduler=document.get("scheduler").nonempty_text(),
-            credentials=document.get("credentials").text(),
-            session=document.get("session").nonempty_text(),
-            recipe=Recipe(
-                sources=Sources(**recipe.get("sources").texts()),
-                archs=tuple(arch.nonempty_text() for arch in recipe.get("archs").items()),
-                families=tuple(family.nonempty_text() for family in recipe.get("families").items()),
-                identity=Identity(**recipe.get("identity").texts()),
-            ),
-        )
+        source = Source(place=file, what="the scheduler of a build", remedy=remedy, error=RecordError)
+        return source.read().record(cls)
 
 
 class RemoteSteps:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ckpm.attention.launch import encodings
 from ckpm.attention.launch.device import EmulatedDevice
-from ckpm.attention.launch.encodings import from_bf16, to_bf16
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.decode.guard.candidates import Candidate
 from ckpm.decode.guard.compiling import Code, compile_candidate, function_of
@@ -69,7 +69,7 @@ def decode(
     with ExitStack() as stack:
         memory, given = _memory(device, stack)
         scales = (cache.k_scale, cache.k_shift, cache.v_scale, cache.v_shift)
-        inputs = [given(one) for one in (to_bf16(q), cache.k, cache.v, *scales)]
+        inputs = [given(one) for one in (encodings.encode(q, "bf16", device.arch), cache.k, cache.v, *scales)]
         parts, sums = (memory(4 * sequences * heads * shape.splits * width) for width in (shape.head_dim, 1))
         out = memory(2 * q.size)
         rest = [given(np.asarray(lengths, np.int32)), given(pages)]
@@ -79,9 +79,8 @@ def decode(
         _launch(device, stages.attention, grid, launch.num_warps, buffers, numbers)
         after_first()
         _launch(device, stages.reduction, (sequences * heads, 1, 1), 1, [parts, sums, out])
-        return Decoded(
-            out=from_bf16(device.hip.read(out, np.uint16, q.shape)).astype(np.float32), counters=dict(device.counters())
-        )
+        answer = encodings.decode(device.hip.read(out, np.uint16, q.shape), "bf16", device.arch)
+        return Decoded(out=answer.astype(np.float32), counters=dict(device.counters()))
 
 
 def _memory(device: EmulatedDevice, stack: ExitStack) -> tuple[Callable[[int], Memory], Callable[[Array], Memory]]:

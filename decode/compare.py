@@ -25,7 +25,7 @@ from ckpm.decode.guard.command import OWN
 from ckpm.decode.guard.compiling import demand_triton, function_of, judge
 from ckpm.decode.guard.figures import Budget
 from ckpm.decode.guard.pruning import complaints, early_config_prune
-from ckpm.decode.guard.table import read_table
+from ckpm.decode.guard.table import read_guard_table
 from ckpm.decode.measuring import Outcome, measure
 from ckpm.decode.problem import TOKENS, Launch, Problem, problems
 from ckpm.matrix.dialects import check_built_arch
@@ -132,7 +132,7 @@ def budget(arch: str, head_dim: int) -> Budget:
     """The budget of streaming in the guard's table."""
     return next(
         kernel.budget
-        for kernel in read_table(OWN).kernels
+        for kernel in read_guard_table(OWN).kernels
         if kernel.function == "streaming"
         and arch in kernel.archs
         and any(case.constexprs["HEAD_DIM"] == head_dim for case in kernel.cases)

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.launch.encodings import fp8_of, from_fp8, to_fp8
+from ckpm.attention.launch.encodings import encode
 from ckpm.base.errors import UsageError
 from ckpm.decode.guard.candidates import Candidate
 
 Array = NDArray[Any]
 STORED = ("fp8", "int8")
 HEAD_DIMS = (64, 128, 256)
-FORMS = ("streaming", "resident")
 _LARGEST = {"int8": 127.0}
 _FP8 = {"gfx942": "*fp8e4b8", "gfx950": "*fp8e4nv"}  # the fp8 that an arch has instructions for, as Triton writes it
 _LARGEST_PAGE = 1024
@@ -169,15 +168,7 @@ def quantise(values: Array, groups: int, stored: str, arch: str) -> tuple[Array,
     numbers = (grouped - shift[..., None]) / scale[..., None]
     if stored == "int8":
         return np.rint(numbers).astype(np.int8).reshape(values.shape), scale, shift
-    return to_fp8(numbers, fp8_of(arch)).reshape(values.shape), scale, shift
-
-
-def dequantise(stored_bytes: Array, scale: Array, shift: Array, stored: str, arch: str) -> Array:
-    """The float64 values of a cache, (slots, heads, head_dim)."""
-    numbers = stored_bytes.astype(np.float64) if stored == "int8" else from_fp8(stored_bytes, fp8_of(arch))
-    grouped = numbers.reshape(*numbers.shape[:2], scale.shape[-1], -1)
-    whole = grouped * scale[..., None].astype(np.float64) + shift[..., None]
-    return whole.reshape(numbers.shape)
+    return encode(numbers, "fp8", arch).reshape(values.shape), scale, shift
 
 
 TOKENS = 4096  # of the one sequence

@@ -14,7 +14,7 @@ from ckpm.base.console import console
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.base.processes import ended_by_signals
-from ckpm.docker import building, dockerfile
+from ckpm.docker import building, context
 from ckpm.docker.context import Sources, labels
 from ckpm.docker.engines import CHOICES, Engine, detect
 from ckpm.docker.images import Image, image, images
@@ -44,9 +44,9 @@ def run(args: argparse.Namespace) -> int:
         with ended_by_signals():
             _build([one for one in chosen if args.image or one.is_local], args)
     else:
-        files = [dockerfile.write(one, args.work) for one in chosen]
+        files = [context.write(one, args.work) for one in chosen]
         if args.action == "lint":
-            dockerfile.lint(files)
+            context.lint(files)
         show(f"{args.action}: {len(files)} Dockerfiles in {args.work}")
     return 0
 

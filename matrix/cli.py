@@ -8,20 +8,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ckpm.base.display import show
+from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.base.files import write_atomically
-from ckpm.matrix.dialects import Dialect
-from ckpm.matrix.export import COLUMNS, to_csv, to_json
+from ckpm.matrix.dialects import Dialect, dialect, dialect_names
+from ckpm.matrix.export import COLUMNS, FORMATS, align, format_rows, table, to_csv, to_json
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import add_dialect_options, add_selection_options, dialect_from, selection_from
 from ckpm.matrix.selection import Selection, absences, select, select_some
-
-_FORMATS = ("text", "json", "csv")
 
 
 def add_list_options(parser: argparse.ArgumentParser) -> None:
@@ -47,9 +46,11 @@ def add_why_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_validate_options(parser: argparse.ArgumentParser) -> None:
-    from ckpm.matrix.configurations import command
-
-    command.add_validate_options(parser)
+    add_dialect_options(parser)
+    parser.add_argument("--arch", default=None, help="of --kernel (default: the last that has such kernels)")
+    parser.add_argument("--kernel", default=None, metavar="NAME", help="judge this kernel instead of a file")
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="(default: %(default)s)")
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="a configuration, JSON or YAML")
     parser.set_defaults(run=_validate)
 
 
@@ -86,7 +87,7 @@ def _add_sweep(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=_FORMATS, default="text", help="(default: %(default)s)")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="(default: %(default)s)")
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -133,10 +134,7 @@ def _count_selected(args: argparse.Namespace, chosen: Dialect, selection: Select
     )
     if not any(totals.values()) and select(chosen, receipt):
         select_some(chosen, selection)
-    if args.format == "text":
-        _emit(_count_table(selection, counts, totals))
-    else:
-        _emit(_records(counts, args.format))
+    _emit(format_rows(counts, args.format, _count_table(selection, counts, totals)))
 
 
 def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], totals: Mapping[str, int]) -> str:
@@ -148,7 +146,7 @@ def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], tota
     sums = [sum(by_place[family, arch] for family in selection.families) for arch in selection.archs]
     table.append(["total", *map(str, sums), str(sum(totals.values()))])
     notes = [f"{row['reason']}\n" for row in counts if row["reason"]]
-    return _align(table, right=True) + "".join(notes)
+    return align(table, left=1) + "".join(notes)
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -166,10 +164,7 @@ def _show(args: argparse.Namespace) -> None:
         _emit(json.dumps(row, indent=1) + "\n")
         return
     fields = [{"field": name, "value": _plain(value)} for name, value in row.items()]
-    if args.format == "csv":
-        _emit(_records(fields, "csv"))
-    else:
-        _emit(_align([[field["field"], field["value"]] for field in fields]))
+    _emit(format_rows(fields, args.format, align([list(field.values()) for field in fields])))
 
 
 def _why(args: argparse.Namespace) -> None:
@@ -180,10 +175,12 @@ def _why(args: argparse.Namespace) -> None:
     if args.format == "json":
         _emit(json.dumps({"selected": not explanation.reasons, **asdict(explanation)}, indent=1) + "\n")
     elif args.format == "csv" and explanation.reasons:
-        _emit(_records([asdict(reason) for reason in explanation.reasons], "csv"))
+        _emit(format_rows([asdict(reason) for reason in explanation.reasons], "csv"))
     elif args.format == "csv":
         _emit(
-            _records([{**asdict(axis), "alternatives": _plain(axis.alternatives)} for axis in explanation.axes], "csv")
+            format_rows(
+                [{**asdict(axis), "alternatives": _plain(axis.alternatives)} for axis in explanation.axes], "csv"
+            )
         )
     elif explanation.reasons:
         lines = [f"{explanation.name}", f"is not in {chosen.name} ({selection.summary()}):"]
@@ -196,17 +193,31 @@ def _why(args: argparse.Namespace) -> None:
         table = [["axis", "value", "other values", "written in"]]
         table += [[axis.name, axis.value, _plain(axis.alternatives) or "-", axis.place] for axis in explanation.axes]
         _emit(
-            f"{explanation.name}\nis in {chosen.name} ({selection.summary()}):\n{_align(table)}"
+            f"{explanation.name}\nis in {chosen.name} ({selection.summary()}):\n{align(table)}"
             f"receipts that hold it: {_plain(explanation.receipts)}\n"
         )
 
 
 def _validate(args: argparse.Namespace) -> None:
-    from ckpm.matrix.configurations.command import refuse_if_invalid, validate, written
+    """Judge a file's kernel in every dialect or the one named, or a kernel by name. Raises CheckFailedError: errors."""
+    from ckpm.matrix.configurations.configuration import read_configuration
+    from ckpm.matrix.configurations.report import judge, judge_kernel
 
-    report = validate(args)
-    _emit(written(report, args.format))
-    refuse_if_invalid(report)
+    if (args.file is None) == (args.kernel is None):
+        raise UsageError("validate: give either a FILE or --kernel NAME.")
+    if args.kernel is not None:
+        report = judge_kernel(dialect_from(args), args.kernel, args.mask, args.arch)
+    elif args.arch is not None:
+        raise UsageError("validate FILE: --arch belongs to --kernel; a configuration has its arch.")
+    else:
+        named = args.dialect is not None or args.upstream is not None
+        dialects = [dialect_from(args)] if named else [dialect(name) for name in dialect_names()]
+        report = judge(str(args.file), read_configuration(args.file), dialects)
+    _emit(json.dumps(report.record(), indent=1) + "\n" if args.format == "json" else report.text())
+    if not report.valid:
+        raise CheckFailedError(
+            f"{report.subject}: {report.summary()}; the report lists what to fix.", kind="configuration"
+        )
 
 
 def _problems(args: argparse.Namespace) -> None:
@@ -228,14 +239,11 @@ def _problems(args: argparse.Namespace) -> None:
             }
             for suite, cases in by_suite.items()
         ]
-        if args.format == "text":
-            _emit(_align([list(rows[0]), *([str(value) for value in row.values()] for row in rows)], right=True))
-        else:
-            _emit(_records(rows, args.format))
-    elif args.format == "text":
-        _emit("".join(f"{problem.name}\n" for cases in by_suite.values() for problem in cases))
+        _emit(format_rows(rows, args.format, table(rows, left=1)))
     else:
-        _emit(_records([problem.row() for cases in by_suite.values() for problem in cases], args.format))
+        chosen = [problem for cases in by_suite.values() for problem in cases]
+        text = "".join(f"{problem.name}\n" for problem in chosen)
+        _emit(format_rows((problem.row() for problem in chosen), args.format, text))
 
 
 def _select_keys(chosen: Dialect, selection: Selection) -> list[Key]:
@@ -257,30 +265,12 @@ def _rows(keys: Sequence[Key], form: str) -> str:
     return to_json(rows) if form == "json" else to_csv(COLUMNS, rows)
 
 
-def _records(records: Sequence[Mapping[str, Any]], form: str) -> str:
-    return to_json(records) if form == "json" else to_csv(list(records[0]), records)
-
-
 def _plain(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_plain, value))
     if isinstance(value, bool):
         return str(value).lower()
     return "-" if value is None else str(value)
-
-
-def _align(table: Iterable[Sequence[str]], *, right: bool = False) -> str:
-    """Columns padded to their widest cell; with ``right`` all but the first are right-aligned."""
-    lines = list(table)
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    text = ""
-    for line in lines:
-        cells = [
-            cell.rjust(width) if right and column else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        text += "  ".join(cells).rstrip() + "\n"
-    return text
 
 
 def _emit(text: str) -> None:

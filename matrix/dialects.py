@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ckpm.base.errors import SetupError, TableError, UnknownWordError, UsageError
-from ckpm.base.tablefile import Field, Record, decode, load, overlay, read_table
+from ckpm.base.tablefile import Field, Record, Table, decode, load, overlay, read_table
 from ckpm.matrix.families import Family
 from ckpm.matrix.family_tables import read_family
 
@@ -212,16 +212,23 @@ def check_arch(name: str) -> Arch:
     return archs()[name]
 
 
-class ReceiptTable(Record, frozen=True):
-    """The record of receipts.yaml: receipt number -> its purpose."""
+class SelectionTable(Record, frozen=True):
+    """The record of selections.yaml: the purpose of each receipt; --where expressions of each profile and tier."""
 
     receipts: dict[Annotated[int, msgspec.Meta(ge=0)], str]
+    profiles: dict[str, str]
+    tiers: dict[str, tuple[str, ...]]
 
 
 @functools.cache
+def selections() -> Table[SelectionTable]:
+    """The named subsets of kernels. Raises TableError."""
+    return read_table(TABLES / "selections.yaml", SelectionTable)
+
+
 def receipts() -> Mapping[int, str]:
     """Receipt number -> its purpose. Raises TableError."""
-    return read_table(TABLES / "receipts.yaml", ReceiptTable).record.receipts
+    return selections().record.receipts
 
 
 def check_receipt(receipt: str | int) -> int:

@@ -1,20 +1,17 @@
-"""Kernel lists as CSV and JSON, and keys read back from their rows."""
+"""Lists of kernels, problems and counts as CSV, JSON or aligned text."""
 
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
 import re
-import types
-import typing
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ckpm.base.errors import InputError
-from ckpm.matrix.keys import KEY_FIELDS, TILE_FIELDS, Key, Tile
+from ckpm.matrix.keys import KEY_FIELDS, TILE_FIELDS
 
+FORMATS = ("text", "json", "csv")
 COLUMNS = tuple(
     column for name in KEY_FIELDS for column in ([f"tile.{part}" for part in TILE_FIELDS] if name == "tile" else [name])
 )
@@ -39,15 +36,31 @@ def to_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def key_from_row(row: Mapping[str, Any]) -> Key:
-    """The key that a row of an export describes: the inverse of ``Key.row()``, also after a way through CSV.
+def format_rows(rows: Iterable[Mapping[str, Any]], form: str, text: str = "", columns: Sequence[str] = ()) -> str:
+    """Rows as JSON or CSV, or the ``text`` that shows them. ``columns`` are those of a CSV without rows."""
+    if form == "json":
+        return to_json(rows)
+    listed = list(rows) if form == "csv" else []
+    return to_csv(list(listed[0]) if listed else columns, listed) if form == "csv" else text
 
-    Raises:
-        InputError: a column is missing or holds a value that its field can't have.
-    """
-    parts = {name: _value(row, f"tile.{name}", kinds) for name, kinds in _TILE_KINDS.items()}
-    values = {name: _value(row, name, kinds, name in _OPTIONAL) for name, kinds in _KEY_KINDS.items()}
-    return Key(tile=Tile(**parts), **values)
+
+def table(rows: Sequence[Mapping[str, Any]], *, left: int) -> str:
+    """The rows below their names, as :func:`align` aligns them."""
+    return align([list(rows[0]), *(row.values() for row in rows)], left=left)
+
+
+def align(table: Iterable[Iterable[object]], *, left: int | None = None) -> str:
+    """Columns padded to their widest cell; those after the first ``left`` (default: all) are right-aligned."""
+    lines = [[str(cell) for cell in line] for line in table]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    text = ""
+    for line in lines:
+        cells = [
+            cell.ljust(width) if left is None or column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        text += "  ".join(cells).rstrip() + "\n"
+    return text
 
 
 def _cell(value: Any) -> Any:
@@ -58,33 +71,5 @@ def _cell(value: Any) -> Any:
     return value.replace("\r", " ") if isinstance(value, str) else value
 
 
-def _value(row: Mapping[str, Any], column: str, kinds: tuple[type, ...], optional: bool = False) -> Any:
-    if column not in row:
-        raise InputError(f"column '{column}' is missing; a row needs {', '.join(COLUMNS)}", kind="row")
-    value = row[column]
-    if types.NoneType in kinds and value in (None, ""):
-        return None
-    if bool in kinds and (isinstance(value, bool) or value in ("true", "false")):
-        return value in (True, "true")
-    if int in kinds and _INTEGER.fullmatch(str(value)):
-        return int(value)
-    if str in kinds and isinstance(value, str) and (value or optional):
-        return value
-    names = " or ".join("empty" if one is types.NoneType else one.__name__ for one in kinds)
-    raise InputError(f"column '{column}' must be {names}, not {value!r}", kind="row")
-
-
-_OPTIONAL = {field.name for field in dataclasses.fields(Key) if field.default == ""}
-_INTEGER = re.compile("-?[0-9]{1,9}")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what begins one in Excel, LibreOffice or Google Sheets
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-
-
-def _kinds(record: type) -> dict[str, tuple[type, ...]]:
-    """The types that the fields of a record may have, except a tile, whose fields have columns of their own."""
-    hints = typing.get_type_hints(record)
-    return {name: typing.get_args(hint) or (hint,) for name, hint in hints.items() if hint is not Tile}
-
-
-_KEY_KINDS = _kinds(Key)
-_TILE_KINDS = _kinds(Tile)

@@ -94,7 +94,7 @@ def _receipts(
         if number != "default" and not re.fullmatch("0|[1-9][0-9]*", number):
             raise row.fail(f"a receipt is a number, or 'default', not '{number}'")
         if number != "default" and int(number) not in receipt_numbers:
-            raise row.fail("this receipt is not in receipts.yaml")
+            raise row.fail("this receipt is not in selections.yaml")
     constraints = field.map(lambda row: tuple(_receipt_constraint(item, family) for item in _many(row)))
     default = constraints.pop("default", ({},))
     return {int(number): several for number, several in constraints.items()}, default

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ckpm.base.display import one_line
-from ckpm.base.errors import UsageError
+from ckpm.base.errors import UnknownWordError, UsageError
 from ckpm.base.outputs import refuse_inputs_among
+from ckpm.base.tablefile import read_table
 from ckpm.matrix.dialects import (
+    TABLES,
     Dialect,
+    UpstreamTable,
     check_arch,
     check_receipt,
     check_upstream,
@@ -23,7 +27,6 @@ from ckpm.matrix.dialects import (
 )
 from ckpm.matrix.families import MASK_IMPLS
 from ckpm.matrix.selection import Selection, parse_shard, profiles, tiers
-from ckpm.matrix.upstream_profiles import library_variant, upstream_profiles, variant
 
 DEFAULT_UPSTREAM = "aiter"
 DEFAULT_ARCH = "gfx950"
@@ -82,12 +85,61 @@ class Parser(argparse.ArgumentParser):
 
 
 def _take_variant(parsed: argparse.Namespace) -> None:
-    """Put the upstream that a profile stands for in the place of both. Raises as matrix/upstream_profiles.py."""
+    """Put the upstream that a profile stands for in the place of both. Raises as :func:`library_variant`."""
     upstream = getattr(parsed, "upstream", None) or DEFAULT_UPSTREAM
     if profile := getattr(parsed, "library_profile", None):
         parsed.upstream, parsed.library_profile = library_variant(upstream, profile), None
     elif (profile := getattr(parsed, "profile", None)) and (chosen := variant(upstream, profile)):
         parsed.upstream, parsed.profile = chosen, None
+
+
+@functools.cache
+def upstream_profiles() -> Mapping[str, Mapping[str, str]]:
+    """Upstream -> its profiles -> the upstream that each stands for (tables/upstreams.yaml). Raises TableError."""
+    table = read_table(TABLES / "upstreams.yaml", UpstreamTable)
+    for name, row in table.record.profiles.items():
+        if name not in upstreams():
+            raise table.fail("is not an upstream of this table", "profiles", name)
+        for profile, variant in row.items():
+            if variant not in upstreams():
+                raise table.fail(f"'{variant}' is not an upstream of this table", "profiles", name, profile)
+            if profile in profiles():
+                raise table.fail("is also a profile of selections.yaml; rename one", "profiles", name, profile)
+    return table.record.profiles
+
+
+def variant(upstream: str, profile: str) -> str | None:
+    """The upstream that a profile of ``upstream`` stands for; None for a profile of selections.yaml, or an unknown one.
+
+    Raises:
+        UnknownWordError. UsageError: it is a profile of another upstream.
+    """
+    if upstream != "checkout":
+        check_upstream(upstream)
+    if profile in (own := upstream_profiles().get(upstream, {})):
+        return own[profile]
+    if others := [name for name, row in upstream_profiles().items() if profile in row]:
+        raise UsageError(
+            f"--profile {profile}: upstream {upstream} has no such profile. Ask for --upstream {' or '.join(others)}."
+        )
+    return None
+
+
+def library_variant(upstream: str, profile: str) -> str:
+    """Return :func:`variant` for commands that take a library as it was built, which other profiles don't apply to.
+
+    Raises:
+        UnknownWordError. UsageError: as said, or the upstream has no profiles.
+    """
+    if chosen := variant(upstream, profile):
+        return chosen
+    if profile in profiles():
+        raise UsageError(
+            f"--profile {profile} narrows what is built or listed; leave it out: a library is taken whole."
+        )
+    if upstream not in upstream_profiles():
+        raise UsageError(f"--profile {profile}: upstream {upstream} has no profiles. Leave it out.")
+    raise UnknownWordError("profile", profile, upstream_profiles()[upstream])
 
 
 def add_library_options(parser: argparse.ArgumentParser) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 from ckpm.base.bounded import LARGEST_TABLE, read_bytes
 from ckpm.base.display import one_line
 from ckpm.base.errors import UnknownWordError, UsageError, WhereError
-from ckpm.base.tablefile import Field, Record, read_table
-from ckpm.matrix.dialects import TABLES, Dialect
+from ckpm.base.tablefile import Field
+from ckpm.matrix.dialects import Dialect, selections
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
 from ckpm.matrix.where import Predicate, any_of, compile_where
@@ -57,22 +57,10 @@ class Selection:
         return ", ".join(parts)
 
 
-class TierTable(Record, frozen=True):
-    """The record of tiers.yaml: a key is in a tier if it meets one of its --where expressions."""
-
-    tiers: dict[str, tuple[str, ...]]
-
-
-class ProfileTable(Record, frozen=True):
-    """The record of profiles.yaml: a --where expression for each profile."""
-
-    profiles: dict[str, str]
-
-
 @functools.cache
 def tiers() -> Mapping[str, tuple[str, ...]]:
     """Tier -> --where expressions of which a key must meet one. Raises TableError."""
-    table = read_table(TABLES / "tiers.yaml", TierTable)
+    table = selections()
     for name, texts in table.record.tiers.items():
         for index in range(len(texts)):
             _check_expression(table.at("tiers", name, index))
@@ -82,7 +70,7 @@ def tiers() -> Mapping[str, tuple[str, ...]]:
 @functools.cache
 def profiles() -> Mapping[str, str]:
     """Profile -> --where expression. Raises TableError."""
-    table = read_table(TABLES / "profiles.yaml", ProfileTable)
+    table = selections()
     for name in table.record.profiles:
         _check_expression(table.at("profiles", name))
     return table.record.profiles

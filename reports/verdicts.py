@@ -10,11 +10,14 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from ckpm.base.display import one_line
 from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.outputs import write_output
-from ckpm.base.records import Source, Value, as_text
+from ckpm.base.records import Source, as_text
 
 GATES = ("static", "emulated", "gpu")
 # the worst first; a gate's verdict is the worst of its rows
@@ -29,14 +32,14 @@ _REMEDY = "Run the gate again: ckpm gate --help."
 class Row:
     """One figure of one kernel or problem. ``threshold`` is the allowed change, as text."""
 
-    gate: str  # one of GATES
+    gate: Annotated[str, Meta(pattern=f"^({'|'.join(GATES)})$")]
     subject: str  # a kernel's name or a problem's
     metric: str
-    unit: str
-    baseline: float | None
-    candidate: float | None
-    threshold: str
-    verdict: str  # one of VERDICTS
+    unit: str = ""
+    baseline: float | None = None
+    candidate: float | None = None
+    threshold: str = ""
+    verdict: Annotated[str, Meta(pattern=f"^({'|'.join(VERDICTS)})$")]
     note: str = ""
 
     def __str__(self) -> str:
@@ -90,14 +93,11 @@ class Gate:
             InconclusiveError: no such file, not JSON, a wrong field, or a verdict that doesn't follow from the rows.
         """
         document = Source(place=file, what="a gate's result", remedy=_REMEDY, error=InconclusiveError).read()
-        document.allow(("verdict", "provenance", "rows"))
-        rows = document.get("rows")
-        read = tuple(map(_row, rows.items()))
-        if not read:
-            raise rows.fail("expected a list of at least one")
-        gate = cls.of(read, document.get("provenance").texts())
-        if gate.verdict != document.get("verdict").one_of(VERDICTS):
-            raise document.get("verdict").fail(f"is {document.value['verdict']!r}, but its rows say {gate.verdict!r}")
+        gate: Gate = document.record(cls)
+        if not gate.rows:
+            raise document.get("rows").fail("expected a list of at least one")
+        if gate.verdict != (implied := worst(row.verdict for row in gate.rows)):
+            raise document.get("verdict").fail(f"is {gate.verdict!r}, but its rows say {implied!r}")
         return gate
 
 
@@ -127,17 +127,3 @@ def demand(gate: Gate, file: Path | None = None) -> None:
 
 def _format(value: float | None) -> str:
     return "none" if value is None else f"{value:.6g}" if value % 1 else str(int(value))
-
-
-def _row(stored: Value) -> Row:
-    """Raises InconclusiveError."""
-    names = [field.name for field in dataclasses.fields(Row)]
-    stored.allow(names)
-    texts = {name: stored.get(name).text() for name in ("subject", "metric", "unit", "threshold", "note")}
-    return Row(
-        gate=stored.get("gate").one_of(GATES),
-        verdict=stored.get("verdict").one_of(VERDICTS),
-        baseline=stored.optional("baseline", Value.number, None),
-        candidate=stored.optional("candidate", Value.number, None),
-        **texts,
-    )

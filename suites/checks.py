@@ -26,7 +26,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import PAIRWISE, SuiteCase, counterpart
 from ckpm.matrix.problems.problem import missing_kernel, missing_load, refused_for, serves, serving_kernels
 from ckpm.suites.philox import drawn
-from ckpm.suites.signatures.table import FAULTS, why_not_predicted
+from ckpm.suites.signatures import FAULTS, why_not_predicted
 
 RESULTS = ("passed", "wrong", "fault", "timeout", "unsupported", "infrastructure")
 _GPU_PAGE = 4096
@@ -236,7 +236,7 @@ def run_case(
 ) -> Result:
     """Run a case once for each set of device options, and stop at the first failure.
 
-    ``signatures`` describe how a known defect must look (suites/signatures/table.py). A second signature is checked
+    ``signatures`` describe how a known defect must look (suites/signatures.py). A second signature is checked
     after the input that faults is removed.
     """
     case = _Case(bench, problem)

@@ -10,23 +10,22 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
 import datetime
 import functools
+import logging
 import shlex
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from ckpm.attention.launch.device import CHOICES, default_workers, kind_of, unused_gpu
 from ckpm.base import junit, settings
-from ckpm.base.console import console, say
+from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, LibraryError, UnknownWordError, UsageError
 from ckpm.base.files import make_folder, sha256_of
-from ckpm.base.results import FOREIGN_LIBRARY
+from ckpm.base.results import FOREIGN_LIBRARY, Results
 from ckpm.cluster import command as cluster
 from ckpm.kernels.families.libraries import host, libraries, made_of
 from ckpm.kernels.library.manifest import MANIFEST
@@ -44,6 +43,40 @@ from ckpm.suites.summary import Progress, details, summary
 if TYPE_CHECKING:
     from ckpm.cluster.connection import Connection
     from ckpm.suites.remote import RemotePool
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of a run. ``family`` is the library's name in kernels/families/libraries.py.
+
+    ``library`` is a file instead of the one in ``work``/build. Without ``machines`` the cases run on this machine.
+    """
+
+    suite: str
+    family: str
+    arch: str
+    upstream: str | None
+    tier: str
+    device: str
+    case: str
+    reproduce: str | None
+    trace: Path | None
+    workgroup: int
+    wave: int
+    output: Path | None
+    hazards: bool
+    work: Path
+    library: Path | None
+    ledger: Path
+    jobs: int | None
+    machines: cluster.Machines | None
+
+    @property
+    def of_tables(self) -> bool:
+        """True if the cases come from tables, False if they are made from the library's kernels."""
+        return host(self.family).table_problems
 
 
 def _families() -> tuple[str, ...]:
@@ -81,138 +114,112 @@ def add_options(root: argparse.ArgumentParser) -> None:
     root.add_argument("--ledger", type=Path, default=LEDGER, metavar="FILE", help="known defects (default: ours)")
     root.add_argument("--jobs", "-j", type=int, default=None, help="workers (default: one a processor, one on a GPU)")
     cluster.add_options(root)
-    root.set_defaults(run=lambda args: run(args, console()))
+    root.set_defaults(run=lambda args: run(read_options(args)))
 
 
-def run(args: argparse.Namespace, out: Console) -> None:
-    """Raises UnknownWordError, CheckFailedError, InconclusiveError and the errors of what it uses."""
+def read_options(args: argparse.Namespace) -> Options:
+    """Raises UsageError, UnknownWordError."""
     if args.jobs is not None and args.jobs < 1:
         raise UsageError("--jobs must be at least 1")
     if args.suite not in (*SUITES, FAMILY_SUITE):
         raise UnknownWordError("suite", args.suite, (*SUITES, FAMILY_SUITE))
-    started = time.monotonic()
-    arch = check_built_arch(args.arch).name
-    family = _family(args)
-    library = _library(args, arch, family)
-    ledger = read_ledger(args.ledger)
+    machines = cluster.read_machines(args)
+    if machines is not None and (args.jobs is not None or args.reproduce):
+        raise UsageError("--jobs and --reproduce are for this machine: leave --scheduler and --cluster out.")
+    known: dict[str, Any] = {"arch": check_built_arch(args.arch).name, "family": _family(args), "machines": machines}
+    given = {
+        field.name: known[field.name] if field.name in known else getattr(args, field.name) for field in fields(Options)
+    }
+    return Options(**given)
+
+
+def run(options: Options) -> None:
+    """Raises CheckFailedError, InconclusiveError and the errors of what it uses."""
+    started, o = time.monotonic(), options
+    library = _library(o)
+    upstream, dialect = library.manifest.upstream, library.manifest.dialect
+    ledger = read_ledger(o.ledger)
     ledger.check_dates(datetime.date.today())
-    with _machines(args, arch, out) as there:
-        kind = _kind(args, arch, there)
-        if args.hazards and kind == "hip":
+    logs = o.work.absolute() / "build" / o.arch / "cluster"
+    with cluster.connection(o.machines, logs) if o.machines else contextlib.nullcontext() as there:
+        kind = _kind(o, there)
+        if o.hazards and kind == "hip":
             raise UsageError("--hazards is an option of the emulator: a GPU does what it does. Add --device emulator")
-        cases = (
-            _cases(args, kind, library, out) if host(family).table_problems else _kernel_cases(args, library, family)
-        )
-        upstream = library.manifest.upstream
-        spoken_of = source(upstream, library.manifest.dialect)
-        cases = suites.with_signatures(cases, ledger, spoken_of, arch)
-        output = args.output or _results_file(args, arch, folder_name(upstream, family))
+        spoken_of = source(upstream, dialect)
+        cases = suites.with_signatures(_cases(o, kind, library), ledger, spoken_of, o.arch)
+        folder = folder_name(upstream, o.family)
+        # a case run again does not replace its suite's results
+        output = o.output or o.work / "build" / o.arch / folder / f"{'reproduced' if o.reproduce else o.suite}.json"
         junit.clear(output, library.library, library.library.with_name(MANIFEST))  # no report on an earlier run
-        pool, words = _pool(args, kind, arch, library, family, len(cases), there, out)
-        say(out, f"{len(cases)} cases of {args.suite} on {kind} {arch}, {upstream}, {words}")
-        unwaited = functools.cache(lambda: suites.unwaited_loads(library, arch))
+        pool, words = _pool(o, kind, library, len(cases), there)
+        log.info(f"{len(cases)} cases of {o.suite} on {kind} {o.arch}, {upstream}, {words}")
+        unwaited = functools.cache(lambda: suites.unwaited_loads(library, o.arch))
         judged: list[Judged] = []
-        with Progress(out, len(cases)) as progress:
+        with Progress(len(cases)) as progress:
             for case, reply in pool.run(cases):
-                judged.append(suites.judge(case, reply, ledger, spoken_of, arch, unwaited))
+                judged.append(suites.judge(case, reply, ledger, spoken_of, o.arch, unwaited))
                 progress.show(judged[-1])
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda one: order[one.case.name])
-    commands = {case.name: _reproduce(args, arch, library, family, kind, case.name) for case in cases}
-    _write(args, arch, library, family, kind, judged, commands, output)
-    _show(args, out, kind, judged, family)
-    say(out, f"results: {output}")
-    summary(out, f"{args.suite} {arch} {folder_name(upstream, family)}", judged, commands, time.monotonic() - started)
+    commands = {case.name: _reproduce(o, library, kind, case.name) for case in cases}
+    results = _results(o, library, kind, judged, commands)
+    results.write(output)
+    junit.write_beside(results, output)
+    for one in judged if o.reproduce else ():
+        details(one)
+    if o.reproduce and kind == "emulator" and o.of_tables:
+        show(f"trace: {_trace_file(o)}")
+    show(f"results: {output}")
+    summary(f"{o.suite} {o.arch} {folder}", judged, commands, time.monotonic() - started)
     if FOREIGN_LIBRARY in library.file_facts:
-        say(out, f"note: {library.library} is not the library that its manifest lists: the results hold its own sha256")
-    _conclude(judged, family)
+        show(f"note: {library.library} is not the library that its manifest lists: the results hold its own sha256")
+    _conclude(judged, o)
 
 
-def _machines(
-    args: argparse.Namespace, arch: str, out: Console
-) -> contextlib.AbstractContextManager[Connection | None]:
-    """The workers of other machines, None for this one alone. Raises UsageError."""
-    if (machines := cluster.read_machines(args)) is None:
-        return contextlib.nullcontext()
-    if args.jobs is not None or args.reproduce:
-        raise UsageError("--jobs and --reproduce are for this machine: leave --scheduler and --cluster out.")
-    return cluster.connection(machines, args.work.absolute() / "build" / arch / "cluster")
-
-
-def _kind(args: argparse.Namespace, arch: str, there: Connection | None) -> str:
+def _kind(o: Options, there: Connection | None) -> str:
     """The device that cases run on: workers say whether they have a GPU, and this machine need not have one."""
-    if there is None or args.device != "auto":
-        return kind_of(args.device, arch) if there is None else str(args.device)
+    if there is None or o.device != "auto":
+        return kind_of(o.device, o.arch) if there is None else o.device
     return "hip" if there.gpus else "emulator"
 
 
 def _pool(
-    args: argparse.Namespace,
-    kind: str,
-    arch: str,
-    library: LocatedLibrary,
-    family: str,
-    count: int,
-    there: Connection | None,
-    out: Console,
+    o: Options, kind: str, library: LocatedLibrary, count: int, there: Connection | None
 ) -> tuple[Pool | RemotePool, str]:
     """The pool that runs the cases, and its size in words."""
-    if there is not None:
-        from ckpm.suites.remote import RemotePool
+    size = min(o.jobs or default_workers(kind), count)
+    setup: dict[str, Any] = {
+        "device": kind, "arch": o.arch, "library": str(library.library), "manifest": str(library.manifest_file),
+        "threads": 0 if there is None and size == 1 else 1, "hazards": o.hazards, "family": o.family,
+    }  # fmt: skip
+    if there is None:
+        return Pool(command=worker_command(setup), size=size, environment=ENVIRONMENT), f"{size} at once"
+    from ckpm.suites.remote import RemotePool
 
-        setup = _setup(args, kind, arch, library, family, threads=1)
-        remote = RemotePool(
-            connection=there, setup=setup, library=library.library, library_sha256=sha256_of(library.library)
-        )
-        return remote, there.describe()
-    size = min(args.jobs or default_workers(kind), count)
-    setup = _setup(args, kind, arch, library, family, threads=0 if size == 1 else 1)
-    pool = Pool(command=worker_command(setup), size=size, environment=ENVIRONMENT)
-    return pool, f"{size} at once"
-
-
-def _write(
-    args: argparse.Namespace,
-    arch: str,
-    library: LocatedLibrary,
-    family: str,
-    kind: str,
-    judged: Sequence[Judged],
-    commands: Mapping[str, str],
-    output: Path,
-) -> None:
-    """The results as JSON and JUnit."""
-    tables, upstream = host(family).table_problems, library.manifest.upstream
-    family_word = "" if tables else family
-    rows = [suites.record_case(one, args.suite, arch, upstream, commands[one.case.name], family_word) for one in judged]
-    results = suites.results(rows, library, kind, args.tier if tables else "every kernel", datetime.date.today())
-    here = args.device == "auto" and cluster.read_machines(args) is None
-    if here and kind == "emulator" and (why := unused_gpu(arch)):
-        results = dataclasses.replace(results, facts={**results.facts, "GPU not used": why})
-    results.write(output)
-    junit.write_beside(results, output)
+    digest = sha256_of(library.library)
+    remote = RemotePool(connection=there, setup=setup, library=library.library, library_sha256=digest)
+    return remote, there.describe()
 
 
-def _show(args: argparse.Namespace, out: Console, kind: str, judged: Sequence[Judged], family: str) -> None:
-    """Everything about the one case of --reproduce."""
-    if not args.reproduce:
-        return
-    for one in judged:
-        details(out, one)
-    if kind == "emulator" and host(family).table_problems:
-        say(out, f"trace: {_trace_file(args)}")
+def _results(
+    o: Options, library: LocatedLibrary, kind: str, judged: Sequence[Judged], commands: Mapping[str, str]
+) -> Results:
+    family, tier = ("", o.tier) if o.of_tables else (o.family, "every kernel")
+    upstream = library.manifest.upstream
+    rows = [suites.record_case(one, o.suite, o.arch, upstream, commands[one.case.name], family) for one in judged]
+    results = suites.results(rows, library, kind, tier, datetime.date.today())
+    here = o.device == "auto" and o.machines is None
+    if here and kind == "emulator" and (why := unused_gpu(o.arch)):
+        return replace(results, facts={**results.facts, "GPU not used": why})
+    return results
 
 
-def _conclude(judged: Sequence[Judged], family: str) -> None:
+def _conclude(judged: Sequence[Judged], o: Options) -> None:
     bad = [one for one in judged if not one.verdict.good]
     if bad:
         raise CheckFailedError(f"{len(bad)} of {len(judged)} cases are not in order", kind="cases")
     if all(one.outcome == "unsupported" for one in judged):
-        more = (
-            "Build more kernels: --tier full."
-            if host(family).table_problems
-            else "The results file contains the reasons."
-        )
+        more = "Build more kernels: --tier full." if o.of_tables else "The results file contains the reasons."
         raise InconclusiveError(
             f"none of the {len(judged)} cases could be run by this library. {more}", kind="nothing-ran"
         )
@@ -235,83 +242,62 @@ def _family(args: argparse.Namespace) -> str:
     raise UsageError(f"--suite {FAMILY_SUITE} needs the --family that was built: one of {', '.join(_families())}.")
 
 
-def _library(args: argparse.Namespace, arch: str, family: str) -> LocatedLibrary:
+def _library(o: Options) -> LocatedLibrary:
     """Raises LibraryError, UnknownWordError."""
-    upstream = settings.upstream(args.upstream, settings.ck_root())
+    upstream = settings.upstream(o.upstream, settings.ck_root())
     if upstream != "checkout":
         check_upstream(upstream)
-    if args.library is None:
-        return suites.locate(args.work.absolute(), arch, upstream, family)
-    named = suites.read_library(args.library.absolute(), foreign=True)
+    if o.library is None:
+        return suites.locate(o.work.absolute(), o.arch, upstream, o.family)
+    named = suites.read_library(o.library.absolute(), foreign=True)
     manifest = named.manifest
-    if arch not in manifest.archs:
+    if o.arch not in manifest.archs:
         raise LibraryError(
-            f"{args.library} is built for {', '.join(manifest.archs)}, not for {arch}.", kind="wrong-library"
+            f"{o.library} is built for {', '.join(manifest.archs)}, not for {o.arch}.", kind="wrong-library"
         )
-    if args.upstream and args.upstream != manifest.upstream:
+    if o.upstream and o.upstream != manifest.upstream:
         raise LibraryError(
-            f"{args.library} is built from {manifest.upstream}, not from {args.upstream}.", kind="wrong-library"
+            f"{o.library} is built from {manifest.upstream}, not from {o.upstream}.", kind="wrong-library"
         )
     return named
 
 
-def _cases(args: argparse.Namespace, kind: str, library: LocatedLibrary, out: Console) -> tuple[Case, ...]:
-    """The cases of the suite for this library, or the one to reproduce. Raises ProblemError, InconclusiveError."""
-    if not args.reproduce:
-        manifest = library.manifest
-        cases, others = suites.select_cases(suites.cases(args.suite, args.tier, kind, args.case), manifest, args.arch)
+def _cases(o: Options, kind: str, library: LocatedLibrary) -> tuple[Case, ...]:
+    """The cases of the suite for this library, or the one to reproduce.
+
+    Raises:
+        ProblemError, InconclusiveError, LibraryError.
+    """
+    manifest = library.manifest
+    if not o.of_tables:
+        keys = suites.manifest_keys(library.manifest_file, tuple(manifest.kernels))
+        return kernel_cases.cases(keys, o.reproduce or o.case)
+    if not o.reproduce:
+        cases, others = suites.select_cases(suites.cases(o.suite, o.tier, kind, o.case), manifest, o.arch)
         for reason, count in others.items():
-            say(out, f"{count} cases are left out, {manifest.dialect} has no kernel for them: {reason}")
+            log.info(f"{count} cases are left out, {manifest.dialect} has no kernel for them: {reason}")
         return cases
-    name = args.reproduce if "/" in args.reproduce else f"{args.suite}/{args.reproduce}"
+    name = o.reproduce if "/" in o.reproduce else f"{o.suite}/{o.reproduce}"
     problem = find(name)
     case = next(case for case in suites.cases(problem.suite, problem.tier, kind) if case.name == name)
     if kind != "emulator":
         return (case,)
-    file = _trace_file(args)
+    file = _trace_file(o)
     make_folder(file.parent)
-    trace = {"file": str(file), "workgroup": args.workgroup, "wave": args.wave}
+    trace = {"file": str(file), "workgroup": o.workgroup, "wave": o.wave}
     return (Case(problem=problem, variants=tuple({**variant, "trace": trace} for variant in case.variants)),)
 
 
-def _kernel_cases(args: argparse.Namespace, library: LocatedLibrary, family: str) -> tuple[Case, ...]:
-    """Cases of the kernels of a family's library, or the one to reproduce. Raises InconclusiveError, LibraryError."""
-    keys = suites.manifest_keys(library.manifest_file, tuple(library.manifest.kernels))
-    return kernel_cases.cases(keys, args.reproduce or args.case)
+def _trace_file(o: Options) -> Path:
+    if o.trace is not None:
+        return o.trace.absolute()
+    return o.work.absolute() / "build" / "trace" / f"{(o.reproduce or '').replace('/', '-')}.txt"
 
 
-def _results_file(args: argparse.Namespace, arch: str, folder: str) -> Path:
-    """One for each suite, arch and library; a case run again does not replace its suite's."""
-    place: Path = args.work / "build" / arch / folder
-    return place / f"{'reproduced' if args.reproduce else args.suite}.json"
-
-
-def _trace_file(args: argparse.Namespace) -> Path:
-    if args.trace is not None:
-        return Path(args.trace).absolute()
-    name: str = args.reproduce.replace("/", "-")
-    return Path(args.work).absolute() / "build" / "trace" / f"{name}.txt"
-
-
-def _setup(
-    args: argparse.Namespace, kind: str, arch: str, library: LocatedLibrary, family: str, threads: int
-) -> dict[str, Any]:
-    """The setup of suites/worker.py."""
-    return {
-        "device": kind,
-        "arch": arch,
-        "library": str(library.library),
-        "manifest": str(library.manifest_file),
-        "threads": threads,
-        "hazards": args.hazards,
-        "family": family,
-    }
-
-
-def _reproduce(args: argparse.Namespace, arch: str, library: LocatedLibrary, family: str, kind: str, name: str) -> str:
-    command = suites.reproduce_command(args.suite, arch, library.manifest.upstream, kind, name, family)
-    if args.hazards:
+def _reproduce(o: Options, library: LocatedLibrary, kind: str, name: str) -> str:
+    command = suites.reproduce_command(o.suite, o.arch, library.manifest.upstream, kind, name, o.family)
+    if o.hazards:
         command += " --hazards"
-    if args.library is not None:
+    if o.library is not None:
         return f"{command} --library {shlex.quote(str(library.library))}"
-    return command if args.work == Path() else f"{command} --work {shlex.quote(str(args.work))}"
+    return command if o.work == Path() else f"{command} --work {shlex.quote(str(o.work))}"

@@ -19,15 +19,15 @@ from ckpm.base.errors import InconclusiveError, LibraryError, NameSyntaxError, R
 from ckpm.base.results import Case as Recorded
 from ckpm.base.results import CaseFault, LedgerUse, Results
 from ckpm.kernels.code import code_object as codeobject
-from ckpm.kernels.families.libraries import libraries, option
+from ckpm.kernels.families.libraries import build_command, libraries
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.kernels.library.request import LIBRARY, folder_name
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
-from ckpm.matrix.problems.asked import not_asked
 from ckpm.matrix.problems.case import FAMILY_SUITE, SuiteCase, wave_instructions
 from ckpm.matrix.problems.ledger import Entry, Ledger, Verdict
+from ckpm.matrix.problems.matching import not_asked
 from ckpm.matrix.problems.tables import problems
 
 # The sanitizer's runs of a case: every check, and the waves of a workgroup in three orders.
@@ -103,10 +103,8 @@ def locate(work: Path, arch: str, upstream: str, library: str = DEFAULT_FAMILY) 
     for place in places:
         if (place / LIBRARY).is_file() and (place / MANIFEST).is_file() and arch in _manifest(place / MANIFEST).archs:
             return read_library(place / LIBRARY, foreign=False)
-    family = "".join(f" {word}" for word in option(library))
     raise LibraryError(
-        f"{places[0]}: no library of {upstream} for {arch}. "
-        f"Build it first: ckpm build --arch {arch} --upstream {upstream}{family}",
+        f"{places[0]}: no library of {upstream} for {arch}. Build it first: {build_command([arch], upstream, library)}",
         kind="not-built",
     )
 
@@ -144,7 +142,7 @@ def manifest_keys(manifest: Path, names: Sequence[str]) -> tuple[Key, ...]:
     listed = _manifest(manifest)
     if set(listed.kernels) != set(names):
         raise LibraryError(
-            f"{manifest}: it lists other kernels than the library holds. Build it anew.", kind="wrong-library"
+            f"{manifest}: it lists other kernels than the library holds. {listed.remedy}", kind="wrong-library"
         )
     try:
         return listed.keys(names)

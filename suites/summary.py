@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import Counter
@@ -9,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 from rich import progress as bars
-from rich.console import Console
 from rich.table import Table
 
-from ckpm.base.console import say
+from ckpm.base.console import console
+from ckpm.base.display import show
 from ckpm.suites.suites import Judged, entries_used, message
 
+log = logging.getLogger(__name__)
 _PLAIN_SECONDS = 10.0  # between two plain lines of progress
 _SHOWN = 20  # cases with a command each; all are in the results file
 _LENGTH = 240
@@ -24,9 +26,10 @@ _KINDS = ("passed", "known", "unexpected_pass", "failed", "unsupported", "infras
 class Progress:
     """A bar on a terminal; elsewhere a line now and then. Cases that are not in order are shown at once on both."""
 
-    def __init__(self, out: Console, total: int) -> None:
-        self._out, self._total, self._done = out, total, 0
-        self._plain = not out.is_terminal or "CI" in os.environ
+    def __init__(self, total: int) -> None:
+        self._total, self._done = total, 0
+        terminal = console()
+        self._plain = not terminal.is_terminal or "CI" in os.environ
         self._counts: Counter[str] = Counter()
         self._started = self._said = time.monotonic()
         self._bar = bars.Progress(
@@ -34,8 +37,8 @@ class Progress:
             bars.BarColumn(),
             bars.MofNCompleteColumn(),
             bars.TimeElapsedColumn(),
-            console=out,
-            disable=self._plain,
+            console=terminal,
+            disable=self._plain or not log.isEnabledFor(logging.INFO),
         )
         self._task = self._bar.add_task("cases", total=total)
 
@@ -53,33 +56,33 @@ class Progress:
         self._counts[judged.verdict.kind] += 1
         self._bar.update(self._task, advance=1, description=_count_text(self._counts))
         if not judged.verdict.good:
-            say(self._bar.console, f"{_verdict_word(judged)} {judged.case.name}: {_short(message(judged))}")
+            log.warning(f"{_verdict_word(judged)} {judged.case.name}: {_short(message(judged))}")
         now = time.monotonic()
         if self._plain and (now - self._said > _PLAIN_SECONDS or self._done == self._total):
             self._said = now
-            say(self._out, f"[{self._done}/{self._total}] {now - self._started:5.0f} s  {_count_text(self._counts)}")
+            log.info(f"[{self._done}/{self._total}] {now - self._started:5.0f} s  {_count_text(self._counts)}")
 
 
 def _count_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{counts[kind]} {kind.replace('_', ' ')}" for kind in _KINDS if counts.get(kind))
 
 
-def details(out: Console, judged: Judged) -> None:
+def details(judged: Judged) -> None:
     """Everything that is known of one case."""
     reply = judged.reply
-    say(out, f"{judged.case.name}: {judged.outcome}\nkernel: {reply.get('kernel') or 'none'}")
+    show(f"{judged.case.name}: {judged.outcome}\nkernel: {reply.get('kernel') or 'none'}")
     for line in reply.get("lines", ()):
-        say(out, f"  {line}")
+        show(f"  {line}")
     if reply.get("message"):
-        say(out, str(reply["message"]))
+        show(str(reply["message"]))
     for title in ("fault", "counters"):
         if fields := reply.get(title):
-            say(out, f"{title}:")
+            show(f"{title}:")
             for name, value in fields.items():
-                say(out, f"  {name}: {value}")
+                show(f"  {name}: {value}")
 
 
-def summary(out: Console, title: str, judged: Sequence[Judged], commands: Mapping[str, str], seconds: float) -> None:
+def summary(title: str, judged: Sequence[Judged], commands: Mapping[str, str], seconds: float) -> None:
     """Counts by outcome, the ledger's entries that were used, and a command for each case that is not in order."""
     counts = Counter(one.outcome if one.verdict.kind == "failed" else one.verdict.kind for one in judged)
     table = Table(box=None, pad_edge=False, title=title, title_justify="left")
@@ -87,22 +90,21 @@ def summary(out: Console, title: str, judged: Sequence[Judged], commands: Mappin
     for column in ("cases", *columns, "seconds"):
         table.add_column(column.replace("_", " "), justify="right", no_wrap=True)
     table.add_row(str(len(judged)), *(str(counts[column]) for column in columns), f"{seconds:.1f}")
-    out.print(table)
+    console().print(table)
     if used := entries_used(judged):
-        say(out, "known defects of the upstream (matrix/ledger.yaml):")
+        show("known defects of the upstream (matrix/ledger.yaml):")
         for name, (entry, count) in used.items():
             link = f" {entry.link}" if entry.link else ""
-            say(
-                out,
+            show(
                 f"  {count} cases: {name} ({' or '.join(entry.outcomes)}, until {entry.expires}): {entry.reason}{link}",
             )
     bad = [one for one in judged if not one.verdict.good]
     if bad:
-        say(out, "to reproduce:")
+        show("to reproduce:")
     for one in bad[:_SHOWN]:
-        say(out, f"  {commands[one.case.name]}  # {_verdict_word(one)}")
+        show(f"  {commands[one.case.name]}  # {_verdict_word(one)}")
     if len(bad) > _SHOWN:
-        say(out, f"  and {len(bad) - _SHOWN} more: in the results file")
+        show(f"  and {len(bad) - _SHOWN} more: in the results file")
 
 
 def _verdict_word(judged: Judged) -> str:

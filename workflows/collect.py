@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -10,12 +11,29 @@ from pathlib import Path
 from ckpm.base.errors import InconclusiveError, InputError
 from ckpm.base.files import name_write_errors
 from ckpm.base.records import Source, Value
-from ckpm.reports.junit.merge import merge, read_shard
+from ckpm.reports.junit import merge, read_shard
+from ckpm.reports.page.commands import write_summary
 from ckpm.workflows.outputs import Jobs, jobs
 
 _OF_A_LIBRARY = ("arch", "upstream", "library", "command")  # fields of a build and of a run in a plan
 _LARGEST = 1 << 30  # bytes: larger than any result
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--plan", type=Path, required=True, metavar="FILE", help="the plan of the jobs")
+    parser.add_argument("--artifacts", type=Path, required=True, metavar="DIR", help="a folder for each artifact")
+    parser.add_argument("--output", type=Path, default=Path("build"), metavar="DIR", help="(default: %(default)s)")
+    parser.set_defaults(run=lambda args: report(args.plan, args.artifacts, args.output))
+
+
+def report(plan: Path, artifacts: Path, output: Path) -> None:
+    """Join the results as :func:`collect`, and write the report even if a result is missing."""
+    try:
+        collect(plan, artifacts, output)
+    finally:
+        if any(output.glob("*/*/manifest.json")):
+            write_summary(output, output / "report.md", output / "report.html")
 
 
 def collect(plan: Path, artifacts: Path, output: Path) -> None:

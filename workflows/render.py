@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import re
 from collections.abc import Sequence
@@ -12,11 +13,12 @@ import jinja2
 import msgspec
 from msgspec import Meta
 
+from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import Record, read_table
 from ckpm.kernels.changes.rules import Rules, rules
-from ckpm.reports.release.qualification.stages import read_stages
+from ckpm.reports.release.stages import read_stages
 
 PROJECT = Path(__file__).resolve().parents[1]
 HERE = Path(__file__).resolve().parent
@@ -59,6 +61,15 @@ class WorkflowTable(Record, frozen=True):
     nightly: str
     release: _Release
     cache: dict[str, list[str]]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    mode = parser.add_mutually_exclusive_group(required=True)
+    mode.add_argument("--write", action="store_true", help="write .github/workflows from the templates")
+    mode.add_argument("--check", action="store_true", help="fail if a file differs from its template")
+    parser.set_defaults(
+        run=lambda args: show("".join(f"{file}\n" for file in write()), end="") if args.write else check()
+    )
 
 
 def names() -> list[str]:

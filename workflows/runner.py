@@ -7,6 +7,7 @@ Conditions are not evaluated, except that a job or step with ``cancelled()`` in 
 
 from __future__ import annotations
 
+import argparse
 import fnmatch
 import json
 import os
@@ -54,6 +55,14 @@ class Outcome:
 
     result: str
     outputs: Texts = field(default_factory=dict)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help=", ".join(names()))
+    parser.add_argument("--since", default="main", metavar="REV", help="base of the pull request (default: main)")
+    parser.add_argument("--only", action="append", default=[], metavar="GLOB", help="jobs by name; repeat it")
+    parser.add_argument("--work", type=Path, default=Path("build/workflow"), help="(default: %(default)s)")
+    parser.set_defaults(run=lambda args: run(args.name, args.since, tuple(args.only), args.work))
 
 
 def run(name: str, since: str, only: tuple[str, ...], work: Path) -> None:

@@ -77,7 +77,7 @@ def text(manifest: Manifest) -> str:
     """Text of the index. Raises RecordError: the manifest lists no kernel."""
     keys = manifest.keys()
     if not keys:
-        raise RecordError(f"the {MANIFEST} of {manifest.upstream} lists no kernel. Build again.")
+        raise RecordError(f"the {MANIFEST} of {manifest.upstream} lists no kernel. {manifest.remedy}")
     family = family_of(dialect(manifest.dialect), keys[0].name).name
     lines = [
         f"ckpm-kernels {FORMAT}",

@@ -13,7 +13,8 @@ from ckpm.attention.cpp.declared import declarations, kernels_of
 from ckpm.attention.jit.compiling import Compiled, compile_each, where
 from ckpm.attention.jit.loading import load
 from ckpm.attention.launch import device as devices
-from ckpm.base.console import console, say
+from ckpm.base.console import console
+from ckpm.base.display import show
 from ckpm.base.errors import UsageError
 from ckpm.base.processes import ended_by_signals
 from ckpm.kernels.code.toolchains import CHOICES
@@ -77,8 +78,7 @@ def _show(rows: list[tuple[Compiled, float]], seconds: float) -> None:
         figures = (one.render, one.wait, one.build, one.compilers, load_seconds)
         state = "compiled" if one.compiled else "was there"
         table.add_row(one.name, *(f"{figure:.2f}" for figure in figures), state)
-    shown = console()
-    shown.print(table)
+    console().print(table)
     for one, _ in rows:
-        say(shown, str(one.folder))
-    say(shown, f"{len(rows)} loaded in {seconds:.2f} s")
+        show(str(one.folder))
+    show(f"{len(rows)} loaded in {seconds:.2f} s")

@@ -20,13 +20,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.attention.jit.entries import VERSION, Entries, Record, StoppedError, content_key, texts
+from ckpm.attention.jit.entries import VERSION, Entries, Record, content_key, texts
 from ckpm.attention.jit.orders import Order, Place, order_for
 from ckpm.attention.jit.worker import TALLY
 from ckpm.base import settings
 from ckpm.base.entry import FAILURES
 from ckpm.base.errors import CkPrefillError, CompileError, RecordError, ServiceError, UsageError
-from ckpm.base.files import name_write_errors
+from ckpm.base.files import StoppedError, name_write_errors
 from ckpm.base.jobs import job_count
 from ckpm.base.processes import group
 from ckpm.base.records import Source

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
-import os
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,7 +21,7 @@ from pathlib import Path
 
 from ckpm.attention.cpp.index import INDEX
 from ckpm.base.errors import RecordError
-from ckpm.base.files import make_folder, name_write_errors, write_atomically
+from ckpm.base.files import hold_lock, name_write_errors, write_atomically
 from ckpm.base.records import Source, as_text
 from ckpm.base.store import adopt, is_adopted
 from ckpm.base.trust import demand_trusted
@@ -71,11 +69,6 @@ def content_key(request: Request, rendered: dict[str, str]) -> str:
 RECORD = "entry.json"
 _FILES = (LIBRARY, MANIFEST, INDEX, RECORD)
 _OTHERWISE = "set CKPM_CACHE to another folder"
-_POLL_SECONDS = 0.1
-
-
-class StoppedError(Exception):
-    """Whoever waited for the lock of a content key is to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +88,7 @@ class Record:
     @classmethod
     def read(cls, file: Path) -> Record:
         """Raises RecordError."""
-        document = Source(file, "a record of compiling", "Ask for the kernel again.", RecordError).read()
-        return cls(
-            version=document.get("version").whole(),
-            kernel=document.get("kernel").nonempty_text(),
-            arch=document.get("arch").nonempty_text(),
-            seconds=document.get("seconds").number(),
-            compilers=document.get("compilers").number(),
-        )
+        return Source(file, "a record of compiling", "Ask for the kernel again.", RecordError).read().record(cls)
 
 
 class Entries:
@@ -162,17 +148,8 @@ class Entries:
             StoppedError: ``stopping`` was set while another process had it.
             DiskFullError, OutputError: it can't be made.
         """
-        file = self.top / "locks" / f"{content}.lock"
-        make_folder(file.parent, _OTHERWISE)
-        with name_write_errors(file, _OTHERWISE):
-            descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            while not _taken(descriptor):
-                if stopping.wait(_POLL_SECONDS):
-                    raise StoppedError
+        with hold_lock(self.top / "locks" / f"{content}.lock", _OTHERWISE, stopping.is_set):
             yield
-        finally:
-            os.close(descriptor)
 
     def keep_log(self, content: str, text: str) -> Path:
         """Write the log of a compilation that failed; its file. Raises DiskFullError, OutputError."""
@@ -183,11 +160,3 @@ class Entries:
     def forget_log(self, content: str) -> None:
         with contextlib.suppress(OSError):
             self.log(content).unlink()
-
-
-def _taken(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

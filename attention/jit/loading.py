@@ -27,6 +27,6 @@ def load(folder: Path, device: Device) -> Library:
     if device.arch not in manifest.archs:
         raise LibraryError(f"{library}: it is for {', '.join(manifest.archs)}, and the device is a {device.arch}.")
     if not manifest.kernels:
-        raise LibraryError(f"{folder / MANIFEST}: lists no kernel. Build it anew.")
+        raise LibraryError(f"{folder / MANIFEST}: lists no kernel. {manifest.remedy}")
     family = family_of(dialect(manifest.dialect), next(iter(manifest.kernels))).name
     return device.load(library, host(library_with(family)).arguments)

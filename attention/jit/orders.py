@@ -13,7 +13,7 @@ from pathlib import Path
 from ckpm.base import settings
 from ckpm.base.errors import RecordError, UsageError
 from ckpm.base.files import write_atomically
-from ckpm.base.records import Source, Value, as_text
+from ckpm.base.records import Source, as_text
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families.libraries import libraries, library_with
 from ckpm.kernels.families.table import FAMILIES
@@ -71,20 +71,7 @@ class Order:
     @classmethod
     def read(cls, file: Path) -> Order:
         """Raises RecordError: it is missing or none."""
-        document = Source(file, "an order", "Ask for the kernel again.", RecordError).read()
-        place = document.get("place")
-        return cls(
-            place=Place(**{field.name: place.get(field.name).text() for field in dataclasses.fields(Place)}),
-            arch=document.get("arch").nonempty_text(),
-            names=_texts(document.get("names")),
-            families=_texts(document.get("families")),
-            receipt=document.get("receipt").whole(),
-            mask_impl=document.get("mask_impl").nonempty_text(),
-        )
-
-
-def _texts(listed: Value) -> tuple[str, ...]:
-    return tuple(one.text() for one in listed.items())
+        return Source(file, "an order", "Ask for the kernel again.", RecordError).read().record(cls)
 
 
 def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> tuple[Order, tuple[Key, ...]]:

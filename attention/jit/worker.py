@@ -12,7 +12,6 @@ from pathlib import Path
 from ckpm.attention.cpp.index import write_index
 from ckpm.attention.jit.orders import Order
 from ckpm.base import logs, settings
-from ckpm.base.console import PlainConsole
 from ckpm.base.entry import exit_code
 from ckpm.base.files import write_atomically
 from ckpm.base.processes import end_with_owner
@@ -35,7 +34,7 @@ def compile_order(file: Path, jobs: int) -> int:
         headers=Path(place.headers) if place.headers else None,
     )
     request = order.request(tree, detect(place.toolchain, cache=cache), file.parent)
-    tally = command.run(request, jobs=jobs, console=PlainConsole(width=180))
+    tally = command.run(request, jobs=jobs)
     write_index(request.work / request.folder)
     write_atomically(file.with_name(TALLY), as_text({"compilers": tally.seconds}))
     return 0

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ckpm.attention.launch.encodings import fp8_of
+from ckpm.attention.launch.encodings import largest
 from ckpm.base.errors import ProblemError
 from ckpm.kernels.families.libraries import host
-from ckpm.matrix.problems.problem import CHOICES, Problem, launch_seqlen_k
+from ckpm.matrix.problems.problem import CHOICES, Problem, Strides, launch_seqlen_k
 
 Fields = dict[str, int | float | str]
 
@@ -45,14 +45,23 @@ def attention_fields(problem: Problem) -> Fields:
         "has_lse": int(p.lse), "has_logits_soft_cap": int(p.logits_soft_cap > 0), "logits_soft_cap": p.logits_soft_cap,
         "scale_s": p.softmax_scale, "scale_p": 1.0, "scale_o": 1.0,
     }  # fmt: skip
-    for tensor in ("q", "k", "v", "o"):
-        strides = p.stride(tensor)
-        fields |= {f"stride_{tensor}": strides.row, f"nhead_stride_{tensor}": strides.nhead}
-        fields[f"batch_stride_{tensor}"] = strides.batch
+    fields |= _stride_fields({tensor: p.stride(tensor) for tensor in ("q", "k", "v", "o")})
     if p.lse:
         strides = p.stride("lse")
         fields |= {"nhead_stride_lse": strides.nhead, "batch_stride_lse": strides.batch}
     return fields | _score_fields(p)
+
+
+def _stride_fields(strides: Mapping[str, Strides]) -> Fields:
+    """The three fields of each tensor's strides."""
+    fields: Fields = {}
+    for tensor, one in strides.items():
+        fields |= {
+            f"stride_{tensor}": one.row,
+            f"nhead_stride_{tensor}": one.nhead,
+            f"batch_stride_{tensor}": one.batch,
+        }
+    return fields
 
 
 def _score_fields(p: Problem) -> Fields:
@@ -60,11 +69,9 @@ def _score_fields(p: Problem) -> Fields:
     fields: Fields = {}
     if p.bias == "alibi":
         fields["stride_bias"] = p.nhead_q if p.alibi_per_batch else 0
-    for name, wanted in (("bias", p.bias == "bias"), ("dbias", p.dbias), ("randval", p.stores_random)):
-        if wanted:
-            strides = p.stride("bias" if name == "dbias" else name)
-            fields |= {f"stride_{name}": strides.row, f"nhead_stride_{name}": strides.nhead}
-            fields[f"batch_stride_{name}"] = strides.batch
+    wanted = {"bias": p.bias == "bias", "dbias": p.dbias, "randval": p.stores_random}
+    rows = {name: p.stride("bias" if name == "dbias" else name) for name, given in wanted.items() if given}
+    fields |= _stride_fields(rows)
     if p.p_drop:
         fields |= {"has_dropout": 1, "p_drop": p.p_drop, "store_randval": int(p.store_randval)}
         fields |= {"dropout_seed": p.dropout_seed, "dropout_offset": p.dropout_offset}
@@ -105,9 +112,9 @@ def fwd_fields(problem: Problem) -> Fields:
         fields |= {"page_block_size": p.page_size, "batch_stride_block_table": p.table_width}
     if p.qscale == "pertensor":
         of_q, of_k, of_v = p.descales
-        largest = fp8_of(p.arch).largest  # the kernel stretches P, which lies in 0..1, over the format
+        top = largest(p.dtype, p.arch)  # the kernel stretches P, which lies in 0..1, over the format
         fields |= {"do_fp8_static_quant": 1, "scale_s": p.softmax_scale * of_q * of_k}
-        fields |= {"scale_p": largest, "scale_o": of_v / largest}
+        fields |= {"scale_p": top, "scale_o": of_v / top}
     if p.min_seqlen_q:
         fields |= {"skip_min_seqlen_q": 1, "min_seqlen_q": p.min_seqlen_q}
     if p.splits:
@@ -134,15 +141,10 @@ def append_fields(problem: Problem) -> Fields:
     }  # fmt: skip
     if p.page_size:
         fields |= {"page_block_size": p.page_size, "batch_stride_block_table": p.table_width}
-    new = {"knew": (p.nhead_k, p.hdim_q), "vnew": (p.nhead_k, p.hdim_v)}
-    for tensor in ("q", "k", "v"):
-        strides = p.stride(tensor)
-        fields |= {f"stride_{tensor}": strides.row, f"nhead_stride_{tensor}": strides.nhead}
-        fields[f"batch_stride_{tensor}"] = strides.batch
-    for tensor, (heads, hdim) in new.items():
-        fields |= {f"stride_{tensor}": heads * hdim, f"nhead_stride_{tensor}": hdim}
-        fields[f"batch_stride_{tensor}"] = p.seqlen_knew * heads * hdim
-    return fields
+    strides = {tensor: p.stride(tensor) for tensor in ("q", "k", "v")}
+    for tensor, hdim in (("knew", p.hdim_q), ("vnew", p.hdim_v)):
+        strides[tensor] = Strides(p.seqlen_knew * p.nhead_k * hdim, hdim, p.nhead_k * hdim)
+    return fields | _stride_fields(strides)
 
 
 def extents(problem: Problem) -> Mapping[str, tuple[int, int, int]]:
@@ -172,12 +174,7 @@ def backward_fields(problem: Problem) -> Fields:
     }  # fmt: skip
     strides = {tensor: p.stride(tensor) for tensor in ("q", "k", "v", "o")}
     strides |= {tensor: p.contiguous(*extent) for tensor, extent in extents(p).items()}
-    for tensor, one in strides.items():
-        fields |= {
-            f"stride_{tensor}": one.row,
-            f"nhead_stride_{tensor}": one.nhead,
-            f"batch_stride_{tensor}": one.batch,
-        }
+    fields |= _stride_fields(strides)
     if p.deterministic:
         fields["split_stride_dq_acc"] = p.rows_q * p.nhead_q * p.hdim_q
     return fields | _score_fields(p)

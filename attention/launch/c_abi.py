@@ -16,6 +16,7 @@ from typing import Any
 from ckpm.base.errors import LibraryError
 from ckpm.base.trust import demand_trusted_library
 from ckpm.kernels.abi import CheckedArguments, Status
+from ckpm.kernels.library.manifest import remedy_for
 
 Signature = tuple[Any, list[Any]]  # the result's type, the arguments' types
 
@@ -72,7 +73,7 @@ class Library:
         stages = range(self.arguments.STAGES)
         chosen = [self.calls["selected_kernel"](*([stage] if len(stages) > 1 else [])) for stage in stages]
         if status not in tuple(Status):
-            raise LibraryError(f"{self.path}: damaged: a launch ended with status {status}. Build it anew.")
+            raise LibraryError(f"{self.path}: damaged: a launch ended with status {status}. {remedy_for(self.path)}")
         return Launch(
             status=Status(status),
             message=message.value.decode(errors="replace"),
@@ -103,7 +104,7 @@ def load(path: Path, arguments: type[CheckedArguments]) -> Library:
 def _text(content: bytes | None, library: Path) -> str:
     """Decode a name that a library returns."""
     if content is None or not content.isascii():
-        raise LibraryError(f"{library}: damaged: a name in it is not text. Build it anew.")
+        raise LibraryError(f"{library}: damaged: a name in it is not text. {remedy_for(library)}")
     return content.decode()
 
 
@@ -142,6 +143,6 @@ def _open(path: Path, arguments: type[CheckedArguments]) -> tuple[ctypes.CDLL, d
     if (version, size) != (arguments.VERSION, ctypes.sizeof(arguments)):
         raise LibraryError(
             f"{path}: its C ABI is version {version} with a problem of {size} bytes, "
-            f"ours is version {arguments.VERSION} with {ctypes.sizeof(arguments)}. Build it anew with this checkout."
+            f"ours is version {arguments.VERSION} with {ctypes.sizeof(arguments)}. {remedy_for(path)}"
         )
     return abi, calls

@@ -11,6 +11,7 @@ from typing import Any
 from ckpm.base.errors import RecordError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
+from ckpm.base.tablefile import Count, Text
 
 _FORMAT = 1
 CLASSES = ("salu", "valu", "trans", "mfma", "smem", "vmem", "lds", "branch", "wait", "barrier", "other")
@@ -43,11 +44,11 @@ PROVENANCE = ("arch", *LIBRARY_FACTS, "tier")
 class Measured:
     """One launch. ``occupancy_waves`` of the kernel are waves a SIMD, ``compulsory_bytes`` Q, K, V and O once."""
 
-    problem: str
-    kernel: str
-    dtype: str
-    occupancy_waves: int
-    compulsory_bytes: int
+    problem: Text
+    kernel: Text
+    dtype: Text
+    occupancy_waves: Count
+    compulsory_bytes: Count
     counters: Mapping[str, int]  # every one of METRICS
 
 
@@ -70,19 +71,21 @@ class Measurements:
     def read(cls, file: Path) -> Measurements:
         """Read a file. Raises RecordError, with the field: it can't be read, or is not a file of measurements."""
         document = of_library(file, "measurements", _FORMAT, "Measure again: ckpm measure --help.")
-        problems = document.get("problems")
-        rows = tuple(map(_read_measured, problems.items()))
-        if not rows:
-            raise problems.fail("expected a list of at least one")
-        if len({one.problem for one in rows}) != len(rows):
-            raise problems.fail("one is named twice")
-        return cls(
-            provenance=document.get("provenance").texts(), problems=rows, left_out=document.get("left_out").texts()
-        )
+        for row in document.get("problems").items():
+            counters = row.get("counters")
+            counters.allow(tuple(METRICS))
+            for name in METRICS:
+                counters.get(name).count()
+        made = document.record(cls)
+        if not made.problems:
+            raise document.get("problems").fail("expected a list of at least one")
+        if len({one.problem for one in made.problems}) != len(made.problems):
+            raise document.get("problems").fail("one is named twice")
+        return made
 
 
 def of_library(file: Path, what: str, form: int, remedy: str) -> Value:
-    """A document about a library's problems, with every one of PROVENANCE.
+    """A document about a library's problems without its format, with every one of PROVENANCE.
 
     Raises RecordError: the file can't be read, is of another format, or lacks one.
     """
@@ -91,7 +94,8 @@ def of_library(file: Path, what: str, form: int, remedy: str) -> Value:
         raise document.source.fail(f"no {what} of format {form}")
     for name in PROVENANCE:
         document.get("provenance").get(name).text()
-    return document
+    facts = {name: value for name, value in document.value.items() if name != "format"}
+    return dataclasses.replace(document, value=facts)
 
 
 def flatten(launched: Mapping[str, Any]) -> dict[str, int]:
@@ -105,17 +109,3 @@ def flatten(launched: Mapping[str, Any]) -> dict[str, int]:
             if not name.startswith("instructions"):
                 totals[name] += counted[name]
     return totals
-
-
-def _read_measured(row: Value) -> Measured:
-    row.allow([field.name for field in dataclasses.fields(Measured)])
-    counters = row.get("counters")
-    counters.allow(tuple(METRICS))
-    return Measured(
-        problem=row.get("problem").nonempty_text(),
-        kernel=row.get("kernel").nonempty_text(),
-        dtype=row.get("dtype").nonempty_text(),
-        occupancy_waves=row.get("occupancy_waves").count(),
-        compulsory_bytes=row.get("compulsory_bytes").count(),
-        counters={name: counters.get(name).count() for name in METRICS},
-    )

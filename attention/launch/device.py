@@ -201,14 +201,13 @@ class EmulatedDevice(Device):
     def run_code(self, code: bytes, kernel: str, threads: int) -> None:
         """Run one workgroup of a code object's kernel, whose argument is the address of 64 KB. Raises DeviceError."""
         try:
-            memory, module = self._device.malloc(1 << 16), self._device.load_module(code)
-            try:
-                module.launch(kernel, (1,), (threads,), [ctypes.c_uint64(memory.address)])
-            finally:
-                module.unload()
-                self._device.free(memory)
+            memory = self._device.malloc(1 << 16)
         except EmulatorError as error:
             raise DeviceError(f"{kernel} can't be run: {error}") from error
+        try:
+            self.launch_code(code, kernel, (1, 1, 1), threads, [ctypes.c_uint64(memory.address)])
+        finally:
+            self._device.free(memory)
 
     def launch_code(
         self,
@@ -258,7 +257,6 @@ class GpuDevice(Device):
         self._number = present.index(arch)
         self.hip.set_device(self._number)
         self.arch = arch
-        self._error = 0
 
     @property
     def compute_units(self) -> int:

@@ -12,8 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ckpm.base.errors import DeviceError, HipError
 
-OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE, NO_BINARY = 2, 100, 101, 209
-ILLEGAL_ADDRESS, TIMED_OUT, LAUNCH_FAILURE = 700, 702, 719
+OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE, TIMED_OUT = 2, 100, 101, 702
 # Errors of the machine, not of the kernel: no memory, no device, device lost.
 INFRASTRUCTURE = frozenset((OUT_OF_MEMORY, 3, 4, NO_DEVICE, INVALID_DEVICE, 46, 999))
 _TO_DEVICE, _TO_HOST = 1, 2  # hipMemcpyKind

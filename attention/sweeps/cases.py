@@ -1,18 +1,28 @@
 """Cases of a sweep: each kernel, of those that a call runs first, on each shape that it serves.
 
-With a category the shapes are the testing matrix's. Without a category each kernel gets one shape of the given sizes,
-with the kernel's own head dims and features.
+With a category the shapes are the testing matrix's. Without a category each kernel gets one shape of the given sizes.
+It has the kernel's own head dims and features. :func:`tensors` draws the random arrays of a case.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import math
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ckpm.attention.arrays.options import Options
+from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.launch.encodings import decode, encode
+from ckpm.attention.reference import TOLERANCES
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import Matcher, is_tried
+from ckpm.matrix.problems.problem import ELEMENT_BYTES
 from ckpm.matrix.problems.testing import Shape
 
 _MASKS = {"no": "no", "": "no", "generic": "window"}  # of a key: of a shape; all others serve top_left
@@ -96,3 +106,136 @@ def _settle(shape: Shape, key: Key) -> Shape:
         kv_layout=key.kv_layout or "linear",
         kv_table=key.kv_table or "sglang",
     )
+
+
+Floats = NDArray[np.float64]
+FAMILIES = ("fwd", "fwd_pagedkv", "fwd_splitkv", "batch_prefill")
+_PAGE = 128  # tokens, of fwd's families: a tile of keys lies in one page
+_CAP = 30.0
+_WINDOW = (60, 7)
+_SPLITS = 2
+_SINK_TOKENS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tensors:
+    """``q``, ``k`` and ``v`` are the arrays of a call with ``options``.
+
+    ``sequences`` are Q, K and V of each sequence [token, head, dim], ``more`` what the reference needs beside them.
+    """
+
+    q: Floats
+    k: Floats
+    v: Floats
+    options: Options
+    sequences: tuple[Sequence[Floats], Sequence[Floats], Sequence[Floats]]
+    more: Mapping[str, Any]
+
+
+def not_laid_out(case: Case) -> str:
+    """The feature of the case that is not made here; "" if nothing is missing."""
+    s, key = case.shape, case.key
+    if s.impossible:
+        return s.impossible
+    if key.family not in FAMILIES:
+        return f"launches of {key.family}"
+    if s.dtype not in TOLERANCES:
+        return f"tensors and tolerances of {s.dtype}"
+    if s.vlayout != "row":
+        return "column-major V"
+    if s.sink and key.family != "batch_prefill":
+        return "sink tokens, for which this library has no field"
+    if s.qscale not in ("no", "pertensor") or (s.dtype == "fp8bf16" and s.qscale == "no"):
+        return f"fp8 with qscale {s.qscale}"
+    if s.skip and s.seqlen_q < 2:
+        return "a sequence of over one query, as the kernel leaves out shorter ones"
+    return ""
+
+
+def tensors(case: Case, arch: str, *, random_values: bool) -> Tensors:
+    """The same numbers for every kernel that serves the shape. ``random_values``: of dropout are to come back."""
+    s = case.shape
+    random = np.random.default_rng(zlib.crc32(s.name.encode()))
+    q = _drawn(random, s, arch, s.batch, s.seqlen_q, s.nhead_q, s.hdim_q)
+    k = _drawn(random, s, arch, s.batch, s.seqlen_k, s.nhead_k, s.hdim_q)
+    v = _drawn(random, s, arch, s.batch, s.seqlen_k, s.nhead_k, s.hdim_v)
+    given: dict[str, Any] = {
+        "dtype": s.dtype, "family": case.key.family, "layout": s.layout, "mask": s.mask, "dropout": s.dropout,
+        "seed": 7, "random_values": random_values and s.dropout > 0, "soft_cap": _CAP if s.logits else 0.0,
+        "lse": s.lse,
+        "window": _WINDOW if s.mask == "window" else None, "sink_size": _SINK_TOKENS if s.sink else 0,
+        "splits": _SPLITS if case.key.family == "fwd_splitkv" else 0,
+        "descales": (1.0, 1.0, 1.0) if s.qscale == "pertensor" else None,
+    }  # fmt: skip
+    more: dict[str, Any] = {}
+    if s.bias == "bias":
+        bias = _drawn(random, s, arch, s.nhead_q, s.batch * s.seqlen_q, s.seqlen_k)
+        more["bias"] = np.split(bias, s.batch, axis=1)
+        given["bias"] = bias if s.mode == "group" else np.stack(more["bias"])
+    elif s.bias == "alibi":
+        slopes = 2.0 ** -(1 + np.arange(s.nhead_q) % 8)
+        given["alibi_slopes"], more["slopes"] = slopes.astype(np.float32), np.tile(slopes, (s.batch, 1))
+    arrays = (_queries(q, s), *_keys(k, v, s, case.key.family, given))
+    return Tensors(
+        q=arrays[0],
+        k=arrays[1],
+        v=arrays[2],
+        options=Options(**given),
+        sequences=(list(q), list(k), list(v)),
+        more=more,
+    )
+
+
+def _drawn(random: np.random.Generator, shape: Shape, arch: str, *sizes: int) -> Floats:
+    """Uniform in -1..1, as the dtype has them."""
+    drawn: Floats = decode(encode(random.uniform(-1, 1, sizes), shape.dtype, arch), shape.dtype, arch)
+    return drawn
+
+
+def _queries(q: Floats, s: Shape) -> Floats:
+    if s.mode == "group":
+        return q.reshape(-1, *q.shape[2:])
+    return q.swapaxes(1, 2) if s.layout == "BHSD" else q
+
+
+def _keys(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) -> tuple[Floats, Floats]:
+    """K and V as they lie, with their tables among the options."""
+    if s.mode == "group":
+        given["cu_seqlens_q"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_q
+    if s.paged_kv:
+        return _to_pages(k, v, s, family, given)
+    if s.mode == "group":
+        given["cu_seqlens_k"] = np.arange(s.batch + 1, dtype=np.int32) * s.seqlen_k
+    return _queries(k, s), _queries(v, s)
+
+
+def _to_pages(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) -> tuple[Floats, Floats]:
+    """K and V in pages, the last first, zeros after each sequence's end."""
+    ours = family == "batch_prefill"
+    size = (s.page_size or 1) if ours else _PAGE
+    count = math.ceil(s.seqlen_k / size)
+    padding = ((0, 0), (0, count * size - s.seqlen_k), (0, 0), (0, 0))
+    of_k, of_v = (np.pad(one, padding).reshape(-1, size, *one.shape[2:])[::-1] for one in (k, v))
+    table = np.arange(s.batch * count, dtype=np.int32)[::-1].reshape(s.batch, count)
+    lengths = np.full(s.batch, s.seqlen_k, np.int32)
+    if ours and s.kv_table == "sglang":
+        given["pages"] = Pages(
+            indices=np.ascontiguousarray(table.reshape(-1)),
+            indptr=np.arange(s.batch + 1, dtype=np.int32) * count,
+            last_page_lens=(lengths - 1) % size + 1 if size > 1 else None,
+            kv_layout=s.kv_layout or "linear",
+        )
+    else:
+        layout = (s.kv_layout or "linear") if ours else "linear"
+        given["pages"] = Pages(indices=np.ascontiguousarray(table), seqlens_k=lengths, kv_layout=layout)
+    if ours and s.kv_layout == "vectorized":
+        return _vectorize(of_k, of_v, 16 // ELEMENT_BYTES[s.dtype])
+    return np.ascontiguousarray(of_k), np.ascontiguousarray(of_v)
+
+
+def _vectorize(k: Floats, v: Floats, x: int) -> tuple[Floats, Floats]:
+    """Pages with ``x`` elements of 16 bytes together: K along the head dim, V along the tokens of a page."""
+    pool, page, heads, _ = k.shape
+    of_k = k.reshape(pool, page, heads, -1, x).transpose(0, 2, 3, 1, 4)
+    of_v = v.reshape(pool, page // x, x, heads, -1).transpose(0, 3, 1, 4, 2)
+    return np.ascontiguousarray(of_k), np.ascontiguousarray(of_v)

@@ -6,6 +6,7 @@ Also ``best FILE...``, over results of all shards of a run.
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,12 +19,14 @@ from ckpm.attention.sweeps.cases import Case
 from ckpm.attention.sweeps.results import Best, Results, as_csv, best, merge_results, value_of
 from ckpm.attention.sweeps.running import Progress, libraries_of, open_bench, resume, run_library, sort_out
 from ckpm.attention.tuning import Measurement, TuningDatabase
-from ckpm.base.console import PlainConsole, console, say
+from ckpm.base.console import console
+from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.files import write_atomically
 from ckpm.base.jobs import job_count
 from ckpm.base.outputs import demand_place, refuse_inputs
 
+log = logging.getLogger(__name__)
 _SHOWN = 10  # of wrong numbers and reasons
 
 
@@ -63,24 +66,23 @@ def run(args: argparse.Namespace) -> int:
     for output in filter(None, (args.csv, args.json)):
         refuse_inputs(output, [args.config, *args.filter_file])
         demand_place(output)
-    plain = PlainConsole()
     asked = asked_for(args)
     file = args.work / f"{args.config.stem}-{asked.arch}-{asked.tree.name}-{args.category or 'one'}{_shard(args)}.json"
     demand_place(file)
-    say(plain, f"{len(asked.keys)} kernels, {len(asked.cases)} cases of kernel and shape")
+    log.info(f"{len(asked.keys)} kernels, {len(asked.cases)} cases of kernel and shape")
     if not asked.cases and not args.compile_only:
         raise InconclusiveError(
             f"none of the {len(asked.keys)} kernels serves a shape of {args.category}.", kind="nothing-measured"
         )
     progress = Progress(resume(file, asked), file)
-    built = libraries_of(asked, args.toolchain, args.work / file.stem, job_count(args.jobs), plain)
+    built = libraries_of(asked, args.toolchain, args.work / file.stem, job_count(args.jobs))
     if args.compile_only:
         return 0
-    _run_all(args, asked, built, progress, plain)
+    _run_all(args, asked, built, progress)
     results = progress.results
     _write(args, results)
     if args.tuning:
-        say(plain, f"{args.tuning}: {tune(args.tuning, results, asked.cases)} problems")
+        show(f"{args.tuning}: {tune(args.tuning, results, asked.cases)} problems")
     _show(results, file)
     _judge(results)
     return 0
@@ -90,14 +92,12 @@ def _shard(args: argparse.Namespace) -> str:
     return "" if args.shard == "1/1" else f"-{args.shard.replace('/', 'of')}"
 
 
-def _run_all(
-    args: argparse.Namespace, asked: Asked, built: list[Path], progress: Progress, plain: PlainConsole
-) -> None:
+def _run_all(args: argparse.Namespace, asked: Asked, built: list[Path], progress: Progress) -> None:
     """Run what is not yet done."""
     device = choose(args.device, asked.arch)
     most = args.most_instructions if device.kind == "emulator" else None
     if before := len(progress.done()):
-        say(plain, f"{before} cases are done already")
+        log.info(f"{before} cases are done already")
     left = sort_out(asked.cases, progress, most=most)
     try:
         for path in built if left else []:
@@ -115,16 +115,15 @@ def _write(args: argparse.Namespace, results: Results) -> None:
 
 def _show(results: Results, file: Path | None) -> None:
     answers = best(results.rows)
-    shown = console()
     if answers:
-        shown.print(table(answers))
+        console().print(table(answers))
     reasons: dict[str, int] = {}
     for why in results.left_out.values():
         reasons[why] = reasons.get(why, 0) + 1
     for why, count in sorted(reasons.items(), key=lambda one: -one[1])[:_SHOWN]:
-        say(shown, f"left out, {count}: {why}")
+        show(f"left out, {count}: {why}")
     counts = summary(results, answers)
-    say(shown, ", ".join(f"{count} {name}" for name, count in counts.items()) + (f": {file}" if file else ""))
+    show(", ".join(f"{count} {name}" for name, count in counts.items()) + (f": {file}" if file else ""))
 
 
 def _judge(results: Results) -> None:

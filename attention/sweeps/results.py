@@ -11,16 +11,17 @@ order: of what was benchmarked, a library with all of these kernels would take i
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ckpm.base.errors import RecordError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
+from ckpm.base.tablefile import Text
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import padding
 from ckpm.matrix.selection import load_filter_file
@@ -29,50 +30,22 @@ from ckpm.matrix.where import compile_over
 _MASKS = {"mask": "top_left", "causal": "top_left", "": "no"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """Fields of the tile engine's FmhaKernelConfig. What a family doesn't have is no, False or 0."""
-
-    family: str
-    data_type: str
-    mode: str
-    pipeline: str
-    hdim_q: int
-    hdim_v: int
-    tile_m0: int
-    tile_n0: int
-    tile_k0: int
-    tile_n1: int
-    tile_k1: int
-    tile_k0max: int
-    pad_s: bool
-    pad_sk: bool
-    pad_d: bool
-    pad_dv: bool
-    mask: str
-    bias: str
-    lse: bool
-    dropout: bool
-    logits: bool
-    sink: bool
-    skip_min_seqlen_q: bool
-    qscale: str
-    paged_kv: bool
-    rope: str
-    deterministic: bool
-    dbias: bool
-    dropout_variant: str
-    block_per_cu: int
-    name: str
+# Fields of the tile engine's FmhaKernelConfig
+FIELDS = (
+    *("family", "data_type", "mode", "pipeline", "hdim_q", "hdim_v", "tile_m0", "tile_n0", "tile_k0", "tile_n1"),
+    *("tile_k1", "tile_k0max", "pad_s", "pad_sk", "pad_d", "pad_dv", "mask", "bias", "lse", "dropout", "logits"),
+    *("sink", "skip_min_seqlen_q", "qscale", "paged_kv", "rope", "deterministic", "dbias", "dropout_variant"),
+    *("block_per_cu", "name"),
+)
 
 
-FIELDS = tuple(field.name for field in dataclasses.fields(Identity))
+def identity(key: Key) -> SimpleNamespace:
+    """A kernel by FIELDS. What a family doesn't have is no, False or 0.
 
-
-def identity(key: Key) -> Identity:
-    """A kernel's; a mask of the simplified set, which serves every window, is called top_left as in configurations."""
+    A mask of the simplified set, which serves every window, is called top_left as in configurations.
+    """
     pads, tile = padding(key.pad), key.tile
-    return Identity(
+    return SimpleNamespace(
         family=key.family, data_type=key.dtype, mode=key.mode, pipeline=key.pipeline, hdim_q=key.hdim_q,
         hdim_v=key.hdim_v, tile_m0=tile.bm0, tile_n0=tile.bn0, tile_k0=tile.bk0, tile_n1=tile.bn1, tile_k1=tile.bk1,
         tile_k0max=tile.bk0max, pad_s="s" in pads, pad_sk="sk" in pads, pad_d="d" in pads, pad_dv="dv" in pads,
@@ -90,7 +63,7 @@ def filter_keys(keys: Sequence[Key], expressions: Sequence[str], files: Sequence
         WhereError: an expression is none, or names an unknown field. UsageError: of a file.
     """
     known = tuple(f"c.{name}" for name in FIELDS)
-    tests: list[Callable[[Identity], bool]] = [compile_over(text, known) for text in expressions]
+    tests: list[Callable[[SimpleNamespace], bool]] = [compile_over(text, known) for text in expressions]
     tests += [load_filter_file(file, "filter_config", "c") for file in files]
     return [key for key in keys if all(test(identity(key)) for test in tests)]
 
@@ -101,7 +74,7 @@ Row = Mapping[str, Cell]
 SHAPE = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_v", "dtype")
 RENAMED = {"name": "kernel", "data_type": "kernel_dtype", "hdim_q": "kernel_hdim_q", "hdim_v": "kernel_hdim_v"}
 _FIRST = ("kernel", "family", "mode", "pipeline", "tile_m0", "tile_n0", "tile_k0")
-_NAMED = tuple(RENAMED.get(field.name, field.name) for field in dataclasses.fields(Identity))
+_NAMED = tuple(RENAMED.get(name, name) for name in FIELDS)
 TIMES = ("latency_ms", "tflops", "bandwidth_gb_s")
 COUNTS = (
     *("instructions", "mfma_flops", "mfma_cycles", "global_load_bytes", "global_store_bytes", "lds_bank_conflicts"),
@@ -206,13 +179,21 @@ class Results:
         if not isinstance(document.value, dict) or document.value.get("format") != FORMAT:
             raise document.source.fail(f"no results of format {FORMAT}")
         metadata = document.get("metadata")
+        left_out = [one.record(_LeftOut) for one in document.get("left_out").items()]
         return cls(
             asked=document.get("asked").texts(),
             kernels=metadata.get("total_kernels").count(),
             cases=metadata.get("total_cases").count(),
             rows=tuple(map(_row, document.get("results").items())),
-            left_out=dict(map(_left_out, document.get("left_out").items())),
+            left_out={(one.problem_name, one.kernel): one.reason for one in left_out},
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LeftOut:
+    problem_name: Text
+    kernel: Text
+    reason: Text
 
 
 def _is_wrong(row: Row) -> bool:
@@ -223,19 +204,7 @@ def _row(value: Value) -> Row:
     value.allow(COLUMNS)
     for name in ("problem_name", "kernel"):
         value.get(name).nonempty_text()
-    row: dict[str, Cell] = {}
-    for name, one in value.members().items():
-        if not isinstance(one.value, str | int | float | bool | None):
-            raise one.fail("expected text, a number, true, false or null")
-        row[name] = one.value
-    return row
-
-
-def _left_out(value: Value) -> tuple[tuple[str, str], str]:
-    value.allow(("problem_name", "kernel", "reason"))
-    return (value.get("problem_name").nonempty_text(), value.get("kernel").nonempty_text()), value.get(
-        "reason"
-    ).nonempty_text()
+    return value.record(dict[str, Cell])
 
 
 def merge_results(files: Sequence[Path]) -> Results:

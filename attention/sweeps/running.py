@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,12 +22,10 @@ from ckpm.attention.launch.plan import UNTIMED, Plan, Timing
 from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.problems.validation import validate
 from ckpm.attention.sweeps.asked import Asked, layers, request
-from ckpm.attention.sweeps.cases import Case
+from ckpm.attention.sweeps.cases import Case, Tensors, not_laid_out, tensors
 from ckpm.attention.sweeps.results import COUNTS, FAULT, RENAMED, SHAPE, Cell, Results, Row, identity
-from ckpm.attention.sweeps.tensors import Tensors, not_laid_out, tensors
 from ckpm.attention.timing.machine import Number, numbers, values
 from ckpm.attention.timing.record import SIMDS
-from ckpm.base.console import PlainConsole, say
 from ckpm.base.errors import HipError, InconclusiveError, LaunchError, NoKernelError, ProblemError, RecordError
 from ckpm.kernels.abi import Status
 from ckpm.kernels.families.libraries import host
@@ -40,6 +38,7 @@ from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import ELEMENT_BYTES, launch_instructions
 from ckpm.matrix.problems.testing import Shape
 
+log = logging.getLogger(__name__)
 _TIMING = Timing(warmups=5, repeats=20)  # on a GPU
 
 
@@ -131,7 +130,7 @@ def _verdict(case: Case, made: Tensors, done: Attention) -> dict[str, Cell]:
 
 def describe(case: Case) -> dict[str, Cell]:
     """The columns that name a case: its shape and its kernel."""
-    named = dataclasses.asdict(identity(case.key))
+    named = vars(identity(case.key))
     return {
         "problem_name": case.shape.name,
         **{name: getattr(case.shape, name) for name in SHAPE},
@@ -159,15 +158,15 @@ _SECONDS = 2.0  # between two writes of the results
 _REFUSED = (Status.UNSUPPORTED, Status.NO_KERNEL)
 
 
-def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int, console: PlainConsole) -> list[Path]:
+def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int) -> list[Path]:
     """The built libraries, in which each kernel can be launched. Raises as ckpm.kernels.library.command.run."""
     built = []
     for at, keys in enumerate(layers(asked.keys), start=1):
         place = work / f"layer-{at}"
         place.mkdir(parents=True, exist_ok=True)
         one = request(asked, keys, toolchain, place.resolve())
-        tally = build(one, jobs=jobs, console=console)
-        say(console, f"library {at}: {len(keys)} kernels, {tally.summary()}")
+        tally = build(one, jobs=jobs)
+        log.info(f"library {at}: {len(keys)} kernels, {tally.summary()}")
         built.append(one.work / one.folder / LIBRARY)
     return built
 

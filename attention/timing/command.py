@@ -7,23 +7,17 @@ import fnmatch
 from collections.abc import Sequence
 from pathlib import Path
 
-from ckpm.attention.timing.measure import EVERY, on_library, performance_problems
+from ckpm.attention.timing.measure import EVERY, add_measured_options, on_library, performance_problems
 from ckpm.attention.timing.record import Timed, Timings
 from ckpm.base.display import show
 from ckpm.base.errors import InconclusiveError
 from ckpm.matrix.keys import Key
-from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
-from ckpm.matrix.problems.case import TIERS, SuiteCase
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import measured_kernel, missing_kernel, serving_kernels
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
-    add_library_options(parser)
-    parser.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
-    parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
-    parser.add_argument("--library", type=Path, default=None, metavar="FILE", help="instead of the one in build/")
-    parser.add_argument("--kernel", default=EVERY, metavar="GLOB", help="launch kernels of such a name")
+    add_measured_options(parser)
     parser.add_argument("--problem", default=EVERY, metavar="GLOB", help="problems of such a name alone")
     parser.add_argument(
         "--workgroup", type=_count, default=None, metavar="N", help="this one, and run no other (default: the longest)"
@@ -38,7 +32,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full-gpu", action="store_true", help="copies as occupancy allows, however small the grid")
     parser.add_argument("--sensitivity", action="store_true", help="also with half and twice of each doubtful figure")
     parser.add_argument("--checks", action="store_true", help="the model beside published figures, too (gfx950)")
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the JSON file to write")
     parser.set_defaults(run=run)
 
 

@@ -29,7 +29,7 @@ from ckpm.base.files import name_write_errors
 from ckpm.base.outputs import demand_place, refuse_inputs
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
 from ckpm.kernels.abi import Status
-from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library, library_digest
+from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library, library_digest, remedy_for
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import TABLES, check_built_arch, check_upstream
 from ckpm.matrix.keys import Key
@@ -46,6 +46,12 @@ _GPU_PAGE = 4096  # bytes that a GPU maps at once: a read past a buffer's end bu
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
+    add_measured_options(parser)
+    parser.set_defaults(run=run)
+
+
+def add_measured_options(parser: argparse.ArgumentParser) -> None:
+    """Options of commands that run the gates' problems on a library."""
     parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     add_library_options(parser)
     parser.add_argument("--tier", default="smoke", help=f"{', '.join(TIERS)} (default: %(default)s)")
@@ -55,7 +61,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--kernel", default=EVERY, metavar="GLOB", help="launch kernels of such a name instead of dispatch's"
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the JSON file to write")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -182,7 +187,7 @@ def _count_launch(
     kernel = outcome.launch.kernel or named or ""
     if kernel not in manifest.kernels or device.arch not in manifest.kernels[kernel].archs:
         raise InconclusiveError(
-            f"{problem.name}: ran on '{kernel}', which the manifest does not list. Build it again.", kind="measure"
+            f"{problem.name}: ran on '{kernel}', which the manifest does not list. {manifest.remedy}", kind="measure"
         )
     return Measured(
         problem=problem.name,
@@ -230,7 +235,7 @@ def keys_of(manifest: Manifest, names: Sequence[str], library: Path) -> tuple[Ke
     """Keys of the library's kernels in dispatch order. Raises InconclusiveError: the manifest is of another library."""
     if set(manifest.kernels) != set(names):
         raise InconclusiveError(
-            f"{library}: its manifest lists other kernels than it contains. Build it again.", kind="measure"
+            f"{library}: its manifest lists other kernels than it contains. {manifest.remedy}", kind="measure"
         )
     return manifest.keys(names)
 
@@ -258,7 +263,7 @@ def run_apart(command: Callable[[], int], library: Path) -> int:
         how = signal.Signals(-status).name if status < 0 else f"exit code {status}"
         raise LibraryError(
             f"{library}: opening or running it ended the process ({how}): the file is damaged, or its host code is "
-            "wrong. Build it anew."
+            f"wrong. {remedy_for(library)}"
         )
     return int(code)
 

@@ -79,7 +79,8 @@ class Modelled:
             )
         if kernel not in self.manifest.kernels:
             raise InconclusiveError(
-                f"{problem.name}: ran on '{kernel}', which the manifest does not list. Build it again.", kind="measure"
+                f"{problem.name}: ran on '{kernel}', which the manifest does not list. {self.manifest.remedy}",
+                kind="measure",
             )
         launched = recording["launched"] * asked.heads
         occupancy = self.manifest.kernels[kernel].archs[device.arch].occupancy_waves

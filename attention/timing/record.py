@@ -6,11 +6,14 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from ckpm.attention.launch.counters import of_library
 from ckpm.base.files import write_atomically
-from ckpm.base.records import Value, as_text
+from ckpm.base.records import as_text
+from ckpm.base.tablefile import Count, Positive, Text
 
 _FORMAT = 2
 SIMDS = 4  # of a compute unit; wave w of a workgroup runs on SIMD w % 4
@@ -38,6 +41,11 @@ PHASES: Mapping[str, str] = {
 }
 
 
+def _demand_causes(stalls: Mapping[str, int]) -> None:
+    if stalls.keys() != CAUSES.keys():
+        raise ValueError(f"its stalls are not by {', '.join(CAUSES)}, but by {', '.join(stalls)}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
     """Cycles of a wave from ``begin`` to ``end``: the sum of ``issued`` and of the ``stalls``, by CAUSES.
@@ -46,13 +54,18 @@ class Span:
     vector instructions keep the vector port. Both go on beside the wave's next instructions.
     """
 
-    begin: int
-    end: int
-    instructions: int
-    issued: int
-    matrix: int
-    vector: int
-    stalls: Mapping[str, int]
+    begin: Count
+    end: Count
+    instructions: Count
+    issued: Count
+    matrix: Count
+    vector: Count
+    stalls: Mapping[str, Count]
+
+    def __post_init__(self) -> None:
+        _demand_causes(self.stalls)
+        if self.end < self.begin:
+            raise ValueError("its end is before its begin")
 
     @property
     def cycles(self) -> int:
@@ -66,12 +79,15 @@ class Phase:
     A part includes the wait at the s_barrier that ends it.
     """
 
-    parts: int
-    instructions: int
-    issued: int
-    matrix: int
-    vector: int
-    stalls: Mapping[str, int]
+    parts: Count
+    instructions: Count
+    issued: Count
+    matrix: Count
+    vector: Count
+    stalls: Mapping[str, Count]
+
+    def __post_init__(self) -> None:
+        _demand_causes(self.stalls)
 
     @property
     def cycles(self) -> int:
@@ -88,13 +104,17 @@ class WaveTime:
     and memory instructions, S others, W s_waitcnt, B barrier, - another stall, . ended.
     """
 
-    simd: int
+    simd: Count
     whole: Span
-    hot: tuple[int, int] | None
-    passes: int
+    hot: tuple[Count, Count] | None
+    passes: Count
     loop: Span
     phases: Mapping[str, Phase]  # by PHASES, those that the wave has
     timeline: str
+
+    def __post_init__(self) -> None:
+        if unknown := self.phases.keys() - PHASES.keys():
+            raise ValueError(f"unknown phases {', '.join(unknown)}; known here: {', '.join(PHASES)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,18 +140,18 @@ class Timed:
     ``sensitivity`` holds, by each doubtful figure of the machine, the cycles with half and with twice of it.
     """
 
-    problem: str
-    kernel: str
-    dtype: str
-    workgroup: int  # linear index
-    launched: int  # workgroups of the launch
-    tile_rows: int  # queries of a workgroup: kM0
-    resident: int
-    cycles: int
-    waves: tuple[WaveTime, ...]
-    timeline_from: int
-    timeline_bin: int
-    sensitivity: Mapping[str, tuple[int, int]]
+    problem: Text
+    kernel: Text
+    dtype: Text
+    workgroup: Count  # linear index
+    launched: Positive  # workgroups of the launch
+    tile_rows: Positive  # queries of a workgroup: kM0
+    resident: Positive
+    cycles: Positive
+    waves: Annotated[tuple[WaveTime, ...], Meta(min_length=1)]
+    timeline_from: Count
+    timeline_bin: Positive
+    sensitivity: Mapping[str, tuple[Count, Count]]
 
     @property
     def matrix_share(self) -> float:
@@ -182,14 +202,14 @@ class Timed:
 class Check:
     """A published figure beside the modelled one: fields as in published.yaml. None: no figure is published."""
 
-    name: str
-    about: str
-    unit: str
-    published: float | None
+    name: Text
+    about: Text
+    unit: Text
+    published: Annotated[float, Meta(gt=0)] | None
     modelled: float
     measured: bool
     independent: bool
-    source: str
+    source: Text
 
     @property
     def error(self) -> float | None:
@@ -217,15 +237,10 @@ class Timings:
     def read(cls, file: Path) -> Timings:
         """Read a file of timings. Raises RecordError: it can't be read; the message names the field."""
         document = of_library(file, "timings", _FORMAT, "Model them again: ckpm timing model --help.")
-        rows = tuple(map(_read_timed, document.get("problems").items()))
-        if not rows:
+        made = document.record(cls)
+        if not made.problems:
             raise document.get("problems").fail("expected a list of at least one")
-        return cls(
-            provenance=document.get("provenance").texts(),
-            problems=rows,
-            left_out=document.get("left_out").texts(),
-            checks=tuple(map(_check, document.get("checks").items())),
-        )
+        return made
 
 
 def wave_of(replayed: Mapping[str, Any]) -> WaveTime:
@@ -245,89 +260,3 @@ def wave_of(replayed: Mapping[str, Any]) -> WaveTime:
 def _span_of(figures: Mapping[str, Any], begin: int, end: int) -> Span:
     counted = {name: figures[name] for name in ("instructions", "issued", "matrix", "vector")}
     return Span(begin=begin, end=end, **counted, stalls=dict(figures["stalls"]))
-
-
-def _read_timed(row: Value) -> Timed:
-    row.allow([field.name for field in dataclasses.fields(Timed)])
-    waves = tuple(map(_wave, row.get("waves").items()))
-    if not waves:
-        raise row.get("waves").fail("expected a list of at least one")
-    return Timed(
-        problem=row.get("problem").nonempty_text(),
-        kernel=row.get("kernel").nonempty_text(),
-        dtype=row.get("dtype").nonempty_text(),
-        workgroup=row.get("workgroup").count(),
-        launched=_positive(row.get("launched")),
-        tile_rows=_positive(row.get("tile_rows")),
-        resident=_positive(row.get("resident")),
-        cycles=_positive(row.get("cycles")),
-        timeline_from=row.get("timeline_from").count(),
-        timeline_bin=_positive(row.get("timeline_bin")),
-        waves=waves,
-        sensitivity=row.get("sensitivity").map(_pair),
-    )
-
-
-def _check(row: Value) -> Check:
-    row.allow([field.name for field in dataclasses.fields(Check)])
-    published = row.optional("published", Value.number, None)
-    if published is not None and published <= 0:
-        raise row.get("published").fail("must be above 0")
-    return Check(
-        name=row.get("name").nonempty_text(),
-        about=row.get("about").nonempty_text(),
-        unit=row.get("unit").nonempty_text(),
-        published=published,
-        modelled=row.get("modelled").number(),
-        measured=row.get("measured").truth(),
-        independent=row.get("independent").truth(),
-        source=row.get("source").nonempty_text(),
-    )
-
-
-def _wave(row: Value) -> WaveTime:
-    row.allow([field.name for field in dataclasses.fields(WaveTime)])
-    return WaveTime(
-        simd=row.get("simd").count(),
-        whole=_span(row.get("whole")),
-        hot=row.optional("hot", _pair, None),
-        passes=row.get("passes").count(),
-        loop=_span(row.get("loop")),
-        phases=_phases(row.get("phases")),
-        timeline=row.get("timeline").text(),
-    )
-
-
-def _span(row: Value) -> Span:
-    span = Span(**_read_counts(row, Span))
-    if span.end < span.begin:
-        raise row.get("end").fail("is before the begin")
-    return span
-
-
-def _phases(row: Value) -> dict[str, Phase]:
-    row.allow(tuple(PHASES))
-    return row.map(lambda phase: Phase(**_read_counts(phase, Phase)))
-
-
-def _read_counts(row: Value, kind: type[Span] | type[Phase]) -> dict[str, Any]:
-    """Read counts and stalls, by the fields of ``kind``."""
-    names = [field.name for field in dataclasses.fields(kind)]
-    row.allow(names)
-    stalls = row.get("stalls")
-    stalls.allow(tuple(CAUSES))
-    counted: dict[str, Any] = {name: row.get(name).count() for name in names if name != "stalls"}
-    return {**counted, "stalls": {cause: stalls.get(cause).count() for cause in CAUSES}}
-
-
-def _positive(value: Value) -> int:
-    if (number := value.count()) == 0:
-        raise value.fail("is 0")
-    return number
-
-
-def _pair(value: Value) -> tuple[int, int]:
-    found = [one.count() for one in value.items()]
-    if len(found) != 2:
-        raise value.fail("expected two numbers")
-    return found[0], found[1]

@@ -17,7 +17,7 @@ from ckpm.decode.guard.compiling import configurations, demand_triton, function_
 from ckpm.decode.guard.figures import DIRECTIONS
 from ckpm.decode.guard.pruning import complaints
 from ckpm.decode.guard.ratchet import Accepted, changes, merge
-from ckpm.decode.guard.table import Case, Guarded, Table, read_table
+from ckpm.decode.guard.table import Case, Guarded, Table, read_guard_table
 from ckpm.matrix.dialects import check_built_arch
 
 OWN = Path(__file__).parents[1] / "guard.yaml"
@@ -89,8 +89,8 @@ def chosen(args: argparse.Namespace) -> Table:
     if args.signature or args.budget:
         raise UsageError("--signature and --budget are of a Python file: a table has signature and budget of its own.")
     if what.endswith((".yaml", ".yml")):
-        return read_table(Path(what))
-    own = read_table(OWN)
+        return read_guard_table(Path(what))
+    own = read_guard_table(OWN)
     kernels = tuple(one for one in own.kernels if one.name == what)
     if not kernels:
         known = ", ".join(one.name for one in own.kernels)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ckpm.base.tablefile import Count
 from ckpm.kernels.code.code_object import KernelResources, occupancy
 from ckpm.matrix.dialects import compute_units
 
@@ -30,14 +31,14 @@ class Figures:
     at once.
     """
 
-    vgpr: int
-    agpr: int
-    sgpr: int
-    vgpr_spills: int
-    sgpr_spills: int
-    scratch_bytes: int
-    lds_bytes: int
-    waves: int
+    vgpr: Count
+    agpr: Count
+    sgpr: Count
+    vgpr_spills: Count
+    sgpr_spills: Count
+    scratch_bytes: Count
+    lds_bytes: Count
+    waves: Count
 
     def numbers(self) -> dict[str, int]:
         return dataclasses.asdict(self)

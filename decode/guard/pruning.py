@@ -7,22 +7,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError
 from ckpm.decode.guard.candidates import Judged, candidate
 from ckpm.decode.guard.compiling import configuration_of, jit_function, judge
 from ckpm.decode.guard.figures import Budget
 
+log = logging.getLogger(__name__)
 _ALIGNED = 16
 
 
-def early_config_prune(
-    kernel: Any, budget: Budget, arch: str = "", tell: Callable[[str], None] = show
-) -> Callable[..., list[Any]]:
-    """A callable for Triton's ``prune_configs_by``: it keeps the configurations that fit, and reports why others don't.
+def early_config_prune(kernel: Any, budget: Budget, arch: str = "") -> Callable[..., list[Any]]:
+    """A callable for Triton's ``prune_configs_by``: it keeps the configurations that fit, and warns of the others.
 
     ``kernel`` is what ``triton.jit`` gave; without ``arch`` it is that of the GPU that Triton uses.
 
@@ -40,7 +39,7 @@ def early_config_prune(
                 kind="over-budget",
             )
         for line in pruned:
-            tell(line)
+            log.warning(line)
         return kept
 
     return prune

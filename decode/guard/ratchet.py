@@ -6,19 +6,31 @@ is one changed line.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ckpm.base.errors import RecordError
 from ckpm.base.files import write_atomically
-from ckpm.base.records import Source, Value, as_text
+from ckpm.base.records import Source, as_text
+from ckpm.base.tablefile import Text
 from ckpm.decode.guard.candidates import Candidate, Judged
 from ckpm.decode.guard.figures import DIRECTIONS, Figures
 
 _FORMAT = 1
 _REMEDY = "Restore it from git, or accept anew: --accept REASON"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row(Candidate):
+    """A candidate of a file with its figures, None if it doesn't compile."""
+
+    kernel: Text
+    figures: Figures | None
+
+    def candidate(self) -> Candidate:
+        return Candidate(**{one.name: getattr(self, one.name) for one in dataclasses.fields(Candidate)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +43,10 @@ class Accepted:
 
     def write(self, file: Path) -> None:
         """Replace ``file``. Raises DiskFullError, OutputError."""
-        entries = [_row(one, figures) for _, (one, figures) in sorted(self.entries.items())]
+        entries = [
+            {**dataclasses.asdict(one), "figures": figures.numbers() if figures else None}
+            for _, (one, figures) in sorted(self.entries.items())
+        ]
         head = {"format": _FORMAT, "compiler": self.compiler, "reason": self.reason}
         write_atomically(file, as_text({**head, "candidates": entries}))
 
@@ -41,11 +56,11 @@ class Accepted:
         root = Source(file, "accepted figures", _REMEDY, RecordError).read()
         if (version := root.get("format").whole()) != _FORMAT:
             raise root.fail(f"its format is {version}, and {_FORMAT} is known")
-        rows = [_read_row(one) for one in root.get("candidates").items()]
+        rows = [one.record(_Row) for one in root.get("candidates").items()]
         return cls(
             compiler=root.get("compiler").text(),
             reason=root.get("reason").text(),
-            entries={one.identity: (one, figures) for one, figures in rows},
+            entries={row.identity: (row.candidate(), row.figures) for row in rows},
         )
 
 
@@ -109,31 +124,3 @@ def _describe(figures: Figures | None) -> str:
     if figures is None:
         return "doesn't compile"
     return " ".join(f"{name}={value}" for name, value in figures.numbers().items())
-
-
-def _row(candidate: Candidate, figures: Figures | None) -> dict[str, Any]:
-    return {
-        "kernel": candidate.kernel,
-        "arch": candidate.arch,
-        "signature": dict(candidate.signature),
-        "constexprs": dict(candidate.constexprs),
-        "options": dict(candidate.options),
-        "figures": figures.numbers() if figures else None,
-    }
-
-
-def _read_row(row: Value) -> tuple[Candidate, Figures | None]:
-    row.allow(("kernel", "arch", "signature", "constexprs", "options", "figures"))
-    candidate = Candidate(
-        kernel=row.get("kernel").nonempty_text(),
-        arch=row.get("arch").nonempty_text(),
-        signature=row.get("signature").texts(),
-        constexprs=row.get("constexprs").map(lambda one: one.value),
-        options=row.get("options").map(lambda one: one.value),
-    )
-    return candidate, row.optional("figures", _read_figures, None)
-
-
-def _read_figures(value: Value) -> Figures:
-    value.allow(tuple(DIRECTIONS))
-    return Figures(**{name: value.get(name).count() for name in DIRECTIONS})

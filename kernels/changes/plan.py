@@ -20,8 +20,8 @@ from ckpm.base.display import show
 from ckpm.base.errors import TableError
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import load, plain
-from ckpm.kernels.changes.comparison import Altered, ManifestError, altered_kernels, altered_suites, manifests
 from ckpm.kernels.changes.history import PROJECT, changed_paths, commit_of, extract
+from ckpm.kernels.changes.manifest import Altered, ManifestError, altered_kernels, altered_suites, manifests
 from ckpm.kernels.changes.rules import ALWAYS, Effect, Rules, rules
 from ckpm.matrix.defects import defect_of
 from ckpm.matrix.dialects import dialect, dialect_names, upstreams

@@ -42,6 +42,11 @@ def option(library: str) -> tuple[str, ...]:
     return () if is_default(library) else ("--family", ",".join(libraries()[library]))
 
 
+def build_command(archs: Sequence[str], upstream: str, library: str = DEFAULT_FAMILY) -> str:
+    """The command that builds a library, e.g. ``ckpm build --arch gfx950 --upstream aiter``."""
+    return " ".join(("ckpm build --arch", ",".join(archs), "--upstream", upstream, *option(library)))
+
+
 def made_of(families: Collection[str]) -> str | None:
     """The library that consists of these families, in any dialect."""
     return next((library for library, members in libraries().items() if set(families) == set(members)), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import shutil
@@ -14,11 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from ckpm.base import rocm_places, settings, warming
-from ckpm.base.console import console as terminal
-from ckpm.base.console import number, say
+from ckpm.base.console import number
 from ckpm.base.display import show
 from ckpm.base.errors import CkPrefillError, CompileError, DiskFullError, ProcessLimitError, UsageError
 from ckpm.base.files import abandoned_drafts, make_folder, name_write_errors
@@ -47,6 +45,8 @@ TEMPORARY = "tmp"  # in an output folder: the TMPDIR of compilers, whose files o
 _ERROR = re.compile(r"[^\s:]+:\d+:\d+: (?:fatal )?error: .*")
 _NOISE = re.compile(r"\s*(In file included from|from) ")
 _LINES = 25  # lines of the compiler's message shown for each unit; the record keeps all
+log = logging.getLogger(__name__)
+
 # Messages of compilers, zig and Python if the system refuses them a process or thread.
 _NO_PROCESS = ("Resource temporarily unavailable", "SystemResources", "ThreadQuotaExceeded", "can't start new thread")
 
@@ -64,9 +64,7 @@ class Elsewhere:
     failure: Callable[[Sequence[Mapping[str, Any]]], CkPrefillError]
 
 
-def run(
-    request: Request, *, jobs: int, console: Console, emulator: bool = False, elsewhere: Elsewhere | None = None
-) -> Tally:
+def run(request: Request, *, jobs: int, emulator: bool = False, elsewhere: Elsewhere | None = None) -> Tally:
     """Build one library; return the counts of compiled and cached steps.
 
     With ``emulator`` the emulator's core is compiled at the same time, because the library will run on it.
@@ -84,23 +82,25 @@ def run(
     with build_lock(request.work / request.folder / ".lock"), ended_by_signals():
         plan, keys = prepare(request)
         if discard_foreign(request.work / request.folder, signing_key(settings.cache_folder())):
-            say(console, f"{request.folder}: not signed by a build of yours (copied, restored or damaged), so all "
-                          "of it is built again")  # fmt: skip
+            log.info(
+                f"{request.folder}: not signed by a build of yours (copied, restored or damaged), so all of it is "
+                "built again"
+            )
         temporary = _clear_temporary(request)
         if request.object_cache:
             make_folder(request.object_cache, "choose another cache folder with CKPM_CACHE, or --no-cache")
         units = sum(step.kind == "unit" for step in plan.steps)
         where = elsewhere.words if elsewhere else number(jobs, "job")
         what = f"{number(len(keys), 'kernel')} in {number(units, 'unit')}, {where}"
-        say(console, f"{what}, {request.toolchain.identity}")
+        log.info(f"{what}, {request.toolchain.identity}")
         for name, left in plan.facts["left_out"].items():
             what = number(len(left["kernels"]), "kernel")
-            say(console, f"left out: {what} that this CK can't compile ({name}): {left['reason']}")
+            log.info(f"left out: {what} that this CK can't compile ({name}): {left['reason']}")
         with _warm_up(request, plan, temporary, emulator=emulator):
-            tally, code = _scons(request, plan, jobs, console, temporary, elsewhere)
+            tally, code = _scons(request, plan, jobs, temporary, elsewhere)
             if code != 0 and tally.unfit_to_link:
                 # objects were damaged after they were finished; they are deleted now and made again
-                again, code = _scons(request, plan, jobs, console, temporary, elsewhere)
+                again, code = _scons(request, plan, jobs, temporary, elsewhere)
                 tally = tally.followed_by(again)
         if code != 0:
             discard_library(request)
@@ -138,9 +138,7 @@ def _clear_temporary(request: Request) -> Path:
     return temporary
 
 
-def _scons(
-    request: Request, plan: Plan, jobs: int, console: Console, temporary: Path, elsewhere: Elsewhere | None
-) -> tuple[Tally, int]:
+def _scons(request: Request, plan: Plan, jobs: int, temporary: Path, elsewhere: Elsewhere | None) -> tuple[Tally, int]:
     """Run SCons on a plan; return the tally and SCons's exit code."""
     clear_failures(request)
     environment = {**os.environ, **plan.environment, "TMPDIR": str(temporary)}
@@ -150,7 +148,7 @@ def _scons(
     command = scons_command(f"{request.folder}/plan.json", jobs, request.object_cache, cluster)
     with group(command, cwd=request.work, environment=environment) as scons:
         assert scons.stdout is not None
-        tally = follow(scons.stdout, plan.steps, console, linking=_link_message(request.toolchain))
+        tally = follow(scons.stdout, plan.steps, linking=_link_message(request.toolchain))
     return tally, scons.returncode
 
 
@@ -276,7 +274,7 @@ class BuildOptions:
     resources: bool = False
 
 
-def read_options(args: argparse.Namespace, console: Console) -> BuildOptions:
+def read_options(args: argparse.Namespace) -> BuildOptions:
     """Return the options of a command line. An upstream that is missing is downloaded."""
     if args.unit_size < 1 or (args.jobs is not None and args.jobs < 1):
         raise UsageError("--unit-size and --jobs must be at least 1")
@@ -304,17 +302,16 @@ def read_options(args: argparse.Namespace, console: Console) -> BuildOptions:
 
 def build(
     options: BuildOptions,
-    console: Console,
     machines: AbstractContextManager[Elsewhere | None] | None = None,
 ) -> None:
     """Build the library of the options, with compilers on other ``machines`` if given."""
     request, started = options.request, time.monotonic()
     with machines or nullcontext() as elsewhere:
         jobs = job_count(options.jobs)
-        tally = run(request, jobs=jobs, console=console, emulator=options.emulator, elsewhere=elsewhere)
-    say(console, f"{request.folder}/{LIBRARY}: {tally.summary()}, {time.monotonic() - started:.1f} s")
+        tally = run(request, jobs=jobs, emulator=options.emulator, elsewhere=elsewhere)
+    show(f"{request.folder}/{LIBRARY}: {tally.summary()}, {time.monotonic() - started:.1f} s")
     if options.resources:
-        show_resources(Manifest.read(request.work / request.folder / MANIFEST), terminal())
+        show_resources(Manifest.read(request.work / request.folder / MANIFEST))
 
 
 def render_sources(dialect: Dialect, selection: Selection, unit_size: int, folder: Path) -> None:

@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ckpm.base.errors import LibraryError, NameSyntaxError, RecordError
+from ckpm.base.errors import CkPrefillError, LibraryError, NameSyntaxError, RecordError
 from ckpm.base.files import sha256_of, write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.kernels.code.code_object import KernelResources
+from ckpm.kernels.families.libraries import build_command, library_with
 from ckpm.matrix.dialects import Dialect, compute_units, dialect
 from ckpm.matrix.families import MASK_IMPLS, Family
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.options import DEFAULT_FAMILY
 
 MANIFEST = "manifest.json"  # beside the library
-_COUNTS = (
+COUNTS = (
     "vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy_waves",
 )  # fmt: skip
 _LARGEST_LIBRARY = 4 << 30  # bytes: the manifest of all kernels for three archs has a tenth
@@ -86,6 +88,15 @@ class Manifest:
         known = dialect(self.dialect)
         return tuple(_key(name, known, self.mask_impl) for name in (self.kernels if names is None else names))
 
+    @property
+    def remedy(self) -> str:
+        """A sentence with the command that builds this library again."""
+        try:
+            library = library_with(family_of(dialect(self.dialect), next(iter(self.kernels), "")).name)
+        except CkPrefillError:  # it lists no kernel, or what is damaged is the manifest
+            library = DEFAULT_FAMILY
+        return f"Build it again: {build_command(self.archs, self.upstream, library)}"
+
     def write(self, file: Path) -> None:
         """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
         kernels = {name: _row(one) for name, one in self.kernels.items()}
@@ -134,6 +145,14 @@ def library_digest(library: Path) -> str:
     return sha256_of(library)
 
 
+def remedy_for(library: Path) -> str:
+    """A sentence with the command that builds a damaged library again, as the manifest beside it describes it."""
+    try:
+        return Manifest.read(library.with_name(MANIFEST)).remedy
+    except CkPrefillError:
+        return "Build it again: ckpm build --help"
+
+
 def check_library(library: Path, manifest: Manifest) -> str:
     """Return the sha256 of a library's bytes, which must be the one in its manifest.
 
@@ -145,7 +164,7 @@ def check_library(library: Path, manifest: Manifest) -> str:
     if digest != manifest.library_sha256:
         raise LibraryError(
             f"{library}: it is not the library of the {MANIFEST} beside it: its sha256 is {digest}, the manifest's "
-            f"{manifest.library_sha256 or 'not said'}. Build it anew. The suites and `ckpm measure` "
+            f"{manifest.library_sha256 or 'not said'}. {manifest.remedy}. The suites and `ckpm measure` "
             "run it all the same if it is named with --library; their results then say what it was.",
             kind="mismatch",
         )
@@ -180,7 +199,7 @@ def _others(row: Value) -> dict[str, tuple[KernelResources, ...]]:
 
 
 def _resources(figures: Value, arch: str) -> KernelResources:
-    counts = {name: figures.get(name).count() for name in _COUNTS}
+    counts = {name: figures.get(name).count() for name in COUNTS}
     counts |= {name: figures.optional(name, Value.count, 0) for name in _MORE_COUNTS}
     symbol, digest = (figures.optional(name, Value.text, "") for name in ("symbol", "text_sha256"))
     return KernelResources(arch=arch, symbol=symbol, text_sha256=digest, **counts)

@@ -16,7 +16,7 @@ from typing import Any
 
 from ckpm.base.errors import UsageError
 from ckpm.base.files import write_if_changed
-from ckpm.base.records import Source, Value
+from ckpm.base.records import Source
 
 _REMEDY = "'ckpm build' writes plans, as build/<arch>/<upstream>/plan.json."
 
@@ -61,29 +61,7 @@ class Plan:
     @classmethod
     def read(cls, file: Path) -> Plan:
         """Read a plan. Raises UsageError if the file is missing or not a plan."""
-        document = Source(file, "a plan of a build", _REMEDY, UsageError).read()
-        return cls(
-            folder=document.get("folder").text(),
-            steps=tuple(map(_step, document.get("steps").items())),
-            environment=document.get("environment").texts(),
-            facts={name: one.value for name, one in document.get("facts").members().items()},
-        )
-
-
-def _step(row: Value) -> Step:
-    return Step(
-        kind=row.get("kind").text(),
-        target=row.get("target").text(),
-        sources=_texts(row.get("sources")),
-        argv=_texts(row.get("argv")),
-        signature=row.get("signature").text(),
-        label=row.get("label").text(),
-        kernels=_texts(row.get("kernels")),
-    )
-
-
-def _texts(listed: Value) -> tuple[str, ...]:
-    return tuple(one.text() for one in listed.items())
+        return Source(file, "a plan of a build", _REMEDY, UsageError).read().record(cls)
 
 
 def signature(*parts: str | Sequence[str]) -> str:

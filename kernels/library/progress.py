@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ckpm.base.console import number, say
+from ckpm.base.console import console, number
 from ckpm.kernels.library.plan import Step
 from ckpm.kernels.library.run_step import EVENT
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -64,7 +66,7 @@ _FINISHING = {
 }
 
 
-def follow(lines: Iterable[str], steps: Sequence[Step], console: Console, *, linking: str = "linking") -> Tally:
+def follow(lines: Iterable[str], steps: Sequence[Step], *, linking: str = "linking") -> Tally:
     """Read SCons's output to its end, show progress, return the tally. ``linking`` is shown when the link begins.
 
     A log gets a line at the end of each step. It gets a line at the start only where a long silence would follow:
@@ -72,14 +74,14 @@ def follow(lines: Iterable[str], steps: Sequence[Step], console: Console, *, lin
     """
     compiles = {step.target: step for step in steps if step.kind in ("unit", "host")}
     tally = Tally()
-    display = _Display(console, len(compiles))
+    display = _Display(len(compiles))
     with display.bar:
         for line in lines:
             event = _event(line)
             if event is None:
                 tally.other += [line.rstrip()] if line.strip() else []
             elif event["event"] == "damaged":
-                display.say(f"{event['what']} is damaged: it is deleted and made again")
+                display.log(f"{event['what']} is damaged: it is deleted and made again")
                 if event["kind"] == "library" and event["what"] in compiles:
                     tally.unfit_to_link.append(event["what"])
             elif event["target"] not in compiles:
@@ -99,42 +101,42 @@ def follow(lines: Iterable[str], steps: Sequence[Step], console: Console, *, lin
 class _Display:
     """A bar on a terminal, else lines with the count of finished compile steps and the seconds since the start."""
 
-    def __init__(self, console: Console, total: int) -> None:
-        self._console, self._total, self._done = console, total, 0
+    def __init__(self, total: int) -> None:
+        self._total, self._done = total, 0
         self._started = time.monotonic()
-        self._in_lines = not console.is_terminal or "CI" in os.environ
+        terminal = console()
+        self._in_lines = not terminal.is_terminal or "CI" in os.environ
         self.bar = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            console=console,
-            disable=self._in_lines,
+            console=terminal,
+            disable=self._in_lines or not log.isEnabledFor(logging.INFO),
         )
         self._task = self.bar.add_task("units", total=total)
 
-    def say(self, text: str) -> None:
-        line = f"[{self._done}/{self._total}] {time.monotonic() - self._started:5.0f} s  {text}"
-        say(self._console, line)
+    def log(self, text: str) -> None:
+        log.info(f"[{self._done}/{self._total}] {time.monotonic() - self._started:5.0f} s  {text}")
 
     def begin(self, step: Step) -> None:
         self.bar.update(self._task, description=f"compiling {step.label}")
         if self._in_lines and not self._done:
-            self.say(f"compiling {_label(step)}")
+            self.log(f"compiling {_label(step)}")
 
     def end(self, step: Step, event: Mapping[str, Any]) -> None:
         self._done += 1
         self.bar.advance(self._task)
         if self._in_lines:
             word = {"done": "compiled", "failed": "FAILED", "retrieved": "from cache"}[event["event"]]
-            self.say(f"{word} {_label(step)}{_took(event)}")
+            self.log(f"{word} {_label(step)}{_took(event)}")
 
     def link(self, linking: str, ended: str) -> None:
         """Show that the link begins (with the message ``linking``) or has ended; no step is compiling then."""
         self._done = self._total
         self.bar.update(self._task, completed=self._total, description=linking)
         if self._in_lines:
-            self.say(linking or ended)
+            self.log(linking or ended)
 
 
 def _took(event: Mapping[str, Any]) -> str:

@@ -16,9 +16,8 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from rich.console import Console
-
 from ckpm.base import settings
+from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, LibraryError
 from ckpm.base.files import sha256_of
 from ckpm.base.jobs import job_count
@@ -68,9 +67,7 @@ def leaks(files: dict[str, Path], folders: Iterable[Path]) -> list[str]:
     return complaints
 
 
-def build_twice(
-    request: Request, toolchain: Callable[[Path], Toolchain], jobs: int, console: Console
-) -> tuple[int, list[str]]:
+def build_twice(request: Request, toolchain: Callable[[Path], Toolchain], jobs: int) -> tuple[int, list[str]]:
     """Build in two folders of different name and depth; return (number of artifacts, differences and leaks).
 
     ``toolchain`` returns a toolchain with its cache in a given folder.
@@ -78,13 +75,13 @@ def build_twice(
     with tempfile.TemporaryDirectory(prefix="ckpm-") as name:
         base = Path(name)
         works = (base / "first", base / "second/with a longer path")
-        builds = [_build(request, work, toolchain(base / f"cache of {work.name}"), jobs, console) for work in works]
+        builds = [_build(request, work, toolchain(base / f"cache of {work.name}"), jobs) for work in works]
         leaked = [line for files in builds for line in leaks(files, _folders(request, base))]
         return len(builds[0]), [*differences(*map(_sums, builds)), *dict.fromkeys(leaked)]
 
 
 def build_again(
-    request: Request, built: Path, toolchain: Callable[[Path], Toolchain], jobs: int, console: Console
+    request: Request, built: Path, toolchain: Callable[[Path], Toolchain], jobs: int
 ) -> tuple[int, list[str]]:
     """Build again and compare with the library and manifest of ``built``, an output folder; return as build_twice.
 
@@ -93,21 +90,23 @@ def build_again(
     """
     manifest = Manifest.read(built / MANIFEST)
     if not (built / LIBRARY).is_file():
-        raise LibraryError(f"{built / LIBRARY} is missing, and its manifest is there: build it again", kind="mismatch")
+        raise LibraryError(
+            f"{built / LIBRARY} is missing, and its manifest is there. {manifest.remedy}", kind="mismatch"
+        )
     kept = {name: built / name for name in (LIBRARY, MANIFEST)}
     first = {**manifest.artifacts, **_sums(kept)}
     with tempfile.TemporaryDirectory(prefix="ckpm-") as name:
         base = Path(name)
-        again = _build(request, base / "again", toolchain(base / "cache"), jobs, console)
+        again = _build(request, base / "again", toolchain(base / "cache"), jobs)
         leaked = [line for files in (kept, again) for line in leaks(files, _folders(request, base))]
         return len(again), [*differences(first, _sums(again)), *dict.fromkeys(leaked)]
 
 
-def _build(request: Request, work: Path, toolchain: Toolchain, jobs: int, console: Console) -> dict[str, Path]:
+def _build(request: Request, work: Path, toolchain: Toolchain, jobs: int) -> dict[str, Path]:
     """Build in ``work`` without an object cache; return the artifacts."""
     work.mkdir(parents=True)
     once = dataclasses.replace(request, work=work, object_cache=None, toolchain=toolchain)
-    build_command.run(once, jobs=jobs, console=console)
+    build_command.run(once, jobs=jobs)
     return artifacts(work / request.folder)
 
 
@@ -123,7 +122,7 @@ def _folders(request: Request, base: Path) -> tuple[Path, ...]:
     return tuple(folders)
 
 
-def run(options: build_command.BuildOptions, built: Path | None, console: Console) -> None:
+def run(options: build_command.BuildOptions, built: Path | None) -> None:
     """Build once and compare with ``built``/build, or build twice. Raises CheckFailedError: builds differ or leak."""
     request, jobs = options.request, job_count(options.jobs)
 
@@ -131,13 +130,13 @@ def run(options: build_command.BuildOptions, built: Path | None, console: Consol
         return detect(request.toolchain.name, cache=cache)
 
     if built:
-        count, lines = build_again(request, built.resolve() / request.folder, toolchain, jobs, console)
+        count, lines = build_again(request, built.resolve() / request.folder, toolchain, jobs)
     else:
-        count, lines = build_twice(request, toolchain, jobs, console)
+        count, lines = build_twice(request, toolchain, jobs)
     if lines:
         raise CheckFailedError(
             f"two builds of {count} artifacts in two folders differ, or hold folders of this machine:\n  "
             + "\n  ".join(lines),
             kind="not-reproducible",
         )
-    console.print(f"reproducible: {count} artifacts are equal byte for byte and hold no folder's name")
+    show(f"reproducible: {count} artifacts are equal byte for byte and hold no folder's name")

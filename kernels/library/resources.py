@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 
-from rich.console import Console
 from rich.table import Table
 
+from ckpm.base.console import console
 from ckpm.kernels.code.code_object import KernelResources
-from ckpm.kernels.library.manifest import Manifest
+from ckpm.kernels.library.manifest import COUNTS, Manifest
 from ckpm.matrix.dialects import compute_units
 
-_FIGURES = (
-    "vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy_waves",
-)  # fmt: skip
 
-
-def show(manifest: Manifest, console: Console) -> None:
+def show(manifest: Manifest) -> None:
     """Show a table for each arch with a row for each kernel, marked if it spills, uses scratch or cannot be launched.
 
     VGPR counts the unified file (AGPR included) of 512; LDS is bytes a workgroup, scratch bytes a lane, waves those
@@ -33,7 +29,7 @@ def show(manifest: Manifest, console: Console) -> None:
         for name, row in sorted(manifest.kernels.items()):
             if figures := row.archs.get(arch):
                 table.add_row(_short(name), *_cells(figures))
-        console.print(table)
+        console().print(table)
 
 
 def _short(name: str) -> str:
@@ -54,6 +50,6 @@ def _cells(figures: KernelResources) -> list[str]:
         if true
     ]
     return [
-        *(str(getattr(figures, field)) for field in _FIGURES),
+        *(str(getattr(figures, field)) for field in COUNTS),
         " ".join(remarks),
     ]

@@ -16,7 +16,7 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,7 +24,6 @@ from ckpm.base.errors import ServiceError, SetupError, TrustError, UsageError
 from ckpm.base.files import hold_lock, name_write_errors, sha256_of
 from ckpm.base.trust import demand_private
 from ckpm.kernels.upstream.headers import State, content, states
-from ckpm.kernels.upstream.newer import newer_targets, newer_words
 from ckpm.matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names, upstreams
 
 FMHA = Path("example/ck_tile/01_fmha")
@@ -32,6 +31,10 @@ OWN_HEADERS = " with headers "  # separates a package from the text of our own h
 _KERNELS = Path(__file__).resolve().parents[1]
 _CHECKSUMS = "files.sha256"  # in sha256sum's format: `sha256sum --check files.sha256` works, too
 _MEND = "set CKPM_CACHE to another folder"
+_ENUMERATION = re.compile(r"enum\s+(?:class|struct)?\s*(\w+)\s*(?::[^{;]*)?\{([^}]*)\}")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_TARGET = re.compile(r"""["'](gfx[0-9][0-9a-z]*)""")
+_PARAMETER = re.compile(r"(\w+)\s*(=.*)?$", re.DOTALL)
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]((?:ck_tile|ck)/[^>"]+|[\w./]+\.hpp)[>"]', re.MULTILINE)
 
 log = logging.getLogger(__name__)
@@ -170,7 +173,7 @@ def _checkout(ck_root: Path) -> Tree:
         identity=f"checkout sha256:{digest(root, closure)}",
         selector_takes_base=_selector_takes_base(root),
         headers=headers,
-        newer=(*newer_words(known, closure, root), *(newer_targets(known, codegen, root) if codegen else ())),
+        newer=(*_newer_words(known, closure, root), *(_newer_targets(known, codegen, root) if codegen else ())),
     )
 
 
@@ -332,3 +335,75 @@ def _extract(archive: Path, tree: Path, prefix: str) -> None:
     with tarfile.open(archive) as sdist:
         members = [member for member in sdist if member.isfile() and member.name.startswith(parts)]
         sdist.extractall(tree, members, filter="data")
+
+
+def _newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[str, ...]:
+    """Return a line for each enumerator and template parameter in C++ ``files`` that the dialect doesn't have.
+
+    Raises:
+        SetupError: a parameter stands at the position of another one in our text.
+        OSError.
+    """
+    wanted = (*dialect.enumerators, *dialect.parameters)
+    if not wanted:
+        return ()
+    lines: list[str] = []
+    for file in sorted(files):
+        text = content(file).decode(errors="replace")
+        if any(name in text for name in wanted):
+            code, place = _COMMENT.sub(_blank, text), str(file.relative_to(root))
+            lines += [*_enumerators(dialect, code, place), *_parameters(dialect, code, place)]
+    return tuple(lines)
+
+
+def _newer_targets(dialect: Dialect, codegen: Path, root: Path) -> tuple[str, ...]:
+    """Return a line for each arch that batch prefill's codegen names and the dialect lacks. Raises OSError."""
+    if not dialect.targets:
+        return ()
+    text = content(codegen).decode(errors="replace")
+    places = {found[1]: found.start() for found in reversed([*_TARGET.finditer(text)])}
+    return tuple(
+        f"{name} ({_at(str(codegen.relative_to(root)), text, start)})"
+        for name, start in sorted(places.items())
+        if not name.startswith(dialect.targets)
+    )
+
+
+def _enumerators(dialect: Dialect, code: str, place: str) -> Iterator[str]:
+    for enumeration in _ENUMERATION.finditer(code):
+        known = dialect.enumerators.get(enumeration[1])
+        members = [member for part in enumeration[2].split(",") if (member := part.partition("=")[0].strip())]
+        at = _at(place, code, enumeration.start())
+        yield from (f"{enumeration[1]}::{one} ({at})" for one in members if known and one not in known)
+
+
+def _parameters(dialect: Dialect, code: str, place: str) -> Iterator[str]:
+    """Return parameters after the known ones with a default, which our text leaves out. Raises SetupError."""
+    for name, known in dialect.parameters.items():
+        template = re.search(rf"template\s*<([^;{{}}]*)>\s*struct\s+{name}(?!\w)", code)
+        there = (
+            [found for part in template[1].split(",") if (found := _PARAMETER.search(part.strip()))] if template else []
+        )
+        if not template or len(there) <= len(known):  # the same under other names
+            continue
+        at = _at(place, code, template.end())
+        for index, parameter in enumerate(there):
+            if parameter[1] in known:
+                continue
+            if index < len(known) or not parameter[2]:
+                raise SetupError(
+                    f"{at}: {name} has a parameter {parameter[1]} that dialect {dialect.name} doesn't know, and that "
+                    "can't be left out: no kernel of batch prefill would compile. A new version of CK needs a file "
+                    "in matrix/tables/dialects.",
+                    kind="ck-tree-version",
+                )
+            yield f"another {parameter[1]} of {name} than its default ({at})"
+
+
+def _at(place: str, text: str, start: int) -> str:
+    return f"{place}:{text.count(chr(10), 0, start) + 1}"
+
+
+def _blank(comment: re.Match[str]) -> str:
+    """Return as many empty lines, so that line numbers stay the same."""
+    return "\n" * comment[0].count("\n")

@@ -65,6 +65,17 @@ class Report:
         counts = [(self.count(word), word) for word in ("error", "warning")]
         return ", ".join(f"{n} {word}{'s' if n > 1 else ''}" for n, word in counts if n) or "valid"
 
+    def text(self) -> str:
+        lines = [f"{self.subject}: {self.summary()}"]
+        for one in self.findings:
+            place = f"{self.subject}:{one.line}: " if one.line else ""
+            lines.append(f"{place}{one.severity}: {', '.join(one.paths)}: {one.text}")
+            lines.append(f"  {one.rule}: {one.reason}" if one.reason else f"  {one.rule}")
+            lines += [f"  source: {one.source}"] if one.source else []
+            lines += [f"  contradicted: {one.contradiction}"] if one.contradiction else []
+        lines += [f"equals {kernel.name} of {kernel.dialect}" for kernel in self.kernels]
+        return "\n".join(lines) + "\n"
+
     def record(self) -> dict[str, Any]:
         """All of it as JSON has it."""
         return {

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ckpm.base.display import show
 from ckpm.base.errors import NameSyntaxError, UsageError
 from ckpm.matrix.dialects import FAMILIES, HAND_WRITTEN
-from ckpm.matrix.export import to_csv, to_json
+from ckpm.matrix.export import FORMATS, format_rows, table
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import add_selection_options, selection_from
 from ckpm.matrix.problems.case import TIERS
@@ -19,7 +19,6 @@ from ckpm.matrix.problems.matching import Matcher, count_shapes, is_tried
 from ckpm.matrix.problems.testing import DIRECTIONS, Shape, parse_shape, shapes
 from ckpm.matrix.selection import select_some
 
-_FORMATS = ("text", "json", "csv")
 _TOLD = 5  # shapes without a kernel that are named beside a list of pairs
 _PAIRS = ("shape", "family", "kernel")
 
@@ -28,14 +27,14 @@ def list_shapes(args: argparse.Namespace) -> str:
     """Shapes by name, or with every field; impossible ones are among them and say why in their last column."""
     chosen = _chosen(shapes(args.tier), args.test)
     if not args.count:
-        return _render([shape.row() for shape in chosen], args.format, lambda row: f"{row['name']}")
+        return format_rows((shape.row() for shape in chosen), args.format, _lines(shape.name for shape in chosen))
     rows = []
     for direction in DIRECTIONS:
         for tier in TIERS[: TIERS.index(args.tier) + 1]:
             in_tier = [shape for shape in chosen if (shape.direction, shape.tier) == (direction, tier)]
             impossible = sum(bool(shape.impossible) for shape in in_tier)
             rows.append({"direction": direction, "tier": tier, "shapes": len(in_tier), "impossible": impossible})
-    return _render(rows, args.format, _table(rows))
+    return format_rows(rows, args.format, table(rows, left=0))
 
 
 def add_match_options(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +53,7 @@ def add_match_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--uncovered", action="store_true", help="only shapes or kernels that have no counterpart")
     parser.add_argument("--count-only", action="store_true", help="how many of either, by family")
-    parser.add_argument("--format", choices=_FORMATS, default="text", help="(default: %(default)s)")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="(default: %(default)s)")
 
 
 def match(args: argparse.Namespace) -> str:
@@ -74,20 +73,21 @@ def match(args: argparse.Namespace) -> str:
     matcher = Matcher(keys)
     if args.count_only:
         rows = _counts(matcher, keys, chosen)
-        return _render(rows, args.format, _table(rows))
+        return format_rows(rows, args.format, table(rows, left=0))
     if by == "kernel":
         counts = count_shapes(matcher, chosen)
         rows = [{"kernel": key.name, "family": key.family, "shapes": counts[key.name]} for key in keys]
         rows = [row for row in rows if not (args.uncovered and row["shapes"])]
-        return _render(
-            rows, args.format, lambda row: f"{row['shapes']:6} {row['kernel']}", list(rows[0]) if rows else []
-        )
+        return format_rows(rows, args.format, _lines(f"{row['shapes']:6} {row['kernel']}" for row in rows))
     rows = _by_shape(matcher, chosen)
     if by == "pair":
         _tell_unserved(rows)
-        return _render(_pairs(matcher, chosen), args.format, _pair(args), _PAIRS)
+        pairs = _pairs(matcher, chosen)
+        given_half = "shape" if args.shape is not None else "kernel" if args.kernel is not None else ""
+        halves = [name for name in ("shape", "kernel") if name != given_half]
+        return format_rows(pairs, args.format, _lines(" ".join(row[name] for name in halves) for row in pairs), _PAIRS)
     rows = [row for row in rows if not (args.uncovered and row["kernels"])]
-    return _render(rows, args.format, _shape_line, ("shape", "family", "kernels", "reason"))
+    return format_rows(rows, args.format, _lines(map(_shape_line, rows)), ("shape", "family", "kernels", "reason"))
 
 
 def _chosen(given: Iterable[Shape], glob: str | None) -> list[Shape]:
@@ -164,41 +164,10 @@ def _counts(matcher: Matcher, keys: Sequence[Key], chosen: Sequence[Shape]) -> l
     return rows
 
 
-def _pair(args: argparse.Namespace) -> Callable[[Mapping[str, Any]], str]:
-    """The half of a pair that the reader has not given."""
-    if args.shape is not None:
-        return lambda row: str(row["kernel"])
-    if args.kernel is not None:
-        return lambda row: str(row["shape"])
-    return lambda row: f"{row['shape']} {row['kernel']}"
-
-
 def _shape_line(row: Mapping[str, Any]) -> str:
     reason = f": {row['reason']}" if row["reason"] else ""
     return f"{row['kernels']:6} {row['family']} {row['shape']}{reason}"
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> Callable[[Mapping[str, Any]], str]:
-    """Lines of right-aligned columns, the heading before the first."""
-    widths = {name: max(len(name), *(len(str(row[name])) for row in rows)) for name in rows[0]}
-
-    def line(row: Mapping[str, Any]) -> str:
-        cells = "  ".join(str(row[name]).rjust(width) for name, width in widths.items())
-        heading = "  ".join(name.rjust(width) for name, width in widths.items())
-        return f"{heading}\n{cells}" if row is rows[0] else cells
-
-    return line
-
-
-def _render(
-    rows: Sequence[Mapping[str, Any]],
-    form: str,
-    line: Callable[[Mapping[str, Any]], str],
-    columns: Sequence[str] = (),
-) -> str:
-    """Rows as text lines, JSON or CSV. ``columns`` are those of a CSV without rows."""
-    if form == "json":
-        return to_json(rows)
-    if form == "csv":
-        return to_csv(list(rows[0]) if rows else columns, rows)
-    return "".join(f"{line(row)}\n" for row in rows)
+def _lines(lines: Iterable[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime
 import fnmatch
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +27,7 @@ from ckpm.matrix.where import compile_over
 
 LEDGER = Path(__file__).parents[1] / "ledger.yaml"
 OUTCOMES = ("wrong", "fault", "unsupported", "timeout")  # what a defect may end in
-# How a defect shows in a case that has no other; suites/signatures/table.py describes each.
+# How a defect shows in a case that has no other; suites/signatures.py describes each.
 SIGNATURES = (
     "whole_rows_are_read",
     "steps_are_read_whole",
@@ -161,13 +161,6 @@ class Ledger:
                 + "\nLook at each again: remove it if the cases pass, else give a new date and say why.",
                 kind="ledger-expired",
             )
-
-    def list_unused(self, cases: Iterable[tuple[SuiteCase, str, str]]) -> tuple[Entry, ...]:
-        """Entries that cover none of the (problem, upstream, arch) given: a renamed case, or a mistyped glob."""
-        left = list(self.entries)
-        for case in cases:
-            left = [entry for entry in left if not entry.covers(*case, unwaited=True)]
-        return tuple(left)
 
 
 def source(upstream: str, dialect: str) -> str:

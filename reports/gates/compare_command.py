@@ -20,7 +20,7 @@ from ckpm.matrix.options import DEFAULT_ARCH
 from ckpm.matrix.problems.case import TIERS
 from ckpm.reports.gates.references import compare_with_references
 from ckpm.reports.gates.statistics import read_settings
-from ckpm.reports.junit.write import write_gate
+from ckpm.reports.junit import write_gate
 from ckpm.reports.verdicts import VERDICTS, Gate, demand
 
 

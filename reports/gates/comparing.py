@@ -59,7 +59,8 @@ def compare(gate: str, baseline: Figures, candidate: Figures, thresholds: Mappin
     for subject in sorted({*baseline, *candidate}):
         old, new = baseline.get(subject), candidate.get(subject)
         if old is None or new is None:
-            rows.append(_presence(gate, subject, built=new is not None))
+            note = "in the baseline, but no longer built" if new is None else "not in the baseline: ckpm accept"
+            rows.append(presence(gate, subject, built=new is not None, note=note))
             continue
         for metric in [*old, *(metric for metric in new if metric not in old)]:
             if metric not in thresholds:
@@ -70,17 +71,17 @@ def compare(gate: str, baseline: Figures, candidate: Figures, thresholds: Mappin
     return tuple(rows)
 
 
-def _presence(gate: str, subject: str, *, built: bool) -> Row:
+def presence(gate: str, subject: str, *, built: bool, note: str) -> Row:
+    """The row of a subject that only the candidate has (``built``), or only the baseline."""
     return Row(
         gate=gate,
         subject=subject,
         metric=BUILT,
-        unit="",
         baseline=float(not built),
         candidate=float(built),
         threshold="no change",
         verdict="missing" if built else "regressed",
-        note="not in the baseline: ckpm accept" if built else "in the baseline, but no longer built",
+        note=note,
     )
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 
 from ckpm.attention.launch.counters import Measurements
 from ckpm.attention.timing import measure
-from ckpm.base.errors import InconclusiveError
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds
-from ckpm.reports.gates.model import Machine, estimate, machines, whole
+from ckpm.reports.gates.model import Machine, estimate, machine_of, whole
 from ckpm.reports.verdicts import Row
 
 GATE = "emulated"
@@ -45,12 +44,7 @@ def by_problem(measured: Measurements, known: Mapping[str, Machine] | None = Non
         InconclusiveError: the model has no numbers of the arch, or a count is 0 that can't be 0.
         TableError: a mistake in model.yaml.
     """
-    arch = measured.provenance["arch"]
-    machine = (known or machines()).get(arch)
-    if machine is None:
-        raise InconclusiveError(
-            f"the model has no numbers of {arch}: add them to reports/gates/model.yaml.", kind="gate"
-        )
+    machine = machine_of(measured.provenance["arch"], known)
     by_problem: dict[str, dict[str, float]] = {}
     for one in measured.problems:
         guess = estimate(one, machine)

@@ -21,12 +21,11 @@ from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates import static as static_gate
-from ckpm.reports.gates.accepting import accept, complete
+from ckpm.reports.gates.baseline import accept, complete
 from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.gates.history import steps
-from ckpm.reports.gates.judged.library import gated_library
-from ckpm.reports.gates.judged.what import DECODE, Judged
-from ckpm.reports.junit.write import write_gate
+from ckpm.reports.gates.judged import DECODE, Judged, gated_library
+from ckpm.reports.junit import write_gate
 from ckpm.reports.verdicts import VERDICTS, Gate, Row, demand
 
 
@@ -105,10 +104,7 @@ def run_gate(args: argparse.Namespace) -> None:
 
 def _not_compared(name: str, why: str, provenance: Mapping[str, str]) -> Gate:
     """The result of a gate without a baseline or without figures."""
-    row = Row(
-        gate=name, subject="library", metric="comparison", unit="", baseline=None, candidate=None, threshold="",
-        verdict="not comparable", note=why,
-    )  # fmt: skip
+    row = Row(gate=name, subject="library", metric="comparison", verdict="not comparable", note=why)
     return Gate.of([row], provenance)
 
 
@@ -167,13 +163,12 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
 def _read_judged(args: argparse.Namespace) -> Judged:
     """The library or the kernels that the options name. Raises UnknownWordError, and errors of reading them."""
     check_built_arch(args.arch)
-    return {DECODE: _decode_kernels}.get(args.family, gated_library)(args)
+    kind = args.family
+    if kind == DECODE:
+        from ckpm.reports.gates import decode  # only here: NumPy and the emulator
 
-
-def _decode_kernels(args: argparse.Namespace) -> Judged:
-    from ckpm.reports.gates.judged import decode  # only here: NumPy and the emulator
-
-    return decode.built(args)
+        return decode.built(args.arch, args.work)
+    return gated_library(args.arch, args.upstream, kind, args.work)
 
 
 def _chosen(args: argparse.Namespace, judged: Judged) -> list[str]:

@@ -22,9 +22,9 @@ from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import measured_kernel, serving_kernels
-from ckpm.reports.gates.comparing import BUILT
+from ckpm.reports.gates.comparing import presence
 from ckpm.reports.gates.statistics import ARMS, COLD, GATE, WARM, Samples, Settings, order, rows
-from ckpm.reports.verdicts import V3_AGAINST_V2, Gate, Row
+from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,11 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
         InconclusiveError: nothing could be compared, or a launch or the timer failed.
     """
     before, sensed = device.context(), device.sensors()
-    lost = [_lost(one) for one in problems if baseline.serves(one) and not candidate.serves(one)]
+    lost = [
+        presence(GATE, one.name, built=False, note="the candidate has no kernel for it")
+        for one in problems
+        if baseline.serves(one) and not candidate.serves(one)
+    ]
     samples: list[Samples] = []
     for problem in problems:
         if baseline.serves(problem) and candidate.serves(problem):
@@ -164,17 +168,3 @@ def _told_apart(baseline: Side, candidate: Side) -> dict[str, str]:
     if (baseline.v3, candidate.v3) != (False, True):
         return {}
     return {V3_AGAINST_V2: "the baseline is the candidate's library with V3 turned off"}
-
-
-def _lost(problem: SuiteCase) -> Row:
-    return Row(
-        gate=GATE,
-        subject=problem.name,
-        metric=BUILT,
-        unit="",
-        baseline=1.0,
-        candidate=0.0,
-        threshold="no change",
-        verdict="regressed",
-        note="the candidate has no kernel for it",
-    )

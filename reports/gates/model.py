@@ -102,6 +102,18 @@ def machines(file: Path = TABLE) -> dict[str, Machine]:
     return {arch: msgspec.structs.replace(machine, arch=arch) for arch, machine in archs.items()}
 
 
+def machine_of(arch: str, known: Mapping[str, Machine] | None = None) -> Machine:
+    """The machine of an arch. Raises InconclusiveError: the model has no numbers of it."""
+    if machine := (known or machines()).get(arch):
+        return machine
+    raise InconclusiveError(no_numbers(arch), kind="gate")
+
+
+def no_numbers(arch: str) -> str:
+    """The reason why an arch can't be modelled."""
+    return f"the model has no numbers of {arch}: add them to reports/gates/model.yaml"
+
+
 def cannot_see(file: Path = TABLE) -> tuple[str, ...]:
     """List what the model leaves out. Raises TableError."""
     return read_table(file, MachineTable).record.cannot_see

@@ -1,9 +1,10 @@
-"""``ckpm model``: modelled cycles from counts, and a list of what the model leaves out."""
+"""``ckpm model``: modelled cycles from counts, what the model leaves out, and published figures."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -11,7 +12,8 @@ from rich.table import Table
 from ckpm.attention.launch.counters import Measured, Measurements
 from ckpm.base.console import console
 from ckpm.base.errors import InconclusiveError
-from ckpm.reports.gates.model import Estimate, Machine, cannot_see, estimate, machines
+from ckpm.reports.gates.model import Estimate, cannot_see, estimate, machine_of
+from ckpm.reports.gates.references import Reference, read_references
 
 _UNITS = ("matrix", "vector", "lds", "l1", "serial")
 
@@ -37,7 +39,7 @@ def show(measured: Measurements, out: Console) -> None:
         InconclusiveError: the model has no numbers of the arch, or a count is 0 that can't be 0.
     """
     arch = measured.provenance["arch"]
-    machine = _machine(arch)
+    machine = machine_of(arch)
     title = f"{measured.provenance['upstream']} on {arch} ({machine.product}), modelled from counts"
     table = _table(title)
     for column in (*_UNITS, "steady", "grid", "bound", "flop/B", "TFLOP/s", "of roof"):
@@ -60,28 +62,37 @@ def show(measured: Measurements, out: Console) -> None:
         out.print(f"- {line}")
 
 
+def pairs_of(first: Any, second: Any) -> list[tuple[Any, Any]]:
+    """Problems that two files of counts, or of modelled times, share.
+
+    Raises:
+        InconclusiveError: different archs, or no common problem.
+    """
+    archs = [one.provenance["arch"] for one in (first, second)]
+    if archs[0] != archs[1]:
+        raise InconclusiveError(
+            f"one file is of {archs[0]}, the other of {archs[1]}. Make both for one arch.", kind="gate"
+        )
+    others = {one.problem: one for one in second.problems}
+    if pairs := [(one, others[one.problem]) for one in first.problems if one.problem in others]:
+        return pairs
+    raise InconclusiveError("the two files share no problem. Take libraries that serve the same ones.", kind="gate")
+
+
 def show_against(measured: Measurements, other: Measurements, out: Console) -> None:
     """Print a row for each problem of both: instructions of all waves, cycles of a wave alone and on a full GPU.
 
     Raises:
         InconclusiveError: different archs, or no common problem; as :func:`show`.
     """
-    arch, others = measured.provenance["arch"], {one.problem: one for one in other.problems}
-    if other.provenance["arch"] != arch:
-        raise InconclusiveError(
-            f"one file is of {arch}, the other of {other.provenance['arch']}. Measure both on one arch.", kind="gate"
-        )
-    if not (shared := [one for one in measured.problems if one.problem in others]):
-        raise InconclusiveError(
-            "the two files share no problem. Measure libraries that serve the same ones.", kind="gate"
-        )
-    machine = _machine(arch)
+    arch = measured.provenance["arch"]
+    machine = machine_of(arch)
     named = f"{measured.provenance['upstream']} against {other.provenance['upstream']}"
     table = _table(f"{named} on {arch} ({machine.product}), modelled from counts")
     for column in ("instructions", "", "serial", "", "steady", ""):
         table.add_column(column, justify="right", no_wrap=True)
-    for one in shared:
-        both = [_cells(each, estimate(each, machine)) for each in (one, others[one.problem])]
+    for one, second in pairs_of(measured, other):
+        both = [_cells(each, estimate(each, machine)) for each in (one, second)]
         cells = (cell for ours, theirs in zip(*both, strict=True) for cell in _change(ours, theirs))
         table.add_row(one.problem.partition("/")[2], *cells)
     out.print(table)
@@ -96,17 +107,32 @@ def _change(ours: float, theirs: float) -> tuple[str, str]:
     return f"{ours:.0f}", f"{ours / theirs - 1:+.2%}"
 
 
-def _machine(arch: str) -> Machine:
-    """Raises InconclusiveError: the model has no numbers of the arch."""
-    machine = machines().get(arch)
-    if machine is None:
-        raise InconclusiveError(
-            f"the model has no numbers of {arch}: add them to reports/gates/model.yaml.", kind="gate"
-        )
-    return machine
-
-
 def _table(title: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("problem", overflow="fold", min_width=28)
     return table
+
+
+def run_references(_: argparse.Namespace) -> None:
+    """Raises TableError."""
+    show_references(read_references(), console())
+
+
+def show_references(references: tuple[Reference, ...], out: Console) -> None:
+    """Print a table for each entry: its document, hardware, ROCm, and a row for each figure."""
+    for name in dict.fromkeys(one.name for one in references):
+        mine = [one for one in references if one.name == name]
+        first = mine[0]
+        source = first.source
+        out.print(f"{name}: {first.about}", style="bold")
+        table = Table(box=None, pad_edge=False)
+        for column in ("figure", "of", first.metric, "unit", "compared"):
+            table.add_column(column, justify="right" if column == first.metric else "left")
+        for one in mine:
+            compared = f"within {one.tolerance:.2g}" if one.shape else "listed only"
+            table.add_row(one.label, one.variant, f"{one.value:g}", one.unit, compared)
+        out.print(table)
+        for text in dict.fromkeys(f"{one.label}: {one.assumed}" for one in mine if one.assumed):
+            out.print(text)
+        rocm = f"ROCm {source.rocm}" if source.rocm else "ROCm not stated"
+        out.print(f"{source.title}\n{source.hardware}, {rocm}; {source.method}\n")

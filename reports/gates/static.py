@@ -52,14 +52,14 @@ def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[st
             if kernel is None or kernel.text_sha256 != row.text_sha256:
                 what = "is not in the library" if kernel is None else "has other machine code in the library"
                 raise InconclusiveError(
-                    f"{library}: {name} {what}: library and manifest are of two builds. Build again.", kind="gate"
+                    f"{library}: {name} {what}: library and manifest are of two builds. {manifest.remedy}", kind="gate"
                 )
             own = {figure: float(getattr(kernel, figure)) for figure in _FIGURES}
             several.append(own | code_figures(inspected, kernel.symbol, f"{library}: {name}"))
         by_name[name] = _worst(several)
     if in_library:
         raise InconclusiveError(
-            f"{library}: {len(in_library)} kernels that its manifest doesn't know. Build again.", kind="gate"
+            f"{library}: {len(in_library)} kernels that its manifest doesn't know. {manifest.remedy}", kind="gate"
         )
     return by_name
 

@@ -179,14 +179,4 @@ def _demand_sound(samples: Samples, settings: Settings) -> None:
 
 
 def _not_comparable(samples: Samples, why: str) -> Row:
-    return Row(
-        gate=GATE,
-        subject=samples.subject,
-        metric=samples.metric,
-        unit="us",
-        baseline=None,
-        candidate=None,
-        threshold="",
-        verdict="not comparable",
-        note=why,
-    )
+    return Row(gate=GATE, subject=samples.subject, metric=samples.metric, unit="us", verdict="not comparable", note=why)

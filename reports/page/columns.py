@@ -50,8 +50,9 @@ class Table:
     folded: tuple[Folded, ...] = ()
 
 
-def columns(*names: str, **kinds: str) -> tuple[Column, ...]:
-    return tuple(Column(name=name, kind=kinds.get(name.replace(" ", "_"), "text")) for name in names)
+def columns(**kinds: str) -> tuple[Column, ...]:
+    """Columns by name, with a space for each underscore, and their kinds."""
+    return tuple(Column(name=name.replace("_", " "), kind=kind) for name, kind in kinds.items())
 
 
 def severity(status: str) -> int:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ckpm.base.console import console
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, UsageError
 from ckpm.base.files import name_write_errors
@@ -17,8 +16,7 @@ from ckpm.base.junit import write_junit
 from ckpm.base.outputs import forget_output, refuse_inputs, write_output
 from ckpm.base.results import Results
 from ckpm.kernels.library import resources
-from ckpm.reports.junit.merge import demand_passed, merge
-from ckpm.reports.junit.write import summary
+from ckpm.reports.junit import demand_passed, merge, summary
 from ckpm.reports.page.html import write_html
 from ckpm.reports.page.inputs import Inputs, files_of, gather
 from ckpm.reports.page.markdown import markdown
@@ -54,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
         else:
             _write_junit(args.junit, args.output)
     elif args.manifest:
-        resources.show(read_manifest(args.manifest), console())
+        resources.show(read_manifest(args.manifest))
     elif args.table:
         _table(args)
     else:

@@ -1,11 +1,22 @@
-"""The report's tables of figures: modelled by the emulated gate, judged by the gates, and published."""
+"""The report's tables of figures: modelled, judged by the gates, published, of decode kernels and of benchmarks."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from ckpm.attention.sweeps.results import best
+from ckpm.reports.gates.judged import DECODE, DECODE_CYCLES
 from ckpm.reports.gates.model import cannot_see, estimate, machines
-from ckpm.reports.gates.references import compare_with_references
+from ckpm.reports.gates.references import compare_with_references, read_references
 from ckpm.reports.page.columns import GATE_SYMBOLS, Cell, Folded, Table, columns, severity
 from ckpm.reports.page.inputs import Inputs, measured_seconds
+from ckpm.reports.verdicts import Gate, worst
+
+_SOURCE = "decode-"  # how the published figures' names begin
+_VARIANTS = {"resident": "before", "streaming": "after"}  # by a problem's form: the document's own words
+_FIGURES = {"vgpr": "VGPRs", "vgpr_spills": "spills", "occupancy_waves": "waves"}
+_ARCH, _BASE = "gfx950", "fp8"  # what the document measured
 
 
 def model(inputs: Inputs) -> Table:
@@ -37,9 +48,7 @@ def model(inputs: Inputs) -> Table:
         short="Model",
         title="Performance by the emulated gate's model",
         columns=columns(
-            "problem", "library", "bound by", *numbers, "kernel",
-            problem="name", library="choice", kernel="kernel", bound_by="choice",
-            **{name.replace(" ", "_"): "number" for name in numbers},
+            problem="name", library="choice", bound_by="choice", **dict.fromkeys(numbers, "number"), kernel="kernel",
         ),
         rows=rows,
         note="Cycles and modelled times come from counts of the emulator. Measured times are of a GPU (warm cache).",
@@ -70,9 +79,8 @@ def gate_rows(inputs: Inputs) -> Table:
         short="Figures",
         title="Figures of the gates",
         columns=columns(
-            "verdict", "gate", "subject", "metric", "unit", "baseline", "candidate", "ratio", "allowed", "note", "file",
-            verdict="status", gate="choice", metric="choice", subject="name", baseline="number", candidate="number",
-            ratio="number", file="choice", unit="word", note="prose",
+            verdict="status", gate="choice", subject="name", metric="choice", unit="word", baseline="number",
+            candidate="number", ratio="number", allowed="text", note="prose", file="choice",
         ),
         rows=rows,
         note=f"{left_out} unchanged figures of the static gate are left out; the table of kernels shows them. "
@@ -98,12 +106,116 @@ def references(inputs: Inputs) -> Table:
         short="References",
         title="Measured beside published figures",
         columns=columns(
-            "problem", "metric", "of", "measured", "published", "unit", "ratio", "that is", "figure", "document",
-            "hardware", "ROCm there", "ROCm here", "file",
-            problem="name", metric="choice", of="choice", measured="number", published="number", ratio="number",
-            that_is="choice", document="prose", hardware="choice", file="choice",
+            problem="name", metric="choice", of="choice", measured="number", published="number", unit="text",
+            ratio="number", that_is="choice", figure="text", document="prose", hardware="choice", ROCm_there="text",
+            ROCm_here="text", file="choice",
         ),
         rows=rows,
         note="Of the problems that a GPU of the document's kind was timed on. No verdict follows from them. "
         "ckpm model --references lists all figures and their documents.",
     )  # fmt: skip
+
+
+def best_kernels(inputs: Inputs) -> Table:
+    """Rows with the choice farthest below the best first. Kernels with wrong numbers are not compared."""
+    rows: list[list[Cell]] = []
+    for file, benchmark in inputs.benchmarks.items():
+        for one in sorted(best(benchmark.rows), key=lambda one: -one.behind):
+            same = one.kernel == one.default
+            rows.append(
+                [
+                    one.problem, one.mode, file.stem, one.compared, round(100 * one.behind, 1), one.value,
+                    one.default_value, one.unit, one.kernel, "" if same else one.default,
+                ]
+            )  # fmt: skip
+    counted = ("kernels", "% below best", "best", "default")
+    return Table(
+        id="benchmarks",
+        short="Benchmarks",
+        title="Best kernels of benchmarks",
+        columns=columns(
+            problem="name", mode="choice", benchmark="choice", **dict.fromkeys(counted, "number"), unit="choice",
+            best_kernel="kernel", **{"default, if another": "kernel"},
+        ),
+        rows=rows,
+        note="The default is the first in upstream's order of the kernels that ran: a library of all of them would "
+        "take it. Modelled cycles are those of one workgroup on the timing model, no measurement." if rows else "",
+        folded=tuple(
+            Folded(title=f"Left out of {file.stem}", lines=_reasons(benchmark.left_out.values()))
+            for file, benchmark in inputs.benchmarks.items()
+            if benchmark.left_out
+        ),
+    )  # fmt: skip
+
+
+def _reasons(reasons: Iterable[str]) -> list[str]:
+    """Each reason once, with its count; the most frequent first."""
+    return [f"{count}: {why}" for why, count in Counter(reasons).most_common()]
+
+
+def decode(inputs: Inputs) -> Table:
+    rows: list[list[Cell]] = []
+    for gate in inputs.gates.values():
+        if gate.provenance.get("upstream") == DECODE:
+            rows += _rows(gate)
+    published = _reference_cells()
+    figures = (*_FIGURES.values(), "cycles a token", *(f"published {name}" for name in (*_FIGURES.values(), "us")))
+    return Table(
+        id="decode",
+        short="Decode",
+        title="Decode kernels in Triton beside published figures",
+        columns=columns(
+            gates="status", problem="name", arch="choice", **dict.fromkeys(figures, "number"),
+        ),
+        rows=rows,
+        note=f"Cycles are a compute unit's for each token, on the timing model: no times. {published['document']} has "
+        f"times of an unnamed shape on {published['hardware']}: {published['before']:g} us for FP8 with all of K and V "
+        f"in registers, {published['bf16']:g} us for BF16, {published['after']:g} us for FP8 with K streamed."
+        if rows
+        else "",
+    )  # fmt: skip
+
+
+def _rows(gate: Gate) -> list[list[Cell]]:
+    by_subject: dict[str, dict[str, float | None]] = {}
+    verdicts: dict[str, list[str]] = {}
+    for row in gate.rows:
+        by_subject.setdefault(row.subject, {})[row.metric] = row.candidate
+        verdicts.setdefault(row.subject, []).append(row.verdict)
+    rows: list[list[Cell]] = []
+    for subject, own in by_subject.items():
+        verdict = worst(verdicts[subject])
+        form, _, kind = subject.partition("-")
+        same = (gate.provenance["arch"], kind) == (_ARCH, _BASE) and form in _VARIANTS
+        beside = _of(_VARIANTS[form]) if same else {}
+        rows.append(
+            [
+                f"{GATE_SYMBOLS[verdict]} {verdict}", subject, gate.provenance["arch"],
+                *(own.get(metric) for metric in _FIGURES), own.get(DECODE_CYCLES),
+                *(beside.get(metric) for metric in (*_FIGURES, "time")),
+            ]
+        )  # fmt: skip
+    return rows
+
+
+def _of(variant: str) -> Mapping[str, float]:
+    """The published figures of a variant, by metric."""
+    return {
+        one.metric: one.value
+        for one in read_references()
+        if one.name.startswith(_SOURCE) and one.variant == variant and not _is_bf16(one.label)
+    }
+
+
+def _is_bf16(label: str) -> bool:
+    return "BF16" in label
+
+
+def _reference_cells() -> Mapping[str, str | float]:
+    times = [one for one in read_references() if one.name.startswith(_SOURCE) and one.metric == "time"]
+    return {
+        "document": times[0].source.title,
+        "hardware": times[0].source.hardware,
+        "bf16": next(one.value for one in times if _is_bf16(one.label)),
+        **{one.variant: one.value for one in times if not _is_bf16(one.label)},
+    }

@@ -6,7 +6,7 @@ from ckpm.base.display import code_span
 from ckpm.base.display import markdown as shown
 from ckpm.reports.gates.references import compare_with_references
 from ckpm.reports.page.columns import STATUSES
-from ckpm.reports.page.decode_tables import decode
+from ckpm.reports.page.figure_tables import decode
 from ckpm.reports.page.inputs import Inputs
 from ckpm.reports.page.overall import SYMBOLS, Overall, count_status
 from ckpm.reports.page.timing_tables import rows_of_versions

@@ -104,7 +104,7 @@ def _kernel(library: LibraryResults, name: str) -> dict[str, Any]:
         (key,) = library.manifest.keys([name])
     except (UnknownWordError, NameSyntaxError) as error:
         raise RecordError(
-            f"{library.place}: kernels.{name}: can't be read: {error}. Build again.", kind="manifest"
+            f"{library.place}: kernels.{name}: can't be read: {error}. {library.manifest.remedy}", kind="manifest"
         ) from error
     return {
         "kernel": name,

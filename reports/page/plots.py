@@ -1,10 +1,14 @@
-"""Plots as inline SVG: candidate over baseline by problem, roofline, history. Shapes stand for verdicts."""
+"""Plots as inline SVG: candidate over baseline by problem, roofline, history, the waves of a workgroup over time.
+
+Shapes stand for verdicts, letters and hatching repeat the colours of waves.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -16,7 +20,6 @@ from ckpm.reports.gates.history import steps
 from ckpm.reports.gates.model import Machine, estimate, machines
 from ckpm.reports.page.inputs import Inputs, LibraryResults, measured_seconds
 from ckpm.reports.problems import flops, known_problems
-from ckpm.reports.timing.picture import legend, picture
 from ckpm.reports.timing.versions import version_of
 from ckpm.reports.verdicts import Row
 
@@ -24,6 +27,22 @@ _SHOWN = 40  # problems of one plot; the table holds all
 _WIDTH, _NAMES, _ROW = 980, 420, 20
 _LEFT, _RIGHT = 180, _WIDTH - 120  # of a history's lines
 _TONES = {"unchanged": "good", "improved": "good", "inconclusive": "doubt", "measured": ""}
+_WAVES_LEFT, _WAVE_ROW, _BAR, _TOP = 96, 22, 16, 8
+_LETTER = 14  # the narrowest span that its letter fits in
+# What a letter of a timeline stands for, and the class of its rectangle.
+MEANINGS = {
+    "X": "matrix and vector work at once",
+    "M": "matrix",
+    "V": "vector",
+    "L": "LDS and memory instructions",
+    "S": "others",
+    "W": "s_waitcnt",
+    "B": "barrier",
+    "-": "another stall",
+    ".": "ended",
+}
+_CLASSES = {"X": "both", "M": "matrix", "V": "vector", "L": "moves", "S": "others", "W": "waits", "B": "barrier"}
+_HATCHED = {"X": "M0,6 L6,0", "W": "M0,0 L6,6", "B": "M3,0 L3,6"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,3 +261,61 @@ def _short(text: str) -> str:
 def _svg(width: int, height: int, parts: Iterable[str], label: str) -> str:
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img" '
     return f'{head}aria-label="{escape(label)}" viewBox="0 0 {width} {height}">{"".join(parts)}</svg>'
+
+
+def picture(timed: Timed, name: str) -> str:
+    """An SVG element, escaped; ``name`` makes its patterns unique in the page."""
+    width = _WIDTH - _WAVES_LEFT
+    bins = max(len(wave.timeline) for wave in timed.waves)
+    height = _TOP + _WAVE_ROW * len(timed.waves) + 40
+    parts = [_patterns(name)]
+    for row, wave in enumerate(timed.waves):
+        y = _TOP + _WAVE_ROW * row
+        per_copy = len(timed.waves) // timed.resident
+        copy = f"{row // per_copy + 1}." if timed.resident > 1 else ""
+        parts.append(_text(_WAVES_LEFT - 8, y + 13, f"wave {copy}{row % per_copy} S{wave.simd}", "end"))
+        for letter, first, last in spans(wave.timeline):
+            x, wide = _WAVES_LEFT + width * first / bins, width * (last - first) / bins
+            begin, end = (timed.timeline_from + at * timed.timeline_bin for at in (first, last))
+            parts.append(_span(name, letter, x, y, wide, f"{letter} {begin}-{end}"))
+    for part in range(5):
+        x = _WAVES_LEFT + width * part / 4
+        cycle = timed.timeline_from + timed.timeline_bin * bins * part // 4
+        parts.append(_text(x, height - 22, f"{cycle:,}", "start" if part == 0 else "end" if part == 4 else "middle"))
+    parts.append(_text(_WAVES_LEFT + width / 2, height - 4, "cycles", "middle"))
+    label = escape(f"{timed.problem}: what each wave does in cycles of the timing model")
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" role="img" class="timeline" '
+    return f'{head}aria-label="{label}" viewBox="0 0 {_WIDTH} {height}">{"".join(parts)}</svg>'
+
+
+def legend() -> str:
+    """The letters in words."""
+    return ", ".join(f"{letter} {meaning}" for letter, meaning in MEANINGS.items() if letter != ".")
+
+
+def spans(timeline: str) -> Iterator[tuple[str, int, int]]:
+    """Runs of one letter: first index, and the index after the last."""
+    at = 0
+    for letter, run in itertools.groupby(timeline):
+        length = len(list(run))
+        yield letter, at, at + length
+        at += length
+
+
+def _patterns(name: str) -> str:
+    made = "".join(
+        f'<pattern id="{name}-{_CLASSES[letter]}" width="6" height="6" patternUnits="userSpaceOnUse">'
+        f'<rect class="{_CLASSES[letter]}" width="6" height="6"/><path class="hatch" d="{path}"/></pattern>'
+        for letter, path in _HATCHED.items()
+    )
+    return f"<defs>{made}</defs>"
+
+
+def _span(name: str, letter: str, x: float, y: int, wide: float, tooltip: str) -> str:
+    kind = _CLASSES.get(letter)
+    if kind is None:
+        return ""
+    place = f'x="{x:.1f}" y="{y}" width="{wide:.1f}" height="{_BAR}"'
+    fill = f'fill="url(#{name}-{kind})"' if letter in _HATCHED else f'class="{kind}"'
+    text = _text(x + wide / 2, y + 12, letter, "middle") if wide >= _LETTER else ""
+    return f"<rect {fill} {place}><title>{escape(tooltip)}</title></rect>{text}"

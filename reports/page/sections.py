@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from ckpm.base.results import KNOWN_DEFECT
 from ckpm.kernels.code.code_object import KernelResources
 from ckpm.matrix.dialects import compute_units
-from ckpm.reports.page import benchmark_tables, budget_text, case_tables, decode_tables, figure_tables, timing_tables
+from ckpm.reports.page import case_tables, figure_tables, timing_tables
 from ckpm.reports.page.columns import GATE_SYMBOLS, STATUSES, Cell, Folded, Table, columns, severity
-from ckpm.reports.page.inputs import Inputs, Tested
-from ckpm.reports.verdicts import VERDICTS
+from ckpm.reports.page.inputs import Inputs, LibraryResults, Tested, gates_of
+from ckpm.reports.verdicts import VERDICTS, Row
 
 
 def tables(inputs: Inputs) -> tuple[Table, ...]:
@@ -29,10 +29,10 @@ def tables(inputs: Inputs) -> tuple[Table, ...]:
         timing_tables.timing(inputs),
         timing_tables.phases(inputs),
         timing_tables.timing_checks(inputs),
-        decode_tables.decode(inputs),
+        figure_tables.decode(inputs),
         figure_tables.gate_rows(inputs),
         figure_tables.references(inputs),
-        benchmark_tables.best_kernels(inputs),
+        figure_tables.best_kernels(inputs),
         _parity(inputs),
         _ledger(inputs, cases),
     )
@@ -41,22 +41,20 @@ def tables(inputs: Inputs) -> tuple[Table, ...]:
 def _kernels(inputs: Inputs) -> Table:
     kernels: list[tuple[list[Cell], list[str]]] = []
     for library in inputs.libraries:
-        judged = {arch: budget_text.static_rows(inputs, library, arch) for arch in library.manifest.archs}
+        judged = {arch: _static_rows(inputs, library, arch) for arch in library.manifest.archs}
         for name, kernel in library.manifest.kernels.items():
             for arch, figures in kernel.archs.items():
                 rows = judged.get(arch, {}).get(name, [])
                 verdict = min((row.verdict for row in rows), key=VERDICTS.index, default="")
-                beyond = budget_text.beyond_budget(rows)
-                remarks = (
-                    budget_text.excesses(beyond) if rows else [word for word, true in _remarks(figures).items() if true]
-                )
+                beyond = _beyond_budget(rows)
+                remarks = _excesses(beyond) if rows else [word for word, true in _remarks(figures).items() if true]
                 cells: list[Cell] = [
                     f"{GATE_SYMBOLS[verdict]} {verdict}" if verdict else "○ no gate", name, arch, library.upstream,
                     figures.vgpr, figures.agpr, figures.sgpr, figures.vgpr_spills, figures.sgpr_spills,
                     figures.lds_bytes, figures.scratch_bytes, figures.occupancy_waves, figures.text_bytes,
                     "; ".join(remarks),
                 ]  # fmt: skip
-                kernels.append((cells, [*(f"{row.metric}: {row.note}" for row in beyond), *budget_text.hot_loop(rows)]))
+                kernels.append((cells, [*(f"{row.metric}: {row.note}" for row in beyond), *_hot_loop(rows)]))
     kernels.sort(key=lambda pair: severity(str(pair[0][0])))
     numbers = ("VGPR", "AGPR", "SGPR", "V spills", "S spills", "LDS", "scratch", "waves", "code")
     limits = "; ".join(
@@ -64,14 +62,13 @@ def _kernels(inputs: Inputs) -> Table:
         for arch, limit in compute_units().items()
         if any(cells[2] == arch for cells, _ in kernels)
     )
-    kinds = {name.replace(" ", "_"): "number" for name in numbers}
     return Table(
         id="kernels",
         short="Kernels",
         title="Kernels and their resources",
         columns=columns(
-            "static gate", "kernel", "arch", "upstream", *numbers, "beyond its budget",
-            static_gate="status", kernel="kernel", arch="choice", upstream="choice", beyond_its_budget="prose", **kinds,
+            static_gate="status", kernel="kernel", arch="choice", upstream="choice", **dict.fromkeys(numbers, "number"),
+            beyond_its_budget="prose",
         ),
         rows=[cells for cells, _ in kernels],
         details={at: lines for at, (_, lines) in enumerate(kernels) if lines},
@@ -79,8 +76,8 @@ def _kernels(inputs: Inputs) -> Table:
         "S spills go to VGPR lanes, V spills to memory. A kernel's details are its hot loop, and why it is excused "
         "from a budget." if limits else "",
         folded=(
-            Folded(title="Budgets", lines=budget_text.limits(inputs)),
-            Folded(title="Who is excused from them, until when", lines=budget_text.excuses(inputs)),
+            Folded(title="Budgets", lines=_limits(inputs)),
+            Folded(title="Who is excused from them, until when", lines=_excuses(inputs)),
         ) if kernels else (),
     )  # fmt: skip
 
@@ -106,7 +103,7 @@ def _parity(inputs: Inputs) -> Table:
         id="parity",
         short="Parity",
         title="Parity with upstream's codegen",
-        columns=columns("status", "upstream", "case", "message", status="status", upstream="choice", message="prose"),
+        columns=columns(status="status", upstream="choice", case="text", message="prose"),
         rows=rows,
         details=details,
     )
@@ -133,10 +130,63 @@ def _ledger(inputs: Inputs, cases: Iterable[Tested]) -> Table:
         short="Ledger",
         title="Ledger of known defects",
         columns=columns(
-            "status", "entry", "outcome", "upstreams", "archs", "cases here", "expires", "days left", "reason",
-            status="status", entry="name", cases_here="number", days_left="number", expires="word", reason="prose",
-            outcome="choice", archs="choice", upstreams="choice",
+            status="status", entry="name", outcome="choice", upstreams="choice", archs="choice", cases_here="number",
+            expires="word", days_left="number", reason="prose",
         ),
         rows=rows,
         details=details,
     )  # fmt: skip
+
+
+def _static_rows(inputs: Inputs, library: LibraryResults, arch: str) -> Mapping[str, list[Row]]:
+    """Verdict of the static gate for each kernel of a library."""
+    by_subject: defaultdict[str, list[Row]] = defaultdict(list)
+    for gate in gates_of(inputs, library, arch):
+        for row in gate.rows:
+            if row.gate == "static":
+                by_subject[row.subject].append(row)
+    return by_subject
+
+
+def _beyond_budget(rows: Iterable[Row]) -> list[Row]:
+    """Rows of the static gate for a kernel's budgets. They have no baseline."""
+    return [row for row in rows if ", budget " in row.threshold]
+
+
+def _excesses(beyond: Iterable[Row]) -> list[str]:
+    """Excesses of budgets as text; those that are allowed until the same day share a part."""
+    by_excuse: defaultdict[str, list[str]] = defaultdict(list)
+    for row in beyond:
+        excused = row.note.partition(":")[0] if row.verdict == "unchanged" else row.verdict
+        limit = row.threshold.partition(", budget ")[0]
+        by_excuse[excused].append(f"{row.metric} {_number(row.candidate)} ({limit})")
+    return [f"{', '.join(figures)}: {excused}" for excused, figures in by_excuse.items()]
+
+
+def _hot_loop(rows: Iterable[Row]) -> list[str]:
+    """Its instructions by class, in a line."""
+    counts = {row.metric.removeprefix("loop_"): row.candidate for row in rows if row.metric.startswith("loop_")}
+    listed = ", ".join(f"{name.replace('_', ' ')} {_number(count)}" for name, count in counts.items())
+    return [f"instructions of the hot loop: {listed}"] if listed else []
+
+
+def _limits(inputs: Inputs) -> Sequence[str]:
+    """The limits of reports/gates/budgets.yaml, each with its reason."""
+    return [
+        f"{one.name} ({', '.join(one.archs).replace('*', 'every arch')}): "
+        f"{', '.join(f'{limit.metric} {limit}' for limit in one.limits)}: {one.reason}"
+        for one in inputs.budgets.budgets
+    ]
+
+
+def _excuses(inputs: Inputs) -> Sequence[str]:
+    """Allowed excesses: kernels, limits, expiry."""
+    return [
+        f"{one.name}: {one.budget} up to {', '.join(f'{limit.metric} {limit}' for limit in one.limits)}, "
+        f"until {one.expires}{' (expired)' if one.expires < inputs.today else ''}: {one.reason} ({one.place})"
+        for one in inputs.budgets.allowed
+    ]
+
+
+def _number(value: float | None) -> str:
+    return "no figure" if value is None else f"{value:g}"

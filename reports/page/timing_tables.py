@@ -8,8 +8,15 @@ from ckpm.matrix.keys import V3_PIPELINE
 from ckpm.reports.page.columns import Cell, Folded, Table, columns
 from ckpm.reports.page.inputs import Inputs
 from ckpm.reports.timing.command import origin
-from ckpm.reports.timing.grid import launch, show_published
-from ckpm.reports.timing.versions import Pair, PublishedRow, has_versions, published_rows, version_of
+from ckpm.reports.timing.versions import (
+    Pair,
+    PublishedRow,
+    has_versions,
+    launch,
+    published_rows,
+    show_published,
+    version_of,
+)
 from ckpm.reports.verdicts import V3_AGAINST_V2
 
 
@@ -38,9 +45,8 @@ def timing(inputs: Inputs) -> Table:
         short="Timing",
         title="Workgroups on the timing model",
         columns=columns(
-            "problem", "library or file", *counted[:7], "published", "most stalls", counted[7], "kernel",
-            problem="name", library_or_file="choice", kernel="kernel", most_stalls="choice", published="word",
-            **{name.replace(" ", "_"): "number" for name in counted},
+            problem="name", library_or_file="choice", **dict.fromkeys(counted[:7], "number"), published="word",
+            most_stalls="choice", **{counted[7]: "number"}, kernel="kernel",
         ),
         rows=rows,
         details=details,
@@ -65,9 +71,8 @@ def timing_checks(inputs: Inputs) -> Table:
         short="Timing checked",
         title="The timing model beside published figures",
         columns=columns(
-            "check", "published", "modelled", "unit", "error", "published is", "for the model", "of", "document",
-            "library or file", published="number", modelled="number", unit="word", error="number",
-            published_is="choice", for_the_model="choice", of="prose", document="prose", library_or_file="choice",
+            check="text", published="number", modelled="number", unit="word", error="number", published_is="choice",
+            for_the_model="choice", of="prose", document="prose", library_or_file="choice",
         ),
         rows=rows,
         note="Streams of instructions, or CK's own kernels, each modelled once; errors in percent. What is an input of "
@@ -95,9 +100,8 @@ def phases(inputs: Inputs) -> Table:
         short="Timing by phase",
         title="Where waves stall, by phase",
         columns=columns(
-            "problem", "library or file", "kernel of", "phase", *counted, "kernel",
-            problem="name", library_or_file="choice", kernel_of="choice", phase="choice", kernel="kernel",
-            **{name.replace(" ", "_"): "number" for name in counted},
+            problem="name", library_or_file="choice", kernel_of="choice", phase="choice",
+            **dict.fromkeys(counted, "number"), kernel="kernel",
         ),
         rows=rows,
         note="A part lies between one s_barrier or s_setprio and the next. Causes are percent of the phase's cycles, "
@@ -140,10 +144,9 @@ def versions(inputs: Inputs) -> Table:
         short="V3 against V2",
         title="V3 against V2, modelled, measured and as published",
         columns=columns(
-            "table", "row", *ratios[:2], verdicts[0], ratios[2], verdicts[1], *figures, "assumed", "problem",
-            table="choice", row="word", assumed="prose", problem="name",
-            **{name.replace(" ", "_"): "number" for name in (*ratios, *figures)},
-            **{name.replace(" ", "_"): "word" for name in verdicts},
+            table="choice", row="word", **dict.fromkeys(ratios[:2], "number"), **{verdicts[0]: "word"},
+            **{ratios[2]: "number", verdicts[1]: "word"}, **dict.fromkeys(figures, "number"),
+            assumed="prose", problem="name",
         ),
         rows=rows,
         note="CK's pull request 6054 has the rows and the published figures, of its own V2 and V3 on MI355X; the "

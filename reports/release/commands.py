@@ -18,18 +18,15 @@ from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.dialects import check_built_arch, check_upstream
 from ckpm.matrix.problems.case import TIERS
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger
-from ckpm.reports.release.bundle import names
-from ckpm.reports.release.bundle.archive import unpack
-from ckpm.reports.release.bundle.assemble import Release, assemble
-from ckpm.reports.release.bundle.provenance import LOCAL_BUILDER, Origin
-from ckpm.reports.release.bundle.rebuild import rebuild
-from ckpm.reports.release.bundle.verify import describe, verify
-from ckpm.reports.release.qualification.record import Facts
-from ckpm.reports.release.qualification.run import Plan, demand_all, run
-from ckpm.reports.release.qualification.stages import STAGES, read_stages, steps
-from ckpm.reports.release.qualification.state import Checkout, demand_pinned, demand_undamaged, read_checkout
-from ckpm.reports.release.qualification.verdict import Verdict, examine, judge, known_defects
-from ckpm.reports.release.qualification.waivers import read_waivers
+from ckpm.reports.release import contents
+from ckpm.reports.release.archive import unpack
+from ckpm.reports.release.assemble import Release, assemble
+from ckpm.reports.release.record import Facts
+from ckpm.reports.release.run import Checkout, Plan, demand_all, demand_pinned, demand_undamaged, read_checkout, run
+from ckpm.reports.release.stages import STAGES, read_stages, steps
+from ckpm.reports.release.statements import LOCAL_BUILDER, Origin
+from ckpm.reports.release.verdict import Basis, Verdict, examine, judge, known_defects, read_waivers
+from ckpm.reports.release.verify import describe, rebuild, verify
 
 OUTPUT = Path("build/release")
 
@@ -83,16 +80,14 @@ def run_qualify(args: argparse.Namespace) -> None:
             return
         demand_all(planned, records)
         findings = examine(planned, records, lambda step, role: work / step.outputs[role])
-        verdict = judge(
-            facts,
-            findings,
-            waivers,
+        basis = Basis(
+            facts=facts,
             epoch=checkout.epoch,
             archs=archs,
             toolchain=toolchain.name,
-            images=args.image,
-            today=_today(),
+            images=tuple(sorted(args.image)),
         )
+        verdict = judge(basis, findings, waivers, today=_today())
         release = Release(
             steps=planned,
             records=records,
@@ -144,11 +139,11 @@ def _demand_unchanged(checkout: Checkout, facts: Facts) -> None:
 
 def _tables(args: argparse.Namespace) -> dict[str, Path]:
     tables = {
-        names.STAGES: args.stages,
-        names.LEDGER: LEDGER,
-        names.REQUIREMENTS: PROJECT / "requirements.txt",
+        contents.STAGES: args.stages,
+        contents.LEDGER: LEDGER,
+        contents.REQUIREMENTS: PROJECT / "requirements.txt",
     }
-    return {**tables, **({names.WAIVERS: args.waivers} if args.waivers else {})}
+    return {**tables, **({contents.WAIVERS: args.waivers} if args.waivers else {})}
 
 
 def _compiler(toolchain: Toolchain) -> str:

@@ -12,9 +12,8 @@ from rich.table import Table
 from ckpm.attention.timing.machine import cannot_see, numbers
 from ckpm.attention.timing.record import CAUSES, PHASES, Check, PhaseShare, Timed, Timings
 from ckpm.base.console import console
-from ckpm.base.errors import InconclusiveError
-from ckpm.reports.timing.grid import launch, show_published
-from ckpm.reports.timing.versions import PublishedRow, has_versions, published_rows, version_of
+from ckpm.reports.gates.model_command import pairs_of
+from ckpm.reports.timing.versions import PublishedRow, has_versions, launch, published_rows, show_published, version_of
 
 
 def add_options(timing: argparse.ArgumentParser) -> None:
@@ -178,21 +177,12 @@ def show_against(timings: Timings, other: Timings, out: Console) -> None:
     Raises:
         InconclusiveError: different archs, or no common problem.
     """
-    arch, others = timings.provenance["arch"], {one.problem: one for one in other.problems}
-    if other.provenance["arch"] != arch:
-        raise InconclusiveError(
-            f"one file is of {arch}, the other of {other.provenance['arch']}. Model both on one arch.", kind="gate"
-        )
-    if not (shared := [one for one in timings.problems if one.problem in others]):
-        raise InconclusiveError(
-            "the two files share no problem. Model libraries that serve the same ones.", kind="gate"
-        )
+    shared, arch = pairs_of(timings, other), timings.provenance["arch"]
     named = f"{timings.provenance['upstream']} against {other.provenance['upstream']}"
     table = _table(
         f"{named} on {arch}, on the timing model", ("of one workgroup", "", "of a pass", "", "loop", "other")
     )
-    for one in shared:
-        second = others[one.problem]
+    for one, second in shared:
         pairs = ((one.cycles / one.resident, second.cycles / second.resident), (one.pass_cycles, second.pass_cycles))
         cells = [cell for ours, theirs in pairs for cell in (f"{ours:.0f}", _change(ours, theirs))]
         table.add_row(one.problem.partition("/")[2], *cells, f"{one.loop_share:.1%}", f"{second.loop_share:.1%}")

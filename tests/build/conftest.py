@@ -12,21 +12,23 @@ import pytest
 
 from ckpm.attention.launch.c_abi import Library
 from ckpm.base.settings import cache_folder
+from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.upstream.trees import Tree, locate
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.keys import Key
 from tests.build import real_kernel
 from tests.build.newest import MASK_IMPLS, Compiler, build_samples, build_whole, sample
+from tests.unit.shared import made_once
 
-_FOLDER = Path(__file__).parent
+# fixtures that a worker makes in memory or for one module: tests with one of them are run by one worker
+_OF_ONE_WORKER = {"libraries", "library", "objects", "select"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests that share a library to one worker (`--dist loadgroup`): it is compiled once. Parity shares none."""
+    """Give tests that share a fixture to one worker (`--dist loadgroup`). The other tests are spread over all."""
     for item in items:
-        if item.path.parent == _FOLDER and not item.path.name.startswith("test_parity"):
-            shared = {"built", "libraries"} & set(getattr(item, "fixturenames", ()))
-            item.add_marker(pytest.mark.xdist_group(min(shared, default=item.path.stem)))
+        if shared := _OF_ONE_WORKER & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.xdist_group(min(shared)))
 
 
 @pytest.fixture(scope="session")
@@ -37,8 +39,10 @@ def trees() -> Mapping[str, Tree]:
 
 @pytest.fixture(scope="session")
 def built(trees: Mapping[str, Tree], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The output folder of a library with one real kernel for two archs."""
-    return real_kernel.build(trees["aiter"], tmp_path_factory.mktemp("work"))
+    """The output folder of a library with one real kernel for two archs, which all workers share."""
+    made = made_once(tmp_path_factory, "built", lambda folder: real_kernel.build(trees["aiter"], folder))
+    (manifest,) = made.glob(f"build/**/{MANIFEST}")
+    return manifest.parent
 
 
 @pytest.fixture(scope="session")

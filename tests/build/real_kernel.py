@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from pathlib import Path
-
-from rich.console import Console
 
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code.toolchains import detect
@@ -20,8 +17,8 @@ NAME = (
 )
 
 
-def build(tree: Tree, work: Path) -> Path:
-    """Build a library with that kernel, from cached objects if there are any; return its output folder."""
+def build(tree: Tree, work: Path) -> None:
+    """Build a library with that kernel below ``work``, from cached objects if there are any."""
     request = Request(
         selection=Selection(archs=("gfx942", "gfx950"), filters=(NAME,)),
         tree=tree,
@@ -29,6 +26,5 @@ def build(tree: Tree, work: Path) -> Path:
         work=work,
         object_cache=cache_folder() / "objects",
     )
-    tally = build_command.run(request, jobs=2, console=Console(file=StringIO()))
+    tally = build_command.run(request, jobs=2)
     assert (tally.compiled + tally.retrieved, tally.failed) == (3, 0)
-    return request.work / request.folder

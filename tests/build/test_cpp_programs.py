@@ -51,14 +51,14 @@ def run(program: str, *words: Path) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_kernel_is_chosen_launched_and_right(folder: Path) -> None:
+def test_program_launches_chosen_kernel_and_agrees(folder: Path) -> None:
     """The program compares O with attention in double by itself."""
     code, said = run("prefill.cpp", folder)
     assert (code, f"kernel {NAME}" in said, f"launched {NAME}" in said) == (0, True, True), said
     assert "largest error" in said
 
 
-def test_program_finds_wrong_numbers(folder: Path, tmp_path: Path) -> None:
+def test_program_with_wrong_scale_fails(folder: Path, tmp_path: Path) -> None:
     """The program with another scale in its own arithmetic reports an error."""
     shutil.copy(PROGRAMS / "prefill.cpp", tmp_path)
     text = (PROGRAMS / "attention.hpp").read_text()
@@ -86,7 +86,7 @@ def test_program_without_fitting_kernel_names_remedy(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["gone", "another version", "another library's"])
-def test_index_of_another_library(folder: Path, damage: str) -> None:
+def test_index_of_another_library_is_refused(folder: Path, damage: str) -> None:
     index = folder / INDEX
     text = index.read_text()
     index.unlink()
@@ -103,7 +103,7 @@ def test_library_of_another_c_abi(folder: Path) -> None:
     assert (code, "a library of batch_prefill has no ckpm_fwd_abi_version" in said) == (2, True), said
 
 
-def test_without_runtime_it_reports_which_is_missing(folder: Path, tmp_path: Path) -> None:
+def test_program_without_hip_runtime_names_it(folder: Path, tmp_path: Path) -> None:
     toolchain = detect("embedded", cache=cache_folder())
     program = build_program(PROGRAMS / "other_abi.cpp", tmp_path / "program.so", toolchain)
     done = subprocess.run(
@@ -112,7 +112,7 @@ def test_without_runtime_it_reports_which_is_missing(folder: Path, tmp_path: Pat
     assert (done.returncode, "Load a libamdhip64.so with RTLD_GLOBAL first" in done.stdout) == (2, True), done
 
 
-def test_program_that_does_not_compile(tmp_path: Path, folder: Path) -> None:
+def test_broken_program_ends_with_compiler_message(tmp_path: Path, folder: Path) -> None:
     source = tmp_path / "broken.cpp"
     source.write_text("int main() { return nothing; }")
     code, said = run(str(source), folder)

@@ -42,9 +42,7 @@ def test_counts_follow_problem_and_repeat(built: Path, tmp_path: Path, arch: str
     assert by_problem(found)[one.problem]["model_workgroup_cycles"] >= count["mfma_flops"] / 16 / 4 / 1024
 
 
-def test_kernel_of_name_that_is_asked_for_is_measure(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_measure_with_kernel_measures_no_other(built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("measure", "--library", str(built / LIBRARY), "--output", str(tmp_path / "out.json"), "--kernel")
     assert cli.main([*options, NAME]) == 0
     assert {one.kernel for one in Measurements.read(tmp_path / "out.json").problems} == {NAME}
@@ -53,7 +51,7 @@ def test_kernel_of_name_that_is_asked_for_is_measure(
 
 
 @pytest.mark.parametrize(("code", "how"), [("__builtin_trap();", "SIG(ILL|TRAP)"), ("_exit(0);", "exit code 0")])
-def test_library_that_ends_process_that_opens_it_is_named(
+def test_measure_of_library_that_ends_process_names_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], code: str, how: str
 ) -> None:
     compiled.prepare_code(tmp_path / "code")

@@ -73,7 +73,7 @@ def arguments_of(key: Key) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("mask_impl", MASK_IMPLS)
-def test_launch_by_name_reaches_that_kernel(
+def test_launch_by_name_runs_kernel_of_name(
     libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]], mask_impl: str
 ) -> None:
     """The named kernel is launched for any request, and is built from the values of its name."""
@@ -109,7 +109,7 @@ TRAITS_ONLY = {
 
 @pytest.mark.parametrize("layout", list(KvLayout))
 @pytest.mark.parametrize("table", list(KvTable))
-def test_every_field_arrives(
+def test_every_field_reaches_its_argument(
     libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]], layout: Any, table: Any
 ) -> None:
     """All fields hold different values; each is found in the argument that it is for, and no argument is left over."""

@@ -15,7 +15,7 @@ from tests.build.newest import EIGHT, NO_DEVICE, fake
 from tests.build.newest_requests import served_request
 
 
-def test_no_problem_and_short_messages(
+def test_launch_without_problem_cuts_message_to_buffer(
     libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]]
 ) -> None:
     library = libraries["simplified", EIGHT]
@@ -44,7 +44,7 @@ def test_unknown_kernel(libraries: Mapping[tuple[str, str], Library], samples: M
     ],
 )
 @pytest.mark.parametrize("by_name", [False, True])
-def test_failures_are_told_apart(
+def test_failures_have_status_and_message(
     libraries: Mapping[tuple[str, str], Library],
     samples: Mapping[str, list[Key]],
     set_up: Mapping[str, Any],
@@ -66,7 +66,7 @@ def test_failures_are_told_apart(
     assert library.launch(problem).status == Status.OK
 
 
-def test_earlier_error_does_not_hide_that_nothing_fits(
+def test_unsupported_request_after_hip_error_is_unsupported(
     libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]]
 ) -> None:
     library = libraries["simplified", EIGHT]

@@ -70,13 +70,13 @@ def test_exactly_int32_max_is_reached_and_byte_more_is_not(select: Select) -> No
     assert select(16, 2**27 - 1, 16, 1, 1) == BUFFER
 
 
-def test_product_that_is_nothing_in_32_bits(select: Select) -> None:
+def test_product_of_0_in_32_bits_takes_64_bits(select: Select) -> None:
     assert select(16, 2**16, 2**16, 1, 1) == ADDRESS  # 2^32
     assert select(16, INT32_MAX, INT32_MAX, 1, 4) == ADDRESS  # 2^64, nearly
 
 
 @pytest.mark.parametrize("high", [0, 2**32, 2**47 - 2**32])
-def test_small_pool_under_line_of_4_gb(select: Select, high: int) -> None:
+def test_small_pool_across_4_gb_takes_64_bits(select: Select, high: int) -> None:
     pool = 2**20
     assert select(16, 1, pool, 1, 1, k=high) == BUFFER
     assert select(16, 1, pool, 1, 1, k=high + INT32_MAX - pool) == BUFFER
@@ -84,7 +84,7 @@ def test_small_pool_under_line_of_4_gb(select: Select, high: int) -> None:
     assert select(16, 1, pool, 1, 1, k=high + 2**32 - pool) == ADDRESS
 
 
-def test_k_and_v_are_judged_apart(select: Select) -> None:
+def test_k_or_v_beyond_32_bits_takes_64_bits(select: Select) -> None:
     """Each with its own stride and base: either alone decides for 64 bits."""
     small, large = 2**10, 2**21
     pages = 2**10
@@ -105,7 +105,7 @@ sizes = st.integers(1, INT32_MAX)
     size=st.sampled_from([1, 2]),
     bases=st.tuples(st.integers(0, 2**48), st.integers(0, 2**31)),
 )
-def test_in_whole_numbers(
+def test_selector_agrees_with_unbounded_integers(
     select: Select, page: int, pages: int, strides: tuple[int, int], size: int, bases: tuple[int, int]
 ) -> None:
     reaches = [base % 2**32 + pages * stride * size <= INT32_MAX for base, stride in zip(bases, strides, strict=True)]

@@ -9,12 +9,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from io import StringIO
 from pathlib import Path
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from rich.console import Console
 
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code import code_object as codeobject
@@ -34,7 +32,7 @@ def manifest(built: Path) -> Manifest:
 
 
 @pytest.mark.parametrize("arch", LDS_LIMIT)
-def test_machine_code_s_resources(built: Path, manifest: Manifest, arch: str) -> None:
+def test_resources_of_machine_code_are_in_limits(built: Path, manifest: Manifest, arch: str) -> None:
     images = codeobject.bundles(built / LIBRARY)[arch]
     found = [kernel for image in images for kernel in codeobject.kernels(image)]
     assert len(found) == 1  # one kernel symbol
@@ -55,7 +53,7 @@ def test_two_archs_have_their_own_code(manifest: Manifest) -> None:
     assert archs["gfx942"].text_sha256 != archs["gfx950"].text_sha256
 
 
-def test_manifest_reports_what_was_built_and_holds_no_path(built: Path, manifest: Manifest) -> None:
+def test_manifest_lists_artifacts_and_holds_no_path(built: Path, manifest: Manifest) -> None:
     assert manifest.archs == ("gfx942", "gfx950")
     assert len(manifest.kernels) == 1
     assert manifest.upstream_identity.startswith("amd-aiter 0.1.7.post2.dev18 sha256:fe139d74")
@@ -74,7 +72,7 @@ def dynamic_symbols(library: Path, *, defined: bool) -> set[str]:
     return {s.name for s in found if (s["st_shndx"] != "SHN_UNDEF") == defined}
 
 
-def test_library_loads_and_knows_its_kernel(built: Path, tmp_path: Path) -> None:
+def test_library_loads_and_lists_its_kernel(built: Path, tmp_path: Path) -> None:
     source, runtime = tmp_path / "hip.c", tmp_path / "libhip.so"
     # a HIP runtime of empty functions is enough to load a library and ask it what it holds
     wanted = [name for name in dynamic_symbols(built / LIBRARY, defined=False) if "hip" in name]
@@ -102,7 +100,7 @@ def test_library_loads_and_knows_its_kernel(built: Path, tmp_path: Path) -> None
     assert run.stdout.splitlines() == [f"1 {NAME} None", "1 ck-2025-11", "2 no problem given"]
 
 
-def test_library_without_hip_runtime_names_what_it_lacks(built: Path) -> None:
+def test_library_without_hip_runtime_names_symbol(built: Path) -> None:
     """Use another process: a test may have loaded a runtime into this process."""
     code = "import ctypes, sys; ctypes.CDLL(sys.argv[1], mode=ctypes.RTLD_LOCAL | 0x2)"  # RTLD_NOW
     command = [sys.executable, "-c", code, str(built / LIBRARY)]
@@ -123,10 +121,9 @@ def test_only_c_abi_is_exported(built: Path) -> None:
     }
 
 
-def test_table_shows_kernel_against_its_budget(manifest: Manifest) -> None:
-    output = StringIO()
-    show(manifest, Console(file=output, width=180))
-    row = next(line for line in output.getvalue().splitlines() if "d128_bf16_group_b64x128_qr_async" in line)
+def test_table_shows_kernel_against_its_budget(manifest: Manifest, capsys: pytest.CaptureFixture[str]) -> None:
+    show(manifest)
+    row = next(line for line in capsys.readouterr().out.splitlines() if "d128_bf16_group_b64x128_qr_async" in line)
     vgpr = manifest.kernels[NAME].archs["gfx942"].vgpr
     assert f" {vgpr} " in row
     assert "SPILLS" not in row

@@ -74,7 +74,7 @@ def said(library: Library, **fields: Any) -> str:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_what_dialect_knows_goes_to_dispatch(library: Callable[[str], Library], dialect: str) -> None:
+def test_fields_of_dialect_go_to_dispatch(library: Callable[[str], Library], dialect: str) -> None:
     for fields in (
         {},
         {"bias_type": 1, "bias": 8},
@@ -109,7 +109,7 @@ def test_field_of_later_ck_must_be_neutral(
 
 @pytest.mark.parametrize("dialect", OLD)
 @pytest.mark.parametrize("page_size", [0, 2, 16])
-def test_early_ck_has_pages_of_one_token(library: Callable[[str], Library], dialect: str, page_size: int) -> None:
+def test_early_ck_with_larger_pages_is_refused(library: Callable[[str], Library], dialect: str, page_size: int) -> None:
     assert f"page_size must be 1: the CK of this library ({dialect})" in said(library(dialect), page_size=page_size)
 
 
@@ -135,7 +135,7 @@ def test_early_ck_has_pages_of_one_token(library: Callable[[str], Library], dial
         ({"abi_version": 2}, "the caller's ckpm_problem is of another version: use the ckpm.h beside this library"),
     ],
 )
-def test_impossible_problems(
+def test_impossible_problem_is_refused(
     library: Callable[[str], Library], dialect: str, fields: Mapping[str, Any], message: str
 ) -> None:
     assert said(library(dialect), **fields) == message
@@ -170,7 +170,7 @@ def test_missing_page_table_is_named(library: Callable[[str], Library], dialect:
         ({"sink_size": -1}, "sink_size must not be negative"),
     ],
 )
-def test_what_newest_dialect_takes_and_refuses(
+def test_newest_dialect_refuses_inconsistent_fields(
     library: Callable[[str], Library], fields: Mapping[str, Any], message: str
 ) -> None:
     assert said(library(NEWEST), **fields) == message

@@ -52,7 +52,7 @@ def test_matrix_work_follows_problem_and_file_repeats(built: Path, tmp_path: Pat
     assert 0 < one.matrix_share < one.loop_share < 1
 
 
-def test_chosen_workgroup_and_copies_of_it(built: Path, tmp_path: Path) -> None:
+def test_workgroup_option_models_workgroup_and_copies(built: Path, tmp_path: Path) -> None:
     """All workgroups are alike; two copies share the unit, and take longer than one and less than two."""
     outputs = {name: tmp_path / f"{name}.json" for name in ("longest", "chosen", "two")}
     assert run(built / LIBRARY, outputs["longest"]).returncode == 0

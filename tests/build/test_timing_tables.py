@@ -31,7 +31,7 @@ def rows(timings: Timings) -> Mapping[tuple[str, str], Timed]:
     return {(one.problem[-10:-4], "V3" if "_v3_" in one.kernel else "V2"): one for one in timings.problems}
 
 
-def test_both_versions_of_both_tables(rows: Mapping[tuple[str, str], Timed]) -> None:
+def test_tables_have_v2_and_v3(rows: Mapping[tuple[str, str], Timed]) -> None:
     """6 heads, and a workgroup for each 256 or 128 queries."""
     launched = {name: (one.launched, one.workgroup) for name, one in rows.items()}
     v3, v2 = (6 * 4, 3), (6 * 8, 7)
@@ -65,10 +65,10 @@ def test_v3_waves_multiply_and_make_weights_in_turn(rows: Mapping[tuple[str, str
     assert all(sum(phase.cycles for phase in wave.phases.values()) == wave.whole.end for wave in one.waves)
 
 
-def test_v2_has_both_in_one_part(rows: Mapping[tuple[str, str], Timed]) -> None:
+def test_v2_mixes_matrix_and_softmax(rows: Mapping[tuple[str, str], Timed]) -> None:
     assert max(rows["tensor", "V2"].phases(), key=lambda share: share.cycles).phase == "mixed"
 
 
-def test_ck_s_own_bf16_v3_beats_its_v2_on_model_too(timings: Timings) -> None:
+def test_bf16_v3_of_ck_is_faster_than_its_v2(timings: Timings) -> None:
     assert [(one.name, one.published) for one in timings.checks] == [("bf16-v3-full", None), ("bf16-v3-causal", None)]
     assert all(one.modelled > 1 for one in timings.checks)

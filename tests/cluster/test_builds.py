@@ -18,11 +18,12 @@ import pytest
 
 from ckpm.base.errors import CompileError, InconclusiveError, ServiceError, SetupError
 from ckpm.cluster.compiling import Compiled, Recipe
-from ckpm.cluster.identity import ROOMS, Sources, project
+from ckpm.cluster.identity import Sources, project
 from ckpm.cluster.remote_steps import RemoteBuild, RemoteSteps
 from ckpm.kernels.library.plan import Step
 from tests.cluster.conftest import Build
-from tests.cluster.machines import ROOT, Compiler, Machines, is_alive, machines
+from tests.cluster.machines import Compiler, Machines, is_alive, machines
+from tests.unit.shared import copy_rooms
 
 RECIPE = Recipe(sources=Sources(toolchain="rocm", upstream="aiter"), archs=(), families=(), identity=project())
 UNITS, HOST = 4, 2  # of the selection in conftest.py
@@ -156,10 +157,7 @@ def test_compile_error_is_that_of_one_machine(
 
 def copy_of_project(folder: Path) -> Path:
     """Copy this project, with one more comment in a file of a room."""
-    ignored = shutil.ignore_patterns("__pycache__")
-    for room in (*ROOMS, "cluster", "reports", "ckpm"):
-        shutil.copytree(ROOT / room, folder / room, symlinks=True, ignore=ignored)
-    (folder / "ckpm_emulator").symlink_to("emulator/ckpm_emulator")
+    copy_rooms(folder)
     file = folder / "kernels/families/render.py"
     file.write_text(file.read_text() + "# changed\n")
     return folder

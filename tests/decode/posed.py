@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from ckpm.attention.launch import encodings
 from ckpm.attention.launch.device import EmulatedDevice
-from ckpm.attention.launch.encodings import from_bf16, to_bf16
 from ckpm.base.errors import DeviceError
 from ckpm.decode.attention import compiled_stages, decode
 from ckpm.decode.problem import (
+    Array,
     Cache,
     Launch,
     Shape,
     attention_candidate,
-    dequantise,
     quantise,
     reduction_candidate,
 )
@@ -54,7 +54,8 @@ def make_inputs(shape: Shape, arch: str) -> tuple[Any, Cache, Any]:
     slots = len(LENGTHS) * max(CAPACITY, shape.page_size)
     k, v = (rng.standard_normal((slots, shape.heads_kv, shape.head_dim)) + 0.5 for _ in range(2))
     (kb, ks, kh), (vb, vs, vh) = (quantise(one, shape.groups, shape.stored, arch) for one in (k, v))
-    q = from_bf16(to_bf16(rng.standard_normal((len(LENGTHS), shape.heads_kv * shape.heads_q, shape.head_dim))))
+    q = rng.standard_normal((len(LENGTHS), shape.heads_kv * shape.heads_q, shape.head_dim))
+    q = encodings.decode(encodings.encode(q, "bf16", arch), "bf16", arch)
     pages = None
     if shape.page_size:
         pages = rng.permutation(slots // shape.page_size).astype(np.int32).reshape(len(LENGTHS), -1)
@@ -94,3 +95,11 @@ def _worst(arch: str, form: str, shape: Shape, launch: Launch, damage: str) -> f
     except DeviceError as error:
         _device.recover()
         raise DeviceError(str(error)) from None  # whose cause can't be sent to another process
+
+
+def dequantise(stored_bytes: Array, scale: Array, shift: Array, stored: str, arch: str) -> Array:
+    """The float64 values of a cache, (slots, heads, head_dim)."""
+    numbers = stored_bytes.astype(np.float64) if stored == "int8" else encodings.decode(stored_bytes, "fp8", arch)
+    grouped = numbers.reshape(*numbers.shape[:2], scale.shape[-1], -1)
+    whole = grouped * scale[..., None].astype(np.float64) + shift[..., None]
+    return whole.reshape(numbers.shape)

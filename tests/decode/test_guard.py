@@ -19,7 +19,7 @@ from ckpm.decode.guard.compiling import function_of, judge
 from ckpm.decode.guard.figures import Budget
 from ckpm.decode.guard.pruning import early_config_prune
 from ckpm.decode.guard.ratchet import Accepted
-from ckpm.decode.guard.table import read_table
+from ckpm.decode.guard.table import read_guard_table
 from ckpm.decode.problem import RESIDENT, Launch, Shape, attention_candidate, forced_launch
 
 SHAPE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
@@ -59,14 +59,13 @@ def test_autotuner_prunes_configuration_that_spills() -> None:
     assert [config_of(one) for one in kept] == [(64, 32, 1, 4), (64, 16, 1, 4)]
 
 
-def test_pruned_are_reported_with_reason_and_one_has_to_stay() -> None:
+def test_pruned_are_reported_with_reason_and_one_has_to_stay(caplog: pytest.LogCaptureFixture) -> None:
     from ckpm.decode.splitk import streaming
 
-    told: list[str] = []
-    prune = early_config_prune(streaming, LEAN, "gfx950", told.append)
+    prune = early_config_prune(streaming, LEAN, "gfx950")
     lean, spills = (one for one in configurations() if config_of(one) in ((64, 32, 1, 4), (64, 64, 1, 4)))
     assert prune([lean, spills], arguments(), **constants()) == [lean]
-    (line,) = told
+    (line,) = caplog.messages
     assert "STEP=64" in line
     assert "spilled VGPRs, of which the budget allows 0" in line
     with pytest.raises(CheckFailedError, match="no configuration fits the budget"):
@@ -104,7 +103,7 @@ def constants() -> dict[str, Any]:
 
 def test_gate_passes_and_moved_figure_asks_for_acceptance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Run on a copy of our table: as accepted, then with a changed accepted figure."""
-    accepted = read_table(OWN).accepted
+    accepted = read_guard_table(OWN).accepted
     copy = tmp_path / "guard.yaml"
     text = OWN.read_text().replace("file: splitk.py", f"file: {SOURCE}")
     copy.write_text(text.replace("../../reports/baselines/triton/decode.json", "decode.json"))

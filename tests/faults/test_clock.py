@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
@@ -22,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("copied_manifest")
 
 
 def build(request: Request) -> Tally:
-    return build_command.run(request, jobs=2, console=Console(file=StringIO()))
+    return build_command.run(request, jobs=2)
 
 
 def set_all(folder: Path, seconds: float) -> None:

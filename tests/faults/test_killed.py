@@ -9,11 +9,9 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Mapping
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from ckpm.base.files import abandoned_drafts
 from ckpm.base.store import DRAFTS, is_adopted
@@ -53,7 +51,7 @@ def build(stub_toolchain: Callable[..., Toolchain], request_for: Make, copied_ma
         return made
 
     def act(folder: Path) -> None:
-        build_command.run(request(folder), jobs=2, console=Console(file=StringIO()))
+        build_command.run(request(folder), jobs=2)
 
     def outcome(folder: Path) -> Outcome:
         made = request(folder)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from ckpm.commands import main as reports
+from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.request import LIBRARY, Request
@@ -43,7 +41,7 @@ def test_two_builds_give_same_library(
     first, second = (request_for(stub_toolchain(), where=where) for where in (FEW, other))
 
     def build(request: Request) -> None:
-        build_command.run(request, jobs=2, console=Console(file=StringIO()))
+        build_command.run(request, jobs=2)
 
     assert run_at_once(lambda: build(first), lambda: build(second)) == [0, 0]
     built = first.work / first.folder
@@ -56,10 +54,10 @@ def test_two_builds_give_same_library(
 def test_two_reports_to_one_file_give_same_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     build, output = report_samples.write(tmp_path / "build"), tmp_path / "report.html"
-    words = ["html", "--input", str(build), "--output", str(output)]
+    words = ["report", "--input", str(build), "--html", str(output)]
 
     def report() -> None:
-        assert reports(words) == 0
+        assert main(words) == 0
 
     assert run_at_once(report) == [0]
     alone = output.read_bytes()

@@ -8,13 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ckpm.kernels.library.request import PROJECT
 from tests.build.real_kernel import NAME
+from tests.unit.shared import copy_rooms
 
 PLAIN = NAME
 MASKED = NAME.replace("_nmask_", "_mask_")
 _BOTH = NAME.replace("_nmask_", "_*mask_")
-_ROOMS = ("ckpm", "matrix", "kernels", "emulator", "reports")
 
 
 class Copy:
@@ -23,9 +22,7 @@ class Copy:
     def __init__(self, folder: Path, upstream: Path) -> None:
         self.project, self.ck, self.work = folder / "project", folder / "ck", folder / "work"
         self.baselines = folder / "baselines"
-        for room in _ROOMS:
-            shutil.copytree(PROJECT / room, self.project / room, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copy(PROJECT / "SConstruct", self.project)
+        copy_rooms(self.project)
         shutil.copytree(upstream, self.ck)
 
     def plant(self, file: Path, old: str, new: str) -> None:

@@ -14,11 +14,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from ckpm.base import settings
-from ckpm.base.console import console, say
+from ckpm.base.console import console
+from ckpm.base.display import show
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.base.jobs import processors
@@ -53,13 +53,13 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     def command() -> int:
-        run(parser().parse_args(argv), console())
+        run(parser().parse_args(argv))
         return 0
 
     return exit_code(command)
 
 
-def run(args: argparse.Namespace, out: Console) -> None:
+def run(args: argparse.Namespace) -> None:
     if args.count < 1 or (args.jobs is not None and args.jobs < 1):
         raise UsageError("--count and --jobs must be at least 1")
     seed = _seed(args.seed)
@@ -67,14 +67,14 @@ def run(args: argparse.Namespace, out: Console) -> None:
     if upstream != "checkout":
         check_upstream(upstream)
     library = suites.locate(args.work.absolute(), check_arch(args.arch).name, upstream)
-    say(out, f"{args.count} mutants of {library.library}, seed {seed}")
+    show(f"{args.count} mutants of {library.library}, seed {seed}")
     mutants = draw(trial.kernels_of(library, args.arch), seed, args.count)
     setup = Setup(library=library.library, arch=args.arch)
     results = workers.results(setup, mutants, args.jobs or processors())
-    trials = list(_report_progress(out, results, len(mutants)))
-    _show(out, trials)
+    trials = list(_report_progress(results, len(mutants)))
+    _show(trials)
     detected = sum(bool(each.killed_by) for each in trials)
-    say(out, f"{detected} of {len(trials)} mutants were detected, seed {seed}")
+    show(f"{detected} of {len(trials)} mutants were detected, seed {seed}")
     check_floor(detected, len(trials), f"--seed {seed} --count {args.count}")
 
 
@@ -97,17 +97,17 @@ def _seed(chosen: str | None) -> int:
     return int(chosen)
 
 
-def _report_progress(out: Console, trials: Iterable[Trial], total: int) -> Iterator[Trial]:
+def _report_progress(trials: Iterable[Trial], total: int) -> Iterator[Trial]:
     """Pass on the trials, and print their count every 20 seconds."""
     printed = time.monotonic()
     for count, each in enumerate(trials, 1):
         yield each
         if time.monotonic() - printed > _EVERY_SECONDS or count == total:
             printed = time.monotonic()
-            say(out, f"[{count}/{total}]")
+            show(f"[{count}/{total}]", flush=True)
 
 
-def _show(out: Console, trials: Sequence[Trial]) -> None:
+def _show(trials: Sequence[Trial]) -> None:
     """Print a table by kind, then each survivor."""
     columns = (STATIC, *SUITES, CRASH, HANG, NOT_EXECUTED, SAME_EFFECT, EXECUTED)
     table = Table(box=None, pad_edge=False)
@@ -120,11 +120,11 @@ def _show(out: Console, trials: Sequence[Trial]) -> None:
         if mine:
             counts = Counter(each.killed_by or each.survived for each in mine)
             table.add_row(kind, str(len(mine)), *(str(counts[column]) for column in columns))
-    out.print(table)
+    console().print(table)
     for each in trials:
         if not each.killed_by:
             mutant = each.mutant
-            say(out, f"survived {each.cases} cases: {mutant.kind}  {mutant.text}  {mutant.kernel}: {each.how}")
+            show(f"survived {each.cases} cases: {mutant.kind}  {mutant.text}  {mutant.kernel}: {each.how}")
 
 
 if __name__ == "__main__":

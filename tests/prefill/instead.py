@@ -16,8 +16,6 @@ ARCH = "gfx950"
 UPSTREAM = "ckpm"
 V3 = "ckpm-v3"
 EXTENDED = "ckpm-extended"
-EXTENDED = "ckpm-extended"
-EXTENDED = "ckpm-extended"
 
 INSTEAD: Mapping[str, str] = {
     "registers-of-asm-loads-are-moved-before-the-wait": "sanitize/full_cross.bf16-m128-causal-alibi",

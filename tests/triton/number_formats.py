@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.launch.encodings import from_bf16, to_bf16
+from ckpm.attention.launch import encodings
 
 Array = NDArray[Any]
 
@@ -74,14 +74,14 @@ def decode(bits: Array, kind: str) -> Array:
     if kind in SMALL:
         return np.asarray(numbers(kind)[bits])
     if kind == "bf16":
-        return from_bf16(bits)
+        return encodings.decode(bits, kind, "gfx950")
     return bits.astype(np.float64) if kind.startswith("fp") else bits
 
 
 def encode(values: Array, kind: str) -> Array:
     """Bits of the numbers nearest to ``values``, ties to even; they lie within the format's range."""
     if kind == "bf16":
-        return to_bf16(np.asarray(values))
+        return encodings.encode(np.asarray(values), kind, "gfx950")
     if kind not in SMALL:
         return np.asarray(values).astype(PLAIN[kind])
     table = numbers(kind)

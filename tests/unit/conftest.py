@@ -6,11 +6,9 @@ import dataclasses
 import gc
 import shutil
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
@@ -118,7 +116,7 @@ def finished_build(
             shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
         else:
             first.append(request_for(stub_toolchain(), where=("key.logits", "key.lse")))
-            build_command.run(first[0], jobs=2, console=Console(file=StringIO()))
+            build_command.run(first[0], jobs=2)
             for name in ("work", "objects", "cache"):
                 shutil.copytree(tmp_path / name, kept / name)
         return dataclasses.replace(

@@ -16,29 +16,31 @@ from ckpm.attention.timing.machine import TimingMachine
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import Record
 from ckpm.cluster.site import Site
+from ckpm.decode.guard.table import GuardTable
 from ckpm.docker.images import ImageTable
 from ckpm.kernels.changes.rules import ChangeTable
+from ckpm.kernels.families.words import SpellingTable
 from ckpm.matrix.configurations.limits import LimitTable
 from ckpm.matrix.configurations.sweeps import SweepTable
 from ckpm.matrix.defects import DefectTable
-from ckpm.matrix.dialects import ArchTable, DialectHead, ReceiptTable, UpstreamTable
+from ckpm.matrix.dialects import ArchTable, DialectHead, SelectionTable, UpstreamTable
 from ckpm.matrix.problems.ledger import LedgerTable
 from ckpm.matrix.problems.tables import ProblemTable
 from ckpm.matrix.problems.testing import TestingTable
 from ckpm.matrix.published import GoldenManifest
-from ckpm.matrix.selection import ProfileTable, TierTable
 from ckpm.reports.gates.budgets import BudgetTable
 from ckpm.reports.gates.comparing import ThresholdTable
 from ckpm.reports.gates.model import MachineTable
 from ckpm.reports.gates.references import ReferenceTable
 from ckpm.reports.gates.statistics import Settings
-from ckpm.reports.release.qualification.stages import StageTable
-from ckpm.reports.release.qualification.waivers import WaiverTable
+from ckpm.reports.release.stages import StageTable
+from ckpm.reports.release.verdict import WaiverTable
 from ckpm.workflows.render import WorkflowTable
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "matrix" / "schemas"
-SCHEMAS: Mapping[str, tuple[type[Record], str]] = {
+_WIDTH = 110  # letters of a line, besides an object's name
+SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its tables
     "archs": (ArchTable, "matrix/tables/archs.yaml"),
     "budgets": (BudgetTable, "reports/gates/budgets.yaml"),
     "changes": (ChangeTable, "kernels/changes/changes.yaml"),
@@ -46,22 +48,21 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {
     "dialect": (DialectHead, "matrix/tables/dialects/*/dialect.yaml"),
     "golden": (GoldenManifest, "matrix/golden/manifest.json"),
     "gpu_gate": (Settings, "reports/gates/gpu_gate.yaml"),
+    "guard": (GuardTable, "decode/guard.yaml"),
     "images": (ImageTable, "docker/images.yaml"),
     "ledger": (LedgerTable, "matrix/ledger.yaml"),
     "machine": (TimingMachine, "attention/timing/machine.yaml"),
     "model": (MachineTable, "reports/gates/model.yaml"),
-    "performance": (ProblemTable, "matrix/tables/performance.yaml"),
-    "problems": (ProblemTable, "matrix/tables/problems/*.yaml"),
-    "profiles": (ProfileTable, "matrix/tables/profiles.yaml"),
+    "problems": (ProblemTable, "matrix/tables/performance.yaml matrix/tables/problems/*.yaml"),
     "published": (PublishedTable, "attention/timing/published.yaml"),
-    "receipts": (ReceiptTable, "matrix/tables/receipts.yaml"),
+    "selections": (SelectionTable, "matrix/tables/selections.yaml"),
+    "spellings": (SpellingTable, "kernels/families/spellings.yaml"),
     "references": (ReferenceTable, "reports/gates/references.yaml"),
     "slurm": (Site, "cluster/slurm.yaml"),
     "stages": (StageTable, "reports/release/stages.yaml"),
     "sweeps": (SweepTable, "matrix/tables/sweeps.yaml"),
     "testing": (TestingTable, "matrix/tables/testing.yaml"),
     "thresholds": (ThresholdTable, "reports/gates/*thresholds.yaml"),
-    "tiers": (TierTable, "matrix/tables/tiers.yaml"),
     "upstreams": (UpstreamTable, "matrix/tables/upstreams.yaml"),
     "validation": (LimitTable, "matrix/tables/validation.yaml"),
     "waivers": (WaiverTable, "waivers.yaml"),
@@ -72,7 +73,19 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {
 def schema_text(kind: type[Record]) -> str:
     """The JSON Schema of a record, as a file has it."""
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
-    return json.dumps(document, indent=1) + "\n"
+    return _text(document, "") + "\n"
+
+
+def _text(value: object, indent: str) -> str:
+    """JSON whose objects and lists stand in one line if they fit it."""
+    flat = json.dumps(value)
+    if len(indent) + len(flat) <= _WIDTH or not isinstance(value, dict | list):
+        return flat
+    inner = indent + " "
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(inner + _text(one, inner) for one in value) + f"\n{indent}]"
+    members = (f"{inner}{json.dumps(name)}: {_text(one, inner)}" for name, one in value.items())
+    return "{\n" + ",\n".join(members) + f"\n{indent}}}"
 
 
 def main() -> None:

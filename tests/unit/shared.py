@@ -1,13 +1,31 @@
-"""Folders that all workers of pytest-xdist share. The first worker that needs a folder makes it."""
+"""Shared folders of all workers of pytest-xdist, copies of the rooms, and output as text."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from filelock import FileLock
+
+from ckpm.base.logs import print_logs
+
+ROOT = Path(__file__).parents[2]
+T = TypeVar("T")
+
+
+def copy_rooms(folder: Path) -> None:
+    """Copy the rooms, and the links between them. A change of a copied room is then a change of its import."""
+    rooms = [link.name for link in (ROOT / "ckpm").iterdir() if link.is_symlink()]
+    for name in ("ckpm", "emulator", *rooms):
+        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "ckpm_emulator").symlink_to("emulator/ckpm_emulator")
+    shutil.copy(ROOT / "SConstruct", folder)
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
@@ -17,7 +35,14 @@ def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path],
     with FileLock(f"{folder}.lock"):
         done = folder.with_suffix(".done")
         if not done.exists():
-            folder.mkdir()
+            folder.mkdir(exist_ok=True)  # another worker may have failed in it
             make(folder)
             done.touch()
     return folder
+
+
+def capture_logs(call: Callable[[], T]) -> tuple[T, str]:
+    """The result of a call, and what it logs as a command prints it."""
+    with contextlib.redirect_stdout(StringIO()) as output, print_logs():
+        result = call()
+    return result, output.getvalue()

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 ROOMS = (
     *("base", "matrix", "kernels", "attention", "suites", "decode", "cluster", "docker", "bench", "reports"),
-    *("workflows", "emulator"),
+    *("workflows", "emulator/ckpm_emulator"),
 )
 Sources = Mapping[str, str]  # path from the root, with slashes -> text
 

@@ -24,14 +24,7 @@ from ckpm_emulator.toolchain import cache_folder
 
 _MAKERS = (
     *("lowering/flow", "inspection/hazard_effects", "inspection/hazard_rules", "inspection/hazards"),
-    *(
-        "inspection/dataflow",
-        "inspection/inspect",
-        "inspection/lds_waits",
-        "inspection/mix",
-        "lowering/registers",
-        "inspection/waits",
-    ),
+    *("inspection/inspect", "inspection/lds_waits", "inspection/waits", "lowering/registers"),
     *("lowering/decode", "lowering/matrix_table", "lowering/microop", "lowering/operands", "lowering/shapes"),
 )
 _WORTH_PROCESSES = 32  # kernels; a process of its own takes half a second to start
@@ -39,7 +32,7 @@ _WORTH_PROCESSES = 32  # kernels; a process of its own takes half a second to st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspected:
-    """One kernel. ``loop`` counts the instructions of its hot loop by mix.CLASSES; all 0 if it has no loop with MFMA.
+    """One kernel. ``loop`` counts the instructions of its hot loop by flow.CLASSES; all 0 if it has no loop with MFMA.
 
     ``lane_moves`` are v_readlane and v_writelane, by which scalar registers are spilled into vector ones. ``hazards``
     are waits.Hazard and lds_waits.UnfinishedWrite as text, ``missing_states`` are hazards.MissingStates.
@@ -117,11 +110,11 @@ def _look(code: _Code) -> dict[str, Any]:
     """The fields of Inspected without the symbol."""
     from ckpm_emulator.inspection.hazards import missing_states
     from ckpm_emulator.inspection.lds_waits import unfinished_writes
-    from ckpm_emulator.inspection.mix import loop_mix
     from ckpm_emulator.inspection.waits import hazards
-    from ckpm_emulator.lowering.decode import (
-        decode,  # only here: its tables take longer to import than a kernel's result to read
-    )
+
+    # only here: its tables take longer to import than a kernel's result to read
+    from ckpm_emulator.lowering.decode import decode
+    from ckpm_emulator.lowering.flow import loop_mix
 
     instructions = list(decode(code.code, code.pc))
     missing = missing_states(instructions, code.target.partition(":")[0], xnack=":xnack-" not in code.target)

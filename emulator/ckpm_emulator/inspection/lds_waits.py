@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from ckpm_emulator.inspection.dataflow import before_each
-from ckpm_emulator.inspection.waits import waited_for
+from ckpm_emulator.inspection.waits import before_each, waited_for
 from ckpm_emulator.lowering.decode import Instruction
 from ckpm_emulator.lowering.flow import successors
 

@@ -12,13 +12,17 @@ writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from ckpm_emulator.inspection.dataflow import before_each
 from ckpm_emulator.lowering.decode import Instruction
 from ckpm_emulator.lowering.flow import successors, target
 from ckpm_emulator.lowering.registers import VECTOR, Accesses, accesses, name_of
+
+Place = TypeVar("Place")
+Entry = TypeVar("Entry")
+Value = TypeVar("Value")
 
 _VECTOR_FORMATS = ("MUBUF", "MTBUF", "FLAT", "GLOBAL", "SCRATCH")
 CAPACITY = 63  # operations that vmcnt can count; the hardware waits before it counts further
@@ -184,3 +188,38 @@ def _step(
         for counter in counters:
             after[counter, register] = (0, at)
     return after
+
+
+def before_each(
+    entry: Place,
+    after: Callable[[Place, dict[Entry, Value]], Mapping[Entry, Value]],
+    following: Callable[[Place], Iterable[Place]],
+    distance: Callable[[Value], int],
+) -> dict[Place, dict[Entry, Value]]:
+    """The operations in flight before each instruction that can be reached from ``entry``, where nothing is in flight.
+
+    ``after`` computes the state after an instruction. Where paths meet, the entry with the smaller ``distance`` stays:
+    the number of operations since. A result for the nearest holds for the others.
+    """
+    before: dict[Place, dict[Entry, Value]] = {entry: {}}
+    queue = [entry]
+    while queue:
+        place = queue.pop()
+        state = after(place, before[place])
+        for successor in following(place):
+            if successor not in before:
+                before[successor] = dict(state)
+            elif not _merge(before[successor], state, distance):
+                continue
+            queue.append(successor)
+    return before
+
+
+def _merge(known: dict[Entry, Value], other: Mapping[Entry, Value], distance: Callable[[Value], int]) -> bool:
+    """Let ``known`` hold the nearest of both; return True if it changed."""
+    changed = False
+    for entry, value in other.items():
+        if entry not in known or distance(value) < distance(known[entry]):
+            known[entry] = value
+            changed = True
+    return changed

@@ -10,25 +10,24 @@ namespace emu {
 
 // The loops below are over one lane each; the compiler turns them into vector code.
 
-// D = F(sources) on 32-bit integers.
-template <unsigned N, auto F>
-const MicroOp* map_integer(Wave& w, const MicroOp* op)
+// out = f(sources), on bits.
+template <unsigned N, typename F>
+void map_lanes(Wave& w, const MicroOp* op, uint32_t* out, F f)
 {
-    Row b0, b1, b2, buffer;
-    uint32_t* const out = target_row(w, op, buffer);
-    const uint32_t* a   = source_row(w, op, 0, b0);
+    Row b0, b1, b2;
+    const uint32_t* a = source_row(w, op, 0, b0);
     if constexpr(N == 1)
     {
         EMU_LANES_ALONE
         for(unsigned l = 0; l < LANES; ++l)
-            out[l] = static_cast<uint32_t>(F(a[l]));
+            out[l] = f(a[l]);
     }
     else if constexpr(N == 2)
     {
         const uint32_t* b = source_row(w, op, 1, b1);
         EMU_LANES_ALONE
         for(unsigned l = 0; l < LANES; ++l)
-            out[l] = static_cast<uint32_t>(F(a[l], b[l]));
+            out[l] = f(a[l], b[l]);
     }
     else
     {
@@ -36,8 +35,17 @@ const MicroOp* map_integer(Wave& w, const MicroOp* op)
         const uint32_t* c = source_row(w, op, 2, b2);
         EMU_LANES_ALONE
         for(unsigned l = 0; l < LANES; ++l)
-            out[l] = static_cast<uint32_t>(F(a[l], b[l], c[l]));
+            out[l] = f(a[l], b[l], c[l]);
     }
+}
+
+// D = F(sources) on 32-bit integers.
+template <unsigned N, auto F>
+const MicroOp* map_integer(Wave& w, const MicroOp* op)
+{
+    Row buffer;
+    uint32_t* const out = target_row(w, op, buffer);
+    map_lanes<N>(w, op, out, [](auto... bits) { return static_cast<uint32_t>(F(bits...)); });
     commit_target(w, op, out, buffer);
     return advance(op);
 }
@@ -46,30 +54,9 @@ const MicroOp* map_integer(Wave& w, const MicroOp* op)
 template <unsigned N, auto F>
 const MicroOp* map_f32(Wave& w, const MicroOp* op)
 {
-    Row b0, b1, b2, buffer;
+    Row buffer;
     uint32_t* const out = target_row(w, op, buffer);
-    const uint32_t* a   = source_row(w, op, 0, b0);
-    if constexpr(N == 1)
-    {
-        EMU_LANES_ALONE
-        for(unsigned l = 0; l < LANES; ++l)
-            out[l] = as_bits(F(as_float(a[l])));
-    }
-    else if constexpr(N == 2)
-    {
-        const uint32_t* b = source_row(w, op, 1, b1);
-        EMU_LANES_ALONE
-        for(unsigned l = 0; l < LANES; ++l)
-            out[l] = as_bits(F(as_float(a[l]), as_float(b[l])));
-    }
-    else
-    {
-        const uint32_t* b = source_row(w, op, 1, b1);
-        const uint32_t* c = source_row(w, op, 2, b2);
-        EMU_LANES_ALONE
-        for(unsigned l = 0; l < LANES; ++l)
-            out[l] = as_bits(F(as_float(a[l]), as_float(b[l]), as_float(c[l])));
-    }
+    map_lanes<N>(w, op, out, [](auto... bits) { return as_bits(F(as_float(bits)...)); });
     if(output_modified(op)) [[unlikely]]
         modify_f32(w, op, out);
     commit_target(w, op, out, buffer);

@@ -18,14 +18,20 @@ Floats = NDArray[np.float64]
 
 
 def visible(problem: Problem, seqlen_q: int, seqlen_k: int) -> NDArray[np.bool_]:
-    """[query, key]: which keys a query sees, by CK's corners (block_masking.hpp)."""
-    if problem.mask == "no":
+    """[query, key]: a query at position i sees keys i-left to i+right, -1 meaning unbounded, and sinks by CK's corners.
+
+    Positions begin at the first key, or so that the last query is at the last key (block_masking.hpp).
+    """
+    p = problem
+    if p.mask == "no":
         return np.ones((seqlen_q, seqlen_k), np.bool_)
     row, column = np.ogrid[:seqlen_q, :seqlen_k]
-    y, x = mask_corner(problem, seqlen_q, seqlen_k)
-    seen: NDArray[np.bool_] = (column > row - y) & (column < row + x)
-    if problem.sink_size and y < seqlen_q:
-        seen |= (column < problem.sink_size) & (column < row + x) & (row < seqlen_k)
+    position = row if p.mask == "top_left" else row + seqlen_k - seqlen_q
+    near_left = p.window_left < 0 or column >= position - p.window_left
+    near_right = np.asarray(p.window_right < 0 or column <= position + p.window_right)
+    seen: NDArray[np.bool_] = np.broadcast_to(near_left & near_right, (seqlen_q, seqlen_k))
+    if p.sink_size and mask_corner(p, seqlen_q, seqlen_k)[0] < seqlen_q:
+        seen = seen | ((column < p.sink_size) & near_right & (row < seqlen_k))
     return seen
 
 

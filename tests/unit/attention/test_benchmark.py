@@ -22,11 +22,10 @@ from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.sweeps import asked as asking
 from ckpm.attention.sweeps import command, running
 from ckpm.attention.sweeps.asked import layers
-from ckpm.attention.sweeps.cases import Case, cases, own_cases
+from ckpm.attention.sweeps.cases import FAMILIES, Case, cases, not_laid_out, own_cases
 from ckpm.attention.sweeps.command import tune
 from ckpm.attention.sweeps.results import COLUMNS, Results, as_csv, best, filter_keys, identity, merge_results
 from ckpm.attention.sweeps.running import describe, rates
-from ckpm.attention.sweeps.tensors import FAMILIES, not_laid_out
 from ckpm.attention.tuning import TuningDatabase
 from ckpm.base.errors import LaunchError, RecordError, UsageError, WhereError
 from ckpm.kernels.families.libraries import host, library_with

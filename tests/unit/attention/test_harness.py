@@ -15,9 +15,11 @@ from ckpm.attention.launch import c_abi
 from ckpm.base.errors import LibraryError
 from ckpm.base.settings import cache_folder
 from ckpm.kernels import abi
-from ckpm.kernels.abi import FwdArguments, LaunchArguments
+from ckpm.kernels.abi import AppendKvArguments, BwdArguments, CheckedArguments, FwdArguments, LaunchArguments
 from ckpm.kernels.code.toolchains import Toolchain, detect
-from ckpm.kernels.families.family import INCLUDE
+from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, INCLUDE_FWD
+from ckpm.kernels.families.libraries import host
+from ckpm.kernels.families.words import features
 
 ENUMS = {
     "CKPM_": abi.Status,
@@ -68,27 +70,41 @@ def _run(command: list[str], toolchain: Toolchain) -> None:
     assert run.returncode == 0, run.stderr
 
 
-def test_layout_and_numbers_are_those_of_header(compile_c: Callable[..., Path]) -> None:
-    facts = [
-        f"sizeof(ckpm_problem) == {ctypes.sizeof(LaunchArguments)}",
-        f"CKPM_ABI_VERSION == {LaunchArguments.VERSION}",
-    ]
-    for name in LaunchArguments.kinds():
-        field = getattr(LaunchArguments, name)
-        facts.append(f"offsetof(ckpm_problem, {name}) == {field.offset}")
-        facts.append(f"sizeof(((ckpm_problem*)0)->{name}) == {field.size}")
-    facts += [f"{prefix}{member.name} == {member.value}" for prefix, enum in ENUMS.items() for member in enum]
+@pytest.mark.parametrize(
+    ("arguments", "header"),
+    [
+        (LaunchArguments, INCLUDE / "ckpm.h"),
+        (FwdArguments, INCLUDE_FWD / "ckpm_fwd.h"),
+        (AppendKvArguments, INCLUDE_FWD / "ckpm_appendkv.h"),
+        (BwdArguments, INCLUDE_BWD / "ckpm_bwd.h"),
+    ],
+)
+def test_layout_is_that_of_header(
+    compile_c: Callable[..., Path], arguments: type[CheckedArguments], header: Path
+) -> None:
+    struct = f"{arguments.START}_problem"
+    facts = [f"sizeof({struct}) == {ctypes.sizeof(arguments)}"]
+    facts.append(f"{arguments.START.upper()}_ABI_VERSION == {arguments.VERSION}")
+    end = 0
+    for name in arguments.kinds():
+        field = getattr(arguments, name)
+        facts.append(f"offsetof({struct}, {name}) == {field.offset}")
+        facts.append(f"sizeof((({struct}*)0)->{name}) == {field.size}")
+        assert field.offset == end  # without a gap but at the end, equal sizes and offsets mean equal fields
+        end += field.size
+    assert ctypes.sizeof(arguments) - end < 8
+    compile_c(f'#include "{header}"\n' + "".join(f'_Static_assert({fact}, "");\n' for fact in facts))
+
+
+def test_numbers_are_those_of_header(compile_c: Callable[..., Path]) -> None:
+    facts = [f"{prefix}{member.name} == {member.value}" for prefix, enum in ENUMS.items() for member in enum]
     compile_c('#include "ckpm.h"\n' + "".join(f'_Static_assert({fact}, "");\n' for fact in facts))
 
 
-def test_table_leaves_no_field_out() -> None:
-    """Without a gap but at the end, equal sizes and offsets mean equal fields."""
-    end = 0
-    for name in LaunchArguments.kinds():
-        field = getattr(LaunchArguments, name)
-        assert field.offset == end
-        end += field.size
-    assert ctypes.sizeof(LaunchArguments) - end < 8
+@pytest.mark.parametrize("family", ["fwd", "fwd_pagedkv", "fwd_splitkv", "fwd_v3", "fwd_appendkv", "bwd_dq_dk_dv"])
+def test_harness_reads_or_refuses_every_field(family: str) -> None:
+    text = host(family).harness("ck-2025-11", features("ck-2025-11"))
+    assert [name for name in host(family).arguments.kinds() if not re.search(rf"\bp\.{name}\b", text)] == []
 
 
 def test_problem_knows_its_version() -> None:
@@ -147,7 +163,9 @@ def test_library_of_someone_else(library: Callable[..., Path]) -> None:
 def test_library_of_another_version(library: Callable[..., Path], version: int, size: int) -> None:
     text = f"int ckpm_abi_version(void) {{ return {version}; }} long ckpm_problem_bytes(void) {{ return {size}; }}"
     text += "int ckpm_dialect, ckpm_kernel_count, ckpm_kernel_name, ckpm_launch, ckpm_selected_kernel;"
-    with pytest.raises(LibraryError, match=rf"is version {version} with a problem of {size} bytes, .* Build it anew"):
+    with pytest.raises(
+        LibraryError, match=rf"is version {version} with a problem of {size} bytes, .* Build it again: ckpm"
+    ):
         c_abi.load(library(text), LaunchArguments)
 
 
@@ -166,14 +184,14 @@ def ours(name: str) -> str:
 
 @pytest.mark.parametrize("name", ["0", r'"k\xff"'])
 def test_library_whose_names_are_no_text_is_damaged(library: Callable[..., Path], name: str) -> None:
-    with pytest.raises(LibraryError, match=r"\.so: damaged: a name in it is not text\. Build it anew\.$"):
+    with pytest.raises(LibraryError, match=r"\.so: damaged: a name in it is not text\. Build it again: ckpm build"):
         c_abi.load(library(ours(name)), LaunchArguments)
 
 
 def test_launch_that_ends_as_none_does_is_damage(library: Callable[..., Path]) -> None:
     loaded = c_abi.load(library(ours('"k"')), LaunchArguments)
     assert loaded.kernels == ("k",)
-    with pytest.raises(LibraryError, match=r"\.so: damaged: a launch ended with status 77\. Build it anew\.$"):
+    with pytest.raises(LibraryError, match=r"\.so: damaged: a launch ended with status 77\. Build it again: ckpm"):
         loaded.launch(LaunchArguments())
 
 

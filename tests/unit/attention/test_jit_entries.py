@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ckpm.attention.cpp.index import INDEX
-from ckpm.attention.jit.entries import RECORD, VERSION, Entries, Record, StoppedError
+from ckpm.attention.jit.entries import RECORD, VERSION, Entries, Record
 from ckpm.base.errors import OutputError, TrustError
+from ckpm.base.files import StoppedError
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.request import LIBRARY
 
@@ -89,11 +92,14 @@ def test_where_folder_should_be_lies_file(entries: Entries) -> None:
 def test_one_at_a_time(entries: Entries) -> None:
     stopping = threading.Event()
     stopping.set()
-    with entries.lock(CONTENT, GOING_ON):
-        with pytest.raises(StoppedError), entries.lock(CONTENT, stopping):
-            pass
-        with entries.lock(CONTENT + "0", stopping):  # another key has a lock of its own
-            pass
+
+    def is_free(content: str) -> bool:
+        with contextlib.suppress(StoppedError), entries.lock(content, stopping):
+            return True
+        return False
+
+    with entries.lock(CONTENT, GOING_ON), ThreadPoolExecutor(1) as another:
+        assert list(another.map(is_free, (CONTENT, CONTENT + "0"))) == [False, True]  # each key has its own lock
     with entries.lock(CONTENT, stopping):
         pass
 

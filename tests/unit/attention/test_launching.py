@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -15,26 +15,27 @@ import pytest
 from ckpm.attention.launch import launching
 from ckpm.attention.launch.buffers import Prepared, prepare
 from ckpm.attention.launch.c_abi import Launch, Library
-from ckpm.attention.launch.device import Device, Fault, GpuDevice, choose, kind_of
+from ckpm.attention.launch.device import Fault, GpuDevice, choose, kind_of
 from ckpm.attention.launch.encodings import encode
 from ckpm.attention.launch.hip_api import OUT_OF_MEMORY, HipApi, Memory, Properties
 from ckpm.attention.launch.kv_pool import Buffer, Write
 from ckpm.attention.launch.launching import check, run_problem
 from ckpm.attention.reference import exact
 from ckpm.base.errors import DeviceError, HipError, ProblemError, UsageError
-from ckpm.kernels.abi import CheckedArguments, LaunchArguments, Status
+from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.dialects import dialect
-from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import serving_kernels
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Bench, run_case
+from tests.unit.attention import fakes
+from tests.unit.attention.fakes import make_case
 
 
-class FakeHip:
-    """Device memory as a dictionary."""
+class FakeHip(fakes.FakeHip):
+    """Addresses are invented, so that memory can be at a fixed one; what is freed is gone."""
 
     def __init__(self, room: int = 1 << 40) -> None:
-        self.memory: dict[int, np.ndarray] = {}
+        super().__init__()
         self.next, self.room = 1 << 20, room
         self.fixed = 0  # where the next memory must be
 
@@ -49,19 +50,6 @@ class FakeHip:
     def free(self, memory: Memory) -> None:
         del self.memory[memory.address]
 
-    def write(self, memory: Memory, data: np.ndarray, offset: int = 0) -> None:
-        whole = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        self.memory[memory.address][offset : offset + whole.size] = whole
-
-    def read(self, memory: Memory) -> np.ndarray:
-        return self.memory[memory.address].copy()
-
-    def fill(self, memory: Memory, byte: int) -> None:
-        self.memory[memory.address][:] = byte
-
-    def synchronize(self) -> None:
-        pass
-
     def explanation(self) -> str:
         return "the image was stripped"
 
@@ -69,35 +57,24 @@ class FakeHip:
         return Properties(arch="gfx950", compute_units=256, memory_bytes=1 << 38)
 
 
-class FakeDevice(Device):
-    kind, arch = "fake", "gfx950"
-
+class FakeDevice(fakes.FakeDevice):
     def __init__(self, features: tuple[str, ...] = (), room: int = 1 << 40) -> None:
+        super().__init__("fake")
         self.hip = cast(HipApi, FakeHip(room))
-        self.features, self.pending, self.placements = features, cast("Fault | None", None), cast("list[str]", [])
+        self.features = features
         self.options: list[dict[str, Any]] = []
 
     def has(self, feature: str) -> bool:
         return feature in self.features
-
-    def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments) -> Library:
-        raise NotImplementedError
 
     def configure(self, **options: Any) -> None:
         self.options.append(options)
 
     @contextlib.contextmanager
     def place_memory(self, placement: str, at: int = 0) -> Iterator[None]:
-        self.placements.append(placement)
         cast(FakeHip, self.hip).fixed = at
         yield
         cast(FakeHip, self.hip).fixed = 0
-
-    def fault(self) -> Fault | None:
-        return self.pending
-
-    def recover(self) -> None:
-        self.pending = None
 
 
 KEYS = tuple(select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke")))
@@ -133,9 +110,7 @@ class FakeLibrary:
         return Launch(status=Status.OK, message="", kernels=(chosen,), milliseconds=0)
 
 
-def make(**fields: Any) -> SuiteCase:
-    given = {"name": "batch-prefill/x.y", "suite": "batch-prefill", "tier": "smoke", "group": "x", "table_end": "zeros"}
-    return SuiteCase(**{**given, **fields})
+make = functools.partial(make_case, name="batch-prefill/x.y", suite="batch-prefill", table_end="zeros")
 
 
 def bench(
@@ -296,7 +271,7 @@ def test_wrong_kernel_is_wrong(monkeypatch: pytest.MonkeyPatch, spoil: Any, mess
 
 def test_outcomes_that_are_no_verdict_on_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     place, device, library = bench(monkeypatch)
-    device.pending = Fault(kind="memory", message="a load\n  kernel _Z\n  pc 0x80", error=700, fields={"pc": 128})
+    device.failure = Fault(kind="memory", message="a load\n  kernel _Z\n  pc 0x80", error=700, fields={"pc": 128})
     result = run_case(place, make())
     assert (result.outcome, result.message, result.fault) == ("fault", "a load; pc 0x80", {"pc": 128})
     for kind, error, outcome in (
@@ -307,7 +282,7 @@ def test_outcomes_that_are_no_verdict_on_numbers(monkeypatch: pytest.MonkeyPatch
         ("hip", 702, "timeout"),
         ("hip", 999, "infrastructure"),
     ):
-        device.pending = Fault(kind=kind, message="it", error=error)
+        device.failure = Fault(kind=kind, message="it", error=error)
         assert run_case(place, make()).outcome == outcome, kind
     assert run_case(place, make(page_size=16)).outcome == "unsupported"
     assert run_case(place, make(placement="high")).message == "this device doesn't place buffers"

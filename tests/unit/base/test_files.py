@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -121,4 +122,13 @@ def test_folder_that_cannot_be_made_is_refused(tmp_path: Path, make: Callable[[P
 
 def test_lock_that_is_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="can't be written: Is a directory"), hold_lock(tmp_path):
+        pass
+
+
+def test_lock_on_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(OutputError, match="Function not implemented"), hold_lock(tmp_path / "lock"):
         pass

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from ckpm.base import trust
 from ckpm.base.errors import TrustError
@@ -21,6 +19,7 @@ from ckpm.kernels.library.signature_file import NAME, Signatures, discard_foreig
 from ckpm_emulator import toolchain as core
 from ckpm_emulator.base.errors import TrustError as UntrustedCoreError
 from tests.emulator.test_core_build import use_small_core
+from tests.unit.shared import capture_logs
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]
@@ -43,9 +42,8 @@ def someone_else(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def build(request: Request) -> tuple[str, int]:
-    output = StringIO()
-    tally = command.run(request, jobs=2, console=Console(file=output, width=300))
-    return output.getvalue(), tally.compiled
+    tally, text = capture_logs(lambda: command.run(request, jobs=2))
+    return text, tally.compiled
 
 
 @pytest.mark.parametrize("names", [[NAME], [".sconsign", ".sconsign.dblite"]], ids=["ours", "of SCons"])

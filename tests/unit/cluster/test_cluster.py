@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,11 +17,11 @@ import pytest
 
 from ckpm import commands as cli
 from ckpm.base.errors import InconclusiveError, SetupError, TableError, UsageError
-from ckpm.cluster import guard, identity
+from ckpm.cluster import guard
 from ckpm.cluster.command import failure
 from ckpm.cluster.identity import PROJECT, Identity, project
 from ckpm.cluster.site import read_site
-from ckpm.suites import cli as suites_cli
+from tests.unit.shared import copy_rooms
 
 
 @pytest.fixture
@@ -86,8 +85,7 @@ def test_contradicting_options_fail(
     assert said in capsys.readouterr().err
 
 
-def test_reproduce_is_refused_on_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suites_cli, "_library", lambda *words: None)
+def test_reproduce_is_refused_on_workers() -> None:
     options = ["test", "--suite", "dispatch", "--reproduce", "x", "--scheduler", "tcp://x:1"]
     assert cli.main(options) == UsageError.exit_code
 
@@ -116,9 +114,7 @@ def test_mistake_in_site_file_is_reported(tmp_path: Path, text: str, said: str) 
 
 
 def test_project_identity_changes_with_line(tmp_path: Path) -> None:
-    for room in identity.ROOMS:
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(PROJECT / room, tmp_path / room, symlinks=True, ignore=ignored)
+    copy_rooms(tmp_path)
     copy = project(tmp_path)
     assert copy.text == project().text
     project.cache_clear()

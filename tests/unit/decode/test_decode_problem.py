@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 
 from ckpm.base.errors import UsageError
 from ckpm.decode.guard.command import OWN
-from ckpm.decode.guard.table import Guarded, read_table
+from ckpm.decode.guard.table import Guarded, read_guard_table
 from ckpm.decode.problem import (
     FORCED,
     Launch,
     Shape,
     attention_candidate,
-    dequantise,
     quantise,
     reduction_candidate,
 )
+from tests.decode.posed import dequantise
 
 SHAPE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
 
@@ -62,7 +62,7 @@ def configurations_of(kernel: Guarded, arch: str, head_dim: int) -> list[dict[st
 def test_forced_launch_is_one_that_guard_looks_at(arch: str, head_dim: int) -> None:
     launch: Launch = FORCED[arch, head_dim]
     expected = {"BLOCK_M": launch.block_m, "BLOCK_N": launch.block_n, "STEP": launch.step, **launch.options}
-    tables = [configurations_of(one, arch, head_dim) for one in read_table(OWN).kernels]
+    tables = [configurations_of(one, arch, head_dim) for one in read_guard_table(OWN).kernels]
     assert expected in [one for table in tables for one in table]
 
 

@@ -16,7 +16,7 @@ from ckpm.decode.guard import command
 from ckpm.decode.guard.candidates import Candidate, Judged, candidate
 from ckpm.decode.guard.figures import Budget, Figures, over_budget
 from ckpm.decode.guard.ratchet import Accepted, changes, merge
-from ckpm.decode.guard.table import read_table
+from ckpm.decode.guard.table import read_guard_table
 
 LEAN = Figures(vgpr=120, agpr=0, sgpr=90, vgpr_spills=0, sgpr_spills=0, scratch_bytes=0, lds_bytes=2048, waves=4)
 BUDGET = Budget(vgpr=128, vgpr_spills=0, lds_bytes=4096, waves=2)
@@ -125,7 +125,7 @@ def test_accepted_figures_are_read_as_they_were_written(tmp_path: Path) -> None:
     before.write(file)
     assert Accepted.read(file) == before
     file.write_text(file.read_text().replace('"vgpr": 120', '"vgpr": -1'))
-    with pytest.raises(RecordError, match=r"candidates\[.\].figures.vgpr: must not be negative, is -1"):
+    with pytest.raises(RecordError, match=r"candidates\[.\].figures.vgpr: must be a whole number >= 0"):
         Accepted.read(file)
 
 
@@ -157,19 +157,19 @@ def table_file(tmp_path: Path, text: str = TABLE) -> Path:
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("waves: 2", "wave: 2", "budget.wave: unknown field"),
-        ("gfx950", "gfx1100", "unknown arch 'gfx1100'"),
+        ("waves: 2", "wave: 2", "budget: unknown word 'wave'; known here: "),
+        ("gfx950", "gfx1100", "archs: unknown 'gfx1100'"),
         ("function: softmax_kernel", "body: x", "unknown field"),
-        ("num_warps: 1", "num_warps: [1]", "must be a number, text, true, false or null"),
+        ("num_warps: 1", "num_warps: [1]", "must be "),
     ],
 )
 def test_mistyped_table_is_refused(tmp_path: Path, old: str, new: str, complaint: str) -> None:
     with pytest.raises(TableError, match=complaint):
-        read_table(table_file(tmp_path, TABLE.replace(old, new)))
+        read_guard_table(table_file(tmp_path, TABLE.replace(old, new)))
 
 
 def test_kernel_fits_if_each_case_has_fitting_configuration(tmp_path: Path) -> None:
-    (kernel,) = read_table(table_file(tmp_path)).kernels
+    (kernel,) = read_guard_table(table_file(tmp_path)).kernels
     fat = make_judged(dataclasses.replace(LEAN, vgpr=512, vgpr_spills=56, waves=1))
     assert command.verdicts(kernel, [[fat, make_judged()]]) == []
     (complaint,) = command.verdicts(kernel, [[make_judged()], [fat]])
@@ -186,7 +186,7 @@ def test_command_compares_accepts_and_refuses(
     given = [LEAN]
     monkeypatch.setattr(command, "demand_triton", lambda: None)
     monkeypatch.setattr(command, "judged_kernel", lambda guarded, arch: [[make_judged(given[0])]])
-    table = read_table(table_file(tmp_path))
+    table = read_guard_table(table_file(tmp_path))
     names = ["softmax"]
     with pytest.raises(CheckFailedError, match="no accepted figures yet"):
         command.compare(table, [make_judged()], names, None)

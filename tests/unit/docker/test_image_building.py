@@ -16,8 +16,7 @@ from ckpm.base.errors import (
     TrustError,
 )
 from ckpm.docker import building, command, context, rootfs
-from ckpm.docker.context import Sources
-from ckpm.docker.dockerfile import Labels
+from ckpm.docker.context import Labels, Sources
 from ckpm.docker.engines import Engine
 from ckpm.docker.images import image
 from tests.unit.docker.fake_engine import Answer, FakeEngine

@@ -1,22 +1,29 @@
-"""A build heals: whatever was damaged, or left by a build that was killed, is found and made again.
+"""A build heals: what was damaged, or left by a build that was killed, is found and made again.
+
+No object is kept, in the build or in the shared cache, if a header changes while compilers run.
 
 The stub compiler copies the source to the object, so that a sound object is known without any of our code.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import subprocess
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
+from ckpm.base.errors import CompileError
+from ckpm.base.files import abandoned_drafts, write_atomically
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.progress import Tally
 from ckpm.kernels.library.request import LIBRARY, Request, prepare
+from ckpm.kernels.upstream import headers
+from ckpm.kernels.upstream.headers import states
+from tests.unit.shared import capture_logs
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]
@@ -25,9 +32,7 @@ pytestmark = pytest.mark.usefixtures("copied_manifest")
 
 
 def build(request: Request) -> tuple[Tally, str]:
-    output = StringIO()
-    tally = build_command.run(request, jobs=2, console=Console(file=output, width=300))
-    return tally, output.getvalue()
+    return capture_logs(lambda: build_command.run(request, jobs=2))
 
 
 def is_sound(request: Request) -> bool:
@@ -139,3 +144,100 @@ def test_another_plan_deletes_library_before_compiling(finished_build: Make, req
     prepare(request_for(request.toolchain, where=("key.logits",)))
     assert not library.exists()
     assert not (library.parent / "manifest.json").exists()
+
+
+def dead_process() -> int:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_next_build_clears_leftovers_of_killed(finished_build: Make) -> None:
+    request = finished_build()
+    place = request.work / request.folder
+    left = [place / "tmp/unit-1234.hipfb", place / "obj/dispatch-77.o.tmp", place / f"src/.a.hip.{dead_process()}.1"]
+    living = place / f".results.json.{os.getpid()}.1"
+    for file in (*left, living):
+        file.write_text("half")
+    build_command.run(request, jobs=2)
+    assert [file for file in (*left, living) if file.exists()] == [living]
+
+
+def test_compilers_put_temporary_files_into_output_folder(stub_toolchain: Stub, request_for: Make) -> None:
+    request = request_for(stub_toolchain(), where=FEW)
+    script = Path(request.toolchain.compiler[0])
+    script.write_text(script.read_text() + 'mktemp "$TMPDIR/crash.XXXXXX"\n')
+    build_command.run(request, jobs=2)
+    assert list((request.work / request.folder / "tmp").glob("crash.*"))
+    build_command.run(request, jobs=2)
+    assert not list((request.work / request.folder / "tmp").iterdir())
+
+
+def test_draft_is_known_by_its_dead_process_alone(tmp_path: Path) -> None:
+    write_atomically(tmp_path / "a.json", b"1")
+    dead = dead_process()
+    for name in (f".a.json.{dead}.5", f".a.json.{os.getpid()}.5", f"a.json.{dead}.5", f".a.{dead}"):
+        (tmp_path / name).write_text("")
+    assert [file.name for file in abandoned_drafts(tmp_path)] == [f".a.json.{dead}.5"]
+    assert abandoned_drafts(tmp_path / "absent") == []
+
+
+def with_header(request: Request) -> tuple[Request, Path]:
+    header = request.tree.root / "core.hpp"
+    header.write_text("// core\n")
+    return dataclasses.replace(request, tree=dataclasses.replace(request.tree, headers=states([header]))), header
+
+
+def edit_header(toolchain: Toolchain, header: Path) -> Toolchain:
+    """The compiler changes a header, as somebody who edits it while it runs."""
+    script = Path(toolchain.compiler[0])
+    first, rest = script.read_text().split("\n", 1)
+    script.write_text(f"{first}\necho '// edited' >> {header}\n{rest}")
+    return toolchain
+
+
+def objects(request: Request) -> list[Path]:
+    assert request.object_cache
+    built, cached = (request.work / request.folder / "obj").glob("*.o"), request.object_cache.glob("*/*")
+    return [*built, *cached]
+
+
+def test_changed_header_leaves_no_object(stub_toolchain: Stub, request_for: Make) -> None:
+    request, header = with_header(request_for(stub_toolchain(), where=FEW))
+    edit_header(request.toolchain, header)
+    with pytest.raises(CompileError, match=rf"{header}: this header changed while the build ran.*Run the build again"):
+        build_command.run(request, jobs=1)
+    assert objects(request) == []
+    assert not (request.work / request.folder / LIBRARY).exists()
+
+
+def test_unchanged_headers_leave_objects(stub_toolchain: Stub, request_for: Make) -> None:
+    request, _ = with_header(request_for(stub_toolchain(), where=FEW))
+    tally = build_command.run(request, jobs=2)
+    assert tally.compiled > 1
+    assert len(objects(request)) > tally.compiled
+
+
+def same_size_and_time(header: Path) -> None:
+    before = header.stat()
+    header.write_text("// CORE\n")
+    os.utime(header, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        same_size_and_time,
+        Path.unlink,
+        lambda header: os.utime(header, (10**9, 10**9)),
+        lambda header: header.write_text("// core\n// edited\n"),
+    ],
+    ids=["same size and time", "deleted", "touched", "longer"],
+)
+def test_whatever_became_of_header_is_change(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    header = tmp_path / "core.hpp"
+    header.write_text("// core\n")
+    headers.write(tmp_path, states([header]))
+    assert headers.first_changed(tmp_path) == ""
+    change(header)
+    assert headers.first_changed(tmp_path) == str(header)

@@ -12,11 +12,9 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from ckpm.base.errors import CompileError, DiskFullError
 from ckpm.kernels.code.toolchains import Toolchain
@@ -24,6 +22,7 @@ from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.plan import Plan
 from ckpm.kernels.library.progress import Tally
 from ckpm.kernels.library.request import LIBRARY, Request, prepare, scons_command
+from tests.unit.shared import capture_logs
 
 Make = Callable[..., Request]
 Stub = Callable[..., Toolchain]
@@ -31,9 +30,7 @@ FEW = ("key.logits", "key.lse")
 
 
 def build(request: Request, jobs: int = 2) -> tuple[Tally, str]:
-    output = StringIO()
-    tally = build_command.run(request, jobs=jobs, console=Console(file=output, width=200))
-    return tally, output.getvalue()
+    return capture_logs(lambda: build_command.run(request, jobs=jobs))
 
 
 @pytest.fixture(autouse=True)

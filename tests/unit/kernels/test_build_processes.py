@@ -10,12 +10,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from ckpm.base.errors import ProcessLimitError
 from ckpm.base.processes import build_lock
@@ -53,7 +51,7 @@ def running(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> Iterator
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.dup2(os.open(tmp_path / "stderr", os.O_WRONLY | os.O_CREAT, 0o666), 2)
         try:
-            build_command.run(request, jobs=2, console=Console(file=StringIO()))
+            build_command.run(request, jobs=2)
         except KeyboardInterrupt:
             code = 130
         except SystemExit as end:
@@ -159,7 +157,7 @@ def test_limit_of_threads_ends_build_with_message(
     waiting.chmod(0o755)
     request = request_for(dataclasses.replace(stub_toolchain(), compiler=(str(waiting),)))
     with pytest.raises(ProcessLimitError, match=r"the system allows no further process .*fewer at once with -j"):
-        build_command.run(request, jobs=4, console=Console(file=StringIO()))
+        build_command.run(request, jobs=4)
 
 
 def test_compiler_that_meets_process_limit_raises_limit_error(
@@ -170,4 +168,4 @@ def test_compiler_that_meets_process_limit_raises_limit_error(
     limited.chmod(0o755)
     request = request_for(dataclasses.replace(stub_toolchain(), compiler=(str(limited),)), where=("key.logits",))
     with pytest.raises(ProcessLimitError, match="compilers could not be started; what is compiled is kept"):
-        build_command.run(request, jobs=2, console=Console(file=StringIO()))
+        build_command.run(request, jobs=2)

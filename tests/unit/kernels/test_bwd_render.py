@@ -1,11 +1,8 @@
-"""The backward families in C++ words: texts without an upstream at hand, the struct of their C ABI, their launches."""
+"""The backward families in C++ words: texts without an upstream at hand, their launches."""
 
 from __future__ import annotations
 
-import ctypes
 import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +12,7 @@ from numpy.typing import NDArray
 from ckpm.attention.launch.arguments import backward_fields, workspaces, zeroed_workspaces
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.base.errors import ProblemError, UsageError
-from ckpm.kernels.abi import BwdArguments
 from ckpm.kernels.families.backward import convert_dq, dot_do_o, dq_dk_dv, words
-from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD
 from ckpm.kernels.families.libraries import host, library_of, whole
 from ckpm.kernels.families.render import dispatch_text, plan_units, unit_text
 from ckpm.kernels.families.table import FAMILIES
@@ -28,8 +23,6 @@ from ckpm.matrix.names import parse
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.backward_cases import laid_out
-from tests.unit.attention.test_harness import compile_c as compile_c
-from tests.unit.attention.test_harness import toolchain as toolchain
 
 DIALECT = "ck-2025-11"
 MEMBERS = ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq")
@@ -172,27 +165,8 @@ def test_kernels_for_gfx9_have_no_code_for_gfx950() -> None:
     assert "defined(__gfx9__) && !defined(__gfx950__)" in unit_text(unit, FEATURES)
 
 
-FIELDS = [field[0] for field in BwdArguments._fields_]
-
-
-def test_problem_s_layout_is_that_of_header(compile_c: Callable[..., Path]) -> None:
-    facts = [f"sizeof(ckpm_bwd_problem) == {ctypes.sizeof(BwdArguments)}"]
-    facts.append(f"CKPM_BWD_ABI_VERSION == {BwdArguments.VERSION}")
-    end = 0
-    for name in FIELDS:
-        field = getattr(BwdArguments, name)
-        facts.append(f"offsetof(ckpm_bwd_problem, {name}) == {field.offset}")
-        facts.append(f"sizeof(((ckpm_bwd_problem*)0)->{name}) == {field.size}")
-        assert field.offset == end  # without a gap, equal sizes and offsets mean equal fields
-        end += field.size
-    asserted = "".join(f'_Static_assert({fact}, "");\n' for fact in facts)
-    header = (INCLUDE_BWD / "ckpm_bwd.h").read_text().replace('"ckpm.h"', f'"{INCLUDE}/ckpm.h"')
-    compile_c(f"{header}\n{asserted}")
-
-
-def test_harness_reads_every_field_and_knows_three_stages() -> None:
+def test_harness_has_three_stages() -> None:
     text = host("bwd_dq_dk_dv").harness(DIALECT, FEATURES)
-    assert [name for name in FIELDS if not re.search(rf"\bp\.{name}\b", text)] == []
     assert "selected[3] = {nullptr, nullptr, nullptr};" in text
     assert "stage == 0 || stage == 1 || stage == 2 ? selected[stage] : nullptr" in text
     assert "selected[0] = selected[1] = selected[2] = nullptr;" in text

@@ -160,8 +160,8 @@ def test_plan_of_bad_new_table_holds_everything(clone: Path) -> None:
 
 
 def test_plan_without_manifest_holds_everything(plan: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ckpm.kernels.changes.comparison._MANIFEST", Path("absent.py"))
-    found = plan({"matrix/tables/profiles.yaml": lambda text: text + "# before\n"})
+    monkeypatch.setattr("ckpm.kernels.changes.manifest._SCRIPT", Path("absent.py"))
+    found = plan({"matrix/tables/selections.yaml": lambda text: text + "# before\n"})
     assert "can't open file" in found.everything[0]
 
 

@@ -461,5 +461,5 @@ def test_nothing_to_compare_is_not_pass(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("CKPM_CACHE", str(tmp_path))
     parser = argparse.ArgumentParser()
     parity_command.add_options(parser)
-    with pytest.raises(UsageError, match="have nothing of these families and archs"):
+    with pytest.raises(UsageError, match="nothing to compare for this --upstream, --family and --arch"):
         parity_command.run_command(parser.parse_args(["--no-machine-code"]))

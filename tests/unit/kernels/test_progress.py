@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from io import StringIO
 
 import pytest
-from rich.console import Console
 
 from ckpm.base.console import number
 from ckpm.kernels.library.plan import Step
 from ckpm.kernels.library.progress import Tally, follow
 from ckpm.kernels.library.run_step import EVENT
+from tests.unit.shared import capture_logs
 
 STEPS = [
     Step(kind="unit", target="a.o", sources=("a",), argv=(), signature="", label="a", kernels=("k1", "k2")),
@@ -30,9 +29,8 @@ def follow_events(*events: tuple[str, str]) -> tuple[Tally, list[str]]:
         EVENT + json.dumps({"event": event, "kind": steps[target].kind, "label": steps[target].label, "target": target})
         for target, event in events
     ]
-    output = StringIO()
-    tally = follow(lines, STEPS, Console(file=output, width=200), linking="linking it")
-    return tally, [re.sub(r" +\d+ s  ", " ", line) for line in output.getvalue().splitlines()]
+    tally, text = capture_logs(lambda: follow(lines, STEPS, linking="linking it"))
+    return tally, [re.sub(r" +\d+ s  ", " ", line) for line in text.splitlines()]
 
 
 def test_starts_are_logged_until_step_ends_and_for_link() -> None:

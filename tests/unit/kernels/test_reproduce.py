@@ -8,7 +8,6 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from ckpm.base.errors import LibraryError, RecordError, UsageError
 from ckpm.commands import main
@@ -40,7 +39,7 @@ def test_leaking_path_or_counter_is_found(
 ) -> None:
     builds: list[Path] = []
 
-    def fake(request: Request, *, jobs: int, console: Console) -> None:
+    def fake(request: Request, *, jobs: int) -> None:
         builds.append(request.work)
         assert request.object_cache is None
         place = request.work / request.folder / "obj"
@@ -60,7 +59,7 @@ def test_leaking_path_or_counter_is_found(
 
     caches: list[Path] = []
     monkeypatch.setattr(build_command, "run", fake)
-    count, lines = reproduce.build_twice(request_for(stub_toolchain()), toolchain, 1, Console(quiet=True))
+    count, lines = reproduce.build_twice(request_for(stub_toolchain()), toolchain, 1)
     assert count == 1
     assert len(set(caches)) == 2  # not even the compiler's own cache is shared
     base = caches[0].parent
@@ -99,7 +98,7 @@ def test_built_library_is_built_once_more_and_compared(
     stub_toolchain: Callable[..., Toolchain],
     damage: str,
 ) -> None:
-    def fake(request: Request, *, jobs: int, console: Console) -> None:
+    def fake(request: Request, *, jobs: int) -> None:
         assert request.object_cache is None
         place = request.work / request.folder
         (place / "obj").mkdir(parents=True)
@@ -110,7 +109,7 @@ def test_built_library_is_built_once_more_and_compared(
 
     monkeypatch.setattr(build_command, "run", fake)
     request = request_for(stub_toolchain())
-    fake(dataclasses.replace(request, object_cache=None), jobs=1, console=Console(quiet=True))
+    fake(dataclasses.replace(request, object_cache=None), jobs=1)
     built = request.work / request.folder
     (built / "large-kv.json").touch()  # results of a suite
     (built / "obj/unit.o").unlink()  # a release hands out no objects
@@ -122,7 +121,7 @@ def test_built_library_is_built_once_more_and_compared(
     if damage == "object":
         sums = {**kept.artifacts, "obj/unit.o": "0" * 64}
         dataclasses.replace(kept, artifacts=sums).write(built / "manifest.json")
-    count, lines = reproduce.build_again(request, built, lambda cache: stub_toolchain(), 1, Console(quiet=True))
+    count, lines = reproduce.build_again(request, built, lambda cache: stub_toolchain(), 1)
     expected = {
         "": [],
         "library": ["libckpm.so"],
@@ -137,7 +136,7 @@ def test_without_built_library_there_is_nothing_to_compare(
 ) -> None:
     request = request_for(stub_toolchain())
     with pytest.raises(RecordError, match=r"manifest\.json"):
-        reproduce.build_again(request, tmp_path, lambda cache: stub_toolchain(), 1, Console(quiet=True))
+        reproduce.build_again(request, tmp_path, lambda cache: stub_toolchain(), 1)
     manifests.record().write(tmp_path / "manifest.json")
     with pytest.raises(LibraryError, match=r"libckpm\.so is missing"):
-        reproduce.build_again(request, tmp_path, lambda cache: stub_toolchain(), 1, Console(quiet=True))
+        reproduce.build_again(request, tmp_path, lambda cache: stub_toolchain(), 1)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ckpm.commands import COMMANDS, reads_only_the_matrix
+
 ROOT = Path(__file__).parents[3]
 SCONSTRUCT = "\n".join(
     ast.unparse(node) for node in ast.parse((ROOT / "SConstruct").read_text()).body if isinstance(node, ast.ImportFrom)
@@ -37,3 +39,10 @@ def test_process_loads_nothing_that_only_others_need(code: str, needed: str, abs
     loaded = set(run.stdout.split())
     assert needed in loaded
     assert not absent & loaded
+
+
+def test_commands_of_matrix_are_recognised() -> None:
+    found = {name for name in COMMANDS if reads_only_the_matrix([*name.split(), "--help"])}
+    assert found == {"list", "count", "why", "show", "validate", "problems", "match"}
+    assert not reads_only_the_matrix([])
+    assert not reads_only_the_matrix(["nonsense"])

@@ -1,8 +1,12 @@
-"""Names that the tests of matrix commands use."""
+"""Names and edited dialects that several tests of the matrix use."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from pathlib import Path
+
+from ckpm.matrix.dialects import TABLES, Dialect, read_dialect
 
 Run = Callable[..., tuple[int, str, str]]  # what a fixture `run` gives: exit code, standard output, standard error
 
@@ -16,3 +20,13 @@ ABSENT = (
     "ck-2025-11 has no batch_prefill kernel for gfx1100: batch prefill gathers pages through gfx9 buffer instructions; "
     "wave32 archs have no such pipeline\n"
 )
+
+
+def edit_dialect(folder: Path, file: str, old: str, new: str, read: str = "") -> Dialect:
+    """The dialect of ``file`` (DIALECT/TABLE), or ``read``, from a copy of all dialects in which a text is replaced."""
+    shutil.copytree(TABLES / "dialects", folder, dirs_exist_ok=True)
+    table = folder / f"{file}.yaml"
+    text = table.read_text()
+    assert old in text, f"{old!r} is not in {file}"
+    table.write_text(text.replace(old, new, 1))
+    return read_dialect(folder / (read or Path(file).parent))

@@ -9,8 +9,6 @@ import functools
 import hashlib
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ckpm.base.errors import NameSyntaxError
 from ckpm.matrix.dialects import dialect
@@ -86,19 +84,6 @@ def test_sorted_lists_of_april_2026(family: str, count: int, digest: str) -> Non
 
 def test_minimal_set_of_fp32_is_empty_with_generic_masks() -> None:
     assert keys("rocm-libraries-2026", "gfx950", 801, "generic") == []
-
-
-@pytest.mark.parametrize(
-    ("name", "arch"), [("ck-2025-06", "gfx942"), ("ck-2025-11", "gfx950"), ("rocm-libraries-2026", "gfx1201")]
-)
-@pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=15)
-@given(masks=st.sampled_from(["simplified", "generic"]), place=st.integers(min_value=0))
-def test_any_key_is_read_back(name: str, arch: str, family: str, masks: str, place: int) -> None:
-    found = keys_of(name, family, arch, 300, masks)
-    key = found[place % len(found)]
-    own = dialect(name).families[family]
-    assert make_key(own, parse(own, key.name, masks), key.name) == key
 
 
 NEWEST = "rocm-libraries-2026"

@@ -5,15 +5,15 @@ Expected numbers are those that upstream published or that its own codegen liste
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from ckpm.matrix.dialects import TABLES, Dialect, archs, dialect, dialect_names, read_dialect
+from ckpm.matrix.dialects import Dialect, archs, dialect, dialect_names
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.published import StoredList, emission_sha256, stored_lists
 from tests.unit.enumerated import keys_of, names_of, stored_names
+from tests.unit.matrix.matrix_samples import edit_dialect
 
 # Receipts in the order of upstream's table (facts: "Counts, newest, simplified masks").
 NEWEST = {
@@ -102,15 +102,6 @@ def test_fields_that_dialect_lacks_are_none() -> None:
     assert (key.sink, key.page_size, key.load, key.kv_layout, key.kv_table) == (None, None, None, None, None)
 
 
-def edit_dialect(folder: Path, name: str, old: str, new: str) -> Dialect:
-    shutil.copytree(TABLES / "dialects", folder, dirs_exist_ok=True)
-    file = folder / name / ("dialect.yaml" if old.startswith("summary") else "batch_prefill.yaml")
-    text = file.read_text()
-    assert text.count(old) >= 1, f"{old!r} is not in {file.name}"
-    file.write_text(text.replace(old, new, 1))
-    return read_dialect(folder / name)
-
-
 def differs_from_stored(chosen: Dialect) -> bool:
     """Return True if any stored list, each content once, differs from the dialect's names."""
     lists = {stored.member: stored for stored in STORED if stored.dialect == chosen.name}.values()
@@ -122,7 +113,7 @@ def differs_from_stored(chosen: Dialect) -> bool:
 
 def test_unchanged_copy_does_not_differ(tmp_path: Path) -> None:
     name = "rocm-libraries-2026"
-    assert not differs_from_stored(edit_dialect(tmp_path, name, "summary: rocm", "summary: Rocm"))
+    assert not differs_from_stored(edit_dialect(tmp_path, f"{name}/dialect", "summary: rocm", "summary: Rocm"))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +155,7 @@ def test_unchanged_copy_does_not_differ(tmp_path: Path) -> None:
     ],
 )
 def test_one_changed_entry_of_newest_dialect_is_noticed(tmp_path: Path, old: str, new: str) -> None:
-    assert differs_from_stored(edit_dialect(tmp_path, "rocm-libraries-2026", old, new))
+    assert differs_from_stored(edit_dialect(tmp_path, "rocm-libraries-2026/batch_prefill", old, new))
 
 
 @pytest.mark.parametrize(
@@ -180,4 +171,4 @@ def test_one_changed_entry_of_newest_dialect_is_noticed(tmp_path: Path, old: str
     ],
 )
 def test_count_of_mid_2025_changes_with_one_entry(tmp_path: Path, old: str, new: str) -> None:
-    assert len(names(edit_dialect(tmp_path, "ck-2025-06", old, new))) != MID_2025[0]
+    assert len(names(edit_dialect(tmp_path, "ck-2025-06/batch_prefill", old, new))) != MID_2025[0]

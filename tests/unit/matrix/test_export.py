@@ -1,4 +1,4 @@
-"""An exported row is enough to rebuild its key."""
+"""An exported row has every value of its key."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from ckpm.base.errors import InputError
-from ckpm.matrix.dialects import dialect, dialect_names
-from ckpm.matrix.export import COLUMNS, key_from_row, to_csv, to_json
+from ckpm.matrix.dialects import dialect_names
+from ckpm.matrix.export import COLUMNS, to_csv, to_json
 from ckpm.matrix.keys import Key
 from tests.unit.enumerated import keys_of
 
@@ -34,32 +31,16 @@ def with_every_value(keys: list[Key]) -> Iterator[Key]:
             yield key
 
 
-@pytest.mark.parametrize("name", dialect_names())
-def test_every_value_comes_back_through_csv_and_json(name: str) -> None:
-    some = list(with_every_value(keys(name)))
-    rows = [key.row() for key in some]
-    assert [key_from_row(row) for row in csv.DictReader(io.StringIO(to_csv(COLUMNS, rows)))] == some
-    assert [key_from_row(row) for row in json.loads(to_json(rows))] == some
+def cell(value: object) -> str:
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @pytest.mark.parametrize("name", dialect_names())
-@settings(max_examples=40)
-@given(place=st.integers(min_value=0))
-def test_any_row_comes_back(name: str, place: int) -> None:
-    key = keys(name)[place % len(keys(name))]
-    assert key_from_row(key.row()) == key
-
-
-@pytest.mark.parametrize("name", dialect_names())
-@settings(max_examples=25)
-@given(place=st.integers(min_value=0))
-def test_rows_of_every_family_come_back_through_csv_and_json(name: str, place: int) -> None:
-    of_families = [keys_of(name, family, receipt=2, mask_impl="generic") for family in dialect(name).families]
-    some = [keys[place % len(keys)] for keys in of_families]  # receipt 2 has kernels of every family, and few
-    rows = [key.row() for key in some]
-    for found in (csv.DictReader(io.StringIO(to_csv(COLUMNS, rows))), json.loads(to_json(rows))):
-        assert [key_from_row(row).row() for row in found] == rows  # the tile's word, which keys don't compare, too
-    assert [key_from_row(row) for row in rows] == some
+def test_csv_and_json_hold_every_value(name: str) -> None:
+    rows = [key.row() for key in with_every_value(keys(name))]
+    assert json.loads(to_json(rows)) == rows
+    cells = [{column: cell(value) for column, value in row.items()} for row in rows]
+    assert list(csv.DictReader(io.StringIO(to_csv(COLUMNS, rows)))) == cells
 
 
 def test_columns_say_everything_about_key() -> None:
@@ -82,36 +63,6 @@ def test_none_is_empty_and_booleans_are_words_in_csv() -> None:
 def test_empty_list_is_valid_json_and_csv() -> None:
     assert json.loads(to_json([])) == []
     assert to_csv(["a", "b"], []) == "a,b\n"
-
-
-@pytest.mark.parametrize(
-    ("column", "value", "message"),
-    [
-        ("logits", "yes", "column 'logits' must be bool, not 'yes'"),
-        ("logits", 1, "column 'logits' must be bool, not 1"),
-        ("logits", "", "column 'logits' must be bool, not ''"),
-        ("hdim_q", "x", "column 'hdim_q' must be int, not 'x'"),
-        ("hdim_q", 128.5, "column 'hdim_q' must be int, not 128.5"),
-        ("hdim_q", True, "column 'hdim_q' must be int, not True"),
-        ("hdim_q", None, "column 'hdim_q' must be int, not None"),
-        ("page_size", "big", "column 'page_size' must be int or empty, not 'big'"),
-        ("dtype", "", "column 'dtype' must be str, not ''"),
-        ("dtype", 16, "column 'dtype' must be str, not 16"),
-        ("tile.bm0", "b64", "column 'tile.bm0' must be int, not 'b64'"),
-    ],
-)
-def test_rows_with_impossible_values(column: str, value: object, message: str) -> None:
-    with pytest.raises(InputError) as caught:
-        key_from_row({**keys("ck-2025-11")[0].row(), column: value})
-    assert str(caught.value) == message
-
-
-@pytest.mark.parametrize("column", COLUMNS)
-def test_missing_column_is_named(column: str) -> None:
-    row = keys("ck-2025-11")[0].row()
-    del row[column]
-    with pytest.raises(InputError, match=f"^column '{column}' is missing; a row needs name, family, "):
-        key_from_row(row)
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])

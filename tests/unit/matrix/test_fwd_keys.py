@@ -6,23 +6,21 @@ Expected numbers and hashes are those of lists that upstream's own codegen wrote
 from __future__ import annotations
 
 import hashlib
-import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from ckpm.base.errors import NameSyntaxError, SetupError, TableError
 from ckpm.commands import main
-from ckpm.matrix.dialects import TABLES, Dialect, dialect, read_dialect
+from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_names
-from ckpm.matrix.explain import find, outside, receipts_with, why
+from ckpm.matrix.explain import find, receipts_with, why
 from ckpm.matrix.keys import Key
-from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.names import parse
 from ckpm.matrix.published import emission_sha256
 from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import keys_of, names_of
+from tests.unit.matrix.matrix_samples import edit_dialect
 
 RECEIPTS = (0, 1, 2, 3, 4, 100, 200, 600, 700, 800, 801, 888)
 NEWEST, APRIL = "rocm-libraries-2026", "rocm-libraries-2026-04"
@@ -121,20 +119,6 @@ def test_kernels_of_receipt_1_alone() -> None:
     assert receipts_with(dialect(NEWEST).families["fwd"], extra[0]) == (1,)
 
 
-@pytest.mark.parametrize(
-    ("name", "arch"),
-    [("ck-2025-06", "gfx942"), ("ck-2025-11", "gfx1201"), (NEWEST, "gfx950"), (NEWEST, "gfx1100"), (APRIL, "gfx950")],
-)
-@settings(max_examples=30)
-@given(masks=st.sampled_from(["simplified", "generic"]), place=st.integers(min_value=0))
-def test_any_key_is_read_back(name: str, arch: str, masks: str, place: int) -> None:
-    found = keys(name, arch, 1, masks)
-    key = found[place % len(found)]
-    family, values = find(dialect(name), key.name, masks)
-    assert make_key(family, values, key.name) == key
-    assert outside(dialect(name), family, values) == []
-
-
 def test_fields_that_name_does_not_spell() -> None:
     family = dialect(NEWEST).families["fwd"]
     wide, narrow = (
@@ -152,15 +136,6 @@ def test_wrong_name_is_explained_by_family_it_begins_like() -> None:
         find(dialect(NEWEST), name.replace("_ntrload", "_xtrload"), "simplified")
     with pytest.raises(NameSyntaxError, match="is not a batch_prefill name of this dialect"):
         find(dialect(NEWEST), "fmha_batch_prefill_d128_fp61", "simplified")
-
-
-def edit_dialect(folder: Path, name: str, old: str, new: str) -> Dialect:
-    shutil.copytree(TABLES / "dialects", folder, dirs_exist_ok=True)
-    file = folder / name / "fwd.yaml"
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new, 1))
-    return read_dialect(folder / name)
 
 
 @pytest.mark.parametrize(
@@ -184,7 +159,7 @@ def edit_dialect(folder: Path, name: str, old: str, new: str) -> Dialect:
     ],
 )
 def test_one_changed_entry_of_newest_dialect_is_noticed(tmp_path: Path, old: str, new: str) -> None:
-    family = edit_dialect(tmp_path, NEWEST, old, new).families["fwd"]
+    family = edit_dialect(tmp_path, f"{NEWEST}/fwd", old, new).families["fwd"]
     found = enumerate_names(family, arch="gfx950", mask_impl="simplified")
     assert len(found) != 7760 or emission_sha256(found) != emission_sha256(names(NEWEST, "gfx950"))
 
@@ -193,4 +168,4 @@ def test_unknown_mask_set_of_block_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         TableError, match=r"fwd\.yaml:\d+: pipelines\.fp8_v3\.masks: must be one of simplified, generic"
     ):
-        edit_dialect(tmp_path, NEWEST, "    masks: generic\n", "    masks: causal\n").families["fwd"]
+        edit_dialect(tmp_path, f"{NEWEST}/fwd", "    masks: generic\n", "    masks: causal\n").families["fwd"]

@@ -176,11 +176,6 @@ def test_alibi_of_general_window_is_wrong_where_it_shows() -> None:
         assert entry.covers(problem, "aiter", "gfx950") == _alibi_from_the_top_left_shows(problem), problem.name
 
 
-def test_entries_that_cover_nothing_are_named(ledger: Ledger) -> None:
-    cases = [(make_case(name), "flash-attn", "gfx950") for name in ("large-kv/lines.x", "page-fault/x")]
-    assert [entry.name for entry in ledger.list_unused(cases)] == ["over_read"]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -12,7 +12,6 @@ from dataclasses import replace
 import pytest
 
 from ckpm.base.errors import UsageError
-from ckpm.commands import main
 from ckpm.matrix.dialects import FAMILIES
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import Matcher, count_shapes, is_tried, needed_values, not_for_its_lengths, padding
@@ -22,16 +21,6 @@ from tests.unit.enumerated import select_keys
 from tests.unit.matrix.matrix_samples import Run
 
 NEWEST = ("--dialect", "rocm-libraries-2026")
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = main(argv)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 @functools.cache

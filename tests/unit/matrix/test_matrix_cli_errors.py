@@ -104,7 +104,7 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
             "seqlen_k padding: the length of the next sequence is unknown. See `ckpm why NAME`.",
         ),
         (("list", "--where", " "), 2, "--where ' ': it is empty; leave it out, or write e.g. "),
-        (("list", "--filter-file", "/"), 2, "--filter-file /: it is a folder, no file. It must be Python and define "),
+        (("list", "--filter-file", "/"), 2, "--filter-file /: it is a folder, not a file. It must be Python and "),
         (
             ("list", "--output", "/dev/null/x"),
             10,

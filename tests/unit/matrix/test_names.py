@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpm.base.errors import NameSyntaxError
-from ckpm.matrix.dialects import dialect, dialect_names
+from ckpm.matrix.dialects import FAMILIES, dialect, dialect_names
+from ckpm.matrix.explain import find, outside
 from ckpm.matrix.families import Family
 from ckpm.matrix.keys import Key
 from ckpm.matrix.names import make_key, parse
@@ -61,13 +62,22 @@ def test_all_keys_are_read_back(name: str, mask_impl: str) -> None:
         assert make_key(family(name), parse(family(name), key.name, mask_impl), key.name) == key
 
 
-@pytest.mark.parametrize("name", dialect_names())
-@settings(max_examples=40)
-@given(mask_impl=st.sampled_from(["simplified", "generic"]), place=st.integers(min_value=0))
-def test_any_key_is_read_back(name: str, mask_impl: str, place: int) -> None:
-    found = keys(name, mask_impl)
-    key = found[place % len(found)]
-    assert make_key(family(name), parse(family(name), key.name, mask_impl), key.name) == key
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [
+        *((name, "gfx950") for name in dialect_names()),
+        *(("ck-2025-06", "gfx942"), ("ck-2025-11", "gfx1201"), ("rocm-libraries-2026", "gfx1100")),
+    ],
+)
+@settings(max_examples=15)
+@given(masks=st.sampled_from(["simplified", "generic"]), place=st.integers(min_value=0))
+def test_any_key_of_any_family_is_read_back(name: str, arch: str, family: str, masks: str, place: int) -> None:
+    found = keys_of(name, family, arch, 1, masks) if family in dialect(name).families else []
+    for key in found[place % len(found) :][:1] if found else ():
+        own, values = find(dialect(name), key.name, masks)
+        assert make_key(own, values, key.name) == key
+        assert outside(dialect(name), own, values) == []
 
 
 @settings(max_examples=40)

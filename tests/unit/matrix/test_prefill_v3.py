@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ckpm.base.errors import TableError
-from ckpm.matrix.dialects import TABLES, dialect, read_dialect
+from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.explain import find_key, why
 from ckpm.matrix.keys import Key
@@ -21,6 +20,7 @@ from ckpm.matrix.problems.problem import needed_values, serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.published import stored_lists
 from ckpm.matrix.selection import Selection, select
+from tests.unit.matrix.matrix_samples import edit_dialect
 
 NAME = "prefill-v3"
 BATCH_PREFILL = dialect(NAME).family("batch_prefill")
@@ -127,12 +127,8 @@ def test_other_dialects_have_no_v3_batch_prefill() -> None:
     ],
 )
 def test_table_with_traits_that_names_do_not_tell_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
-    shutil.copytree(TABLES / "dialects", tmp_path, dirs_exist_ok=True)
-    file = tmp_path / NAME / "batch_prefill.yaml"
-    assert old in file.read_text()
-    file.write_text(file.read_text().replace(old, new))
     with pytest.raises(TableError) as caught:
-        read_dialect(tmp_path / NAME).family("batch_prefill")
+        edit_dialect(tmp_path, f"{NAME}/batch_prefill", old, new).family("batch_prefill")
     assert message in str(caught.value)
 
 

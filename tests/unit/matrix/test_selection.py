@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpm.base.errors import TableError, UnknownWordError, UsageError, WhereError
+from ckpm.matrix import dialects
 from ckpm.matrix import selection as selections
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.keys import Key
@@ -303,35 +304,22 @@ def test_filter_file_may_use_own_names_and_any_suffix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "text", "read", "message"),
+    ("text", "read", "message"),
     [
-        (
-            "tiers",
-            "tiers:\n  smoke:\n    - key.dtyp == 'x'\n",
-            tiers,
-            "3: tiers.smoke[0]: \"key.dtyp == 'x'\": unknown field",
-        ),
-        ("tiers", "tiers: {smoke: 'True'}\n", tiers, "1: tiers.smoke: must be a list, not 'True'"),
-        (
-            "profiles",
-            "profiles:\n  p: key.dtype ==\n",
-            profiles,
-            "2: profiles.p: 'key.dtype ==': does not parse at column",
-        ),
-        ("profiles", "profiles: {p: [1]}\n", profiles, "1: profiles.p: must be text, not a list"),
-        ("profiles", "profile: {}\n", profiles, "1: profile: unknown field"),
+        ("  smoke:\n    - key.dtyp == 'x'", tiers, "5: tiers.smoke[0]: \"key.dtyp == 'x'\": unknown field"),
+        ("  smoke: 'True'", tiers, "4: tiers.smoke: must be a list, not 'True'"),
+        ("profiles:\n  p: key.dtype ==", profiles, "5: profiles.p: 'key.dtype ==': does not parse at column"),
+        ("profiles: {p: [1]}", profiles, "4: profiles.p: must be text, not a list"),
+        ("profile: {}", profiles, "4: profile: unknown field"),
     ],
 )
-def test_malformed_tier_and_profile_tables(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    table: str,
-    text: str,
-    read: functools._lru_cache_wrapper[Any],
-    message: str,
+def test_mistake_in_selections_table_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, read: functools._lru_cache_wrapper[Any], message: str
 ) -> None:
-    monkeypatch.setattr(selections, "TABLES", tmp_path)
-    (tmp_path / f"{table}.yaml").write_text(text)
+    monkeypatch.setattr(dialects, "TABLES", tmp_path)
+    monkeypatch.setattr(selections, "selections", dialects.selections.__wrapped__)
+    head = "receipts: {}\ntiers: {}\n\n" if text.startswith("profile") else "receipts: {}\nprofiles: {}\ntiers:\n"
+    (tmp_path / "selections.yaml").write_text(f"{head}{text}\n")
     with pytest.raises(TableError) as caught:
         read.__wrapped__()
-    assert str(caught.value).startswith(f"{tmp_path}/{table}.yaml:{message}")
+    assert str(caught.value).startswith(f"{tmp_path}/selections.yaml:{message}")

@@ -14,8 +14,8 @@ from ckpm.base.errors import TableError
 from ckpm.matrix.dialects import dialect, read_dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.asked import not_asked
 from ckpm.matrix.problems.case import SUITES, SuiteCase
+from ckpm.matrix.problems.matching import not_asked
 from ckpm.matrix.problems.problem import (
     loads,
     measured_kernel,
@@ -38,7 +38,7 @@ def smoke(arch: str, name: str = NEWEST) -> tuple[Key, ...]:
 
 
 @functools.cache
-def tested_problems() -> tuple[SuiteCase, ...]:
+def asked_problems() -> tuple[SuiteCase, ...]:
     every = [problem for suite in SUITES for problem in problems(suite) if problem.expect == "ok"]
     left_out = not_asked(dialect(NEWEST), "gfx950", "simplified", every)
     return tuple(p for p in every if p.name not in left_out)
@@ -46,7 +46,7 @@ def tested_problems() -> tuple[SuiteCase, ...]:
 
 def unserved_problems(keys: Sequence[Key]) -> Iterator[str]:
     """The problems for which a library of these kernels may have none, whatever load mode its tree's selector takes."""
-    for problem in tested_problems():
+    for problem in asked_problems():
         if missing_kernel(keys, problem) or missing_load(keys, problem):
             yield problem.name
 
@@ -62,7 +62,7 @@ def test_smoke_tier_needs_each_of_its_kernels(arch: str) -> None:
     keys = smoke(arch)
     only = {
         able[0].name
-        for problem in tested_problems()
+        for problem in asked_problems()
         for load in loads(problem)
         if len(able := [key for key in serving_kernels(keys, problem) if key.load == load]) == 1
     }
@@ -79,7 +79,7 @@ def test_every_smoke_kernel_is_launched_by_our_own_selector(arch: str) -> None:
     With ``tile_rows`` the first kernel that serves the problem is named. A pool at the default place is in reach.
     """
     launched = set()
-    for problem in tested_problems():
+    for problem in asked_problems():
         able = serving_kernels(smoke(arch), problem)
         if not problem.tile_rows:
             high = problem.placement in ("high", "crossing") or "bload" not in loads(problem)

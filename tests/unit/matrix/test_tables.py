@@ -158,7 +158,7 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
         (f"- {{tile: {TILE}", f"- {TILE}\n        - {{tile: {TILE}", 36, "tiles.gfx9.fp16 bf16.128x128: a tile is"),
         ("rules: [group_mode_pads", "rules: [group_mode_pad", 38, "rules[0]: no rule 'group_mode_pad_both_seqlens' "),
         ("rules: [", "rules: [sink_needs_mask, ", 38, "rules[0]: rule 'sink_needs_mask' reads sink, which this family"),
-        ("  2: {", "  5: {", 40, "receipts.5: this receipt is not in receipts.yaml"),
+        ("  2: {", "  5: {", 40, "receipts.5: this receipt is not in selections.yaml"),
         ("  2: {", "  two: {", 40, "receipts.two: a receipt is a number, or 'default', not 'two'"),
         ("2: {vlayout: [row]", "2: {layout: [row]", 40, "receipts.2.layout: unknown field; known here: dtype, "),
         ("2: {vlayout: [row]", "2: {vlayout: [raw]", 40, "receipts.2.vlayout: 'raw' is not among the axis's values: "),

@@ -10,9 +10,9 @@ import pytest
 
 from ckpm.base.errors import TableError, UnknownWordError, UsageError
 from ckpm.commands import parse
-from ckpm.matrix import upstream_profiles as upstream_profiles_module
+from ckpm.matrix import options
+from ckpm.matrix.options import upstream_profiles, variant
 from ckpm.matrix.selection import profiles
-from ckpm.matrix.upstream_profiles import upstream_profiles, variant
 from tests.mutants import __main__ as mutants_cli
 
 Parse = Callable[[Sequence[str]], argparse.Namespace]
@@ -71,12 +71,12 @@ def test_table() -> None:
     [
         ("ckmp: {v3: ckpm-v3}", "3: profiles.ckmp: is not an upstream of this table"),
         ("ckpm: {v3: ckpm-v4}", "3: profiles.ckpm.v3: 'ckpm-v4' is not an upstream of this table"),
-        ("ckpm: {all: ckpm-v3}", "3: profiles.ckpm.all: is also a profile of profiles.yaml"),
+        ("ckpm: {all: ckpm-v3}", "3: profiles.ckpm.all: is also a profile of selections.yaml"),
     ],
 )
 def test_malformed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, message: str) -> None:
     (tmp_path / "upstreams.yaml").write_text(f"upstreams: {{}}\nprofiles:\n  {row}\n")
-    monkeypatch.setattr(upstream_profiles_module, "TABLES", tmp_path)
+    monkeypatch.setattr(options, "TABLES", tmp_path)
     with pytest.raises(TableError) as caught:
         upstream_profiles.__wrapped__()
     assert str(caught.value).startswith(f"{tmp_path}/upstreams.yaml:{message}")

@@ -11,8 +11,8 @@ import pytest
 
 from ckpm.base import files
 from ckpm.base.errors import InconclusiveError
-from ckpm.reports.gates import accepting, baseline
-from ckpm.reports.gates.accepting import accept, complete
+from ckpm.reports.gates import baseline
+from ckpm.reports.gates.baseline import accept, complete
 
 IDENTITY = {
     "arch": "gfx950", "toolchain": "embedded", "identity": "clang 1", "upstream": "aiter",
@@ -70,7 +70,7 @@ def test_killed_at_any_file(
     before, after = before_and_after
     folder = tmp_path / "disturbed"
     accept(IDENTITY, OLD, "old", folder)
-    monkeypatch.setattr(accepting, "write_atomically", killed_at(count, monkeypatch))
+    monkeypatch.setattr(baseline, "write_atomically", killed_at(count, monkeypatch))
     with pytest.raises(Killed):
         accept(IDENTITY, NEW, "new", folder)
     monkeypatch.undo()

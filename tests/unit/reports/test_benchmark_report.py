@@ -9,7 +9,7 @@ import pytest
 
 from ckpm.attention.sweeps.results import Results
 from ckpm.base.errors import RecordError
-from ckpm.reports.page.benchmark_tables import best_kernels
+from ckpm.reports.page.figure_tables import best_kernels
 from ckpm.reports.page.inputs import Inputs, gather
 from ckpm.reports.page.overall import overall
 

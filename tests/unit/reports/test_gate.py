@@ -18,10 +18,10 @@ from ckpm.commands import main
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.reports.gates import baseline
+from ckpm.reports.gates import judged as gated
 from ckpm.reports.gates import static as static_gate
-from ckpm.reports.gates.accepting import accept
+from ckpm.reports.gates.baseline import accept
 from ckpm.reports.gates.comparing import THRESHOLDS, compare, read_thresholds
-from ckpm.reports.gates.judged import library as gated
 from ckpm.reports.verdicts import Gate, Row, demand, worst
 from tests.unit import manifests
 

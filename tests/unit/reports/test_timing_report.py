@@ -15,9 +15,8 @@ from ckpm.attention.timing.command import summary
 from ckpm.attention.timing.record import CAUSES, Timings, wave_of
 from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError
 from ckpm.commands import main
-from ckpm.reports.page.plots import plots
-from ckpm.reports.timing.grid import launch
-from ckpm.reports.timing.picture import MEANINGS, picture, spans
+from ckpm.reports.page.plots import MEANINGS, picture, plots, spans
+from ckpm.reports.timing.versions import launch
 from tests.unit.reports.report_samples import PROBLEM, manifest, write
 from tests.unit.reports.test_report import document, inputs, shown
 from tests.unit.reports.timing_samples import CHECK, make_timed, phase, span, timings, wave
@@ -91,14 +90,14 @@ def test_timings_as_file(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ('"format": 2', '"format": 1', "no timings of format 2"),
-        ('"parts": 5', '"parts": -5', r"phases\.matrix\.parts: must not be negative, is -5"),
-        ('"softmax": {', '"soft": {', r"phases\.soft: no such field"),
-        ('"simd": 0', '"simd": -1', r"problems\[0\]\.waves\[0\]\.simd: must not be negative, is -1"),
-        ('"resident": 1', '"resident": 0', r"problems\[0\]\.resident: is 0"),
-        ('"timeline_bin": 10', '"timeline_bin": 0', r"timeline_bin: is 0"),
-        ('"begin": 200', '"begin": 700', r"loop\.end: is before the begin"),
-        ('"barrier": 100', '"cheese": 100', r"stalls\.cheese: no such field"),
-        ('"published": 80.0', '"published": 0', r"checks\[0\]\.published: must be above 0"),
+        ('"parts": 5', '"parts": -5', r"phases\.matrix\.parts: must be a whole number >= 0"),
+        ('"softmax": {', '"soft": {', r"waves\[0\]: unknown phases soft; known here: prologue"),
+        ('"simd": 0', '"simd": -1', r"problems\[0\]\.waves\[0\]\.simd: must be a whole number >= 0"),
+        ('"resident": 1', '"resident": 0', r"problems\[0\]\.resident: must be a whole number >= 1"),
+        ('"timeline_bin": 10', '"timeline_bin": 0', r"timeline_bin: must be a whole number >= 1"),
+        ('"begin": 200', '"begin": 700', r"loop: its end is before its begin"),
+        ('"barrier": 100', '"cheese": 100', r"its stalls are not by .*barrier, but by .*cheese"),
+        ('"published": 80.0', '"published": 0', r"checks\[0\]\.published: must be a number > 0.0"),
         ('"arch": "gfx950"', '"arch": 950', r"provenance\.arch"),
     ],
 )

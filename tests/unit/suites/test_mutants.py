@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import re
 import struct
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.matrix.dialects import dialect
@@ -118,11 +116,10 @@ def test_check_floor_with_too_few_detected_raises() -> None:
 
 
 @pytest.mark.parametrize("survived", [NOT_EXECUTED, SAME_EFFECT, EXECUTED])
-def test_show_counts_survivors_by_column(survived: str) -> None:
+def test_show_counts_survivors_by_column(survived: str, capsys: pytest.CaptureFixture[str]) -> None:
     some = [*trials("wait", True), *trials("wait", False, survived=survived)]
-    out = Console(file=io.StringIO(), width=200)
-    _show(out, some)
-    title, row = out.file.getvalue().splitlines()[1:3]  # type: ignore[attr-defined]
+    _show(some)
+    title, row = capsys.readouterr().out.splitlines()[1:3]
     assert dict(zip(re.split(r"\s{2,}", title.strip()), row.split(), strict=True))[survived] == "1"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any, cast
@@ -30,18 +31,16 @@ from ckpm.matrix.problems.problem import serves
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Bench, Result, run_case
-from ckpm.suites.signatures.reading import Reading, compute_outputs
-from ckpm.suites.signatures.table import FAULTS, PREDICTIONS
+from ckpm.suites.signatures import FAULTS, PREDICTIONS, Reading, compute_outputs
 from ckpm.suites.suites import Case, judge, with_signatures
+from tests.unit.attention.fakes import make_case
 from tests.unit.enumerated import keys_of
 
 KEYS = tuple(select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke")))
 Outputs = dict[str, np.ndarray]
 
 
-def make(**fields: Any) -> SuiteCase:
-    given = {"name": "batch-prefill/x.y", "suite": "batch-prefill", "tier": "smoke", "group": "x", "table_end": "zeros"}
-    return SuiteCase(**{**given, **fields})
+make = functools.partial(make_case, name="batch-prefill/x.y", suite="batch-prefill", table_end="zeros")
 
 
 class Device:

@@ -421,7 +421,7 @@ def test_pipe_that_no_one_reads_ends_like_any_other_program_s(
     def raise_broken_pipe(*_: object, **__: object) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(cli, "say", raise_broken_pipe)
+    monkeypatch.setattr("ckpm.base.logs.show", raise_broken_pipe)
     saved = os.dup(1)
     try:
         assert run() == 141

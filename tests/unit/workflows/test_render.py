@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from ckpm.base.errors import CheckFailedError
-from ckpm.reports.release.qualification import record, stages
+from ckpm.reports.release import record, stages
 from ckpm.workflows import render, runner
 
 ROOT = Path(__file__).parents[3]

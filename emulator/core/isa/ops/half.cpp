@@ -67,6 +67,16 @@ uint32_t modified(const Wave& w, const MicroOp* op, uint32_t half)
     return output(mode, value);
 }
 
+// The output modifiers, then D.
+const MicroOp* commit_modified(Wave& w, const MicroOp* op, Row& out)
+{
+    if(output_modified(op))
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = modified(w, op, out.d[l]);
+    commit(w, op, out.d);
+    return advance(op);
+}
+
 // Transcendental: the unit does not take MODE's rounding.
 template <unsigned N, auto F, bool Transcendental = false>
 const MicroOp* map_f16(Wave& w, const MicroOp* op)
@@ -98,12 +108,9 @@ const MicroOp* map_f16(Wave& w, const MicroOp* op)
         for(unsigned l = 0; l < LANES; ++l)
             out.d[l] = output(mode, F(input(mode, a[l]), input(mode, b[l]), input(mode, c[l])));
     }
-    if(output_modified(op))
-        for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = modified(w, op, out.d[l]);
+    const MicroOp* const next = commit_modified(w, op, out);
     load_host_mode(saved);
-    commit(w, op, out.d);
-    return advance(op);
+    return next;
 }
 
 // Minima, maxima and medians choose one of their sources by its bits: F(ieee, a, b[, c]).
@@ -127,11 +134,7 @@ const MicroOp* choose_f16(Wave& w, const MicroOp* op)
             chosen = F(ieee, read(a[l]), read(b[l]), read(c[l]));
         out.d[l] = mode.flush_results ? flush_f16(chosen) : chosen;
     }
-    if(output_modified(op))
-        for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = modified(w, op, out.d[l]);
-    commit(w, op, out.d);
-    return advance(op);
+    return commit_modified(w, op, out);
 }
 
 template <bool Max>
@@ -171,11 +174,7 @@ const MicroOp* v_ldexp_f16(Wave& w, const MicroOp* op)
         // Bounded so that f64 holds the result: output() decides on infinity and zero.
         out.d[l] = output(mode, std::ldexp(input(mode, a[l]), e > 200 ? 200 : e < -200 ? -200 : e));
     }
-    if(output_modified(op))
-        for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = modified(w, op, out.d[l]);
-    commit(w, op, out.d);
-    return advance(op);
+    return commit_modified(w, op, out);
 }
 
 // A product and a sum, each rounded.
@@ -194,12 +193,9 @@ const MicroOp* v_mad_f16(Wave& w, const MicroOp* op)
         const double product = f16_to_f32(output(inner, input(mode, a[l]) * input(mode, b[l])));
         out.d[l]             = output(mode, product + input(mode, c[l]));
     }
-    if(output_modified(op))
-        for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = modified(w, op, out.d[l]);
+    const MicroOp* const next = commit_modified(w, op, out);
     load_host_mode(saved);
-    commit(w, op, out.d);
-    return advance(op);
+    return next;
 }
 
 uint32_t div_fixup(uint32_t quotient, uint32_t denominator, uint32_t numerator)
@@ -227,11 +223,7 @@ const MicroOp* v_div_fixup_f16(Wave& w, const MicroOp* op)
                    *c = source_row(w, op, 2, b2);
     for(unsigned l = 0; l < LANES; ++l)
         out.d[l] = div_fixup(a[l], b[l], c[l]);
-    if(output_modified(op))
-        for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = modified(w, op, out.d[l]);
-    commit(w, op, out.d);
-    return advance(op);
+    return commit_modified(w, op, out);
 }
 
 // In [0.5, 1) with the sign of the source, which must not be flushed.
@@ -260,11 +252,7 @@ const MicroOp* v_frexp_mant_f16(Wave& w, const MicroOp* op)
     const uint32_t* a = source_row(w, op, 0, b0);
     for(unsigned l = 0; l < LANES; ++l)
         out.d[l] = frexp_mantissa(a[l]);
-    if(output_modified(op))
-        for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = modified(w, op, out.d[l]);
-    commit(w, op, out.d);
-    return advance(op);
+    return commit_modified(w, op, out);
 }
 
 // The operand is in turns; beyond 256 of them its angle is 0 (ISA document, v_sin_f16).

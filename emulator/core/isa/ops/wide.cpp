@@ -29,6 +29,15 @@ struct WideRow
     void put(unsigned l, i64 value) { put(l, static_cast<u64>(value)); }
 };
 
+// The output modifiers, then D.
+const MicroOp* commit_modified(Wave& w, const MicroOp* op, WideRow& out)
+{
+    if(output_modified(op))
+        modify_f64(w, op, out.low.d, out.high.d);
+    commit_wide(w, op, out.low.d, out.high.d);
+    return advance(op);
+}
+
 // D = F(sources) on f64 with the output modifiers.
 template <unsigned N, auto F>
 const MicroOp* map_f64(Wave& w, const MicroOp* op)
@@ -54,10 +63,7 @@ const MicroOp* map_f64(Wave& w, const MicroOp* op)
         for(unsigned l = 0; l < LANES; ++l)
             out.put(l, F(load<double>(a, l), load<double>(b, l), load<double>(c, l)));
     }
-    if(output_modified(op))
-        modify_f64(w, op, out.low.d, out.high.d);
-    commit_wide(w, op, out.low.d, out.high.d);
-    return advance(op);
+    return commit_modified(w, op, out);
 }
 
 const MicroOp* v_mov_b64(Wave& w, const MicroOp* op)
@@ -164,10 +170,7 @@ const MicroOp* extreme_f64(Wave& w, const MicroOp* op)
             extreme<Max>(ieee, std::bit_cast<double>(x), std::bit_cast<double>(y)));
         out.put(l, flush_results ? flush_f64(chosen) : chosen);
     }
-    if(output_modified(op))
-        modify_f64(w, op, out.low.d, out.high.d);
-    commit_wide(w, op, out.low.d, out.high.d);
-    return advance(op);
+    return commit_modified(w, op, out);
 }
 
 const MicroOp* v_ldexp_f64(Wave& w, const MicroOp* op)
@@ -182,10 +185,7 @@ const MicroOp* v_ldexp_f64(Wave& w, const MicroOp* op)
         const int e = static_cast<int32_t>(b[l]);
         out.put(l, std::ldexp(load<double>(a, l), e > 5000 ? 5000 : e < -5000 ? -5000 : e));
     }
-    if(output_modified(op))
-        modify_f64(w, op, out.low.d, out.high.d);
-    commit_wide(w, op, out.low.d, out.high.d);
-    return advance(op);
+    return commit_modified(w, op, out);
 }
 
 int exponent_of(double x) { return static_cast<int>(std::bit_cast<u64>(x) >> 52 & 0x7ff); }
@@ -272,10 +272,7 @@ const MicroOp* v_div_fmas_f64(Wave& w, const MicroOp* op)
         const double value = std::fma(load<double>(a, l), load<double>(b, l), load<double>(c, l));
         out.put(l, scaled >> l & 1 ? value * 0x1p64 : value);
     }
-    if(output_modified(op))
-        modify_f64(w, op, out.low.d, out.high.d);
-    commit_wide(w, op, out.low.d, out.high.d);
-    return advance(op);
+    return commit_modified(w, op, out);
 }
 
 double div_fixup(double quotient, double denominator, double numerator)
@@ -355,10 +352,7 @@ const MicroOp* v_trig_preop_f64(Wave& w, const MicroOp* op)
         out.put(l,
                 std::ldexp(static_cast<double>(two_over_pi(static_cast<unsigned>(shift))), scale));
     }
-    if(output_modified(op))
-        modify_f64(w, op, out.low.d, out.high.d);
-    commit_wide(w, op, out.low.d, out.high.d);
-    return advance(op);
+    return commit_modified(w, op, out);
 }
 
 #define D1(NAME, ...) {NAME, map_f64<1, ([](double a) -> double { return __VA_ARGS__; })>}

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckpm.base.errors import TrustError
-from ckpm.reports.release.bundle.archive import unpack, write_tar
-from ckpm.reports.release.bundle.names import demand_plain
+from ckpm.reports.release.archive import unpack, write_tar
+from ckpm.reports.release.contents import demand_plain
 from tests.unit.reports.release.samples import EPOCH, names_in
 
 PLAIN = st.from_regex(r"[a-z0-9]([a-z0-9._-]{0,8}[a-z0-9])?(/[a-z0-9]{1,5}){0,2}", fullmatch=True)

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from ckpm.base.errors import CheckFailedError, CkPrefillError, OutputError, SetupError, TrustError
-from ckpm.reports.release.bundle.rebuild import rebuild
-from ckpm.reports.release.bundle.verify import describe, verify
-from ckpm.reports.release.qualification.stages import Step
-from ckpm.reports.release.qualification.state import Checkout
+from ckpm.reports.release.run import Checkout
+from ckpm.reports.release.stages import Step
+from ckpm.reports.release.verify import describe, rebuild, verify
 from tests.unit.reports.release.samples import (
     CODE,
     DEFECT,
@@ -320,7 +319,7 @@ def test_interrupted_bundle_leaves_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("ckpm.reports.release.bundle.assemble.provenance", interrupt)
+        patched.setattr("ckpm.reports.release.statements.provenance", interrupt)
         with pytest.raises(KeyboardInterrupt):
             make_bundle(tmp_path, key=key)
     assert list((tmp_path / "release").iterdir()) == []

@@ -16,10 +16,10 @@ from ckpm.kernels.upstream.trees import package_folder
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.problems.ledger import Ledger, read_ledger
 from ckpm.reports.release import commands
-from ckpm.reports.release.bundle.archive import write_tar
-from ckpm.reports.release.qualification import state
-from ckpm.reports.release.qualification.run import run
-from ckpm.reports.release.qualification.verdict import known_defects
+from ckpm.reports.release import run as stage_runs
+from ckpm.reports.release.archive import write_tar
+from ckpm.reports.release.run import run
+from ckpm.reports.release.verdict import known_defects
 from tests.unit.reports.release.samples import EPOCH, FACTS, REQUIREMENTS, ROOT, WAIVERS, Stages, make_key, names_in
 
 IMAGE = f"example/rocm@sha256:{'a' * 64}"
@@ -149,7 +149,7 @@ def test_dirty_checkout_is_refused(
 
 def test_no_clone_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="git: "):
-        state.read_checkout(tmp_path)
+        stage_runs.read_checkout(tmp_path)
 
 
 def test_commit_in_middle_is_refused(
@@ -194,14 +194,14 @@ def test_upstream_that_was_changed_is_refused(tmp_path: Path) -> None:
     folder = package_folder(package, tmp_path)
     folder.mkdir(parents=True)
     with pytest.raises(SetupError, match=r"is not as published[^\n]*\n  files\.sha256: No such file"):
-        state.demand_undamaged(package, tmp_path)
+        stage_runs.demand_undamaged(package, tmp_path)
     (folder / "a.hpp").write_text("as published")
     listed = subprocess.run(["sha256sum", "a.hpp"], cwd=folder, check=True, capture_output=True, text=True).stdout
     (folder / "files.sha256").write_text(listed)
-    state.demand_undamaged(package, tmp_path)
+    stage_runs.demand_undamaged(package, tmp_path)
     (folder / "a.hpp").write_text("changed")
     with pytest.raises(SetupError, match=r"upstream aiter .* is not as published.*\n  a\.hpp: changed"):
-        state.demand_undamaged(package, tmp_path)
+        stage_runs.demand_undamaged(package, tmp_path)
 
 
 def test_stages_of_several_runs_are_one_release(
@@ -214,12 +214,12 @@ def test_stages_of_several_runs_are_one_release(
     assert stages.called.count("gfx950/dispatch") == 1
 
 
-def test_commands_of_readme_exist() -> None:
-    text = (ROOT / "reports/release/README.md").read_text()
-    shown = [line.split("#")[0].split() for line in text.splitlines() if line.startswith("    ")]
+def test_commands_of_page_exist() -> None:
+    lines = (ROOT / "docs/howto/release.md").read_text().splitlines()
+    shown = [line.removeprefix("$ ").split() for line in lines if line.startswith(("$ nox", "$ ckpm"))]
     qualified = [words[words.index("--") + 1 :] for words in shown if "release-qualification" in words]
     verified = [words[1:] for words in shown if words[0] == "ckpm"]
-    assert (len(qualified), len(verified)) == (2, 1)
+    assert (len(qualified), len(verified)) == (4, 3)
     for words in [*(["qualify", *words] for words in qualified), *verified]:
         assert parse(words)
 

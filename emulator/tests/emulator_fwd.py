@@ -1,0 +1,84 @@
+"""Libraries of fwd, paged and split-KV for tests that run them on the emulator, their problems, and the comparison."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.attention.launch.fwd_launching import FwdOutcome
+from ckpm.attention.launch.hip_api import HipApi
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.abi import Status
+from ckpm.kernels.code.toolchains import detect
+from ckpm.kernels.library import command as build_command
+from ckpm.kernels.library.request import LIBRARY, Request
+from ckpm.kernels.upstream.trees import locate
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.selection import Selection
+from ckpm.suites.fwd_cases import comparisons
+from ckpm.suites.fwd_cases import tensors as tensors
+from ckpm_emulator.device import EmulatedGpu
+from tests.unit.shared import made_once
+
+CHECKS = dict.fromkeys(("poison", "poison_memory", "late_loads", "lds_races"), True)
+
+
+def around(device: EmulatedGpu) -> EmulatedDevice:
+    """The device of launches, over the emulator that a test's process has already."""
+    made = EmulatedDevice.__new__(EmulatedDevice)
+    made._device, made._options, made.arch = device, device.options, device.options.arch
+    made.hip = HipApi(ctypes.CDLL(None), device.last_error)
+    return made
+
+
+def build(
+    factory: pytest.TempPathFactory, name: str, families: tuple[str, ...], where: str, tier: str = "smoke"
+) -> Path:
+    """A library of the default upstream for gfx950: the kernels of a tier that meet a --where expression.
+
+    All workers share the library ``name``.
+    """
+
+    def make(folder: Path) -> None:
+        request = Request(
+            selection=Selection(archs=("gfx950",), families=families, tier=tier, where=(where,)),
+            tree=locate("aiter", cache=cache_folder()),
+            toolchain=detect("embedded", cache=cache_folder()),
+            work=folder,
+            object_cache=cache_folder() / "objects",
+        )
+        build_command.run(request, jobs=2)
+
+    (library,) = made_once(factory, name, make).glob(f"build/**/{LIBRARY}")
+    return library
+
+
+def problem(
+    seqlen_q: int, seqlen_k: int, nhead_q: int, nhead_k: int, causal: bool, *, batch: int = 1, lse: bool = False
+) -> SuiteCase:
+    """bf16 with head dim 128 in batch mode."""
+    mask: dict[str, Any] = {"mask": "bottom_right", "window_right": 0} if causal else {}
+    return SuiteCase(
+        name="fwd", suite="batch-prefill", tier="full", group="fwd", mode="batch", seqlens_q=(seqlen_q,) * batch,
+        seqlens_k=(seqlen_k,) * batch, nhead_q=nhead_q, nhead_k=nhead_k, lse=lse, **mask,
+    )  # fmt: skip
+
+
+def compare_outcome(p: SuiteCase, bits: dict[str, np.ndarray], outcome: FwdOutcome) -> None:
+    """O, and LSE if there is one, are as near to the reference as rounding leaves them."""
+    assert outcome.launch.status == Status.OK, outcome.launch
+    assert (outcome.lse is not None) == p.lse
+    found = comparisons(p, bits, outcome)
+    assert all(one.passed for one in found), "; ".join(map(str, found))
+    assert found[0].worst > 0.02  # the bound is tight
+
+
+def append_case(**fields: Any) -> SuiteCase:
+    """A causal case over a contiguous cache, but for the ``fields``."""
+    plain: dict[str, Any] = {"nhead_q": 4, "nhead_k": 2, "mask": "top_left", "page_size": 0, "rotary_dim": 128}
+    return SuiteCase(name="", suite="", tier="", group="", mode="batch", **{**plain, **fields})

@@ -1,0 +1,58 @@
+"""data/small.hip as a kernel library for gfx942 and gfx950, made by the embedded toolchain once."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.code import toolchains
+from ckpm_emulator import toolchain as emulator_toolchain
+
+SOURCE = Path(__file__).parent / "data" / "small.hip"
+ARCHS = ["gfx942", "gfx950"]
+
+
+@functools.cache
+def small_library() -> Path:
+    """The library's path."""
+    tc = toolchains.detect("embedded", cache=cache_folder())
+    words = [*toolchains.describe(tc).values(), *ARCHS, SOURCE.read_text()]
+    key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+    library = emulator_toolchain.cache_folder() / "tests" / key / "libsmall.so"
+    if library.is_file():
+        return library
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        made, linked = Path(folder, "small.o"), Path(folder, "libsmall.so")
+        command = toolchains.compile_command(
+            tc, archs=ARCHS, source=str(SOURCE), output=str(made), includes=[], cuid="0123456789abcdef", prefix_map={}
+        )
+        subprocess.run(command, env={**os.environ, **tc.environment}, check=True)
+        # The machine's linker: zig's would first build its libc++ for minutes.
+        compiler = next(iter(emulator_toolchain.compilers()))
+        subprocess.run([*compiler.command, "-shared", "-o", str(linked), str(made)], check=True)
+        linked.replace(library)
+    return library
+
+
+def fat_binary(library: Path) -> bytes:
+    """The offload bundle inside a library, and what follows it."""
+    data = library.read_bytes()
+    return data[data.index(b"__CLANG_OFFLOAD_BUNDLE__") :]
+
+
+def code_object(bundle: bytes, arch: str) -> bytes:
+    """The ELF of an arch in a bundle (clang's documentation, "Clang Offload Bundler")."""
+    at = 32
+    for _ in range(int.from_bytes(bundle[24:32], "little")):
+        offset, size, length = (int.from_bytes(bundle[at + 8 * i :][:8], "little") for i in range(3))
+        name = bundle[at + 24 : at + 24 + length].decode()
+        at += 24 + length
+        if name.endswith(arch):
+            return bundle[offset : offset + size]
+    raise KeyError(arch)

@@ -1,0 +1,407 @@
+"""The HIP ABI: what clang makes of a HIP program runs against it, and misuse ends in the right error, never a crash."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ckpm_emulator import toolchain
+from ckpm_emulator.base.errors import DeviceError, LibraryError
+from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.faults import DeviceFaultError
+from tests.emulator.emulator_child import on_device
+from tests.emulator.emulator_small import code_object, fat_binary, small_library
+
+SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION, BAD_POINTER, DIRECTION = 0, 1, 2, 9, 17, 21
+NO_FUNCTION, INVALID_DEVICE, INVALID_IMAGE, NO_BINARY, NO_FILE, HANDLE, NOT_FOUND = 98, 101, 200, 209, 301, 400, 500
+ILLEGAL_ADDRESS, OUT_OF_RESOURCES, LAUNCH_FAILURE = 700, 701, 719
+
+
+@pytest.fixture(scope="module")
+def small() -> Path:
+    return small_library()
+
+
+def _small(device: EmulatedGpu, path: Path) -> ctypes.CDLL:
+    library = device.load_library(path)
+    library.small_touch.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint, ctypes.c_uint, ctypes.c_size_t)
+    library.small_trap.argtypes = (ctypes.c_void_p,)
+    library.small_table.argtypes = (ctypes.c_uint64,)
+    library.small_name.restype = library.small_arch.restype = ctypes.c_char_p
+    return library
+
+
+@on_device("gfx950")
+def test_every_call_of_header(device: EmulatedGpu, small: Path) -> None:
+    assert _small(device, small).small_calls() == 0
+    assert not [row for row in device.allocations() if row.kind != "code"]
+
+
+@pytest.mark.parametrize("cus", [256, 1])
+@on_device("gfx950")
+def test_properties_by_kernels_header(device: EmulatedGpu, small: Path, cus: int) -> None:
+    expected = [288 << 30, 163840, 65536, 64, 1024, 1024, 0x7FFFFFFF, 9, 5, cus, 163840]
+    device.configure(cu_count=cus)
+    library = _small(device, small)
+    properties, values = ctypes.create_string_buffer(1472 + 64), (ctypes.c_uint64 * 12)()
+    assert library.small_properties(properties, values) == SUCCESS
+    assert list(values) == [1472, *expected]
+    assert properties.raw[1472:] == bytes(64)  # nothing was written after the struct
+    assert library.small_arch(properties) == b"gfx950:sramecc+:xnack-"
+    assert library.small_name(properties).startswith(b"AMD Instinct MI350")
+    assert properties.raw[308:312] == (64).to_bytes(4, "little")
+    assert properties.raw[388:392] == cus.to_bytes(4, "little")
+    assert properties.raw[1160:1166] == b"gfx950"
+    assert device._hip_runtime.c.hipGetDevicePropertiesR0600(properties, 1) == INVALID_DEVICE
+
+
+@on_device("gfx950")
+def test_registration_and_launch(device: EmulatedGpu, small: Path) -> None:
+    library = _small(device, small)
+    (module,) = [row for row in device.modules() if row["origin"] == str(small)]
+    assert module["archs"] == ["gfx942", "gfx950"]
+    assert module["kernels"] == ["_Z5touchPmm", "_Z10trap_afterPi"]
+    assert (module["error"], module["reason"]) == (0, "")
+    out = device.malloc(64 * 8)
+    assert library.small_touch(out.address, 0x1234567890, 1, 64, 48) == SUCCESS
+    assert device.read(out, np.uint64)[0] == 0x1234567890
+
+
+@on_device("gfx950")
+def test_variables_of_library(device: EmulatedGpu, small: Path) -> None:
+    # In the stub every device variable is its program's `table`; the name is what the library registered.
+    library = _small(device, small)
+    assert library.small_table(77) == SUCCESS
+    assert device._hip_runtime.c.hipMemcpyToSymbol(ctypes.byref(ctypes.c_int()), None, 0, 0, 1) == 13
+
+
+@on_device("gfx950")
+def test_fault_is_sticky_until_cleared(device: EmulatedGpu, small: Path) -> None:
+    library = _small(device, small)
+    out = device.malloc(20, "out")
+    assert library.small_touch(out.address + 8, 1, 5, 64, 0) == ILLEGAL_ADDRESS
+    for call in (
+        device._hip_runtime.c.hipDeviceSynchronize,
+        device._hip_runtime.c.hipGetLastError,
+        device._hip_runtime.c.hipGetLastError,
+    ):
+        assert call() == ILLEGAL_ADDRESS
+    assert device._hip_runtime.c.hipMemset(ctypes.c_void_p(out.address), 0, ctypes.c_size_t(4)) == ILLEGAL_ADDRESS
+    assert library.small_touch(out.address, 1, 1, 64, 0) == ILLEGAL_ADDRESS
+    with pytest.raises(DeviceFaultError):
+        device.malloc(10)
+    count = ctypes.c_int()
+    assert (device._hip_runtime.c.hipGetDeviceCount(ctypes.byref(count)), count.value) == (SUCCESS, 1)
+    fault = device.last_fault()
+    assert fault
+    assert (fault.kernel, fault.workgroup, fault.address, fault.bytes) == (
+        "_Z5touchPmm",
+        (4, 0, 0),
+        out.address + 8,
+        16,
+    )
+    device.clear_fault()
+    assert device._hip_runtime.c.hipGetLastError() == SUCCESS
+    assert library.small_touch(out.address, 1, 1, 64, 0) == SUCCESS
+
+
+@on_device("gfx950")
+def test_reset_makes_device_new(device: EmulatedGpu, small: Path) -> None:
+    library = _small(device, small)
+    assert library.small_touch(8, 1, 1, 64, 0) == ILLEGAL_ADDRESS
+    assert device._hip_runtime.c.hipDeviceReset() == SUCCESS
+    out = device.malloc(64)
+    assert library.small_touch(out.address, 1, 1, 64, 0) == SUCCESS
+
+
+@on_device("gfx950")
+def test_unknown_instruction_is_launch_failure(device: EmulatedGpu, small: Path) -> None:
+    assert _small(device, small).small_trap(8) == LAUNCH_FAILURE
+    with pytest.raises(DeviceFaultError, match="v_unheard_of_b32") as caught:
+        device.synchronize()
+    fault = caught.value.fault
+    assert (fault.kind, fault.lane, fault.workgroup) == ("unknown", None, (1, 0, 3))
+    assert fault.text == 'global_load_dwordx4 v[0:3], v4, s[0:1] "x"'
+
+
+@pytest.mark.parametrize(
+    ("groups", "threads", "lds", "error"),
+    [
+        (0, 64, 0, INVALID_CONFIGURATION),
+        (1, 0, 0, INVALID_CONFIGURATION),
+        (1, 1025, 0, INVALID_CONFIGURATION),
+        (1, 257, 0, INVALID_CONFIGURATION),  # the kernel's bound is 256
+        (0xFFFFFFFF, 64, 0, INVALID_CONFIGURATION),
+        (1, 64, 163841, OUT_OF_RESOURCES),
+        (1, 64, 1 << 32, OUT_OF_RESOURCES),
+        (1, 64, 163840, SUCCESS),
+    ],
+)
+@on_device("gfx950")
+def test_launch_sizes(device: EmulatedGpu, small: Path, groups: int, threads: int, lds: int, error: int) -> None:
+    library = _small(device, small)
+    out = device.malloc(64)
+    assert library.small_touch(out.address, 1, groups, threads, lds) == error
+    assert device._hip_runtime.c.hipGetLastError() == SUCCESS  # small_touch has asked already: no fault, nothing sticks
+    device.synchronize()
+
+
+@on_device("gfx90a")
+def test_library_of_another_arch(device: EmulatedGpu, small: Path) -> None:
+    with pytest.raises(
+        LibraryError, match=r"libsmall.so: it has code for gfx942, gfx950; the emulated device is gfx90a"
+    ):
+        device.load_library(small)
+    library = ctypes.CDLL(str(small))  # a caller who loads it on its own learns it at the launch
+    assert library.small_touch(None, ctypes.c_uint64(), 1, 64, ctypes.c_size_t()) == NO_BINARY
+    assert "the emulated device is gfx90a" in device.last_error()
+    device.synchronize()
+
+
+@on_device("gfx942")
+def test_each_arch_gets_its_own_code(device: EmulatedGpu, small: Path) -> None:
+    bundle = fat_binary(small)
+    device.load_module(bundle)
+    device.load_module(code_object(bundle, "gfx942"))
+    with pytest.raises(DeviceError, match="it has code for gfx950; the emulated device is gfx942") as caught:
+        device.load_module(code_object(bundle, "gfx950"))
+    assert caught.value.error == NO_BINARY
+
+
+@on_device("gfx950")
+def test_truncated_images(device: EmulatedGpu, small: Path) -> None:
+    elf = code_object(fat_binary(small), "gfx950")
+    path = small.parent / "cut.co"
+    call = device._hip_runtime.c.hipModuleLoad
+    for size in (0, 3, 23, 63, 64, 500, len(elf) // 2, len(elf) - 1, len(elf)):
+        path.write_bytes(elf[:size])
+        handle = ctypes.c_void_p()
+        status = call(ctypes.byref(handle), str(path).encode())
+        assert status == (SUCCESS if size == len(elf) else INVALID_IMAGE), size
+        assert bool(handle.value) == (size == len(elf))
+    path.unlink()
+    assert call(ctypes.byref(handle), str(path).encode()) == NO_FILE
+
+
+@on_device("gfx950")
+def test_images_of_unknown_size_that_end(device: EmulatedGpu, small: Path) -> None:
+    """A pointer to a code object whose memory ends too early: its last page is followed by an unmapped one."""
+    import mmap
+
+    elf = code_object(fat_binary(small), "gfx950")
+    for size in (mmap.PAGESIZE, len(elf) // mmap.PAGESIZE * mmap.PAGESIZE):
+        space = mmap.mmap(-1, size + mmap.PAGESIZE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(space))
+        space[:size] = elf[:size]
+        libc = ctypes.CDLL(None)
+        assert libc.mprotect(ctypes.c_void_p(start + size), ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
+        handle = ctypes.c_void_p()
+        status = device._hip_runtime.c.hipModuleLoadData(ctypes.byref(handle), start)
+        assert status == INVALID_IMAGE
+        assert "truncated" in device.last_error()
+    for wild in (8, 1 << 46):
+        assert device._hip_runtime.c.hipModuleLoadData(ctypes.byref(handle), wild) == INVALID_IMAGE
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (b"", "truncated"),
+        (b"x" * 100, "neither an offload bundle nor an ELF"),
+        (b"CCOB" + bytes(100), "compressed"),
+        (b"__CLANG_OFFLOAD_BUNDLE__" + bytes(8), "no GPU"),
+        (b"__CLANG_OFFLOAD_BUNDLE__" + b"\xff" * 8, "truncated|damaged"),
+        (b"\x7fELF\x02\x01" + bytes(100), "another machine"),
+    ],
+)
+@on_device("gfx950")
+def test_images_of_garbage(device: EmulatedGpu, image: bytes, words: str) -> None:
+    with pytest.raises(DeviceError, match=words) as caught:
+        device.load_module(image)
+    assert caught.value.error in (INVALID_IMAGE, NO_BINARY)
+
+
+@on_device("gfx950")
+def test_modules(device: EmulatedGpu, small: Path) -> None:
+    module = device.load_module(fat_binary(small))
+    out = device.malloc(64)
+    module.launch("touch", (1,), (128,), [ctypes.c_uint64(out.address), ctypes.c_uint64(5)], lds_bytes=48)
+    assert list(device.read(out, np.uint32, 4)) == [5, 0, 128, 48]
+    with pytest.raises(DeviceError, match=r"hipErrorNotFound \(500\).*no kernel 'nothing'"):
+        module.launch("nothing", (1,), (64,), [])
+    with pytest.raises(DeviceError, match="no variable 'nothing'"):
+        module.variable("nothing")
+    assert module.variable("table").bytes == 256
+    with pytest.raises(DeviceError, match=r"hipErrorLaunchOutOfResources.*229376 bytes of LDS; gfx950 has 163840"):
+        module.launch("big", (1,), (64,), [], lds_bytes=163840)
+    with pytest.raises(DeviceError, match=r"hipErrorInvalidConfiguration.*no"):
+        module.launch("refused", (1,), (64,), [])
+    module.unload()
+    with pytest.raises(DeviceError, match="not a loaded module"):
+        module.launch("touch", (1,), (64,), [])
+    with pytest.raises(DeviceError, match="not a loaded module"):
+        module.unload()
+
+
+@on_device("gfx950")
+def test_packed_arguments(device: EmulatedGpu, small: Path) -> None:
+    c, handle, function = device._hip_runtime.c, ctypes.c_void_p(), ctypes.c_void_p()
+    image = fat_binary(small)
+    assert c.hipModuleLoadData(ctypes.byref(handle), image) == SUCCESS
+    assert c.hipModuleGetFunction(ctypes.byref(function), handle, b"touch") == SUCCESS
+    out = device.malloc(64)
+    block = (ctypes.c_uint64 * 2)(out.address, 9)
+    for size, status in ((16, SUCCESS), (15, INVALID_VALUE)):
+        count = ctypes.c_size_t(size)
+        extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(block), 2, ctypes.addressof(count), 3)
+        assert c.hipModuleLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, None, None, extra) == status
+    assert device.read(out, np.uint64)[0] == 9
+    assert c.hipModuleLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, None, None, None) == INVALID_VALUE
+    nulls = (ctypes.c_void_p * 2)()
+    assert c.hipModuleLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, None, nulls, None) == INVALID_VALUE
+    assert c.hipModuleUnload(handle) == SUCCESS
+    assert c.hipModuleLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, None, None, extra) == HANDLE
+
+
+@on_device("gfx950")
+def test_mistake_of_emulator_is_fault(device: EmulatedGpu, small: Path) -> None:
+    module = device.load_module(fat_binary(small))
+    with pytest.raises(DeviceFaultError, match="a mistake of ours") as caught:
+        module.launch("broken", (1,), (64,), [])
+    assert caught.value.fault.kind == "internal"
+
+
+@on_device("gfx950")
+def test_copies_are_checked(device: EmulatedGpu) -> None:
+    c = device._hip_runtime.c
+    buffer, host = device.malloc(100), ctypes.create_string_buffer(200)
+    here = ctypes.addressof(host)
+    for to, source, size, kind, status in (
+        (buffer.address, here, 100, 1, SUCCESS),
+        (buffer.address + 50, here, 50, 4, SUCCESS),
+        (buffer.address + 50, here, 51, 1, INVALID_VALUE),
+        (buffer.address + 50, here, 51, 4, INVALID_VALUE),
+        (here, buffer.address - 1, 1, 2, INVALID_VALUE),
+        (here, buffer.address, 101, 2, INVALID_VALUE),
+        (here, buffer.address, 101, 0, INVALID_VALUE),
+        (here, here + 100, 100, 3, INVALID_VALUE),
+        (here, here + 100, 100, 0, SUCCESS),
+        (buffer.address, here, 1 << 63, 1, INVALID_VALUE),
+        (None, here, 1, 1, INVALID_VALUE),
+        (buffer.address, None, 1, 1, INVALID_VALUE),
+        (None, None, 0, 1, SUCCESS),
+        (buffer.address, here, 1, 9, DIRECTION),
+        (buffer.address + 10, buffer.address, 90, 3, SUCCESS),
+    ):
+        assert c.hipMemcpy(to, source, size, kind) == status, (to, source, size, kind)
+    c.hipMemcpy(buffer.address + 50, here, 51, 1)
+    assert "the destination" in device.last_error()
+    assert f"ends 1 bytes past the allocation of 100 bytes at {buffer.address:#x}" in device.last_error()
+    assert c.hipMemset(buffer.address, 1, 101) == INVALID_VALUE
+    device.free(buffer)
+    assert c.hipMemset(buffer.address, 1, 1) == INVALID_VALUE
+    assert "was freed" in device.last_error()
+
+
+@on_device("gfx950")
+def test_wrong_frees(device: EmulatedGpu) -> None:
+    c, host = device._hip_runtime.c, ctypes.c_void_p()
+    assert c.hipHostMalloc(ctypes.byref(host), ctypes.c_size_t(10), 0) == SUCCESS
+    buffer = device.malloc(10)
+    assert c.hipFree(None) == SUCCESS
+    assert c.hipFree(buffer.address + 1) == BAD_POINTER
+    assert c.hipFree(ctypes.addressof(ctypes.c_int())) == BAD_POINTER
+    assert c.hipFree(host) == BAD_POINTER
+    assert c.hipHostFree(ctypes.c_void_p(buffer.address)) == INVALID_VALUE
+    assert c.hipHostFree(host) == SUCCESS
+    assert (c.hipFree(buffer.address), c.hipFree(buffer.address)) == (SUCCESS, BAD_POINTER)
+
+
+@on_device("gfx950")
+def test_handles_that_do_not_live(device: EmulatedGpu) -> None:
+    c, event, stream = device._hip_runtime.c, ctypes.c_void_p(), ctypes.c_void_p()
+    elapsed = ctypes.c_float()
+    assert c.hipEventCreate(ctypes.byref(event)) == SUCCESS
+    assert c.hipEventElapsedTime(ctypes.byref(elapsed), event, event) == HANDLE  # not recorded
+    assert c.hipEventDestroy(event) == SUCCESS
+    assert c.hipEventRecord(event, None) == HANDLE
+    assert c.hipEventDestroy(event) == HANDLE
+    assert c.hipStreamCreate(ctypes.byref(stream)) == SUCCESS
+    assert c.hipStreamDestroy(stream) == SUCCESS
+    assert c.hipStreamSynchronize(stream) == HANDLE
+    assert c.hipStreamSynchronize(ctypes.c_void_p(12345)) == HANDLE
+    untimed = ctypes.c_void_p()
+    assert c.hipEventCreateWithFlags(ctypes.byref(untimed), 2) == SUCCESS
+    assert c.hipEventRecord(untimed, None) == SUCCESS
+    assert c.hipEventElapsedTime(ctypes.byref(elapsed), untimed, untimed) == HANDLE
+
+
+class ChannelFormat(ctypes.Structure):
+    """hipChannelFormatDesc of hip/driver_types.h."""
+
+    _fields_ = [(name, ctypes.c_int) for name in ("x", "y", "z", "w", "kind")]
+
+
+@on_device("gfx950")
+def test_answers_that_are_values(device: EmulatedGpu) -> None:
+    c, stream = device._hip_runtime.c, ctypes.c_void_p()
+    assert c.hipStreamCreate(ctypes.byref(stream)) == SUCCESS
+    assert (c.hipGetStreamDeviceId(stream), c.hipGetStreamDeviceId(None)) == (0, 0)
+    assert c.hipStreamDestroy(stream) == SUCCESS
+    assert c.hipGetStreamDeviceId(stream) == -1
+    create = c.hipCreateChannelDesc
+    create.restype = ChannelFormat
+    made = create(32, 16, 8, 4, 2)  # float
+    assert (made.x, made.y, made.z, made.w, made.kind) == (32, 16, 8, 4, 2)
+
+
+@on_device("gfx950")
+def test_registered_memory(device: EmulatedGpu) -> None:
+    c, data = device._hip_runtime.c, (ctypes.c_uint8 * 100)()
+    start = ctypes.c_void_p(ctypes.addressof(data))
+    assert c.hipHostRegister(start, ctypes.c_size_t(100), 0) == SUCCESS
+    assert c.hipHostRegister(start, ctypes.c_size_t(100), 0) == 712
+    assert c.emu_mapped(start.value, 100) == 1
+    assert c.emu_mapped(start.value, 101) == 0
+    assert c.hipFree(start) == BAD_POINTER
+    assert c.hipHostUnregister(start) == SUCCESS
+    assert c.hipHostUnregister(start) == 713
+
+
+@on_device("gfx950")
+def test_error_names(device: EmulatedGpu) -> None:
+    c = device._hip_runtime.c
+    c.hipGetErrorString.restype = ctypes.c_char_p
+    assert c.hipGetErrorName(700) == b"hipErrorIllegalAddress"
+    assert c.hipGetErrorString(209) == b"no kernel image is available for execution on the device"
+    assert c.hipGetErrorName(12345) == b"hipErrorUnknown"
+
+
+@on_device("gfx950")
+def test_missing_symbol_and_missing_file(device: EmulatedGpu, tmp_path: Path) -> None:
+    with pytest.raises(LibraryError, match=r"nothing\.so"):
+        device.load_library(tmp_path / "nothing.so")
+    source, orphan = tmp_path / "orphan.cpp", tmp_path / "orphan.so"
+    source.write_text('extern "C" int hipNobodyHasThis(); extern "C" int ask() { return hipNobodyHasThis(); }')
+    compiler = next(iter(toolchain.compilers()))
+    compiler.run("-shared", "-fPIC", str(source), "-o", str(orphan))
+    with pytest.raises(LibraryError, match="undefined symbol: hipNobodyHasThis"):
+        device.load_library(orphan)
+    text = tmp_path / "text.so"
+    text.write_text("no library")
+    with pytest.raises(LibraryError, match=r"text\.so is not a shared library"):
+        device.load_library(text)
+
+
+@on_device("gfx950")
+def test_truncated_library(device: EmulatedGpu, small: Path, tmp_path: Path) -> None:
+    """The dynamic loader maps the sizes in the headers: a read after the file's end would kill the process."""
+    data = small.read_bytes()
+    for part in (10, 63, 64, 1000, len(data) // 2, len(data) - 100):
+        cut = tmp_path / f"cut{part}.so"
+        cut.write_bytes(data[:part])
+        with pytest.raises(LibraryError, match=rf"cut{part}\.so is (truncated|not a shared library)"):
+            device.load_library(cut)

@@ -1,0 +1,83 @@
+"""Dropout and fp8 with static scales in fwd, run on the emulator: O against the float64 reference.
+
+Dropout is checked through the random bytes that the kernel stores: the reference drops what they say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ckpm.attention.launch.buffers import Inputs
+from ckpm.attention.launch.c_abi import Library, load
+from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.attention.launch.encodings import decode, encode
+from ckpm.attention.launch.fwd_launching import run_attention
+from ckpm.attention.reference import exact
+from ckpm.attention.tolerances import compare_lse, compare_o
+from ckpm.kernels import abi
+from ckpm.kernels.abi import Status
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm_emulator.device import EmulatedGpu
+from tests.emulator.emulator_child import on_device
+from tests.emulator.emulator_fwd import CHECKS, around, problem, tensors
+from tests.emulator.test_fwd import library as library
+
+
+def open_device(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
+    device.load_library(library)
+    return around(device), load(library, abi.FwdArguments)
+
+
+def split(p: SuiteCase, numbers: np.ndarray, lengths: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    return tuple(np.split(numbers, np.cumsum(lengths)[:-1]))
+
+
+@on_device("gfx950", whole=True)
+def test_dropout_drops_what_its_random_values_say(device: EmulatedGpu, library: Path) -> None:
+    """Test group mode, with sequences of different lengths and a mask."""
+    base = problem(1, 1, 2, 1, causal=True, lse=True)
+    p = replace(base, mode="group", seqlens_q=(70, 33), seqlens_k=(150, 64), p_drop=0.25, seed=7)
+    bits = tensors(p)
+    hip, fwd = open_device(device, library)
+    first = run_attention(hip, fwd, p, bits)
+    assert first.launch.status == Status.OK, first.launch
+    assert "_lse_dropout_" in first.launch.kernels[0]
+    assert first.random_values is not None
+    q, k, v = (decode(bits[name], "bf16", "gfx950") for name in "qkv")
+    inputs = Inputs(problem=p, q=split(p, q, p.seqlens_q), k=split(p, k, p.seqlens_k), v=split(p, v, p.seqlens_k))
+    expected = exact(inputs, first.random_values)
+    found = compare_o(p, decode(first.o, "bf16", "gfx950"), expected)
+    assert found.passed, str(found)
+    assert first.lse is not None
+    assert compare_lse(p, first.lse.astype(np.float64), expected).passed
+    # a quarter of what is seen is dropped, and another seed drops something else
+    drawn = first.random_values[0][:, 69, :]
+    assert 0.1 < (drawn > 191).mean() < 0.4
+    other = run_attention(hip, fwd, replace(p, seed=8), bits)
+    assert other.random_values is not None
+    assert not np.array_equal(other.random_values[0], first.random_values[0])
+    device.configure(**CHECKS, wave_order=1)
+    assert np.array_equal(first.o, run_attention(hip, fwd, p, bits).o)
+
+
+@on_device("gfx950", whole=True)
+def test_fp8_is_what_its_scales_say(device: EmulatedGpu, library: Path) -> None:
+    p = replace(problem(40, 200, 2, 1, causal=False, batch=2), dtype="fp8bf16", qscale="pertensor")
+    random = np.random.default_rng(3)
+    descales = {"q": 0.01, "k": 0.02, "v": 0.05}
+    bits = {}
+    parts: dict[str, Any] = {}
+    for name, lengths, heads in (("q", p.seqlens_q, 2), ("k", p.seqlens_k, 1), ("v", p.seqlens_k, 1)):
+        bits[name] = encode(random.uniform(-2, 2, (sum(lengths), heads, 128)) / descales[name], p.dtype, "gfx950")
+        parts[name] = split(p, decode(bits[name], p.dtype, "gfx950") * descales[name], lengths)
+    hip, fwd = open_device(device, library)
+    outcome = run_attention(hip, fwd, replace(p, descales=(0.01, 0.02, 0.05)), bits)
+    assert outcome.launch.status == Status.OK, outcome.launch
+    assert "_squant_" in outcome.launch.kernels[0]
+    found = compare_o(p, decode(outcome.o, "bf16", "gfx950"), exact(Inputs(problem=p, **parts)))
+    assert found.passed, str(found)
+    assert found.worst > 0.02  # the bound is tight

@@ -1,0 +1,138 @@
+"""Split-KV and its combine stage as the default upstream's templates give them, run on the emulator.
+
+The keys are cut into splits, each of which has an O and an LSE in float32. The combine kernel merges them. The result
+is compared with the float64 reference of the whole, within the suites' tolerances.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ckpm.attention.launch.c_abi import load
+from ckpm.attention.launch.fwd_launching import laid_out, launch, run_attention
+from ckpm.kernels import abi
+from ckpm.kernels.abi import Status
+from ckpm_emulator.device import EmulatedGpu
+from tests.emulator.emulator_child import on_device
+from tests.emulator.emulator_fwd import CHECKS, around, build, compare_outcome, problem, tensors
+
+pytestmark = pytest.mark.nightly  # compiles for a minute or two
+
+FAMILIES = ("fwd_splitkv", "fwd_splitkv_combine")
+# Waves of the combine kernel beyond those that its LSE tile needs are replicas: they write the same numbers to the same
+# places in LDS, by design (Replicate in block_fmha_fwd_splitkv_combine_pipeline_default_policy.hpp).
+UNRACED = {**CHECKS, "lds_races": False}
+WHERE = (
+    "key.pad in ('pssk', 'ps') and (key.mode == 'batch' or key.family == 'fwd_splitkv' and key.mask == 'mask' "
+    "or key.family == 'fwd_splitkv_combine' and not key.lse)"
+)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kernels with and without mask, with and without LSE, and in group mode with mask and without LSE: 22 machine-code
+    kernels, about two minutes of compiling.
+    """
+    return build(tmp_path_factory, "splitkv", FAMILIES, WHERE)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    ("seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "splits", "lse"),
+    [
+        (70, 500, 2, 1, 3, True),  # uneven splits
+        (32, 512, 1, 1, 2, False),  # whole kN0 steps in each split
+        (1, 300, 4, 1, 2, True),  # one query: heads are merged into rows where there is no mask
+        (16, 200, 1, 1, 9, False),  # splits without a key; the combine kernel for up to 16
+    ],
+)
+@on_device("gfx950", whole=True)
+def test_o_agrees_with_reference(
+    device: EmulatedGpu,
+    library: Path,
+    seqlen_q: int,
+    seqlen_k: int,
+    nhead_q: int,
+    nhead_k: int,
+    splits: int,
+    lse: bool,
+    causal: bool,
+) -> None:
+    p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=2, lse=lse)
+    bits = tensors(p)
+    device.load_library(library)
+    opened, hip = load(library, abi.FwdArguments), around(device)
+    assert (opened.family, len(opened.kernels)) == ("fwd_splitkv", 6)
+    first = run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits)
+    compare_outcome(p, bits, first)
+    split, combine = first.launch.kernels
+    assert (opened.kernels.index(split), opened.kernels.index(combine)) == (int(causal), 3 if lse else 4)
+    device.configure(**UNRACED, wave_order=1)
+    assert np.array_equal(first.o, run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits).o)
+
+
+@pytest.mark.parametrize("splits", [2, 5])
+@on_device("gfx950", whole=True)
+def test_o_of_group_agrees_with_reference(device: EmulatedGpu, library: Path, splits: int) -> None:
+    """Sequences of different lengths; the second has no key in most of its splits."""
+    p = dataclasses.replace(problem(1, 1, 2, 1, causal=True), mode="group", seqlens_q=(70, 9), seqlens_k=(500, 30))
+    bits = tensors(p)
+    device.load_library(library)
+    opened, hip = load(library, abi.FwdArguments), around(device)
+    first = run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits)
+    compare_outcome(p, bits, first)
+    assert [opened.kernels.index(name) for name in first.launch.kernels] == [2, 5]
+    device.configure(**UNRACED, wave_order=1)
+    assert np.array_equal(first.o, run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits).o)
+
+
+@on_device("gfx950", whole=True)
+def test_sequences_are_found_in_cache_by_index_and_length(device: EmulatedGpu, library: Path) -> None:
+    """A contiguous KV cache: places of 200 keys, of which sequences fill 200 and 77, in another order."""
+    p = problem(16, 200, 1, 1, causal=False, batch=2)
+    bits = tensors(p)
+    device.load_library(library)
+    opened, hip = load(library, abi.FwdArguments), around(device)
+    given = laid_out(p, bits)
+    for name in ("k", "v"):
+        cache = np.full_like(bits[name], 0xFFFF)  # NaN
+        cache[200:], cache[:77] = bits[name][:200], bits[name][200:277]
+        given[name] = cache
+    given["cache_batch_idx"] = np.array([1, 0], np.int32)
+    given["seqlen_k_ptr"] = np.array([200, 77], np.int32)
+    found = launch(hip, opened, dataclasses.replace(p, splits=3), given)
+    short = dataclasses.replace(p, seqlens_k=(200, 77))
+    compare_outcome(short, {**bits, "k": bits["k"][:277], "v": bits["v"][:277]}, found)
+
+
+@on_device("gfx950", whole=True)
+def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
+    device.load_library(library)
+    opened = load(library, abi.FwdArguments)
+    sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "q": 1, "k": 1, "v": 1, "o": 1}
+    refused = {
+        "num_splits must be 1 to 128": {"num_splits": 129},
+        "o_acc must not be null": {"num_splits": 2, "lse_acc": 1},
+        "cache_batch_idx must be null in group mode": {
+            "num_splits": 2,
+            "lse_acc": 1,
+            "o_acc": 1,
+            "cache_batch_idx": 1,
+            "is_group_mode": 1,
+            "seqstart_q": 1,
+            "seqstart_k": 1,
+        },
+        "has_dropout must be 0: fwd_splitkv doesn't know it": {
+            "num_splits": 2,
+            "lse_acc": 1,
+            "o_acc": 1,
+            "has_dropout": 1,
+        },
+    }
+    for message, wrong in refused.items():
+        ended = opened.launch(abi.FwdArguments(**{**sound, **wrong}))
+        assert (ended.status, ended.message) == (Status.BAD_PROBLEM, message)

@@ -1,0 +1,89 @@
+"""The decode kernels for the gates: their code objects, and counts of their problems on the emulator.
+
+The emulated gate has counts, the gates' own model, and the timing model's cycles for each token, as
+``ckpm decode compare`` prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ckpm.attention.launch.counters import Measurements
+from ckpm.attention.launch.device import EmulatedDevice
+from ckpm.decode import built as building
+from ckpm.decode.built import Built
+from ckpm.decode.measuring import attention_figures, measure
+from ckpm.decode.problem import problems
+from ckpm.kernels.code import code_object
+from ckpm.reports.gates import baseline
+from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds
+from ckpm.reports.gates.emulated import GATE as EMULATED
+from ckpm.reports.gates.emulated import THRESHOLDS
+from ckpm.reports.gates.emulated import by_problem as emulated_figures
+from ckpm.reports.gates.judged import DECODE, DECODE_CYCLES, Judged, Kind
+from ckpm.reports.gates.static import GATE as STATIC
+from ckpm.reports.gates.static import code_figures
+from ckpm.reports.verdicts import Row
+
+
+def built(arch: str, work: Path) -> Judged:
+    """Read the files of ``nox -s build-decode`` for the arch. Raises InconclusiveError, RecordError."""
+    file = building.manifest_path(work, arch)
+    kernels_of = building.read(file, arch)
+    files = tuple(sorted(file.parent.glob("*.hsaco")))
+    static = Kind(measure=lambda: _static(kernels_of, file.parent), rows=_static_rows, present=kernels_of.stages)
+    return Judged(
+        inputs=(file, *files),
+        identity=lambda: identity(kernels_of),
+        accept=f"{baseline.ACCEPT} --arch {arch} --family {DECODE}",
+        kinds={STATIC: static, EMULATED: Kind(measure=lambda: _count(kernels_of), rows=_emulated_rows)},
+        left_out={},
+    )
+
+
+def identity(built: Built) -> dict[str, str]:
+    """Facts that must be the baseline's. The compiler is one; the kernels' text is not, because the gate judges it."""
+    return {
+        "arch": built.arch,
+        "toolchain": "triton",
+        "identity": built.compiler,
+        "upstream": DECODE,
+        "upstream_identity": "kernels/decode of this repository",  # its folder before; baselines have this text
+        "selection": ", ".join(built.stages),
+    }
+
+
+def _static(built: Built, folder: Path) -> dict[str, dict[str, float]]:
+    """Figures of each problem's attention kernel: of its code object and of its hot loop."""
+    by_name = {}
+    for problem in problems(built.arch):
+        stages = built.stages[problem.name]
+        own = attention_figures(stages, problem, built.arch).numbers()
+        (kernel,) = code_object.kernels(stages.attention.binary)
+        named = {("occupancy_waves" if name == "waves" else name): float(value) for name, value in own.items()}
+        file = building.code_file(folder, problem.name, "attention")
+        code = code_figures(code_object.inspect(file, built.arch), kernel.symbol, str(file))
+        by_name[problem.name] = {**named, "text_bytes": float(kernel.text_bytes), **code}
+    return by_name
+
+
+def _count(built: Built) -> dict[str, dict[str, float]]:
+    """Count every problem. Raises DeviceError, InconclusiveError."""
+    device = EmulatedDevice(built.arch)
+    outcomes = {one.name: measure(device, built.stages[one.name], one) for one in problems(built.arch)}
+    counted = Measurements(provenance={"arch": built.arch}, problems=tuple(one.counts for one in outcomes.values()))
+    return {
+        name: {**counts, DECODE_CYCLES: outcomes[name].cycles_a_token}
+        for name, counts in emulated_figures(counted).items()
+    }
+
+
+def _static_rows(
+    accepted: baseline.Baseline, new: baseline.Figures, thresholds: Mapping[str, Threshold]
+) -> tuple[Row, ...]:
+    return compare(STATIC, accepted.figures, new, thresholds)
+
+
+def _emulated_rows(accepted: baseline.Baseline, new: baseline.Figures, _: Mapping[str, Threshold]) -> tuple[Row, ...]:
+    return compare(EMULATED, accepted.figures, new, read_thresholds(THRESHOLDS))

@@ -1,1 +1,0 @@
-"""The subjects of the gates: built libraries, and the decode kernels."""

@@ -1,1 +1,0 @@
-"""JUnit XML written and merged."""

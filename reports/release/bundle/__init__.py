@@ -1,1 +1,0 @@
-"""A release: a folder and an archive of it, and their verification."""

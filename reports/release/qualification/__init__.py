@@ -1,1 +1,0 @@
-"""The decision about a release: stages, their records, waivers, the verdict."""

@@ -1,0 +1,241 @@
+"""Run each stage unless it passed before with the same inputs, on this machine or in a shard's folder."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError, SetupError, TrustError
+from ckpm.base.files import make_folder, name_write_errors, sha256_of
+from ckpm.base.processes import ended_by_signals
+from ckpm.base.settings import IMPORTS
+from ckpm.kernels.upstream.trees import damage, package_folder
+from ckpm.matrix.dialects import PackagedUpstream
+from ckpm.reports.release.record import FOLDER, Facts, Record, record_path
+from ckpm.reports.release.stages import Step
+
+Execute = Callable[[Step, Path, int], int]
+log = logging.getLogger(__name__)
+_PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}")
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Steps and their folders.
+
+    ``work`` is the folder of build/. ``only`` are names of stages, empty for all. ``shards`` are folders like ``work``
+    of other machines. ``epoch`` is the commit's time, for SOURCE_DATE_EPOCH.
+    """
+
+    steps: tuple[Step, ...]
+    facts: Facts
+    work: Path
+    epoch: int
+    only: Collection[str] = ()
+    shards: Sequence[Path] = ()
+
+
+def execute(step: Step, work: Path, epoch: int) -> int:
+    """Run a step's command in ``work``; its exit code. Its output goes to this terminal."""
+    path = os.pathsep.join(filter(None, (str(IMPORTS), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "SOURCE_DATE_EPOCH": str(epoch)}
+    with ended_by_signals():
+        process = subprocess.Popen([sys.executable, "-m", "ckpm", *step.command], cwd=work, env=environment)
+        try:
+            return process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+
+
+def run(plan: Plan, execute: Execute = execute) -> Mapping[str, Record]:
+    """Run steps. Return the records of passed steps by name. A step is a stage on one arch.
+
+    Raises:
+        CheckFailedError: a command ended with an error; earlier stages are kept.
+        RecordError: a shard's record is missing, damaged or of other inputs.
+        InconclusiveError: a step needs one that was never passed.
+        DiskFullError, OutputError.
+    """
+    for shard in plan.shards:
+        if not any(shard.glob(f"{FOLDER}/*/*.json")):
+            raise RecordError(
+                f"{shard}: no record of a stage in {FOLDER}. Name the folder that holds its build/.", kind="stage"
+            )
+    passed: dict[str, Record] = {}
+    for step in plan.steps:
+        chosen = not plan.only or step.stage in plan.only
+        missing = [need for need in step.needs if need not in passed]
+        if missing:
+            if not chosen:
+                continue
+            raise InconclusiveError(
+                f"{step.name} needs {', '.join(missing)}: run it first, or name its --shard.", kind="missing-stage"
+            )
+        inputs = {file: digest for need in step.needs for file, digest in passed[need].outputs.items()}
+        record = _from_shards(plan, step, inputs) or _kept(plan, step, inputs)
+        if record is None and chosen:
+            record = _run(plan, step, inputs, execute)
+        if record is not None:
+            passed[step.name] = record
+    return passed
+
+
+def demand_all(steps: Sequence[Step], passed: Mapping[str, Record]) -> None:
+    """Raise InconclusiveError if a step was neither run nor taken from a shard."""
+    if missing := [step.name for step in steps if step.name not in passed]:
+        raise InconclusiveError(
+            f"not run, and in no shard: {', '.join(missing)}. A release needs every stage.", kind="missing-stage"
+        )
+
+
+def _run(plan: Plan, step: Step, inputs: Mapping[str, str], execute: Execute) -> Record:
+    (plan.work / record_path(step.arch, step.stage)).unlink(missing_ok=True)
+    log.info(f"{step.name}: {step.shown}")
+    make_folder(plan.work)
+    code = execute(step, plan.work, plan.epoch)
+    if code:
+        raise CheckFailedError(
+            f"{step.name}: exit code {code}. Run it alone with: {step.shown}\n"
+            "What passed before it is kept: the same qualification goes on from here.",
+            kind="stage",
+        )
+    missing = [file for file in step.outputs.values() if not (plan.work / file).is_file()]
+    if missing:
+        raise CheckFailedError(
+            f"{step.name}: ended without an error, but left no {', '.join(missing)}: {step.shown}", kind="stage"
+        )
+    changed = [file for file, digest in inputs.items() if sha256_of(plan.work / file) != digest]
+    if changed:
+        raise CheckFailedError(
+            f"{step.name}: while it ran, somebody changed {', '.join(changed)}. Qualify again.", kind="stage"
+        )
+    record = Record(
+        stage=step.stage,
+        arch=step.arch,
+        command=step.command,
+        facts=plan.facts,
+        inputs=inputs,
+        outputs={file: sha256_of(plan.work / file) for file in step.outputs.values()},
+    )
+    record.write(plan.work)
+    return record
+
+
+def _kept(plan: Plan, step: Step, inputs: Mapping[str, str]) -> Record | None:
+    """The record of an earlier run in this folder, if its inputs are the same and its outputs unchanged."""
+    file = plan.work / record_path(step.arch, step.stage)
+    if not file.exists():
+        return None
+    try:
+        record = Record.read(file)
+    except RecordError as error:
+        log.info(f"{step.name}: record ignored: {error}")
+        return None
+    reasons = record.differences(step, plan.facts, inputs) or record.find_damage(plan.work)
+    if reasons:
+        log.info(f"{step.name}: runs again, changed since it passed: {'; '.join(reasons)}")
+        return None
+    log.info(f"{step.name}: passed earlier for the same inputs")
+    return record
+
+
+def _from_shards(plan: Plan, step: Step, inputs: Mapping[str, str]) -> Record | None:
+    """A shard's record; its outputs are copied here. A record that doesn't fit its shard is an error."""
+    accepted: Record | None = None
+    for shard in plan.shards:
+        file = shard / record_path(step.arch, step.stage)
+        if not file.exists():
+            continue
+        record = Record.read(file)
+        if reasons := record.differences(step, plan.facts, inputs) or record.find_damage(shard):
+            raise RecordError(f"{file}: results that don't belong to this release: {'; '.join(reasons)}.", kind="stage")
+        if accepted and accepted.outputs != record.outputs:
+            raise RecordError(
+                f"{file}: other outputs than another shard has for {step.name}. Name one of them.", kind="stage"
+            )
+        accepted = accepted or _copy(record, shard, plan.work)
+    if accepted:
+        log.info(f"{step.name}: from a shard")
+    return accepted
+
+
+def _copy(record: Record, shard: Path, work: Path) -> Record:
+    for name in record.outputs:
+        target = work / name
+        if target.resolve() == (shard / name).resolve():
+            continue
+        make_folder(target.parent)
+        with name_write_errors(target):
+            beside = target.with_name(f".{target.name}.{os.getpid()}")
+            shutil.copyfile(shard / name, beside)
+            beside.replace(target)
+    record.write(work)
+    return record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """A clean checkout. ``epoch`` is its commit's time in seconds since 1970: the time of everything in a bundle."""
+
+    root: Path
+    commit: str
+    epoch: int
+
+
+def read_checkout(root: Path) -> Checkout:
+    """Read a clean checkout. Raises SetupError: not a clone, or files that are changed or not in git."""
+    changed = _git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
+    if changed:
+        more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
+        raise SetupError(
+            f"{root}: a release is made of a commit, and these files are not as committed. Commit or stash them:\n  "
+            + "\n  ".join([*changed[:_SHOWN], *more]),
+            kind="dirty",
+        )
+    commit, epoch = _git(root, "show", "--no-patch", "--format=%H %ct", "HEAD").split()
+    return Checkout(root=root, commit=commit, epoch=int(epoch))
+
+
+def demand_undamaged(package: PackagedUpstream, cache: Path) -> None:
+    """Raise SetupError if a file of the unpacked upstream is not as published, or can't be checked."""
+    if damaged := damage(package, cache):
+        folder = package_folder(package, cache)
+        more = [f"and {len(damaged) - _SHOWN} more"] if len(damaged) > _SHOWN else []
+        lines = "\n  ".join([*damaged[:_SHOWN], *more])
+        raise SetupError(
+            f"upstream {package.name} in {folder} is not as published. Delete it: it is unpacked again.\n  {lines}",
+            kind="dirty",
+        )
+
+
+def demand_pinned(images: Sequence[str]) -> None:
+    """Raises TrustError: a reference without a digest."""
+    for image in images:
+        if not _PINNED.fullmatch(image):
+            raise TrustError(
+                f"image {image}: not pinned. Name it as NAME@sha256: and 64 hexadecimal digits.", kind="unpinned-image"
+            )
+
+
+def _git(root: Path, *words: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise SetupError(
+            f"git can't be started ({error.strerror}): a release needs it to know its commit.", kind="dirty"
+        ) from error
+    if done.returncode:
+        raise SetupError(
+            f"{root}: git: {done.stderr.strip()}. A release is made in a clone with a commit.", kind="dirty"
+        )
+    return done.stdout

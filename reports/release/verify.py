@@ -1,0 +1,202 @@
+"""``verify-bundle``: check offline that a bundle is the released one. Every doubt is an error."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.base.errors import CheckFailedError, SetupError, TrustError
+from ckpm.base.records import Source, Value
+from ckpm.reports.release import contents, signature, statements
+from ckpm.reports.release.record import Facts, Record
+from ckpm.reports.release.run import Checkout, Execute, execute
+from ckpm.reports.release.stages import Step, read_stages, steps
+from ckpm.reports.release.verdict import Basis, Verdict, examine, judge, read_waivers
+
+_REMEDY = "Don't use it; take the bundle again from where it was published."
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """A bundle that is in order. ``signer`` is '' without --allowed-signers, None if the bundle is not signed."""
+
+    folder: Path
+    verdict: Verdict
+    steps: tuple[Step, ...]
+    signer: str | None
+
+
+def verify(folder: Path, allowed: Path | None) -> Verified:
+    """Compare all files of a bundle's folder with one another, and its signature with ``allowed`` signers.
+
+    Raises:
+        TrustError: names, links.
+        TrustError: the signer is not in ``allowed``, or other checksums are signed.
+        TrustError: a file is changed, added, renamed or missing.
+        TrustError: records, verdict, SBOM or provenance don't fit the files.
+        RecordError, CheckFailedError, InconclusiveError, TableError: it should not have passed.
+    """
+    files = contents.files_of(folder)
+    signer: str | None = None
+    if allowed:
+        signer = signature.check_signer(folder, allowed)
+    elif contents.SIGNATURE in files:
+        signature.check_whole(folder)
+        signer = ""
+    sums = contents.demand_listed(folder, files)
+    basis, signed = _basis(folder, sums)
+    if signed and contents.SIGNATURE not in files:
+        raise TrustError(
+            f"{folder}/{contents.SIGNATURE}: missing: {contents.VERDICT} has it as signed.", kind="bundle-file"
+        )
+    planned = steps(
+        read_stages(_require(folder, sums, contents.STAGES)),
+        basis.archs,
+        upstream=basis.facts.upstream,
+        tier=basis.facts.tier,
+        toolchain=basis.toolchain,
+    )
+    records = _records(folder, sums, planned, basis.facts)
+    verdict = _verdict(folder, sums, planned, records, basis, signed=signed)
+    _demand_expected(folder, sums, planned, basis.facts.upstream)
+    listed = list(sums)
+    statements.demand_complete(folder / contents.SBOM, {name: sums[name] for name in contents.payload(listed)})
+    subjects = {name: sums[name] for name in contents.subjects(listed)}
+    statements.demand_true(_require(folder, sums, contents.PROVENANCE), subjects, verdict, planned)
+    return Verified(folder=folder, verdict=verdict, steps=planned, signer=signer)
+
+
+def _require(folder: Path, sums: Mapping[str, str], name: str) -> Path:
+    if name not in sums:
+        raise TrustError(f"{folder}/{name}: missing. {_REMEDY}", kind="bundle-file")
+    return folder / name
+
+
+def _basis(folder: Path, sums: Mapping[str, str]) -> tuple[Basis, bool]:
+    """The fields of verdict.json besides the verdict. The second value is True if the bundle was signed."""
+    file = _require(folder, sums, contents.VERDICT)
+    document = Source(place=file, what="a verdict", remedy=_REMEDY, error=TrustError).read()
+    names = {field.name: field.name for field in dataclasses.fields(Facts)} | {"toolchain": "toolchain_identity"}
+    basis = Basis(
+        facts=Facts(**{field: document.get(name).nonempty_text() for field, name in names.items()}),
+        epoch=document.get("epoch").count(),
+        archs=_read_words(document.get("archs")),
+        toolchain=document.get("toolchain").nonempty_text(),
+        images=_read_words(document.get("images")),
+    )
+    return basis, document.get("signed").truth()
+
+
+def _read_words(values: Value) -> tuple[str, ...]:
+    return tuple(one.nonempty_text() for one in values.items())
+
+
+def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], facts: Facts) -> Mapping[str, Record]:
+    """Records of all steps. Their inputs and outputs must be the bundle's files."""
+    records: dict[str, Record] = {}
+    for step in planned:
+        record = Record.read(_require(folder, sums, contents.record_of(step)))
+        inputs = {file: digest for need in step.needs for file, digest in records[need].outputs.items()}
+        if lines := record.differences(step, facts, inputs):
+            raise TrustError(
+                f"{folder}/{contents.record_of(step)}: of another release: {'; '.join(lines)}.", kind="statement"
+            )
+        for role, file in step.outputs.items():
+            place = contents.place_of(step, role, facts.upstream)
+            if place and sums.get(place) != record.outputs[file]:
+                raise TrustError(f"{folder}/{place}: not the file that its record lists. {_REMEDY}", kind="statement")
+        records[step.name] = record
+    return records
+
+
+def _verdict(
+    folder: Path,
+    sums: Mapping[str, str],
+    planned: tuple[Step, ...],
+    records: Mapping[str, Record],
+    basis: Basis,
+    *,
+    signed: bool,
+) -> Verdict:
+    """Judge the files again; the verdict must be the written one."""
+    upstream = basis.facts.upstream
+    findings = examine(planned, records, lambda step, role: folder / contents.place_of(step, role, upstream))
+    waivers = read_waivers(folder / contents.WAIVERS) if contents.WAIVERS in sums else {}
+    verdict = judge(basis, findings, waivers, today=None)
+    if verdict.as_bytes(signed=signed) != (folder / contents.VERDICT).read_bytes():
+        raise TrustError(
+            f"{folder}/{contents.VERDICT}: contradicts the results and waivers beside it. {_REMEDY}", kind="statement"
+        )
+    return verdict
+
+
+def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], upstream: str) -> None:
+    """Check that every file is the output of a stage or one of our tables, and that none is missing."""
+    tables = (contents.STAGES, contents.WAIVERS, contents.LEDGER, contents.REQUIREMENTS, contents.VERDICT)
+    expected = {*tables, contents.SBOM, contents.PROVENANCE}
+    for step in planned:
+        expected.add(contents.record_of(step))
+        expected |= {contents.place_of(step, role, upstream) for role in step.outputs}
+        if step.outputs.keys() & {"results", "gate"}:
+            expected.add(contents.junit_of(step, upstream))
+    if unknown := sorted(sums.keys() - expected):
+        raise TrustError(f"{folder}: files that no stage made: {', '.join(unknown)}. {_REMEDY}", kind="bundle-file")
+    missing = sorted(expected - sums.keys() - {"", contents.WAIVERS})
+    if missing:
+        raise TrustError(f"{folder}: missing: {', '.join(missing)}. {_REMEDY}", kind="bundle-file")
+
+
+def describe(verified: Verified) -> list[str]:
+    """Lines on a verified bundle, for people."""
+    verdict, facts = verified.verdict, verified.verdict.facts
+    signed = "not signed"
+    if verified.signer is not None:
+        signed = f"signed by {verified.signer}" if verified.signer else "signed; --allowed-signers FILE checks by whom"
+    return [
+        f"{verified.folder.name}: in order: {verdict.text}",
+        f"commit {facts.commit}, {', '.join(verdict.archs)}, {facts.upstream}, tier {facts.tier}",
+        f"stages: {', '.join(dict.fromkeys(step.stage for step in verified.steps))}",
+        signed,
+        *(f"waived: {waiver.name}, by {waiver.accepted_by} until {waiver.until}" for waiver in verdict.waived),
+    ]
+
+
+def rebuild(bundle: Verified, checkout: Checkout, execute: Execute = execute) -> int:
+    """Build every library of a bundle without any cache. Return the number of equal files.
+
+    Raises:
+        SetupError: the checkout is not at the bundle's commit.
+        CheckFailedError: a build failed.
+        CheckFailedError: a library or manifest differs; the message lists them.
+    """
+    facts = bundle.verdict.facts
+    if checkout.commit != facts.commit:
+        raise SetupError(
+            f"{checkout.root} is at {checkout.commit}, the bundle was made of {facts.commit}. Check that out first.",
+            kind="dirty",
+        )
+    equal, lines = 0, []
+    with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
+        work = Path(temporary)
+        for step in bundle.steps:
+            if "library" not in step.outputs:
+                continue
+            again = dataclasses.replace(step, command=(*step.command, "--no-cache"))
+            log.info(f"{again.name}: {again.shown}")
+            if code := execute(again, work, checkout.epoch):
+                raise CheckFailedError(f"{again.name}: exit code {code}: {again.shown}", kind="stage")
+            built = {
+                contents.place_of(step, role, facts.upstream): (work / file).read_bytes()
+                for role, file in step.outputs.items()
+            }
+            different = [name for name, data in built.items() if (bundle.folder / name).read_bytes() != data]
+            lines += [f"{name}: differs from what was built again" for name in different]
+            equal += len(built) - len(different)
+    if lines:
+        raise CheckFailedError(f"{bundle.folder}:\n  " + "\n  ".join(lines), kind="not-reproducible")
+    return equal

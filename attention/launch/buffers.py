@@ -1,8 +1,7 @@
 """Memory of a case: each buffer of a launch as a list of writes, and the numbers that the reference works on.
 
 A KV pool of 6 GB is never made: a :class:`Buffer` has a size and a few :class:`Write`s. The function
-:func:`prepare` returns buffers, the plain fields of ``ckpm_problem`` and the targets of its pointers. The function
-:func:`gather` reads K or V back as a kernel does, by strides and page table. The tests compare with it.
+:func:`prepare` returns buffers, the plain fields of ``ckpm_problem`` and the targets of its pointers.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.launch import arguments
-from ckpm.attention.launch.encodings import Bits, Floats, bits_type, decode, encode, nan_bits
+from ckpm.attention.launch.encodings import Bits, Floats, decode, encode, nan_bits
 from ckpm.attention.launch.hip_api import Memory
 from ckpm.attention.launch.kv_pool import Buffer, Pool, Write, add_peaks, stream
 from ckpm.attention.launch.page_tables import PageTable, block_table, page_table, unused_entry
@@ -216,61 +215,6 @@ def _check_fields(p: SuiteCase, fields: Mapping[str, int | float | str]) -> None
     for name, value in fields.items():
         if isinstance(value, int) and name not in _WIDE and not -(2**31) <= value < 2**31:
             raise ProblemError(f"{p.name}: {name} {value} does not fit 32 bits. Make the pool smaller.")
-
-
-def gather(prepared: Prepared, tensor: str) -> tuple[Floats, ...]:
-    """K or V of each sequence read from the writes as a kernel reads memory: table, strides, layout, descales.
-
-    Raises:
-        ProblemError: a place was never written, or the table names a page outside the pool.
-    """
-    p, f = prepared.problem, {name: v for name, v in prepared.fields.items() if isinstance(v, int)}
-    hdim = p.hdim_q if tensor == "k" else p.hdim_v
-    name, base = prepared.pointers[tensor]
-    rows = []
-    for sequence, length in enumerate(p.seqlens_k):
-        token, head, dim = np.ix_(np.arange(length), np.arange(p.nhead_k), np.arange(hdim))
-        page, slot = _entries(prepared, sequence)[token // p.page_size], token % p.page_size
-        if length and not (page.min() >= 0 and page.max() < f["num_total_pages"]):
-            raise ProblemError(f"{p.name}: sequence {sequence} names a page outside the pool's {f['num_total_pages']}.")
-        place = page * f[f"batch_stride_{tensor}"] + head * f[f"nhead_stride_{tensor}"]
-        if p.kv_layout == "vectorized" and tensor == "k":
-            place = place + dim // p.vector * (p.page_size * p.vector) + slot * f["stride_k"] + dim % p.vector
-        elif p.kv_layout == "vectorized":
-            place = place + slot // p.vector * (f["stride_v"] * p.vector) + dim * p.vector + slot % p.vector
-        elif tensor == "v" and p.vlayout == "col":
-            place = place + dim * f["stride_v"]
-        else:
-            place = place + slot * f[f"stride_{tensor}"] + dim
-        bits = read(prepared.buffers[name], base + place * p.element_bytes, bits_type(p.dtype))
-        rows.append(decode(bits, p.dtype, prepared.arch) * _descale(prepared, tensor, page, head))
-    return tuple(rows)
-
-
-def _entries(prepared: Prepared, sequence: int) -> NDArray[np.int64]:
-    """A sequence's page numbers, from the table's bytes."""
-    p = prepared.problem
-    table = _whole(prepared.buffers["kv_page_indices"], np.int32).astype(np.int64)
-    if p.kv_table == "vllm":
-        row: NDArray[np.int64] = table.reshape(p.batch, -1)[sequence]
-        return row
-    begin, end = _whole(prepared.buffers["kv_indptr"], np.int32)[sequence : sequence + 2]
-    return table[begin:end]
-
-
-def _descale(prepared: Prepared, tensor: str, page: NDArray[np.int64], head: NDArray[np.int64]) -> Any:
-    p = prepared.problem
-    if p.qscale == "no":
-        return 1.0
-    name, base = prepared.pointers[f"{tensor}_descale"]
-    if p.qscale == "pertensor":
-        page, head = page * 0, head * 0
-    strides = [int(prepared.fields.get(f"{what}_stride_kv_descale", 0)) for what in ("block", "nhead")]
-    return read(prepared.buffers[name], base + 4 * (page * strides[0] + head * strides[1]), np.float32)
-
-
-def _whole(buffer: Buffer, kind: Any) -> NDArray[Any]:
-    return buffer.writes[0].data.reshape(-1).view(kind)
 
 
 def read(buffer: Buffer, offsets: NDArray[np.int64], kind: Any, unwritten: int | None = None) -> NDArray[Any]:

@@ -31,29 +31,46 @@ class Effect:
     everything: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LibraryPlan:
+_Words = tuple[str, ...] | Literal["all"]
+
+
+class _RuleRow(Record, frozen=True):
+    paths: tuple[str, ...]
+    reason: str
+    checks: _Words
+    compare: Literal["", "kernels", "suites"] = ""
+    families: _Words = ()
+    suites: _Words = ()
+    gates: bool = False
+
+
+class _ArchRow(Record, frozen=True):
+    build: str
+    emulated: bool
+
+
+class Runner(_ArchRow, frozen=True, kw_only=True):
+    """The build session of an arch, and True if its libraries run without a GPU of that arch."""
+
+    arch: str
+
+
+class _LibraryRow(Record, frozen=True):
+    families: tuple[str, ...]
+    upstreams: tuple[str, ...]
+    tier: str
+    suites: tuple[str, ...]
+    gates: bool
+    smoke_upstreams: tuple[str, ...] = ()
+
+
+class LibraryPlan(_LibraryRow, frozen=True, kw_only=True):
     """The families that make one library, what is built of it and what judges it.
 
     Of ``smoke_upstreams`` only the smoke tier is built, for suites and gates.
     """
 
     name: str
-    families: tuple[str, ...]
-    upstreams: tuple[str, ...]
-    smoke_upstreams: tuple[str, ...]
-    tier: str
-    suites: tuple[str, ...]
-    gates: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runner:
-    """The build session of an arch, and True if its libraries run without a GPU of that arch."""
-
-    arch: str
-    build: str
-    emulated: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,33 +91,6 @@ class Rules:
             if any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns):
                 return effect
         return Effect(reason="no rule of kernels/changes/changes.yaml has this file", everything=True)
-
-
-_Words = tuple[str, ...] | Literal["all"]
-
-
-class _RuleRow(Record, frozen=True):
-    paths: tuple[str, ...]
-    reason: str
-    checks: _Words
-    compare: Literal["", "kernels", "suites"] = ""
-    families: _Words = ()
-    suites: _Words = ()
-    gates: bool = False
-
-
-class _ArchRow(Record, frozen=True):
-    build: str
-    emulated: bool
-
-
-class _LibraryRow(Record, frozen=True):
-    families: tuple[str, ...]
-    upstreams: tuple[str, ...]
-    tier: str
-    suites: tuple[str, ...]
-    gates: bool
-    smoke_upstreams: tuple[str, ...] = ()
 
 
 class ChangeTable(Record, frozen=True):

@@ -112,5 +112,5 @@ def render(
     wanted = {file for group in files.values() for file in group}
     for stale in {folder / name for name in recorded_digests(folder)} - wanted:
         forget_output(stale)
-    record(folder, {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in wanted})
+    record(folder, {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(wanted)})
     return files

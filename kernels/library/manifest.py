@@ -20,7 +20,7 @@ from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.options import DEFAULT_FAMILY
 
 MANIFEST = "manifest.json"  # beside the library
-_COUNTS = (
+COUNTS = (
     "vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy_waves",
 )  # fmt: skip
 _LARGEST_LIBRARY = 4 << 30  # bytes: the manifest of all kernels for three archs has a tenth
@@ -199,7 +199,7 @@ def _others(row: Value) -> dict[str, tuple[KernelResources, ...]]:
 
 
 def _resources(figures: Value, arch: str) -> KernelResources:
-    counts = {name: figures.get(name).count() for name in _COUNTS}
+    counts = {name: figures.get(name).count() for name in COUNTS}
     counts |= {name: figures.optional(name, Value.count, 0) for name in _MORE_COUNTS}
     symbol, digest = (figures.optional(name, Value.text, "") for name in ("symbol", "text_sha256"))
     return KernelResources(arch=arch, symbol=symbol, text_sha256=digest, **counts)

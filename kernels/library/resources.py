@@ -8,12 +8,8 @@ from rich.table import Table
 
 from ckpm.base.console import console
 from ckpm.kernels.code.code_object import KernelResources
-from ckpm.kernels.library.manifest import Manifest
+from ckpm.kernels.library.manifest import COUNTS, Manifest
 from ckpm.matrix.dialects import compute_units
-
-_FIGURES = (
-    "vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy_waves",
-)  # fmt: skip
 
 
 def show(manifest: Manifest) -> None:
@@ -54,6 +50,6 @@ def _cells(figures: KernelResources) -> list[str]:
         if true
     ]
     return [
-        *(str(getattr(figures, field)) for field in _FIGURES),
+        *(str(getattr(figures, field)) for field in COUNTS),
         " ".join(remarks),
     ]

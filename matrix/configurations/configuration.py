@@ -24,12 +24,12 @@ from typing import Any
 from ckpm.base.bounded import LARGEST_TABLE, BoundsError, parse_json, read_text
 from ckpm.base.errors import InputError, TableError, unknown_word
 from ckpm.base.tablefile import Field, describe, load
-from ckpm.matrix.configurations.limits import limits
+from ckpm.matrix.configurations.limits import spellings
 from ckpm.matrix.keys import Key, Tile
 
 _REQUIRED = object()
 
-# Field -> where it is written, how its value is read ("word" is one of limits().words), and its default; None where a
+# Field -> where it is written, how its value is read ("word" is one of spellings()), and its default; None where a
 # kernel's default is not for us to say.
 _FORM: Mapping[str, tuple[str, str, Any]] = {
     "arch": ("arch", "word", _REQUIRED),
@@ -160,7 +160,7 @@ def _check(name: str, kind: str, field: Field) -> Iterator[Mistake]:
     """The mistake in a value's kind or word."""
     value = field.value
     if kind == "word":
-        known = limits().words[name]
+        known = spellings()[name]
         if not isinstance(value, str):
             yield _wrong(field, "a word")
         elif value not in known:
@@ -195,7 +195,7 @@ def _wrong(field: Field, what: str) -> Mistake:
 
 def _value(name: str, kind: str, field: Field) -> Any:
     if kind == "word":
-        return limits().words[name][field.value]
+        return spellings()[name][field.value]
     if kind in ("lengths", "padding"):
         return tuple(item.value for item in field.value)
     return field.value

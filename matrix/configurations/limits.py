@@ -4,40 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-
-from msgspec import structs
 
 from ckpm.base.tablefile import Record, read_table
 from ckpm.matrix.dialects import FAMILIES, TABLES, archs
-
-
-@dataclass(frozen=True, slots=True)
-class ArchLimits:
-    """The limits of an arch in CK's dispatcher, and the bytes of LDS that a block can have (archs.yaml)."""
-
-    matrix_cores: str
-    dtypes: tuple[str, ...]
-    pipelines: tuple[str, ...]
-    async_load_bytes: int
-    lds_banks: int
-    lds_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Numbers by the names they have in the table. ``words``: field -> spelling -> the word that rules see."""
-
-    archs: Mapping[str, ArchLimits]
-    dtypes: Mapping[str, int]
-    forward_dtypes: tuple[str, ...]
-    backward_dtypes: tuple[str, ...]
-    family_pipelines: Mapping[str, tuple[str, ...]]
-    tile_length: Mapping[str, int]
-    numbers: Mapping[str, int]
-    lists: Mapping[str, tuple[int, ...]]
-    lds: Mapping[str, int]
-    words: Mapping[str, Mapping[str, str]]
 
 
 class _ArchRow(Record, frozen=True):
@@ -82,36 +51,26 @@ class LimitTable(Record, frozen=True):
 
 
 @functools.cache
-def limits() -> Limits:
+def limits() -> LimitTable:
     """Read validation.yaml. Raises TableError."""
     table = read_table(TABLES / "validation.yaml", LimitTable)
-    record = table.record
-    for name in {*archs()} ^ {*record.archs}:
+    for name in {*archs()} ^ {*table.record.archs}:
         raise table.fail(f"'{name}' must be both here and in archs.yaml", "archs")
-    known = {
-        name: ArchLimits(**structs.asdict(record.archs[name]), lds_bytes=arch.lds_bytes)
-        for name, arch in archs().items()
+    return table.record
+
+
+@functools.cache
+def spellings() -> Mapping[str, Mapping[str, str]]:
+    """Field of a configuration -> spelling -> the word that rules see."""
+    known = limits()
+    pipelines = [name for arch in known.archs.values() for name in arch.pipelines] + [*known.other_pipelines]
+    return {
+        "arch": _themselves(known.archs),
+        "family": _themselves(FAMILIES),
+        "dtype": _themselves(known.dtypes),
+        "pipeline": _themselves(pipelines),
+        **{field: _spellings(listed) for field, listed in known.words.items()},
     }
-    pipelines = [name for arch in known.values() for name in arch.pipelines] + [*record.other_pipelines]
-    fields = structs.asdict(record)
-    return Limits(
-        archs=known,
-        dtypes=record.dtypes,
-        forward_dtypes=record.forward_dtypes,
-        backward_dtypes=record.backward_dtypes,
-        family_pipelines=record.family_pipelines,
-        tile_length=record.tile_length,
-        numbers={name: value for name, value in fields.items() if isinstance(value, int)},
-        lists={name: fields[name] for name in ("trload_hdims", "bm0")},
-        lds=structs.asdict(record.lds),
-        words={
-            "arch": _themselves(known),
-            "family": _themselves(FAMILIES),
-            "dtype": _themselves(record.dtypes),
-            "pipeline": _themselves(pipelines),
-            **{field: _spellings(words) for field, words in record.words.items()},
-        },
-    )
 
 
 def _themselves(words: Iterable[str]) -> Mapping[str, str]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ckpm.matrix.configurations.limits import limits
 from ckpm.matrix.configurations.validation import ATTENTION, error, plain
+from ckpm.matrix.dialects import archs
 
 _ASYNC = ("qr_async", "qr_async_trload", "qr_async_trload_v3")
 _WAVE_SIZE = 64  # lanes; the async pipelines are gfx9's
@@ -50,7 +51,7 @@ def qr_at_d256_issues_mfma_by_eights(
         return ""
     blocks = [length // step for length, step in zip(tile[:3], warp[:3], strict=True)]
     count = blocks[0] * blocks[1] * blocks[2] // (wave[0] * wave[1])
-    step = limits().numbers["mfma_instructions_multiple"]
+    step = limits().mfma_instructions_multiple
     return f"{count} MFMA instructions of a wave; a multiple of {step} is needed" if count % step else ""
 
 
@@ -64,7 +65,7 @@ def async_pipelines_fit_in_lds(
     """
     if pipeline not in _ASYNC or not _usable(family, tile, warp):
         return ""
-    has = limits().archs[arch].lds_bytes
+    has = archs()[arch].lds_bytes
     needs = async_lds_bytes(arch, dtype, hdim_v, tile, warp)
     return f"{needs} bytes of LDS; {arch} has {has}" if needs > has else ""
 
@@ -76,14 +77,14 @@ def async_lds_bytes(arch: str, dtype: str, hdim_v: int, tile: Sequence[int], war
     """
     size, lds = limits().dtypes[dtype], limits().lds
     row = limits().archs[arch].lds_banks * 4 // size
-    pack = lds["pack_bytes"] // size
-    one_v = (lds["async_bk1"] // pack) * (hdim_v // (row // pack)) * (row + pack)
+    pack = lds.pack_bytes // size
+    one_v = (lds.async_bk1 // pack) * (hdim_v // (row // pack)) * (row + pack)
     vector = max(limits().archs[arch].async_load_bytes // size, 1)
     waves = tile[0] // warp[0]
     lane_groups = _WAVE_SIZE // max(tile[2] // vector, 1)
     issues = tile[1] // (lane_groups * waves) if lane_groups * waves else 0
     one_k = issues * waves * (_WAVE_SIZE * vector + pack)
-    return lds["async_buffers"] * max(one_k, one_v) * size
+    return lds.async_buffers * max(one_k, one_v) * size
 
 
 @error("tile", "pipeline")
@@ -94,7 +95,7 @@ def other_pipelines_fit_in_lds(family: str, dtype: str, pipeline: str, tile: Seq
     """
     if pipeline in _ASYNC or not _usable(family, tile):
         return ""
-    has = limits().lds["sync_bytes"]
+    has = limits().lds.sync_bytes
     needs = (tile[0] + tile[1]) * tile[2] * limits().dtypes[dtype]
     return f"{needs} bytes of LDS for Q and K; {pipeline} has {has}" if needs > has else ""
 
@@ -161,7 +162,7 @@ def d128_takes_tiles_of_128_keys(
     validation.py, check_gfx9_tile_constraints, from codegen/ops/fmha_fwd.py, so of fwd only; not of fp32.
     """
     asked = family == "fwd" and _asks_gfx9(arch, dtype, pipeline) and hdim_q == hdim_v == 128 and _usable(family, tile)
-    needed = limits().numbers["d128_bn0"]
+    needed = limits().d128_bn0
     return f"bn0 {tile[1]}; {needed} is needed" if asked and tile[1] != needed else ""
 
 
@@ -178,7 +179,7 @@ def qr_async_at_d128_takes_tiles_of_128_queries(
     """
     gfx9 = family in ("fwd", "batch_prefill") and pipeline == "qr_async" and _asks_gfx9(arch, dtype, pipeline)
     asked = gfx9 and hdim_q == hdim_v == 128 and _usable(family, tile)
-    needed = limits().numbers["d128_async_bm0"]
+    needed = limits().d128_async_bm0
     return f"bm0 {tile[0]}; {needed} is needed" if asked and tile[0] != needed else ""
 
 
@@ -193,7 +194,7 @@ def other_head_dims_take_known_tiles_of_queries(
     """
     other = (hdim_q, hdim_v) != (128, 128)
     asked = family == "fwd" and _asks_gfx9(arch, dtype, pipeline) and other and _usable(family, tile)
-    known = limits().lists["bm0"]
+    known = limits().bm0
     return f"bm0 {tile[0]}; known are {plain(known)}" if asked and tile[0] not in known else ""
 
 
@@ -209,7 +210,7 @@ def qr_and_qs_at_d128_take_no_slices_of_64(
     """
     gfx9 = family == "fwd" and pipeline != "qr_async" and _asks_gfx9(arch, dtype, pipeline)
     asked = gfx9 and hdim_q == hdim_v == 128 and _usable(family, tile)
-    return f"bk0 {tile[2]}" if asked and tile[2] == limits().numbers["d128_refused_bk0"] else ""
+    return f"bk0 {tile[2]}" if asked and tile[2] == limits().d128_refused_bk0 else ""
 
 
 @error("tile[1]")
@@ -221,7 +222,7 @@ def trload_at_d128_takes_narrow_tiles(
     validation.py, check_gfx950_tile_constraints, from codegen/ops/fmha_fwd.py.
     """
     asked = arch == "gfx950" and family == "fwd" and pipeline == "qr_async_trload" and hdim_q == hdim_v == 128
-    wrong = asked and _usable(family, tile) and tile[1] == limits().numbers["trload_d128_refused_bn0"]
+    wrong = asked and _usable(family, tile) and tile[1] == limits().trload_d128_refused_bn0
     return f"bn0 {tile[1]}" if wrong else ""
 
 
@@ -232,5 +233,5 @@ def v3_takes_tiles_of_256_queries(arch: str, family: str, pipeline: str, tile: S
     validation.py, check_gfx950_tile_constraints, from codegen/ops/fmha_fwd.py.
     """
     asked = arch == "gfx950" and family == "fwd" and pipeline == "qr_async_trload_v3" and _usable(family, tile)
-    needed = limits().numbers["v3_bm0"]
+    needed = limits().v3_bm0
     return f"bm0 {tile[0]}; {needed} is needed" if asked and tile[0] != needed else ""

@@ -159,7 +159,7 @@ def head_dims_are_multiples_of_8(hdim_q: int, hdim_v: int) -> str:
 
     validation.py, validate_config, global rule hdim_divisible_by; it lets 0 and less pass.
     """
-    step = limits().numbers["hdim_multiple"]
+    step = limits().hdim_multiple
     wrong = [f"{name} {size}" for name, size in (("hdim_q", hdim_q), ("hdim_v", hdim_v)) if size <= 0 or size % step]
     return f"{' and '.join(wrong)}; head dims are positive multiples of {step}" if wrong else ""
 
@@ -191,7 +191,7 @@ def transposing_pipelines_have_symmetric_head_dims(pipeline: str, hdim_q: int, h
 
     Contradicted: CK's codegen of 2026 lists qr_async_trload kernels for head dims 256x256 on gfx950.
     """
-    known = limits().lists["trload_hdims"]
+    known = limits().trload_hdims
     wrong = pipeline in ("qr_async_trload", "v3", "qr_async_trload_v3") and (hdim_q != hdim_v or hdim_q not in known)
     sizes = plain([f"{size}x{size}" for size in known])
     return f"pipeline {pipeline} at head dims {hdim_q}x{hdim_v}; it has {sizes}" if wrong else ""
@@ -250,7 +250,7 @@ def wave_has_its_length(wave: Sequence[int]) -> str:
 
     validation.py, validate_config, tile validation.
     """
-    return _length(wave, limits().numbers["wave_length"])
+    return _length(wave, limits().wave_length)
 
 
 @error("warp")
@@ -259,7 +259,7 @@ def warp_has_its_length(warp: Sequence[int]) -> str:
 
     validation.py, validate_config, tile validation.
     """
-    return _length(warp, limits().numbers["warp_length"])
+    return _length(warp, limits().warp_length)
 
 
 def _length(numbers: Sequence[int], length: int) -> str:
@@ -361,7 +361,7 @@ def combine_has_its_bn1(family: str, tile: Sequence[int]) -> str:
 
     validation.py, validate_config, rules of fwd_splitkv_combine; fmha_arch_specs.json, splitkv_combine.combine_bn1.
     """
-    needed = limits().numbers["combine_bn1"]
+    needed = limits().combine_bn1
     wrong = family == "fwd_splitkv_combine" and len(tile) > 3 and tile[3] != needed
     return f"bn1 {tile[3]}; {family} has {needed}" if wrong else ""
 

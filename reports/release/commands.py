@@ -25,7 +25,7 @@ from ckpm.reports.release.record import Facts
 from ckpm.reports.release.run import Checkout, Plan, demand_all, demand_pinned, demand_undamaged, read_checkout, run
 from ckpm.reports.release.stages import STAGES, read_stages, steps
 from ckpm.reports.release.statements import LOCAL_BUILDER, Origin
-from ckpm.reports.release.verdict import Verdict, examine, judge, known_defects, read_waivers
+from ckpm.reports.release.verdict import Basis, Verdict, examine, judge, known_defects, read_waivers
 from ckpm.reports.release.verify import describe, rebuild, verify
 
 OUTPUT = Path("build/release")
@@ -80,16 +80,14 @@ def run_qualify(args: argparse.Namespace) -> None:
             return
         demand_all(planned, records)
         findings = examine(planned, records, lambda step, role: work / step.outputs[role])
-        verdict = judge(
-            facts,
-            findings,
-            waivers,
+        basis = Basis(
+            facts=facts,
             epoch=checkout.epoch,
             archs=archs,
             toolchain=toolchain.name,
-            images=args.image,
-            today=_today(),
+            images=tuple(sorted(args.image)),
         )
+        verdict = judge(basis, findings, waivers, today=_today())
         release = Release(
             steps=planned,
             records=records,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import difflib
 from collections import Counter
@@ -104,14 +105,20 @@ def _demand_passed(file: Path, results: Results, library: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """``toolchain`` is the commands' option; its identity is in ``facts``."""
+class Basis:
+    """Facts of a release. ``toolchain`` is the commands' option; its identity is in ``facts``."""
 
     facts: Facts
     epoch: int
     archs: tuple[str, ...]
     toolchain: str
-    images: tuple[str, ...]
+    images: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict(Basis):
+    """The verdict over a release, which passed."""
+
     findings: Findings
     waived: tuple[Waiver, ...]
     unneeded: tuple[str, ...]
@@ -153,17 +160,7 @@ class Verdict:
         return as_text(document)
 
 
-def judge(
-    facts: Facts,
-    findings: Findings,
-    waivers: Mapping[str, Waiver],
-    *,
-    epoch: int,
-    archs: Sequence[str],
-    toolchain: str,
-    images: Sequence[str] = (),
-    today: datetime.date | None,
-) -> Verdict:
+def judge(basis: Basis, findings: Findings, waivers: Mapping[str, Waiver], *, today: datetime.date | None) -> Verdict:
     """Judge the findings. ``today`` None is for a bundle that was judged before: dates of waivers are not checked.
 
     Raises:
@@ -171,11 +168,7 @@ def judge(
     """
     demand_accepted(findings.defects, waivers, today)
     return Verdict(
-        facts=facts,
-        epoch=epoch,
-        archs=tuple(archs),
-        toolchain=toolchain,
-        images=tuple(sorted(images)),
+        **{field.name: getattr(basis, field.name) for field in dataclasses.fields(Basis)},
         findings=findings,
         waived=tuple(waivers[name] for name in sorted(findings.defects)),
         unneeded=tuple(sorted(waivers.keys() - findings.defects.keys())),

@@ -15,7 +15,7 @@ from ckpm.reports.release import contents, signature, statements
 from ckpm.reports.release.record import Facts, Record
 from ckpm.reports.release.run import Checkout, Execute, execute
 from ckpm.reports.release.stages import Step, read_stages, steps
-from ckpm.reports.release.verdict import Verdict, examine, judge, read_waivers
+from ckpm.reports.release.verdict import Basis, Verdict, examine, judge, read_waivers
 
 _REMEDY = "Don't use it; take the bundle again from where it was published."
 log = logging.getLogger(__name__)
@@ -29,18 +29,6 @@ class Verified:
     verdict: Verdict
     steps: tuple[Step, ...]
     signer: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
-    """The fields of verdict.json besides the verdict."""
-
-    facts: Facts
-    epoch: int
-    archs: tuple[str, ...]
-    toolchain: str
-    images: tuple[str, ...]
-    signed: bool
 
 
 def verify(folder: Path, allowed: Path | None) -> Verified:
@@ -61,21 +49,21 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
         signature.check_whole(folder)
         signer = ""
     sums = contents.demand_listed(folder, files)
-    said = _said(folder, sums)
-    if said.signed and contents.SIGNATURE not in files:
+    basis, signed = _basis(folder, sums)
+    if signed and contents.SIGNATURE not in files:
         raise TrustError(
             f"{folder}/{contents.SIGNATURE}: missing: {contents.VERDICT} has it as signed.", kind="bundle-file"
         )
     planned = steps(
         read_stages(_require(folder, sums, contents.STAGES)),
-        said.archs,
-        upstream=said.facts.upstream,
-        tier=said.facts.tier,
-        toolchain=said.toolchain,
+        basis.archs,
+        upstream=basis.facts.upstream,
+        tier=basis.facts.tier,
+        toolchain=basis.toolchain,
     )
-    records = _records(folder, sums, planned, said.facts)
-    verdict = _verdict(folder, sums, planned, records, said)
-    _demand_expected(folder, sums, planned, said.facts.upstream)
+    records = _records(folder, sums, planned, basis.facts)
+    verdict = _verdict(folder, sums, planned, records, basis, signed=signed)
+    _demand_expected(folder, sums, planned, basis.facts.upstream)
     listed = list(sums)
     statements.demand_complete(folder / contents.SBOM, {name: sums[name] for name in contents.payload(listed)})
     subjects = {name: sums[name] for name in contents.subjects(listed)}
@@ -89,23 +77,19 @@ def _require(folder: Path, sums: Mapping[str, str], name: str) -> Path:
     return folder / name
 
 
-def _said(folder: Path, sums: Mapping[str, str]) -> _Said:
+def _basis(folder: Path, sums: Mapping[str, str]) -> tuple[Basis, bool]:
+    """The fields of verdict.json besides the verdict. The second value is True if the bundle was signed."""
     file = _require(folder, sums, contents.VERDICT)
     document = Source(place=file, what="a verdict", remedy=_REMEDY, error=TrustError).read()
-    return _Said(
-        facts=Facts(
-            commit=document.get("commit").nonempty_text(),
-            tier=document.get("tier").nonempty_text(),
-            upstream=document.get("upstream").nonempty_text(),
-            upstream_identity=document.get("upstream_identity").nonempty_text(),
-            toolchain=document.get("toolchain_identity").nonempty_text(),
-        ),
+    names = {field.name: field.name for field in dataclasses.fields(Facts)} | {"toolchain": "toolchain_identity"}
+    basis = Basis(
+        facts=Facts(**{field: document.get(name).nonempty_text() for field, name in names.items()}),
         epoch=document.get("epoch").count(),
         archs=_read_words(document.get("archs")),
         toolchain=document.get("toolchain").nonempty_text(),
         images=_read_words(document.get("images")),
-        signed=document.get("signed").truth(),
     )
+    return basis, document.get("signed").truth()
 
 
 def _read_words(values: Value) -> tuple[str, ...]:
@@ -131,23 +115,20 @@ def _records(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], f
 
 
 def _verdict(
-    folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], records: Mapping[str, Record], said: _Said
+    folder: Path,
+    sums: Mapping[str, str],
+    planned: tuple[Step, ...],
+    records: Mapping[str, Record],
+    basis: Basis,
+    *,
+    signed: bool,
 ) -> Verdict:
     """Judge the files again; the verdict must be the written one."""
-    upstream = said.facts.upstream
+    upstream = basis.facts.upstream
     findings = examine(planned, records, lambda step, role: folder / contents.place_of(step, role, upstream))
     waivers = read_waivers(folder / contents.WAIVERS) if contents.WAIVERS in sums else {}
-    verdict = judge(
-        said.facts,
-        findings,
-        waivers,
-        epoch=said.epoch,
-        archs=said.archs,
-        toolchain=said.toolchain,
-        images=said.images,
-        today=None,
-    )
-    if verdict.as_bytes(signed=said.signed) != (folder / contents.VERDICT).read_bytes():
+    verdict = judge(basis, findings, waivers, today=None)
+    if verdict.as_bytes(signed=signed) != (folder / contents.VERDICT).read_bytes():
         raise TrustError(
             f"{folder}/{contents.VERDICT}: contradicts the results and waivers beside it. {_REMEDY}", kind="statement"
         )

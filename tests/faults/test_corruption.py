@@ -35,18 +35,7 @@ SMALL = "import sys, pathlib, tests.fuzz.compiled as compiled; compiled.prepare_
 STEPS: Mapping[str, tuple[str, ...]] = {
     "small": ("-c", SMALL, "small"),  # code for GPUs that compiles in a second
     "build": ("-m", "ckpm", "build", *ARCH, "--upstream", "aiter", "--toolchain", "embedded", "--filter", NAME),
-    "run": (
-        "-m",
-        "ckpm",
-        "test",
-        "--suite",
-        "sanitize",
-        "--case",
-        "plain.m64-full-q40k100",
-        *ARCH,
-        "--device",
-        "emulator",
-    ),
+    "run": ("-m", "ckpm", "test", "--suite", "sanitize", "--case", CASE, *ARCH, "--device", "emulator"),
     "jit": ("-m", "ckpm", "jit", NAME, *ARCH, "--toolchain", "embedded", "--device", "emulator"),
     "inspect": ("-m", "ckpm_emulator", "inspect", str(OUTPUTS.relative_to("work") / LIBRARY), *ARCH),
 }

@@ -36,19 +36,19 @@ def _namespaces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "words"),
+    "words",
     [
-        ("ckpm.matrix", ("export", "--output", "{disk}/out")),
-        ("ckpm.reports", ("html", "--input", "{build}", "--output", "{disk}/out")),
-        ("ckpm.matrix", ("export", "--format", "csv", "--output", "{disk}/deep/out")),
-        ("ckpm.kernels", ("render", "--dialect", "rocm-libraries-2026", "--output", "{disk}/out")),
+        ("list", "--format", "json", "--output", "{disk}/out"),
+        ("list", "--format", "csv", "--output", "{disk}/deep/out"),
+        ("report", "--input", "{build}", "--html", "{disk}/out"),
+        ("build", "--dialect", "rocm-libraries-2026", "--render", "{disk}/out"),
     ],
 )
-def test_output_on_full_disk_ends_with_error(tmp_path: Path, module: str, words: tuple[str, ...]) -> None:
+def test_output_on_full_disk_ends_with_error(tmp_path: Path, words: tuple[str, ...]) -> None:
     disk, left = tmp_path / "disk", tmp_path / "left"
     build = report_samples.write(tmp_path / "build")
     given = [word.format(disk=disk, build=build) for word in words]
-    done = run_on_disk("8k", disk, sys.executable, "-m", module, *given, left=left)
+    done = run_on_disk("8k", disk, sys.executable, "-m", "ckpm", *given, left=left)
     assert done.returncode == DiskFullError.exit_code, done.stderr
     assert done.stderr.startswith(f"error: {disk}/")
     assert "no space left on the disk" in done.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.commands import main as reports
+from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.request import LIBRARY, Request
@@ -54,10 +54,10 @@ def test_two_builds_give_same_library(
 def test_two_reports_to_one_file_give_same_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
     build, output = report_samples.write(tmp_path / "build"), tmp_path / "report.html"
-    words = ["html", "--input", str(build), "--output", str(output)]
+    words = ["report", "--input", str(build), "--html", str(output)]
 
     def report() -> None:
-        assert reports(words) == 0
+        assert main(words) == 0
 
     assert run_at_once(report) == [0]
     alone = output.read_bytes()

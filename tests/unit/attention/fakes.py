@@ -19,6 +19,7 @@ from ckpm.attention.launch.hip_api import Memory
 from ckpm.attention.registry import Instance, Registry
 from ckpm.kernels.abi import CheckedArguments, LaunchArguments, Status
 from ckpm.kernels.families.libraries import library_with
+from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import Problem
 
 ARCH = "gfx950"
@@ -134,3 +135,8 @@ PREFILL = Problem(
     page_size=1, pool_pages=100,
 )  # fmt: skip
 POINTERS = dict.fromkeys(("q", "k", "v", "o", "seqstart_q", "kv_indptr", "kv_page_indices"), 4096)
+
+
+def make_case(**fields: Any) -> SuiteCase:
+    """A case of one sequence with the plain values of all other fields."""
+    return SuiteCase(**{"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", **fields})

@@ -4,25 +4,72 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpm.attention.launch.buffers import Prepared, gather, prepare, read
-from ckpm.attention.launch.encodings import decode, encode, nan_bits
+from ckpm.attention.launch.buffers import Prepared, prepare, read
+from ckpm.attention.launch.encodings import bits_type, decode, encode, nan_bits
 from ckpm.attention.launch.kv_pool import Buffer, Write
 from ckpm.attention.launch.page_tables import LINES, page_table
 from ckpm.base.errors import ProblemError
 from ckpm.kernels import abi
-from ckpm.matrix.problems.case import SUITES, SuiteCase, complaint, counterpart
+from ckpm.matrix.problems.case import SUITES, complaint, counterpart
 from ckpm.matrix.problems.tables import problems
+from tests.unit.attention.fakes import make_case
 
 
-def make(**fields: object) -> SuiteCase:
-    given_fields: dict[str, object] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", **fields}
-    return SuiteCase(**given_fields)  # type: ignore[arg-type]
+def gather(prepared: Prepared, tensor: str) -> tuple[np.ndarray, ...]:
+    """K or V of each sequence read from the writes as a kernel reads memory: table, strides, layout, descales."""
+    p, f = prepared.problem, {name: v for name, v in prepared.fields.items() if isinstance(v, int)}
+    hdim = p.hdim_q if tensor == "k" else p.hdim_v
+    name, base = prepared.pointers[tensor]
+    rows = []
+    for sequence, length in enumerate(p.seqlens_k):
+        token, head, dim = np.ix_(np.arange(length), np.arange(p.nhead_k), np.arange(hdim))
+        page, slot = _entries(prepared, sequence)[token // p.page_size], token % p.page_size
+        assert not length or (page.min() >= 0 and page.max() < f["num_total_pages"])
+        place = page * f[f"batch_stride_{tensor}"] + head * f[f"nhead_stride_{tensor}"]
+        if p.kv_layout == "vectorized" and tensor == "k":
+            place = place + dim // p.vector * (p.page_size * p.vector) + slot * f["stride_k"] + dim % p.vector
+        elif p.kv_layout == "vectorized":
+            place = place + slot // p.vector * (f["stride_v"] * p.vector) + dim * p.vector + slot % p.vector
+        elif tensor == "v" and p.vlayout == "col":
+            place = place + dim * f["stride_v"]
+        else:
+            place = place + slot * f[f"stride_{tensor}"] + dim
+        bits = read(prepared.buffers[name], base + place * p.element_bytes, bits_type(p.dtype))
+        rows.append(decode(bits, p.dtype, prepared.arch) * _descale(prepared, tensor, page, head))
+    return tuple(rows)
+
+
+def _entries(prepared: Prepared, sequence: int) -> np.ndarray:
+    """A sequence's page numbers, from the table's bytes."""
+    p = prepared.problem
+    table = _whole(prepared.buffers["kv_page_indices"], np.int32).astype(np.int64)
+    if p.kv_table == "vllm":
+        row: np.ndarray = table.reshape(p.batch, -1)[sequence]
+        return row
+    begin, end = _whole(prepared.buffers["kv_indptr"], np.int32)[sequence : sequence + 2]
+    return table[begin:end]
+
+
+def _descale(prepared: Prepared, tensor: str, page: np.ndarray, head: np.ndarray) -> Any:
+    p = prepared.problem
+    if p.qscale == "no":
+        return 1.0
+    name, base = prepared.pointers[f"{tensor}_descale"]
+    if p.qscale == "pertensor":
+        page, head = page * 0, head * 0
+    strides = [int(prepared.fields.get(f"{what}_stride_kv_descale", 0)) for what in ("block", "nhead")]
+    return read(prepared.buffers[name], base + 4 * (page * strides[0] + head * strides[1]), np.float32)
+
+
+def _whole(buffer: Buffer, kind: Any) -> np.ndarray:
+    return buffer.writes[0].data.reshape(-1).view(kind)
 
 
 def agrees(prepared: Prepared) -> bool:
@@ -99,7 +146,7 @@ def test_any_layout_reads_back(**drawn: object) -> None:
     arch, heads, qscale = str(drawn.pop("arch")), drawn.pop("heads"), drawn.pop("qscale")
     assert isinstance(lengths, list)
     assert isinstance(hdims, tuple)
-    problem = make(
+    problem = make_case(
         **drawn, nhead_q=heads, nhead_k=heads, seqlens_k=tuple(lengths), seqlens_q=(2,) * len(lengths),
         hdim_q=hdims[0], hdim_v=hdims[1], qscale=qscale if drawn["dtype"] == "fp8bf16" else "no",
         checks=("reference", "nan_canary", "nan_slack"), seed=5,
@@ -110,7 +157,9 @@ def test_any_layout_reads_back(**drawn: object) -> None:
 
 def test_vectorized_page_by_hand() -> None:
     """K [page, head, d/8, slot, 8] and V [page, head, slot/8, d, 8]: the place of one number, counted by hand."""
-    problem = make(page_size=16, kv_layout="vectorized", nhead_q=2, nhead_k=2, seqlens_k=(16,), page_order="identity")
+    problem = make_case(
+        page_size=16, kv_layout="vectorized", nhead_q=2, nhead_k=2, seqlens_k=(16,), page_order="identity"
+    )
     prepared = prepare(problem)
     k, v = (decode(prepared.buffers[name].writes[0].data, "bf16", "") for name in "kv")
     head, slot, dim = 1, 11, 37
@@ -119,7 +168,7 @@ def test_vectorized_page_by_hand() -> None:
 
 
 def test_column_major_v_by_hand() -> None:
-    prepared = prepare(make(vlayout="col", seqlens_k=(5,), page_order="reversed"))
+    prepared = prepare(make_case(vlayout="col", seqlens_k=(5,), page_order="reversed"))
     v = decode(prepared.buffers["v"].writes[0].data, "bf16", "")
     assert v.shape == (1, 128, 8)
     assert v[0, :, 4].tolist() == prepared.inputs.v[0][0, 0].tolist()
@@ -161,7 +210,9 @@ def test_pool_of_9_gb_has_pages_at_every_line_and_stays_sparse() -> None:
 
 
 def test_poison_surrounds_but_does_not_enter() -> None:
-    problem = make(seqlens_k=(6,), checks=("nan_canary",), page_order="spread", pool_pages=40, table_end="nan_page")
+    problem = make_case(
+        seqlens_k=(6,), checks=("nan_canary",), page_order="spread", pool_pages=40, table_end="nan_page"
+    )
     prepared = prepare(problem)
     used = set(prepared.table.pages[0].tolist())
     elements = np.arange(40) * 256
@@ -174,7 +225,7 @@ def test_poison_surrounds_but_does_not_enter() -> None:
 
 
 def test_slack_is_poisoned_on_request() -> None:
-    problem = make(seqlens_k=(5,), page_size=16, page_order="identity", checks=("nan_slack",))
+    problem = make_case(seqlens_k=(5,), page_size=16, page_order="identity", checks=("nan_slack",))
     rows = decode(read(prepare(problem).buffers["v"], np.arange(16) * 256, np.uint16), "bf16", "")
     assert np.isnan(rows).tolist() == [False] * 5 + [True] * 11
 
@@ -184,13 +235,13 @@ def test_slack_is_poisoned_on_request() -> None:
     ["identity_vs_scrambled", "linear_vs_vectorized", "sglang_vs_vllm", "paged_vs_contiguous", "exact_vs_padded"],
 )
 def test_counterparts_hold_same_numbers(check: str) -> None:
-    problem = make(seqlens_q=(3, 4), seqlens_k=(40, 20), page_size=16, kv_layout="vectorized", seed=3)
+    problem = make_case(seqlens_q=(3, 4), seqlens_k=(40, 20), page_size=16, kv_layout="vectorized", seed=3)
     a, b = prepare(problem).inputs, prepare(counterpart(problem, check)).inputs
     assert all(np.array_equal(x, y) for x, y in zip((*a.q, *a.k, *a.v), (*b.q, *b.k, *b.v), strict=True))
 
 
 def test_sequence_alone_holds_its_own_numbers() -> None:
-    problem = make(seqlens_q=(3, 4), seqlens_k=(40, 20), bias="bias", nhead_q=2, seed=3)
+    problem = make_case(seqlens_q=(3, 4), seqlens_k=(40, 20), bias="bias", nhead_q=2, seed=3)
     both = prepare(problem).inputs
     for sequence in (0, 1):
         alone = prepare(counterpart(problem, "batch_invariance", sequence)).inputs
@@ -202,7 +253,7 @@ def test_sequence_alone_holds_its_own_numbers() -> None:
 
 
 def test_consecutive_tokens_lie_in_order_of_pool() -> None:
-    contiguous = counterpart(make(seqlens_k=(40,), page_size=16, kv_layout="vectorized"), "paged_vs_contiguous")
+    contiguous = counterpart(make_case(seqlens_k=(40,), page_size=16, kv_layout="vectorized"), "paged_vs_contiguous")
     prepared = prepare(contiguous)
     assert prepared.table.pages[0].tolist() == list(range(40))
     rows = decode(prepared.buffers["k"].writes[0].data[: 40 * contiguous.hdim_q], "bf16", "").reshape(40, -1)
@@ -210,7 +261,7 @@ def test_consecutive_tokens_lie_in_order_of_pool() -> None:
 
 
 def test_of_freed_pages_nothing_is_written() -> None:
-    problem = make(seqlens_k=(40,), page_size=16, page_order="spread", pool_pages=100, checks=("freed_pages",))
+    problem = make_case(seqlens_k=(40,), page_size=16, page_order="spread", pool_pages=100, checks=("freed_pages",))
     prepared = prepare(problem)
     page = 16 * problem.hdim_q * 2
     for name in ("k", "v"):
@@ -226,7 +277,7 @@ def test_of_freed_pages_nothing_is_written() -> None:
 
 
 def test_tables_by_hand() -> None:
-    problem = make(seqlens_q=(1, 1, 1), seqlens_k=(33, 0, 16), page_size=16, page_order="identity")
+    problem = make_case(seqlens_q=(1, 1, 1), seqlens_k=(33, 0, 16), page_size=16, page_order="identity")
     arrays = {
         name: buffer.writes[0].data.tolist() for name, buffer in prepare(problem).buffers.items() if buffer.writes
     }
@@ -234,7 +285,7 @@ def test_tables_by_hand() -> None:
     assert arrays["kv_page_indices"] == [0, 1, 2, 3]
     assert arrays["kv_last_page_lens"] == [1, 0, 16]
     assert arrays["seqstart_q"] == [0, 1, 2, 3]
-    single = prepare(make(seqlens_q=(1,), seqlens_k=(3,), page_size=1))
+    single = prepare(make_case(seqlens_q=(1,), seqlens_k=(3,), page_size=1))
     assert "kv_last_page_lens" not in single.pointers  # libraries of 2025 refuse it
     two_d = prepare(dataclasses.replace(problem, kv_table="vllm", table_end="minus_one")).buffers
     table = two_d["kv_page_indices"].writes[0].data
@@ -245,17 +296,17 @@ def test_tables_by_hand() -> None:
 
 
 def test_shared_and_repeated_pages() -> None:
-    shared = page_table(make(seqlens_q=(1, 1), seqlens_k=(10, 8), page_order="shared"))
+    shared = page_table(make_case(seqlens_q=(1, 1), seqlens_k=(10, 8), page_order="shared"))
     assert shared.pages[0][:4].tolist() == shared.pages[1][:4].tolist() == [0, 1, 2, 3]
     assert not set(shared.pages[0][4:].tolist()) & set(shared.pages[1][4:].tolist())
-    repeated = page_table(make(seqlens_k=(100,), page_order="repeated"))
+    repeated = page_table(make_case(seqlens_k=(100,), page_order="repeated"))
     assert repeated.pool_pages < 100
     assert repeated.pages[0].max() == 49
 
 
 def test_stride_beyond_32_bits_is_refused() -> None:
     with pytest.raises(ProblemError, match="num_total_pages 2147483648 does not fit 32 bits"):
-        prepare(make(pool_pages=2**31, page_order="high"))
+        prepare(make_case(pool_pages=2**31, page_order="high"))
 
 
 def test_reading_what_was_never_written_is_refused() -> None:
@@ -267,7 +318,7 @@ def test_reading_what_was_never_written_is_refused() -> None:
 
 
 def test_page_scales_go_by_position_of_page_in_its_sequence() -> None:
-    wide = make(
+    wide = make_case(
         dtype="fp8bf16", qscale="kv_blockscale", page_size=16, seqlens_q=(3, 4), seqlens_k=(40, 20),
         nhead_q=2, nhead_k=2, k_page_scales=(1.0, 100.0), v_page_scales=(8.0,), seed=3,
         kv_range=(-112.0, 112.0),

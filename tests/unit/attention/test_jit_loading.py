@@ -12,39 +12,25 @@ from ckpm.attention.jit import command, compiling
 from ckpm.attention.jit.compiling import Compiled
 from ckpm.attention.jit.loading import load
 from ckpm.attention.launch import device as devices
-from ckpm.attention.launch.device import Device
 from ckpm.base.errors import LibraryError, RecordError
 from ckpm.commands import main
 from ckpm.kernels.abi import AppendKvArguments, FwdArguments, LaunchArguments
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection, select
 from tests.unit import manifests
+from tests.unit.attention.fakes import FakeDevice
 
 
-class Recorder(Device):
+class Recorder(FakeDevice):
     """A device that only writes down what it is to load."""
 
     def __init__(self, arch: str = "gfx950") -> None:
+        super().__init__()
         self.arch = arch
-        self.loaded: list[tuple[Path, Any]] = []
+        self.asked: list[tuple[Path, Any]] = []
 
     def load(self, path: Path, arguments: Any = None) -> Any:
-        self.loaded.append((path, arguments))
-
-    def has(self, feature: str) -> bool:
-        raise NotImplementedError
-
-    def configure(self, **options: Any) -> None:
-        raise NotImplementedError
-
-    def place_memory(self, placement: str, at: int = 0) -> Any:
-        raise NotImplementedError
-
-    def fault(self) -> None:
-        raise NotImplementedError
-
-    def recover(self) -> None:
-        raise NotImplementedError
+        self.asked.append((path, arguments))
 
 
 def name_of(family: str) -> str:
@@ -69,7 +55,7 @@ def test_c_abi_is_that_of_kernels(tmp_path: Path, family: str, arguments: Any) -
     device = Recorder()
     file = library(tmp_path, family)
     load(tmp_path, device)
-    assert device.loaded == [(file, arguments)]
+    assert device.asked == [(file, arguments)]
 
 
 def test_library_of_other_device_or_changed_is_refused(tmp_path: Path) -> None:
@@ -88,7 +74,7 @@ def test_library_of_other_device_or_changed_is_refused(tmp_path: Path) -> None:
     manifests.write_library(tmp_path, manifests.document({}))
     with pytest.raises(LibraryError, match="lists no kernel"):
         load(tmp_path, device)
-    assert device.loaded == []
+    assert device.asked == []
 
 
 def test_command_shows_where_time_lies(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 from collections.abc import Callable, Iterator
 from typing import Any, cast
@@ -23,11 +24,11 @@ from ckpm.attention.reference import exact
 from ckpm.base.errors import DeviceError, HipError, ProblemError, UsageError
 from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.dialects import dialect
-from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import serving_kernels
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Bench, run_case
 from tests.unit.attention import fakes
+from tests.unit.attention.fakes import make_case
 
 
 class FakeHip(fakes.FakeHip):
@@ -109,9 +110,7 @@ class FakeLibrary:
         return Launch(status=Status.OK, message="", kernels=(chosen,), milliseconds=0)
 
 
-def make(**fields: Any) -> SuiteCase:
-    given = {"name": "batch-prefill/x.y", "suite": "batch-prefill", "tier": "smoke", "group": "x", "table_end": "zeros"}
-    return SuiteCase(**{**given, **fields})
+make = functools.partial(make_case, name="batch-prefill/x.y", suite="batch-prefill", table_end="zeros")
 
 
 def bench(

@@ -13,9 +13,9 @@ import pytest
 from ckpm.attention.kernel_sets import kernel_set
 from ckpm.attention.registry import FORMAT, Registry
 from ckpm.base.errors import LibraryError, RecordError
-from ckpm.base.files import sha256_of
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
+from tests.unit import manifests
 from tests.unit.attention.fakes import ARCH, built
 
 
@@ -94,21 +94,9 @@ def test_priority_comes_before_order() -> None:
 
 
 def library(folder: Path, names: list[str]) -> Path:
-    """A library of nothing with a manifest that lists kernels of aiter."""
-    file = folder / "libckpm.so"
-    file.write_bytes(b"no code")
-    counts = dict.fromkeys(
-        ("vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "lds_bytes", "scratch_bytes", "occupancy_waves"), 1
-    )
-    texts = ("upstream_identity", "selection", "toolchain", "identity", "flags", "link_flags")
-    manifest = {
-        **dict.fromkeys(texts, "x"), "library": "libckpm.so", "archs": [ARCH], "upstream": "aiter", "unit_size": 8,
-        "dialect": upstreams()["aiter"].dialect, "mask_impl": "simplified",
-        "artifacts": {"libckpm.so": sha256_of(file)},
-        "kernels": {name: {"archs": {ARCH: counts} if index else {}} for index, name in enumerate(names)},
-    }  # fmt: skip
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return file
+    """A library of nothing with a manifest that lists kernels of aiter; the first of them without code."""
+    listed: dict[str, Any] = {name: {} if index else {"archs": {}} for index, name in enumerate(names)}
+    return manifests.write_library(folder, manifests.document(listed))
 
 
 def test_library_brings_kernels_that_it_has_code_of(tmp_path: Path) -> None:

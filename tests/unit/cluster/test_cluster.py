@@ -21,7 +21,6 @@ from ckpm.cluster import guard
 from ckpm.cluster.command import failure
 from ckpm.cluster.identity import PROJECT, Identity, project
 from ckpm.cluster.site import read_site
-from ckpm.suites import cli as suites_cli
 from tests.unit.shared import copy_rooms
 
 
@@ -86,8 +85,7 @@ def test_contradicting_options_fail(
     assert said in capsys.readouterr().err
 
 
-def test_reproduce_is_refused_on_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suites_cli, "_library", lambda *words: None)
+def test_reproduce_is_refused_on_workers() -> None:
     options = ["test", "--suite", "dispatch", "--reproduce", "x", "--scheduler", "tcp://x:1"]
     assert cli.main(options) == UsageError.exit_code
 

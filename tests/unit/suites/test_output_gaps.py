@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -12,14 +13,12 @@ from ckpm.attention.launch.c_abi import Launch
 from ckpm.attention.launch.launching import Outcome, check
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
+from tests.unit.attention.fakes import make_case
 
-
-def make(**fields: object) -> SuiteCase:
-    given: dict[str, object] = {
-        "name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", "lse": True, "p_drop": 0.2, "nhead_q": 2,
-        "seqlens_q": (3, 3), "seqlens_k": (5, 4), "hdim_q": 16, "hdim_v": 8, "checks": ("output_gaps",),
-    }  # fmt: skip
-    return SuiteCase(**{**given, **fields})  # type: ignore[arg-type]
+make = functools.partial(
+    make_case, lse=True, p_drop=0.2, nhead_q=2, seqlens_q=(3, 3), seqlens_k=(5, 4), hdim_q=16, hdim_v=8,
+    checks=("output_gaps",),
+)  # fmt: skip
 
 
 def written(problem: SuiteCase) -> Outcome:

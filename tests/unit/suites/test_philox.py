@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
 from ckpm.attention.launch.buffers import POISON
-from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.checks import foreign_random_values
 from ckpm.suites.philox import drawn, philox, random_bytes
+from tests.unit.attention.fakes import make_case
 
-
-def make(**fields: object) -> SuiteCase:
-    given: dict[str, object] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", "p_drop": 0.2}
-    return SuiteCase(**{**given, **fields})  # type: ignore[arg-type]
+make = functools.partial(make_case, p_drop=0.2)
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,7 @@ from ckpm.attention.tolerances import (
 )
 from ckpm.matrix.problems.case import SuiteCase
 from tests.unit.attention import independent
-
-
-def make(**fields: object) -> SuiteCase:
-    given_fields: dict[str, object] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", **fields}
-    return SuiteCase(**given_fields)  # type: ignore[arg-type]
+from tests.unit.attention.fakes import make_case
 
 
 @given(
@@ -48,7 +44,7 @@ def test_reference_agrees_with_independent_one(
         "none": {}, "cap": {"logits_soft_cap": 2.0}, "bias": {"bias": "bias"}, "sink": {"sink_logits": True},
         "drop": {"p_drop": 0.3}, "inf": {"bias": "bias", "bias_values": "minus_inf_rows"},
     }  # fmt: skip
-    problem = make(
+    problem = make_case(
         mask=mask, window_left=window[0] if mask != "no" else -1, window_right=window[1] if mask != "no" else -1,
         seqlens_q=tuple(q for q, _ in lengths), seqlens_k=tuple(k for _, k in lengths), nhead_q=heads[0],
         nhead_k=heads[1], hdim_q=16, hdim_v=8, dtype=dtype, seed=7, **extras[feature],
@@ -72,18 +68,18 @@ def draw_mask(problem: SuiteCase, sq: int, sk: int) -> list[str]:
 
 def test_masks_by_drawing() -> None:
     causal = {"window_left": -1, "window_right": 0}
-    assert draw_mask(make(mask="top_left", **causal), 3, 5) == ["1....", "11...", "111.."]
-    assert draw_mask(make(mask="bottom_right", **causal), 3, 5) == ["111..", "1111.", "11111"]
-    assert draw_mask(make(mask="bottom_right", **causal), 4, 2) == ["..", "..", "1.", "11"]
-    assert draw_mask(make(mask="window", window_left=1, window_right=1), 3, 5) == [".111.", "..111", "...11"]
-    assert draw_mask(make(mask="top_left", window_left=0, window_right=1), 3, 3) == ["11.", ".11", "..1"]
-    assert draw_mask(make(mask="window", window_left=-1, window_right=-1), 2, 2) == ["11", "11"]
-    assert draw_mask(make(), 2, 0) == ["", ""]
+    assert draw_mask(make_case(mask="top_left", **causal), 3, 5) == ["1....", "11...", "111.."]
+    assert draw_mask(make_case(mask="bottom_right", **causal), 3, 5) == ["111..", "1111.", "11111"]
+    assert draw_mask(make_case(mask="bottom_right", **causal), 4, 2) == ["..", "..", "1.", "11"]
+    assert draw_mask(make_case(mask="window", window_left=1, window_right=1), 3, 5) == [".111.", "..111", "...11"]
+    assert draw_mask(make_case(mask="top_left", window_left=0, window_right=1), 3, 3) == ["11.", ".11", "..1"]
+    assert draw_mask(make_case(mask="window", window_left=-1, window_right=-1), 2, 2) == ["11", "11"]
+    assert draw_mask(make_case(), 2, 0) == ["", ""]
 
 
 def test_sink_tokens_are_seen_up_to_right_bound() -> None:
     """Two sinks before a window of the key itself and one before."""
-    sinks = make(mask="bottom_right", window_left=1, window_right=0, sink_size=2)
+    sinks = make_case(mask="bottom_right", window_left=1, window_right=0, sink_size=2)
     assert draw_mask(sinks, 5, 5) == ["1....", "11...", "111..", "1111.", "11.11"]
     assert draw_mask(sinks, 2, 5) == ["11" + "11.", "11.11"]
 
@@ -93,20 +89,20 @@ def test_sink_tokens_are_seen_up_to_right_bound() -> None:
     left=st.integers(-1, 9), right=st.integers(-1, 9), sq=st.integers(0, 9), sk=st.integers(0, 9),
 )  # fmt: skip
 def test_masks_are_what_words_say(mask: str, left: int, right: int, sq: int, sk: int) -> None:
-    problem = make(mask=mask, window_left=left, window_right=right)
+    problem = make_case(mask=mask, window_left=left, window_right=right)
     assert visible(problem, sq, sk).tolist() == independent.visible(problem, sq, sk).tolist()
 
 
 def test_alibi_by_hand() -> None:
-    assert alibi(make(), 0.5, 2, 4).tolist() == [[-1, -0.5, 0, -0.5], [-1.5, -1, -0.5, 0]]
-    assert alibi(make(mask="top_left", window_left=3), 0.5, 2, 3).tolist() == [[0, -0.5, -1], [-0.5, 0, -0.5]]
-    causal = make(mask="bottom_right", window_left=-1, window_right=0)
+    assert alibi(make_case(), 0.5, 2, 4).tolist() == [[-1, -0.5, 0, -0.5], [-1.5, -1, -0.5, 0]]
+    assert alibi(make_case(mask="top_left", window_left=3), 0.5, 2, 3).tolist() == [[0, -0.5, -1], [-0.5, 0, -0.5]]
+    causal = make_case(mask="bottom_right", window_left=-1, window_right=0)
     assert alibi(causal, 0.5, 2, 3).tolist() == [[0, 0.5, 1.0]] * 2
 
 
 def test_one_row_by_hand() -> None:
     """Scores ln 1, ln 3 and a hidden one: weights 1/4 and 3/4."""
-    problem = make(seqlens_q=(1,), seqlens_k=(3,), hdim_q=1, hdim_v=1, mask="top_left", window_right=1)
+    problem = make_case(seqlens_q=(1,), seqlens_k=(3,), hdim_q=1, hdim_v=1, mask="top_left", window_right=1)
     one = np.ones((1, 1, 1))
     k = np.log(np.array([1.0, 3.0, 1e6])).reshape(3, 1, 1)
     v = np.array([8.0, 4.0, 1e9]).reshape(3, 1, 1)
@@ -120,13 +116,13 @@ def test_one_row_by_hand() -> None:
 
 def test_dropout_needs_random_values_and_keeps_what_ck_keeps() -> None:
     with pytest.raises(ValueError, match="random values"):
-        exact(prepare(make(p_drop=0.2)).inputs)
+        exact(prepare(make_case(p_drop=0.2)).inputs)
     assert [keep_threshold(p) for p in (0.0, 0.2, 0.5, 0.1)] == [255, 204, 127, 229]
 
 
 def test_random_byte_equal_to_threshold_is_kept() -> None:
     """p_drop 0.2: bytes up to 204 stay and weigh 1.25. Two keys of equal weight, V 4 and 8; the second is dropped."""
-    problem = make(seqlens_q=(1,), seqlens_k=(2,), hdim_q=1, hdim_v=1, p_drop=0.2)
+    problem = make_case(seqlens_q=(1,), seqlens_k=(2,), hdim_q=1, hdim_v=1, p_drop=0.2)
     q, k, v = np.zeros((1, 1, 1)), np.zeros((2, 1, 1)), np.array([4.0, 8.0]).reshape(2, 1, 1)
     got = exact(Inputs(problem=problem, q=(q,), k=(k,), v=(v,)), [np.array([[[204, 205]]], np.uint8)])
     assert got.o[0, 0, 0] == pytest.approx(0.5 * 1.25 * 4.0)
@@ -136,7 +132,7 @@ def test_random_byte_equal_to_threshold_is_kept() -> None:
 def test_worst_truncation_is_within_tolerance() -> None:
     """200 weights just below 0.5 + 2^-8 lose all of it, and O loses its own step: no random row comes so far."""
     weight = 0.5 + 2.0**-8 - 2.0**-20
-    problem = make(seqlens_q=(1,), seqlens_k=(201,), hdim_q=1, hdim_v=1)
+    problem = make_case(seqlens_q=(1,), seqlens_k=(201,), hdim_q=1, hdim_v=1)
     k = np.full((201, 1, 1), math.log(weight))
     k[0] = 0.0
     lost = (1 + 200 * 0.5) / (1 + 200 * weight)
@@ -147,11 +143,11 @@ def test_worst_truncation_is_within_tolerance() -> None:
 
 
 def test_no_keys_give_zeros_and_minus_infinity() -> None:
-    got = exact(prepare(make(seqlens_q=(3, 2), seqlens_k=(0, 4))).inputs)
+    got = exact(prepare(make_case(seqlens_q=(3, 2), seqlens_k=(0, 4))).inputs)
     assert not got.o[:3].any()
     assert np.isneginf(got.lse[:, :3]).all()
     assert np.isfinite(got.lse[:, 3:]).all()
-    assert (o_tolerance(make(), got)[:3] == 0).all()
+    assert (o_tolerance(make_case(), got)[:3] == 0).all()
 
 
 def truncate(values: Floats) -> Floats:
@@ -209,7 +205,7 @@ def kernel_model(
 def test_kernel_rounding_is_within_tolerance_and_wrong_page_not(
     dtype: str, ranges: tuple[tuple[float, float], tuple[float, float]], keys: int
 ) -> None:
-    problem = make(
+    problem = make_case(
         dtype=dtype, qscale="pertensor" if dtype == "fp8bf16" else "no", seqlens_q=(40,), seqlens_k=(keys,), nhead_q=2,
         hdim_q=64, hdim_v=64, q_range=ranges[0], kv_range=ranges[1], seed=11, lse=True,
     )  # fmt: skip
@@ -226,7 +222,7 @@ def test_kernel_rounding_is_within_tolerance_and_wrong_page_not(
 
 
 def test_alibi_that_restarts_at_key_65536_is_wrong() -> None:
-    problem = make(
+    problem = make_case(
         seqlens_q=(2,), seqlens_k=(65537,), hdim_q=16, hdim_v=16, seed=3, lse=True, bias="alibi", mask="bottom_right",
         window_right=0,
     )  # fmt: skip
@@ -248,7 +244,7 @@ def test_tolerances_are_tighter_than_peers() -> None:
         ("fp16", 1e-3, 1e-3, 0.3),
         ("fp8bf16", 0.055, 0.0, 0.25),
     ):
-        problem = make(
+        problem = make_case(
             dtype=dtype, qscale="pertensor" if dtype == "fp8bf16" else "no", seqlens_q=(30,), seqlens_k=(1024,),
             kv_range=(-1, 1), seed=2,
         )  # fmt: skip
@@ -276,13 +272,13 @@ def test_comparison_counts_nan_infinity_and_exact_zeros() -> None:
 
 
 def test_zero_rows_are_counted_where_something_should_be() -> None:
-    expected = exact(prepare(make(seqlens_q=(3, 2), seqlens_k=(0, 4))).inputs)
+    expected = exact(prepare(make_case(seqlens_q=(3, 2), seqlens_k=(0, 4))).inputs)
     assert all_zero_rows(np.zeros_like(expected.o), expected) == 2
     assert all_zero_rows(expected.o, expected) == 0
 
 
 def test_inputs_are_what_bits_say() -> None:
-    prepared = prepare(make(seed=4))
+    prepared = prepare(make_case(seed=4))
     bits = prepared.buffers["q"].writes[0].data
     assert np.array_equal(decode(bits, "bf16", "gfx950"), prepared.inputs.q[0])
     assert np.array_equal(decode(encode(prepared.inputs.q[0], "bf16", ""), "bf16", ""), prepared.inputs.q[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any, cast
@@ -32,15 +33,14 @@ from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Bench, Result, run_case
 from ckpm.suites.signatures import FAULTS, PREDICTIONS, Reading, compute_outputs
 from ckpm.suites.suites import Case, judge, with_signatures
+from tests.unit.attention.fakes import make_case
 from tests.unit.enumerated import keys_of
 
 KEYS = tuple(select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke")))
 Outputs = dict[str, np.ndarray]
 
 
-def make(**fields: Any) -> SuiteCase:
-    given = {"name": "batch-prefill/x.y", "suite": "batch-prefill", "tier": "smoke", "group": "x", "table_end": "zeros"}
-    return SuiteCase(**{**given, **fields})
+make = functools.partial(make_case, name="batch-prefill/x.y", suite="batch-prefill", table_end="zeros")
 
 
 class Device:

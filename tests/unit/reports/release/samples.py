@@ -18,7 +18,7 @@ from ckpm.reports.release.record import Facts
 from ckpm.reports.release.run import Plan, run
 from ckpm.reports.release.stages import STAGES, Step, read_stages, steps
 from ckpm.reports.release.statements import LOCAL_BUILDER, Origin
-from ckpm.reports.release.verdict import examine, judge, read_waivers
+from ckpm.reports.release.verdict import Basis, examine, judge, read_waivers
 from ckpm.reports.verdicts import Gate, Row
 from tests.unit.manifests import document
 
@@ -33,6 +33,7 @@ FACTS = Facts(
     upstream_identity=f"amd-aiter 0.1.7 sha256:{'b' * 64}",
     toolchain="embedded clang 22",
 )
+BASIS = Basis(facts=FACTS, epoch=EPOCH, archs=("gfx950",), toolchain="embedded")
 WAIVERS = f"""
 waivers:
   {DEFECT}:
@@ -119,9 +120,7 @@ def make_bundle(folder: Path, *, key: Path | None = None, stages: Stages | None 
     requirements.write_text(REQUIREMENTS)
     records = run(plan(work), stages or Stages())
     findings = examine(planned_steps(), records, lambda step, role: work / step.outputs[role])
-    verdict = judge(
-        FACTS, findings, read_waivers(waivers), epoch=EPOCH, archs=("gfx950",), toolchain="embedded", today=None
-    )
+    verdict = judge(BASIS, findings, read_waivers(waivers), today=None)
     tables = {
         "stages.yaml": STAGES,
         "ledger.yaml": ROOT / "matrix/ledger.yaml",

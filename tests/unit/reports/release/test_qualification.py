@@ -1,23 +1,39 @@
-"""Stages are run once for the same inputs, and again when anything that they depend on is different or damaged."""
+"""Stages are run once for the same inputs, and again when anything that they depend on is different or damaged.
+
+A known defect goes out only if a person accepted it, for a while.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import re
 import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError, TableError
 from ckpm.matrix.problems.case import SUITES
+from ckpm.matrix.problems.ledger import LEDGER, read_ledger
 from ckpm.reports.release.run import demand_all, run
 from ckpm.reports.release.stages import read_stages, steps
-from ckpm.reports.release.verdict import examine
-from tests.unit.reports.release.samples import FACTS, FOREIGN, Stages, plan, planned_steps
+from ckpm.reports.release.verdict import Findings, Waiver, demand_accepted, examine, judge, read_waivers
+from tests.unit.reports.release.samples import (
+    BASIS,
+    DEFECT,
+    FACTS,
+    FOREIGN,
+    WAIVERS,
+    Stages,
+    plan,
+    planned_steps,
+)
 
 ALL = {step.name for step in planned_steps()}
 ON_LIBRARY = {f"gfx950/{stage}" for stage in ("reproduce", *SUITES)}
+TODAY = datetime.date(2026, 6, 1)
 
 
 def test_stages_have_every_promised_suite_and_check() -> None:
@@ -242,3 +258,84 @@ def test_defects_are_counted_with_kernels_that_were_left_out(tmp_path: Path) -> 
     findings = examine(planned_steps(), records, lambda step, role: tmp_path / step.outputs[role])
     assert findings.defects == {"split-kv-of-generic-masks-does-not-compile": 2, "table-read-past-end": 1}
     assert findings.cases["gfx950/page-fault"] == {"known defect": 1, "passed": 1}
+
+
+def waivers(tmp_path: Path, text: str = WAIVERS, known: tuple[str, ...] = (DEFECT,)) -> dict[str, Waiver]:
+    file = tmp_path / "waivers.yaml"
+    file.write_text(text)
+    return dict(read_waivers(file, known))
+
+
+def test_waiver_holds_on_its_last_day_and_not_day_after(tmp_path: Path) -> None:
+    found = waivers(tmp_path, WAIVERS.replace("2099-12-31", "2026-06-01"))
+    demand_accepted({DEFECT: 3}, found, TODAY)
+    with pytest.raises(
+        CheckFailedError, match=rf"{DEFECT} \(3\): waivers\.yaml:\d+: the acceptance ended on 2026-06-01"
+    ):
+        demand_accepted({DEFECT: 3}, found, TODAY + datetime.timedelta(days=1))
+
+
+def test_waiver_of_tomorrow_is_none(tmp_path: Path) -> None:
+    found = waivers(tmp_path, WAIVERS.replace("2026-01-01", "2026-06-02"))
+    with pytest.raises(CheckFailedError, match="accepted only on 2026-06-02"):
+        demand_accepted({DEFECT: 1}, found, TODAY)
+
+
+def test_every_defect_that_no_one_accepted_is_named() -> None:
+    with pytest.raises(CheckFailedError, match=r"one \(1\): not accepted\n  two \(2\): not accepted"):
+        demand_accepted({"two": 2, "one": 1}, {}, TODAY)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (("accepted_by:", "accepted_bx:"), "unknown field"),
+        (("    accepted_by: A Person\n", ""), "field 'accepted_by' is missing"),
+        (("A Person", "''"), "accepted_by: is empty"),
+        (("2026-01-01", "soon"), "accepted_on: must be a date"),
+        (("    until: 2099-12-31\n", ""), "field 'until' is missing"),
+        (("2099-12-31", "2025-12-31"), "until: is before 2026-01-01"),
+        ((DEFECT, "table-read-past-endx"), "did you mean 'table-read-past-end'"),
+        (("waivers:", "waiver:"), "unknown field"),
+    ],
+)
+def test_mistake_in_waiver_is_named(tmp_path: Path, change: tuple[str, str], complaint: str) -> None:
+    assert change[0] in WAIVERS
+    with pytest.raises(TableError, match=rf"waivers\.yaml:\d+: .*{complaint}"):
+        waivers(tmp_path, WAIVERS.replace(*change))
+
+
+@pytest.mark.parametrize(
+    ("defects", "text", "unneeded"),
+    [
+        ({}, "passed", ("one", "two")),
+        ({"one": 7}, "passed with 1 waived defect", ("two",)),
+        ({"one": 7, "two": 1}, "passed with 2 waived defects", ()),
+    ],
+)
+def test_verdict_counts_defects_and_names_needless_waivers(
+    defects: dict[str, int], text: str, unneeded: tuple[str, ...]
+) -> None:
+    accepted = {
+        name: Waiver(name=name, place="w:1", accepted_by="P", accepted_on=TODAY, until=TODAY, reason="r")
+        for name in ("one", "two")
+    }
+    verdict = judge(BASIS, Findings(defects=defects, cases={}), accepted, today=TODAY)
+    assert (verdict.text, verdict.unneeded) == (text, unneeded)
+
+
+def test_own_waivers_are_for_existing_defects() -> None:
+    root = Path(__file__).parents[4]
+    release = yaml.safe_load((root / "workflows" / "workflows.yaml").read_text())["release"]
+    entries = {entry.name: entry for entry in read_ledger(LEDGER).entries}
+    waivers = read_waivers(root / release["waivers"], tuple(entries))
+    for name, waiver in waivers.items():
+        assert {release["upstream"], "*"} & set(entries[name].upstreams), name
+        assert waiver.until <= entries[name].expires, name
+    suites = ("batch-prefill/", "large-kv/", "page-fault/", "dispatch/", "sanitize/")
+    needed = {
+        entry.name
+        for entry in entries.values()
+        if release["upstream"] in entry.upstreams and entry.problems[0].startswith(suites)
+    }
+    assert set(waivers) == needed

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 namespace emu {
@@ -88,6 +89,21 @@ inline uint32_t f32_to_f16(uint32_t bits, Round round)
         result                 = to_infinity ? 0x7c00 : 0x7bff;
     }
     return sign | result;
+}
+
+// f32 rounded to odd: truncated toward zero, then the last bit set, so that a second rounding can't
+// tie wrongly.
+inline uint32_t f64_to_odd_f32(double value)
+{
+    const float near = static_cast<float>(value);
+    uint32_t bits    = std::bit_cast<uint32_t>(near);
+    if(std::isfinite(near) && static_cast<double>(near) != value)
+    {
+        if(std::fabs(static_cast<double>(near)) > std::fabs(value))
+            --bits;
+        bits |= 1;
+    }
+    return bits;
 }
 
 // A subnormal becomes a zero of its sign.

@@ -165,15 +165,14 @@ const MicroOp* from_wide(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-template <auto F>
-const MicroOp* to_wide(Wave& w, const MicroOp* op)
+template <typename F>
+const MicroOp* widen(Wave& w, const MicroOp* op, F f)
 {
-    const WideMode mode(w);
     Row b0, low, high;
     const uint32_t* a = source_row(w, op, 0, b0);
     for(unsigned l = 0; l < LANES; ++l)
     {
-        const uint64_t bits = std::bit_cast<uint64_t>(static_cast<double>(F(a[l])));
+        const uint64_t bits = std::bit_cast<uint64_t>(static_cast<double>(f(a[l])));
         low.d[l]            = static_cast<uint32_t>(bits);
         high.d[l]           = static_cast<uint32_t>(bits >> 32);
     }
@@ -183,22 +182,15 @@ const MicroOp* to_wide(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// In the host mode of f32, whose denormal control the source takes; the conversion is exact.
-const MicroOp* v_cvt_f64_f32(Wave& w, const MicroOp* op)
+template <auto F>
+const MicroOp* to_wide(Wave& w, const MicroOp* op)
 {
-    Row b0, low, high;
-    const uint32_t* a = source_row(w, op, 0, b0);
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        const uint64_t bits = std::bit_cast<uint64_t>(static_cast<double>(as_float(a[l])));
-        low.d[l]            = static_cast<uint32_t>(bits);
-        high.d[l]           = static_cast<uint32_t>(bits >> 32);
-    }
-    if(output_modified(op))
-        modify_f64(w, op, low.d, high.d);
-    commit_wide(w, op, low.d, high.d);
-    return advance(op);
+    const WideMode mode(w);
+    return widen(w, op, F);
 }
+
+// In the host mode of f32, whose denormal control the source takes; the conversion is exact.
+const MicroOp* v_cvt_f64_f32(Wave& w, const MicroOp* op) { return widen(w, op, as_float); }
 
 uint32_t wide_to_i32(double x)
 {

@@ -30,26 +30,14 @@ double input(const HalfMode& mode, uint32_t bits)
     return f16_to_f32(bits);
 }
 
-// Via f32 with the inexact bits kept odd, so that the second rounding can't tie wrongly.
 uint32_t output(const HalfMode& mode, double value)
 {
     // Too large for f16 but finite: it must stay finite in f32, as MODE's rounding decides on
     // infinity.
     if(std::isfinite(value) && std::fabs(value) > 0x1p17)
         value = std::copysign(0x1p17, value);
-    const float near = static_cast<float>(value);
-    uint32_t bits    = as_bits(near);
-    if(std::isfinite(near) && static_cast<double>(near) != value)
-    {
-        // Round to odd: truncate toward zero, then set the last bit.
-        if(std::fabs(static_cast<double>(near)) > std::fabs(value))
-            --bits;
-        bits |= 1;
-    }
-    uint32_t half = f32_to_f16(bits, mode.round);
-    if(mode.flush_results && (half & 0x7c00) == 0)
-        half &= 0x8000;
-    return half;
+    const uint32_t half = f32_to_f16(f64_to_odd_f32(value), mode.round);
+    return mode.flush_results ? flush_f16(half) : half;
 }
 
 uint32_t modified(const Wave& w, const MicroOp* op, uint32_t half)

@@ -155,15 +155,7 @@ uint32_t to_half(const Wave& w, const MicroOp* op, double value)
         else
             value = value > 1.0 ? 1.0 : std::signbit(value) ? 0.0 : value; // -0 too becomes +0
     }
-    const float near = static_cast<float>(value);
-    uint32_t bits    = as_bits(near);
-    if(std::isfinite(near) && static_cast<double>(near) != value)
-    {
-        if(std::fabs(static_cast<double>(near)) > std::fabs(value))
-            --bits;
-        bits |= 1;
-    }
-    const uint32_t half = f32_to_f16(bits, wide_round(w));
+    const uint32_t half = f32_to_f16(f64_to_odd_f32(value), wide_round(w));
     return !mode::RESULTS_WIDE.of(w.mode) ? flush_f16(half) : half;
 }
 

@@ -1,6 +1,5 @@
 // SMEM: scalar loads (CDNA3 ISA document, section 8).
-#include "checks/twin.h"
-#include "isa/operands.h"
+#include "isa/access.h"
 #include "isa/registry.h"
 
 namespace emu {
@@ -12,15 +11,7 @@ void load(Wave& w, const MicroOp* op, uint64_t address, unsigned dwords)
     // The hardware clears the two lowest bits.
     address &= ~uint64_t{3};
     if(!w.group->ranges.check(address, 4 * dwords))
-    {
-        Fault fault;
-        fault.kind    = FaultKind::Memory;
-        fault.access  = Access::Load;
-        fault.lane    = NO_LANE;
-        fault.address = address;
-        fault.bytes   = 4 * dwords;
-        raise(w, op, std::move(fault));
-    }
+        raise_memory(w, op, Access::Load, NO_LANE, address, 4 * dwords);
     w.group->traffic.scalar_load_bytes += 4 * dwords;
     const unsigned code = op->dst - SCALAR;
     if(w.group->late) [[unlikely]]
@@ -70,15 +61,7 @@ const MicroOp* s_buffer_load(Wave& w, const MicroOp* op)
             continue;
         const uint64_t address = (base & ~uint64_t{3}) + offset + 4 * i;
         if(!w.group->ranges.check(address, 4))
-        {
-            Fault fault;
-            fault.kind    = FaultKind::Memory;
-            fault.access  = Access::Load;
-            fault.lane    = NO_LANE;
-            fault.address = address;
-            fault.bytes   = 4;
-            raise(w, op, std::move(fault));
-        }
+            raise_memory(w, op, Access::Load, NO_LANE, address, 4);
         std::memcpy(&data[i], reinterpret_cast<const void*>(address), 4);
     }
     w.group->traffic.scalar_load_bytes += 4 * Dwords;

@@ -87,15 +87,7 @@ uint8_t* address_of(Wave& w, const MicroOp* op, Access access, unsigned bytes)
     }
     const uint64_t address = (base + static_cast<uint64_t>(offset)) & ~uint64_t{3};
     if(!w.group->ranges.check(address, bytes))
-    {
-        Fault fault;
-        fault.kind    = FaultKind::Memory;
-        fault.access  = access;
-        fault.lane    = NO_LANE;
-        fault.address = address;
-        fault.bytes   = bytes;
-        raise(w, op, std::move(fault));
-    }
+        raise_memory(w, op, access, NO_LANE, address, bytes);
     return reinterpret_cast<uint8_t*>(address);
 }
 

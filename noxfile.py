@@ -45,7 +45,10 @@ class Tests(NamedTuple):
 
 TESTS = {
     "unit": Tests("unit tests", ("pytest", "-n", "auto", "tests/unit")),
-    "compiled": Tests("tests that compile kernels", ("pytest", "tests/build")),
+    "compiled": Tests(
+        "tests that compile kernels",
+        ("pytest", "-n", "auto", "--dist", "loadgroup", "-m", "not nightly", "tests/build"),
+    ),
     "emulator": Tests("the emulated device, on a core built by zig", ("pytest", "-n", "auto", "tests/emulator")),
     "programs": Tests("HIP programs on the emulated device, CK's examples among them", ("pytest", "tests/programs")),
     "attention": Tests("plans, launches and gradients on the emulator", ("pytest", "tests/attention")),

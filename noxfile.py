@@ -124,7 +124,7 @@ def environment(session: nox.Session) -> None:
 
 
 def libraries(given: list[str]) -> list[tuple[str, ...]]:
-    """``--arch`` for each library that this call of nox built; no option for the default library, or if it is given."""
+    """``--arch`` for each library that this call of nox built; [()] if it built none, or if ``--arch`` is given."""
     named = any(word.partition("=")[0] == "--arch" for word in given)
     return [("--arch", arch) for arch in GPUS if arch in BUILT and not named] or [()]
 
@@ -148,9 +148,8 @@ for arch, gpu in GPUS.items():
 for suite, what in SUITES.items():
     add_suite(f"test-{suite}", suite, what)
 for arch in EMULATED:
-    add_suite(
-        f"sanitize-{arch}", "sanitize", f"Run every check of the emulator on {GPUS[arch]} kernels.", "--arch", arch
-    )
+    options = ("--arch", arch, "--device", "emulator")
+    add_suite(f"sanitize-{arch}", "sanitize", f"Run every check of the emulator on {GPUS[arch]} kernels.", *options)
 
 
 @session("test-fwd", "use")

@@ -1,4 +1,4 @@
-"""The kernels that can be launched, or compiled: an instance for each, by arch, from built libraries or by declaration.
+"""A registry of kernels to launch: one instance for each kernel and arch, from a built library or declared.
 
 A registry may be used by several threads: readers see a whole state, and :attr:`Registry.version` changes with it.
 """
@@ -47,10 +47,10 @@ class Instance:
 
     @property
     def identity(self) -> Identity:
-        """Fields that no two instances of a registry share. Several libraries may have one kernel of a later stage."""
+        """Fields that no two instances share. Kernels built into another family's library count once a file."""
         known = FAMILIES.get(self.key.family)
-        stage_of = str(self.library) if known is not None and known.library else ""
-        return self.arch, self.upstream, self.key.mask_impl, self.key.name, stage_of
+        file = str(self.library) if known is not None and known.library else ""
+        return self.arch, self.upstream, self.key.mask_impl, self.key.name, file
 
     def row(self) -> dict[str, Any]:
         library = None if self.library is None else str(self.library)

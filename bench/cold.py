@@ -36,7 +36,7 @@ class Spent:
     processors: float
 
     def __str__(self) -> str:
-        return f"{self.wall:.0f} s, {self.processors:.0f} of processors"
+        return f"{self.wall:.0f} s, {self.processors:.0f} processor seconds"
 
 
 def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
@@ -58,11 +58,11 @@ def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
         Figure(
             f"library, suite large-kv and gate without any cache, on {jobs.processors()} processors",
             f"{total:.0f} s ({'; '.join(f'{name} {part}' for name, part in parts.items())})",
-            f"< {_LIMIT_SECONDS} s on 2",
+            f"< {_LIMIT_SECONDS} s on 2 processors",
             total < _LIMIT_SECONDS,
         ),
         Figure(
-            "of it, in processor seconds when made alone",
+            "libc++ and the emulator's core, each built alone, in processor seconds",
             ", ".join(f"{name} {part.processors:.0f}" for name, part in shares.items()),
             "reported",
             None,
@@ -80,7 +80,7 @@ def _core(cache: Path) -> Spent:
 
 
 def _libcxx(toolchain: str, cache: Path) -> Spent:
-    """Link an empty file. A toolchain of the machine has its own C++ library."""
+    """Link an empty file: zig then builds libc++. ROCm's toolchain takes the machine's, and builds none."""
     compiler = detect(toolchain, cache=cache)
     source = cache / "nothing.cpp"
     source.write_text("")

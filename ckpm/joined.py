@@ -1,4 +1,4 @@
-"""Commands whose options come from several rooms, and functions of the public API that run commands."""
+"""Commands with options of several rooms (docs/architecture.md), and public functions that run commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         if args.render:
             return command.render_sources(*selection_from(args), args.unit_size, args.render)
         again = args.reproduce or args.built
-        for option, name in {"--work": "work", "--resources": "resources", "--no-cache": "no_cache"}.items():
+        for option, name in {"--work": "work", "--no-cache": "no_cache"}.items():
             if again and getattr(args, name) != parser.get_default(name):
                 raise UsageError(f"{option} has no effect with --reproduce or --built: leave it out.")
         machines = None if again else cluster_command.read_machines(args)

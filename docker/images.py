@@ -22,7 +22,8 @@ FOLDER = Path(__file__).resolve().parent
 class Base:
     """Base of an image: a Debian ``suite`` that is bootstrapped here, or a ``reference`` of a registry.
 
-    ``epoch`` is the time of every file in the image, in seconds since 1970. ``packages`` are added by each purpose.
+    ``epoch`` is the time of every file in the image, in seconds since 1970. ``packages``: for each
+    purpose, the packages that it adds.
     """
 
     name: str

@@ -58,8 +58,8 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """A command complains about its own unknown words: argparse would leave that to the program's parser.
 
-        No command writes over what it is given to read: see base/outputs.py. A profile of an upstream's has
-        become that upstream. Raises UsageError, UnknownWordError.
+        Refuses an output that is also an input (base/outputs.py). Replaces a profile that stands for an upstream by
+        that upstream. Raises UsageError, UnknownWordError.
         """
         self.given.clear()
         parsed, unknown = super().parse_known_args(args, namespace)
@@ -155,7 +155,8 @@ def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = Fa
     ``checkouts`` is True for commands that read source trees, which the matrix itself doesn't.
     """
     known = ", ".join([*upstreams(), *(["checkout"] if checkouts else [])])
-    parser.add_argument("--upstream", default=None, help=f"{known} (default: {DEFAULT_UPSTREAM})")
+    but = ", checkout if CK_ROOT is set" if checkouts else ""
+    parser.add_argument("--upstream", default=None, help=f"{known} (default: {DEFAULT_UPSTREAM}{but})")
     parser.add_argument(
         "--dialect", default=None, help=f"{', '.join(dialect_names())} (default: the upstream's own dialect)"
     )
@@ -167,7 +168,7 @@ def add_dialect_options(parser: argparse.ArgumentParser, *, checkouts: bool = Fa
 def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full", checkouts: bool = False) -> None:
     """The options of a selection; everything combines with AND. ``tier`` is the default of ``--tier``.
 
-    The smoke tier has a few kernels of other families than batch prefill: who filters those means all of them.
+    With a filter, families other than batch prefill default to the tier full: smoke has few of their kernels.
     """
     add_dialect_options(parser, checkouts=checkouts)
     many, lists = "append", "repeat it or separate by commas"

@@ -91,7 +91,7 @@ def add_options(root: argparse.ArgumentParser) -> None:
     )
     root.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
     add_library_options(root)
-    root.add_argument("--tier", default="smoke", help=f"of tables: {', '.join(TIERS)} (default: %(default)s)")
+    root.add_argument("--tier", default="smoke", help=f"cases to run: {', '.join(TIERS)} (default: %(default)s)")
     root.add_argument("--device", default="auto", choices=CHOICES, help="(default: a GPU of the arch if there is one)")
     root.add_argument(
         "--case", "--filter", default="*", metavar="GLOB", help="cases whose name fits, with or without the suite"
@@ -217,9 +217,11 @@ def _results(
 def _conclude(judged: Sequence[Judged], o: Options) -> None:
     bad = [one for one in judged if not one.verdict.good]
     if bad:
-        raise CheckFailedError(f"{len(bad)} of {len(judged)} cases are not in order", kind="cases")
+        raise CheckFailedError(f"{len(bad)} of {len(judged)} cases failed", kind="cases")
     if all(one.outcome == "unsupported" for one in judged):
-        more = "Build more kernels: --tier full." if o.of_tables else "The results file contains the reasons."
+        more = (
+            "Build more kernels: ckpm build --tier full." if o.of_tables else "The results file contains the reasons."
+        )
         raise InconclusiveError(
             f"none of the {len(judged)} cases could be run by this library. {more}", kind="nothing-ran"
         )

@@ -24,7 +24,7 @@ _KINDS = ("passed", "known", "unexpected_pass", "failed", "unsupported", "infras
 
 
 class Progress:
-    """A bar on a terminal; elsewhere a line now and then. Cases that are not in order are shown at once on both."""
+    """A bar on a terminal; elsewhere a line now and then. Failed cases are shown at once on both."""
 
     def __init__(self, total: int) -> None:
         self._total, self._done = total, 0
@@ -83,7 +83,7 @@ def details(judged: Judged) -> None:
 
 
 def summary(title: str, judged: Sequence[Judged], commands: Mapping[str, str], seconds: float) -> None:
-    """Counts by outcome, the ledger's entries that were used, and a command for each case that is not in order."""
+    """Counts by outcome, the ledger's entries that were used, and a command for each failed case."""
     counts = Counter(one.outcome if one.verdict.kind == "failed" else one.verdict.kind for one in judged)
     table = Table(box=None, pad_edge=False, title=title, title_justify="left")
     columns = ("passed", "known", "unexpected_pass", "wrong", "fault", "timeout", "unsupported", "infrastructure")
@@ -108,7 +108,7 @@ def summary(title: str, judged: Sequence[Judged], commands: Mapping[str, str], s
 
 
 def _verdict_word(judged: Judged) -> str:
-    """The outcome of a case that is not in order, as the summary prints it."""
+    """The outcome of a failed case, as the summary prints it."""
     return judged.outcome if judged.verdict.kind == "failed" else judged.verdict.kind.replace("_", " ")
 
 

@@ -58,15 +58,17 @@ class Outcome:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help=", ".join(names()))
+    parser.add_argument("name", metavar="NAME", help=f"workflow to run: {', '.join(names())}")
     parser.add_argument("--since", default="main", metavar="REV", help="base of the pull request (default: main)")
-    parser.add_argument("--only", action="append", default=[], metavar="GLOB", help="jobs by name; repeat it")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="GLOB", help="run only jobs that match; may be repeated"
+    )
     parser.add_argument("--work", type=Path, default=Path("build/workflow"), help="(default: %(default)s)")
     parser.set_defaults(run=lambda args: run(args.name, args.since, tuple(args.only), args.work))
 
 
 def run(name: str, since: str, only: tuple[str, ...], work: Path) -> None:
-    """Run a rendered workflow on HEAD, without uncommitted changes.
+    """Run a workflow's jobs in clones of HEAD. The workflow file is read from here, with uncommitted changes.
 
     Raises:
         UnknownWordError, CheckFailedError, InputError; SetupError and its like for ``since``.
@@ -188,7 +190,7 @@ def _act(run: Run, step: Mapping[str, Any], folder: Path, values: Texts) -> str:
 
 
 def upload(inputs: Texts, clone: Path, artifacts: Path) -> str:
-    """Copy files to an artifact. Paths are kept below the last folder before the first wildcard, as on GitHub."""
+    """Copy files to an artifact, below the folder before the first path's wildcard. All paths must lie in it."""
     patterns = inputs["path"].split()
     files = {file for pattern in patterns if pattern[0] != "!" for file in clone.glob(pattern)}
     files -= {file for pattern in patterns if pattern[0] == "!" for file in clone.glob(pattern[1:])}
@@ -212,7 +214,7 @@ def download(inputs: Texts, clone: Path, artifacts: Path) -> str:
 
 def _shell(run: Run, step: Mapping[str, Any], folder: Path, values: dict[str, str]) -> str:
     """Run a step's lines in the job's clone and add its outputs to ``values``. Raises CalledProcessError."""
-    output, home = folder / "outputs.txt", run.work / "home"  # one home for all jobs: its caches need no action
+    output, home = folder / "outputs.txt", run.work / "home"  # one home for all jobs, in place of actions/cache
     output.write_text("")
     home.mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}

@@ -46,6 +46,7 @@ def test_wheel_of_machines_compiler_is_for_machine(tmp_path: Path, monkeypatch: 
     assert [*libraries(wheel)] == [f"ckpm_emulator/core/{toolchain.isa_level()}/{toolchain.SONAME}"]
 
 
+@pytest.mark.nightly
 def test_wheel_of_zig_is_for_every_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = build_wheel(f"{sys.executable} -m ziglang c++", tmp_path, monkeypatch)
     assert wheel.name == "ckpm_emulator-0.1.0-py3-none-manylinux_2_28_x86_64.whl"

@@ -269,7 +269,7 @@ def compare_dispatch(
     return Finding("dispatch", tuple(order), f"the same: order and conditions of {branches} dispatch branches")
 
 
-# Receipts, archs and runs share most of their texts.
+# Receipts and archs share most of their texts.
 @functools.lru_cache(maxsize=25_000)
 def _bindings(text: str, family: str) -> tuple[tuple[Binding, ...], ...]:
     """Return the launches of each specialisation of a text: several under conditions in split-KV, one elsewhere."""
@@ -310,8 +310,8 @@ def machine_code_cases(trees: Sequence[Tree], request: Request, toolchain: Toolc
 def sampled_archs(tree: Tree, api: str, archs: Sequence[str]) -> list[str]:
     """Return the requested gfx9 archs whose machine code is compared, if the API has kernels for them.
 
-    A library that is compared in whole units is compared on each of them. Other libraries are compared on the last of
-    the archs with one arch trait, which share kernels: samples are larger, and each kernel is compiled alone.
+    A library with whole units is compared on each of these archs. Others are compared on the last arch of each arch
+    trait, because those share kernels: samples are larger, and each kernel is compiled alone.
     """
     library = host(library_with(APIS[api][0]))
     if tree.dialect not in library.dialects():

@@ -61,7 +61,7 @@ def run(plan: Plan, execute: Execute = execute) -> Mapping[str, Record]:
     """Run steps. Return the records of passed steps by name. A step is a stage on one arch.
 
     Raises:
-        CheckFailedError: a command ended with an error; earlier stages are kept.
+        CheckFailedError: a command failed, left out an output, or an input changed. Earlier stages are kept.
         RecordError: a shard's record is missing, damaged or of other inputs.
         InconclusiveError: a step needs one that was never passed.
         DiskFullError, OutputError.
@@ -117,7 +117,7 @@ def _run(plan: Plan, step: Step, inputs: Mapping[str, str], execute: Execute) ->
     changed = [file for file, digest in inputs.items() if sha256_of(plan.work / file) != digest]
     if changed:
         raise CheckFailedError(
-            f"{step.name}: while it ran, somebody changed {', '.join(changed)}. Qualify again.", kind="stage"
+            f"{step.name}: inputs changed while it ran: {', '.join(changed)}. Run ckpm qualify again.", kind="stage"
         )
     record = Record(
         stage=step.stage,
@@ -185,7 +185,7 @@ def _copy(record: Record, shard: Path, work: Path) -> Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkout:
-    """A clean checkout. ``epoch`` is its commit's time in seconds since 1970: the time of everything in a bundle."""
+    """A clean clone of this project. ``epoch``: its commit's time in seconds since 1970, for all of a bundle."""
 
     root: Path
     commit: str

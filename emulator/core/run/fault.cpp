@@ -19,7 +19,8 @@ struct Last
 
 Last& last()
 {
-    static Last& only = *new Last; // leaked on purpose: destructors of other libraries still call it
+    // Leaked on purpose: destructors of other libraries still call it.
+    static Last& only = *new Last;
     return only;
 }
 

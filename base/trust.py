@@ -77,14 +77,14 @@ def demand_trusted(path: Path, top: Path, instead: str = "") -> None:
 
 
 def demand_trusted_library(library: Path) -> None:
-    """Refuse a kernel library that another user made or can change. Raises TrustError."""
+    """Refuse a library if others own it or can write to it or its folder; a missing one passes. Raises TrustError."""
     file = library.absolute()
     if file.exists():
         demand_trusted(file, file.parent, "Build it again")
 
 
 def demand_private(cache: Path) -> None:
-    """Make the cache folder if it is missing. Refuse it if it, or anything in it, is writable by other users.
+    """Make the cache folder if it is missing. Refuse it if others own, or can write to, it or a direct entry.
 
     Raises:
         TrustError: another user owns it or can write to it.

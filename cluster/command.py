@@ -31,7 +31,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of commands that run on many machines."""
     parser.add_argument("--scheduler", default=None, metavar="ADDRESS", help="run on the workers of a Dask scheduler")
     parser.add_argument("--cluster", choices=["slurm"], default=None, help="run on workers that are jobs of Slurm")
-    parser.add_argument("--workers", type=int, default=None, metavar="N", help="jobs of --cluster (default: 2)")
+    parser.add_argument(
+        "--workers", type=int, default=None, metavar="N", help="Slurm jobs, one worker each (default: 2)"
+    )
     parser.add_argument("--partition", default=None, help="of --cluster (default: Slurm's)")
     parser.add_argument("--walltime", default=None, metavar="HH:MM:SS", help="of --cluster (default: 04:00:00)")
     parser.add_argument(
@@ -108,7 +110,7 @@ def compilers(machines: Machines | None, request: Request) -> AbstractContextMan
 
 @contextlib.contextmanager
 def _compilers(machines: Machines, request: Request) -> Iterator[Elsewhere]:
-    """The compilers of workers that have this machine's identity. Raises SetupError."""
+    """Compilers on workers with the same code, toolchain and upstream. Raises SetupError, InconclusiveError."""
     folder = request.work / request.folder
     with connection(machines, folder / "cluster") as workers:
         from ckpm.cluster.compiling import Recipe
@@ -131,7 +133,7 @@ def _compilers(machines: Machines, request: Request) -> Iterator[Elsewhere]:
 
 
 def sources_identity(sources: Sources) -> Any:
-    """The identity of this machine; workers run this function."""
+    """This machine's code, toolchain and upstream; workers run this function."""
     return sources.identity(settings.cache_folder())
 
 

@@ -1,4 +1,4 @@
-"""``ckpm decode compare``: counts and modelled cycles of both forms, beside what others measured on an MI350.
+"""``ckpm decode compare``: counts and modelled cycles of streaming and resident, beside published times of an MI350.
 
 ``--tune`` ranks launches of streaming, among those that fit the guard's budget, by cycles of the timing model. On a
 GPU, Triton's autotuner measures their times (:func:`autotuner`). The default, ``forced_launch`` of decode/problem.py,
@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tune",
         metavar="PROBLEM",
-        help="instead, the launches of streaming that fit the guard's budget by their modelled cycles: of "
+        help="rank launches of streaming within the guard's budget by modelled cycles: "
         + ", ".join(one.name for one in problems(ARCH) if one.form == "streaming"),
     )
     parser.add_argument("--arch", default=ARCH, help="with --tune (default: %(default)s)")

@@ -68,9 +68,10 @@ class Dialect:
     """The kernels of one version of upstream's codegen.
 
     ``detection`` is None if only lists of names are known: no checkout is taken for this dialect. ``unknown_archs`` is
-    the reason why only ``known_archs`` are known. ``enumerators`` are the members of C++ enumerations. A tree with more
-    members, or with ``targets`` that begin otherwise, has kernels that we lack. ``parameters`` are those of C++
-    templates, in order. Without ``asked_everything``, suites leave out problems that no kernel of any tier serves.
+    the reason why only ``known_archs`` are known. A tree has kernels that this dialect lacks if a C++ enumeration has
+    more members than ``enumerators``, or if its codegen names an arch that begins with none of ``targets``.
+    ``parameters`` are those of C++ templates, in order. If ``asked_everything`` is False, suites leave out problems
+    that no kernel of any tier serves.
     """
 
     name: str
@@ -120,8 +121,8 @@ class Dialect:
 class PackagedUpstream:
     """A CK tree inside a package of the Python package index: exact file, its sha256, and where the tree lies in it.
 
-    ``base`` is the upstream whose tree it is, its own name where the tree is its own. ``headers`` is the folder of
-    kernels/ with our headers that stand before the tree's, '' for none.
+    ``base`` names the upstream that owns the tree: another one, or this one itself. ``headers`` is the folder of
+    kernels/ with our headers, which precede the tree's on the include path; '' for none.
     """
 
     name: str
@@ -275,7 +276,7 @@ def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
     by_name: dict[str, PackagedUpstream] = {}
     for name, row in table.record.upstreams.items():
         if row.base and row.base not in by_name:
-            raise table.fail(f"is not an upstream before it: {', '.join(by_name)}", "upstreams", name, "base")
+            raise table.fail(f"must be an upstream listed above: {', '.join(by_name)}", "upstreams", name, "base")
         required = ("headers",) if row.base else _PACKAGE
         for field in (*_PACKAGE, "headers"):
             if bool(getattr(row, field)) != (field in required):

@@ -187,7 +187,7 @@ def _any(texts: Sequence[str]) -> Predicate:
 def _glob(glob: str) -> Predicate:
     """Case-sensitive glob over the name. A glob that matches a bload name also keeps its gload twin.
 
-    bload kernels read K and V by 32-bit buffer loads, gload kernels by 64-bit loads. Upstream tests --filter against
+    bload kernels read K and V with 32-bit offsets, gload kernels with 64-bit addresses. Upstream tests --filter against
     the bload name alone and lets the gload kernel follow. A filtered library then still serves KV pools over 2 GB. Here
     a glob may also name gload kernels themselves.
     """

@@ -26,7 +26,7 @@ from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import mask_corner
 from ckpm.suites.philox import drawn
 
-KEYS_OF_A_STEP = 128  # kN0 of every batch-prefill tile
+KEYS_OF_A_STEP = 128  # kN0 of the fp16 and bf16 tiles; fp8 tiles, some with 64, have no predictions
 _LINE = 1 << 32
 Flags = NDArray[np.bool_]
 
@@ -194,8 +194,8 @@ def _rows_of_minus_infinity(outcome: Outcome, key: Key) -> Computed | None:
 
 
 def _alibi_from_the_top_left(outcome: Outcome, key: Key) -> Computed | None:
-    """Distances of ALiBi as if the first query stood at the first key, and windows as if they began there, too: who has
-    the one defect has the other.
+    """Distances of ALiBi as if the first query stood at the first key, and windows as if they began there: a kernel
+    with one of the defects has the other.
     """
     prepared = _with_alibi(outcome, lambda row, column, slope: -slope * np.abs(row - column))
     return None if prepared is None else compute_outputs(prepared, key.tile.bm0, key.hdim_q, Reading(first_pages=True))
@@ -251,7 +251,7 @@ def why_not_predicted(name: str, outcome: Outcome, key: Key) -> str:
 
 
 def _table_end(outcome: Outcome) -> str:
-    """A load right after the page table, no further than the last step's keys and one slice of V reach."""
+    """A load past the page table's end that begins less than two steps' entries (1 KB) after the end."""
     fault = outcome.fault.fields if outcome.fault else {}
     p, table = outcome.prepared.problem, outcome.prepared.buffers["kv_page_indices"]
     end = outcome.addresses["kv_page_indices"] + table.size

@@ -148,7 +148,7 @@ def append_fields(problem: Problem) -> Fields:
 
 
 def extents(problem: Problem) -> Mapping[str, tuple[int, int, int]]:
-    """Heads, elements of a head and rows of a sequence (group mode: of all) of what has no strides of its own."""
+    """Heads, elements of a head and rows (group mode: of all sequences) of tensors without strides in Problem."""
     p = problem
     (_, hdim_q, rows_q), (_, _, rows_k) = p.extent("q"), p.extent("k")
     return {
@@ -181,14 +181,14 @@ def backward_fields(problem: Problem) -> Fields:
 
 
 def backward_workspaces(problem: Problem) -> Mapping[str, int]:
-    """Bytes between the stages: D, and dQ in float32, once or for each split of the keys if it is deterministic."""
+    """Bytes of D and of dQ's float32 accumulators: deterministic kernels have one for each split of the keys."""
     p = problem
     splits = -(-p.seqlen_k // SPLIT_KEYS) if p.deterministic else 1
     return {"d": p.rows_q * p.nhead_q * 4, "dq_acc": splits * p.rows_q * p.nhead_q * p.hdim_q * 4}
 
 
 def backward_outputs(problem: Problem) -> Mapping[str, int]:
-    """Bytes of dQ, dK and dV, of the bias's gradient and of dropout's bytes, by their pointer."""
+    """Bytes of each output, by pointer. dK and dV have a head for each query head, not for each KV head."""
     p = problem
     sizes = {
         "dq": p.rows_q * p.nhead_q * p.hdim_q * p.element_bytes,

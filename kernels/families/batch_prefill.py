@@ -26,7 +26,7 @@ from ckpm.kernels.families.words import (
 from ckpm.matrix.keys import Key, Tile, is_v3
 
 NAME = "batch_prefill"
-WIDE_GUARD = "defined(__gfx94__) || defined(__gfx950__)"  # archs with the instruction of 64-bit loads
+WIDE_GUARD = "defined(__gfx94__) || defined(__gfx950__)"  # archs for which gload (CK's GLOBAL_LOAD_LDS) is compiled
 
 Arm = tuple[str, str, str, str]  # alias, kernel's name, trait, conditions
 
@@ -65,11 +65,11 @@ def _page_words(
 
 
 def loads(values: Values) -> tuple[str, ...]:
-    """The load modes of a kernel whose name has none: bload (32-bit buffer loads), gload (64-bit loads) or both.
+    """The load modes of a kernel whose name has none: bload (32-bit offsets), gload (64-bit addresses) or both.
 
-    The last mode is launched unless the selector of kernels/include_prefill/ckpm_prefill/load_mode.hpp chooses the
-    first. A page of kN0 tokens or more has a descriptor of its own; pages of one token always take 64 bits. In V3 every
-    page of 8 tokens or more has a descriptor of its own.
+    With two modes, the selector of kernels/include_prefill/ckpm_prefill/load_mode.hpp chooses at each launch. A page of
+    kN0 tokens or more has a descriptor of its own; in V3, any page of more than one token. Pages of one token always
+    have 64-bit addresses.
     """
     if is_v3(values["pipeline"]):
         return ("gload",) if values["page_size"] == 1 else ("bload",)
@@ -161,7 +161,7 @@ def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
 
 
 def _v3_conditions(mask: str) -> tuple[str, ...]:
-    """Conditions that V2's kernels check at run time and V3's don't: sink logits, and bounds of a causal mask."""
+    """Conditions of V3 on what V2 takes at run time: sink logits, and a causal mask with other window bounds."""
     bounds = ("a.window_size_left < 0", "a.window_size_right == 0") if mask == "causal" else ()
     return ("a.sink_ptr == nullptr", *bounds)
 
@@ -186,9 +186,9 @@ def _scale_conditions(paged: bool, qscale: str, sink: bool | None) -> tuple[str,
 
 @functools.cache
 def _shape_conditions(mode: str, pad: str, dtype: str, tile: Tile) -> tuple[str, ...]:
-    """Conditions on sequence lengths (group mode always pads them), head dims (padded by 16 bytes), and the tile.
+    """Conditions on sequence lengths (group mode always pads them), on head dims, and of the tile.
 
-    Without padding a head dim must be the kernel's own.
+    A padded head dim must be a multiple of 16 bytes; an unpadded one must be the kernel's own.
     """
     vec, bn0 = 16 // spellings()["dtype"][dtype]["bytes"], tile.bn0
     requirements = []

@@ -67,7 +67,7 @@ def folder_name(upstream: str, library: str) -> str:
 
 
 def prepare(request: Request) -> tuple[Plan, list[Key]]:
-    """Select, render and plan without compiling. A library of another plan is deleted.
+    """Select, render and plan without compiling. If the plan changes, the library of the old plan is deleted.
 
     Raises:
         UsageError and the other errors of ckpm.matrix.selection; DiskFullError, OutputError.
@@ -94,7 +94,7 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
     unbuilt = {d.name: {"reason": d.reason, "kernels": [key.name for key in group]} for d, group in left_out.items()}
     plan = _plan(request, units, files["units"], [*files["dispatch"], *files["harness"]], unbuilt)
     if not _holds(place / "plan.json", plan.text()):
-        # before the plan is written, so that an interrupt can't leave both
+        # first: an interrupt must not leave the old library beside the new plan
         discard_library(request)
     headers.write(place, request.tree.headers)
     plan.write(place / "plan.json")
@@ -234,7 +234,7 @@ def _compile_commands(request: Request, plan: Plan) -> str:
 
 
 def scons_command(plan_file: str, jobs: int, object_cache: Path | None, cluster: str = "") -> list[str]:
-    """The command of SCons on one plan: quiet but for events, goes on after failures. ``cluster`` lists machines."""
+    """The command of SCons on one plan: prints only events, goes on after failures. ``cluster``: a file of machines."""
     # -P, --no-site-dir: no module and no site_scons that lies in the work folder is run
     command = [sys.executable, "-P", "-m", "SCons", "--no-site-dir", "-f", str(PROJECT / "SConstruct")]
     command += ["--keep-going", "-Q"]
@@ -250,6 +250,6 @@ def clear_failures(request: Request) -> None:
 
 
 def discard_library(request: Request) -> None:
-    """Delete the library and manifest of an earlier selection."""
+    """Delete library and manifest: the plan changed, or the build failed."""
     for name in (LIBRARY, MANIFEST):
         (request.work / request.folder / name).unlink(missing_ok=True)

@@ -30,7 +30,7 @@ def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[st
 
     ``loop_*`` count the instructions of the loop with the matrix instructions. ``wait_hazards`` counts uses of
     registers and LDS without a wait for the load or write. ``missing_states`` counts instructions that follow too early
-    on others (an s_nop is missing). If a kernel was compiled to several, each figure is the worst.
+    on others (an s_nop is missing). Of a key with several compiled kernels, each figure is the worst.
 
     Raises:
         CodeObjectError: the library can't be read, or has no GPU code.
@@ -65,7 +65,7 @@ def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[st
 
 
 def _worst(several: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Each figure of several kernels: of waves the least, of all others, which cost, the most."""
+    """Each figure's worst value among several kernels: the fewest waves, the most of everything else."""
     names = dict.fromkeys(name for one in several for name in one)
     return {name: (min if name == "occupancy_waves" else max)(one.get(name, 0.0) for one in several) for name in names}
 

@@ -1,13 +1,13 @@
 """Registers used before the load into them is certain to have returned: s_waitcnt is missing or waits for too little.
 
-A compiler waits for its own loads. This check finds loads by inline assembly, whose registers the compiler takes for
-written. It reads, moves or spills them, or gives them to other values, which the load then overwrites.
+A compiler waits for its own loads. This check finds loads by inline assembly. The compiler takes their registers for
+written at once: it may read, move or spill them too early, or give them to other values, which the load overwrites.
 
-The check is static and follows every branch in both directions. For each register that a load writes it counts the
-operations of the load's counter that were started since, at least, on any path. ``s_waitcnt vmcnt(N)`` leaves at most N
-operations in flight. Vector memory returns in order, so that a load with N or more after it is back. The same holds for
-LDS with lgkmcnt. Scalar loads return in any order and need 0. Loads into LDS are not followed; lds_waits.py checks
-writes.
+The check is static and follows both ways of every branch, unless exec is known to be 0. For each loaded register it
+keeps the smallest number, over all paths, of operations of the same counter that were started after the load.
+``s_waitcnt vmcnt(N)`` leaves at most N operations in flight. Vector memory returns in order, so that a load with N or
+more after it is back. The same holds for LDS with lgkmcnt. Scalar loads return in any order and need 0. Loads into LDS
+are not followed; lds_waits.py checks writes.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _next(instruction: Instruction, place: _Place, following: tuple[int, ...], *
 
 
 def _setting_exec(instructions: Sequence[Instruction], touched: Sequence[Accesses]) -> frozenset[int]:
-    """The instructions, by index, after which an exec of 0 may be another.
+    """Indices of the instructions after which exec may be non-zero although it was 0 before.
 
     A comparison into exec and an AND with it keep 0, as does bringing back a copy that was made of it shortly before.
     """

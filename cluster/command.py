@@ -133,7 +133,7 @@ def _compilers(machines: Machines, request: Request) -> Iterator[Elsewhere]:
 
 
 def sources_identity(sources: Sources) -> Any:
-    """This machine's code, toolchain and upstream; workers run this function."""
+    """Return this machine's code, toolchain and upstream; workers run this function."""
     return sources.identity(settings.cache_folder())
 
 

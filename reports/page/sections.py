@@ -77,7 +77,7 @@ def _kernels(inputs: Inputs) -> Table:
         "from a budget." if limits else "",
         folded=(
             Folded(title="Budgets", lines=_limits(inputs)),
-            Folded(title="Who is excused from them, until when", lines=_excuses(inputs)),
+            Folded(title="Kernels exempt from budgets, and until when", lines=_excuses(inputs)),
         ) if kernels else (),
     )  # fmt: skip
 

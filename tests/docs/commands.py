@@ -30,7 +30,7 @@ PARSERS: dict[str, Callable[[], Any]] = {
 }
 # programs of others, whose options are not checked
 PROGRAMS = {
-    *("apt-get", "cat", "cd", "cp", "export", "git", "grep", "head", "ls", "mkdir", "mmdebstrap"),
+    *("apt-get", "cat", "cd", "cp", "export", "git", "grep", "head", "ls", "mkdir", "mmdebstrap", "mount"),
     *("pip", "pre-commit", "sha256sum"),
     *("sbatch", "squeue", "sinfo", "scancel", "ssh-keygen", "rocminfo", "dmesg", "sed", "tail", "tar", "tee", "test"),
 }

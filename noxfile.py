@@ -123,10 +123,16 @@ def environment(session: nox.Session) -> None:
     (session.cache_dir / PROGRAMS).write_text(str(Path(session.bin).absolute()))
 
 
+def has_option(given: list[str], option: str) -> bool:
+    """Return True if ``--option VALUE`` or ``--option=VALUE`` is given."""
+    return any(word.partition("=")[0] == option for word in given)
+
+
 def libraries(given: list[str]) -> list[tuple[str, ...]]:
     """``--arch`` for each library that this call of nox built; [()] if it built none, or if ``--arch`` is given."""
-    named = any(word.partition("=")[0] == "--arch" for word in given)
-    return [("--arch", arch) for arch in GPUS if arch in BUILT and not named] or [()]
+    if has_option(given, "--arch"):
+        return [()]
+    return [("--arch", arch) for arch in GPUS if arch in BUILT] or [()]
 
 
 def add_build(arch: str, gpu: str) -> None:
@@ -155,8 +161,7 @@ for arch in EMULATED:
 @session("test-fwd", "use")
 def test_fwd(session: nox.Session) -> None:
     """Run every kernel of a library of another family at least once: `-- --family bwd_dq_dk_dv`."""
-    named = any(word.partition("=")[0] == "--family" for word in session.posargs)  # an option has one value
-    family = () if named else ("--family", "fwd")
+    family = () if has_option(session.posargs, "--family") else ("--family", "fwd")  # an option has one value
     for choice in libraries(session.posargs):
         run(session, "ckpm", "test", "--suite", "kernels", *family, *choice, *session.posargs)
 

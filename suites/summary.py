@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 
-from rich import progress as bars
 from rich.table import Table
 
 from ckpm.base.console import console
 from ckpm.base.display import show
+from ckpm.base.progress import Steps
 from ckpm.suites.suites import Judged, entries_used, message
 
 log = logging.getLogger(__name__)
@@ -23,44 +21,24 @@ _LENGTH = 240
 _KINDS = ("passed", "known", "unexpected_pass", "failed", "unsupported", "infrastructure")
 
 
-class Progress:
-    """A bar on a terminal; elsewhere a line now and then. Failed cases are shown at once on both."""
+class Progress(Steps):
+    """Finished cases. Without a bar a line comes now and then; failed cases are shown at once in any case."""
 
     def __init__(self, total: int) -> None:
-        self._total, self._done = total, 0
-        terminal = console()
-        self._plain = not terminal.is_terminal or "CI" in os.environ
+        super().__init__("cases", total, log)
         self._counts: Counter[str] = Counter()
-        self._started = self._said = time.monotonic()
-        self._bar = bars.Progress(
-            bars.TextColumn("{task.description}", markup=False),
-            bars.BarColumn(),
-            bars.MofNCompleteColumn(),
-            bars.TimeElapsedColumn(),
-            console=terminal,
-            disable=self._plain or not log.isEnabledFor(logging.INFO),
-        )
-        self._task = self._bar.add_task("cases", total=total)
-
-    def __enter__(self) -> Progress:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
+        self._shown_at = time.monotonic()
 
     def show(self, judged: Judged) -> None:
-        self._done += 1
+        self.done += 1
         self._counts[judged.verdict.kind] += 1
-        self._bar.update(self._task, advance=1, description=_count_text(self._counts))
+        self.show_bar(_count_text(self._counts))
         if not judged.verdict.good:
             log.warning(f"{_verdict_word(judged)} {judged.case.name}: {_short(message(judged))}")
         now = time.monotonic()
-        if self._plain and (now - self._said > _PLAIN_SECONDS or self._done == self._total):
-            self._said = now
-            log.info(f"[{self._done}/{self._total}] {now - self._started:5.0f} s  {_count_text(self._counts)}")
+        if self.in_lines and (now - self._shown_at > _PLAIN_SECONDS or self.done == self.total):
+            self._shown_at = now
+            self.line(_count_text(self._counts))
 
 
 def _count_text(counts: Mapping[str, int]) -> str:

@@ -5,15 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-from ckpm.base.console import console, number
+from ckpm.base.console import number
+from ckpm.base.progress import Steps
 from ckpm.kernels.library.plan import Step
 from ckpm.kernels.library.run_step import EVENT
 
@@ -74,14 +71,13 @@ def follow(lines: Iterable[str], steps: Sequence[Step], *, linking: str = "linki
     """
     compiles = {step.target: step for step in steps if step.kind in ("unit", "host")}
     tally = Tally()
-    display = _Display(len(compiles))
-    with display.bar:
+    with _Display("units", len(compiles), log) as display:
         for line in lines:
             event = _event(line)
             if event is None:
                 tally.other += [line.rstrip()] if line.strip() else []
             elif event["event"] == "damaged":
-                display.log(f"{event['what']} is damaged: it is deleted and made again")
+                display.line(f"{event['what']} is damaged: it is deleted and made again")
                 if event["kind"] == "library" and event["what"] in compiles:
                     tally.unfit_to_link.append(event["what"])
             elif event["target"] not in compiles:
@@ -98,45 +94,27 @@ def follow(lines: Iterable[str], steps: Sequence[Step], *, linking: str = "linki
     return tally
 
 
-class _Display:
-    """A bar on a terminal, else lines with the count of finished compile steps and the seconds since the start."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done = total, 0
-        self._started = time.monotonic()
-        terminal = console()
-        self._in_lines = not terminal.is_terminal or "CI" in os.environ
-        self.bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=terminal,
-            disable=self._in_lines or not log.isEnabledFor(logging.INFO),
-        )
-        self._task = self.bar.add_task("units", total=total)
-
-    def log(self, text: str) -> None:
-        log.info(f"[{self._done}/{self._total}] {time.monotonic() - self._started:5.0f} s  {text}")
+class _Display(Steps):
+    """The compile steps of a build."""
 
     def begin(self, step: Step) -> None:
-        self.bar.update(self._task, description=f"compiling {step.label}")
-        if self._in_lines and not self._done:
-            self.log(f"compiling {_label(step)}")
+        self.show_bar(f"compiling {step.label}")
+        if self.in_lines and not self.done:
+            self.line(f"compiling {_label(step)}")
 
     def end(self, step: Step, event: Mapping[str, Any]) -> None:
-        self._done += 1
-        self.bar.advance(self._task)
-        if self._in_lines:
+        self.done += 1
+        self.show_bar()
+        if self.in_lines:
             word = {"done": "compiled", "failed": "FAILED", "retrieved": "from cache"}[event["event"]]
-            self.log(f"{word} {_label(step)}{_took(event)}")
+            self.line(f"{word} {_label(step)}{_took(event)}")
 
     def link(self, linking: str, ended: str) -> None:
         """Show that the link begins (with the message ``linking``) or has ended; no step is compiling then."""
-        self._done = self._total
-        self.bar.update(self._task, completed=self._total, description=linking)
-        if self._in_lines:
-            self.log(linking or ended)
+        self.done = self.total
+        self.show_bar(linking)
+        if self.in_lines:
+            self.line(linking or ended)
 
 
 def _took(event: Mapping[str, Any]) -> str:

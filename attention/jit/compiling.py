@@ -238,7 +238,10 @@ def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running) -> Compil
             _run_worker(job, entries, draft, jobs, running)
             compilers = _compilers(draft / TALLY)
             seconds = time.monotonic() - begun
-            record = Record(version=VERSION, kernel=job.name, arch=job.order.arch, seconds=seconds, compilers=compilers)
+            record = Record(
+                version=VERSION, content=job.content, kernel=job.name, arch=job.order.arch, seconds=seconds,
+                compilers=compilers,
+            )  # fmt: skip
             built = next(draft.glob("build/*/*"))
             folder = entries.put(job.content, built, record, draft)
         entries.forget_log(job.content)

@@ -140,7 +140,7 @@ def test_network_reaches_only_ports_with_tls(daemons: None, tmp_path: Path) -> N
 
 def servers_on_network(process: int) -> set[tuple[str, int]]:
     """Address and port of each TCP server of a process, without those of the loopback."""
-    links = [os.readlink(file) for file in Path(f"/proc/{process}/fd").iterdir() if file.is_symlink()]
+    links = [str(file.readlink()) for file in Path(f"/proc/{process}/fd").iterdir() if file.is_symlink()]
     sockets = {link.removeprefix("socket:[").rstrip("]") for link in links if link.startswith("socket:")}
     files = (Path(f"/proc/{process}/net/{name}") for name in ("tcp", "tcp6"))
     rows = [line.split() for file in files for line in file.read_text().splitlines()[1:]]

@@ -1,8 +1,8 @@
 """The libraries that were compiled on demand, in the user's cache folder: ``jit/entries/<content key>/``.
 
 An entry has the files of a built library (``libckpm.so``, ``manifest.json``, ``src/``), the index of its kernels for
-C++ programs, and ``entry.json``. Beside each file but the sources lies its sha256. An entry counts as absent if it is not as it was
-written, of another version, or another content key's.
+C++ programs, and ``entry.json``. Beside each file but the sources lies its sha256. An entry counts as absent if it is
+not as it was written, of another version, or another content key's.
 
 The content key has whatever decides about a library's bytes, and no path. A key that leaves one of these out finds a
 library that was made for something else; upstream's own is the kernel's name alone.

@@ -68,7 +68,7 @@ def test_library_of_tiles_for_few_blocks_is_named() -> None:
 @pytest.mark.parametrize(("seqlen_k", "pad"), [(256, "psddv"), (300, "psskddv")])
 def test_fwd_kernel_is_one_that_dispatch_takes(seqlen_k: int, pad: str) -> None:
     """CK's codegen (fmha_fwd.py, skcheck of qr_async) gives whole tiles of 128 keys to the kernel without padding."""
-    fields = {"dtype": "bf16", "hdim_q": 128, "mode": "batch", "pipeline": "qr_async"}
+    fields: dict[str, Any] = {"dtype": "bf16", "hdim_q": 128, "mode": "batch", "pipeline": "qr_async"}
     problem = Problem(family="fwd", seqlen_k=seqlen_k)
     for order in ("upstream", "first-fit"):
         over, _ = dispatcher(Registry(built("fwd", **fields)), order=order)

@@ -127,8 +127,8 @@ def test_what_is_exported_is_read_back(tmp_path: Path) -> None:
     assert len(back) > 100
 
 
-def exported(folder: Path) -> Path:
-    """The file of a registry of one library with two kernels."""
+def write_registry(folder: Path) -> Path:
+    """Export a registry of one library with two kernels; its file."""
     names = [one.name for one in kernel_set("batch_prefill", ARCH, dtype="fp16", hdim_q=128)]
     registry = Registry()
     registry.add_library(library(folder, names[:3]))
@@ -136,14 +136,14 @@ def exported(folder: Path) -> Path:
     return folder / "r.json"
 
 
-def other_bytes(folder: Path) -> None:
+def change_bytes(folder: Path) -> None:
     (folder / "libckpm.so").write_bytes(b"other code")
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (other_bytes, LibraryError, "it is not the library of the manifest.json beside it"),
+        (change_bytes, LibraryError, "it is not the library of the manifest.json beside it"),
         (lambda folder: (folder / "manifest.json").unlink(), RecordError, "manifest.json"),
         (lambda folder: (folder / "libckpm.so").unlink(), LibraryError, "no such library"),
         (lambda folder: (folder / "libckpm.so").chmod(0o777), TrustError, "other users can write to it"),
@@ -152,8 +152,8 @@ def other_bytes(folder: Path) -> None:
 def test_read_registry_trusts_no_library_unseen(
     change: Any, error: type[Exception], message: str, tmp_path: Path
 ) -> None:
-    """As add_library: a library that is not its manifest's would be loaded, and its code would run."""
-    file = exported(tmp_path)
+    """As add_library: code of a library that is not its manifest's never runs."""
+    file = write_registry(tmp_path)
     assert len(Registry.read(file)) == 2
     change(tmp_path)
     with pytest.raises(error, match=message):
@@ -187,7 +187,7 @@ def test_read_registry_trusts_no_library_unseen(
     ],
 )
 def test_damaged_registry_is_named(change: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
-    file = exported(tmp_path)
+    file = write_registry(tmp_path)
     document = json.loads(file.read_text())
     change(document)
     file.write_text(json.dumps(document))

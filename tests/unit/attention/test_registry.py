@@ -152,7 +152,7 @@ def change_bytes(folder: Path) -> None:
 def test_read_registry_trusts_no_library_unseen(
     change: Any, error: type[Exception], message: str, tmp_path: Path
 ) -> None:
-    """As add_library: code of a library that is not its manifest's never runs."""
+    """Code of a library that is not its manifest's never runs."""
     file = write_registry(tmp_path)
     assert len(Registry.read(file)) == 2
     change(tmp_path)

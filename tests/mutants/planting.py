@@ -139,13 +139,12 @@ def _swap_opcode(kind: str) -> Callable[[Instruction], Iterator[int]]:
 
 
 def _has_equal_operands(one: Instruction, old: str) -> bool:
-    """True for min, max, and, or of a number with itself: exchanging these has no effect."""
+    """True for min, max, and, or of a number with itself: exchanging these has no effect.
+
+    Operands are compared as text: a modifier makes them differ, also where it is the same for both.
+    """
     idempotent = old.startswith(("V_MAX_", "V_MIN_", "S_MAX_", "S_MIN_", "_AND_B", "_OR_B"))
-    first, second = _get(one, "src0"), _get(one, "src1")
-    if second is None and (second := _get(one, "vsrc1")) is not None:
-        second += VECTOR
-    if first is None:
-        first, second = _get(one, "ssrc0"), _get(one, "ssrc1")
+    first, second = one.text.split(", ")[-2:]
     return idempotent and first == second
 
 

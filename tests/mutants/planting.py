@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpm_emulator.lowering.decode import Instruction, decode
-from ckpm_emulator.lowering.flow import successors
+from ckpm_emulator.lowering.flow import reachable, successors
 from ckpm_emulator.lowering.lower import lower_one
 from ckpm_emulator.lowering.registers import VECTOR
 
@@ -44,9 +44,9 @@ class Change:
 
 def candidates(instructions: Sequence[Instruction]) -> Iterator[tuple[str, int, int]]:
     """Kind, index and new bits of all defects, in the order of the code. :func:`make_change` checks the bits."""
-    reachable = _reachable(instructions)
+    inside = reachable(0, successors(instructions)) if instructions else set()
     for at, instruction in enumerate(instructions):
-        if at in reachable and instruction.record is not None:
+        if at in inside and instruction.record is not None:
             for kind, make in _KINDS.items():
                 yield from ((kind, at, raw) for raw in make(instruction))
             if (unbounded := _unlimited_buffer(instructions, at)) is not None:
@@ -59,15 +59,6 @@ def make_change(kind: str, at: int, before: Instruction, raw: int) -> Change | N
     if len(made) != 1 or made[0].record is None or made[0].text == before.text or lower_one(made[0])[1]:
         return None
     return Change(kind=kind, at=at, before=before, after=made[0])
-
-
-def _reachable(instructions: Sequence[Instruction]) -> set[int]:
-    following, left, reachable = successors(instructions), [0], {0}
-    while left:
-        new = set(following[left.pop()]) - reachable
-        reachable |= new
-        left += new
-    return reachable
 
 
 def _field(one: Instruction, name: str) -> tuple[int, int] | None:

@@ -27,14 +27,16 @@ class _Row(Record, frozen=True):
     why: Text
 
 
-class _Table(Record, frozen=True):
+class UnexecutedTable(Record, frozen=True):
+    """The record of unexecuted.yaml."""
+
     blocks: tuple[_Row, ...]
 
 
 @functools.cache
 def reasons() -> Mapping[str, str]:
     """The reasons of unexecuted.yaml, by the shape of a block. Raises TableError."""
-    return {row.shape: row.why for row in read_table(_FILE, _Table).record.blocks}
+    return {row.shape: row.why for row in read_table(_FILE, UnexecutedTable).record.blocks}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ckpm.base import errors
 from ckpm.base.errors import CodeObjectError
 from ckpm.matrix.dialects import ComputeUnit, compute_units
 from ckpm_emulator import code_object
@@ -68,11 +69,11 @@ class KernelCode:
 
 @contextmanager
 def _convert_errors() -> Iterator[None]:
-    """Raise CodeObjectError for the emulator's error about a file."""
+    """Raise the class of the same name for an error of the emulator."""
     try:
         yield
-    except emulated.CodeObjectError as error:
-        raise CodeObjectError(str(error)) from error
+    except emulated.CkPrefillError as error:
+        raise getattr(errors, type(error).__name__)(str(error), kind=error.kind) from error
 
 
 def bundles(path: Path) -> dict[str, tuple[bytes, ...]]:

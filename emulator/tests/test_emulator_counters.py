@@ -1,5 +1,5 @@
-"""LDS bank conflicts against numbers worked out by hand from the rule in emulator/core/checks/banks.h; and the ranges of
-executed code.
+"""LDS bank conflicts against numbers worked out by hand from the rule in emulator/core/checks/banks.h; and
+the ranges of executed code.
 """
 
 from __future__ import annotations

@@ -143,8 +143,9 @@ def test_excuse_of_survivor_needs_same_kernel_code_and_change(tmp_path: Path) ->
     found = _excuse(survivor, excuses, "0" * 16)
     assert (found.survived, found.how) == (excused.EXCUSED, "one wave")
     assert _excuse(survivor, excuses, "1" * 16) == survivor
-    for other in ({"kernel": "l"}, {"text": "0x8  s_barrier  ->  s_nop 0"}):
-        another = dataclasses.replace(survivor, mutant=dataclasses.replace(mutant, **other))
+    moved = "0x8  s_barrier  ->  s_nop 0"
+    for other in (dataclasses.replace(mutant, kernel="l"), dataclasses.replace(mutant, text=moved)):
+        another = dataclasses.replace(survivor, mutant=other)
         assert _excuse(another, excuses, "0" * 16) == another
     with pytest.raises(CheckFailedError, match=r"k 0x0  s_barrier .* is excused, but sanitize detects it"):
         _excuse(dataclasses.replace(survivor, killed_by="sanitize"), excuses, "0" * 16)

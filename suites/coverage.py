@@ -17,7 +17,7 @@ from ckpm.kernels.code import code_object
 from ckpm.suites.suites import LocatedLibrary
 
 if TYPE_CHECKING:
-    from ckpm_emulator.inspection.inspect import Block
+    from ckpm.kernels.code.code_object import Block
 
 _FILE = Path(__file__).with_name("unexecuted.yaml")
 

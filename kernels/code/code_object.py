@@ -21,7 +21,7 @@ from ckpm_emulator import code_object
 from ckpm_emulator.base import errors as emulated
 
 if TYPE_CHECKING:
-    from ckpm_emulator.inspection.inspect import Block
+    from ckpm_emulator.inspection.inspect import Block as Block
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,7 +53,7 @@ class Result:
 
     ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``signature``:
     "" if the case fails exactly as the ledger describes, else the difference; None if it was not checked. ``executed``:
-    the machine code of each kernel that ran (Device.executed).
+    the machine code of each kernel that ran (Device.executed_ranges).
     """
 
     outcome: str
@@ -256,7 +256,7 @@ def run_case(
         outcome, message, fault = "infrastructure", f"out of memory: {error}", {}
     else:
         signatures = ()  # nothing was raised: there is no failed launch to compare
-    executed = bench.device.executed()
+    executed = bench.device.executed_ranges()
     try:
         if signatures and outcome in ("wrong", "fault"):
             signature = _why_not(case, outcome, variants, signatures)

@@ -47,7 +47,7 @@ class Covered:
     blocks: int
     missed: tuple[Block, ...]
 
-    def unexplained(self) -> list[Block]:
+    def without_reason(self) -> list[Block]:
         return [block for block in self.missed if block.shape not in reasons()]
 
 
@@ -88,9 +88,9 @@ def missed_blocks(blocks: Sequence[Block], executed: Collection[tuple[int, int]]
     return tuple(block for block in blocks if not is_executed(block))
 
 
-def figure(covered: Sequence[Covered]) -> str:
+def format_figure(covered: Sequence[Covered]) -> str:
     """The executed basic blocks of all kernels, and how many others no case can execute."""
     blocks, missed = sum(one.blocks for one in covered), sum(len(one.missed) for one in covered)
-    explained = missed - sum(len(one.unexplained()) for one in covered)
+    explained = missed - sum(len(one.without_reason()) for one in covered)
     share = 100 * (blocks - missed) / max(1, blocks)
     return f"{blocks - missed} of {blocks} ({share:.1f} %)" + (f", {explained} cannot be" if explained else "")

@@ -103,7 +103,7 @@ def run_kernel(bench: Bench, name: str) -> Result:
         kernel=key.name,
         tolerance_used=record.tolerance_used,
         fault=fault,
-        executed=bench.device.executed(),
+        executed=bench.device.executed_ranges(),
     )
 
 

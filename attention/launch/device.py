@@ -109,7 +109,7 @@ class Device(ABC):
     def reset_counters(self) -> None:  # noqa: B027 - a device that counts nothing has nothing to do
         """Start counting from 0."""
 
-    def executed(self) -> Mapping[str, Sequence[tuple[int, int]]]:
+    def executed_ranges(self) -> Mapping[str, Sequence[tuple[int, int]]]:
         """The machine code that each kernel executed since :meth:`reset_executed`: ranges of virtual addresses, each
         without its end. Empty if the device does not observe it.
         """
@@ -193,8 +193,8 @@ class EmulatedDevice(Device):
     def reset_counters(self) -> None:
         self._device.reset_counters()
 
-    def executed(self) -> Mapping[str, Sequence[tuple[int, int]]]:
-        return self._device.executed()
+    def executed_ranges(self) -> Mapping[str, Sequence[tuple[int, int]]]:
+        return self._device.executed_ranges()
 
     def reset_executed(self) -> None:
         self._device.reset_executed()

@@ -252,7 +252,7 @@ class EmulatedGpu:
         """Start counting from 0."""
         self._hip_runtime.c.emu_reset_counters()
 
-    def executed(self) -> dict[str, list[tuple[int, int]]]:
+    def executed_ranges(self) -> dict[str, list[tuple[int, int]]]:
         """The machine code that each kernel executed since the last reset: ranges of virtual addresses, without the
         end.
         """

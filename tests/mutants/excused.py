@@ -16,7 +16,7 @@ _DIGITS = 16
 
 
 class Excuse(Record, frozen=True):
-    """A survivor and the reason why it is no defect. Of another compiler's ``code`` the excuse is void."""
+    """A survivor and the reason why it is harmless. For other ``code`` of the kernel the excuse is void."""
 
     kernel: Text
     code: Text  # digits of the sha256 of the kernel's machine code and descriptor

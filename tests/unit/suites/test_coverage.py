@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ckpm.suites.coverage import Covered, figure, missed_blocks, reasons
+from ckpm.suites.coverage import Covered, format_figure, missed_blocks, reasons
 from ckpm_emulator.inspection.inspect import Block, _look_at_block
 from ckpm_emulator.lowering.decode import Instruction, decode
 from ckpm_emulator.lowering.flow import basic_blocks
@@ -83,13 +83,13 @@ def second_block(words: Sequence[int]) -> Block:
 def test_reason_is_for_its_block_alone(shape: str) -> None:
     """Each row of the table has its block here."""
     block = second_block(SHAPES[shape])
-    assert Covered("k", 3, (block,)).unexplained() == []
+    assert Covered("k", 3, (block,)).without_reason() == []
     assert shape not in [second_block(other).shape for other in OTHERS]
 
 
 def test_figure_counts_blocks_and_those_with_reason() -> None:
     explained = Block(0, 4, "s_cbranch_execnz: s_branch")
     some = (Covered("a", 15, (explained, BLOCKS[0])), Covered("b", 5, ()))
-    assert figure(some) == "18 of 20 (90.0 %), 1 cannot be"
-    assert figure(some[1:]) == "5 of 5 (100.0 %)"
-    assert some[0].unexplained() == [BLOCKS[0]]
+    assert format_figure(some) == "18 of 20 (90.0 %), 1 cannot be"
+    assert format_figure(some[1:]) == "5 of 5 (100.0 %)"
+    assert some[0].without_reason() == [BLOCKS[0]]

@@ -10,7 +10,7 @@ import numpy as np
 from ckpm.attention.arrays.tensors import WORDS
 from ckpm.attention.launch.buffers import PADDING
 
-_NAMES = {word: name for name, word in reversed(WORDS.items())}
+_NAMES = {word: name for name, word in WORDS.items()}
 
 
 def _torch_of(array: Any) -> Any:

@@ -127,7 +127,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         written = "bfloat16" if _DTYPES[word] == "fp8bf16" else word
         for name, given, served in (("kv_data_type", kv_data_type, (word,)), ("o_data_type", o_data_type, (written,))):
             if given is not None and _dtype_name(given) not in served:
-                raise ProblemError(f"{name} {_dtype_name(given)} is not served with q_data_type {word}: {served[0]} is.")
+                raise ProblemError(f"{name} {_dtype_name(given)} is not served with q_data_type {word}: {served[0]}.")
         self._planned = _Planned(
             options={
                 "dtype": _DTYPES[word], "cu_seqlens_q": qo_indptr, "max_seqlen_q": max_token_per_sequence,

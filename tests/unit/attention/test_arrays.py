@@ -121,7 +121,7 @@ def test_each_wrong_array_is_one_error(changes: dict[str, Any], error: type[Exce
 
 
 def at(address: int, count: int) -> list[float]:
-    return np.frombuffer(ctypes.string_at(address, 4 * count), np.float32).tolist()
+    return list(np.frombuffer(ctypes.string_at(address, 4 * count), np.float32))
 
 
 @pytest.mark.parametrize("kind", [ml_dtypes.float8_e4m3fn, np.uint8])

@@ -42,7 +42,7 @@ class Tensor:
 
     def untyped_storage(self) -> Any:
         whole = self.array if self.array.base is None else self.array.base
-        return SimpleNamespace(nbytes=lambda: whole.nbytes)  # type: ignore[union-attr]
+        return SimpleNamespace(nbytes=lambda: whole.nbytes)
 
     def storage_offset(self) -> int:
         return 0
@@ -139,7 +139,7 @@ def test_numbers_read_as_float32_are_widened() -> None:
         assert made.dtype == np.float32
         assert made.tolist() == [1.5, -2.0]
     assert single_precision(3, INDPTR).tolist() == [3.0]
-    assert single_precision(np.uint16([1]), INDPTR).dtype == np.uint16
+    assert single_precision(np.ones(1, np.uint16), INDPTR).dtype == np.uint16
 
 
 def test_torch_s_own_short_dtypes() -> None:

@@ -45,9 +45,9 @@ def single_precision(given: Any, beside: Any) -> Any:
 
 
 def padded_list(pages: Any) -> Any:
-    """A page list of PyTorch on its GPU, with zeros behind its end, which kernels read ahead to; others as they are.
+    """A page list of PyTorch on its GPU with zeros appended, because kernels read ahead; others as they are.
 
-    What lies behind the end of a list in its own storage is the caller's padding.
+    A list whose storage goes on has the padding of its caller.
     """
     if _torch_of(pages) is None or pages.device.type == "cpu" or pages.ndim != 1:
         return pages

@@ -19,7 +19,7 @@ PAGES = Pages(indices=np.arange(95, dtype=np.int32), indptr=INDPTR)
 
 
 class Tensor:
-    """What this project reads of a tensor, over an array."""
+    """A tensor over an array, as far as this project reads one."""
 
     def __init__(self, array: np.ndarray[Any, Any], device: str = "cpu") -> None:
         self.array, self.device, self.requires_grad = array, SimpleNamespace(type=device), False

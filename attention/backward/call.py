@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ckpm.attention.alibi import shifts_lse
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import Posed, encode_operand, pose
 from ckpm.attention.arrays.tensors import Operand, demand_shape, operand
-from ckpm.attention.call import default, lse_shape, o_shape
+from ckpm.attention.call import default, lse_shape, o_shape, shift_of
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode, encode
@@ -70,6 +71,9 @@ def fmha_backward(
         raise ArgumentError("fmha_backward takes host arrays; run the plan with addresses.", kind="device")
     p = dataclasses.replace(posed.problem, dbias=dbias, deterministic=deterministic)
     inputs = {**posed.inputs, **_of_forward(over.device, p, do, o, lse)}
+    if shifts_lse(p) and (numbers := inputs["lse"].array) is not None:
+        shifted = (numbers + shift_of(posed)).astype(np.float32)
+        inputs["lse"] = dataclasses.replace(inputs["lse"], array=shifted)
     plan = over.plan(p)
     arrays: dict[str, NDArray[Any]] = {}
     for name in plan.inputs:

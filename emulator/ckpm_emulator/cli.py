@@ -7,6 +7,7 @@ running it. ``core`` builds the interpreter. ``decode`` is for programs that run
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import importlib.util
 import os
@@ -62,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     decode = commands.add_parser("decode", help="a code object (standard input) to a program for the core (output)")
     decode.add_argument("--hazards", action="store_true", help="with missing wait states as faults")
     decode.set_defaults(run=_decode)
+    decode.add_argument("--function", type=functools.partial(int, base=16), metavar="ADDRESS", help="this one alone")
     core = commands.add_parser("core", help="compile the interpreter now, and not when a device is first asked for")
     core.add_argument("--plain", action="store_true", help="the one without short ways, to compare with")
     core.set_defaults(run=_core)
@@ -113,11 +115,11 @@ def _decode(chosen: argparse.Namespace) -> int:
     import_tables_only()
     code = sys.stdin.buffer.read()
     if not chosen.hazards:
-        sys.stdout.buffer.write(program_cache.program(code))
+        sys.stdout.buffer.write(program_cache.program(code, chosen.function))
         return 0
     from ckpm_emulator.inspection.early import too_early  # only here: others don't wait for its tables
 
-    sys.stdout.buffer.write(program_cache.program(code, judge=too_early))
+    sys.stdout.buffer.write(program_cache.program(code, chosen.function, judge=too_early))
     return 0
 
 

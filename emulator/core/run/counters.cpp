@@ -84,27 +84,26 @@ void add_traffic(Traffic& sum, const Traffic& part)
     sum.early_out_workgroups += part.early_out_workgroups;
 }
 
-void count_launch(const Kernel& kernel,
-                  const std::vector<uint64_t>& executions,
-                  const Traffic& traffic)
+void count_launch(const Kernel& kernel, const Counts& executions, const Traffic& traffic)
 {
     const std::lock_guard lock(guard);
     Counted& counted = by_kernel[kernel.name];
     ++counted.launches;
-    for(size_t i = 0; i < executions.size(); ++i)
-    {
-        if(executions[i] == 0)
-            continue;
-        const MicroOp& op = kernel.program->ops[i];
-        counted.instructions[op.kind] += executions[i];
-        if(static_cast<Kind>(op.kind) == Kind::Mfma)
+    for(const auto& [code, times] : executions)
+        for(size_t i = 0; i < times.size(); ++i)
         {
-            // emulator/ckpm_emulator/lowering/opcodes.py: literal is the flops of the whole wave,
-            // literal_high its cycles.
-            counted.mfma_flops += executions[i] * op.literal;
-            counted.mfma_cycles += executions[i] * op.literal_high;
+            if(times[i] == 0)
+                continue;
+            const MicroOp& op = code->ops[i];
+            counted.instructions[op.kind] += times[i];
+            if(static_cast<Kind>(op.kind) == Kind::Mfma)
+            {
+                // emulator/ckpm_emulator/lowering/opcodes.py: literal is the flops of the whole
+                // wave, literal_high its cycles.
+                counted.mfma_flops += times[i] * op.literal;
+                counted.mfma_cycles += times[i] * op.literal_high;
+            }
         }
-    }
     add_traffic(counted.traffic, traffic);
 }
 

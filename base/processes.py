@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 
 from .errors import ProcessLimitError
-from .files import make_folder, name_write_errors
+from .files import make_folder, name_write_errors, open_lock
 
 # Seconds that SCons may take to record what is built after its compilers ended; then it is killed.
 _PATIENCE_SECONDS = 10
@@ -42,7 +42,7 @@ def build_lock(file: Path) -> Iterator[None]:
     otherwise = "choose another folder with --work"
     make_folder(file.parent, otherwise)
     with name_write_errors(file, otherwise):
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = open_lock(file)
     try:
         with name_write_errors(file, otherwise):
             try:

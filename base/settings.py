@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import UsageError
+from .trust import refuse_shared
 
 # The folder that `ckpm` is imported from: a clone, where ckpm/base is a link, or site-packages. Child processes get it
 # as PYTHONPATH, since they may run in any folder.
@@ -15,7 +16,17 @@ INSTALLED = not (IMPORTS / "noxfile.py").exists()  # True in a wheel, without a 
 
 
 def cache_folder() -> Path:
-    """Return the folder of upstream trees and of all caches: CKPM_CACHE, else the user's cache folder.
+    """Return the folder of upstream trees and of all caches, which is private.
+
+    Raises UsageError as :func:`cache_path`; TrustError: others could have made it, or can write to it.
+    """
+    folder = cache_path()
+    refuse_shared(folder)
+    return folder
+
+
+def cache_path() -> Path:
+    """Return CKPM_CACHE, else the user's cache folder; nothing is looked at.
 
     Raises UsageError: neither is set (a container's user without a home, and HOME unset).
     """

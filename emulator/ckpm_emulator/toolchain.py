@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ckpm_emulator.base.errors import CompileError, SetupError, TrustError
+from ckpm_emulator.base.files import open_lock
 from ckpm_emulator.base.settings import cache_folder as project_cache
 from ckpm_emulator.base.store import adopt, draft_folder, is_adopted
 from ckpm_emulator.base.trust import keep_others_out, why_untrusted
@@ -187,6 +188,8 @@ class _Build:
         keep_others_out()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
+            if why := why_untrusted(self._folder, self._cache):
+                raise TrustError(why, kind="untrusted")
             with _lock(self._folder.with_suffix(".lock")):
                 if not self.is_finished():  # else another process was faster
                     self._update()
@@ -204,8 +207,6 @@ class _Build:
     def _update(self) -> None:
         """Run CMake; from nothing if the folder has changed since the last build, as it may hold damaged objects."""
         digest = self._folder.with_suffix(".sha256")
-        if why := why_untrusted(self._folder, self._cache):
-            raise TrustError(why, kind="untrusted")
         if not digest.is_file() or digest.read_text() != _content(self._folder):
             shutil.rmtree(self._folder)
         zig = self._compiler.environment.get("ZIG_GLOBAL_CACHE_DIR")
@@ -268,6 +269,6 @@ def _content(folder: Path) -> str:
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
     """Hold a lock file; it goes away with the process that holds it."""
-    with path.open("w") as file:
+    with os.fdopen(open_lock(path), "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

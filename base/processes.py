@@ -27,6 +27,7 @@ from .files import make_folder, name_write_errors, open_lock
 
 # Seconds that SCons may take to record what is built after its compilers ended; then it is killed.
 _PATIENCE_SECONDS = 10
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 log = logging.getLogger(__name__)
 
 
@@ -61,8 +62,12 @@ def build_lock(file: Path) -> Iterator[None]:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Raise SystemExit(128 + number) for SIGTERM and SIGHUP inside this context. Main thread only."""
-    with handled_by(_end, signal.SIGTERM, signal.SIGHUP):
+    """Raise SystemExit(128 + number) for SIGTERM and SIGHUP inside this context, KeyboardInterrupt for SIGINT.
+
+    Only the first signal counts: nothing interrupts the orderly end that it begins. Main thread only.
+    """
+    outer = signal.getsignal(signal.SIGTERM)
+    with handled_by(outer if isinstance(outer, _Ending) else _Ending(), *_ENDING):
         yield
 
 
@@ -78,10 +83,21 @@ def handled_by(handler: Callable[[int, FrameType | None], None], *numbers: signa
             signal.signal(number, former)
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    name = signal.Signals(number).name
-    os.write(2, f"error: ended by {name}; run the same command again to go on\n".encode())
-    raise SystemExit(128 + number)
+class _Ending:
+    """The handler of the signals that end a command."""
+
+    def __init__(self) -> None:
+        self._began = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self._began:
+            return
+        self._began = True
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        name = signal.Signals(number).name
+        os.write(2, f"error: ended by {name}; run the same command again to go on\n".encode())
+        raise SystemExit(128 + number)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import os
 import queue
 import signal
 import sys
+import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future

@@ -125,9 +125,12 @@ def _look_at_all(codes: Sequence[_Code]) -> list[dict[str, Any]]:
     # not forked: the caller may have started an emulated device, whose threads a fork would lose
     context = multiprocessing.get_context("forkserver")
     # a terminal's interrupt is for the caller alone, which ends its pool
-    ignoring = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), context, **ignoring) as pool:
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), context, _ignore_interrupts) as pool:
         return list(pool.map(_look, codes, chunksize=8))
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _look(code: _Code) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def test_ended_parity_leaves_nothing(
 
 
 def read_to_end(pipe: int) -> bytes:
-    """Read all that was written; nobody may hold the other end."""
+    """Read all that was written, until no process holds the other end."""
     data = b""
     while True:
         assert select.select([pipe], [], [], 30)[0], "a process goes on"

@@ -70,7 +70,7 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
         emulated.reset_counters()
         emulated.configure(record={"workgroup": None, "only": False} if bench.known else None)
     try:
-        done = uploaded_call(plan, posed, None, 0, UNTIMED if emulated else _TIMING)
+        done = uploaded_call(plan, posed, {}, 0, UNTIMED if emulated else _TIMING)
     finally:
         plan.close()
     if done.ran.kernels[0] != case.key.name:

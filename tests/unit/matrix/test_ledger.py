@@ -211,7 +211,7 @@ def test_mistakes(tmp_path: Path, old: str, new: str, message: str) -> None:
 
 @pytest.mark.parametrize("suite", ["batch-prefill", "large-kv"])
 def test_calls_meet_defects_that_suites_show(suite: str) -> None:
-    """Cases of one sequence, whose lengths a call knows, are refused if they were seen to fail."""
+    """Cases of one sequence are refused if the suites saw them fail: a call has the lengths of one sequence."""
     keys = enumerate_keys(dialect(upstreams()["aiter"].dialect).family("batch_prefill"), arch="gfx950")
     entries = [entry for entry in read_ledger(LEDGER).entries if entry.kernels]
     compared = 0

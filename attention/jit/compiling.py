@@ -106,8 +106,8 @@ def where(
     return Place(
         upstream=upstream,
         toolchain=toolchain,
-        ck_root=str(root.resolve()) if root and upstream == "checkout" else "",
-        headers=str(headers.resolve()) if headers else "",
+        ck_root=os.path.realpath(root) if root and upstream == "checkout" else "",
+        headers=os.path.realpath(headers) if headers else "",
     )
 
 

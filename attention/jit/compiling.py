@@ -27,8 +27,7 @@ from ckpm.base.entry import FAILURES
 from ckpm.base.errors import CkPrefillError, CompileError, RecordError, ServiceError, UsageError
 from ckpm.base.files import StoppedError, name_write_errors
 from ckpm.base.jobs import job_count
-from ckpm.base.pools import Pool
-from ckpm.base.processes import group
+from ckpm.base.processes import Pool, group
 from ckpm.base.records import Source
 from ckpm.base.store import draft_folder
 from ckpm.kernels.code.toolchains import Toolchain, detect

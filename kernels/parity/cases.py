@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ckpm.base import jobs
 from ckpm.base.errors import UpstreamError
-from ckpm.base.pools import Pool
+from ckpm.base.processes import Pool
 from ckpm.base.results import Case, Results
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import fwd_v3

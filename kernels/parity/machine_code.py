@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ckpm.base.errors import CompileError
-from ckpm.base.pools import Pool
+from ckpm.base.processes import Pool
 from ckpm.base.store import Store
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.toolchains import Toolchain, device_command

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ckpm.base import jobs
 from ckpm.base.errors import UpstreamError
-from ckpm.base.pools import Pool
+from ckpm.base.processes import Pool
 from ckpm.base.results import Case
 from ckpm.kernels.upstream.codegen_runner import Live
 from ckpm.kernels.upstream.trees import Tree

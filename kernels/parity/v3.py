@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import UpstreamError
-from ckpm.base.pools import Pool
+from ckpm.base.processes import Pool
 from ckpm.base.results import Case
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import fwd_v3

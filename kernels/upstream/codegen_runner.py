@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import UpstreamError
-from ckpm.base.pools import Pool
+from ckpm.base.processes import Pool
 from ckpm.base.store import Store
 from ckpm.kernels.upstream.headers import content
 from ckpm.kernels.upstream.trees import Tree

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ckpm.base import jobs, settings
-from ckpm.base.pools import Pool
+from ckpm.base.processes import Pool
 from ckpm.base.results import Case
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.parity import cases as parity

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import CheckFailedError, CodeObjectError, UpstreamError, UsageError
-from ckpm.base.pools import Pool
+from ckpm.base.processes import Pool
 from ckpm.base.results import Case, Results
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.toolchains import Toolchain

@@ -81,8 +81,8 @@ def command_of(run: Run, libraries: str) -> list[str]:
     file = program(run.command[0])
     if run.root is None:
         if why := _newer_library(file):
-            root = next((str(one) for one in file.parents if one.parent != one and (one / _LOADER).exists()), "FOLDER")
-            raise InputError(f"{file} {why}. Name the root of its distribution: run --root {root}", kind="program")
+            near = next((str(one) for one in file.parents if one.parent != one and (one / _LOADER).exists()), "FOLDER")
+            raise InputError(f"{file} {why}. Name the root of its distribution: run --root {near}", kind="program")
         return list(run.command)
     root = run.root.absolute()
     if not (root / _LOADER).exists():

@@ -1,4 +1,4 @@
-"""Programs of another distribution: its loader starts them, and the message names the option that says so."""
+"""Programs of another distribution: the loader there starts them, and a refusal names the option."""
 
 from __future__ import annotations
 

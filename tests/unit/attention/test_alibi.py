@@ -58,7 +58,7 @@ def device_with(lse: np.ndarray[Any, Any]) -> FakeDevice:
     return FakeDevice(answer=write_lse)
 
 
-def paged(size: int, table: str) -> dict[str, Any]:
+def page_options(size: int, table: str) -> dict[str, Any]:
     counts = [-(-sk // size) for _, sk in LENGTHS]
     indices = np.arange(sum(counts), dtype=np.int32)
     if table == "vllm":
@@ -77,7 +77,7 @@ def test_causal_lse_of_a_call_is_softmax_s(mask: str, keys: tuple[int, str]) -> 
     given: dict[str, Any] = {"cu_seqlens_k": np.array([0, 70, 95], np.int32), "shape": (95,)}
     kernels = built("fwd", dtype="bf16", hdim_q=128)
     if size:
-        given, kernels = paged(size, table), built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128)
+        given, kernels = page_options(size, table), built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128)
     k = np.zeros((*given.pop("shape"), 2, 128))
     over, _ = dispatcher(Registry(kernels), device_with(lse_of(kernel(top))))
     done = fmha(
@@ -147,6 +147,6 @@ def test_sink_logits_with_causal_alibi_are_refused() -> None:
     with pytest.raises(ProblemError, match="sink logits with ALiBi under a causal mask"):
         fmha(
             np.zeros((60, 4, 128)), k, k, dispatcher=over, dtype="bf16", cu_seqlens_q=SUMS, mask="bottom_right",
-            alibi_slopes=SLOPES, sink_logits=np.zeros(4, np.float32), pages=paged(1, "sglang")["pages"],
+            alibi_slopes=SLOPES, sink_logits=np.zeros(4, np.float32), pages=page_options(1, "sglang")["pages"],
         )  # fmt: skip
     assert not device.launched

@@ -29,7 +29,7 @@ from ckpm.attention.selection import (
 from ckpm.base.errors import NoKernelError, UsageError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.problem import Problem, missing_load, serves
 
 if TYPE_CHECKING:
     from ckpm.attention.tuning import TuningDatabase
@@ -168,6 +168,7 @@ class Dispatcher:
             for first in ordered:
                 chosen, lack = _all_stages(first, there, problem)
                 if chosen:
+                    named = named or not _dispatch_finds(first, there, problem)
                     return Choice(stages=chosen, order=order, named=named, note=note)
                 lacking.append(lack)
         raise NoKernelError(_nothing_serves(problem, len(there), lacking, built))
@@ -217,6 +218,22 @@ def _all_stages(first: Instance, there: Sequence[Instance], problem: Problem) ->
             return (), f"{family}: {'; '.join(found.reasons) or 'no kernel of it is there'}"
         chosen.append(found.instances[0])
     return tuple(chosen), ""
+
+
+def _dispatch_finds(first: Instance, there: Sequence[Instance], problem: Problem) -> bool:
+    """Return False if the dispatch of the library of ``first`` may find no kernel where a launch may name one.
+
+    Dispatch asks for a load mode, and tiles for few blocks have a condition. A library without the load mode, or with
+    no other tile, such as one that was compiled for one kernel, has nothing for a request that ``first`` serves.
+    """
+    library = host(library_with(first.key.family))
+    if not library.arguments.BY_NAME:
+        return True
+    if first.library is None:
+        return False  # it will be compiled alone
+    keys = [one.key for one in there if one.library == first.library]
+    able = [key for key in keys if serves(key, problem)]
+    return missing_load(keys, problem) is None and any(key.tile.when == "always" for key in able)
 
 
 def _nothing_serves(problem: Problem, count: int, reasons: Sequence[str], built: bool) -> str:

@@ -37,6 +37,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_UPSTREAM
 
 log = logging.getLogger(__name__)
+_SECONDS_A_LINE = 10.0  # between two lines of progress
 _LAST_LINES = 15  # of a log that ends without an error of ours
 
 
@@ -231,16 +232,20 @@ def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running) -> Compil
             return Compiled(
                 asked=job.asked, name=job.name, folder=folder, compiled=False, render=job.render, wait=waited
             )
-        log.info(f"compiling {job.name} for {job.order.arch}")
+        log.info(f"compiling {job.name} for {job.order.arch}: about 20 s on an idle processor, once for a user")
         begun = time.monotonic()
         with name_write_errors(entries.top, "set CKPM_CACHE to another folder"), draft_folder(entries.top) as draft:
             _run_worker(job, entries, draft, jobs, running)
             compilers = _compilers(draft / TALLY)
             seconds = time.monotonic() - begun
-            record = Record(version=VERSION, kernel=job.name, arch=job.order.arch, seconds=seconds, compilers=compilers)
+            record = Record(
+                version=VERSION, content=job.content, kernel=job.name, arch=job.order.arch, seconds=seconds,
+                compilers=compilers,
+            )  # fmt: skip
             built = next(draft.glob("build/*/*"))
             folder = entries.put(job.content, built, record, draft)
         entries.forget_log(job.content)
+        log.info(f"compiled {job.name} in {seconds:.0f} s")
     return Compiled(
         asked=job.asked,
         name=job.name,
@@ -261,14 +266,17 @@ def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, running: _R
     job.order.write(order)
     search = {"PYTHONPATH": str(settings.IMPORTS), FAILURES: str(failures)}
     command = [sys.executable, "-P", "-m", "ckpm.attention.jit.worker", str(order), str(jobs)]
+    lines: list[str] = []
     with group(command, cwd=draft, environment={**os.environ, **search}) as worker, running.among(worker):
         assert worker.stdout is not None
-        log = worker.stdout.read()
+        with _progress(job.name, lines):
+            lines.extend(worker.stdout)
     if running.stopping.is_set():
         raise StoppedError
     if worker.returncode == 0:
         return
-    file = entries.keep_log(job.content, log)
+    text = "".join(lines)
+    file = entries.keep_log(job.content, text)
     if worker.returncode < 0:
         raise ServiceError(
             f"{job.name}: {signal.Signals(-worker.returncode).name} ended its compilation for {job.order.arch} (a "
@@ -276,10 +284,28 @@ def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, running: _R
             kind="jit-killed",
         )
     raise CompileError(
-        f"{job.name}: it could not be compiled for {job.order.arch}: {_reason(failures, log)}\nThe log is {file}. "
+        f"{job.name}: it could not be compiled for {job.order.arch}: {_reason(failures, text)}\nThe log is {file}. "
         "Fix the errors in it and compile again: nothing of this attempt is kept as finished.",
         kind="jit",
     )
+
+
+@contextlib.contextmanager
+def _progress(name: str, lines: Sequence[str]) -> Iterator[None]:
+    """Log every few seconds that the compilation of a kernel goes on, with the last of the worker's ``lines``."""
+    ended, begun = threading.Event(), time.monotonic()
+
+    def report() -> None:
+        while not ended.wait(_SECONDS_A_LINE):
+            log.info(f"{name}: {time.monotonic() - begun:.0f} s so far; {lines[-1].strip() if lines else 'starting'}")
+
+    thread = threading.Thread(target=report, daemon=True, name="jit progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _reason(failures: Path, log: str) -> str:

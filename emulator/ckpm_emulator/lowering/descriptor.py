@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ckpm_emulator.image import KernelInfo
 from ckpm_emulator.lowering.decode import Encoding, Instruction
-from ckpm_emulator.lowering.flow import successors
+from ckpm_emulator.lowering.flow import reachable, successors
 from ckpm_emulator.lowering.registers import ACCUMULATION, VECTOR, Operand, name_of, operands
 
 _SCALARS = 102  # after them vcc and others, which every wave has
@@ -75,21 +75,11 @@ def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[st
         if entry in reached:
             continue
         first, last = functions[bisect_right(functions, (entry, len(instructions))) - 1]
-        new = {first + at for at in _walk(entry - first, successors(instructions[first:last]))} - reached
+        new = {first + at for at in reachable(entry - first, successors(instructions[first:last]))} - reached
         reached |= new
         taken = (_taken(instructions, at) for at in new if instructions[at].name == "s_getpc_b64")
         queue += [target for target in taken if target is not None]
     return sorted(reached)
-
-
-def _walk(entry: int, following: Sequence[tuple[int, ...]]) -> set[int]:
-    """An instruction of a function and all that may come after it, by index."""
-    seen, queue = {entry}, [entry]
-    while queue:
-        new = set(following[queue.pop()]) - seen
-        seen |= new
-        queue += new
-    return seen
 
 
 def _taken(instructions: Sequence[Instruction], at: int) -> int | None:

@@ -4,10 +4,12 @@
 #include "hip/device_api.h"
 #include "run/fault.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <mutex>
 #include <sstream>
+#include <vector>
 
 namespace emu {
 
@@ -24,8 +26,59 @@ struct Counted
     Traffic traffic;
 };
 
+// The dwords of a program's .text that a kernel executed.
+struct Executed
+{
+    std::vector<bool> words;
+    uint64_t text = 0; // virtual address, as disassemblers print it
+};
+
+// The longest instruction, in dwords.
+constexpr size_t LONGEST = 5;
+
 std::mutex guard;
 std::map<std::string, Counted> by_kernel;
+std::map<std::string, Executed> executed_by_kernel;
+
+void mark(Executed& executed, const Program& program, const MicroOp& op)
+{
+    const std::vector<uint32_t>& starts = program.index_of_word;
+    const size_t first                  = op.pc / 4;
+    for(size_t word = first; word < std::min(first + LONGEST, starts.size()); ++word)
+    {
+        if(word != first && starts[word] != UINT32_MAX) // of the next instruction
+            return;
+        executed.words[word] = true;
+    }
+}
+
+// By kernel, ranges of addresses: each from its first byte to the one after its last.
+std::string executed_json()
+{
+    std::ostringstream out;
+    out << '{';
+    for(const char* next_kernel = ""; const auto& [name, executed] : executed_by_kernel)
+    {
+        out << next_kernel << json_string(name) << ": [";
+        next_kernel            = ", ";
+        const auto& words      = executed.words;
+        const char* next_range = "";
+        for(size_t word = 0; word < words.size(); ++word)
+        {
+            if(!words[word])
+                continue;
+            const size_t first = word;
+            while(word < words.size() && words[word])
+                ++word;
+            out << next_range << '[' << executed.text + 4 * first << ", "
+                << executed.text + 4 * word << ']';
+            next_range = ", ";
+        }
+        out << ']';
+    }
+    out << '}';
+    return out.str();
+}
 
 std::string json()
 {
@@ -91,11 +144,16 @@ void count_launch(const Kernel& kernel,
     const std::lock_guard lock(guard);
     Counted& counted = by_kernel[kernel.name];
     ++counted.launches;
+    const Program& program = *kernel.program;
+    Executed& executed     = executed_by_kernel[kernel.name];
+    executed.text          = program.text_address - program.base;
+    executed.words.resize(program.index_of_word.size());
     for(size_t i = 0; i < executions.size(); ++i)
     {
         if(executions[i] == 0)
             continue;
-        const MicroOp& op = kernel.program->ops[i];
+        const MicroOp& op = program.ops[i];
+        mark(executed, program, op);
         counted.instructions[op.kind] += executions[i];
         if(static_cast<Kind>(op.kind) == Kind::Mfma)
         {
@@ -120,4 +178,16 @@ void emu_reset_counters(void)
 {
     const std::lock_guard lock(emu::guard);
     emu::by_kernel.clear();
+}
+
+size_t emu_executed_json(char* text, size_t bytes)
+{
+    const std::lock_guard lock(emu::guard);
+    return emu::answer_text(emu::executed_json(), text, bytes);
+}
+
+void emu_reset_executed(void)
+{
+    const std::lock_guard lock(emu::guard);
+    emu::executed_by_kernel.clear();
 }

@@ -1,4 +1,5 @@
-// What launches did: executed instructions, memory traffic, matrix work. Input of the gates.
+// What launches did: executed instructions and where they are, memory traffic, matrix work. Input
+// of the gates and of the coverage of suites.
 #pragma once
 
 #include "isa/wave.h"

@@ -143,3 +143,5 @@ size_t emu_counters_json(char* text, size_t bytes)
     return emu::answer_text("{\"launches\": 0}", text, bytes);
 }
 void emu_reset_counters(void) {}
+size_t emu_executed_json(char* text, size_t bytes) { return emu::answer_text("{}", text, bytes); }
+void emu_reset_executed(void) {}

@@ -20,10 +20,12 @@ from ckpm_emulator import program_cache, standalone, toolchain
 from ckpm_emulator.base.display import printable
 from ckpm_emulator.base.entry import exit_code
 from ckpm_emulator.base.errors import CheckFailedError, DeviceError, InputError
+from ckpm_emulator.base.processes import ended_by_signals
 from ckpm_emulator.options import ARCHS, Options, Trace
 
 _AMD = "tinygrad.runtime.autogen.amd"
 _PACKAGES = ("tinygrad", "tinygrad.renderer", "tinygrad.runtime", "tinygrad.runtime.autogen")
+_MOST = 1024  # compute units, and threads of the host: no machine has more
 _OTHERS = tuple(f"{_AMD}.{arch}.{table}" for arch in ("rdna3", "rdna4") for table in ("operands", "ins"))
 
 
@@ -72,12 +74,18 @@ def _add_run(commands: Any) -> None:
     run = commands.add_parser("run", help="run a HIP program, unmodified, on the emulated device")
     run.add_argument("--arch", choices=list(ARCHS), help="default: what the program has code for, else gfx950")
     run.add_argument("--checks", default="", metavar="NAMES", help=f"all, or some of {','.join(standalone.CHECKS)}")
-    run.add_argument("--cus", type=int, default=Options.cu_count, metavar="N", help="compute units that it shows")
-    run.add_argument("--threads", type=int, default=0, metavar="N", help="of the host; default: one a processor")
+    run.add_argument("--cus", type=_number, default=Options.cu_count, metavar="N", help="compute units that it shows")
+    run.add_argument("--threads", type=_number, default=0, metavar="N", help="of the host; default: one a processor")
     run.add_argument("--trace", type=Path, metavar="FILE", help="write the instructions of each launch's first wave")
     run.add_argument("--counters", type=Path, metavar="FILE", help="counts of all launches as JSON, at the end")
     run.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM [ARGUMENT...]")
     run.set_defaults(run=_run_program)
+
+
+def _number(text: str) -> int:
+    if not 1 <= (number := int(text)) <= _MOST:
+        raise argparse.ArgumentTypeError(f"{number}: give 1 to {_MOST}")
+    return number
 
 
 def _run(chosen: argparse.Namespace) -> int:
@@ -149,7 +157,8 @@ def import_tables_only() -> None:
 def _inspect(chosen: argparse.Namespace) -> int:
     from ckpm_emulator.inspection import inspect as inspection  # only here: it imports the decoder's tables
 
-    print(inspection.as_json(inspection.inspect(chosen.file, chosen.arch)))
+    with ended_by_signals():
+        print(inspection.as_json(inspection.inspect(chosen.file, chosen.arch)))
     return 0
 
 

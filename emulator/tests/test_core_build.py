@@ -218,3 +218,18 @@ def test_cache_folder_without_home_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Path, "home", nowhere)
     with pytest.raises(UsageError, match="no home folder for the cache: set CKPM_CACHE to a folder"):
         toolchain.cache_folder()
+
+
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize("jobs", ["abc", "0", "-3", "1e3", "\u0663", "99999"])
+def test_jobs_that_are_no_number_are_refused(jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CKPM_JOBS", jobs)
+    with pytest.raises(UsageError, match=r"CKPM_JOBS=.*: set it to a number of compilers"):
+        build(tmp_path)
+
+
+@pytest.mark.parametrize("words", ['"unclosed', "\\", " "])
+def test_compiler_that_is_no_command_is_refused(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", words)
+    with pytest.raises(UsageError, match=r"CXX.* to a compiler's command, or unset it"):
+        build(tmp_path)

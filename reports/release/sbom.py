@@ -136,7 +136,7 @@ def sbom(
     parts.append(package(*package_of(verdict.facts.upstream_identity), terms=upstream.license))
     pinned = pins(requirements)
     needed = used(pinned, direct)
-    tools = []
+    tools: list[Component] = []
     for pin in pinned:
         scope = ComponentScope.REQUIRED if pin.name in needed else ComponentScope.EXCLUDED
         made = package(pin.name, pin.version, *pin.hashes, terms=license_of(pin.name, pin.version), scope=scope)

@@ -55,7 +55,7 @@ def pins(requirements: str) -> list[Pin]:
     ]
 
 
-def used(pinned: Sequence[Pin], direct: Iterable[str]) -> set[str]:
+def find_needed(pinned: Sequence[Pin], direct: Iterable[str]) -> set[str]:
     """Names of the packages in ``direct``, and of those that they need."""
     found = {_WORD.match(name.lower().replace("_", "-")) for name in direct}
     names = {match[0] for match in found if match}
@@ -135,7 +135,7 @@ def sbom(
     upstream = upstreams()[verdict.facts.upstream]
     parts.append(package(*package_of(verdict.facts.upstream_identity), terms=upstream.license))
     pinned = pins(requirements)
-    needed = used(pinned, direct)
+    needed = find_needed(pinned, direct)
     tools: list[Component] = []
     for pin in pinned:
         scope = ComponentScope.REQUIRED if pin.name in needed else ComponentScope.EXCLUDED

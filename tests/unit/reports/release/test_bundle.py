@@ -17,7 +17,7 @@ import yaml
 
 from ckpm.base.errors import CheckFailedError, CkPrefillError, OutputError, SetupError, TrustError
 from ckpm.reports.release.run import Checkout, source_uri
-from ckpm.reports.release.sbom import direct_dependencies, license_of, pins
+from ckpm.reports.release.sbom import direct_dependencies, find_needed, license_of, pins
 from ckpm.reports.release.stages import STAGES, Step
 from ckpm.reports.release.verify import describe, rebuild, verify
 from tests.unit.reports.release.samples import (

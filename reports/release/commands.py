@@ -97,12 +97,7 @@ def run_qualify(args: argparse.Namespace) -> None:
             verdict=verdict,
             work=work,
             tables=_tables(args),
-            origin=Origin(
-                builder=args.builder,
-                compiler_sha256=_compiler(toolchain),
-                source=checkout.source,
-                invocation=args.invocation,
-            ),
+            origin=_origin(args, checkout, toolchain),
             direct=direct_dependencies(PROJECT / "pyproject.toml"),
             key=args.key,
         )
@@ -155,12 +150,17 @@ def _tables(args: argparse.Namespace) -> dict[str, Path]:
     return {**tables, **({contents.WAIVERS: args.waivers} if args.waivers else {})}
 
 
-def _compiler(toolchain: Toolchain) -> str:
-    """The sha256 of the compiler's program. Raises SetupError."""
+def _origin(args: argparse.Namespace, checkout: Checkout, toolchain: Toolchain) -> Origin:
+    """The origin of the bundle. Raises SetupError: the compiler is gone."""
     program = shutil.which(toolchain.compiler[0])
     if program is None:
         raise SetupError(f"{toolchain.compiler[0]}: gone since the stages ran. Install it again.", kind="toolchain")
-    return sha256_of(Path(program))
+    return Origin(
+        builder=args.builder,
+        compiler_sha256=sha256_of(Path(program)),
+        source=checkout.source,
+        invocation=args.invocation,
+    )
 
 
 def run_verify(args: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ from .errors import DiskFullError, OutputError
 
 _REASONS = {
     errno.ENOTDIR: "A folder of this path is a file",
-    errno.EEXIST: "A folder of this path is a file",
+    errno.EEXIST: "A folder of this path is a file, or a link that leads nowhere",
     errno.EISDIR: "There is a folder of this name",
     errno.EACCES: "This user may not write there",
     errno.EPERM: "This user may not write there",

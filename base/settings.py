@@ -28,8 +28,24 @@ def cache_folder() -> Path:
 def cache_path() -> Path:
     """Return CKPM_CACHE, else the user's cache folder; nothing is looked at.
 
-    Raises UsageError: neither is set (a container's user without a home, and HOME unset).
+    Raises UsageError: neither is set (a container's user without a home, and HOME unset), or :func:`nameable`.
     """
+    return nameable(_chosen_cache(), "Set CKPM_CACHE to another folder")
+
+
+def nameable(place: Path, otherwise: str) -> Path:
+    """Return a path whose name is UTF-8. Records and compilers' files can't contain any other.
+
+    Raises UsageError: it is not.
+    """
+    try:
+        str(place).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{place}: this name is not UTF-8, which plans and records are. {otherwise}.") from error
+    return place
+
+
+def _chosen_cache() -> Path:
     if chosen := os.environ.get("CKPM_CACHE"):
         return Path(chosen).absolute()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))

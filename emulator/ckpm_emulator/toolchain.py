@@ -6,8 +6,10 @@ import contextlib
 import fcntl
 import hashlib
 import importlib.util
+import logging
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -17,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ckpm_emulator.base.errors import CompileError, SetupError, TrustError
+from ckpm_emulator.base.errors import CompileError, SetupError, TrustError, UsageError
 from ckpm_emulator.base.files import open_lock
 from ckpm_emulator.base.settings import cache_folder as project_cache
 from ckpm_emulator.base.store import adopt, draft_folder, is_adopted
@@ -38,6 +40,7 @@ _LEVELS: Mapping[str, tuple[str, ...]] = {
 ISA_LEVELS = tuple(_LEVELS)
 _TRIAL = "#include <bit>\n#include <span>\nint main() { return std::popcount(0u) + int(std::span<int>().size()); }\n"
 _SHOWN_ERRORS = 20
+_LOG = logging.getLogger("ckpm.emulator")  # below the logger whose lines commands print (base/logs.py)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +74,7 @@ def isa_level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 def compilers(cache: Path | None = None) -> Iterator[Compiler]:
     """The compilers found, in order of preference: CXX, c++, g++, clang++, the ziglang package's."""
     if chosen := os.environ.get("CXX"):
-        yield _with_version(tuple(shlex.split(chosen)))
+        yield _with_version(_words_of(chosen))
     for name in ("c++", "g++", "clang++"):
         if path := shutil.which(name):
             yield _with_version((path,))
@@ -192,6 +195,7 @@ class _Build:
                 raise TrustError(why, kind="untrusted")
             with _lock(self._folder.with_suffix(".lock")):
                 if not self.is_finished():  # else another process was faster
+                    _LOG.info("compiling the emulator's core for this processor, which takes minutes, once")
                     self._update()
                     self._copy()
         except OSError as error:
@@ -206,11 +210,10 @@ class _Build:
 
     def _update(self) -> None:
         """Run CMake; from nothing if the folder has changed since the last build, as it may hold damaged objects."""
-        digest = self._folder.with_suffix(".sha256")
+        jobs, digest = str(_job_count()), self._folder.with_suffix(".sha256")
         if not digest.is_file() or digest.read_text() != _content(self._folder):
             shutil.rmtree(self._folder)
         zig = self._compiler.environment.get("ZIG_GLOBAL_CACHE_DIR")
-        jobs = os.environ.get("CKPM_JOBS") or str(len(os.sched_getaffinity(0)))
         cmake, ninja = _cmake()
         try:
             with checked_link(Path(zig)) if zig else contextlib.nullcontext():
@@ -249,6 +252,27 @@ def _cmake() -> tuple[list[str], str]:
             "the emulator's core is built by CMake and Ninja. Try: pip install cmake ninja", kind="compiler"
         )
     return [cmake], ninja
+
+
+def _words_of(chosen: str) -> tuple[str, ...]:
+    """The words of CXX. Raises UsageError."""
+    try:
+        words = tuple(shlex.split(chosen))
+    except ValueError as error:
+        raise UsageError(f"CXX={chosen}: {error}. Set it to a compiler's command, or unset it.") from error
+    if not words:
+        raise UsageError("CXX has blanks alone: set it to a compiler's command, or unset it.")
+    return words
+
+
+def _job_count() -> int:
+    """CKPM_JOBS, else the number of processors. Raises UsageError."""
+    chosen = os.environ.get("CKPM_JOBS", "")
+    if not chosen:
+        return len(os.sched_getaffinity(0))
+    if not re.fullmatch("[0-9]{1,4}", chosen) or int(chosen) < 1:
+        raise UsageError(f"CKPM_JOBS={shlex.quote(chosen)}: set it to a number of compilers, 1 or more, or unset it.")
+    return int(chosen)
 
 
 def _hash(*words: str) -> str:

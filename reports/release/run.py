@@ -172,7 +172,7 @@ def _from_shards(plan: Plan, step: Step, inputs: Mapping[str, str]) -> Record | 
 def _copy(record: Record, shard: Path, work: Path) -> Record:
     for name in record.outputs:
         target = work / name
-        if target.resolve() == (shard / name).resolve():
+        if os.path.realpath(target) == os.path.realpath(shard / name):
             continue
         make_folder(target.parent)
         with name_write_errors(target):

@@ -160,6 +160,37 @@ def test_why_has_reason_for_each_other_kernel() -> None:
     assert "it serves, but ranks lower" in by_text
 
 
+LARGE = replace(PREFILL, pool_pages=2**32 // (2 * 2 * 128))  # pages of 2 heads of 128 bf16: 4 GiB exactly
+
+
+def test_pool_over_4_gb_is_refused_with_known_defect() -> None:
+    """CK of 2025 has 32-bit offsets into pools (pull request 6653)."""
+    over, device = dispatcher(prefill())
+    over.plan(replace(LARGE, pool_pages=LARGE.pool_pages - 1))
+    with pytest.raises(NoKernelError, match="known defect kv-pool-over-4-gb of aiter: offsets into a KV pool"):
+        over.plan(LARGE)
+    assert "rocm-libraries/pull/6653" in str(over.why(LARGE))
+    assert len(device.loaded) == 1
+
+
+def test_kernel_without_defect_is_taken_instead() -> None:
+    registry = prefill()
+    registry.add(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, mode="group", page_size=1, kv_table="sglang"))
+    over, _ = dispatcher(registry)
+    assert over.plan(PREFILL).stages[0].upstream == "aiter"
+    assert over.plan(LARGE).stages[0].upstream == "ckpm"
+
+
+def test_defect_in_one_tile_names_other_tile() -> None:
+    """The 64-row tile of flash-attn's CK stores random tiles past its LDS: its dispatch must not choose."""
+    over, _ = dispatcher(
+        Registry(built("batch_prefill", "flash-attn", dtype="bf16", hdim_q=128, mode="group", vlayout="row"))
+    )
+    assert not over.plan(PREFILL).named
+    plan = over.plan(replace(PREFILL, p_drop=0.1))
+    assert (rows_of(plan), plan.named) == (128, True)
+
+
 def test_why_without_any_kernel_reports_it() -> None:
     over, _ = dispatcher(prefill())
     explained = over.why(replace(PREFILL, hdim_q=512, hdim_v=512))

@@ -19,7 +19,7 @@ Forbidden = Callable[[Mapping[int, int]], bool]
 
 
 def cover(sizes: Sequence[int], forbidden: Forbidden) -> list[tuple[int, ...]]:
-    """Combinations of a value of each axis in which all pairs of values meet, except for those that cannot: a greedy design.
+    """A greedy design: combinations of a value of each axis in which all pairs of values meet that can.
 
     ``forbidden`` judges a part of a combination. Each combination begins with the first pair that is left. From each
     further axis it takes the value that is in the most pairs that are left, of several the least used.

@@ -31,6 +31,7 @@ def test_recursion_beyond_limit_is_fault_until_raised() -> None:
     low = run(sample("calls"), "recursion", "400", "1000")
     assert low.stdout.decode().split() == ["hipSuccess", "1008", FAULT]  # in units of 16 bytes
     assert "of the 1008 bytes" in low.stderr.decode()
+    assert "hipDeviceSetLimit(hipLimitStackSize, ..) gives a stack more" in low.stderr.decode()
     high = run(sample("calls"), "recursion", "400", "65536")
     assert high.stdout.decode().split() == ["hipSuccess", "65536", "hipSuccess", *[str(_sum(400))] * 2]
     refused = run(sample("calls"), "recursion", "3", "1000000")

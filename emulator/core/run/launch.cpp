@@ -106,11 +106,16 @@ void check_registers(const Kernel& kernel)
     throw LaunchFault(std::move(fault));
 }
 
-// Of a lane. The compiler can't tell how deep calls by address and recursion go.
+// The compiler can't tell how deep calls by address and recursion go.
+bool has_dynamic_stack(const Kernel& kernel)
+{
+    return properties::DYNAMIC_STACK.of(kernel.properties) != 0;
+}
+
+// Of a lane.
 uint32_t scratch_bytes(const Kernel& kernel, uint32_t dynamic_stack)
 {
-    const bool dynamic = properties::DYNAMIC_STACK.of(kernel.properties) != 0;
-    return dynamic ? std::max(kernel.scratch_bytes, dynamic_stack) : kernel.scratch_bytes;
+    return std::max(kernel.scratch_bytes, has_dynamic_stack(kernel) ? dynamic_stack : 0);
 }
 
 void write_hidden(const Memory& kernarg, const Shape& shape, uint32_t dynamic_lds)
@@ -187,6 +192,13 @@ void launch(const Kernel& kernel,
     try
     {
         run_workgroups(shape, resident, together);
+    }
+    catch(LaunchFault& fault)
+    {
+        host.finish();
+        if(fault.fault().kind == FaultKind::Scratch && has_dynamic_stack(kernel))
+            fault.fault().detail += "; hipDeviceSetLimit(hipLimitStackSize, ..) gives a stack more";
+        throw;
     }
     catch(...)
     {

@@ -56,14 +56,14 @@ def test_cover_without_possible_combination_is_empty() -> None:
     assert cover((2, 2), lambda chosen: 0 in chosen) == []
 
 
-def words(group: str) -> list[tuple[str, ...]]:
+def name_words(group: str) -> list[tuple[str, ...]]:
     names = [p.name for p in problems("batch-prefill") if p.group == group]
     return [tuple(name.partition(".")[2].split("-")) for name in names]
 
 
 @pytest.mark.parametrize(("group", "sizes"), [("pairs", (15, 7, 6, 7, 3)), ("pairs_paged", (11, 7, 6, 7, 3))])
 def test_design_of_kernels_has_all_pairs_of_words(group: str, sizes: Sequence[int]) -> None:
-    rows = words(group)
+    rows = name_words(group)
     assert tuple(len({row[axis] for row in rows}) for axis in range(5)) == sizes
     for i, j in itertools.combinations(range(5), 2):
         pairs = {(row[i], row[j]) for row in rows}

@@ -176,8 +176,9 @@ def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
         shapes |= dict.fromkeys(("k_descale", "v_descale"), (p.pool_pages, p.nhead_k, 2))
     for name, one in extra.items():
         demand_shape(one, shapes[name])
-    if p.qscale == "pertensor" and all(one.array is not None for one in extra.values()):
-        _check_descales(p, *(float(extra[f"{name}_descale"].array[0]) for name in "qkv"))
+    scales = [one.array for name, one in extra.items() if name.endswith("_descale") and one.array is not None]
+    if p.qscale == "pertensor" and scales:
+        _check_descales(p, *(float(one[0]) for one in scales))
     for one in extra.values():
         if one.on_device:
             demand_contiguous(one)

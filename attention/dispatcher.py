@@ -22,6 +22,7 @@ from ckpm.attention.selection import (
     by_heuristic,
     check_order,
     find_serving,
+    known_defect,
     needless,
     refusal,
     stages,
@@ -86,8 +87,8 @@ class Dispatcher:
         tuning: TuningDatabase | None = None,
         compile: Compile | None = None,  # noqa: A002 - it is what it does
     ) -> None:
-        if isinstance(order, str):
-            check_order(order)
+        if not callable(order):
+            check_order(str(order))
         if order == MEASURED and tuning is None:
             raise UsageError("order 'measured' needs a tuning database: Dispatcher(..., tuning=...).", kind="heuristic")
         self.registry, self.device = registry, device
@@ -162,13 +163,15 @@ class Dispatcher:
         stages(problem.family)  # raises for a family without libraries
         there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
         found = find_serving(problem.family, there, problem)
-        lacking = list(found.reasons)
-        if found.instances:
-            ordered, order, named, note = self._order_kernels(problem, found.instances)
+        defects = {one: reason for one in found.instances if (reason := known_defect(one, problem))}
+        lacking = [*found.reasons, *defects.values()]
+        if sound := tuple(one for one in found.instances if one not in defects):
+            ordered, order, named, note = self._order_kernels(problem, sound)
             for first in ordered:
                 chosen, lack = _all_stages(first, there, problem)
                 if chosen:
-                    named = named or not _dispatch_finds(first, there, problem)
+                    spoiled = any(one.library == first.library for one in defects)
+                    named = named or spoiled or not _dispatch_finds(first, there, problem)
                     return Choice(stages=chosen, order=order, named=named, note=note)
                 lacking.append(lack)
         raise NoKernelError(_nothing_serves(problem, len(there), lacking, built))
@@ -214,9 +217,10 @@ def _all_stages(first: Instance, there: Sequence[Instance], problem: Problem) ->
             continue
         beside = [one for one in mates if one.key.family == family and FAMILIES[family].serves(one.key, first.key)]
         found = find_serving(family, beside, problem)
-        if not found.instances:
-            return (), f"{family}: {'; '.join(found.reasons) or 'no kernel of it is there'}"
-        chosen.append(found.instances[0])
+        defects = [known_defect(one, problem) for one in found.instances]
+        if all(defects):
+            return (), f"{family}: {'; '.join((*found.reasons, *defects)) or 'no kernel of it is there'}"
+        chosen.append(found.instances[defects.index("")])
     return tuple(chosen), ""
 
 

@@ -17,6 +17,7 @@ from ckpm.kernels.families.libraries import host, libraries, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems import problem as kernels_of
+from ckpm.matrix.problems.ledger import house_ledger, source
 from ckpm.matrix.problems.matching import Matcher, padding
 from ckpm.matrix.problems.problem import Problem
 
@@ -92,6 +93,15 @@ def _dispatch_takes(key: Key, problem: Problem) -> bool:
     return whole != ("sk" in padding(key.pad))
 
 
+def known_defect(instance: Instance, problem: Problem) -> str:
+    """The known defect of CK that a problem would meet in a kernel, as a reason against it; "" without one."""
+    entry = house_ledger().find_for_call(problem, instance.name, source(instance.upstream, instance.dialect))
+    if entry is None:
+        return ""
+    link = f" ({entry.link})" if entry.link else ""
+    return f"known defect {entry.name} of {instance.upstream}: {entry.reason}{link}"
+
+
 def refusal(instance: Instance, problem: Problem) -> str:
     """The reason why one kernel doesn't serve; "" if it does."""
     family = instance.key.family
@@ -100,7 +110,7 @@ def refusal(instance: Instance, problem: Problem) -> str:
     if family not in stages(problem.family):
         return f"it is of {family}, which no call of {problem.family} runs"
     names, reason = _names_that_serve(family, [instance], problem)
-    return "" if names else reason.replace(" among 1 that fit otherwise", "")
+    return known_defect(instance, problem) if names else reason.replace(" among 1 that fit otherwise", "")
 
 
 # Orders among kernels that serve

@@ -91,6 +91,12 @@ def test_first_fit_and_seqtune_name_kernel() -> None:
     assert {rows_of(tuned.plan(replace(PREFILL, seqlen_q=rows, total_q=900))) for rows in (65, 128, 500)} == {128}
 
 
+@pytest.mark.parametrize("order", [5, None, "fastest"])
+def test_order_that_is_unknown_is_refused(order: Any) -> None:
+    with pytest.raises(UsageError, match=f"unknown order '{order}'"):
+        dispatcher(prefill(), order=order)
+
+
 def test_user_s_heuristic_decides() -> None:
     def widest(problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
         return sorted(able, key=lambda one: -one.key.tile.bm0)
@@ -158,6 +164,37 @@ def test_why_has_reason_for_each_other_kernel() -> None:
     assert "it is for gfx942, not for gfx950" in by_text
     assert "it is of fwd, which no call of batch_prefill runs" in by_text
     assert "it serves, but ranks lower" in by_text
+
+
+LARGE = replace(PREFILL, pool_pages=2**32 // (2 * 2 * 128))  # pages of 2 heads of 128 bf16: 4 GiB exactly
+
+
+def test_pool_over_4_gb_is_refused_with_known_defect() -> None:
+    """CK of 2025 has 32-bit offsets into pools (pull request 6653)."""
+    over, device = dispatcher(prefill())
+    over.plan(replace(LARGE, pool_pages=LARGE.pool_pages - 1))
+    with pytest.raises(NoKernelError, match="known defect kv-pool-over-4-gb of aiter: offsets into a KV pool"):
+        over.plan(LARGE)
+    assert "rocm-libraries/pull/6653" in str(over.why(LARGE))
+    assert len(device.loaded) == 1
+
+
+def test_kernel_without_defect_is_taken_instead() -> None:
+    registry = prefill()
+    registry.add(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, mode="group", page_size=1, kv_table="sglang"))
+    over, _ = dispatcher(registry)
+    assert over.plan(PREFILL).stages[0].upstream == "aiter"
+    assert over.plan(LARGE).stages[0].upstream == "ckpm"
+
+
+def test_defect_in_one_tile_names_other_tile() -> None:
+    """The 64-row tile of flash-attn's CK stores random tiles past its LDS: its dispatch must not choose."""
+    over, _ = dispatcher(
+        Registry(built("batch_prefill", "flash-attn", dtype="bf16", hdim_q=128, mode="group", vlayout="row"))
+    )
+    assert not over.plan(PREFILL).named
+    plan = over.plan(replace(PREFILL, p_drop=0.1))
+    assert (rows_of(plan), plan.named) == (128, True)
 
 
 def test_why_without_any_kernel_reports_it() -> None:

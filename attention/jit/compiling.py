@@ -11,12 +11,11 @@ import logging
 import os
 import queue
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from ckpm.base.entry import FAILURES
 from ckpm.base.errors import CkPrefillError, CompileError, RecordError, ServiceError, UsageError
 from ckpm.base.files import StoppedError, name_write_errors
 from ckpm.base.jobs import job_count
-from ckpm.base.processes import group
+from ckpm.base.processes import Pool, group
 from ckpm.base.records import Source
 from ckpm.base.store import draft_folder
 from ckpm.kernels.code.toolchains import Toolchain, detect
@@ -73,39 +72,6 @@ class _Job:
     @property
     def name(self) -> str:
         return self.order.names[0]
-
-
-class _Running:
-    """The processes that compile, to be ended when the caller is."""
-
-    def __init__(self) -> None:
-        self.stopping = threading.Event()
-        self._processes: set[subprocess.Popen[str]] = set()
-        self._guard = threading.Lock()
-
-    @contextlib.contextmanager
-    def among(self, process: subprocess.Popen[str]) -> Iterator[None]:
-        with self._guard:
-            self._processes.add(process)
-            if self.stopping.is_set():
-                _terminate(process)
-        try:
-            yield
-        finally:
-            with self._guard:
-                self._processes.discard(process)
-
-    def stop(self) -> None:
-        """Start nothing more, and end what runs."""
-        with self._guard:
-            self.stopping.set()
-            for process in self._processes:
-                _terminate(process)
-
-
-def _terminate(process: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
 
 
 def compile_keys(
@@ -167,20 +133,14 @@ def compile_each(
     tree, compiler = _source(place, cache)
     entries = Entries(cache)
     most = job_count(jobs)
-    running = _Running()
     finished: queue.SimpleQueue[Future[Compiled]] = queue.SimpleQueue()
     # compilers for each library, so that all together stay within ``most``
     share = max(1, most // max(1, min(most, len(asked))))
-    with ThreadPoolExecutor(max_workers=most, thread_name_prefix="jit") as pool:
-        try:
-            for key in asked:
-                job = _job(key, place, arch, tree, compiler)
-                pool.submit(_obtain, job, entries, share, running).add_done_callback(finished.put)
-            yield from _successes(finished, len(asked))
-        except BaseException:
-            running.stop()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    with Pool(most, "jit") as pool:
+        for key in asked:
+            job = _job(key, place, arch, tree, compiler)
+            pool.submit(_obtain, job, entries, share, pool).add_done_callback(finished.put)
+        yield from _successes(finished, len(asked))
 
 
 def _source(place: Place, cache: Path) -> tuple[Tree, Toolchain]:
@@ -218,7 +178,7 @@ def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Ite
         raise kind(f"{len(failures)} kernels could not be compiled; the others are finished.\n{words}", kind="jit")
 
 
-def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running) -> Compiled:
+def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
     """The library of a job, compiled unless it is there, or another process made it while this one waited.
 
     Raises as :func:`compile_each`; StoppedError.
@@ -226,7 +186,7 @@ def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running) -> Compil
     if folder := entries.get(job.content):
         return Compiled(asked=job.asked, name=job.name, folder=folder, compiled=False, render=job.render)
     started = time.monotonic()
-    with entries.lock(job.content, running.stopping):
+    with entries.lock(job.content, pool.stopping):
         waited = time.monotonic() - started
         if folder := entries.get(job.content):
             return Compiled(
@@ -235,7 +195,7 @@ def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running) -> Compil
         log.info(f"compiling {job.name} for {job.order.arch}: about 20 s on an idle processor, once for a user")
         begun = time.monotonic()
         with name_write_errors(entries.top, "set CKPM_CACHE to another folder"), draft_folder(entries.top) as draft:
-            _run_worker(job, entries, draft, jobs, running)
+            _run_worker(job, entries, draft, jobs, pool)
             compilers = _compilers(draft / TALLY)
             seconds = time.monotonic() - begun
             record = Record(
@@ -258,20 +218,20 @@ def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running) -> Compil
     )
 
 
-def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, running: _Running) -> None:
+def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, pool: Pool) -> None:
     """Compile in ``draft``. Raises CompileError, ServiceError, StoppedError."""
-    if running.stopping.is_set():
+    if pool.stopping.is_set():
         raise StoppedError
     order, failures = draft / "order.json", draft / "failures"
     job.order.write(order)
     search = {"PYTHONPATH": str(settings.IMPORTS), FAILURES: str(failures)}
     command = [sys.executable, "-P", "-m", "ckpm.attention.jit.worker", str(order), str(jobs)]
     lines: list[str] = []
-    with group(command, cwd=draft, environment={**os.environ, **search}) as worker, running.among(worker):
+    with group(command, cwd=draft, environment={**os.environ, **search}) as worker, pool.among(worker):
         assert worker.stdout is not None
         with _progress(job.name, lines):
             lines.extend(worker.stdout)
-    if running.stopping.is_set():
+    if pool.stopping.is_set():
         raise StoppedError
     if worker.returncode == 0:
         return

@@ -20,6 +20,7 @@ from ckpm_emulator import program_cache, standalone, toolchain
 from ckpm_emulator.base.display import printable
 from ckpm_emulator.base.entry import exit_code
 from ckpm_emulator.base.errors import CheckFailedError, DeviceError, InputError
+from ckpm_emulator.base.processes import ended_by_signals
 from ckpm_emulator.options import ARCHS, Options, Trace
 
 _AMD = "tinygrad.runtime.autogen.amd"
@@ -156,7 +157,8 @@ def import_tables_only() -> None:
 def _inspect(chosen: argparse.Namespace) -> int:
     from ckpm_emulator.inspection import inspect as inspection  # only here: it imports the decoder's tables
 
-    print(inspection.as_json(inspection.inspect(chosen.file, chosen.arch)))
+    with ended_by_signals():
+        print(inspection.as_json(inspection.inspect(chosen.file, chosen.arch)))
     return 0
 
 

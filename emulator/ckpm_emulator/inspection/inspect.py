@@ -11,6 +11,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -123,8 +124,13 @@ def _look_at_all(codes: Sequence[_Code]) -> list[dict[str, Any]]:
         return [_look(code) for code in codes]
     # not forked: the caller may have started an emulated device, whose threads a fork would lose
     context = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), context) as pool:
+    # a terminal's interrupt is for the caller alone, which ends its pool
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), context, _ignore_interrupts) as pool:
         return list(pool.map(_look, codes, chunksize=8))
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _look(code: _Code) -> dict[str, Any]:

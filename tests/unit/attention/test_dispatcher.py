@@ -233,7 +233,9 @@ def test_problem_that_nothing_serves_reports_what_is_missing(changes: dict[str, 
 )
 def test_refusal_has_command_of_kernel_that_serves(changes: dict[str, Any], upstream: str) -> None:
     over, _ = dispatcher(prefill())
-    contiguous = {"family": "fwd_splitkv", "page_size": 0, "pool_pages": 0} if "splits" in changes else {}
+    contiguous: dict[str, Any] = (
+        {"family": "fwd_splitkv", "page_size": 0, "pool_pages": 0} if "splits" in changes else {}
+    )
     problem = replace(PREFILL, **changes, **contiguous)
     with pytest.raises(NoKernelError) as raised:
         over.plan(problem)
@@ -269,7 +271,7 @@ def test_default_libraries_are_found_from_elsewhere(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(settings, "IMPORTS", clone)
     monkeypatch.setattr(settings, "INSTALLED", False)
     monkeypatch.setattr(call, "choose", lambda choice, arch: FakeDevice())
-    names = {name: {} for name in (one.name for one in prefill().instances())}
+    names: dict[str, Any] = {name: {} for name in (one.name for one in prefill().instances())}
 
     def find_libraries() -> set[Path | None]:
         monkeypatch.setattr(call, "_DEFAULTS", {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.plan import Plan
 from ckpm.attention.problems.validation import validate
-from ckpm.attention.registry import Instance, Registry
+from ckpm.attention.registry import Compile, Instance, Registry
 from ckpm.attention.selection import (
     MEASURED,
     ORDERS,
@@ -35,8 +35,6 @@ from ckpm.matrix.problems.problem import Problem, missing_load, serves
 
 if TYPE_CHECKING:
     from ckpm.attention.tuning import TuningDatabase
-
-Compile = Callable[[Sequence[Instance]], Sequence[Path]]  # declared kernels of one call -> libraries that hold them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

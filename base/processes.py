@@ -267,7 +267,7 @@ def end_with_owner(pipe: int, stop: Callable[[], None]) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def owned(command: Sequence[str]) -> list[str]:
+def owned_command(command: Sequence[str]) -> list[str]:
     """The command line that runs a command as :func:`group` asks for, so that it ends with the owner."""
     return [sys.executable, "-P", "-m", "ckpm.base.processes", *command]
 

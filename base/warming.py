@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .files import open_lock
-from .processes import group, owned
+from .processes import group, owned_command
 
 ZIG_CACHE = "ZIG_GLOBAL_CACHE_DIR"  # a variable of the embedded toolchain's environment
 _CORE = (sys.executable, "-P", "-m", "ckpm_emulator", "core")
@@ -72,7 +72,7 @@ def wait(environment: Mapping[str, str]) -> None:
 def _start(
     command: Sequence[str], folder: Path, environment: Mapping[str, str]
 ) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
-    return group(owned(command), cwd=folder, environment=environment, output=subprocess.DEVNULL)
+    return group(owned_command(command), cwd=folder, environment=environment, output=subprocess.DEVNULL)
 
 
 def _lock_file(environment: Mapping[str, str]) -> Path | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm_emulator import code_object, program_cache, toolchain
-from ckpm_emulator.base.errors import CodeObjectError, InputError, OutputError
+from ckpm_emulator.base.errors import CodeObjectError, DeviceError, InputError, OutputError
 from ckpm_emulator.base.store import draft_folder
 from ckpm_emulator.base.trust import keep_others_out
 from ckpm_emulator.options import ARCHS, Options
@@ -25,7 +25,10 @@ from ckpm_emulator.options import ARCHS, Options
 VARIABLE = "CKPM_EMULATOR"
 # Of ROCm 5, 6 and 7, and what programs open by themselves; SONAME is the core's own.
 NAMES = ("libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so")
-CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "hazards")
+CHECKS = (
+    *("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "hazards"),
+    *("alignment", "barriers", "late_lds_reads", "lds_bounds"),
+)
 _ROOT = Path(__file__).resolve().parents[1]
 _DECODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from ckpm_emulator.cli import main; sys.exit(main())"
 
@@ -78,6 +81,7 @@ def settings(run: Run) -> str:
     lines.append(f"store={program_cache.folder()}")
     lines.append(f"makers={program_cache.makers(judged=run.options.hazards)}")
     lines.append(f"process={os.getpid()}")
+    lines.append(f"faulted={DeviceError.exit_code}")
     if run.counters:
         lines.append(f"counters={run.counters.absolute()}")
     if broken := [line for line in lines if "\n" in line]:

@@ -49,7 +49,7 @@ void set_inline_constants(Wave& wave)
     wave.s[248] = 0x3e22f983; // 1 / (2 pi)
 }
 
-void raise(const Wave& wave, const MicroOp* op, Fault fault)
+Fault located(const Wave& wave, const MicroOp* op, Fault fault)
 {
     if(op != nullptr)
     {
@@ -70,12 +70,18 @@ void raise(const Wave& wave, const MicroOp* op, Fault fault)
                 const auto& texts = kernel.program->texts;
                 if(op->text < texts.size())
                     fault.text = texts[op->text];
+                fault.source      = kernel.program->source_of(op->pc);
                 fault.pc          = kernel.program->virtual_address(*op);
                 fault.instruction = static_cast<uint32_t>(op - &kernel.program->ops[kernel.entry]);
             }
         }
     }
-    throw LaunchFault(std::move(fault));
+    return fault;
+}
+
+void raise(const Wave& wave, const MicroOp* op, Fault fault)
+{
+    throw LaunchFault(located(wave, op, std::move(fault)));
 }
 
 void raise_unknown(const Wave& wave, const MicroOp* op, const char* what)

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <span>
 #include <stdexcept>
 
@@ -147,7 +148,26 @@ void load_kernels(const Blob& blob, Program& program)
     }
 }
 
+void load_lines(const Blob& blob, Program& program)
+{
+    for(const BlobLine& line : blob.table<BlobLine>(blob.header.lines))
+    {
+        if(line.text > program.texts.size())
+            throw std::runtime_error("program blob: a source line that is missing");
+        program.lines.emplace_back(line.pc, int64_t{line.text} - 1);
+    }
+}
+
 } // namespace
+
+std::string Program::source_of(uint32_t pc) const
+{
+    const auto after =
+        std::ranges::upper_bound(lines, pc, {}, &std::pair<uint32_t, int64_t>::first);
+    if(after == lines.begin() || std::prev(after)->second < 0)
+        return "";
+    return texts[static_cast<size_t>(std::prev(after)->second)];
+}
 
 const Kernel* Program::find(const std::string& name) const
 {
@@ -171,6 +191,7 @@ std::unique_ptr<Program> load_program(const void* bytes, size_t size)
     for(const BlobText& text : blob.table<BlobText>(blob.header.texts))
         program->texts.push_back(blob.text(text));
     load_kernels(blob, *program);
+    load_lines(blob, *program);
     for(const BlobFormat& format : blob.table<BlobFormat>(blob.header.formats))
         program->formats[format.hash] = blob.text(format.text);
     for(const BlobVariable& variable : blob.table<BlobVariable>(blob.header.variables))

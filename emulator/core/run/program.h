@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace emu {
@@ -89,6 +90,8 @@ struct Program
     // Dword offset in .text -> micro-op, UINT32_MAX inside an instruction.
     std::vector<uint32_t> index_of_word;
     std::vector<std::string> texts; // instruction texts, MicroOp::text
+    // Source lines: from which pc on, ascending, and the text of file and line; -1: none.
+    std::vector<std::pair<uint32_t, int64_t>> lines;
     std::vector<Kernel> kernels;
     std::map<std::string, Symbol> variables; // device globals
     Formats formats;                         // of what kernels print into a buffer
@@ -99,6 +102,8 @@ struct Program
 
     // What disassemblers print for a micro-op: its virtual address in the code object.
     uint64_t virtual_address(const MicroOp& op) const { return text_address - base + op.pc; }
+    // The file and line of a pc; empty if the code object has no line table.
+    std::string source_of(uint32_t pc) const;
     const Kernel* find(const std::string& name) const;
     ~Program();
 };

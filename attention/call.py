@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from numpy.typing import NDArray
 
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import Posed, pose
-from ckpm.attention.arrays.tensors import demand_dtype, demand_shape, demand_writable, operand
+from ckpm.attention.arrays.pytorch import current_stream, empty_like
+from ckpm.attention.arrays.tensors import WORDS, Operand, demand_dtype, demand_shape, demand_writable, operand
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.launch.device import choose
-from ckpm.attention.launch.encodings import decode
+from ckpm.attention.launch.device import Device, choose
+from ckpm.attention.launch.encodings import number_type
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, Plan, Ran, Timing
 from ckpm.attention.registry import Registry
@@ -31,13 +33,13 @@ _LOCK = threading.Lock()
 class Attention:
     """``o`` has Q's axes and dtype (bf16 of fp8), ``lse`` is natural, [batch, head, query] or [head, token].
 
-    Of a call on the device both are what the call was given to write to. ``random_values`` of dropout lie as
-    [batch, head, query, key] or [head, token, key].
+    ``random_values`` of dropout lie as [batch, head, query, key] or [head, token, key]. All are tensors of PyTorch if Q
+    is one, or the arrays that the call was given to write to.
     """
 
     o: Any
     lse: Any = None
-    random_values: NDArray[np.uint8] | None = None
+    random_values: Any = None
     problem: Problem
     ran: Ran
 
@@ -74,8 +76,9 @@ def fmha(
     """Compute softmax(Q K^T * scale) V of each sequence. ckpm.attention.arrays.posing describes arrays and options.
 
     Host arrays are copied to the device and back; floats are encoded in ``dtype``, and O comes in Q's dtype. Arrays on
-    the device are used where they lie, and written to ``out`` and ``lse_out``; the call then returns when the launch is
-    queued on ``stream``.
+    the device are used where they lie, and written to ``out`` and ``lse_out``, which PyTorch allocates beside its own
+    Q. The call then returns when the launch is queued on ``stream``, by default PyTorch's current one. Gradients don't
+    flow through the call. ``out`` is of the kernel's dtype, or float32 or float64 on the host.
 
     Raises:
         TypeError: an option that doesn't exist. HipError: memory ran out.
@@ -84,9 +87,37 @@ def fmha(
     over = dispatcher if dispatcher is not None else default()
     posed = pose(over.device, q, k, v, Options(**options))
     plan = over.plan(posed.problem)
+    given = _outputs(plan, posed, q, out, lse_out)
+    stream = stream or current_stream(q)
     if posed.on_device:
-        return _where_it_lies(plan, posed, out, lse_out, stream, timing)
-    return uploaded_call(plan, posed, out, stream, timing)
+        return _where_it_lies(plan, posed, given, stream, timing)
+    return uploaded_call(plan, posed, given, stream, timing)
+
+
+def _outputs(plan: Plan, posed: Posed, q: Any, out: Any, lse_out: Any) -> dict[str, Any]:
+    """Outputs by the C ABI's names: as given, or tensors of PyTorch beside ``q``; None without either."""
+    if lse_out is not None and not posed.problem.lse:
+        raise ArgumentError("lse_out is written with lse=True only.", kind="null")
+    given = {"o": out, "lse": lse_out}
+    shapes = _shapes(posed.problem)
+    return {
+        name: given.get(name) if given.get(name) is not None else empty_like(q, shapes[name], _dtype(posed, name))
+        for name in plan.outputs
+    }
+
+
+def _dtype(posed: Posed, name: str) -> str:
+    """The word of an output's dtype if the call chooses it: O is of Q's."""
+    if name != "o":
+        return {"lse": "fp32", "rand_val": "bits8"}[name]
+    if posed.floats is not None:
+        return WORDS[posed.floats.name]
+    return "bits16" if posed.inputs["q"].dtype == "bits16" else _kernel_dtype(posed.problem)
+
+
+def _kernel_dtype(p: Problem) -> str:
+    """The dtype of O as the kernel writes it."""
+    return {"fp8bf16": "bf16", "fp8fp32": "fp32"}.get(p.dtype, p.dtype)
 
 
 def _address(posed: Posed, name: str, base: int) -> int:
@@ -94,57 +125,73 @@ def _address(posed: Posed, name: str, base: int) -> int:
     return base + 4 if name == "v_descale" and posed.problem.qscale == "kv_blockscale" else base
 
 
-def _where_it_lies(plan: Plan, posed: Posed, out: Any, lse_out: Any, stream: int, timing: Timing) -> Attention:
+def _where_it_lies(plan: Plan, posed: Posed, given: Mapping[str, Any], stream: int, timing: Timing) -> Attention:
     pointers = {name: _address(posed, name, posed.inputs[name].address) for name in plan.inputs}
-    p = posed.problem
-    wanted = {"o": (out, o_shape(p), p.dtype), "lse": (lse_out, lse_shape(p), "fp32")}
     for name in plan.outputs:
-        given, shape, dtype = wanted.get(name, (None, (), ""))
-        if given is None:
+        if given[name] is None:
             raise ArgumentError(
                 f"{name} needs memory on the device that the call can write to: give out, lse_out.", kind="null"
             )
-        made = operand(name, given, plan.device)
-        demand_shape(made, shape)
-        demand_dtype(made, "bf16" if dtype == "fp8bf16" else dtype)
-        demand_writable(made)
-        pointers[name] = made.address
-    return Attention(o=out, lse=lse_out, problem=p, ran=plan.run(pointers, stream=stream, timing=timing))
+        pointers[name] = _target(plan.device, posed.problem, name, given[name]).address
+    ran = plan.run(pointers, stream=stream, timing=timing) if posed.problem.rows_q else Ran(kernels=())
+    return _attention(given, posed.problem, ran)
 
 
-def uploaded_call(plan: Plan, posed: Posed, out: Any, stream: int, timing: Timing) -> Attention:
-    """Run a plan with arrays of the host. Raises as Plan.run; ArgumentError: of ``out``."""
+def _target(device: Device, p: Problem, name: str, given: Any) -> Operand:
+    """An output of a call. Raises ArgumentError: another shape or dtype, read-only or not contiguous."""
+    made = operand({"o": "out", "lse": "lse_out"}.get(name, name), given, device)
+    demand_shape(made, _shapes(p)[name])
+    if name == "lse" or (name == "o" and (made.on_device or made.dtype not in ("fp32", "fp64"))):
+        demand_dtype(made, "fp32" if name == "lse" else _kernel_dtype(p))
+    demand_writable(made)
+    return made
+
+
+def uploaded_call(plan: Plan, posed: Posed, given: Mapping[str, Any], stream: int, timing: Timing) -> Attention:
+    """Run a plan with arrays of the host. Raises as Plan.run; ArgumentError: of an output that is given."""
     p, hip = posed.problem, plan.device.hip
-    if out is not None:
-        target = operand("out", out, plan.device)
-        demand_shape(target, o_shape(p))
-        demand_writable(target)
+    made = {name: given.get(name) for name in plan.outputs}
+    made = {name: _new(posed, name) if one is None else one for name, one in made.items()}
+    targets = {name: _target(plan.device, p, name, one) for name, one in made.items()}
     arrays: dict[str, NDArray[Any]] = {}
     for name in plan.inputs:
         array = posed.inputs[name].array
         assert array is not None, "all are on the host"
         arrays[name] = array
+    if not p.rows_q:  # no grid has 0 workgroups
+        return _attention(made, p, Ran(kernels=()))
     with upload(plan.device, host_buffers(arrays, plan.outputs)) as memory:
         ran = plan.run(
             {n: _address(posed, n, part.address) for n, part in memory.items()}, stream=stream, timing=timing
         )
         plan.finish()
-        kind = np.dtype(np.uint32 if p.dtype in ("fp32", "fp8fp32") else np.uint16)
-        bits = hip.read(memory["o"], kind, o_shape(p))
-        lse = hip.read(memory["lse"], np.float32, lse_shape(p)) if p.lse else None
-        drawn = hip.read(memory["rand_val"], np.uint8, (*lse_shape(p), p.seqlen_k)) if p.store_randval else None
-    o = _as_given(posed, bits)
-    if out is not None:
-        out[...] = o
-    return Attention(o=o if out is None else out, lse=lse, random_values=drawn, problem=p, ran=ran)
+        for name, target in targets.items():
+            assert target.array is not None, "all are on the host"
+            kind = number_type(_kernel_dtype(p), p.arch) if name == "o" else target.array.dtype
+            _write(target.array, hip.read(memory[name], kind, target.shape))
+    return _attention(made, p, ran)
 
 
-def _as_given(posed: Posed, bits: NDArray[Any]) -> NDArray[Any]:
-    """O in Q's dtype."""
-    p, q = posed.problem, posed.inputs["q"].array
-    if posed.floats is not None:
-        return decode(bits, "bf16" if p.dtype == "fp8bf16" else p.dtype, p.arch).astype(posed.floats)
-    return bits if q is None or q.dtype.itemsize != bits.itemsize else bits.view(q.dtype)
+def _write(target: NDArray[Any], numbers: NDArray[Any]) -> None:
+    """Numbers in a wider dtype, or their bits."""
+    same = target.itemsize == numbers.itemsize
+    target[...] = numbers.view(target.dtype) if same else numbers.astype(target.dtype)
+
+
+def _new(posed: Posed, name: str) -> NDArray[Any]:
+    word = _dtype(posed, name)
+    kind = {"bits16": np.uint16, "bits8": np.uint8, "fp64": np.float64}.get(word) or number_type(word, "")
+    return np.empty(_shapes(posed.problem)[name], kind)
+
+
+def _attention(outputs: Mapping[str, Any], p: Problem, ran: Ran) -> Attention:
+    found = {name: outputs.get(key) for name, key in (("lse", "lse"), ("random_values", "rand_val"))}
+    return Attention(o=outputs["o"], **found, problem=p, ran=ran)
+
+
+def _shapes(p: Problem) -> dict[str, tuple[int, ...]]:
+    """Shapes of the outputs, by the C ABI's names."""
+    return {"o": o_shape(p), "lse": lse_shape(p), "rand_val": (*lse_shape(p), p.seqlen_k)}
 
 
 def o_shape(p: Problem) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from ckpm.attention.selection import (
     by_heuristic,
     check_order,
     find_serving,
+    known_defect,
     needless,
     refusal,
     stages,
@@ -29,7 +30,7 @@ from ckpm.attention.selection import (
 from ckpm.base.errors import NoKernelError, UsageError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.problem import Problem, missing_load, serves
 
 if TYPE_CHECKING:
     from ckpm.attention.tuning import TuningDatabase
@@ -162,12 +163,15 @@ class Dispatcher:
         stages(problem.family)  # raises for a family without libraries
         there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
         found = find_serving(problem.family, there, problem)
-        lacking = list(found.reasons)
-        if found.instances:
-            ordered, order, named, note = self._order_kernels(problem, found.instances)
+        defects = {one: reason for one in found.instances if (reason := known_defect(one, problem))}
+        lacking = [*found.reasons, *defects.values()]
+        if sound := tuple(one for one in found.instances if one not in defects):
+            ordered, order, named, note = self._order_kernels(problem, sound)
             for first in ordered:
                 chosen, lack = _all_stages(first, there, problem)
                 if chosen:
+                    spoiled = any(one.library == first.library for one in defects)
+                    named = named or spoiled or not _dispatch_finds(first, there, problem)
                     return Choice(stages=chosen, order=order, named=named, note=note)
                 lacking.append(lack)
         raise NoKernelError(_nothing_serves(problem, len(there), lacking, built))
@@ -213,10 +217,27 @@ def _all_stages(first: Instance, there: Sequence[Instance], problem: Problem) ->
             continue
         beside = [one for one in mates if one.key.family == family and FAMILIES[family].serves(one.key, first.key)]
         found = find_serving(family, beside, problem)
-        if not found.instances:
-            return (), f"{family}: {'; '.join(found.reasons) or 'no kernel of it is there'}"
-        chosen.append(found.instances[0])
+        defects = [known_defect(one, problem) for one in found.instances]
+        if all(defects):
+            return (), f"{family}: {'; '.join((*found.reasons, *defects)) or 'no kernel of it is there'}"
+        chosen.append(found.instances[defects.index("")])
     return tuple(chosen), ""
+
+
+def _dispatch_finds(first: Instance, there: Sequence[Instance], problem: Problem) -> bool:
+    """Return False if the dispatch of the library of ``first`` may find no kernel where a launch may name one.
+
+    Dispatch asks for a load mode, and tiles for few blocks have a condition. A library without the load mode, or with
+    no other tile, such as one that was compiled for one kernel, has nothing for a request that ``first`` serves.
+    """
+    library = host(library_with(first.key.family))
+    if not library.arguments.BY_NAME:
+        return True
+    if first.library is None:
+        return False  # it will be compiled alone
+    keys = [one.key for one in there if one.library == first.library]
+    able = [key for key in keys if serves(key, problem)]
+    return missing_load(keys, problem) is None and any(key.tile.when == "always" for key in able)
 
 
 def _nothing_serves(problem: Problem, count: int, reasons: Sequence[str], built: bool) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from ckpm.base.errors import LibraryError, NameSyntaxError, RecordError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
+from ckpm.base.trust import demand_trusted_library
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library, family_of
 from ckpm.matrix.dialects import compute_units, dialect, dialect_names
@@ -103,19 +104,10 @@ class Registry:
 
         Raises:
             RecordError: there is no manifest, or it lacks a field. LibraryError: it is another library's.
-            LibraryError: it is too large. LibraryError: a kernel of it is registered already.
+            LibraryError: it is missing or too large. LibraryError: a kernel of it is registered already.
+            TrustError: another user could have made it.
         """
-        manifest = Manifest.read(library.parent / MANIFEST)
-        check_library(library, manifest)
-        added = tuple(
-            Instance(
-                key=key, arch=arch, upstream=manifest.upstream, dialect=manifest.dialect,
-                library=library.absolute(), priority=priority,
-            )
-            for arch in manifest.archs
-            for key in manifest.keys()  # noqa: SIM118 - not a mapping's
-            if manifest.kernels[key.name].resources_on(arch)
-        )  # fmt: skip
+        added = _instances_of(library, priority)
         self.add(added)
         return added
 
@@ -142,11 +134,12 @@ class Registry:
 
     @classmethod
     def read(cls, file: Path) -> Registry:
-        """Import what :meth:`write` exported. Libraries are opened when they are needed.
+        """Import what :meth:`write` exported. Libraries are checked as by :meth:`add_library`, and opened when needed.
 
         Raises:
             RecordError: it can't be read, or a field is missing or wrong. RecordError: of another version.
             LibraryError: a name is not a kernel's of its dialect. LibraryError: one comes twice.
+            LibraryError: a library is not the manifest's beside it, or has no such kernel. Others as add_library.
         """
         document = Source(place=file, what="a registry", remedy=_REMEDY, error=RecordError).read()
         form = document.get("format").whole()
@@ -155,7 +148,39 @@ class Registry:
                 f"{file}: a registry of format {form}, this program reads {FORMAT}. {_REMEDY}", kind="registry-version"
             )
         document.allow(("format", "kernels"))
-        return cls(map(_instance, document.get("kernels").items()))
+        instances = tuple(map(_instance, document.get("kernels").items()))
+        registry = cls(instances)
+        _check_libraries(file, instances)
+        return registry
+
+
+def _instances_of(library: Path, priority: int = 0) -> tuple[Instance, ...]:
+    """The kernels of a built library. Raises as Registry.add_library."""
+    if not library.is_file():
+        raise LibraryError(f"{library}: no such library. Build it first.")
+    demand_trusted_library(library)
+    manifest = Manifest.read(library.parent / MANIFEST)
+    check_library(library, manifest)
+    return tuple(
+        Instance(
+            key=key, arch=arch, upstream=manifest.upstream, dialect=manifest.dialect,
+            library=library.absolute(), priority=priority,
+        )
+        for arch in manifest.archs
+        for key in manifest.keys()  # noqa: SIM118 - not a mapping's
+        if manifest.kernels[key.name].resources_on(arch)
+    )  # fmt: skip
+
+
+def _check_libraries(file: Path, instances: Sequence[Instance]) -> None:
+    """Refuse what a file lists of a library and the library hasn't. Raises as Registry.add_library."""
+    built = {library: set(_instances_of(library)) for library in {one.library for one in instances} if library}
+    for one in instances:
+        if one.library is not None and replace(one, priority=0) not in built[one.library]:
+            raise LibraryError(
+                f"{file}: {one.library} has no {one.name} for {one.arch} of {one.upstream}. {_REMEDY}",
+                kind="unknown-kernel",
+            )
 
 
 def _duplicate(one: Instance, before: Instance) -> str:
@@ -174,7 +199,7 @@ def _instance(row: Value) -> Instance:
         arch=row.get("arch").one_of(tuple(compute_units())),
         upstream=row.get("upstream").nonempty_text(),
         dialect=named,
-        library=None if path is None else Path(path),
+        library=None if path is None else Path(path).absolute(),
         priority=row.get("priority").whole(),
     )
 

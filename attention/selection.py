@@ -15,8 +15,10 @@ from ckpm.base.errors import NoKernelError, UsageError, unknown_word
 from ckpm.kernels.families.backward import convert_dq
 from ckpm.kernels.families.libraries import host, libraries, library_with
 from ckpm.kernels.families.table import FAMILIES
+from ckpm.matrix.keys import Key
 from ckpm.matrix.problems import problem as kernels_of
-from ckpm.matrix.problems.matching import Matcher
+from ckpm.matrix.problems.ledger import house_ledger, source
+from ckpm.matrix.problems.matching import Matcher, padding
 from ckpm.matrix.problems.problem import Problem
 
 Heuristic = Callable[[Problem, Sequence[Instance]], Sequence[Instance]]
@@ -74,7 +76,30 @@ def _names_that_serve(family: str, group: Sequence[Instance], problem: Problem) 
             keys, asked
         ) or ""
     match = Matcher(keys)(family, to_shape(problem))
-    return {key.name for key in match.kernels}, match.reason
+    able = [key for key in match.kernels if _dispatch_takes(key, problem)]
+    refused = f"dispatch launches none of the {len(match.kernels)} that fit at a seqlen_k of {problem.seqlen_k}"
+    return {key.name for key in able}, match.reason or ("" if able else refused)
+
+
+def _dispatch_takes(key: Key, problem: Problem) -> bool:
+    """Return False for a kernel whose padding of keys isn't what its dispatch wants for the length.
+
+    Dispatch of qr_async gives lengths of whole tiles to the kernel without padding, and no other lengths. Launches of
+    these families name no kernel (fwd_words.attention_conditions).
+    """
+    if key.pipeline != "qr_async" or key.mode == "group":
+        return True
+    whole = problem.seqlen_k > 0 and problem.seqlen_k % key.tile.bn0 == 0 and not problem.cu_seqlens
+    return whole != ("sk" in padding(key.pad))
+
+
+def known_defect(instance: Instance, problem: Problem) -> str:
+    """The known defect of CK that a problem would meet in a kernel, as a reason against it; "" without one."""
+    entry = house_ledger().find_for_call(problem, instance.name, source(instance.upstream, instance.dialect))
+    if entry is None:
+        return ""
+    link = f" ({entry.link})" if entry.link else ""
+    return f"known defect {entry.name} of {instance.upstream}: {entry.reason}{link}"
 
 
 def refusal(instance: Instance, problem: Problem) -> str:
@@ -85,7 +110,7 @@ def refusal(instance: Instance, problem: Problem) -> str:
     if family not in stages(problem.family):
         return f"it is of {family}, which no call of {problem.family} runs"
     names, reason = _names_that_serve(family, [instance], problem)
-    return "" if names else reason.replace(" among 1 that fit otherwise", "")
+    return known_defect(instance, problem) if names else reason.replace(" among 1 that fit otherwise", "")
 
 
 # Orders among kernels that serve

@@ -7,7 +7,8 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 
 from .display import forgiving_output, one_line, show
 from .display import message as shown
@@ -29,7 +30,8 @@ def exit_code(command: Callable[[], int]) -> int:
     forgiving_output()
     try:
         try:
-            code = command()
+            with name_process_limits():
+                code = command()
         finally:
             if sys.stdout is not None:  # None: it is closed
                 sys.stdout.flush()  # here, and not while Python shuts down: after a failure, too
@@ -40,12 +42,6 @@ def exit_code(command: Callable[[], int]) -> int:
         return _CLOSED_PIPE
     except KeyboardInterrupt:
         return _tell("interrupted; run the same command again to go on", _INTERRUPTED)
-    except RuntimeError as error:
-        if "can't start new thread" not in str(error):
-            raise
-        return _report(ProcessLimitError("a thread can't be started"))
-    except BlockingIOError as error:
-        return _report(ProcessLimitError(f"{error.filename or 'a process'} can't be started"))
     except OSError as error:
         if error.filename is None and error.errno in _OF_AN_OUTPUT:
             _abandon_stdout()
@@ -54,6 +50,32 @@ def exit_code(command: Callable[[], int]) -> int:
         where = one_line(str(error.filename or "the system refuses"))
         return _tell(f"{where}: {error.strerror or error}. Fix that and try again.", OutputError.exit_code)
     return code
+
+
+@contextlib.contextmanager
+def name_process_limits() -> Iterator[None]:
+    """Raise ProcessLimitError for what Python and its libraries make of a system that starts no process or thread."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "can't start new thread" not in str(error):
+            raise
+        raise ProcessLimitError("a thread can't be started") from error
+    except BlockingIOError as error:
+        raise ProcessLimitError(f"{error.filename or 'a process'} can't be started") from error
+    except KeyboardInterrupt as error:
+        if _starts_threads():
+            raise
+        # not a person: OpenBLAS sends SIGINT to its process if it can't start its threads when NumPy is imported
+        raise ProcessLimitError("a thread can't be started") from error
+
+
+def _starts_threads() -> bool:
+    try:
+        threading.Thread(target=int).start()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _report(error: CkPrefillError) -> int:

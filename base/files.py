@@ -19,11 +19,12 @@ from .errors import DiskFullError, OutputError
 
 _REASONS = {
     errno.ENOTDIR: "A folder of this path is a file",
-    errno.EEXIST: "A folder of this path is a file",
+    errno.EEXIST: "A folder of this path is a file, or a link that leads nowhere",
     errno.EISDIR: "There is a folder of this name",
     errno.EACCES: "This user may not write there",
     errno.EPERM: "This user may not write there",
     errno.EROFS: "That file system is read-only",
+    errno.ELOOP: "It is a link, or its links lead in a circle",
     errno.ENAMETOOLONG: "The name is too long for the file system",
 }
 _REFUSED = {stat.S_IFDIR: "a folder", stat.S_IFBLK: "a disk", stat.S_IFSOCK: "a socket, which can't be opened"}
@@ -193,6 +194,7 @@ __all__ = [
     "hold_lock",
     "make_folder",
     "name_write_errors",
+    "open_lock",
     "write_atomically",
     "write_if_changed",
 ]
@@ -214,6 +216,21 @@ def make_folder(folder: Path, otherwise: str = "name another place") -> None:
     """Make a folder and its parents. Raises DiskFullError, OutputError."""
     with name_write_errors(folder, otherwise):
         folder.mkdir(parents=True, exist_ok=True)
+
+
+def open_lock(file: Path) -> int:
+    """Return the descriptor of a lock file, made if missing. Its content stays.
+
+    A link or a second name of another file is refused: who made it would choose what a lock's writer changes. Raises
+    OSError.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(file, flags, 0o666)
+    there = os.fstat(descriptor)
+    if stat.S_ISREG(there.st_mode) and there.st_nlink <= 1:  # 0: another process removed it meanwhile
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(file))
 
 
 class StoppedError(Exception):

@@ -1,5 +1,7 @@
 """Processes of a build: one group that ends with its owner, and a lock that is held until all have ended.
 
+A pool is threads that run processes. If its owner fails or is ended, the processes end and nothing more begins.
+
 SCons and the compilers are one process group. An orderly end (a signal, an error) ends the group before the lock is
 released: SCons sees the pipe to us close, starts nothing more, ends its compilers and records what is built. It sees
 the same if we are killed. Until all processes have ended they hold the lock, whose descriptor they inherited.
@@ -18,15 +20,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 
 from .errors import ProcessLimitError
-from .files import make_folder, name_write_errors
+from .files import StoppedError, make_folder, name_write_errors, open_lock
 
 # Seconds that SCons may take to record what is built after its compilers ended; then it is killed.
 _PATIENCE_SECONDS = 10
+# Seconds that processes of a pool may take to end, as one that contains a build; then they are killed.
+_POOL_SECONDS = 20
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 log = logging.getLogger(__name__)
 
 
@@ -42,7 +48,7 @@ def build_lock(file: Path) -> Iterator[None]:
     otherwise = "choose another folder with --work"
     make_folder(file.parent, otherwise)
     with name_write_errors(file, otherwise):
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = open_lock(file)
     try:
         with name_write_errors(file, otherwise):
             try:
@@ -61,8 +67,12 @@ def build_lock(file: Path) -> Iterator[None]:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Raise SystemExit(128 + number) for SIGTERM and SIGHUP inside this context. Main thread only."""
-    with handled_by(_end, signal.SIGTERM, signal.SIGHUP):
+    """Raise SystemExit(128 + number) for SIGTERM and SIGHUP inside this context, KeyboardInterrupt for SIGINT.
+
+    Only the first signal counts: nothing interrupts the orderly end that it begins. Main thread only.
+    """
+    outer = signal.getsignal(signal.SIGTERM)
+    with handled_by(outer if isinstance(outer, _Ending) else _Ending(), *_ENDING):
         yield
 
 
@@ -78,10 +88,21 @@ def handled_by(handler: Callable[[int, FrameType | None], None], *numbers: signa
             signal.signal(number, former)
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    name = signal.Signals(number).name
-    os.write(2, f"error: ended by {name}; run the same command again to go on\n".encode())
-    raise SystemExit(128 + number)
+class _Ending:
+    """The handler of the signals that end a command."""
+
+    def __init__(self) -> None:
+        self._began = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self._began:
+            return
+        self._began = True
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        name = signal.Signals(number).name
+        os.write(2, f"error: ended by {name}; run the same command again to go on\n".encode())
+        raise SystemExit(128 + number)
 
 
 @contextmanager
@@ -122,6 +143,87 @@ def group(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) 
                 raise
             finally:
                 _signal(process.pid, signal.SIGKILL)
+
+
+class Pool(ThreadPoolExecutor):
+    """Threads, and the processes that they run. A context that ends by an exception stops both."""
+
+    def __init__(self, threads: int, name: str = "") -> None:
+        super().__init__(threads, thread_name_prefix=name)
+        self.stopping = threading.Event()
+        self._processes: set[subprocess.Popen[str]] = set()
+        self._guard = threading.Lock()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        if kind is not None:
+            self.stop()
+        return super().__exit__(kind, error, trace)
+
+    def stop(self) -> None:
+        """Begin nothing more, and end the processes; return when they have ended."""
+        self.shutdown(wait=False, cancel_futures=True)
+        with self._guard:
+            self.stopping.set()
+            running = tuple(self._processes)
+        for process in running:
+            _signal(process.pid, signal.SIGTERM)
+        end = time.monotonic() + _POOL_SECONDS
+        for process in running:
+            try:
+                process.wait(max(0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                _signal(process.pid, signal.SIGKILL)
+
+    @contextlib.contextmanager
+    def among(self, process: subprocess.Popen[str]) -> Iterator[None]:
+        """Inside, the process, the leader of its group, is among those that :meth:`stop` ends."""
+        with self._guard:
+            self._processes.add(process)
+            if self.stopping.is_set():
+                _signal(process.pid, signal.SIGTERM)
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._processes.discard(process)
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        cwd: Path | None = None,
+        timeout: float | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command and return its output and exit code.
+
+        Raises:
+            StoppedError: the pool is stopped. subprocess.TimeoutExpired. OSError: the command can't be started.
+        """
+        if self.stopping.is_set():
+            raise StoppedError
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            process_group=0,
+        )
+        with process, self.among(process):
+            try:
+                output, errors = process.communicate(timeout=timeout)
+            except BaseException:
+                _signal(process.pid, signal.SIGKILL)
+                raise
+        if self.stopping.is_set():
+            raise StoppedError
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
 def end_if_a_thread_fails() -> None:

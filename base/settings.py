@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .errors import UsageError
+from .trust import refuse_shared
 
 # The folder that `ckpm` is imported from: a clone, where ckpm/base is a link, or site-packages. Child processes get it
 # as PYTHONPATH, since they may run in any folder.
@@ -15,10 +16,36 @@ INSTALLED = not (IMPORTS / "noxfile.py").exists()  # True in a wheel, without a 
 
 
 def cache_folder() -> Path:
-    """Return the folder of upstream trees and of all caches: CKPM_CACHE, else the user's cache folder.
+    """Return the folder of upstream trees and of all caches, which is private.
 
-    Raises UsageError: neither is set (a container's user without a home, and HOME unset).
+    Raises UsageError as :func:`cache_path`; TrustError: others could have made it, or can write to it.
     """
+    folder = cache_path()
+    refuse_shared(folder)
+    return folder
+
+
+def cache_path() -> Path:
+    """Return CKPM_CACHE, else the user's cache folder; nothing is looked at.
+
+    Raises UsageError: neither is set (a container's user without a home, and HOME unset), or :func:`nameable`.
+    """
+    return nameable(_chosen_cache(), "Set CKPM_CACHE to another folder")
+
+
+def nameable(place: Path, otherwise: str) -> Path:
+    """Return a path whose name is UTF-8. Records and compilers' files can't contain any other.
+
+    Raises UsageError: it is not.
+    """
+    try:
+        str(place).encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{place}: this name is not UTF-8, which plans and records are. {otherwise}.") from error
+    return place
+
+
+def _chosen_cache() -> Path:
     if chosen := os.environ.get("CKPM_CACHE"):
         return Path(chosen).absolute()
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))

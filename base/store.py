@@ -8,6 +8,7 @@ damaged entry counts as absent, so that it is made again.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from .files import open_lock
 from .trust import why_untrusted
 
 SUFFIX = ".entry"
@@ -96,10 +98,13 @@ def is_adopted(file: Path) -> bool:
 def draft_folder(top: Path) -> Iterator[Path]:
     """A folder of this process inside ``top`` for what is not finished; it is gone at the end.
 
-    The folder of a killed process has a free lock, and the next process removes it. Raises OSError.
+    The folder of a killed process has a free lock, and the next process removes it. Raises OSError; PermissionError if
+    others could put something there.
     """
     drafts = top / DRAFTS
     drafts.mkdir(parents=True, exist_ok=True)
+    if why := why_untrusted(drafts, top):
+        raise PermissionError(errno.EPERM, why, str(drafts))
     for left in drafts.iterdir():
         _remove_if_abandoned(left)
     folder, lock = _locked_folder(drafts)
@@ -115,7 +120,7 @@ def _locked_folder(drafts: Path) -> tuple[Path, IO[str]]:
     while True:
         folder = Path(tempfile.mkdtemp(dir=drafts))
         with contextlib.suppress(FileNotFoundError):  # until it is locked, others may take it for abandoned
-            lock = (folder / _LOCK).open("w")
+            lock = os.fdopen(open_lock(folder / _LOCK), "r+")
             fcntl.flock(lock, fcntl.LOCK_EX)
             if (folder / _LOCK).exists():
                 return folder, lock
@@ -123,7 +128,7 @@ def _locked_folder(drafts: Path) -> tuple[Path, IO[str]]:
 
 
 def _remove_if_abandoned(folder: Path) -> None:
-    with contextlib.suppress(OSError), (folder / _LOCK).open("w") as lock:
+    with contextlib.suppress(OSError), os.fdopen(open_lock(folder / _LOCK), "r+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -228,6 +228,8 @@ def _field(node: yaml.Node, file: Path, path: str) -> Field:
         value = _CONSTRUCTOR.construct_object(node)
     except (ValueError, yaml.YAMLError) as error:
         raise _complaint(file, line, f"{path}: not a value: {error}") from error
+    except (LookupError, AttributeError) as error:  # PyYAML's, for text that doesn't fit its tag
+        raise _complaint(file, line, f"{path}: not a value: {node.value!r} does not fit {node.tag}") from error
     return Field(value, file, line, path)
 
 

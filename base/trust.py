@@ -84,7 +84,7 @@ def demand_trusted_library(library: Path) -> None:
 
 
 def demand_private(cache: Path) -> None:
-    """Make the cache folder if it is missing. Refuse it if others own, or can write to, it or a direct entry.
+    """Make the cache folder if it is missing, and :func:`refuse_shared`.
 
     Raises:
         TrustError: another user owns it or can write to it.
@@ -92,6 +92,17 @@ def demand_private(cache: Path) -> None:
     """
     keep_others_out()
     make_folder(cache, _OTHERWISE)
+    refuse_shared(cache)
+
+
+def refuse_shared(cache: Path) -> None:
+    """Refuse a cache folder if others own, or can write to, it or a direct entry; a missing one passes.
+
+    What is made in the folder from now on is private. Raises TrustError; DiskFullError, OutputError: it can't be read.
+    """
+    keep_others_out()
+    if not cache.is_dir():
+        return
     with name_write_errors(cache, _OTHERWISE):
         for place in (cache, *cache.iterdir()):
             with contextlib.suppress(FileNotFoundError):  # a lock or draft of another process was deleted meanwhile

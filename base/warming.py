@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from .files import open_lock
 from .processes import end_with_owner, group
 
 ZIG_CACHE = "ZIG_GLOBAL_CACHE_DIR"  # a variable of the embedded toolchain's environment
@@ -87,7 +88,7 @@ def _lock(environment: Mapping[str, str]) -> int | None:
         return None
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        lock = open_lock(file)
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return lock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 
 from ckpm.base.importing import Importing
@@ -12,9 +13,15 @@ def main() -> int:
     """Run the command of ``sys.argv`` and return its exit code."""
     with Importing():
         from ckpm import commands
+        from ckpm.base.processes import ended_by_signals
     if commands.reads_only_the_matrix(sys.argv[1:]):
         gc.disable()  # keys live as long as the process, and collecting garbage among them took a tenth of it
-    return commands.main()
+    try:
+        with ended_by_signals():
+            return commands.main()
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left is the removal of temporary folders
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 if __name__ == "__main__":  # processes that a command starts may import this

@@ -7,6 +7,7 @@ import logging
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from ckpm.cluster.connection import GPU, make_credentials
 from ckpm.cluster.site import Site
 
 _LOG_LINES = 15  # of a job that ended at once
+_LOOPBACK = "127.0.0.1:0"  # Dask always starts a server of plain HTTP, by default on all interfaces
 log = logging.getLogger(__name__)
 _PASSED_ON = ("CKPM_CACHE", "XDG_CACHE_HOME", "CK_ROOT")
 
@@ -38,11 +40,9 @@ def slurm(site: Site, workers: int, logs: Path) -> Iterator[tuple[str, str, Call
         raise ServiceError(
             "--cluster slurm: this machine has no sbatch. Run this where jobs are submitted.", kind="slurm"
         )
-    from dask_jobqueue import SLURMCluster
-
     secret = logs / "tls"
     try:
-        cluster = SLURMCluster(**_options(site, logs), security=make_credentials(secret), protocol="tls://")
+        cluster = _cluster_class()(**_options(site, logs), security=make_credentials(secret), protocol="tls://")
     except (OSError, RuntimeError, ValueError) as error:
         raise ServiceError(f"no scheduler can be started here for --cluster slurm: {error}.", kind="slurm") from error
     with contextlib.ExitStack() as stack:
@@ -53,6 +53,16 @@ def slurm(site: Site, workers: int, logs: Path) -> Iterator[tuple[str, str, Call
             f"Slurm: {number(len(jobs), 'job')} submitted ({', '.join(jobs)}), scheduler {cluster.scheduler_address}"
         )
         yield cluster.scheduler_address, str(secret), lambda: _hopeless(jobs, logs)
+
+
+def _cluster_class() -> Any:
+    """Import SLURMCluster. The import replaces the handler of SIGINT by one that ends with 0, so keep ours."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        from dask_jobqueue import SLURMCluster
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return SLURMCluster
 
 
 def _options(site: Site, logs: Path) -> dict[str, Any]:
@@ -76,8 +86,11 @@ def _options(site: Site, logs: Path) -> dict[str, Any]:
         "log_directory": str(logs),
         "job_extra_directives": [*([f"--gres=gpu:{site.gpus}"] if site.gpus else []), *site.directives],
         "job_script_prologue": [*exports, *site.prologue],
-        "worker_extra_args": ["--resources", f"{GPU}={site.gpus}"] if site.gpus else [],
-        "scheduler_options": {"dashboard": False, "dashboard_address": None},
+        "worker_extra_args": [
+            *("--no-dashboard", "--dashboard-address", _LOOPBACK),
+            *(["--resources", f"{GPU}={site.gpus}"] if site.gpus else []),
+        ],
+        "scheduler_options": {"dashboard": False, "dashboard_address": _LOOPBACK},
         "silence_logs": "error",
     }
 

@@ -13,7 +13,6 @@ from ckpm.base import settings
 from ckpm.base.console import console
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, UsageError
-from ckpm.base.processes import ended_by_signals
 from ckpm.docker import building, context
 from ckpm.docker.context import Sources, labels
 from ckpm.docker.engines import CHOICES, Engine, detect
@@ -41,8 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "list":
         _list(chosen)
     elif args.action == "build":
-        with ended_by_signals():
-            _build([one for one in chosen if args.image or one.is_local], args)
+        _build([one for one in chosen if args.image or one.is_local], args)
     else:
         files = [context.write(one, args.work) for one in chosen]
         if args.action == "lint":

@@ -19,7 +19,6 @@ from ckpm.base.display import show
 from ckpm.base.entry import FAILURES
 from ckpm.base.errors import UsageError
 from ckpm.base.files import make_folder
-from ckpm.base.processes import ended_by_signals
 from ckpm.docker import building, running
 from ckpm.docker.command import DEFAULT_WORK
 from ckpm.docker.context import Sources, labels
@@ -49,11 +48,6 @@ def run(args: argparse.Namespace) -> int:
     """Run the sessions and return the exit code of nox. Raises UsageError without a clone."""
     if settings.INSTALLED:
         raise UsageError("in-container runs the sessions of a clone's noxfile.py: run it in a clone.")
-    with ended_by_signals():  # ends and removes the container with this process
-        return _run(args)
-
-
-def _run(args: argparse.Namespace) -> int:
     from ckpm.kernels.upstream.package_index import pip_settings  # here: other commands need no HTTP client
 
     chosen, engine = image(args.image), detect(args.engine)

@@ -23,6 +23,8 @@ Getter = Callable[[Any], Any]
 _FIELDS = tuple(f"key.{name}" for name in (*KEY_FIELDS, *(f"tile.{part}" for part in TILE_FIELDS)) if name != "tile")
 _MAX_DEPTH = 50  # of nested nodes: far more than a person writes, far less than Python's stack holds
 
+_MAX_BITS = 64  # of a number: Python refuses to print one of thousands of digits
+
 _LITERAL = (ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Load, ast.UnaryOp, ast.USub)
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
@@ -75,6 +77,8 @@ def compile_over(text: str, fields: tuple[str, ...]) -> Callable[[Any], bool]:
         raise _too_deep(text) from None
     level: list[ast.AST] = [tree.body]
     for _ in range(_MAX_DEPTH):
+        if any(isinstance(node, ast.Constant) and _is_huge(node.value) for node in level):
+            raise WhereError(f"--where {_shown(text)}: a number of more than {_MAX_BITS} bits; no field has one")
         level = [child for node in level for child in ast.iter_child_nodes(node)]
     if level:
         raise _too_deep(text)
@@ -82,9 +86,18 @@ def compile_over(text: str, fields: tuple[str, ...]) -> Callable[[Any], bool]:
     return getter if isinstance(tree.body, ast.BoolOp | ast.Compare) else lambda one: bool(getter(one))
 
 
+def _is_huge(value: object) -> bool:
+    return isinstance(value, int) and value.bit_length() > _MAX_BITS
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) < 80 else text[:77] + "...")
+
+
 def _too_deep(text: str) -> WhereError:
-    shown = text if len(text) < 80 else text[:77] + "..."
-    return WhereError(f"--where {shown!r}: nested more than {_MAX_DEPTH} deep; write it flatter or use --filter-file")
+    return WhereError(
+        f"--where {_shown(text)}: nested more than {_MAX_DEPTH} deep; write it flatter or use --filter-file"
+    )
 
 
 def _getter(node: ast.expr, source: _Source) -> Getter:

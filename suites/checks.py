@@ -52,7 +52,8 @@ class Result:
     """``outcome`` is one of RESULTS; ``message`` one line of why; ``lines`` everything worth reading.
 
     ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``signature``:
-    "" if the case fails exactly as the ledger describes, else the difference; None if it was not checked.
+    "" if the case fails exactly as the ledger describes, else the difference; None if it was not checked. ``executed``:
+    the machine code of each kernel that ran (Device.executed_ranges).
     """
 
     outcome: str
@@ -64,6 +65,7 @@ class Result:
     fault: Mapping[str, Any] = field(default_factory=dict)
     counters: Mapping[str, Any] = field(default_factory=dict)
     signature: str | None = None
+    executed: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
 
 class EndError(Exception):
@@ -241,6 +243,7 @@ def run_case(
     """
     case = _Case(bench, problem)
     bench.device.restart_addresses()  # a fault's text doesn't depend on the cases before it
+    bench.device.reset_executed()
     signature = None
     try:
         outcome, message, fault = _run(case, variants)
@@ -253,6 +256,7 @@ def run_case(
         outcome, message, fault = "infrastructure", f"out of memory: {error}", {}
     else:
         signatures = ()  # nothing was raised: there is no failed launch to compare
+    executed = bench.device.executed_ranges()
     try:
         if signatures and outcome in ("wrong", "fault"):
             signature = _why_not(case, outcome, variants, signatures)
@@ -269,6 +273,7 @@ def run_case(
         fault=fault,
         counters=case.counters,
         signature=signature,
+        executed=executed,
     )
 
 

@@ -36,6 +36,7 @@ from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger, source
 from ckpm.matrix.problems.tables import find
 from ckpm.suites import kernel_cases, suites
+from ckpm.suites.coverage import Coverage, format_figure
 from ckpm.suites.pool import ENVIRONMENT, Pool, worker_command
 from ckpm.suites.suites import Case, Judged, LocatedLibrary
 from ckpm.suites.summary import Progress, details, summary
@@ -155,14 +156,18 @@ def run(options: Options) -> None:
         log.info(f"{len(cases)} cases of {o.suite} on {kind} {o.arch}, {upstream}, {words}")
         unwaited = functools.cache(lambda: suites.unwaited_loads(library, o.arch))
         judged: list[Judged] = []
+        executed = Coverage()
         with Progress(len(cases)) as progress:
             for case, reply in pool.run(cases):
+                executed.add(reply.get("executed", {}))
                 judged.append(suites.judge(case, reply, ledger, spoken_of, o.arch, unwaited))
                 progress.show(judged[-1])
     order = {case.name: index for index, case in enumerate(cases)}
     judged.sort(key=lambda one: order[one.case.name])
     commands = {case.name: _reproduce(o, library, kind, case.name) for case in cases}
     results = _results(o, library, kind, judged, commands)
+    if covered := executed.of_library(library, o.arch):
+        results = replace(results, facts={**results.facts, "basic blocks executed": format_figure(covered)})
     results.write(output)
     junit.write_beside(results, output)
     for one in judged if o.reproduce else ():
@@ -171,6 +176,8 @@ def run(options: Options) -> None:
         show(f"trace: {_trace_file(o)}")
     show(f"results: {output}")
     summary(f"{o.suite} {o.arch} {folder}", judged, commands, time.monotonic() - started)
+    if covered:
+        show(f"basic blocks executed: {format_figure(covered)}")
     if FOREIGN_LIBRARY in library.file_facts:
         show(f"note: {library.library} is not the library that its manifest lists: the results hold its own sha256")
     _conclude(judged, o)

@@ -85,6 +85,7 @@ def run_kernel(bench: Bench, name: str) -> Result:
     key = next(key for key in bench.keys if name in (key.name, f"{FAMILY_SUITE}/{key.name}"))
     record = _Record()
     bench.device.restart_addresses()
+    bench.device.reset_executed()
     fault: Mapping[str, Any] = {}
     try:
         outcome, message = _run_scenarios(bench, key, record)
@@ -102,6 +103,7 @@ def run_kernel(bench: Bench, name: str) -> Result:
         kernel=key.name,
         tolerance_used=record.tolerance_used,
         fault=fault,
+        executed=bench.device.executed_ranges(),
     )
 
 

@@ -247,10 +247,11 @@ class Pool:
             threading.Thread(target=self._work, args=(todo, done, halt, busy, number), daemon=True)
             for number in range(max(1, min(self.size, len(cases))))
         ]
-        for thread in threads:
-            thread.start()
-        running = len(threads)
+        running = 0
         try:
+            for thread in threads:
+                thread.start()
+                running += 1
             while running:
                 item = done.get()
                 if item is None:
@@ -265,7 +266,8 @@ class Pool:
                 for worker in tuple(busy.values()):
                     worker.kill()
             for thread in threads:
-                thread.join()
+                if thread.ident is not None:  # it could be started
+                    thread.join()
 
     def _start(self) -> Worker:
         return Worker(self.command, self.environment, self.start_seconds)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from ckpm.base.entry import name_process_limits
 from ckpm.base.errors import CkPrefillError, LibraryError
 
 _REST_SECONDS = 1.0
@@ -101,11 +102,16 @@ def end_with_pool() -> None:
 
 
 def main(argv: list[str]) -> int:
-    end_with_pool()
     setup = json.loads(argv[0])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not be taken for an answer
-    return serve(sys.stdin, answers, lambda: start(setup))
+
+    def begin() -> tuple[Mapping[str, Any], Runner]:
+        with name_process_limits():
+            end_with_pool()
+            return start(setup)
+
+    return serve(sys.stdin, answers, begin)
 
 
 if __name__ == "__main__":

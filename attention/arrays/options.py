@@ -26,7 +26,7 @@ class Options:
     [batch, head, query, key] or [head, token, key], ``alibi_slopes`` [head] or [batch, head].
 
     ``dropout`` is a probability, its random bytes come back with ``random_values``. ``descales`` are what a number of
-    Q, K and V in fp8 stands for; with ``kv_block_descale`` [page, head, 2] those of K's and V's pages are meant.
+    Q, K and V in fp8 stands for, 1 by default; with ``kv_block_descale`` [page, head, 2] K's and V's are of pages.
     """
 
     dtype: str | None = None
@@ -87,11 +87,5 @@ class Options:
             of_q, of_k, of_v = self.descales
             if self.kv_block_descale is not None:
                 of_k = of_v = self.kv_block_descale
-            given |= {"q_descale": (_as_array(of_q), "fp32"), "k_descale": (_as_array(of_k), "fp32")}
-            given["v_descale"] = _as_array(of_v), "fp32"
+            given |= {"q_descale": (of_q, "fp32"), "k_descale": (of_k, "fp32"), "v_descale": (of_v, "fp32")}
         return {name: (array, word) for name, (array, word) in given.items() if array is not None}
-
-
-def _as_array(given: Any) -> Any:
-    """A number as an array of one."""
-    return np.full(1, given, np.float32) if isinstance(given, int | float) else given

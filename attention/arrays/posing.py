@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 
 from ckpm.attention.arrays.options import Options
+from ckpm.attention.arrays.pytorch import padded_list, single_precision
 from ckpm.attention.arrays.tables import TABLES, lengths_of, longest_of, paged_keys
 from ckpm.attention.arrays.tensors import (
+    FP8,
     Operand,
     demand_contiguous,
     demand_dtype,
@@ -33,7 +35,7 @@ from ckpm.attention.arrays.tensors import (
 )
 from ckpm.attention.launch.buffers import PADDING
 from ckpm.attention.launch.device import Device
-from ckpm.attention.launch.encodings import encode
+from ckpm.attention.launch.encodings import encode, number_type
 from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides
 
@@ -58,6 +60,8 @@ def kernel_dtype(q: Operand, asked: str | None) -> str:
         return asked
     if q.dtype in ("fp16", "bf16", "fp32"):
         return q.dtype
+    if q.dtype in FP8:
+        return "fp8bf16"
     raise ArgumentError(
         f"q is of {q.dtype}, which doesn't say what a kernel makes of it: give dtype='bf16', or another.", kind="dtype"
     )
@@ -69,6 +73,12 @@ def encode_operand(given: Operand, dtype: str, arch: str) -> Operand:
         bits = encode(given.array.astype(np.float64), dtype, arch)
         return dataclasses.replace(given, dtype={2: "bits16", 1: "bits8"}.get(bits.itemsize, "fp32"), array=bits)
     demand_dtype(given, dtype)
+    if given.dtype in FP8 and (own := number_type("fp8", arch).name.removeprefix("float8_")) != given.dtype:
+        raise ArgumentError(
+            f"{given.name} is of {given.dtype}, and the kernels of {arch} read {own}: their numbers differ. Convert "
+            f"it, or give bits of {own} as uint8.",
+            kind="dtype",
+        )
     return given
 
 
@@ -80,13 +90,16 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
     """
     given = {"q": operand("q", q, device), "k": operand("k", k, device), "v": operand("v", v, device)}
     kind = kernel_dtype(given["q"], asked.dtype)
+    if kind == "fp8bf16" and asked.descales is None:
+        asked = dataclasses.replace(asked, descales=(1.0, 1.0, 1.0))
     floats = given["q"].array.dtype if given["q"].array is not None and given["q"].dtype in _FLOATS else None
     given = {name: encode_operand(one, kind, device.arch) for name, one in given.items()}
     listed = _read_tables(device, asked)
     extra = {
         name: encode_operand(operand(name, array, device), word, device.arch)
-        for name, (array, word) in asked.more(kind).items()
+        for name, (array, word) in _as_read(asked.more(kind), q).items()
     }
+    extra |= {name: _one_number(one) for name, one in extra.items() if name.endswith("_descale") and one.size == 1}
     on_device = demand_one_place([*given.values(), *listed.values(), *extra.values()])
     sizes = _sizes(given["q"], listed, asked)
     if asked.pages is None:
@@ -101,11 +114,22 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
     return Posed(problem=problem, inputs=posed, on_device=on_device, floats=floats)
 
 
+def _as_read(more: Mapping[str, tuple[Any, str]], q: Any) -> dict[str, tuple[Any, str]]:
+    return {name: (single_precision(one, q) if word == "fp32" else one, word) for name, (one, word) in more.items()}
+
+
+def _one_number(one: Operand) -> Operand:
+    """An array of one number, of any number of axes, as [1]."""
+    array = None if one.array is None else one.array.reshape(1)
+    return dataclasses.replace(one, shape=(1,), strides=(1,), array=array)
+
+
 def _read_tables(device: Device, asked: Options) -> dict[str, Operand]:
     """The tables of a call. Raises ArgumentError: one is not int32."""
     tables = {"cu_seqlens_q": asked.cu_seqlens_q, "cu_seqlens_k": asked.cu_seqlens_k}
     if asked.pages is not None:
         tables |= {name: getattr(asked.pages, name) for name in TABLES}
+        tables["indices"] = padded_list(tables["indices"])
     listed = {name: operand(name, table, device) for name, table in tables.items() if table is not None}
     for one in listed.values():
         demand_dtype(one, "int32")
@@ -131,6 +155,8 @@ def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
 def _sizes(q: Operand, listed: Mapping[str, Operand], asked: Options) -> dict[str, Any]:
     """Batch, heads and lengths from the shape of Q."""
     layout, sums = asked.layout, listed.get("cu_seqlens_q")
+    if layout not in CHOICES["layout"]:
+        raise ArgumentError(f"layout '{layout}' is none of {', '.join(CHOICES['layout'])}.", kind="shape")
     if sums is not None:
         if len(q.shape) != 3:
             raise ArgumentError(f"q is {list(q.shape)}: with cu_seqlens_q it must be [token, head, dim].", kind="shape")
@@ -138,10 +164,8 @@ def _sizes(q: Operand, listed: Mapping[str, Operand], asked: Options) -> dict[st
         total, heads, hdim = q.shape
         return {
             "mode": "group", "batch": sums.shape[0] - 1, "total_q": total, "nhead_q": heads, "hdim_q": hdim,
-            "seqlen_q": longest_of("max_seqlen_q", asked.max_seqlen_q, lengths),
+            "seqlen_q": longest_of("max_seqlen_q", asked.max_seqlen_q, lengths) if total else 0,
         }  # fmt: skip
-    if layout not in CHOICES["layout"]:
-        raise ArgumentError(f"layout '{layout}' is none of {', '.join(CHOICES['layout'])}.", kind="shape")
     if len(q.shape) != 4:
         raise ArgumentError(
             f"q is {list(q.shape)}: it must be {layout}, of four axes, or [token, head, dim] with cu_seqlens_q.",

@@ -8,6 +8,7 @@ version 0.x: what ``__dlpack__()`` gives without ``max_version``).
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ CPU, CUDA, PINNED, ROCM, ROCM_PINNED = 1, 2, 3, 10, 11  # DLDeviceType
 _SIGNED, _UNSIGNED, _FLOAT, _BFLOAT = 0, 1, 2, 4  # DLDataTypeCode
 _DLPACK_WORDS = {(_FLOAT, 16): "fp16", (_FLOAT, 32): "fp32", (_FLOAT, 64): "fp64", (_BFLOAT, 16): "bf16"}
 _DLPACK_WORDS |= {(_SIGNED, 32): "int32", (_SIGNED, 64): "int64", (_UNSIGNED, 8): "bits8", (_UNSIGNED, 16): "bits16"}
-_DLPACK_WORDS |= {(code, 8): "bits8" for code in (7, 8, 9, 10, 11, 12, 13, 14)}  # the formats of fp8
+_DLPACK_WORDS |= {(10, 8): "e4m3fn", (11, 8): "e4m3fnuz"}  # no kernel reads another format of 8 bits
 
 
 class _Tensor(ctypes.Structure):
@@ -57,8 +58,8 @@ class Exported:
 
 
 def export(tensor: Any) -> Exported:
-    """Read the DLPack capsule of a tensor. Errors of the tensor's ``__dlpack__`` pass through."""
-    capsule = tensor.__dlpack__()
+    """Read the DLPack capsule of a tensor, without its gradient. Errors of its ``__dlpack__`` pass through."""
+    capsule = (tensor.detach() if getattr(tensor, "requires_grad", False) else tensor).__dlpack__()
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     view = _Tensor.from_address(pointer(capsule, b"dltensor"))
@@ -85,23 +86,26 @@ def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-_WORDS: Mapping[str, str] = {
+WORDS: Mapping[str, str] = {
     "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64", "int32": "int32", "int64": "int64",
-    "uint16": "bits16", "uint8": "bits8", "float8_e4m3fn": "bits8", "float8_e4m3fnuz": "bits8",
+    "uint16": "bits16", "uint8": "bits8", "float8_e4m3fn": "e4m3fn", "float8_e4m3fnuz": "e4m3fnuz",
 }  # fmt: skip
+FP8 = ("e4m3fn", "e4m3fnuz")
 _FITTING: Mapping[str, tuple[str, ...]] = {
     "fp16": ("fp16", "bits16"),
     "bf16": ("bf16", "bits16"),
     "fp32": ("fp32",),
-    "fp8bf16": ("bits8",),
-    "fp8": ("bits8",),
+    "fp8bf16": (*FP8, "bits8"),
+    "fp8": (*FP8, "bits8"),
     "int32": ("int32",),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnDevice:
-    """Memory of the dispatcher's device that the caller owns. ``dtype``: fp16, bf16, fp32, bits8 (fp8) or int32.
+    """Memory of the dispatcher's device that the caller owns.
+
+    ``dtype``: fp16, bf16, fp32, e4m3fn, e4m3fnuz, bits8 (of either) or int32.
 
     ``strides`` count elements; without them the array is contiguous.
     """
@@ -128,6 +132,10 @@ class Operand:
     owner: Any = None
 
     @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
     def on_device(self) -> bool:
         return self.array is None
 
@@ -148,7 +156,9 @@ def operand(name: str, given: Any, device: Device) -> Operand:
         ProblemError: two elements have one place.
     """
     made = _made(name, given, device)
-    if made.on_device and not made.address and 0 not in made.shape:
+    if 0 in made.shape:
+        return made
+    if made.on_device and not made.address:
         raise ArgumentError(f"{name} is at address 0.", kind="null")
     lengths = [(step, length) for step, length in zip(made.strides, made.shape, strict=True) if length > 1]
     if min((step for step, _ in lengths), default=0) < 0 or (
@@ -180,13 +190,18 @@ def _made(name: str, given: Any, device: Device) -> Operand:
         raise ArgumentError(
             f"{name} is a {type(given).__name__}: give a NumPy array, a tensor with DLPack, or OnDevice.", kind="dtype"
         )
+    if isinstance(given, np.ma.MaskedArray):
+        raise ArgumentError(
+            f"{name} is a masked array, and no kernel reads its mask: give filled() numbers and a mask of fmha.",
+            kind="dtype",
+        )
     return _host(name, np.asarray(given))
 
 
 def _host(name: str, array: NDArray[Any], word: str = "") -> Operand:
-    word = word or _WORDS.get(array.dtype.name, "")
+    word = word or WORDS.get(array.dtype.name, "")
     if not word or not array.dtype.isnative:
-        raise ArgumentError(f"{name} is of dtype {array.dtype}. Known: {', '.join(_WORDS)}.", kind="dtype")
+        raise ArgumentError(f"{name} is of dtype {array.dtype}. Known: {', '.join(WORDS)}.", kind="dtype")
     strides = tuple(step // array.itemsize for step in array.strides)
     return Operand(name=name, shape=array.shape, strides=strides, dtype=word, array=array)
 
@@ -195,12 +210,18 @@ def _read_export(name: str, tensor: Any, device: Device) -> Operand:
     kind = int(tensor.__dlpack_device__()[0])
     if kind not in (CPU, PINNED, ROCM_PINNED):
         _demand_gpu(name, kind == ROCM, device)
-    view = export(tensor)
+    try:
+        view = export(tensor)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"{name} is a {type(tensor).__name__} that doesn't show its memory: {error}", kind="dtype"
+        ) from error
     if kind == ROCM:
         return Operand(
             name=name, shape=view.shape, strides=view.strides, dtype=view.dtype, address=view.address, owner=view
         )
-    kinds = {"bits8": np.uint8, "bits16": np.uint16, "bf16": np.uint16, "fp16": np.float16, "fp32": np.float32}
+    kinds: dict[str, Any] = dict.fromkeys((*FP8, "bits8"), np.uint8)
+    kinds |= {"bits16": np.uint16, "bf16": np.uint16, "fp16": np.float16, "fp32": np.float32}
     kinds |= {"fp64": np.float64, "int32": np.int32, "int64": np.int64}
     if view.dtype not in kinds:
         raise ArgumentError(f"{name} is of {view.dtype}, which no kernel reads.", kind="dtype")
@@ -225,7 +246,7 @@ def _interface(name: str, tensor: Any, device: Device) -> Operand:
     _demand_gpu(name, True, device)
     interface = tensor.__cuda_array_interface__
     item = np.dtype(interface["typestr"])
-    word = _WORDS.get(item.name, "")
+    word = WORDS.get(item.name, "")
     if not word:
         raise ArgumentError(f"{name} is of dtype {item}, which no kernel reads.", kind="dtype")
     shape = tuple(interface["shape"])

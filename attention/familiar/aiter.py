@@ -6,7 +6,8 @@ from typing import Any
 
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.call import fmha
-from ckpm.attention.familiar.tensors import add_page_axis, empty_like
+from ckpm.attention.familiar.tensors import add_page_axis, demand_scale
+from ckpm.base.errors import ArgumentError
 
 
 # fmt: off
@@ -24,10 +25,12 @@ def mha_batch_prefill_func(
 
     K and V are [token, head, dim] (pages of one token), [page, token, head, dim], or vectorized as
     attention.arrays.posing describes. The mask's corner is the bottom right. ``deterministic`` is read and changes
-    nothing: the forward pass is. ``ours`` are ``dispatcher``, and ``dtype`` for arrays that don't say theirs.
+    nothing: the forward pass is. ``ours`` are ``dispatcher``, and ``dtype`` for arrays that don't say theirs. LSE
+    under a causal mask with ALiBi is softmax's, where aiter returns CK's (attention.arrays.alibi); LSE of arrays on the
+    device is CK's here too.
 
     Raises:
-        As :func:`ckpm.attention.call.fmha`.
+        ArgumentError: some scales are there and others are not. Else as :func:`ckpm.attention.call.fmha`.
     """
     del deterministic
     flat = block_table is None
@@ -40,22 +43,25 @@ def mha_batch_prefill_func(
         longest=max_seqlen_k,
     )
     left, right, *sinks = window_size
-    scaled = q_descale is not None
     done = fmha(
         q, add_page_axis(k), add_page_axis(v), cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, pages=pages,
         dropout=dropout_p,
-        scale=softmax_scale or 0.0, soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, lse=return_lse,
+        scale=demand_scale(softmax_scale), soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, lse=return_lse,
         mask="bottom_right" if causal or (left, right) != (-1, -1) else "no",
         window=(left, 0 if causal else right), sink_size=sink_size or sum(sinks), sink_logits=sink_ptr,
-        descales=(q_descale, k_descale, v_descale) if scaled else None, kv_block_descale=kv_block_descale,
-        random_values=return_attn_probs and dropout_p > 0,
-        out=out if out is not None else empty_like(q, _o_shape(q, v), "bfloat16" if scaled else ""),
-        lse_out=empty_like(q, (q.shape[1], q.shape[0]), "float32") if return_lse else None, **ours,
+        descales=_descales((q_descale, k_descale, v_descale), kv_block_descale), kv_block_descale=kv_block_descale,
+        random_values=return_attn_probs and dropout_p > 0, out=out, **ours,
     )  # fmt: skip
     more = [done.lse] if return_lse else []
     more += [done.random_values] if return_attn_probs else []
     return (done.o, *more) if more else done.o
 
 
-def _o_shape(q: Any, v: Any) -> tuple[int, ...]:
-    return q.shape[0], q.shape[1], v.shape[3] if len(v.shape) == 5 else v.shape[-1]
+def _descales(given: tuple[Any, Any, Any], of_pages: Any) -> tuple[Any, Any, Any] | None:
+    """Q's scale with K's and V's or with those of pages, as aiter wants them; None without scales."""
+    there = [one is not None for one in given]
+    if of_pages is not None and there != [True, False, False]:
+        raise ArgumentError("kv_block_descale comes with q_descale, without k_descale and v_descale.", kind="dtype")
+    if of_pages is None and any(there) and not all(there):
+        raise ArgumentError("q_descale, k_descale and v_descale come together.", kind="dtype")
+    return given if any(there) else None

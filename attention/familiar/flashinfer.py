@@ -6,14 +6,18 @@ second axis. LSE has base 2 and is [query token, head], as FlashInfer returns it
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ckpm.attention.arrays.pytorch import padded_list
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.tensors import LOG2_E, empty_like, swap_axes
+from ckpm.attention.familiar.tensors import LOG2_E, demand_scale, swap_axes
 from ckpm.base.errors import ArgumentError, ProblemError
 
 _LAYOUTS = ("NHD", "HND")
@@ -31,121 +35,192 @@ class _Planned:
     hdims: tuple[int, int]
 
 
-def _asks(name: str, value: Any, q_data_type: Any) -> bool:
-    """True if a parameter that is not served has an effect."""
-    if name in ("kv_data_type", "o_data_type"):
-        return value is not None and value != q_data_type
-    plain = value is None or value is False or (isinstance(value, str) and value == "NONE")
-    return name != "non_blocking" and not plain
+def _dtype_name(data_type: Any) -> str:
+    """The name of a dtype: a string, torch's, or NumPy's dtype or class."""
+    return str(getattr(data_type, "__name__", data_type)).rpartition(".")[2]
+
+
+def _refuse(call: str, given: Mapping[str, Any]) -> None:
+    """Raises ProblemError: a parameter that is not served has an effect."""
+    plain = [name for name, one in given.items() if one is None or (isinstance(one, int | str) and one in (0, "NONE"))]
+    if used := sorted(given.keys() - plain):
+        raise ProblemError(f"{call} has no {', '.join(used)} here. Leave it out, or call dispatcher.fmha.")
+
+
+def _mask(causal: bool, window_left: int) -> dict[str, Any]:
+    masked = causal or window_left >= 0
+    return {"mask": "bottom_right" if masked else "no", "window": (window_left, 0 if causal else -1)}
 
 
 class BatchPrefillWithPagedKVCacheWrapper:
-    """``plan`` once for a batch, then ``run`` for each layer. Workspaces are the dispatcher's: a buffer is not used."""
+    """``plan`` once for a batch, then ``run`` for each layer.
+
+    Workspaces are the dispatcher's. Parameters that only choose among FlashInfer's own kernels change nothing: buffers,
+    backend, splits, programmatic launches.
+    """
 
     def __init__(
-        self, float_workspace_buffer: Any = None, kv_layout: str = "NHD", *, dispatcher: Dispatcher | None = None
+        self,
+        float_workspace_buffer: Any = None,
+        kv_layout: str = "NHD",
+        use_cuda_graph: bool = False,
+        qo_indptr_buf: Any = None,
+        paged_kv_indptr_buf: Any = None,
+        paged_kv_indices_buf: Any = None,
+        paged_kv_last_page_len_buf: Any = None,
+        custom_mask_buf: Any = None,
+        mask_indptr_buf: Any = None,
+        backend: str = "auto",
+        jit_args: Any = None,
+        jit_kwargs: Any = None,
+        *,
+        dispatcher: Dispatcher | None = None,
     ) -> None:
-        """Raises ProblemError: ``kv_layout`` is neither NHD nor HND."""
-        del float_workspace_buffer
+        """Raises ProblemError: ``kv_layout`` is neither NHD nor HND; CUDA graphs; kernels of the caller's own."""
+        del float_workspace_buffer, qo_indptr_buf, paged_kv_indptr_buf, paged_kv_indices_buf, jit_kwargs
+        del paged_kv_last_page_len_buf, custom_mask_buf, mask_indptr_buf, backend
         if kv_layout not in _LAYOUTS:
             raise ProblemError(f"kv_layout '{kv_layout}' is none of {', '.join(_LAYOUTS)}.")
+        _refuse("the wrapper", {"use_cuda_graph": use_cuda_graph, "jit_args": jit_args})
         self._layout, self._dispatcher = kv_layout, dispatcher
         self._planned: _Planned | None = None
 
+    @property
+    def is_cuda_graph_enabled(self) -> bool:
+        return False
+
+    def reset_workspace_buffer(self, float_workspace_buffer: Any, int_workspace_buffer: Any) -> None:
+        """Do nothing: no buffer is used."""
+
+    # fmt: off
     def plan(
-        self,
-        qo_indptr: Any,
-        paged_kv_indptr: Any,
-        paged_kv_indices: Any,
-        paged_kv_last_page_len: Any,
-        num_qo_heads: int,
-        num_kv_heads: int,
-        head_dim_qk: int,
-        page_size: int,
-        head_dim_vo: int | None = None,
-        *,
-        causal: bool = False,
-        sm_scale: float | None = None,
-        window_left: int = -1,
-        logits_soft_cap: float | None = None,
-        q_data_type: Any = "float16",
-        max_token_per_sequence: int | None = None,
-        max_sequence_kv: int | None = None,
-        **others: Any,
+        self, qo_indptr: Any, paged_kv_indptr: Any, paged_kv_indices: Any, paged_kv_last_page_len: Any,
+        num_qo_heads: int, num_kv_heads: int, head_dim_qk: int, page_size: int, head_dim_vo: int | None = None,
+        custom_mask: Any = None, packed_custom_mask: Any = None, causal: bool = False, pos_encoding_mode: str = "NONE",
+        use_fp16_qk_reduction: bool = False, sm_scale: float | None = None, window_left: int = -1,
+        logits_soft_cap: float | None = None, rope_scale: float | None = None, rope_theta: float | None = None,
+        q_data_type: Any = "float16", kv_data_type: Any = None, o_data_type: Any = None, non_blocking: bool = True,
+        prefix_len_ptr: Any = None, token_pos_in_items_ptr: Any = None, token_pos_in_items_len: int = 0,
+        max_item_len_ptr: Any = None, seq_lens: Any = None, seq_lens_q: Any = None, block_tables: Any = None,
+        max_token_per_sequence: int | None = None, max_sequence_kv: int | None = None,
+        fixed_split_size: int | None = None, disable_split_kv: bool = False,
     ) -> None:
+        # fmt: on
         """Keep what all runs share. Tables on a GPU need both maxima, which FlashInfer copies to the host to learn.
+
+        ``seq_lens``, ``seq_lens_q`` and ``block_tables`` repeat the other tables for other backends. Keys are never
+        split, so that results don't depend on the batch.
 
         Raises:
             ProblemError: another of FlashInfer's parameters is used, or a dtype that no kernel reads.
         """
-        if given := sorted(name for name, value in others.items() if _asks(name, value, q_data_type)):
-            raise ProblemError(f"plan has no {', '.join(given)} here. Leave it out, or call dispatcher.fmha.")
-        word = str(q_data_type).rpartition(".")[2]
+        del non_blocking, seq_lens, seq_lens_q, block_tables, fixed_split_size, disable_split_kv
+        _refuse("plan", {
+            "custom_mask": custom_mask, "packed_custom_mask": packed_custom_mask, "rope_scale": rope_scale,
+            "rope_theta": rope_theta, "pos_encoding_mode": pos_encoding_mode, "prefix_len_ptr": prefix_len_ptr,
+            "use_fp16_qk_reduction": use_fp16_qk_reduction, "token_pos_in_items_ptr": token_pos_in_items_ptr,
+            "token_pos_in_items_len": token_pos_in_items_len, "max_item_len_ptr": max_item_len_ptr,
+        })  # fmt: skip
+        word = _dtype_name(q_data_type)
         if word not in _DTYPES:
             raise ProblemError(f"q_data_type {q_data_type} is none of {', '.join(_DTYPES)}.")
-        pages = Pages(
-            indices=paged_kv_indices,
-            indptr=paged_kv_indptr,
-            last_page_lens=paged_kv_last_page_len if page_size > 1 else None,
-            longest=max_sequence_kv,
-        )
-        masked = causal or window_left >= 0
+        written = "bfloat16" if _DTYPES[word] == "fp8bf16" else word
+        for name, given, served in (("kv_data_type", kv_data_type, (word,)), ("o_data_type", o_data_type, (written,))):
+            if given is not None and _dtype_name(given) not in served:
+                raise ProblemError(f"{name} {_dtype_name(given)} is not served with q_data_type {word}: {served[0]}.")
         self._planned = _Planned(
             options={
                 "dtype": _DTYPES[word], "cu_seqlens_q": qo_indptr, "max_seqlen_q": max_token_per_sequence,
-                "pages": pages, "mask": "bottom_right" if masked else "no",
-                "window": (window_left, 0 if causal else -1), "scale": sm_scale or 0.0,
-                "soft_cap": logits_soft_cap or 0.0,
+                "pages": Pages(
+                    indices=padded_list(paged_kv_indices),
+                    indptr=paged_kv_indptr,
+                    last_page_lens=paged_kv_last_page_len if page_size > 1 else None,
+                    longest=max_sequence_kv,
+                ),
+                "scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0, **_mask(causal, window_left),
             },
             nhead_q=num_qo_heads,
             cache=(page_size, num_kv_heads),
             hdims=(head_dim_qk, head_dim_vo or head_dim_qk),
         )  # fmt: skip
 
+    begin_forward = plan
+
+    def end_forward(self) -> None:
+        """Do nothing, as FlashInfer."""
+
+    # fmt: off
     def run(
-        self,
-        q: Any,
-        paged_kv_cache: Any,
-        *,
-        q_scale: float | None = None,
-        k_scale: float | None = None,
-        v_scale: float | None = None,
-        out: Any = None,
-        lse: Any = None,
-        return_lse: bool = False,
-        sinks: Any = None,
+        self, q: Any, paged_kv_cache: Any, *args: Any, q_scale: Any = None, k_scale: Any = None, v_scale: Any = None,
+        out: Any = None, lse: Any = None, return_lse: bool = False, enable_pdl: bool | None = None,
+        window_left: int | None = None, sinks: Any = None, kv_cache_sf: Any = None,
+        skip_softmax_threshold_scale_factor: float | None = None, use_fp16_softmax: bool | None = None,
+        uses_spcompress: bool | None = None,
     ) -> Any:
+        # fmt: on
         """O [query token, head, dim], or (O, LSE [query token, head] of base 2).
 
         Raises:
-            ProblemError: nothing was planned. ArgumentError: arrays are not as planned.
+            ProblemError: nothing was planned; a parameter that is not served. ArgumentError: arrays are not as planned.
             ArgumentError: LSE of raw addresses, which can't be turned here; else as :func:`attention.call.fmha`.
         """
+        del enable_pdl
+        _refuse("run", {
+            "args": args or None, "kv_cache_sf": kv_cache_sf, "use_fp16_softmax": use_fp16_softmax,
+            "skip_softmax_threshold_scale_factor": skip_softmax_threshold_scale_factor,
+            "uses_spcompress": uses_spcompress,
+        })  # fmt: skip
         if self._planned is None:
             raise ProblemError("run comes after plan.")
         planned = self._planned
         k, v = self._halves(paged_kv_cache)
         self._check(planned, q, k, v)
-        scales = (q_scale, k_scale, v_scale)
-        fp8 = planned.options["dtype"] == "fp8bf16"
         if return_lse and isinstance(q, OnDevice):
             raise ArgumentError("LSE of raw addresses stays natural: call dispatcher.fmha with lse_out.", kind="device")
-        options = {
-            **planned.options, "lse": return_lse, "sink_logits": sinks,
-            "descales": tuple(1.0 if one is None else one for one in scales) if fp8 else None,
-        }  # fmt: skip
-        done = fmha(
-            q, k, v, dispatcher=self._dispatcher,
-            out=out if out is not None else empty_like(q, (*q.shape[:2], planned.hdims[1]), "bfloat16" if fp8 else ""),
-            lse_out=empty_like(q, (q.shape[1], q.shape[0]), "float32") if return_lse else None, **options,
-        )  # fmt: skip
+        options = {**planned.options, "lse": return_lse, "sink_logits": sinks}
+        if window_left is not None:
+            options |= _mask(options["window"][1] == 0, window_left)
+        scales, of_o = tuple(1.0 if one is None else one for one in (q_scale, k_scale, v_scale)), 1.0
+        if options["dtype"] == "fp8bf16":
+            options["descales"] = scales
+        else:
+            of_q, of_k, of_o = map(float, scales)
+            if of_q * of_k != 1:
+                options["scale"] = (options["scale"] or planned.hdims[0] ** -0.5) * of_q * of_k
+        done = fmha(q, k, v, dispatcher=self._dispatcher, out=out, **options)
+        o = done.o
+        if of_o != 1:
+            o *= of_o
         if not return_lse:
-            return done.o
+            return o
         turned = swap_axes(done.lse, 0, 1) * LOG2_E
         if lse is None:
-            return done.o, turned
+            return o, turned
         lse[...] = turned
-        return done.o, lse
+        return o, lse
+
+    run_return_lse = functools.partialmethod(run, return_lse=True)
+
+    # fmt: off
+    def forward(
+        self, q: Any, paged_kv_cache: Any, causal: bool = False, pos_encoding_mode: str = "NONE",
+        use_fp16_qk_reduction: bool = False, k_scale: Any = None, v_scale: Any = None, window_left: int = -1,
+        logits_soft_cap: float | None = None, sm_scale: float | None = None, rope_scale: float | None = None,
+        rope_theta: float | None = None, *, return_lse: bool = False,
+    ) -> Any:
+        # fmt: on
+        """Run with the mask, cap and scale of this call, which replace the planned ones. Raises as :meth:`run`."""
+        _refuse("forward", {
+            "pos_encoding_mode": pos_encoding_mode, "use_fp16_qk_reduction": use_fp16_qk_reduction,
+            "rope_scale": rope_scale, "rope_theta": rope_theta,
+        })  # fmt: skip
+        if self._planned is None:
+            raise ProblemError("forward comes after plan.")
+        given = {"scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0, **_mask(causal, window_left)}
+        self._planned = dataclasses.replace(self._planned, options={**self._planned.options, **given})
+        return self.run(q, paged_kv_cache, k_scale=k_scale, v_scale=v_scale, return_lse=return_lse)
+
+    forward_return_lse = functools.partialmethod(forward, return_lse=True)
 
     def _halves(self, cache: Any) -> tuple[Any, Any]:
         """K and V as [page, token, head, dim]."""

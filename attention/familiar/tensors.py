@@ -1,14 +1,21 @@
-"""Arrays of NumPy, of a framework, or on the device, as the familiar calls need them: views, and new outputs."""
+"""Arrays of NumPy, of a framework, or on the device, as the familiar calls need them: views."""
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import Any
 
 from ckpm.attention.arrays.tensors import OnDevice, contiguous
+from ckpm.base.errors import ProblemError
 
 LOG2_E = 1.4426950408889634  # a natural logarithm times this has base 2
+
+
+def demand_scale(given: float | None) -> float:
+    """The scale of a call, 0 for the usual scale. Raises ProblemError: the caller's scale is 0."""
+    if given == 0:
+        raise ProblemError("a scale of 0 gives each key the same weight, which no kernel does. Give a positive scale.")
+    return 0.0 if given is None else float(given)
 
 
 def swap_axes(array: Any, first: int, second: int) -> Any:
@@ -32,11 +39,3 @@ def add_page_axis(array: Any) -> Any:
     strides = array.strides or contiguous(array.shape)
     shape = array.shape
     return dataclasses.replace(array, shape=(shape[0], 1, *shape[1:]), strides=(strides[0], *strides))
-
-
-def empty_like(array: Any, shape: tuple[int, ...], dtype: str = "") -> Any:
-    """Memory for an output beside a tensor of PyTorch on its GPU, in its dtype or the named one; None for others."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(array, torch.Tensor) or array.device.type == "cpu":
-        return None
-    return array.new_empty(shape, dtype=getattr(torch, dtype) if dtype else array.dtype)

@@ -16,7 +16,6 @@ from ckpm.attention.launch import device as devices
 from ckpm.base.console import console
 from ckpm.base.display import show
 from ckpm.base.errors import UsageError
-from ckpm.base.processes import ended_by_signals
 from ckpm.kernels.code.toolchains import CHOICES
 from ckpm.matrix.dialects import check_built_arch
 from ckpm.matrix.keys import Key
@@ -45,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     for upstream, keys in _keys_by_upstream(args).items():
         place = where(upstream, toolchain=args.toolchain, ck_root=args.ck_root, headers=args.headers)
         libraries = compile_each(keys, args.arch, place, jobs=args.jobs)
-        with ended_by_signals(), closing(libraries):
+        with closing(libraries):
             for one in libraries:
                 device = device or devices.choose(args.device, args.arch)
                 begun = time.monotonic()

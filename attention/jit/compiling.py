@@ -11,12 +11,11 @@ import logging
 import os
 import queue
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from ckpm.base.entry import FAILURES
 from ckpm.base.errors import CkPrefillError, CompileError, RecordError, ServiceError, UsageError
 from ckpm.base.files import StoppedError, name_write_errors
 from ckpm.base.jobs import job_count
-from ckpm.base.processes import group
+from ckpm.base.processes import Pool, group
 from ckpm.base.records import Source
 from ckpm.base.store import draft_folder
 from ckpm.kernels.code.toolchains import Toolchain, detect
@@ -37,6 +36,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_UPSTREAM
 
 log = logging.getLogger(__name__)
+_SECONDS_A_LINE = 10.0  # between two lines of progress
 _LAST_LINES = 15  # of a log that ends without an error of ours
 
 
@@ -74,39 +74,6 @@ class _Job:
         return self.order.names[0]
 
 
-class _Running:
-    """The processes that compile, to be ended when the caller is."""
-
-    def __init__(self) -> None:
-        self.stopping = threading.Event()
-        self._processes: set[subprocess.Popen[str]] = set()
-        self._guard = threading.Lock()
-
-    @contextlib.contextmanager
-    def among(self, process: subprocess.Popen[str]) -> Iterator[None]:
-        with self._guard:
-            self._processes.add(process)
-            if self.stopping.is_set():
-                _terminate(process)
-        try:
-            yield
-        finally:
-            with self._guard:
-                self._processes.discard(process)
-
-    def stop(self) -> None:
-        """Start nothing more, and end what runs."""
-        with self._guard:
-            self.stopping.set()
-            for process in self._processes:
-                _terminate(process)
-
-
-def _terminate(process: subprocess.Popen[str]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-
-
 def compile_keys(
     keys: Sequence[str | Key],
     arch: str,
@@ -138,8 +105,8 @@ def where(
     return Place(
         upstream=upstream,
         toolchain=toolchain,
-        ck_root=str(root.resolve()) if root and upstream == "checkout" else "",
-        headers=str(headers.resolve()) if headers else "",
+        ck_root=os.path.realpath(root) if root and upstream == "checkout" else "",
+        headers=os.path.realpath(headers) if headers else "",
     )
 
 
@@ -166,20 +133,14 @@ def compile_each(
     tree, compiler = _source(place, cache)
     entries = Entries(cache)
     most = job_count(jobs)
-    running = _Running()
     finished: queue.SimpleQueue[Future[Compiled]] = queue.SimpleQueue()
     # compilers for each library, so that all together stay within ``most``
     share = max(1, most // max(1, min(most, len(asked))))
-    with ThreadPoolExecutor(max_workers=most, thread_name_prefix="jit") as pool:
-        try:
-            for key in asked:
-                job = _job(key, place, arch, tree, compiler)
-                pool.submit(_obtain, job, entries, share, running).add_done_callback(finished.put)
-            yield from _successes(finished, len(asked))
-        except BaseException:
-            running.stop()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    with Pool(most, "jit") as pool:
+        for key in asked:
+            job = _job(key, place, arch, tree, compiler)
+            pool.submit(_obtain, job, entries, share, pool).add_done_callback(finished.put)
+        yield from _successes(finished, len(asked))
 
 
 def _source(place: Place, cache: Path) -> tuple[Tree, Toolchain]:
@@ -217,7 +178,7 @@ def _successes(finished: queue.SimpleQueue[Future[Compiled]], count: int) -> Ite
         raise kind(f"{len(failures)} kernels could not be compiled; the others are finished.\n{words}", kind="jit")
 
 
-def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running) -> Compiled:
+def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
     """The library of a job, compiled unless it is there, or another process made it while this one waited.
 
     Raises as :func:`compile_each`; StoppedError.
@@ -225,22 +186,26 @@ def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running) -> Compil
     if folder := entries.get(job.content):
         return Compiled(asked=job.asked, name=job.name, folder=folder, compiled=False, render=job.render)
     started = time.monotonic()
-    with entries.lock(job.content, running.stopping):
+    with entries.lock(job.content, pool.stopping):
         waited = time.monotonic() - started
         if folder := entries.get(job.content):
             return Compiled(
                 asked=job.asked, name=job.name, folder=folder, compiled=False, render=job.render, wait=waited
             )
-        log.info(f"compiling {job.name} for {job.order.arch}")
+        log.info(f"compiling {job.name} for {job.order.arch}: about 20 s on an idle processor, once for a user")
         begun = time.monotonic()
         with name_write_errors(entries.top, "set CKPM_CACHE to another folder"), draft_folder(entries.top) as draft:
-            _run_worker(job, entries, draft, jobs, running)
+            _run_worker(job, entries, draft, jobs, pool)
             compilers = _compilers(draft / TALLY)
             seconds = time.monotonic() - begun
-            record = Record(version=VERSION, kernel=job.name, arch=job.order.arch, seconds=seconds, compilers=compilers)
+            record = Record(
+                version=VERSION, content=job.content, kernel=job.name, arch=job.order.arch, seconds=seconds,
+                compilers=compilers,
+            )  # fmt: skip
             built = next(draft.glob("build/*/*"))
             folder = entries.put(job.content, built, record, draft)
         entries.forget_log(job.content)
+        log.info(f"compiled {job.name} in {seconds:.0f} s")
     return Compiled(
         asked=job.asked,
         name=job.name,
@@ -253,22 +218,25 @@ def _obtain(job: _Job, entries: Entries, jobs: int, running: _Running) -> Compil
     )
 
 
-def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, running: _Running) -> None:
+def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, pool: Pool) -> None:
     """Compile in ``draft``. Raises CompileError, ServiceError, StoppedError."""
-    if running.stopping.is_set():
+    if pool.stopping.is_set():
         raise StoppedError
     order, failures = draft / "order.json", draft / "failures"
     job.order.write(order)
     search = {"PYTHONPATH": str(settings.IMPORTS), FAILURES: str(failures)}
     command = [sys.executable, "-P", "-m", "ckpm.attention.jit.worker", str(order), str(jobs)]
-    with group(command, cwd=draft, environment={**os.environ, **search}) as worker, running.among(worker):
+    lines: list[str] = []
+    with group(command, cwd=draft, environment={**os.environ, **search}) as worker, pool.among(worker):
         assert worker.stdout is not None
-        log = worker.stdout.read()
-    if running.stopping.is_set():
+        with _progress(job.name, lines):
+            lines.extend(worker.stdout)
+    if pool.stopping.is_set():
         raise StoppedError
     if worker.returncode == 0:
         return
-    file = entries.keep_log(job.content, log)
+    text = "".join(lines)
+    file = entries.keep_log(job.content, text)
     if worker.returncode < 0:
         raise ServiceError(
             f"{job.name}: {signal.Signals(-worker.returncode).name} ended its compilation for {job.order.arch} (a "
@@ -276,10 +244,28 @@ def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, running: _R
             kind="jit-killed",
         )
     raise CompileError(
-        f"{job.name}: it could not be compiled for {job.order.arch}: {_reason(failures, log)}\nThe log is {file}. "
+        f"{job.name}: it could not be compiled for {job.order.arch}: {_reason(failures, text)}\nThe log is {file}. "
         "Fix the errors in it and compile again: nothing of this attempt is kept as finished.",
         kind="jit",
     )
+
+
+@contextlib.contextmanager
+def _progress(name: str, lines: Sequence[str]) -> Iterator[None]:
+    """Log every few seconds that the compilation of a kernel goes on, with the last of the worker's ``lines``."""
+    ended, begun = threading.Event(), time.monotonic()
+
+    def report() -> None:
+        while not ended.wait(_SECONDS_A_LINE):
+            log.info(f"{name}: {time.monotonic() - begun:.0f} s so far; {lines[-1].strip() if lines else 'starting'}")
+
+    thread = threading.Thread(target=report, daemon=True, name="jit progress")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _reason(failures: Path, log: str) -> str:

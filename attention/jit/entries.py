@@ -1,8 +1,8 @@
 """The libraries that were compiled on demand, in the user's cache folder: ``jit/entries/<content key>/``.
 
 An entry has the files of a built library (``libckpm.so``, ``manifest.json``, ``src/``), the index of its kernels for
-C++ programs, and ``entry.json``. Beside each file but the sources lies its sha256; what is not as it was written, or of
-another version, counts as absent.
+C++ programs, and ``entry.json``. Beside each file but the sources lies its sha256. An entry counts as absent if it is
+not as it was written, of another version, or another content key's.
 
 The content key has whatever decides about a library's bytes, and no path. A key that leaves one of these out finds a
 library that was made for something else; upstream's own is the kernel's name alone.
@@ -33,7 +33,7 @@ from ckpm.kernels.library.plan import signature
 from ckpm.kernels.library.request import LIBRARY, VERSION_SCRIPT, Request, identity_of
 from ckpm.matrix.keys import Key
 
-VERSION = 1  # of an entry: what is in it, and how that is made from what the key names
+VERSION = 2  # of an entry: what is in it, and how that is made from what the key names
 
 
 def texts(request: Request, keys: Sequence[Key]) -> dict[str, str]:
@@ -73,9 +73,10 @@ _OTHERWISE = "set CKPM_CACHE to another folder"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Facts of an entry. ``seconds`` it took to compile, of which ``compilers`` ran the second number."""
+    """Facts of an entry, with its ``content`` key. It took ``seconds`` to compile, its compilers took ``compilers``."""
 
     version: int
+    content: str
     kernel: str
     arch: str
     seconds: float
@@ -117,7 +118,8 @@ class Entries:
                 demand_trusted(folder / name, self._cache)
                 if not is_adopted(folder / name):
                     return None
-            return folder if Record.read(folder / RECORD).version == VERSION else None
+            record = Record.read(folder / RECORD)
+            return folder if (record.version, record.content) == (VERSION, content) else None
         return None
 
     def put(self, content: str, built: Path, record: Record, drafts: Path) -> Path:

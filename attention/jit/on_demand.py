@@ -9,6 +9,7 @@ from typing import Any
 from ckpm.attention.dispatcher import Compile
 from ckpm.attention.jit.compiling import compile_keys
 from ckpm.attention.registry import Instance
+from ckpm.base.logs import print_logs
 from ckpm.kernels.families.libraries import library_with
 from ckpm.kernels.library.request import LIBRARY
 
@@ -16,13 +17,14 @@ from ckpm.kernels.library.request import LIBRARY
 def on_demand(**options: Any) -> Compile:
     """``Dispatcher(..., compile=on_demand())``; ``options`` are those of compile_keys besides keys, arch and upstream.
 
-    What the library is compiled with besides the kernel that was chosen is for attention.jit.orders to say. Raises, at
-    the call: as :func:`ckpm.attention.jit.compiling.compile_keys`.
+    What the library is compiled with besides the kernel that was chosen is for attention.jit.orders to say. Progress is
+    printed on stderr. Raises, at the call: as :func:`ckpm.attention.jit.compiling.compile_keys`.
     """
 
     def compile_kernels(stages: Sequence[Instance]) -> tuple[Path, ...]:
         first = next(one for one in stages if library_with(one.key.family) == one.key.family)
-        folders = compile_keys([first.key], first.arch, first.upstream, **options)
+        with print_logs("stderr"):
+            folders = compile_keys([first.key], first.arch, first.upstream, **options)
         return tuple(folder / LIBRARY for folder in folders)
 
     return compile_kernels

@@ -109,6 +109,15 @@ class Device(ABC):
     def reset_counters(self) -> None:  # noqa: B027 - a device that counts nothing has nothing to do
         """Start counting from 0."""
 
+    def executed_ranges(self) -> Mapping[str, Sequence[tuple[int, int]]]:
+        """The machine code that each kernel executed since :meth:`reset_executed`: ranges of virtual addresses, each
+        without its end. Empty if the device does not observe it.
+        """
+        return {}
+
+    def reset_executed(self) -> None:  # noqa: B027 - as reset_counters
+        """Forget what was executed."""
+
 
 class EmulatedDevice(Device):
     """The emulator in this process. Options: emulator/ckpm_emulator/options.py."""
@@ -183,6 +192,12 @@ class EmulatedDevice(Device):
 
     def reset_counters(self) -> None:
         self._device.reset_counters()
+
+    def executed_ranges(self) -> Mapping[str, Sequence[tuple[int, int]]]:
+        return self._device.executed_ranges()
+
+    def reset_executed(self) -> None:
+        self._device.reset_executed()
 
     def probe(self) -> Mapping[str, Any]:
         """Observations of the emulator's option ``probe`` since :meth:`reset_probe`."""

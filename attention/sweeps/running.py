@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import logging
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -70,7 +71,7 @@ def measure(bench: Bench, case: Case, *, verify: bool) -> dict[str, Cell]:
         emulated.reset_counters()
         emulated.configure(record={"workgroup": None, "only": False} if bench.known else None)
     try:
-        done = uploaded_call(plan, posed, None, 0, UNTIMED if emulated else _TIMING)
+        done = uploaded_call(plan, posed, {}, 0, UNTIMED if emulated else _TIMING)
     finally:
         plan.close()
     if done.ran.kernels[0] != case.key.name:
@@ -164,7 +165,7 @@ def libraries_of(asked: Asked, toolchain: str, work: Path, jobs: int) -> list[Pa
     for at, keys in enumerate(layers(asked.keys), start=1):
         place = work / f"layer-{at}"
         place.mkdir(parents=True, exist_ok=True)
-        one = request(asked, keys, toolchain, place.resolve())
+        one = request(asked, keys, toolchain, Path(os.path.realpath(place)))
         tally = build(one, jobs=jobs)
         log.info(f"library {at}: {len(keys)} kernels, {tally.summary()}")
         built.append(one.work / one.folder / LIBRARY)

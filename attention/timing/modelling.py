@@ -17,9 +17,10 @@ from ckpm.attention.launch.launching import Outcome, run_problem
 from ckpm.attention.timing.machine import Number, numbers, replay, sensitivity
 from ckpm.attention.timing.measure import identity_facts, keys_of, manifest_of
 from ckpm.attention.timing.record import SIMDS, Timed, wave_of
-from ckpm.base.errors import CkPrefillError, InconclusiveError
+from ckpm.base.errors import CkPrefillError, InconclusiveError, UsageError
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest
+from ckpm.matrix.dialects import compute_units
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import SuiteCase
@@ -70,7 +71,10 @@ class Modelled:
         return self.replay(problem, outcome.launch.kernel or "", asked)
 
     def replay(self, problem: SuiteCase, kernel: str, asked: Asked) -> Timed:
-        """Replay the recording of a launch that ran ``kernel``. Raises InconclusiveError as :meth:`model`."""
+        """Replay the recording of a launch that ran ``kernel``.
+
+        Raises InconclusiveError as :meth:`model`; UsageError: a compute unit has no room for the copies.
+        """
         device = self.device
         recording = device.recorded_workgroup()
         if recording is None:
@@ -87,6 +91,12 @@ class Modelled:
         possible = max(occupancy * SIMDS // len(recording["instructions"]), 1)
         needed = possible if asked.full_gpu else -(-launched // device.compute_units)
         resident = asked.resident or min(possible, needed)
+        unit = compute_units()[device.arch]
+        if resident > (most := unit.waves * unit.simds // len(recording["instructions"])):
+            raise UsageError(
+                f"--resident {resident}: a compute unit of {device.arch} has room for the waves of {most} workgroups "
+                f"of {problem.name}, whatever their registers. Give at most {most}."
+            )
         replayed, begin, width = replay(device, self.known, resident)
         return Timed(
             problem=problem.name,

@@ -7,6 +7,7 @@ running it. ``core`` builds the interpreter. ``decode`` is for programs that run
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import importlib.util
 import os
@@ -20,16 +21,20 @@ from ckpm_emulator import program_cache, standalone, toolchain
 from ckpm_emulator.base.display import printable
 from ckpm_emulator.base.entry import exit_code
 from ckpm_emulator.base.errors import CheckFailedError, DeviceError, InputError
+from ckpm_emulator.base.logs import print_logs
+from ckpm_emulator.base.processes import ended_by_signals
 from ckpm_emulator.options import ARCHS, Options, Trace
 
 _AMD = "tinygrad.runtime.autogen.amd"
 _PACKAGES = ("tinygrad", "tinygrad.renderer", "tinygrad.runtime", "tinygrad.runtime.autogen")
+_MOST = 1024  # compute units, and threads of the host: no machine has more
 _OTHERS = tuple(f"{_AMD}.{arch}.{table}" for arch in ("rdna3", "rdna4") for table in ("operands", "ins"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0, or the exit code of the error's class."""
-    return exit_code(lambda: _run(_parser().parse_args(arguments)))
+    """Run a command; 0, or the exit code of the error's class. Progress is on stderr."""
+    with print_logs("stderr"):
+        return exit_code(lambda: _run(_parser().parse_args(arguments)))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -62,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     decode = commands.add_parser("decode", help="a code object (standard input) to a program for the core (output)")
     decode.add_argument("--hazards", action="store_true", help="with missing wait states as faults")
     decode.set_defaults(run=_decode)
+    decode.add_argument("--function", type=functools.partial(int, base=16), metavar="ADDRESS", help="this one alone")
     core = commands.add_parser("core", help="compile the interpreter now, and not when a device is first asked for")
     core.add_argument("--plain", action="store_true", help="the one without short ways, to compare with")
     core.set_defaults(run=_core)
@@ -72,12 +78,19 @@ def _add_run(commands: Any) -> None:
     run = commands.add_parser("run", help="run a HIP program, unmodified, on the emulated device")
     run.add_argument("--arch", choices=list(ARCHS), help="default: what the program has code for, else gfx950")
     run.add_argument("--checks", default="", metavar="NAMES", help=f"all, or some of {','.join(standalone.CHECKS)}")
-    run.add_argument("--cus", type=int, default=Options.cu_count, metavar="N", help="compute units that it shows")
-    run.add_argument("--threads", type=int, default=0, metavar="N", help="of the host; default: one a processor")
+    run.add_argument("--cus", type=_number, default=Options.cu_count, metavar="N", help="compute units that it shows")
+    run.add_argument("--threads", type=_number, default=0, metavar="N", help="of the host; default: one a processor")
     run.add_argument("--trace", type=Path, metavar="FILE", help="write the instructions of each launch's first wave")
     run.add_argument("--counters", type=Path, metavar="FILE", help="counts of all launches as JSON, at the end")
+    run.add_argument("--root", type=Path, metavar="FOLDER", help="the program is from the distribution installed there")
     run.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM [ARGUMENT...]")
     run.set_defaults(run=_run_program)
+
+
+def _number(text: str) -> int:
+    if not 1 <= (number := int(text)) <= _MOST:
+        raise argparse.ArgumentTypeError(f"{number}: give 1 to {_MOST}")
+    return number
 
 
 def _run(chosen: argparse.Namespace) -> int:
@@ -91,11 +104,11 @@ def _run_program(chosen: argparse.Namespace) -> int:
         raise InputError(
             "no program was named: python -m ckpm_emulator run [OPTIONS] -- PROGRAM [ARGUMENT...]", kind="program"
         )
-    arch = chosen.arch or standalone.arch_of(standalone.program(words[0])) or Options.arch
+    arch = chosen.arch or standalone.arch_of(words) or Options.arch
     options = Options(arch=arch, cu_count=chosen.cus, threads=chosen.threads).replace(**_checks(chosen.checks))
     if chosen.trace:
         options = options.replace(trace=Trace(file=str(chosen.trace.absolute())))
-    standalone.execute(standalone.Run(command=words, options=options, counters=chosen.counters))
+    standalone.execute(standalone.Run(command=words, options=options, counters=chosen.counters, root=chosen.root))
     return 0
 
 
@@ -113,11 +126,11 @@ def _decode(chosen: argparse.Namespace) -> int:
     import_tables_only()
     code = sys.stdin.buffer.read()
     if not chosen.hazards:
-        sys.stdout.buffer.write(program_cache.program(code))
+        sys.stdout.buffer.write(program_cache.program(code, chosen.function))
         return 0
     from ckpm_emulator.inspection.early import too_early  # only here: others don't wait for its tables
 
-    sys.stdout.buffer.write(program_cache.program(code, judge=too_early))
+    sys.stdout.buffer.write(program_cache.program(code, chosen.function, judge=too_early))
     return 0
 
 
@@ -149,7 +162,8 @@ def import_tables_only() -> None:
 def _inspect(chosen: argparse.Namespace) -> int:
     from ckpm_emulator.inspection import inspect as inspection  # only here: it imports the decoder's tables
 
-    print(inspection.as_json(inspection.inspect(chosen.file, chosen.arch)))
+    with ended_by_signals():
+        print(inspection.as_json(inspection.inspect(chosen.file, chosen.arch)))
     return 0
 
 

@@ -252,6 +252,17 @@ class EmulatedGpu:
         """Start counting from 0."""
         self._hip_runtime.c.emu_reset_counters()
 
+    def executed_ranges(self) -> dict[str, list[tuple[int, int]]]:
+        """The machine code that each kernel executed since the last reset: ranges of virtual addresses, without the
+        end.
+        """
+        ranges = json.loads(self._hip_runtime.text("emu_executed_json"))
+        return {kernel: [(first, end) for first, end in some] for kernel, some in ranges.items()}
+
+    def reset_executed(self) -> None:
+        """Forget what was executed."""
+        self._hip_runtime.c.emu_reset_executed()
+
     def probe(self) -> dict[str, Any]:
         """The counts of the option ``probe`` since the last reset (core/checks/probe.h).
 

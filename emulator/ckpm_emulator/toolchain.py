@@ -6,8 +6,10 @@ import contextlib
 import fcntl
 import hashlib
 import importlib.util
+import logging
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -17,7 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ckpm_emulator.base.errors import CompileError, SetupError, TrustError
+from ckpm_emulator.base.errors import CompileError, SetupError, TrustError, UsageError
+from ckpm_emulator.base.files import open_lock
 from ckpm_emulator.base.settings import cache_folder as project_cache
 from ckpm_emulator.base.store import adopt, draft_folder, is_adopted
 from ckpm_emulator.base.trust import keep_others_out, why_untrusted
@@ -37,6 +40,7 @@ _LEVELS: Mapping[str, tuple[str, ...]] = {
 ISA_LEVELS = tuple(_LEVELS)
 _TRIAL = "#include <bit>\n#include <span>\nint main() { return std::popcount(0u) + int(std::span<int>().size()); }\n"
 _SHOWN_ERRORS = 20
+_LOG = logging.getLogger("ckpm.emulator")  # below the logger whose lines commands print (base/logs.py)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +74,7 @@ def isa_level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 def compilers(cache: Path | None = None) -> Iterator[Compiler]:
     """The compilers found, in order of preference: CXX, c++, g++, clang++, the ziglang package's."""
     if chosen := os.environ.get("CXX"):
-        yield _with_version(tuple(shlex.split(chosen)))
+        yield _with_version(_words_of(chosen))
     for name in ("c++", "g++", "clang++"):
         if path := shutil.which(name):
             yield _with_version((path,))
@@ -187,8 +191,11 @@ class _Build:
         keep_others_out()
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
+            if why := why_untrusted(self._folder, self._cache):
+                raise TrustError(why, kind="untrusted")
             with _lock(self._folder.with_suffix(".lock")):
                 if not self.is_finished():  # else another process was faster
+                    _LOG.info("compiling the emulator's core for this processor, which takes minutes, once")
                     self._update()
                     self._copy()
         except OSError as error:
@@ -203,13 +210,10 @@ class _Build:
 
     def _update(self) -> None:
         """Run CMake; from nothing if the folder has changed since the last build, as it may hold damaged objects."""
-        digest = self._folder.with_suffix(".sha256")
-        if why := why_untrusted(self._folder, self._cache):
-            raise TrustError(why, kind="untrusted")
+        jobs, digest = str(_job_count()), self._folder.with_suffix(".sha256")
         if not digest.is_file() or digest.read_text() != _content(self._folder):
             shutil.rmtree(self._folder)
         zig = self._compiler.environment.get("ZIG_GLOBAL_CACHE_DIR")
-        jobs = os.environ.get("CKPM_JOBS") or str(len(os.sched_getaffinity(0)))
         cmake, ninja = _cmake()
         try:
             with checked_link(Path(zig)) if zig else contextlib.nullcontext():
@@ -250,6 +254,27 @@ def _cmake() -> tuple[list[str], str]:
     return [cmake], ninja
 
 
+def _words_of(chosen: str) -> tuple[str, ...]:
+    """The words of CXX. Raises UsageError."""
+    try:
+        words = tuple(shlex.split(chosen))
+    except ValueError as error:
+        raise UsageError(f"CXX={chosen}: {error}. Set it to a compiler's command, or unset it.") from error
+    if not words:
+        raise UsageError("CXX has blanks alone: set it to a compiler's command, or unset it.")
+    return words
+
+
+def _job_count() -> int:
+    """CKPM_JOBS, else the number of processors. Raises UsageError."""
+    chosen = os.environ.get("CKPM_JOBS", "")
+    if not chosen:
+        return len(os.sched_getaffinity(0))
+    if not re.fullmatch("[0-9]{1,4}", chosen) or int(chosen) < 1:
+        raise UsageError(f"CKPM_JOBS={shlex.quote(chosen)}: set it to a number of compilers, 1 or more, or unset it.")
+    return int(chosen)
+
+
 def _hash(*words: str) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
 
@@ -268,6 +293,6 @@ def _content(folder: Path) -> str:
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
     """Hold a lock file; it goes away with the process that holds it."""
-    with path.open("w") as file:
+    with os.fdopen(open_lock(path), "r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -99,6 +99,14 @@ def test_two_processes_build_once(source: Path, tmp_path: Path, monkeypatch: pyt
     assert log.read_text() == "link\n"
 
 
+def test_build_says_once_that_it_takes_minutes(source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    for _ in range(2):
+        build(tmp_path)
+    assert [line for line in caplog.messages if "minutes" in line] == caplog.messages
+    assert len(caplog.messages) == 1
+
+
 def test_compile_errors_are_shown(source: Path, tmp_path: Path) -> None:
     source.write_text("int x = nothing;\n")
     with pytest.raises(CompileError, match=r"(?s)doesn't build:\n  .*answer\.cpp:1:9: error: .*nothing"):
@@ -218,3 +226,18 @@ def test_cache_folder_without_home_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Path, "home", nowhere)
     with pytest.raises(UsageError, match="no home folder for the cache: set CKPM_CACHE to a folder"):
         toolchain.cache_folder()
+
+
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize("jobs", ["abc", "0", "-3", "1e3", "\u0663", "99999"])
+def test_jobs_that_are_no_number_are_refused(jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CKPM_JOBS", jobs)
+    with pytest.raises(UsageError, match=r"CKPM_JOBS=.*: set it to a number of compilers"):
+        build(tmp_path)
+
+
+@pytest.mark.parametrize("words", ['"unclosed', "\\", " "])
+def test_compiler_that_is_no_command_is_refused(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", words)
+    with pytest.raises(UsageError, match=r"CXX.* to a compiler's command, or unset it"):
+        build(tmp_path)

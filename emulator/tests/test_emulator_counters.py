@@ -1,10 +1,13 @@
-"""LDS bank conflicts against numbers worked out by hand from the rule in emulator/core/checks/banks.h."""
+"""LDS bank conflicts against numbers worked out by hand from the rule in emulator/core/checks/banks.h; and
+the ranges of executed code.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from ckpm_emulator import image
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device
@@ -116,3 +119,31 @@ def test_inactive_lanes_ask_for_nothing(device: EmulatedGpu) -> None:
 @on_device("gfx942", whole=True)
 def test_instruction_is_counted_each_time_it_is_executed(device: EmulatedGpu, second: object, expected: int) -> None:
     assert conflicts(device, READ, 128 * LANE, np.asarray(second).tolist()) == 62 + expected
+
+
+# Bytes of each instruction: 4, 4, 8 (a literal), 4, 4.
+JUMPS = """
+s_cmp_eq_u32 s2, {workgroup}
+s_cbranch_scc1 over
+v_mov_b32 v1, 0x12345678
+over:
+s_nop 0
+s_endpgm
+"""
+
+
+@pytest.mark.parametrize(("workgroup", "ranges"), [(0, [(0, 8), (16, 24)]), (7, [(0, 24)])])
+@on_device("gfx942", whole=True)
+def test_executed_leaves_out_code_that_is_jumped_over(
+    device: EmulatedGpu, workgroup: int, ranges: list[tuple[int, int]]
+) -> None:
+    code = assemble(JUMPS.format(workgroup=workgroup))
+    start = image.read(code).functions[0].address
+    launch(device, assemble(JUMPS.format(workgroup=1 - min(workgroup, 1))), device.malloc(4))
+    device.reset_executed()
+    launch(device, code, device.malloc(4))
+    assert device.executed_ranges() == {"test_kernel": [(start + first, start + end) for first, end in ranges]}
+    launch(device, code, device.malloc(4), groups=2)  # of two workgroups, one jumps
+    assert device.executed_ranges() == {"test_kernel": [(start, start + 24)]}
+    device.reset_executed()
+    assert device.executed_ranges() == {}

@@ -12,12 +12,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ckpm.base import errors
 from ckpm.base.errors import CodeObjectError
 from ckpm.matrix.dialects import ComputeUnit, compute_units
 from ckpm_emulator import code_object
 from ckpm_emulator.base import errors as emulated
+
+if TYPE_CHECKING:
+    from ckpm_emulator.inspection.inspect import Block as Block
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,22 +56,24 @@ class KernelCode:
 
     ``loop`` counts the instructions of its hot loop by class, all 0 if it has no loop with matrix instructions;
     ``hazards`` are uses of registers and LDS without a wait for their load or write, as text. ``missing_states`` are
-    instructions that follow too early on others; ``unknown`` counts instructions that can't be checked.
+    instructions that follow too early on others; ``unknown`` counts instructions that can't be checked. ``blocks`` are
+    the basic blocks that its entry reaches.
     """
 
     unknown: int
     loop: Mapping[str, int]
     hazards: tuple[str, ...]
     missing_states: tuple[str, ...]
+    blocks: tuple[Block, ...] = ()
 
 
 @contextmanager
 def _convert_errors() -> Iterator[None]:
-    """Raise CodeObjectError for the emulator's error about a file."""
+    """Raise the class of the same name for an error of the emulator."""
     try:
         yield
-    except emulated.CodeObjectError as error:
-        raise CodeObjectError(str(error)) from error
+    except emulated.CkPrefillError as error:
+        raise getattr(errors, type(error).__name__)(str(error), kind=error.kind) from error
 
 
 def bundles(path: Path) -> dict[str, tuple[bytes, ...]]:
@@ -164,7 +170,11 @@ def inspect(path: Path, arch: str) -> dict[str, KernelCode]:
         kernels_of_file = inspected(path, arch)
     return {
         one.symbol: KernelCode(
-            unknown=one.unknown, loop=one.loop, hazards=one.hazards, missing_states=one.missing_states
+            unknown=one.unknown,
+            loop=one.loop,
+            hazards=one.hazards,
+            missing_states=one.missing_states,
+            blocks=one.blocks,
         )
         for one in kernels_of_file
     }

@@ -28,6 +28,7 @@ from ckpm.kernels.code.toolchains import CHOICES, Toolchain, detect
 from ckpm.kernels.families.libraries import whole
 from ckpm.kernels.families.render import plan_units, render
 from ckpm.kernels.families.words import features
+from ckpm.kernels.library.finished import demand_plain
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.kernels.library.plan import Plan
 from ckpm.kernels.library.progress import Tally, follow
@@ -81,6 +82,7 @@ def run(request: Request, *, jobs: int, emulator: bool = False, elsewhere: Elsew
     """
     with build_lock(request.work / request.folder / ".lock"), ended_by_signals():
         plan, keys = prepare(request)
+        demand_plain(request.work / request.folder)
         if discard_foreign(request.work / request.folder, signing_key(settings.cache_folder())):
             log.info(
                 f"{request.folder}: not signed by a build of yours (copied, restored or damaged), so all of it is "
@@ -280,10 +282,12 @@ def read_options(args: argparse.Namespace) -> BuildOptions:
         raise UsageError("--unit-size and --jobs must be at least 1")
     for arch in split_words("--arch", args.arch, [DEFAULT_ARCH]):
         check_built_arch(arch)
+    work = settings.nameable(Path(os.path.realpath(args.work)), "Choose another folder with --work")
+    make_folder(work, "choose another folder with --work")
     cache = settings.cache_folder()
     ck_root = settings.ck_root(args.ck_root, [args.upstream] if args.upstream else [])
     upstream = settings.upstream(args.upstream, ck_root)
-    headers = args.headers.resolve() if args.headers else None
+    headers = Path(os.path.realpath(args.headers)) if args.headers else None
     tree = locate(upstream, cache=cache, ck_root=ck_root, headers=headers)
     if args.dialect not in (None, tree.dialect):
         raise UsageError(f"{tree.name} is of dialect {tree.dialect}, not {args.dialect}. Leave --dialect out.")
@@ -292,7 +296,7 @@ def read_options(args: argparse.Namespace) -> BuildOptions:
         selection=replace(selection, families=whole(selection.families)),
         tree=tree,
         toolchain=detect(args.toolchain, cache=cache),
-        work=args.work.resolve(),
+        work=work,
         object_cache=None if args.no_cache else cache / "objects",
         unit_size=args.unit_size,
     )

@@ -20,6 +20,7 @@ from ckpm.base.console import console
 from ckpm.base.errors import CkPrefillError
 from ckpm.base.files import name_write_errors
 from ckpm.base.store import BESIDE, Store, is_adopted, is_whole_entry
+from ckpm.base.trust import refuse_shared
 from ckpm.base.zig_cache import linked_with
 from ckpm.kernels.code.toolchains import detect, rocm
 from ckpm.kernels.upstream.trees import checkout, damage, is_unpacked, package_folder
@@ -126,6 +127,7 @@ def _cache(cache: Path) -> Finding:
     """Check that a temporary file can be written into the cache, or into the folder where it will be made."""
     there = next(folder for folder in (cache, *cache.parents) if os.path.lexists(folder))
     try:
+        refuse_shared(cache)
         with name_write_errors(there, "set CKPM_CACHE to another folder"), tempfile.TemporaryFile(dir=there):
             free = shutil.disk_usage(there).free
     except CkPrefillError as error:
@@ -192,7 +194,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 if a build would fail."""
-    findings = examine(settings.cache_folder(), settings.ck_root(args.ck_root))
+    findings = examine(settings.cache_path(), settings.ck_root(args.ck_root))
     table = Table(box=None, pad_edge=False)
     for column in ("", "what", "found", "what to do"):
         table.add_column(column, overflow="fold")

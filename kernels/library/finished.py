@@ -8,13 +8,14 @@ makes them again. Such targets are damaged files, and objects that a killed buil
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.files import sha256_of, write_atomically
+from ckpm.base.files import name_write_errors, open_plain, sha256_of, write_atomically
 from ckpm.kernels.library.plan import Plan, Step
 
 RECORD = ".built"
@@ -36,11 +37,21 @@ def note(folder: Path, step: Step) -> None:
     stat = file.stat()
     entry = Entry(step.signature, stat.st_size, stat.st_mtime_ns, sha256_of(file))
     line = json.dumps([step.target, *dataclasses.astuple(entry)]) + "\n"
-    descriptor = os.open(folder / RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    descriptor = os.open(folder / RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
         os.write(descriptor, line.encode())
     finally:
         os.close(descriptor)
+
+
+def demand_plain(folder: Path) -> None:
+    """Refuse a record that is a link, whose target would be overwritten, or a folder. Raises OutputError."""
+    file = folder / RECORD
+    with name_write_errors(file, "delete it: it is made again"):
+        if file.is_symlink():
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if file.exists():
+            open_plain(file).close()
 
 
 def entries(folder: Path) -> dict[str, Entry]:

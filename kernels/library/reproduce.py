@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -130,7 +131,7 @@ def run(options: build_command.BuildOptions, built: Path | None) -> None:
         return detect(request.toolchain.name, cache=cache)
 
     if built:
-        count, lines = build_again(request, built.resolve() / request.folder, toolchain, jobs)
+        count, lines = build_again(request, Path(os.path.realpath(built)) / request.folder, toolchain, jobs)
     else:
         count, lines = build_twice(request, toolchain, jobs)
     if lines:

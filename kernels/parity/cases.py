@@ -10,13 +10,15 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base import jobs
 from ckpm.base.errors import UpstreamError
+from ckpm.base.processes import Pool
 from ckpm.base.results import Case, Results
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import fwd_v3
@@ -78,11 +80,12 @@ def compare_upstreams(request: Request) -> Results:
     """
     cases: list[Case] = []
 
-    def take(new: Iterable[Case], every: int = 1) -> None:
-        for case in new:
-            cases.append(case)
-            if case.outcome != "passed" or len(cases) % every == 0:
-                log.info(f"  case {len(cases)}: {case.upstream} {case.name}: {case.outcome} ({case.seconds:.1f} s)")
+    def take(new: Generator[Case], every: int = 1) -> None:
+        with closing(new):  # an exception ends its pool here, and not when its traceback is forgotten
+            for case in new:
+                cases.append(case)
+                if case.outcome != "passed" or len(cases) % every == 0:
+                    log.info(f"  case {len(cases)}: {case.upstream} {case.name}: {case.outcome} ({case.seconds:.1f} s)")
 
     trees = [locate(name, cache=request.cache, ck_root=request.ck_root) for name in request.upstreams]
     for tree in trees:
@@ -117,7 +120,7 @@ def _is_wanted(entry: StoredList, request: Request) -> bool:
     )
 
 
-def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]) -> Iterator[Case]:
+def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]) -> Generator[Case]:
     """Yield a case for each arch, receipt and mask set, from a tree's own codegen.
 
     Texts are rendered for the first arch alone, for all archs that list the same names: neither an instance nor the
@@ -125,7 +128,7 @@ def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks:
     """
     family = _family(tree)
     of_family = [arch for arch in archs if arch in family.archs]
-    with ThreadPoolExecutor(jobs.processors()) as pool:
+    with Pool(jobs.processors()) as pool:
         live = Live(tree, pool, FAMILY)
         texts: dict[tuple[int, str, tuple[str, ...]], list[Finding]] = {}
         wanted = [(arch, receipt, mask) for mask in masks for receipt in receipts for arch in archs]
@@ -165,7 +168,7 @@ def _live_case(
 
 def text_cases(
     tree: Tree, api: str, archs: Sequence[str], receipts: Sequence[int], masks: Sequence[str]
-) -> Iterator[Case]:
+) -> Generator[Case]:
     """Yield a case for each arch with kernels, receipt and mask set: the texts of one of TEXT_APIS.
 
     No case if the tree's dialect has no C++. Archs and receipts with the same kernels share a comparison.
@@ -176,7 +179,7 @@ def text_cases(
     families = [dialect(tree.dialect).family(name) for name in APIS[api]]
     traits = families[0].archs
     done: dict[tuple[tuple[str, ...], str, tuple[str, ...]], list[Finding]] = {}
-    with ThreadPoolExecutor(jobs.processors()) as pool:
+    with Pool(jobs.processors()) as pool:
         live = Live(tree, pool, api)
         # receipts innermost: they share most of the texts of an arch
         for arch, receipt, mask in [(a, r, m) for m in masks for a in archs if a in traits for r in receipts]:
@@ -197,7 +200,7 @@ def text_cases(
                 yield error_case(title, error, started)
 
 
-def v3_cases(tree: Tree, request: Request) -> Iterator[Case]:
+def v3_cases(tree: Tree, request: Request) -> Generator[Case]:
     """Yield cases for fwd_v3's files for each arch that has its kernels, then for their machine code."""
     for arch in (arch for arch in request.archs if arch in dialect(tree.dialect).family(fwd_v3.NAME).archs):
         yield parity_v3.texts_case(tree, arch)
@@ -285,14 +288,13 @@ def _dispatch(text: str, family: str) -> dispatch_text.Dispatch:
     return dispatch_text.parse(text, host(library_with(family)).api or f"fmha_{family}")
 
 
-def machine_code_cases(trees: Sequence[Tree], request: Request, toolchain: Toolchain) -> Iterator[Case]:
+def machine_code_cases(trees: Sequence[Tree], request: Request, toolchain: Toolchain) -> Generator[Case]:
     """Yield a case for each tree, API and arch. All compilers share one pool, so that none waits for a case."""
     apis = [api for api in (FAMILY, *TEXT_APIS) if set(APIS[api]) & set(request.families)]
     wanted = [(tree, api, arch) for tree in trees for api in apis for arch in sampled_archs(tree, api, request.archs)]
     if wanted:
         log.info(f"machine code of samples, {request.job_count} compilers at once ({toolchain.identity})")
-    pool = ThreadPoolExecutor(request.job_count)
-    try:
+    with Pool(request.job_count) as pool:
         lives = {(tree.name, api): Live(tree, pool, api) for tree, api, _ in wanted}
         renders = [
             {mask: lives[tree.name, api].render(arch, 0, mask) for mask in request.masks} for tree, api, arch in wanted
@@ -303,8 +305,6 @@ def machine_code_cases(trees: Sequence[Tree], request: Request, toolchain: Toolc
         ]
         for finish in started:
             yield finish()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def sampled_archs(tree: Tree, api: str, archs: Sequence[str]) -> list[str]:
@@ -329,7 +329,7 @@ def machine_code_case(
     renders: Mapping[str, Future[Rendered]],
     request: Request,
     toolchain: Toolchain,
-    pool: Executor,
+    pool: Pool,
 ) -> Callable[[], Case]:
     """Start to compile a sample of each family's kernels from upstream's text and from ours, on one arch.
 

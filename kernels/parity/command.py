@@ -10,7 +10,6 @@ from pathlib import Path
 from ckpm.base import jobs, junit, settings
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, UsageError
-from ckpm.base.processes import ended_by_signals
 from ckpm.base.results import Results
 from ckpm.kernels.code.toolchains import CHOICES, detect
 from ckpm.kernels.parity.cases import Request, compare_upstreams
@@ -86,8 +85,7 @@ def run_command(args: argparse.Namespace) -> int:
     started = time.monotonic()
     if args.output is not None:
         junit.clear(args.output)
-    with ended_by_signals():  # temporary folders are deleted, too
-        results = compare_upstreams(request_from(args))
+    results = compare_upstreams(request_from(args))
     if not results.cases:
         raise UsageError("nothing to compare for this --upstream, --family and --arch: leave one of them out.")
     if args.output is not None:

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ckpm.base.errors import CompileError
+from ckpm.base.processes import Pool
 from ckpm.base.store import Store
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.toolchains import Toolchain, device_command
@@ -105,7 +104,7 @@ def _size(key: Key) -> int:
 
 
 def compare(
-    pairs: Sequence[tuple[Key, str]], tree: Tree, toolchain: Toolchain, arch: str, *, cache: Path, pool: Executor
+    pairs: Sequence[tuple[Key, str]], tree: Tree, toolchain: Toolchain, arch: str, *, cache: Path, pool: Pool
 ) -> Callable[[], list[Comparison]]:
     """Start to compile both texts of each (key, upstream's rendered text) for ``arch`` in ``pool``.
 
@@ -120,7 +119,7 @@ def compare(
 
     def attempt(text: str) -> Code | CompileError:
         try:
-            return _code(text, tree, toolchain, arch, cache)
+            return _code(text, tree, toolchain, arch, cache, pool)
         except CompileError as error:
             return error
 
@@ -188,7 +187,7 @@ def _first_difference(theirs: bytes, ours: bytes) -> str:
     return f"upstream's code has {len(theirs)} bytes, ours {len(ours)}; they differ from byte {at:#x} on"
 
 
-def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path) -> Code:
+def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path, pool: Pool) -> Code:
     """Return the machine code of one source text, compiled or from the cache."""
     headers = (file for folder in INCLUDES for file in sorted(folder.iterdir()))
     own = b"".join(file.read_bytes() for file in headers if file.name in text)
@@ -209,14 +208,7 @@ def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path) -
             cuid=_CUID,
             prefix_map={str(folder): "parity", str(tree.root): "ck"},
         )
-        run = subprocess.run(
-            command,
-            env={**os.environ, **toolchain.environment},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        run = pool.run(command, environment={**os.environ, **toolchain.environment})
         if run.returncode != 0:
             lines = run.stderr.splitlines()
             errors = [line for line in lines if "error" in line][:_ERROR_LINES] or lines[-_ERROR_LINES:]

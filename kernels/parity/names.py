@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base import jobs
 from ckpm.base.errors import UpstreamError
+from ckpm.base.processes import Pool
 from ckpm.base.results import Case
 from ckpm.kernels.upstream.codegen_runner import Live
 from ckpm.kernels.upstream.trees import Tree
@@ -42,20 +43,17 @@ def names_cases(
     receipts: Sequence[int],
     masks: Sequence[str],
     cache: Path | None = None,
-) -> Iterator[Case]:
+) -> Generator[Case]:
     """Yield a case for each API, arch, receipt and mask set: the names of its families from a tree's own codegen.
 
     The codegen's lists are kept in ``cache``, if it is given, by the content of its files.
     """
     wanted = [(api, arch, receipt, mask) for api in apis for mask in masks for receipt in receipts for arch in archs]
-    pool = ThreadPoolExecutor(jobs.processors())
-    try:
+    with Pool(jobs.processors()) as pool:
         lives = {api: Live(tree, pool, api, cache) for api in apis}
         listed = [lives[api].names(arch, receipt, mask) for api, arch, receipt, mask in wanted]  # all are started
         for (api, arch, receipt, mask), names in zip(wanted, listed, strict=True):
             yield _names_case(tree, api, arch, receipt, mask, names)
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _names_case(tree: Tree, api: str, arch: str, receipt: int, mask: str, listed: Future[list[str]]) -> Case:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import UpstreamError
+from ckpm.base.processes import Pool
 from ckpm.base.results import Case
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families import fwd_v3
@@ -78,7 +78,7 @@ def machine_code_case(tree: Tree, arch: str, toolchain: Toolchain, *, cache: Pat
     except UpstreamError as error:
         return error_case(title, error, started)
     pairs = [(key, files[key.name]) for key in _keys(tree, arch) if key.name in files]
-    with ThreadPoolExecutor(jobs) as pool:
+    with Pool(jobs) as pool:
         rows = machine_code.compare(pairs, tree, toolchain, arch, cache=cache, pool=pool)()
     if errors := [f"{row.name}: {row.error}" for row in rows if row.error]:
         return error_case(title, UpstreamError("\n".join(errors), kind="codegen"), started)

@@ -15,11 +15,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import UpstreamError
+from ckpm.base.processes import Pool
 from ckpm.base.store import Store
 from ckpm.kernels.upstream.headers import content
 from ckpm.kernels.upstream.trees import Tree
@@ -41,25 +42,27 @@ def knows_targets(tree: Tree) -> bool:
     return '"--targets"' in content(tree.fmha / "generate.py").decode(errors="replace").replace("'", '"')
 
 
-def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> list[str]:
+def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str, pool: Pool | None = None) -> list[str]:
     """Return the kernel names in upstream's order of emission, with repetitions, without the dispatch file.
 
     ``api`` is upstream's name (matrix.dialects.APIS), ``mask`` ``simplified`` or ``generic``. Raises UpstreamError.
     """
     with tempfile.TemporaryDirectory(prefix="ckpm-list-") as folder:
-        _generate(tree, arch, api, receipt, mask, ("--list_blobs", "blobs.txt"), Path(folder))
+        _generate(tree, arch, api, receipt, mask, ("--list_blobs", "blobs.txt"), Path(folder), pool)
         lines = (Path(folder) / "blobs.txt").read_text(encoding="utf-8", errors="replace").splitlines()
     names = [Path(line).stem for line in lines if line.strip()]
     return [name for name in names if not name.endswith("_api")]  # the dispatch file
 
 
-def render(tree: Tree, arch: str, api: str, receipt: int, mask: str, folder: Path) -> Rendered:
+def render(
+    tree: Tree, arch: str, api: str, receipt: int, mask: str, folder: Path, pool: Pool | None = None
+) -> Rendered:
     """Render all instances and the dispatch into ``folder``, which must exist and be empty.
 
     Raises:
         UpstreamError: generate.py failed, or wrote no dispatch file.
     """
-    _generate(tree, arch, api, receipt, mask, ("--output_dir", "."), folder)
+    _generate(tree, arch, api, receipt, mask, ("--output_dir", "."), folder, pool)
     texts = {file.stem: file.read_text(encoding="utf-8", errors="replace") for file in sorted(folder.rglob("*.cpp"))}
     dispatch = texts.pop(dispatch_name(api), None)
     if dispatch is None:
@@ -76,7 +79,7 @@ class Live:
     are not kept: they take a second or two, and much space.
     """
 
-    def __init__(self, tree: Tree, pool: ThreadPoolExecutor, api: str, cache: Path | None = None) -> None:
+    def __init__(self, tree: Tree, pool: Pool, api: str, cache: Path | None = None) -> None:
         self.tree, self.pool, self.api, self.cache = tree, pool, api, cache
         self.takes_arch = knows_targets(tree)
         self._lists: dict[tuple[str, int, str], Future[list[str]]] = {}
@@ -90,18 +93,18 @@ class Live:
 
     def _list(self, arch: str, receipt: int, mask: str) -> list[str]:
         if self.cache is None:
-            return list_names(self.tree, arch, self.api, receipt, mask)
+            return list_names(self.tree, arch, self.api, receipt, mask, self.pool)
         words = (codegen_digest(self.tree.fmha), sys.version, arch if self.takes_arch else "", self.api, receipt, mask)
         lists, key = Store(self.cache / "parity"), hashlib.sha256(repr(words).encode()).hexdigest()
         if (names := lists.get(key)) is None:
-            names = "\n".join(list_names(self.tree, arch, self.api, receipt, mask)).encode()
+            names = "\n".join(list_names(self.tree, arch, self.api, receipt, mask, self.pool)).encode()
             lists.put(key, names)
         return names.decode().splitlines()
 
     def render(self, arch: str, receipt: int, mask: str) -> Future[Rendered]:
         key = (arch if self.takes_arch else "", receipt, mask)
         if key not in self._renders:
-            self._renders[key] = self.pool.submit(_render, self.tree, arch, self.api, receipt, mask)
+            self._renders[key] = self.pool.submit(_render, self.tree, arch, self.api, receipt, mask, self.pool)
         return self._renders[key]
 
 
@@ -113,9 +116,9 @@ def codegen_digest(fmha: Path) -> str:
     return digest.hexdigest()
 
 
-def _render(tree: Tree, arch: str, api: str, receipt: int, mask: str) -> Rendered:
+def _render(tree: Tree, arch: str, api: str, receipt: int, mask: str, pool: Pool) -> Rendered:
     with tempfile.TemporaryDirectory(prefix="ckpm-render-") as folder:
-        return render(tree, arch, api, receipt, mask, Path(folder))
+        return render(tree, arch, api, receipt, mask, Path(folder), pool)
 
 
 def word_of(api: str) -> str:
@@ -137,7 +140,16 @@ def _bytecode() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="ckpm-bytecode-")
 
 
-def _generate(tree: Tree, arch: str, family: str, receipt: int, mask: str, output: Sequence[str], folder: Path) -> None:
+def _generate(
+    tree: Tree,
+    arch: str,
+    family: str,
+    receipt: int,
+    mask: str,
+    output: Sequence[str],
+    folder: Path,
+    pool: Pool | None,
+) -> None:
     """Run generate.py in ``folder``, which the command doesn't name, so that it can be run elsewhere."""
     script = tree.fmha.absolute() / "generate.py"
     words = [str(script), "--api", family, "--receipt", str(receipt), "--mask", mask, *output]
@@ -149,15 +161,8 @@ def _generate(tree: Tree, arch: str, family: str, receipt: int, mask: str, outpu
     # -B replaces the folder of bytecode: by hand, too, nothing is written into the tree
     by_hand = f"To see it again, run in an empty folder: {shlex.join([sys.executable, '-B', *words])}"
     try:
-        run = subprocess.run(
-            [sys.executable, *words],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=TIMEOUT_SECONDS,
-            check=False,
+        run = (pool or Pool(1)).run(
+            [sys.executable, *words], cwd=folder, environment=environment, timeout=TIMEOUT_SECONDS
         )
     except subprocess.TimeoutExpired as error:
         raise UpstreamError(f"{script} is not done after {TIMEOUT_SECONDS} s. {by_hand}", kind="codegen") from error

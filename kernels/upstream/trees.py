@@ -152,7 +152,7 @@ def _checkout(ck_root: Path) -> Tree:
             "projects/composablekernel. Point CK_ROOT or --ck-root at the root of such a checkout.",
             kind="ck-tree",
         )
-    root = root.resolve()
+    root = Path(os.path.realpath(root))
     ages = [name for name in dialect_names() if dialect(name).detection]
     fitting = [name for name in ages if fits(dialect(name), root / FMHA)]
     if len(fitting) != 1:

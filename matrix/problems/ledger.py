@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime
 import fnmatch
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -23,6 +24,7 @@ from ckpm.base.errors import CheckFailedError, WhereError
 from ckpm.base.tablefile import Field, Record, read_table
 from ckpm.matrix.dialects import archs, dialect_names, upstreams
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, SuiteCase
+from ckpm.matrix.problems.problem import Problem
 from ckpm.matrix.where import compile_over
 
 LEDGER = Path(__file__).parents[1] / "ledger.yaml"
@@ -42,6 +44,9 @@ SIGNATURES = (
 )
 RESULTS = ("passed", *OUTCOMES, "infrastructure")
 _SUITES = (*SUITES, FAMILY_SUITE, "performance")  # the gates' problems: what can't be run can't be measured
+_CALL_FIELDS = tuple(
+    f"problem.{name}" for name in (*(one.name for one in fields(Problem)), "pool_bytes", "window_start")
+)
 _PROBLEM_FIELDS = tuple(f"problem.{name}" for name in (*(one.name for one in fields(SuiteCase)), "keys_ahead"))
 
 
@@ -53,6 +58,8 @@ class Entry:
     under which those problems meet the defect. With ``unwaited_loads`` only those of them do whose kernel uses a
     register before the load into it is waited for, and which ran with late loads. A case must show the first of the
     ``signatures``, and the next without what leads to a fault.
+
+    A caller's problem has no name: kernels with a name like one of ``kernels`` meet the defect if ``meets(problem)``.
     """
 
     name: str
@@ -60,6 +67,8 @@ class Entry:
     problems: tuple[str, ...]
     holds: Callable[[SuiteCase], bool] = lambda problem: True
     unwaited_loads: bool = False
+    kernels: tuple[str, ...] = ()
+    meets: Callable[[Problem], bool] = lambda problem: True
     upstreams: tuple[str, ...]
     archs: tuple[str, ...]
     outcomes: tuple[str, ...]
@@ -74,9 +83,19 @@ class Entry:
             any(fnmatch.fnmatchcase(problem.name, glob) for glob in self.problems)
             and self.holds(problem)
             and (unwaited or not self.unwaited_loads)
-            and ("*" in self.upstreams or upstream in self.upstreams)
-            and ("*" in self.archs or arch in self.archs)
+            and self._is_of(upstream, arch)
         )
+
+    def spoils(self, problem: Problem, kernel: str, upstream: str) -> bool:
+        """Return True if a caller's problem meets the defect in a kernel of this name."""
+        return (
+            any(fnmatch.fnmatchcase(kernel, glob) for glob in self.kernels)
+            and self._is_of(upstream, problem.arch)
+            and self.meets(problem)
+        )
+
+    def _is_of(self, upstream: str, arch: str) -> bool:
+        return ("*" in self.upstreams or upstream in self.upstreams) and ("*" in self.archs or arch in self.archs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +121,10 @@ class Ledger:
     def find(self, problem: SuiteCase, upstream: str, arch: str, *, unwaited: bool = False) -> Entry | None:
         covering = (one for one in self.entries if one.covers(problem, upstream, arch, unwaited=unwaited))
         return next(covering, None)
+
+    def find_for_call(self, problem: Problem, kernel: str, upstream: str) -> Entry | None:
+        """The defect that a caller's problem meets in a kernel of an upstream (:func:`source`), None without one."""
+        return next((one for one in self.entries if one.spoils(problem, kernel, upstream)), None)
 
     def judge(
         self,
@@ -177,6 +200,8 @@ class _Row(Record, frozen=True):
     expires: datetime.date
     link: Annotated[str, Meta(pattern="^https://")] = ""
     where: str | None = None
+    kernels: str | tuple[str, ...] | None = None
+    calls: str | None = None
     unwaited_loads: bool = False
     signature: str | tuple[str, ...] | None = None
 
@@ -185,6 +210,12 @@ class LedgerTable(Record, frozen=True):
     """The record of ledger.yaml."""
 
     entries: dict[str, _Row]
+
+
+@functools.cache
+def house_ledger() -> Ledger:
+    """The ledger of this project, read once."""
+    return read_ledger()
 
 
 def read_ledger(file: Path = LEDGER) -> Ledger:
@@ -212,6 +243,8 @@ def _entry(name: str, row: _Row, item: Field) -> Entry:
         "signature": SIGNATURES,
     }
     words = {part: _word_list(getattr(row, part)) for part in known}
+    if row.calls is not None and row.kernels is None:
+        raise item.value["calls"].fail("is a condition on calls of kernels: name them in kernels")
     for part, names in words.items():
         if not names and getattr(row, part) is not None:
             raise item.value[part].fail("is empty")
@@ -219,16 +252,15 @@ def _entry(name: str, row: _Row, item: Field) -> Entry:
             raise item.value[part].fail(f"unknown '{unknown[0]}'; known: {', '.join(known[part])}")
     if not row.reason.strip():
         raise item.value["reason"].fail("is empty: describe the defect and its place")
-    try:
-        holds = compile_over(row.where, _PROBLEM_FIELDS) if row.where is not None else _always
-    except WhereError as error:
-        raise item.value["where"].fail(str(error)) from error
+    of_suite = (glob.removeprefix(f"{FAMILY_SUITE}/") for glob in problems if glob.startswith(f"{FAMILY_SUITE}/"))
     return Entry(
         name=name,
         place=f"{item.file.name}:{item.line}",
         problems=problems,
-        holds=holds,
+        holds=_condition(item, "where", row.where, _PROBLEM_FIELDS),
         unwaited_loads=row.unwaited_loads,
+        kernels=(*_word_list(row.kernels), *of_suite),
+        meets=_condition(item, "calls", row.calls, _CALL_FIELDS),
         upstreams=words["upstreams"],
         archs=words["archs"],
         outcomes=words["outcome"],
@@ -239,10 +271,18 @@ def _entry(name: str, row: _Row, item: Field) -> Entry:
     )
 
 
+def _condition(item: Field, field: str, text: str | None, known: tuple[str, ...]) -> Callable[[Problem], bool]:
+    """The condition of an entry's field, always True without one. Raises TableError."""
+    try:
+        return compile_over(text, known) if text is not None else _always
+    except WhereError as error:
+        raise item.value[field].fail(str(error)) from error
+
+
 def _word_list(value: str | tuple[str, ...] | None) -> tuple[str, ...]:
     """The words of a field that has one word or a list."""
     return (value,) if isinstance(value, str) else value or ()
 
 
-def _always(_: SuiteCase) -> bool:
+def _always(_: Problem) -> bool:
     return True

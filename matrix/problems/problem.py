@@ -143,6 +143,25 @@ class Problem:
         """Elements from one page to the next of tensor ``k`` or ``v``."""
         return self.stride(tensor).batch
 
+    @property
+    def pool_bytes(self) -> int:
+        """Bytes of the larger of the pools of K and V."""
+        return self.pool_pages * max(self.page_elements("k"), self.page_elements("v")) * self.element_bytes
+
+    @property
+    def window_start(self) -> int:
+        """The first key that a tile of 64 queries sees through a window, of the last tile that sees any; 0 without one.
+
+        Of several sequences only the longest lengths are known: one with all keys may have a single query.
+        """
+        if self.mask == "no" or self.window_left < 0:
+            return 0
+        aligned = self.mask != "top_left"
+        queries = 1 if aligned and self.batch > 1 else self.seqlen_q
+        ahead = self.seqlen_k - queries if aligned else 0
+        last = min(queries - 1, self.seqlen_k - 1 + self.window_left - ahead)
+        return max(last // 64 * 64 + ahead - self.window_left, 0)
+
     def stride(self, tensor: str) -> Strides:
         """The strides of q, k, v, o, lse, bias or randval: as given, or contiguous."""
         return dict(self.strides).get(tensor) or self._contiguous(tensor)
@@ -227,8 +246,7 @@ def loads(problem: Problem) -> tuple[str, ...]:
     p = problem
     if p.page_size >= STEP:
         return ("bload",)
-    pool = p.pool_pages * max(p.page_elements("k"), p.page_elements("v")) * p.element_bytes
-    return ("gload",) if pool > 2**31 - 1 else ("bload", "gload")
+    return ("gload",) if p.pool_bytes > 2**31 - 1 else ("bload", "gload")
 
 
 def _head_dims(p: Problem) -> frozenset[int]:

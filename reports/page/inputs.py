@@ -224,6 +224,8 @@ def _history(libraries: Iterable[LibraryResults], baselines: Path) -> dict[str, 
     histories: dict[str, tuple[baseline.Acceptance, ...]] = {}
     for library in libraries:
         for arch in library.manifest.archs:
-            for file in sorted((baselines / arch).glob(f"*/{library.upstream}.history.jsonl")):
+            for file in sorted((baselines / arch).glob("*/*.history.jsonl")):
+                if file.name != f"{library.upstream}.history.jsonl":  # an upstream's name may look like a pattern
+                    continue
                 histories[f"{arch}/{file.parent.name}/{library.upstream}"] = baseline.read_history(file)
     return histories

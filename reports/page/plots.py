@@ -26,6 +26,7 @@ from ckpm.reports.verdicts import Row
 _SHOWN = 40  # problems of one plot; the table holds all
 _WIDTH, _NAMES, _ROW = 980, 420, 20
 _LEFT, _RIGHT = 180, _WIDTH - 120  # of a history's lines
+_SMALLEST = 1e-30
 _TONES = {"unchanged": "good", "improved": "good", "inconclusive": "doubt", "measured": ""}
 _WAVES_LEFT, _WAVE_ROW, _BAR, _TOP = 96, 22, 16, 8
 _LETTER = 14  # the narrowest span that its letter fits in
@@ -59,7 +60,7 @@ def plots(inputs: Inputs) -> list[Plot]:
         by_metric: dict[tuple[str, str], list[Row]] = {}
         for row in gate.rows:
             timed = row.gate == "gpu" or row.metric in MODEL_METRICS
-            if timed and row.baseline and row.candidate and row.candidate > 0 and row.baseline > 0:
+            if timed and row.baseline and row.candidate and _fits(row.baseline, row.candidate):
                 by_metric.setdefault((row.gate, row.metric), []).append(row)
         where = f" on {gate.provenance['gpu']}" if "gpu" in gate.provenance else ""
         for (kind, metric), rows in by_metric.items():
@@ -122,6 +123,7 @@ def _roofline(inputs: Inputs, library: LibraryResults, arch: str) -> list[Plot]:
     if machine is None:
         return []
     points = [*_modelled_points(library, arch, machine), *_measured_points(inputs, library, arch)]
+    points = [point for point in points if _fits(*point[:2])]
     if not points:
         return []
     peaks = {dtype: machine.peak_tflops(dtype) * 1e12 for dtype in ("bf16 and fp16", "fp8")}
@@ -232,6 +234,11 @@ def _series(metric: str, lines: Sequence[Acceptance], base: float) -> list[str]:
     return [*parts, _text(_RIGHT + 10, base, f"{values[-1]:,.10g}", "start")]
 
 
+def _fits(*figures: float) -> bool:
+    """True if a logarithmic axis has room for the figures: no measurement is out of it, but a damaged record may be."""
+    return all(_SMALLEST < figure < 1 / _SMALLEST for figure in figures)
+
+
 def _decades(low: float, high: float) -> Iterable[float]:
     return (10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1))
 
@@ -271,7 +278,7 @@ def picture(timed: Timed, name: str) -> str:
     parts = [_patterns(name)]
     for row, wave in enumerate(timed.waves):
         y = _TOP + _WAVE_ROW * row
-        per_copy = len(timed.waves) // timed.resident
+        per_copy = max(1, len(timed.waves) // timed.resident)
         copy = f"{row // per_copy + 1}." if timed.resident > 1 else ""
         parts.append(_text(_WAVES_LEFT - 8, y + 13, f"wave {copy}{row % per_copy} S{wave.simd}", "end"))
         for letter, first, last in spans(wave.timeline):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ckpm.base import jobs, settings
+from ckpm.base.processes import Pool
 from ckpm.base.results import Case
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.parity import cases as parity
@@ -36,7 +36,7 @@ def change_tree(tree: Tree, folder: Path, name: str, old: str, new: str) -> Tree
 def same_code(tree: Tree, arch: str, pairs: Sequence[tuple[Key, str]]) -> list[int]:
     """Compile our text and upstream's of each kernel; the code is the same. Return its bytes."""
     cache = settings.cache_folder()
-    with ThreadPoolExecutor(jobs.processors()) as pool:
+    with Pool(jobs.processors()) as pool:
         started = machine_code.compare(pairs, tree, detect("auto", cache=cache), arch, cache=cache, pool=pool)
     found = started()
     assert [(row.difference, row.error) for row in found] == [("", "")] * len(pairs)

@@ -13,6 +13,7 @@ from ckpm.base import settings
 from tests.cluster.machines import Compiler, Machines, machines
 
 Build = Callable[..., int]
+KERNELS = ("--unit-size", "1", "--where", "key.bias == 'no' and key.tile.bm0 == 64 and key.dtype == 'bf16'")
 
 
 @pytest.fixture(scope="module")  # not for the modules with real kernels
@@ -67,9 +68,8 @@ def build(tmp_path: Path) -> Build:
     """``build("name", "--scheduler", ADDRESS)`` builds four kernels in four units and returns the exit code."""
 
     def run(work: str, *options: str) -> int:
-        where = "key.bias == 'no' and key.tile.bm0 == 64 and key.dtype == 'bf16'"
         (tmp_path / work).mkdir(exist_ok=True)
-        command = ["build", "--unit-size", "1", "--where", where, "--work", str(tmp_path / work)]
+        command = ["build", *KERNELS, "--work", str(tmp_path / work)]
         return cli.main([*command, "--toolchain", "rocm", *options])
 
     return run

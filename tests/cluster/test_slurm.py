@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import signal
+import socket
+import ssl
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ckpm.base.errors import ServiceError
 from ckpm.cluster.connection import connect
 from ckpm.cluster.remote_steps import RemoteBuild
-from tests.cluster.conftest import Build
+from ckpm.cluster.site import read_site
+from ckpm.cluster.slurm import slurm as slurm_workers
+from tests.cluster.conftest import KERNELS, Build
 from tests.cluster.machines import Compiler, is_alive
 from tests.cluster.slurm_daemons import missing_programs, slurm
-from tests.cluster.test_builds import HOST, UNITS, exit_code_after, meanwhile, take_files
+from tests.cluster.test_builds import HOST, UNITS, meanwhile, take_files
 
 pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=f"Slurm can't be started: {missing_programs()}")
 
+# a shell's background job ignores SIGINT
+PROGRAM = """import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from ckpm import commands
+sys.exit(commands.main(sys.argv[1:]))
+"""
+CONNECT = "import sys; from ckpm.cluster.connection import connect; connect(sys.argv[1])"
 SITE = "{cores: 1, memory: 1500MB, interface: lo, directives: ['--overcommit']}\n"
 
 
@@ -81,33 +95,75 @@ def test_cancelled_job_costs_second_compile(site: str, build: Build, compiler: C
     assert jobs() == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_cancelled_build_leaves_no_job_and_no_secret(
-    site: str, build: Build, compiler: Compiler, tmp_path: Path
+    site: str, compiler: Compiler, tmp_path: Path, number: signal.Signals
 ) -> None:
+    """The build is a new process, because the first import of dask_jobqueue replaces a handler."""
     compiler.hold_one()
-    held: list[int] = []
-    refusals: list[str] = []
-    folder = tmp_path / "work/build/gfx950/aiter"
-
-    def interrupt() -> None:
-        held.append(compiler.wait_for_held()[1])
+    folder = tmp_path / "build/gfx950/aiter"
+    command = ["build", *KERNELS, "--work", str(tmp_path), "--toolchain", "rocm", "--no-cache"]
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *command, "--cluster", "slurm", "--workers", "1", "--cluster-file", site],
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
         try:
+            _, held = compiler.wait_for_held()
             build_file = RemoteBuild.read(folder / "cluster.json")
             assert (Path(build_file.credentials) / "key.pem").stat().st_mode & 0o077 == 0
-            with pytest.raises(ServiceError) as refused:
-                connect(build_file.scheduler)
-            refusals.append(str(refused.value))
+            words = [sys.executable, "-c", CONNECT, build_file.scheduler]
+            refused = subprocess.run(words, capture_output=True, text=True, check=False).stderr
+            assert "ServiceError: no Dask scheduler answers" in refused  # to a client without the certificate
         finally:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    thread = meanwhile(interrupt)
-    command = ("--cluster", "slurm", "--workers", "1", "--cluster-file", site, "--no-cache")
-    assert exit_code_after(signal.SIGTERM, lambda: build("work", *command)) == 128 + signal.SIGTERM
-    thread.join()
-    assert len(refusals) == 1, "the scheduler answers a client without the certificate"
+            process.send_signal(number)
+        printed = process.communicate()[1]
+    assert process.returncode == 128 + number
+    assert "run the same command again to go on" in printed
     assert jobs() == []
-    assert not is_alive(held[0])
+    assert not is_alive(held)
     assert list(folder.rglob("*.pem")) == []
+
+
+def test_network_reaches_only_ports_with_tls(daemons: None, tmp_path: Path) -> None:
+    """Without an interface, servers of Dask listen on all."""
+    site = msgspec.structs.replace(read_site(None, None, None), cores=1, memory="1500MB", directives=("--overcommit",))
+    with slurm_workers(site, 1, tmp_path) as (address, credentials, _), connect(address, credentials) as client:
+        client.wait_for_workers(1, timeout=120)
+        ((worker, process),) = client.run(os.getpid).items()
+        ((_, nanny),) = client.run(os.getppid).items()
+        servers = {server for pid in (os.getpid(), process, nanny) for server in servers_on_network(pid)}
+        assert {int(one.rpartition(":")[2]) for one in (address, worker)} <= {port for _, port in servers}
+        for host, port in servers:
+            assert speaks_tls(host, port), f"{host}:{port} answers without a certificate"
+
+
+def servers_on_network(process: int) -> set[tuple[str, int]]:
+    """Address and port of each TCP server of a process, without those of the loopback."""
+    links = [str(file.readlink()) for file in Path(f"/proc/{process}/fd").iterdir() if file.is_symlink()]
+    sockets = {link.removeprefix("socket:[").rstrip("]") for link in links if link.startswith("socket:")}
+    files = (Path(f"/proc/{process}/net/{name}") for name in ("tcp", "tcp6"))
+    rows = [line.split() for file in files for line in file.read_text().splitlines()[1:]]
+    listening = [row[1].split(":") for row in rows if row[3] == "0A" and row[9] in sockets]
+    servers = {(_address(host), int(port, 16)) for host, port in listening}
+    return {(host, port) for host, port in servers if not ipaddress.ip_address(host).is_loopback}
+
+
+def _address(words: str) -> str:
+    """The address of a row of /proc/net/tcp or tcp6: words of 32 bits, in the machine's byte order."""
+    data = bytes.fromhex(words)
+    return str(ipaddress.ip_address(b"".join(data[at : at + 4][::-1] for at in range(0, len(data), 4))))
+
+
+def speaks_tls(host: str, port: int) -> bool:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection((host, port), timeout=20) as plain:
+        try:
+            with context.wrap_socket(plain):
+                return True
+        except OSError:  # ssl.SSLError, or a timeout: HTTP waits for more
+            return False
 
 
 def test_refused_job_is_reported_with_output_of_sbatch(

@@ -1,17 +1,18 @@
 """``python -m tests.mutants --seed N --count M``: plant defects in a built library and count those that are detected.
 
 The seed is printed. The same seed, count and library give the same defects. Exit code 0 if the static checks and the
-smoke cases detect at least FLOOR percent. No survivor is excused.
+smoke cases detect at least FLOOR percent of those that excused.yaml does not name.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -27,8 +28,9 @@ from ckpm.matrix.dialects import check_arch, check_upstream
 from ckpm.matrix.options import DEFAULT_ARCH, Parser, add_library_options
 from ckpm.matrix.problems.case import SUITES
 from ckpm.suites import suites
-from tests.mutants import trial, workers
+from tests.mutants import excused, trial, workers
 from tests.mutants.drawing import KINDS, draw
+from tests.mutants.excused import EXCUSED, Excuses
 from tests.mutants.probing import EXECUTED, NOT_EXECUTED, SAME_EFFECT
 from tests.mutants.trial import CRASH, HANG, STATIC, Setup, Trial
 
@@ -68,21 +70,38 @@ def run(args: argparse.Namespace) -> None:
         check_upstream(upstream)
     library = suites.locate(args.work.absolute(), check_arch(args.arch).name, upstream)
     show(f"{args.count} mutants of {library.library}, seed {seed}")
-    mutants = draw(trial.kernels_of(library, args.arch), seed, args.count)
+    kernels = trial.kernels_of(library, args.arch)
+    codes = {name: excused.code_digest(kernel) for name, kernel in kernels.items()}
+    excuses = excused.read()
+    mutants = draw(kernels, seed, args.count)
     setup = Setup(library=library.library, arch=args.arch)
     results = workers.results(setup, mutants, args.jobs or processors())
     trials = list(_report_progress(results, len(mutants)))
-    _show(trials)
+    trials = [_excuse(each, excuses, codes[each.mutant.kernel]) for each in trials]
+    _show(trials, codes)
     detected = sum(bool(each.killed_by) for each in trials)
-    show(f"{detected} of {len(trials)} mutants were detected, seed {seed}")
-    check_floor(detected, len(trials), f"--seed {seed} --count {args.count}")
+    without_effect = sum(each.survived == EXCUSED for each in trials)
+    show(f"{detected} of {len(trials)} mutants were detected, {without_effect} survivors are excused, seed {seed}")
+    check_floor(detected, len(trials) - without_effect, f"--seed {seed} --count {args.count}")
+
+
+def _excuse(tried: Trial, excuses: Excuses, code: str) -> Trial:
+    """Return the trial with its excuse. Raises CheckFailedError: the mutant is excused and was detected."""
+    excuse = excused.find(excuses, tried.mutant, code)
+    if excuse is not None and tried.killed_by:
+        raise CheckFailedError(
+            f"{excused.FILE}: {excuse.kernel} {excuse.change} is excused, but {tried.killed_by} detects it: "
+            f"{tried.how}. Remove the entry.",
+            kind="excused",
+        )
+    return tried if excuse is None else dataclasses.replace(tried, survived=EXCUSED, how=excuse.why)
 
 
 def check_floor(detected: int, planted: int, again: str) -> None:
     if 100 * detected < FLOOR * planted:
         raise CheckFailedError(
-            f"{detected} of {planted} planted defects were detected, {FLOOR} % are required. The survivors are listed "
-            f"above. To plant the same again: {again}",
+            f"{detected} of {planted} planted defects were detected, {FLOOR} % are required, without those that are "
+            f"excused. The survivors are listed above. To plant the same again: {again}",
             kind="mutants",
         )
 
@@ -107,12 +126,13 @@ def _report_progress(trials: Iterable[Trial], total: int) -> Iterator[Trial]:
             show(f"[{count}/{total}]", flush=True)
 
 
-def _show(trials: Sequence[Trial]) -> None:
-    """Print a table by kind, then each survivor."""
-    columns = (STATIC, *SUITES, CRASH, HANG, NOT_EXECUTED, SAME_EFFECT, EXECUTED)
+def _show(trials: Sequence[Trial], codes: Mapping[str, str]) -> None:
+    """Print a table by kind, then each survivor that is not excused, with the digits of its kernel's code."""
+    survivors = (NOT_EXECUTED, SAME_EFFECT, EXECUTED, EXCUSED)
+    columns = (STATIC, *SUITES, CRASH, HANG, *survivors)
     table = Table(box=None, pad_edge=False)
     for column in ("kind", "planted", *columns):
-        survived = column in (NOT_EXECUTED, SAME_EFFECT, EXECUTED)
+        survived = column in survivors
         title = f"survived,\n{column}" if survived else column
         table.add_column(title, justify="left" if column == "kind" else "right", no_wrap=True)
     for kind in (*KINDS, "all"):
@@ -122,9 +142,10 @@ def _show(trials: Sequence[Trial]) -> None:
             table.add_row(kind, str(len(mine)), *(str(counts[column]) for column in columns))
     console().print(table)
     for each in trials:
-        if not each.killed_by:
+        if not each.killed_by and each.survived != EXCUSED:
             mutant = each.mutant
-            show(f"survived {each.cases} cases: {mutant.kind}  {mutant.text}  {mutant.kernel}: {each.how}")
+            place = f"{mutant.kernel} (code {codes[mutant.kernel]})"
+            show(f"survived {each.cases} cases: {mutant.kind}  {mutant.text}  {place}: {each.how}")
 
 
 if __name__ == "__main__":

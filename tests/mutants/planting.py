@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ckpm_emulator.lowering.decode import Instruction, decode
-from ckpm_emulator.lowering.flow import successors
+from ckpm_emulator.lowering.flow import reachable, successors
 from ckpm_emulator.lowering.lower import lower_one
 from ckpm_emulator.lowering.registers import VECTOR
 
@@ -44,9 +44,9 @@ class Change:
 
 def candidates(instructions: Sequence[Instruction]) -> Iterator[tuple[str, int, int]]:
     """Kind, index and new bits of all defects, in the order of the code. :func:`make_change` checks the bits."""
-    reachable = _reachable(instructions)
+    inside = reachable(0, successors(instructions)) if instructions else set()
     for at, instruction in enumerate(instructions):
-        if at in reachable and instruction.record is not None:
+        if at in inside and instruction.record is not None:
             for kind, make in _KINDS.items():
                 yield from ((kind, at, raw) for raw in make(instruction))
             if (unbounded := _unlimited_buffer(instructions, at)) is not None:
@@ -59,15 +59,6 @@ def make_change(kind: str, at: int, before: Instruction, raw: int) -> Change | N
     if len(made) != 1 or made[0].record is None or made[0].text == before.text or lower_one(made[0])[1]:
         return None
     return Change(kind=kind, at=at, before=before, after=made[0])
-
-
-def _reachable(instructions: Sequence[Instruction]) -> set[int]:
-    following, left, reachable = successors(instructions), [0], {0}
-    while left:
-        new = set(following[left.pop()]) - reachable
-        reachable |= new
-        left += new
-    return reachable
 
 
 def _field(one: Instruction, name: str) -> tuple[int, int] | None:
@@ -139,13 +130,12 @@ def _swap_opcode(kind: str) -> Callable[[Instruction], Iterator[int]]:
 
 
 def _has_equal_operands(one: Instruction, old: str) -> bool:
-    """True for min, max, and, or of a number with itself: exchanging these has no effect."""
+    """True for min, max, and, or of a number with itself: exchanging these has no effect.
+
+    Operands are compared as text: a modifier makes them differ, also where it is the same for both.
+    """
     idempotent = old.startswith(("V_MAX_", "V_MIN_", "S_MAX_", "S_MIN_", "_AND_B", "_OR_B"))
-    first, second = _get(one, "src0"), _get(one, "src1")
-    if second is None and (second := _get(one, "vsrc1")) is not None:
-        second += VECTOR
-    if first is None:
-        first, second = _get(one, "ssrc0"), _get(one, "ssrc1")
+    first, second = one.text.split(", ")[-2:]
     return idempotent and first == second
 
 

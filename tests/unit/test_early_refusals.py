@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ckpm import commands as cli
+from ckpm.base.entry import exit_code
 from ckpm.base.outputs import RECORD, demand_place
 from ckpm.bench import command as bench
 from ckpm.kernels.library import command as build
 from ckpm.kernels.parity import command as parity
 from ckpm.reports.release import commands as release
+from ckpm_emulator.cli import main as emulator
 from tests.docs.commands import Recorder, sessions, started_by
 
 UNBUILT = "error: --arch gfx1100: its kernels are only listed. Libraries are for gfx90a, gfx942, gfx950.\n"
@@ -74,12 +77,6 @@ def test_suite_is_checked_before_library(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err.startswith("error: unknown suite 'large'; did you mean 'large-kv'? ")
 
 
-@pytest.mark.usefixtures("idle")
-def test_qualify_reads_table_before_checking_commit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["qualify", "--stages", "no.yaml"]) == 3
-    assert capsys.readouterr().err.startswith("error: no.yaml:1: the table can't be read: ")
-
-
 def test_demand_place_leaves_no_file(tmp_path: Path) -> None:
     demand_place(tmp_path / "new" / "file.json")
     assert [path.name for path in tmp_path.rglob("*")] == ["new"]
@@ -109,3 +106,37 @@ def test_session_passes_on_or_refuses_options(tmp_path: Path) -> None:
     for name in ("lint", "docs", "workflows"):
         with pytest.raises(RuntimeError, match="this session has no options, and was given --fix"):
             sessions()[name](Refusing(["--fix"], tmp_path))
+
+
+@pytest.mark.usefixtures("idle")
+def test_work_in_circle_of_links_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    assert cli.main(["build", "--work", str(tmp_path / "a")]) == 10
+    assert "or a link that leads nowhere: choose another folder with --work" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--cus", "0"], ["--threads", "-3"], ["--cus", "1025"], ["--threads", "x"]])
+def test_emulated_machine_without_units_is_refused(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        emulator(["run", *options, "--", "/bin/true"])
+    assert refused.value.code == 2
+    assert f"argument {options[0]}: " in capsys.readouterr().err
+
+
+def test_signal_where_no_thread_starts_is_process_limit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """OpenBLAS sends its own process SIGINT if it can't start threads."""
+
+    def raise_interrupt() -> int:
+        raise KeyboardInterrupt
+
+    assert exit_code(raise_interrupt) == 130
+
+    def full(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", full)
+    assert exit_code(raise_interrupt) == 12
+    assert "the system allows no further process" in capsys.readouterr().err

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.unit import style
 from tests.unit.style import Finding
-
-# Folders and files that still break a rule. A folder without a finding fails the test until it is taken off.
-OPEN = ("kernels/families/templates/",)
 
 GOOD = '''"""The waits of a kernel. There is no limit: `nobody` is code."""
 
@@ -92,11 +87,5 @@ def test_check_length_names_line_of_paragraph() -> None:
 
 
 def test_repository_follows_style() -> None:
-    files = [(file, file.relative_to(style.ROOT).as_posix()) for file in style.files()]
-    found = [str(finding) for file, name in files if not name.startswith(OPEN) for finding in style.check(file)]
+    found = [str(finding) for file in style.files() for finding in style.check(file)]
     assert found == [], "fix the text, or run `python -m tests.unit.style FOLDER` for all of a folder"
-
-
-@pytest.mark.parametrize("folder", OPEN)
-def test_open_folder_has_findings(folder: str) -> None:
-    assert any(style.check(Path(file)) for file in style.files([folder])), f"take {folder} off OPEN: it is clean"

@@ -11,23 +11,39 @@ import hashlib
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckpm_emulator import code_object, image
 from ckpm_emulator.base.store import Store
 from ckpm_emulator.program_cache import text_version
 from ckpm_emulator.toolchain import cache_folder
 
+if TYPE_CHECKING:
+    from ckpm_emulator.lowering.decode import Instruction
+
 _MAKERS = (
     *("lowering/flow", "inspection/hazard_effects", "inspection/hazard_rules", "inspection/hazards"),
     *("inspection/inspect", "inspection/lds_waits", "inspection/waits", "lowering/registers"),
     *("lowering/decode", "lowering/matrix_table", "lowering/microop", "lowering/operands", "lowering/shapes"),
 )
+_FEW = 4  # instructions of a block whose names are kept
 _WORTH_PROCESSES = 32  # kernels; a process of its own takes half a second to start
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A basic block from a virtual address to the one after it. ``shape``: the name of the instruction before it, a
+    colon, and its own instructions' names if they are few.
+    """
+
+    first: int
+    end: int
+    shape: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +51,8 @@ class Inspected:
     """One kernel. ``loop`` counts the instructions of its hot loop by flow.CLASSES; all 0 if it has no loop with MFMA.
 
     ``lane_moves`` are v_readlane and v_writelane, by which scalar registers are spilled into vector ones. ``hazards``
-    are waits.Hazard and lds_waits.UnfinishedWrite as text, ``missing_states`` are hazards.MissingStates.
+    are waits.Hazard and lds_waits.UnfinishedWrite as text, ``missing_states`` are hazards.MissingStates. ``blocks``
+    are the basic blocks that its entry reaches.
     """
 
     symbol: str
@@ -44,14 +61,16 @@ class Inspected:
     loop: dict[str, int]
     hazards: tuple[str, ...]
     missing_states: tuple[str, ...]
+    blocks: tuple[Block, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Code:
-    """A kernel's bytes, at ``pc`` of the text of a code object for ``target``."""
+    """A kernel's bytes, at ``pc`` of the text of a code object for ``target``; ``text`` is the text's address."""
 
     symbol: str
     target: str
+    text: int
     pc: int
     code: bytes
 
@@ -71,20 +90,21 @@ def inspect(path: Path, arch: str, *, cache: Path | None = None) -> list[Inspect
     for code, facts in zip(new, _look_at_all(new), strict=True):
         inspections.put(code.key(), json.dumps(facts).encode())
         known[code] = facts
-    return [_as_record(code.symbol, known[code]) for code in codes]
+    return [_as_record(code, known[code]) for code in codes]
 
 
 def as_json(inspected: Sequence[Inspected]) -> str:
     """JSON of the kernels by symbol: ``instructions``, ``unknown``, ``loop`` by class, ``hazards`` and
-    ``missing_states`` as text.
+    ``missing_states`` as text, ``blocks``.
     """
     rows = [dataclasses.asdict(one) for one in inspected]
     return json.dumps({row.pop("symbol"): row for row in rows}, indent=1)
 
 
-def _as_record(symbol: str, facts: Mapping[str, Any]) -> Inspected:
+def _as_record(code: _Code, facts: Mapping[str, Any]) -> Inspected:
     lists = {name: tuple(facts[name]) for name in ("hazards", "missing_states")}
-    return Inspected(symbol=symbol, **{**facts, **lists})
+    blocks = tuple(Block(code.text + first, code.text + end, shape) for first, end, shape in facts["blocks"])
+    return Inspected(symbol=code.symbol, **{**facts, **lists, "blocks": blocks})
 
 
 def _codes(path: Path, arch: str) -> Iterable[_Code]:
@@ -93,7 +113,9 @@ def _codes(path: Path, arch: str) -> Iterable[_Code]:
             read = image.read(elf)
             for kernel in read.kernels:
                 start = kernel.function.address - read.text_address
-                yield _Code(kernel.name, target, start, read.text[start : start + kernel.function.size])
+                yield _Code(
+                    kernel.name, target, read.text_address, start, read.text[start : start + kernel.function.size]
+                )
 
 
 def _look_at_all(codes: Sequence[_Code]) -> list[dict[str, Any]]:
@@ -102,8 +124,13 @@ def _look_at_all(codes: Sequence[_Code]) -> list[dict[str, Any]]:
         return [_look(code) for code in codes]
     # not forked: the caller may have started an emulated device, whose threads a fork would lose
     context = multiprocessing.get_context("forkserver")
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), context) as pool:
+    # a terminal's interrupt is for the caller alone, which ends its pool
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), context, _ignore_interrupts) as pool:
         return list(pool.map(_look, codes, chunksize=8))
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _look(code: _Code) -> dict[str, Any]:
@@ -114,7 +141,7 @@ def _look(code: _Code) -> dict[str, Any]:
 
     # only here: its tables take longer to import than a kernel's result to read
     from ckpm_emulator.lowering.decode import decode
-    from ckpm_emulator.lowering.flow import loop_mix
+    from ckpm_emulator.lowering.flow import basic_blocks, loop_mix
 
     instructions = list(decode(code.code, code.pc))
     missing = missing_states(instructions, code.target.partition(":")[0], xnack=":xnack-" not in code.target)
@@ -124,4 +151,13 @@ def _look(code: _Code) -> dict[str, Any]:
         "loop": loop_mix(instructions),
         "hazards": [str(hazard) for hazard in (*hazards(instructions), *unfinished_writes(instructions))],
         "missing_states": [str(one) for one in missing],
+        "blocks": [_look_at_block(instructions, block) for block in basic_blocks(instructions)],
     }
+
+
+def _look_at_block(instructions: Sequence[Instruction], block: range) -> tuple[int, int, str]:
+    """The fields of Block, with offsets in the text."""
+    last = instructions[block[-1]]
+    before = instructions[block[0] - 1].name if block[0] else ""
+    own = " ".join(instructions[at].name for at in block) if len(block) <= _FEW else ""
+    return instructions[block[0]].pc, last.pc + last.size, f"{before}: {own}"

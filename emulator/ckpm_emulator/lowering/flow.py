@@ -47,6 +47,32 @@ def successors(instructions: Sequence[Instruction]) -> list[tuple[int, ...]]:
     return followers
 
 
+def reachable(entry: int, following: Sequence[tuple[int, ...]]) -> set[int]:
+    """An instruction of a function and all that may come after it, by index."""
+    seen, queue = {entry}, [entry]
+    while queue:
+        new = set(following[queue.pop()]) - seen
+        seen |= new
+        queue += new
+    return seen
+
+
+def basic_blocks(instructions: Sequence[Instruction]) -> list[range]:
+    """The reachable basic blocks of a function, by index: code that is entered at its first instruction and left after
+    its last.
+    """
+    following = successors(instructions)
+    inside = reachable(0, following) if instructions else set()
+    leaders = {0, *(to for at in inside if target(instructions[at]) is not None for to in following[at])}
+    blocks = []
+    for first in sorted(leaders & inside):
+        end = first + 1
+        while end in inside and end not in leaders and end in following[end - 1]:
+            end += 1
+        blocks.append(range(first, end))
+    return blocks
+
+
 def hot_loop(instructions: Sequence[Instruction]) -> Loop | None:
     """The loop with the most matrix instructions, the shortest of several; None if no loop has any."""
     index = {instruction.pc: at for at, instruction in enumerate(instructions)}

@@ -33,6 +33,9 @@ EMU_API const char* emu_last_error(void);
 // terminating zero.
 EMU_API size_t emu_counters_json(char* text, size_t bytes);
 EMU_API void emu_reset_counters(void);
+// Which machine code all launches since the last reset executed, as JSON.
+EMU_API size_t emu_executed_json(char* text, size_t bytes);
+EMU_API void emu_reset_executed(void);
 // What a probe saw since the last reset (checks/probe.h), as JSON.
 EMU_API size_t emu_probe_json(char* text, size_t bytes);
 EMU_API void emu_reset_probe(void);

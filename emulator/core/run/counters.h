@@ -1,4 +1,5 @@
-// What launches did: executed instructions, memory traffic, matrix work. Input of the gates.
+// What launches did: executed instructions and where they are, memory traffic, matrix work. Input
+// of the gates and of the coverage of suites.
 #pragma once
 
 #include "isa/wave.h"
@@ -6,17 +7,13 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace emu {
 
 // sum += part
 void add_traffic(Traffic& sum, const Traffic& part);
 
-// Add what one launch did: executions of each micro-op of the kernel's program, and the traffic of
-// all its workgroups.
-void count_launch(const Kernel& kernel,
-                  const std::vector<uint64_t>& executions,
-                  const Traffic& traffic);
+// Add what one launch did: executions of each micro-op, and the traffic of all its workgroups.
+void count_launch(const Kernel& kernel, const Counts& executions, const Traffic& traffic);
 
 } // namespace emu

@@ -125,6 +125,11 @@ def prefill(**fields: Any) -> Registry:
     )
 
 
+def fp8_prefill() -> Registry:
+    """Batch prefill's fp8 kernels of head dim 128."""
+    return Registry(built("batch_prefill", "ckpm", dtype="fp8bf16", hdim_q=128))
+
+
 def dispatcher(registry: Registry, device: FakeDevice | None = None, **options: Any) -> tuple[Dispatcher, FakeDevice]:
     device = device or FakeDevice()
     return Dispatcher(registry, device, **options), device

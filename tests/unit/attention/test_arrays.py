@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -16,7 +17,7 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, ProblemError
-from tests.unit.attention.fakes import ARCH, FakeDevice, built, dispatcher, prefill
+from tests.unit.attention.fakes import ARCH, FakeDevice, built, dispatcher, fp8_prefill, prefill
 
 SUMS = np.array([0, 40, 60], np.int32)
 INDPTR = np.array([0, 70, 95], np.int32)
@@ -104,6 +105,11 @@ def read_only(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         ({"out": read_only(Q.shape), "q": encode(Q, "bf16", ARCH)}, ArgumentError, "out is read-only"),
         ({"out": np.zeros((60, 4, 64))}, ArgumentError, "out is [60, 4, 64], not [60, 4, 128]"),
         ({"out": np.zeros((60, 4, 256))[..., :128]}, ArgumentError, "out is not contiguous"),
+        ({"out": np.zeros(Q.shape, np.int32)}, ArgumentError, "out is of int32; bf16 is needed"),
+        ({"out": np.zeros(Q.shape, np.float16)}, ArgumentError, "out is of fp16; bf16 is needed"),
+        ({"lse_out": np.zeros((4, 60), np.float32)}, ArgumentError, "lse_out is written with lse=True only"),
+        ({"layout": "nope"}, ArgumentError, "layout 'nope' is none of BSHD, BHSD"),
+        ({"q": np.ma.masked_array(Q, Q > 0)}, ArgumentError, "q is a masked array, and no kernel reads its mask"),
     ],
 )  # fmt: skip
 def test_each_wrong_array_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:
@@ -112,6 +118,87 @@ def test_each_wrong_array_is_one_error(changes: dict[str, Any], error: type[Exce
         call(over, **changes)
     assert message in str(raised.value)
     assert not device.launched
+
+
+def at(address: int, count: int) -> list[float]:
+    return list(np.frombuffer(ctypes.string_at(address, 4 * count), np.float32))
+
+
+@pytest.mark.parametrize("kind", [ml_dtypes.float8_e4m3fn, np.uint8])
+def test_fp8_array_tells_its_kernels(kind: Any) -> None:
+    """Scales come as a number, an array without axes and one of 16 bits; O is bf16."""
+    seen: list[float] = []
+
+    def kernel(said: Any) -> int:
+        seen.extend(at(address, 1)[0] for address in (said.q_descale, said.k_descale, said.v_descale))
+        return 0
+
+    over, _ = dispatcher(fp8_prefill(), FakeDevice(answer=kernel))
+    q, k = np.zeros(Q.shape, kind), np.zeros(K.shape, kind)
+    scales = (0.5, np.array(0.25), np.array([2.0], np.float16))
+    done = call(over, q=q, k=k, v=k, dtype="fp8bf16" if kind is np.uint8 else None, descales=scales)
+    assert done.o.dtype == ml_dtypes.bfloat16
+    call(over, q=q, k=k, v=k, dtype="fp8bf16")  # without scales a number stands for itself
+    assert seen == [0.5, 0.25, 2.0, 1.0, 1.0, 1.0]
+
+
+def test_fp8_of_another_arch_is_refused() -> None:
+    over, device = dispatcher(fp8_prefill())
+    q, k = (np.zeros(shape, ml_dtypes.float8_e4m3fnuz) for shape in (Q.shape, K.shape))
+    with pytest.raises(ArgumentError, match="q is of e4m3fnuz, and the kernels of gfx950 read e4m3fn"):
+        call(over, q=q, k=k, v=k, dtype=None)
+    assert not device.launched
+
+
+def test_sink_logits_of_16_bits_reach_kernel_as_float32() -> None:
+    seen: list[float] = []
+
+    def kernel(said: Any) -> int:
+        seen.extend(at(said.sink, 4))
+        return 0
+
+    kernels = built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=1)
+    over, _ = dispatcher(Registry(kernels), FakeDevice(answer=kernel))
+    for kind in (np.float16, ml_dtypes.bfloat16):
+        call(over, sink_logits=np.array([1.0, -2.0, 0.5, 3.0], kind))
+    assert seen == [1.0, -2.0, 0.5, 3.0] * 2
+
+
+def test_batch_without_queries_launches_nothing() -> None:
+    over, device = dispatcher(prefill(lse=True))
+    done = call(over, q=Q[:0], cu_seqlens_q=np.zeros(3, np.int32), lse=True)
+    assert (done.o.shape, done.lse.shape, done.ran.kernels) == ((0, 4, 128), (4, 0), ())
+    assert not device.launched
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [(np.float32, 1.5), (np.float64, 1.5), (ml_dtypes.bfloat16, 1.5), (np.uint16, 0x3FC0)],
+)
+def test_out_takes_numbers_or_bits_by_its_dtype(kind: Any, written: float) -> None:
+    bits = np.full(Q.shape, 0x3FC0, np.uint16)  # 1.5 in bf16
+
+    def kernel(said: Any) -> int:
+        ctypes.memmove(said.o, bits.ctypes.data, bits.nbytes)
+        return 0
+
+    over, _ = dispatcher(prefill(), FakeDevice(answer=kernel))
+    out = np.zeros(Q.shape, kind)
+    assert call(over, out=out).o is out
+    assert (out == kind(written)).all()
+
+
+def test_lse_out_of_the_host_is_written() -> None:
+    numbers = np.full((4, 60), 2.5, np.float32)
+
+    def kernel(said: Any) -> int:
+        ctypes.memmove(said.lse, numbers.ctypes.data, numbers.nbytes)
+        return 0
+
+    over, _ = dispatcher(prefill(), FakeDevice(answer=kernel))
+    lse = np.zeros((4, 60), np.float32)
+    assert call(over, lse=True, lse_out=lse).lse is lse
+    assert (lse == 2.5).all()
 
 
 def test_option_that_does_not_exist_is_python_s_own_error() -> None:

@@ -46,6 +46,38 @@ def test_upstream_s_order_leaves_choice_to_library() -> None:
     assert device.names == [None]
 
 
+def test_library_without_load_mode_gets_kernel_by_name() -> None:
+    """The newest selector asks for 64-bit loads for pages of one token: a library of 32-bit ones finds nothing."""
+    fields: dict[str, Any] = {"upstream": "ckpm", "page_size": 1, "kv_table": "sglang", "kv_layout": "linear"}
+    for loads, named in ((("bload",), True), (("bload", "gload"), False)):
+        over, device = dispatcher(prefill(**fields, load=loads))
+        plan = over.plan(PREFILL)
+        assert plan.named is named
+        device.chosen = (plan.stages[0].name,)
+        plan.run(POINTERS)
+        assert device.names == [plan.stages[0].name if named else None]
+
+
+def test_library_of_tiles_for_few_blocks_is_named() -> None:
+    """Dispatch takes aiter's tile of 64 rows for few blocks alone: a library of it refuses more."""
+    over, _ = dispatcher(prefill(tile={"bm0": 64}))
+    assert over.plan(PREFILL).named
+    assert "chosen by name, order upstream" in str(over.why(PREFILL))
+
+
+@pytest.mark.parametrize(("seqlen_k", "pad"), [(256, "psddv"), (300, "psskddv")])
+def test_fwd_kernel_is_one_that_dispatch_takes(seqlen_k: int, pad: str) -> None:
+    """CK's codegen (fmha_fwd.py, skcheck of qr_async) gives whole tiles of 128 keys to the kernel without padding."""
+    fields: dict[str, Any] = {"dtype": "bf16", "hdim_q": 128, "mode": "batch", "pipeline": "qr_async"}
+    problem = Problem(family="fwd", seqlen_k=seqlen_k)
+    for order in ("upstream", "first-fit"):
+        over, _ = dispatcher(Registry(built("fwd", **fields)), order=order)
+        assert over.plan(problem).stages[0].key.pad == pad
+    other = "psskddv" if pad == "psddv" else "psddv"
+    with pytest.raises(NoKernelError, match=f"seqlen_k {seqlen_k}|at a seqlen_k of {seqlen_k}"):
+        dispatcher(Registry(built("fwd", **fields, pad=other)))[0].plan(problem)
+
+
 def test_first_fit_and_seqtune_name_kernel() -> None:
     """aiter has tiles of 64 and 128 rows: the small one holds up to 64 queries, longer ones get the largest."""
     first, device = dispatcher(prefill(), order="first-fit")
@@ -128,6 +160,37 @@ def test_why_has_reason_for_each_other_kernel() -> None:
     assert "it serves, but ranks lower" in by_text
 
 
+LARGE = replace(PREFILL, pool_pages=2**32 // (2 * 2 * 128))  # pages of 2 heads of 128 bf16: 4 GiB exactly
+
+
+def test_pool_over_4_gb_is_refused_with_known_defect() -> None:
+    """CK of 2025 has 32-bit offsets into pools (pull request 6653)."""
+    over, device = dispatcher(prefill())
+    over.plan(replace(LARGE, pool_pages=LARGE.pool_pages - 1))
+    with pytest.raises(NoKernelError, match="known defect kv-pool-over-4-gb of aiter: offsets into a KV pool"):
+        over.plan(LARGE)
+    assert "rocm-libraries/pull/6653" in str(over.why(LARGE))
+    assert len(device.loaded) == 1
+
+
+def test_kernel_without_defect_is_taken_instead() -> None:
+    registry = prefill()
+    registry.add(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, mode="group", page_size=1, kv_table="sglang"))
+    over, _ = dispatcher(registry)
+    assert over.plan(PREFILL).stages[0].upstream == "aiter"
+    assert over.plan(LARGE).stages[0].upstream == "ckpm"
+
+
+def test_defect_in_one_tile_names_other_tile() -> None:
+    """The 64-row tile of flash-attn's CK stores random tiles past its LDS: its dispatch must not choose."""
+    over, _ = dispatcher(
+        Registry(built("batch_prefill", "flash-attn", dtype="bf16", hdim_q=128, mode="group", vlayout="row"))
+    )
+    assert not over.plan(PREFILL).named
+    plan = over.plan(replace(PREFILL, p_drop=0.1))
+    assert (rows_of(plan), plan.named) == (128, True)
+
+
 def test_why_without_any_kernel_reports_it() -> None:
     over, _ = dispatcher(prefill())
     explained = over.why(replace(PREFILL, hdim_q=512, hdim_v=512))
@@ -191,6 +254,27 @@ def test_two_stages_come_from_one_library() -> None:
     over, _ = dispatcher(Registry(lonely))
     with pytest.raises(NoKernelError, match="fwd_splitkv_combine: no kernel of it is there"):
         over.plan(problem)
+
+
+@pytest.mark.parametrize("order", ["upstream", "first-fit", "seqtune"])
+def test_compiled_kernel_is_launched_in_every_order(order: str) -> None:
+    declared = kernel_set("batch_prefill", ARCH, upstream="ckpm", dtype="bf16", hdim_q=128, page_size=1)
+    registry = Registry(declared)
+    compiled: list[str] = []
+
+    def compile_kernels(stages: Sequence[Instance]) -> tuple[Path, ...]:
+        compiled.extend(one.name for one in stages)
+        registry.add([replace(one, library=Path("/jit/batch_prefill/libckpm.so")) for one in stages])
+        return ()
+
+    over, device = dispatcher(registry, compile=compile_kernels, order=order)
+    problem = replace(PREFILL, mask="bottom_right", window_right=0)
+    assert over.why(problem).choice.named  # type: ignore[union-attr]
+    plan = over.plan(problem)
+    device.chosen = plan.kernels
+    plan.run(POINTERS)
+    assert device.names == compiled
+    assert len(compiled) == 1
 
 
 def test_declared_kernels_are_compiled_when_no_built_one_serves() -> None:

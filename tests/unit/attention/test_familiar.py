@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from ckpm.attention.arrays.tensors import OnDevice
+from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar.aiter import mha_batch_prefill_func
 from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.familiar.tensors import add_page_axis, swap_axes
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.kernels.abi import Mask
-from tests.unit.attention.fakes import FakeDevice, built, dispatcher, prefill
+from tests.unit.attention.fakes import FakeDevice, built, dispatcher, fp8_prefill, prefill
 
 SUMS, INDPTR = np.array([0, 40, 60], np.int32), np.array([0, 70, 95], np.int32)
 INDICES = np.arange(95, dtype=np.int32)
@@ -23,10 +25,12 @@ Q, K = np.zeros((60, 4, 128)), np.zeros((100, 2, 128))
 
 def of_aiter(device: FakeDevice, registry: Registry, **given: Any) -> Any:
     over, _ = dispatcher(registry, device)
-    given = {"q": Q, "k": K, "v": K, "kv_indptr": INDPTR, "kv_page_indices": INDICES, **given}
-    return mha_batch_prefill_func(
-        cu_seqlens_q=SUMS, max_seqlen_q=40, max_seqlen_k=70, dispatcher=over, dtype="bf16", **given
-    )
+    return run_aiter(over, **given)
+
+
+def run_aiter(over: Dispatcher, **given: Any) -> Any:
+    given = {"q": Q, "k": K, "v": K, "kv_indptr": INDPTR, "kv_page_indices": INDICES, "dtype": "bf16", **given}
+    return mha_batch_prefill_func(cu_seqlens_q=SUMS, max_seqlen_q=40, max_seqlen_k=70, dispatcher=over, **given)
 
 
 @pytest.mark.parametrize(
@@ -114,6 +118,68 @@ def test_flashinfer_s_lse_has_base_2_by_token() -> None:
     np.testing.assert_allclose(mine, 3.0, rtol=1e-6)
 
 
+def test_flashinfer_s_parameters_without_effect_are_taken() -> None:
+    over, device = dispatcher(prefill(dtype="fp16"))
+    buffers = dict.fromkeys(("qo_indptr_buf", "paged_kv_indptr_buf", "paged_kv_indices_buf"), np.ones(3))
+    made = BatchPrefillWithPagedKVCacheWrapper(
+        np.zeros(8), "NHD", False, backend="fa2", jit_args=None, dispatcher=over, **buffers
+    )
+    assert not made.is_cuda_graph_enabled
+    made.reset_workspace_buffer(np.zeros(8), np.zeros(8))
+    made.begin_forward(
+        SUMS, INDPTR, INDICES, np.ones(2, np.int32), 4, 2, 128, 1, 128, None, None, True, "NONE", False, None, -1,
+        q_data_type=np.float16, kv_data_type="float16", o_data_type=np.dtype("float16"), non_blocking=False,
+        seq_lens=np.array([70, 25]), seq_lens_q=np.array([40, 20]), fixed_split_size=-1, disable_split_kv=True,
+    )  # fmt: skip
+    q, cache = Q.astype(np.float16), CACHE.astype(np.float16)
+    o, lse = made.run_return_lse(q, cache, enable_pdl=False, window_left=5)
+    assert (o.dtype, lse.shape) == (np.float16, (60, 4))
+    made.run(q, cache, window_left=-1)
+    made.end_forward()
+    masks = [(said.mask_type, said.window_left, said.window_right) for said in device.launched]
+    assert masks == [(Mask.BOTTOM_RIGHT, 5, 0), (Mask.BOTTOM_RIGHT, -1, 0)]
+
+
+def test_flashinfer_s_forward_replaces_the_plan() -> None:
+    made, device = wrapper(causal=True, sm_scale=0.5, window_left=3)
+    assert made.forward(Q, CACHE, logits_soft_cap=30.0, sm_scale=0.25).shape == (60, 4, 128)
+    o, lse = made.forward_return_lse(Q, CACHE, causal=True)
+    assert (o.shape, lse.shape) == ((60, 4, 128), (60, 4))
+    first, second = device.launched
+    assert (first.mask_type, first.logits_soft_cap, first.scale_s) == (Mask.NONE, 30.0, 0.25)
+    assert (second.mask_type, second.logits_soft_cap, second.window_left) == (Mask.BOTTOM_RIGHT, 0.0, -1)
+
+
+def test_flashinfer_s_scales_of_unquantised_caches() -> None:
+    """K's and Q's scales are part of the softmax scale, V's one is O's, as FlashInfer applies them."""
+    import ctypes
+
+    bits = np.full(Q.shape, 0x3F80, np.uint16)  # 1.0 in bf16
+
+    def kernel(said: Any) -> int:
+        ctypes.memmove(said.o, bits.ctypes.data, bits.nbytes)
+        return 0
+
+    made, device = wrapper(sm_scale=0.5)
+    device.answer = kernel
+    assert (made.run(Q, CACHE, q_scale=2.0, k_scale=np.array(3.0), v_scale=0.25) == 0.25).all()
+    assert device.launched[0].scale_s == 3.0
+
+
+def test_aiter_s_fp8_call_says_no_dtype() -> None:
+    over, device = dispatcher(fp8_prefill())
+    q, k = (np.zeros(one.shape, ml_dtypes.float8_e4m3fn) for one in (Q, K))
+    given: dict[str, Any] = {"q": q, "k": k, "v": k, "dtype": None}
+    scales = dict.fromkeys(("q_descale", "k_descale", "v_descale"), np.ones((), np.float32))
+    assert run_aiter(over, **given, **scales).dtype == ml_dtypes.bfloat16
+    run_aiter(over, **given)
+    with pytest.raises(ArgumentError, match="q_descale, k_descale and v_descale come together"):
+        run_aiter(over, **given, k_descale=1.0)
+    with pytest.raises(ArgumentError, match="kv_block_descale comes with q_descale, without"):
+        run_aiter(over, **given, **scales, kv_block_descale=np.ones((100, 2, 2), np.float32))
+    assert len(device.launched) == 2
+
+
 def test_what_is_not_served_is_refused() -> None:
     with pytest.raises(ProblemError, match="kv_layout 'DHN' is none of NHD, HND"):
         BatchPrefillWithPagedKVCacheWrapper(None, "DHN")
@@ -121,8 +187,16 @@ def test_what_is_not_served_is_refused() -> None:
         BatchPrefillWithPagedKVCacheWrapper().run(Q, CACHE)
     with pytest.raises(ProblemError, match="plan has no custom_mask, rope_theta here"):
         wrapper(custom_mask=np.ones(3), rope_theta=1e4, pos_encoding_mode="NONE", non_blocking=True)
-    with pytest.raises(ProblemError, match="plan has no kv_data_type here"):
+    with pytest.raises(ProblemError, match="kv_data_type float8_e4m3fn is not served with q_data_type bfloat16"):
         wrapper(kv_data_type="float8_e4m3fn", o_data_type="torch.bfloat16")
+    with pytest.raises(ProblemError, match="o_data_type float32 is not served"):
+        wrapper(o_data_type=np.float32)
+    with pytest.raises(ProblemError, match="the wrapper has no use_cuda_graph here"):
+        BatchPrefillWithPagedKVCacheWrapper(None, "NHD", True)
+    with pytest.raises(ProblemError, match="a scale of 0"):
+        wrapper(sm_scale=0.0)
+    with pytest.raises(ProblemError, match="forward comes after plan"):
+        BatchPrefillWithPagedKVCacheWrapper().forward(Q, CACHE)
     with pytest.raises(ProblemError, match="q_data_type int8 is none of float16"):
         wrapper(q_data_type="int8")
     made, device = wrapper()
@@ -130,6 +204,10 @@ def test_what_is_not_served_is_refused() -> None:
         made.run(Q[:, :3], CACHE)
     with pytest.raises(ArgumentError, match="k has"):
         made.run(Q, CACHE[..., :64])
+    with pytest.raises(ProblemError, match="run has no args, kv_cache_sf here"):
+        made.run(Q, CACHE, 1, kv_cache_sf=np.ones(3), use_fp16_softmax=False)
+    with pytest.raises(ProblemError, match="forward has no pos_encoding_mode here"):
+        made.forward(Q, CACHE, pos_encoding_mode="ALIBI")
     assert not device.launched
 
 

@@ -4,6 +4,7 @@ process that compiles. tests/build/test_jit.py has the real one.
 
 from __future__ import annotations
 
+import logging
 import os
 import select as waiting
 import signal
@@ -11,11 +12,14 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ckpm.attention.jit import compiling
 from ckpm.attention.jit.compiling import compile_each, compile_keys, where
+from ckpm.attention.jit.on_demand import on_demand
+from ckpm.attention.kernel_sets import kernel_set
 from ckpm.base.errors import CompileError, OutputError, ServiceError, UsageError
 from ckpm.kernels.library.request import LIBRARY
 from ckpm.matrix.dialects import dialect
@@ -36,6 +40,10 @@ echo "the compiler's own words"
 echo '{"exit_code": 21, "infrastructure": false, "message": "unit 7 is at fault"}' > failures
 exit 21
 """
+PLAIN: dict[str, Any] = {
+    "dtype": "bf16", "hdim_q": 128, "mode": "group", "vlayout": "row", "mask": "no", "bias": "no", "lse": False,
+    "logits": False, "dropout": False,
+}  # fmt: skip
 Script = Callable[[str], None]
 SECONDS = 30  # until a killed process is taken for one that lives
 
@@ -117,6 +125,34 @@ def test_failure_names_kernel_log_and_reason_and_is_not_kept(script: Script, cac
     (again,) = compile_each([NAME], "gfx950", where())
     assert again.compiled
     assert not log.exists()
+
+
+def test_compilation_on_demand_reports_progress(
+    script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The worker goes on only when its own last line was reported."""
+    monkeypatch.setattr(compiling, "_SECONDS_A_LINE", 0.01)
+    os.mkfifo(tmp_path / "go")
+    script('echo "[1/2] a unit"; read line < "$here/go"\n' + FINISH)
+    seen: list[str] = []
+
+    class Release(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if not seen and "so far; [1/2] a unit" in record.getMessage():
+                seen.append(record.getMessage())
+                (tmp_path / "go").write_text("\n")
+
+    handler = Release()
+    logger = logging.getLogger("ckpm")
+    logger.addHandler(handler)
+    try:
+        (one,) = kernel_set("batch_prefill", tile={"bm0": 128}, **PLAIN)
+        on_demand()((one,))
+    finally:
+        logger.removeHandler(handler)
+    said = capsys.readouterr().err
+    assert (f"compiling {one.name} for gfx950" in said, f"compiled {one.name} in" in said) == (True, True)
+    assert seen[0] in said
 
 
 def test_worker_that_ends_without_word_shows_its_last_lines(script: Script) -> None:

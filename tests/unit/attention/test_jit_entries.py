@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +24,7 @@ GOING_ON = threading.Event()  # never set
 
 
 def record(version: int = VERSION) -> Record:
-    return Record(version=version, kernel="a_kernel", arch="gfx950", seconds=1.5, compilers=2.0)
+    return Record(version=version, content=CONTENT, kernel="a_kernel", arch="gfx950", seconds=1.5, compilers=2.0)
 
 
 @pytest.fixture
@@ -75,6 +76,14 @@ def test_damaged_entry_is_none_and_is_replaced(entries: Entries, name: str, dama
 def test_entry_of_another_version_is_none(entries: Entries) -> None:
     put(entries, version=VERSION + 1)
     assert entries.get(CONTENT) is None
+
+
+def test_entry_copied_under_another_key_is_none(entries: Entries) -> None:
+    """The copy has its own right sha256 beside each file."""
+    other = CONTENT.replace("0", "f")
+    shutil.copytree(put(entries), entries.folder(other))
+    assert entries.get(other) is None
+    assert entries.get(CONTENT) is not None
 
 
 def test_entry_that_others_can_write_to_is_refused(entries: Entries) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from ckpm.attention.kernel_sets import kernel_set
 from ckpm.attention.registry import FORMAT, Registry
-from ckpm.base.errors import LibraryError, RecordError
+from ckpm.base.errors import LibraryError, RecordError, TrustError
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
 from tests.unit import manifests
@@ -118,11 +118,46 @@ def test_library_brings_kernels_that_it_has_code_of(tmp_path: Path) -> None:
 
 
 def test_what_is_exported_is_read_back(tmp_path: Path) -> None:
-    registry = Registry((*built("batch_prefill", dtype="fp16"), *kernel_set("fwd", ARCH, dtype="bf16", priority=3)))
+    names = [one.name for one in kernel_set("batch_prefill", ARCH, dtype="fp16")]
+    registry = Registry(kernel_set("fwd", ARCH, dtype="bf16", priority=3))
+    registry.add_library(library(tmp_path, names))
     registry.write(tmp_path / "r.json")
     back = Registry.read(tmp_path / "r.json")
     assert back.instances() == registry.instances()
     assert len(back) > 100
+
+
+def write_registry(folder: Path) -> Path:
+    """Export a registry of one library with two kernels; its file."""
+    names = [one.name for one in kernel_set("batch_prefill", ARCH, dtype="fp16", hdim_q=128)]
+    registry = Registry()
+    registry.add_library(library(folder, names[:3]))
+    registry.write(folder / "r.json")
+    return folder / "r.json"
+
+
+def change_bytes(folder: Path) -> None:
+    (folder / "libckpm.so").write_bytes(b"other code")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (change_bytes, LibraryError, "it is not the library of the manifest.json beside it"),
+        (lambda folder: (folder / "manifest.json").unlink(), RecordError, "manifest.json"),
+        (lambda folder: (folder / "libckpm.so").unlink(), LibraryError, "no such library"),
+        (lambda folder: (folder / "libckpm.so").chmod(0o777), TrustError, "other users can write to it"),
+    ],
+)
+def test_read_registry_trusts_no_library_unseen(
+    change: Any, error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    """Code of a library that is not its manifest's never runs."""
+    file = write_registry(tmp_path)
+    assert len(Registry.read(file)) == 2
+    change(tmp_path)
+    with pytest.raises(error, match=message):
+        Registry.read(file)
 
 
 @pytest.mark.parametrize(
@@ -147,11 +182,12 @@ def test_what_is_exported_is_read_back(tmp_path: Path) -> None:
             "kernels[0].priority: is '1', expected a",
         ),
         (lambda d: d["kernels"][0].update(library=""), RecordError, "kernels[0].library: is empty"),
+        (lambda d: d["kernels"][0].update(upstream="ckpm"), LibraryError, "of ckpm. Export the registry again"),
+        (lambda d: d["kernels"][0].update(library="/none/libckpm.so"), LibraryError, "/none/libckpm.so: no such"),
     ],
 )
 def test_damaged_registry_is_named(change: Any, error: type[Exception], message: str, tmp_path: Path) -> None:
-    file = tmp_path / "r.json"
-    Registry(built("batch_prefill", dtype="fp16", hdim_q=128)[:2]).write(file)
+    file = write_registry(tmp_path)
     document = json.loads(file.read_text())
     change(document)
     file.write_text(json.dumps(document))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from ckpm.attention.timing.checks import ADD, EXPONENTIAL, LOAD, READ, dot, gemm, large
 from ckpm.attention.timing.machine import TABLE, cannot_see, numbers, values
-from ckpm.base.errors import InconclusiveError, TableError
+from ckpm.attention.timing.modelling import Asked, Modelled
+from ckpm.base.errors import InconclusiveError, TableError, UsageError
 
 
 def test_published_figures_of_gfx950() -> None:
@@ -61,3 +64,18 @@ def test_dot_fills_window_of_each_mfma() -> None:
     assert first == ADD * 6
     assert second.startswith(ADD + EXPONENTIAL * 2)
     assert body.count(EXPONENTIAL) == 4
+
+
+def test_more_copies_than_compute_unit_holds_are_refused() -> None:
+    """A compute unit of gfx950 has 4 SIMDs of 8 slots (CDNA 3 ISA, 2.2): room for 8 workgroups of 4 waves."""
+    device = SimpleNamespace(
+        arch="gfx950", compute_units=256, recorded_workgroup=lambda: {"launched": 64, "instructions": [9] * 4}
+    )
+    resources = SimpleNamespace(archs={"gfx950": SimpleNamespace(occupancy_waves=2)})
+    place = Modelled(
+        device=cast("Any", device), library=cast("Any", None), keys=(), known={}, file_facts={},
+        manifest=cast("Any", SimpleNamespace(kernels={"one": resources})),
+    )  # fmt: skip
+    problem = cast("Any", SimpleNamespace(name="p"))
+    with pytest.raises(UsageError, match=r"^--resident 9: a compute unit of gfx950 has room .* of 8 workgroups of p"):
+        place.replay(problem, "one", Asked(resident=9))

@@ -57,3 +57,9 @@ def test_words_are_split_once() -> None:
     assert split_words("--arch", ["c, d", "c,"], ["a"]) == ("c", "d")
     with pytest.raises(UsageError, match=r"^--arch is empty; leave it out for a, b$"):
         split_words("--arch", [" ,"], ["a", "b"])
+
+
+def test_cache_folder_is_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/\udcff")
+    with pytest.raises(UsageError, match=r"\.cache/ck-prefill-matrix: this name is not UTF-8, .* Set CKPM_CACHE"):
+        cache_folder()

@@ -9,15 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base import trust
-from ckpm.base.errors import TrustError
+from ckpm.base import settings, trust
+from ckpm.base.errors import OutputError, TrustError
+from ckpm.base.processes import build_lock
+from ckpm.base.store import Store, draft_folder
 from ckpm.base.trust import demand_private, demand_trusted_library, signing_key
+from ckpm.kernels.code import code_object
 from ckpm.kernels.code.toolchains import Toolchain, embedded
 from ckpm.kernels.library import command
+from ckpm.kernels.library.doctor import examine
 from ckpm.kernels.library.request import Request
 from ckpm.kernels.library.signature_file import NAME, Signatures, discard_foreign
 from ckpm_emulator import toolchain as core
 from ckpm_emulator.base.errors import TrustError as UntrustedCoreError
+from ckpm_emulator.cli import main as emulator_command
 from tests.emulator.test_core_build import use_small_core
 from tests.unit.shared import capture_logs
 
@@ -206,3 +211,65 @@ def test_core_of_emulator_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert refused.value.exit_code == 11
         path.chmod(mode & 0o755)
     assert core.library(cache=cache) == library
+
+
+@pytest.fixture
+def strangers_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache that another user made, in which the lock of an abandoned draft is a link to a file of this user."""
+    cache, victim = tmp_path / "cache", tmp_path / "victim"
+    victim.write_text("precious")
+    for folder in ("inspections", "programs"):
+        draft = cache / "emulator" / folder / "drafts/evil"
+        draft.mkdir(parents=True)
+        (draft / ".lock").symlink_to(victim)
+    for place in (cache, *cache.rglob("*")):
+        os.chown(place, 54321, 54321, follow_symlinks=False)
+    monkeypatch.setenv("CKPM_CACHE", str(cache))
+    return victim
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_inspection_refuses_cache_of_stranger(
+    strangers_cache: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = tmp_path / "empty.co"
+    code.write_bytes(b"\x7fELF")
+    assert emulator_command(["inspect", str(code), "--arch", "gfx942"]) == TrustError.exit_code
+    assert "it belongs to user 54321" in capfd.readouterr().err
+    with pytest.raises(TrustError, match="it belongs to user 54321"):
+        code_object.inspect(code, "gfx942")
+    assert strangers_cache.read_text() == "precious"
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_lock_through_link_changes_nothing(tmp_path: Path, link: Callable[[Path, Path], None]) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "drafts/evil").mkdir(parents=True)
+    (tmp_path / "build").mkdir()
+    for lock in (tmp_path / "drafts/evil/.lock", tmp_path / "build/.lock"):
+        link(victim, lock)
+    Store(tmp_path).put("key", b"content")
+    with pytest.raises(OutputError, match=r"\.lock: can't be written: .* It is a link"), build_lock(lock):
+        pass
+    assert victim.read_text() == "precious"
+    assert Store(tmp_path).get("key") == b"content"
+
+
+def test_drafts_that_others_can_write_are_not_used(tmp_path: Path) -> None:
+    (tmp_path / "drafts").mkdir()
+    (tmp_path / "drafts").chmod(0o777)
+    with pytest.raises(PermissionError, match="drafts: other users can write to it"), draft_folder(tmp_path):
+        pass
+
+
+def test_cache_folder_is_asked_for_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CKPM_CACHE", str(tmp_path / "cache"))
+    assert settings.cache_folder() == tmp_path / "cache"
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    with pytest.raises(TrustError, match="cache: other users can write to it"):
+        settings.cache_folder()
+    (broken,) = [finding for finding in examine(settings.cache_path(), None) if finding.subject == "cache"]
+    assert broken.state == "broken"
+    assert "other users can write to it" in broken.advice

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import CompileError
+from ckpm.base.errors import CompileError, OutputError
 from ckpm.base.files import abandoned_drafts, write_atomically
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
@@ -241,3 +241,23 @@ def test_whatever_became_of_header_is_change(tmp_path: Path, change: Callable[[P
     assert headers.first_changed(tmp_path) == ""
     change(header)
     assert headers.first_changed(tmp_path) == str(header)
+
+
+def test_record_that_is_folder_is_named(finished_build: Make) -> None:
+    request = finished_build()
+    record = request.work / request.folder / ".built"
+    record.unlink()
+    record.mkdir()
+    with pytest.raises(OutputError, match=r"\.built: can't be written: Is a directory\. .*: delete it"):
+        build(request)
+
+
+def test_record_through_link_is_not_written(finished_build: Make, tmp_path: Path) -> None:
+    request, victim = finished_build(), tmp_path / "victim"
+    victim.write_text("precious")
+    record = request.work / request.folder / ".built"
+    record.unlink()
+    record.symlink_to(victim)
+    with pytest.raises(OutputError, match=r"\.built: can't be written: .* It is a link"):
+        build(request)
+    assert victim.read_text() == "precious"

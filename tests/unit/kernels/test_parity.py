@@ -10,12 +10,12 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ckpm.base.errors import CheckFailedError, CodeObjectError, UpstreamError, UsageError
+from ckpm.base.processes import Pool
 from ckpm.base.results import Case, Results
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.toolchains import Toolchain
@@ -298,7 +298,7 @@ def compared(
 
     def run(pairs: list[tuple[Key, str]], name: str = DIALECT, breaks: str = "") -> list[Comparison]:
         old, cache = dataclasses.replace(tree, dialect=name), tmp_path / "cache" / breaks.replace(" ", "")
-        with ThreadPoolExecutor(2) as pool:
+        with Pool(2) as pool:
             return machine_code.compare(pairs, old, stub_toolchain(breaks), "gfx950", cache=cache, pool=pool)()
 
     return run

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from ckpm.base.errors import CheckFailedError, TableError
+from ckpm.matrix.dialects import dialect, upstreams
+from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger, source
-from ckpm.matrix.problems.problem import mask_corner
+from ckpm.matrix.problems.problem import Problem, mask_corner, serving_kernels
 from ckpm.matrix.problems.tables import problems
 
 TEXT = """# a comment
@@ -205,3 +207,26 @@ def test_mistakes(tmp_path: Path, old: str, new: str, message: str) -> None:
         read_ledger(file)
     assert str(caught.value).startswith(f"{file}:")
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("suite", ["batch-prefill", "large-kv"])
+def test_calls_meet_defects_that_suites_show(suite: str) -> None:
+    """Cases of one sequence are refused if the suites saw them fail: a call has the lengths of one sequence."""
+    keys = enumerate_keys(dialect(upstreams()["aiter"].dialect).family("batch_prefill"), arch="gfx950")
+    entries = [entry for entry in read_ledger(LEDGER).entries if entry.kernels]
+    compared = 0
+    for case in problems(suite):
+        names = [key.name for key in serving_kernels(keys, case)] if case.batch == 1 and case.expect == "ok" else []
+        refused = {entry.name for entry in entries for name in names if entry.spoils(case, name, "aiter")}
+        shown = {entry.name for entry in entries if names and entry.covers(case, "aiter", "gfx950")}
+        assert refused == shown, case.name
+        compared += bool(shown)
+    assert compared > 10
+
+
+def test_kernels_of_their_suite_are_refused_to_calls() -> None:
+    (entry,) = (one for one in read_ledger(LEDGER).entries if one.name == "v-overwrites-the-last-slice-of-k")
+    kernel = "fmha_fwd_d96_bf16_batch_b128x128x32x96x32x96_r4x1x1_r4x1x1_w32x32x16_w32x32x16_qr_async_vr_psddv"
+    assert entry.spoils(Problem(hdim_q=96, hdim_v=96), kernel, "aiter")
+    assert not entry.spoils(Problem(hdim_q=96, hdim_v=96), kernel, "flash-attn")
+    assert not entry.spoils(Problem(), kernel.replace("qr_async", "qr"), "aiter")

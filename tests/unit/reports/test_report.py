@@ -418,3 +418,20 @@ def test_damaged_history_is_named(tmp_path: Path) -> None:
         InconclusiveError, match=r"aiter\.history\.jsonl:1: can't be read as a line of a baseline's history"
     ):
         inputs(write(tmp_path / "build"), baselines=tmp_path)
+
+
+@pytest.mark.parametrize("figure", [5e-324, 1e-200, 1.7e308])
+def test_figure_that_no_axis_holds_is_not_drawn(tmp_path: Path, figure: float) -> None:
+    rows = [SLOWER, dataclasses.replace(SLOWER, subject="tiny", candidate=figure)]
+    ratios, *_ = plots(inputs(write(tmp_path, rows=rows)))
+    assert "1.250" in ratios.svg
+    assert "tiny" not in ratios.svg
+
+
+def test_history_of_upstream_that_is_pattern_is_absent(tmp_path: Path) -> None:
+    place = write(tmp_path / "build") / "gfx950" / "aiter"
+    facts = json.loads((place / "manifest.json").read_text())
+    (place / "manifest.json").write_text(json.dumps({**facts, "upstream": "a**b"}))
+    for suite in ("batch-prefill", "page-fault"):
+        (place / f"{suite}.json").unlink()
+    assert inputs(tmp_path / "build", baselines=tmp_path).history == {}

@@ -6,11 +6,12 @@ import dataclasses
 import re
 import struct
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ckpm.base.errors import CheckFailedError, UsageError
+from ckpm.base.errors import CheckFailedError, TableError, UsageError
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.case import SUITES, wave_instructions
 from ckpm.matrix.selection import Selection, select
@@ -18,7 +19,8 @@ from ckpm.suites.checks import Result
 from ckpm.suites.suites import cases
 from ckpm_emulator.lowering.decode import Instruction, decode
 from ckpm_emulator.lowering.lower import lower
-from tests.mutants.__main__ import _show, check_floor, main
+from tests.mutants import excused
+from tests.mutants.__main__ import _excuse, _show, check_floor, main
 from tests.mutants.drawing import KINDS, Kernel, Mutant, draw
 from tests.mutants.planting import candidates, make_change
 from tests.mutants.probing import EXECUTED, NOT_EXECUTED, SAME_EFFECT, Fate, Observed, compare_results, explain, options
@@ -31,6 +33,8 @@ BARRIER = 0xBF8A0000
 NOP_1, NOP_5 = 0xBF800000, 0xBF800004
 MAX = 0x16000501  # v_max_f32 v0, v1, v2
 MAX_OF_ITSELF = 0x16000301  # v_max_f32 v0, v1, v1
+MAX_OF_OPPOSITES = (0xD10B0000, 0x40020301)  # v_max_f32 v0, v1, -v1
+MAX_OF_MAGNITUDE = (0xD10B0100, 0x00020301)  # v_max_f32 v0, |v1|, v1
 LITERAL = (0x0A0004FF, 0x3F800000)  # v_mul_f32 v0, 1.0 as a literal, v2
 LESS = 0x7D820501  # v_cmp_lt_i32 vcc, v1, v2
 READ = (0xD8EC0010, 0x00000001)  # ds_read_b64 v[0:1], v1 offset:16
@@ -86,6 +90,12 @@ def test_candidates_without_effect_are_left_out() -> None:
     assert make_change("wait", 0, code(WAIT)[0], 0xFFFFFFFF) is None
 
 
+@pytest.mark.parametrize("words", [MAX_OF_OPPOSITES, MAX_OF_MAGNITUDE])
+def test_candidates_of_register_with_modifier_include_opcode(words: Sequence[int]) -> None:
+    """The maximum of a number and its opposite is its magnitude; the minimum is another number."""
+    assert "opcode" in {kind for kind, _ in mutate(*words)}
+
+
 def test_draw_is_repeatable_and_without_duplicates() -> None:
     some = {"a": kernel(BARRIER, NOP_5, *LITERAL, LESS, *READ, WAIT, MAX, END), "b": kernel(WAIT, END)}
     first = draw(some, 7, 12)
@@ -115,10 +125,59 @@ def test_check_floor_with_too_few_detected_raises() -> None:
         check_floor(64, 100, "--seed 7")
 
 
-@pytest.mark.parametrize("survived", [NOT_EXECUTED, SAME_EFFECT, EXECUTED])
+CHANGE = f"""excused:
+  - kernel: k
+    code: "{"0" * 16}"
+    change: 0x0  s_barrier  ->  s_nop 0
+    why: one wave
+    read_on: 2026-11-23
+"""
+
+
+def test_excuse_of_survivor_needs_same_kernel_code_and_change(tmp_path: Path) -> None:
+    file = tmp_path / "excused.yaml"
+    file.write_text(CHANGE)
+    excuses = excused.read(file)
+    mutant = Mutant(kernel="k", kind="barrier", at=0, raw=0, text="0x0  s_barrier  ->  s_nop 0")
+    survivor = Trial(mutant=mutant, killed_by="", survived=EXECUTED, how="no race")
+    found = _excuse(survivor, excuses, "0" * 16)
+    assert (found.survived, found.how) == (excused.EXCUSED, "one wave")
+    assert _excuse(survivor, excuses, "1" * 16) == survivor
+    moved = "0x8  s_barrier  ->  s_nop 0"
+    for other in (dataclasses.replace(mutant, kernel="l"), dataclasses.replace(mutant, text=moved)):
+        another = dataclasses.replace(survivor, mutant=other)
+        assert _excuse(another, excuses, "0" * 16) == another
+    with pytest.raises(CheckFailedError, match=r"k 0x0  s_barrier .* is excused, but sanitize detects it"):
+        _excuse(dataclasses.replace(survivor, killed_by="sanitize"), excuses, "0" * 16)
+
+
+def test_excused_table_with_wrong_entry_raises(tmp_path: Path) -> None:
+    file = tmp_path / "excused.yaml"
+    for text, said in (
+        (CHANGE + CHANGE.partition("\n")[2], "excused twice"),
+        (CHANGE.replace("    why: one wave\n", ""), "why"),
+        (CHANGE.replace("2026-11-23", "lately"), "must be a date"),
+    ):
+        file.write_text(text)
+        with pytest.raises(TableError, match=said):
+            excused.read(file)
+
+
+def test_excused_table_of_tests_is_well_formed() -> None:
+    assert all(one.why for one in excused.read().values())
+
+
+def test_code_digest_follows_code_and_descriptor() -> None:
+    some = kernel(WAIT, END)
+    others = (kernel(BARRIER, END), dataclasses.replace(some, descriptor=bytes(64)))
+    assert len({excused.code_digest(one) for one in (some, *others)}) == 3
+    assert excused.code_digest(some) == excused.code_digest(kernel(WAIT, END))
+
+
+@pytest.mark.parametrize("survived", [NOT_EXECUTED, SAME_EFFECT, EXECUTED, excused.EXCUSED])
 def test_show_counts_survivors_by_column(survived: str, capsys: pytest.CaptureFixture[str]) -> None:
     some = [*trials("wait", True), *trials("wait", False, survived=survived)]
-    _show(some)
+    _show(some, {"k": "0" * 16})
     title, row = capsys.readouterr().out.splitlines()[1:3]
     assert dict(zip(re.split(r"\s{2,}", title.strip()), row.split(), strict=True))[survived] == "1"
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +166,48 @@ def test_commands_are_sessions_without_foreign_text(file: Path) -> None:
     assert named
     for step in steps(file.stem):
         assert "${{" not in step.get("run", "")
+
+
+@pytest.fixture
+def nightly(tmp_path: Path) -> Callable[[str], int]:
+    """``nightly(baseline)`` runs the step that builds the baseline of a clone, with a `python` that does nothing."""
+    script = next(step["run"] for step in steps("gpu-nightly") if "BASELINE" in step.get("env", {}))
+    clone, stub = tmp_path / "clone", tmp_path / "bin/python"
+    stub.parent.mkdir()
+    stub.write_text("#!/bin/sh\ntouch built\n")
+    stub.chmod(0o755)
+    git = ["git", "-C", str(clone), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run(["git", "init", "-q", str(clone)], check=True)
+    for number in ("1", "2"):
+        subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", number], check=True)
+
+    def run(baseline: str) -> int:
+        environment = {**os.environ, "BASELINE": baseline, "PATH": f"{stub.parent}:{os.environ['PATH']}"}
+        return subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script], cwd=clone, env=environment, check=False
+        ).returncode
+
+    return run
+
+
+@pytest.mark.parametrize("cleaned", [True, False])
+def test_baseline_is_built_again_on_persistent_runner(
+    nightly: Callable[[str], int], tmp_path: Path, cleaned: bool
+) -> None:
+    """actions/checkout removes untracked files, but .git lists the work tree still."""
+    baseline = tmp_path / "clone/build/baseline"
+    assert nightly("") == 0
+    (baseline / "built").unlink()
+    if cleaned:
+        shutil.rmtree(baseline)
+    assert nightly("HEAD") == 0
+    assert (baseline / "built").exists()
+
+
+@pytest.mark.parametrize("name", ["--lock", "-f", "--", "none"])
+def test_baseline_that_names_no_commit_fails(nightly: Callable[[str], int], tmp_path: Path, name: str) -> None:
+    assert nightly(name) != 0
+    assert not (tmp_path / "clone/build/baseline").exists()
 
 
 @pytest.mark.parametrize("marker", MARKERS)

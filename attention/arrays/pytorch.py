@@ -1,0 +1,60 @@
+"""Tensors of PyTorch, which a caller may have and this project doesn't need: outputs, streams and inputs beside Q."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from ckpm.attention.arrays.tensors import WORDS
+from ckpm.attention.launch.buffers import PADDING
+
+_NAMES = {word: name for name, word in WORDS.items()}
+
+
+def _torch_of(array: Any) -> Any:
+    """The module of a tensor of PyTorch, None for other arrays."""
+    torch = sys.modules.get("torch")
+    return torch if torch is not None and isinstance(array, torch.Tensor) else None
+
+
+def empty_like(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    """Memory for an output beside a tensor of PyTorch, on its device; None for other arrays."""
+    torch = _torch_of(array)
+    return None if torch is None else array.new_empty(shape, dtype=getattr(torch, _NAMES[dtype]))
+
+
+def current_stream(array: Any) -> int:
+    """The stream on which PyTorch queues work for a tensor on its GPU; 0, the default stream, for other arrays."""
+    torch = _torch_of(array)
+    if torch is None or array.device.type == "cpu":
+        return 0
+    return int(torch.cuda.current_stream(array.device).cuda_stream)
+
+
+def single_precision(given: Any, beside: Any) -> Any:
+    """Float32 of arrays with 16 bits a number, and of a plain number as an array beside another; others as they are."""
+    if isinstance(given, int | float):
+        made = empty_like(beside, (1,), "fp32")
+        return np.full(1, given, np.float32) if made is None else made.fill_(given)
+    if _torch_of(given) is not None:
+        return given.float() if given.element_size() == 2 else given
+    short = isinstance(given, np.ndarray) and WORDS.get(given.dtype.name) in ("fp16", "bf16")
+    return given.astype(np.float32) if short else given
+
+
+def padded_list(pages: Any) -> Any:
+    """A page list of PyTorch on its GPU with zeros appended, because kernels read ahead; others as they are.
+
+    A list whose storage goes on has the padding of its caller.
+    """
+    if _torch_of(pages) is None or pages.device.type == "cpu" or pages.ndim != 1:
+        return pages
+    size = pages.shape[0]
+    room = pages.untyped_storage().nbytes() // pages.element_size() - pages.storage_offset() - size
+    if room >= PADDING or not pages.is_contiguous():
+        return pages
+    padded = pages.new_zeros(size + PADDING)
+    padded[:size] = pages
+    return padded[:size]

@@ -1,0 +1,51 @@
+"""Read excused.yaml: planted defects that a person has found to change no result of a legal problem."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from ckpm.base.tablefile import Record, Text, read_table
+from tests.mutants.drawing import Kernel, Mutant
+
+FILE = Path(__file__).with_name("excused.yaml")
+EXCUSED = "excused"  # a column of the table of survivors
+_DIGITS = 16
+
+
+class Excuse(Record, frozen=True):
+    """A survivor and the reason why it is harmless. For other ``code`` of the kernel the excuse is void."""
+
+    kernel: Text
+    code: Text  # digits of the sha256 of the kernel's machine code and descriptor
+    change: Text
+    why: Text
+    read_on: datetime.date
+
+
+class _Excused(Record, frozen=True):
+    excused: tuple[Excuse, ...]
+
+
+Excuses = Mapping[tuple[str, str, str], Excuse]
+
+
+def read(file: Path = FILE) -> Excuses:
+    """The excuses by kernel, code and change. Raises TableError: the file is malformed, or lists a change twice."""
+    table = read_table(file, _Excused)
+    found: dict[tuple[str, str, str], Excuse] = {}
+    for number, one in enumerate(table.record.excused):
+        if found.setdefault((one.kernel, one.code, one.change), one) is not one:
+            raise table.fail("this change is excused twice", "excused", number)
+    return found
+
+
+def code_digest(kernel: Kernel) -> str:
+    code = b"".join(one.encoding.raw.to_bytes(one.size, "little") for one in kernel.instructions)
+    return hashlib.sha256(code + kernel.descriptor).hexdigest()[:_DIGITS]
+
+
+def find(excuses: Excuses, mutant: Mutant, code: str) -> Excuse | None:
+    return excuses.get((mutant.kernel, code, mutant.text))

@@ -1,0 +1,155 @@
+"""Calls with tensors of PyTorch: of a stand-in over NumPy, and of PyTorch itself where it is installed."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckpm.attention.arrays.pytorch import current_stream, padded_list, single_precision
+from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.call import fmha
+from tests.unit.attention.fakes import dispatcher, fp8_prefill, prefill
+
+SUMS, INDPTR = np.array([0, 40, 60], np.int32), np.array([0, 70, 95], np.int32)
+PAGES = Pages(indices=np.arange(95, dtype=np.int32), indptr=INDPTR)
+
+
+class Tensor:
+    """A tensor over an array, as far as this project reads one."""
+
+    def __init__(self, array: np.ndarray[Any, Any], device: str = "cpu") -> None:
+        self.array, self.device, self.requires_grad = array, SimpleNamespace(type=device), False
+        self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+
+    def detach(self) -> Tensor:
+        return Tensor(self.array, self.device.type)
+
+    def new_empty(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
+        return Tensor(np.empty(shape, dtype), self.device.type)
+
+    def new_zeros(self, size: int) -> Tensor:
+        return Tensor(np.zeros(size, self.dtype), self.device.type)
+
+    def element_size(self) -> int:
+        return self.array.itemsize
+
+    def is_contiguous(self) -> bool:
+        return True
+
+    def untyped_storage(self) -> Any:
+        whole = self.array if self.array.base is None else self.array.base
+        return SimpleNamespace(nbytes=lambda: whole.nbytes)
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def __getitem__(self, at: Any) -> Tensor:
+        return Tensor(self.array[at], self.device.type)
+
+    def __setitem__(self, at: Any, given: Tensor) -> None:
+        self.array[at] = given.array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self) -> Any:
+        if self.requires_grad:
+            raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+        return self.array.__dlpack__()
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        return self.array
+
+
+@pytest.fixture(params=["stand-in", "torch"])
+def torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    if request.param == "torch":
+        return pytest.importorskip("torch")
+    queues = SimpleNamespace(current_stream=lambda device: SimpleNamespace(cuda_stream=77))
+    names = {name: np.dtype(name) for name in ("float16", "float32", "uint8", "uint16")}
+    made = SimpleNamespace(Tensor=Tensor, from_numpy=Tensor, cuda=queues, **names)
+    monkeypatch.setitem(sys.modules, "torch", made)
+    return made
+
+
+def call(torch: Any, **options: Any) -> Any:
+    over, device = dispatcher(prefill(dtype="fp16"))
+    q = options.pop("q", None)
+    q = torch.from_numpy(np.zeros((60, 4, 128), np.float16)) if q is None else q
+    k = torch.from_numpy(np.zeros((100, 1, 2, 128), np.float16))
+    done = fmha(q, k, k, dispatcher=over, cu_seqlens_q=SUMS, pages=PAGES, **options)
+    assert len(device.launched) == 1
+    return done
+
+
+def test_outputs_of_tensors_are_tensors(torch: Any) -> None:
+    done = call(torch, lse=True, dropout=0.5, random_values=True)
+    kinds = {"o": torch.float16, "lse": torch.float32, "random_values": torch.uint8}
+    for name, kind in kinds.items():
+        made = getattr(done, name)
+        assert isinstance(made, torch.Tensor)
+        assert made.dtype == kind
+    assert tuple(done.o.shape) == (60, 4, 128)
+
+
+def test_out_that_is_a_tensor_is_written(torch: Any) -> None:
+    out, lse = torch.from_numpy(np.ones((60, 4, 128), np.float16)), torch.from_numpy(np.ones((4, 60), np.float32))
+    done = call(torch, out=out, lse=True, lse_out=lse)
+    assert done.o is out
+    assert done.lse is lse
+    assert np.isnan(out.numpy()).all()  # what outputs hold before the kernel, which here writes nothing
+    assert np.isnan(lse.numpy()).all()
+
+
+def test_tensor_with_gradient_is_read(torch: Any) -> None:
+    q = torch.from_numpy(np.zeros((60, 4, 128), np.float16))
+    q.requires_grad = True
+    assert not call(torch, q=q).o.requires_grad
+
+
+def test_page_list_on_gpu_gets_zeros_behind_its_end() -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setitem(sys.modules, "torch", SimpleNamespace(Tensor=Tensor))
+        exact = Tensor(np.arange(1, 96, dtype=np.int32), "cuda")
+        made = padded_list(exact)
+        assert (made.array == exact.array).all()
+        assert (made.array.base == [*range(1, 96), *[0] * 256]).all()
+        assert padded_list(made) is made  # planned once, run for each layer
+        host = Tensor(exact.array)
+        assert padded_list(host) is host
+    assert padded_list(INDPTR) is INDPTR
+
+
+def test_launch_on_gpu_is_queued_on_torch_s_stream(torch: Any) -> None:
+    if torch.Tensor is not Tensor:
+        pytest.skip("no GPU")
+    assert current_stream(Tensor(INDPTR, "cuda")) == 77
+    assert current_stream(Tensor(INDPTR)) == current_stream(INDPTR) == 0
+
+
+def test_numbers_read_as_float32_are_widened() -> None:
+    import ml_dtypes
+
+    for kind in (np.float16, ml_dtypes.bfloat16):
+        made = single_precision(np.array([1.5, -2.0], kind), INDPTR)
+        assert made.dtype == np.float32
+        assert made.tolist() == [1.5, -2.0]
+    assert single_precision(3, INDPTR).tolist() == [3.0]
+    assert single_precision(np.ones(1, np.uint16), INDPTR).dtype == np.uint16
+
+
+def test_torch_s_own_short_dtypes() -> None:
+    torch = pytest.importorskip("torch")
+    over, device = dispatcher(prefill())
+    q, k = torch.ones(60, 4, 128, dtype=torch.bfloat16), torch.ones(100, 1, 2, 128, dtype=torch.bfloat16)
+    given: dict[str, Any] = {"dispatcher": over, "cu_seqlens_q": SUMS, "pages": PAGES}
+    assert fmha(q, k, k, **given).o.dtype == torch.bfloat16
+    given["dispatcher"], device = dispatcher(fp8_prefill())
+    q, k = q.to(torch.float8_e4m3fn), k.to(torch.float8_e4m3fn)
+    scale = torch.tensor(0.5, dtype=torch.bfloat16)
+    assert fmha(q, k, k, descales=(scale, scale, 0.25), **given).o.dtype == torch.bfloat16
+    assert len(device.launched) == 1

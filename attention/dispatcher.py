@@ -87,8 +87,8 @@ class Dispatcher:
         tuning: TuningDatabase | None = None,
         compile: Compile | None = None,  # noqa: A002 - it is what it does
     ) -> None:
-        if isinstance(order, str):
-            check_order(order)
+        if not callable(order):
+            check_order(str(order))
         if order == MEASURED and tuning is None:
             raise UsageError("order 'measured' needs a tuning database: Dispatcher(..., tuning=...).", kind="heuristic")
         self.registry, self.device = registry, device

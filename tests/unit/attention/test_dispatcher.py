@@ -91,6 +91,12 @@ def test_first_fit_and_seqtune_name_kernel() -> None:
     assert {rows_of(tuned.plan(replace(PREFILL, seqlen_q=rows, total_q=900))) for rows in (65, 128, 500)} == {128}
 
 
+@pytest.mark.parametrize("order", [5, None, "fastest"])
+def test_order_that_is_unknown_is_refused(order: Any) -> None:
+    with pytest.raises(UsageError, match=f"unknown order '{order}'"):
+        dispatcher(prefill(), order=order)
+
+
 def test_user_s_heuristic_decides() -> None:
     def widest(problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
         return sorted(able, key=lambda one: -one.key.tile.bm0)

@@ -92,8 +92,10 @@ class Options:
         }
         if self.memory_bytes is not None:  # after the arch, which sets a board's
             values["capacity"] = self.memory_bytes
-        checks = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "alignment", "barriers")
-        checks = (*checks, "late_lds_reads", "lds_bounds", "exact_mfma", "probe")
+        checks = (
+            *("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "alignment", "barriers"),
+            *("late_lds_reads", "lds_bounds", "exact_mfma", "probe"),
+        )
         values |= {name: int(getattr(self, name)) for name in checks}
         values |= {"wave_order": self.wave_order, "max_instructions": self.max_instructions}
         trace = self.trace or Trace(file="")

@@ -79,7 +79,7 @@ def pull(engine: Engine, base: Base) -> str:
     Raises:
         TrustError: the registry has no image of this digest.
         ServiceError: the registry can't be reached.
-        SetupError: the engine knows no registry for the name, or may not read there.
+        SetupError: no registry is configured for the name, or it refuses this user.
         SetupError, DiskFullError.
     """
     registry = os.environ.get(REGISTRY, "").rstrip("/")

@@ -27,7 +27,8 @@ os.system("sleep 100")
 OWNER = """
 import os, pathlib, sys, time
 from ckpm.base.processes import group, owned_command
-with group(owned_command([sys.executable, "-c", *sys.argv[1:]]), cwd=pathlib.Path("."), environment=os.environ, output=None):
+command = owned_command([sys.executable, "-c", *sys.argv[1:]])
+with group(command, cwd=pathlib.Path("."), environment=os.environ, output=None):
     time.sleep(100)
 """
 

@@ -184,6 +184,12 @@ class ProcessLimitError(ServiceError):
         )
 
 
+class UnsignedError(CkPrefillError):
+    """A bundle in order whose signer is unknown: it has no signature, or no allowed signers were named."""
+
+    exit_code = 13
+
+
 class RefusedError(CkPrefillError):
     """A worker that could not start; message and exit code are those of the error in the worker."""
 

@@ -122,7 +122,7 @@ class PackagedUpstream:
     """A CK tree inside a package of the Python package index: exact file, its sha256, and where the tree lies in it.
 
     ``base`` names the upstream that owns the tree: another one, or this one itself. ``headers`` is the folder of
-    kernels/ with our headers, which precede the tree's on the include path; '' for none.
+    kernels/ with our headers, which precede the tree's on the include path; '' for none. ``license`` is the package's.
     """
 
     name: str
@@ -135,6 +135,7 @@ class PackagedUpstream:
     dialect: str
     base: str
     headers: str
+    license: str
 
     @property
     def has_codegen(self) -> bool:
@@ -255,6 +256,7 @@ class _UpstreamRow(Record, frozen=True):
     tree: str = ""
     base: str = ""
     headers: str = ""
+    license: str = ""
 
 
 class UpstreamTable(Record, frozen=True):
@@ -287,7 +289,7 @@ def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
                 )  # fmt: skip
         own = {"summary": row.summary, "dialect": row.dialect, "headers": row.headers}
         package = by_name[row.base] if row.base else row
-        tree = {field: getattr(package, field) for field in _PACKAGE}
+        tree = {field: getattr(package, field) for field in (*_PACKAGE, "license")}
         by_name[name] = PackagedUpstream(name=name, base=row.base or name, **own, **tree)
     return by_name
 

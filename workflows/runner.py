@@ -219,6 +219,8 @@ def _shell(run: Run, step: Mapping[str, Any], folder: Path, values: dict[str, st
     home.mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
     environment |= {"CI": "true", "GITHUB_ACTIONS": "true", "HOME": str(home), "GITHUB_OUTPUT": str(output)}
+    environment |= {"GITHUB_SERVER_URL": run.repository.as_uri(), "GITHUB_REPOSITORY": "local"}
+    environment |= {"GITHUB_RUN_ID": "0", "GITHUB_RUN_ATTEMPT": "1"}
     environment |= {"GITHUB_STEP_SUMMARY": str(folder / "summary.md")}
     environment |= {name: fill(str(text), values) for name, text in step.get("env", {}).items()}
     environment["PATH"] = f"{folder / 'python' / 'bin'}:{environment.get('PATH', '/usr/bin:/bin')}"

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from ckpm.attention.alibi import shifts_lse
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.pytorch import padded_list, single_precision
 from ckpm.attention.arrays.tables import TABLES, lengths_of, longest_of, paged_keys
@@ -36,7 +37,7 @@ from ckpm.attention.arrays.tensors import (
 from ckpm.attention.launch.buffers import PADDING
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import encode, number_type
-from ckpm.base.errors import ArgumentError
+from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides
 
 _FLOATS = ("fp32", "fp64")
@@ -111,6 +112,12 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
         problem = dataclasses.replace(problem, strides=_strides(problem, given))
     posed = {**given, **_pointers(listed, problem), **extra}
     _check_extra(problem, extra)
+    if problem.sink_logits and shifts_lse(problem):
+        raise ProblemError(
+            "sink logits with ALiBi under a causal mask: kernels compare the sinks with scores that have slope * key "
+            "instead of -slope * distance, so that O would be another. Leave one of them out.",
+            kind="contradiction",
+        )
     return Posed(problem=problem, inputs=posed, on_device=on_device, floats=floats)
 
 
@@ -122,6 +129,23 @@ def _one_number(one: Operand) -> Operand:
     """An array of one number, of any number of axes, as [1]."""
     array = None if one.array is None else one.array.reshape(1)
     return dataclasses.replace(one, shape=(1,), strides=(1,), array=array)
+
+
+def sequence_lengths(posed: Posed) -> list[tuple[int, int]]:
+    """Queries and keys of each sequence of a call with arrays of the host."""
+    p = posed.problem
+    arrays = {name: one.array for name, one in posed.inputs.items() if one.array is not None}
+    seqlens_q, seqlens_k = np.full(p.batch, p.seqlen_q), np.full(p.batch, p.seqlen_k)
+    if "seqstart_q" in arrays:
+        seqlens_q = np.diff(arrays["seqstart_q"])
+    if "kv_indptr" in arrays:
+        counts, last = np.diff(arrays["kv_indptr"]), arrays.get("kv_last_page_lens", p.page_size)
+        seqlens_k = np.where(counts > 0, (counts - 1) * p.page_size + last, 0)
+    elif "seqlen_k_ptr" in arrays:
+        seqlens_k = arrays["seqlen_k_ptr"]
+    elif "seqstart_k" in arrays:
+        seqlens_k = np.diff(arrays["seqstart_k"])
+    return list(zip(seqlens_q.tolist(), seqlens_k.tolist(), strict=True))
 
 
 def _read_tables(device: Device, asked: Options) -> dict[str, Operand]:

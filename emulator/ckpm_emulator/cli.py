@@ -7,6 +7,7 @@ running it. ``core`` builds the interpreter. ``decode`` is for programs that run
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import importlib.util
 import os
@@ -20,6 +21,7 @@ from ckpm_emulator import program_cache, standalone, toolchain
 from ckpm_emulator.base.display import printable
 from ckpm_emulator.base.entry import exit_code
 from ckpm_emulator.base.errors import CheckFailedError, DeviceError, InputError
+from ckpm_emulator.base.logs import print_logs
 from ckpm_emulator.base.processes import ended_by_signals
 from ckpm_emulator.options import ARCHS, Options, Trace
 
@@ -30,8 +32,9 @@ _OTHERS = tuple(f"{_AMD}.{arch}.{table}" for arch in ("rdna3", "rdna4") for tabl
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0, or the exit code of the error's class."""
-    return exit_code(lambda: _run(_parser().parse_args(arguments)))
+    """Run a command; 0, or the exit code of the error's class. Progress is on stderr."""
+    with print_logs("stderr"):
+        return exit_code(lambda: _run(_parser().parse_args(arguments)))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -64,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     decode = commands.add_parser("decode", help="a code object (standard input) to a program for the core (output)")
     decode.add_argument("--hazards", action="store_true", help="with missing wait states as faults")
     decode.set_defaults(run=_decode)
+    decode.add_argument("--function", type=functools.partial(int, base=16), metavar="ADDRESS", help="this one alone")
     core = commands.add_parser("core", help="compile the interpreter now, and not when a device is first asked for")
     core.add_argument("--plain", action="store_true", help="the one without short ways, to compare with")
     core.set_defaults(run=_core)
@@ -78,6 +82,7 @@ def _add_run(commands: Any) -> None:
     run.add_argument("--threads", type=_number, default=0, metavar="N", help="of the host; default: one a processor")
     run.add_argument("--trace", type=Path, metavar="FILE", help="write the instructions of each launch's first wave")
     run.add_argument("--counters", type=Path, metavar="FILE", help="counts of all launches as JSON, at the end")
+    run.add_argument("--root", type=Path, metavar="FOLDER", help="the program is from the distribution installed there")
     run.add_argument("program", nargs=argparse.REMAINDER, metavar="-- PROGRAM [ARGUMENT...]")
     run.set_defaults(run=_run_program)
 
@@ -99,11 +104,11 @@ def _run_program(chosen: argparse.Namespace) -> int:
         raise InputError(
             "no program was named: python -m ckpm_emulator run [OPTIONS] -- PROGRAM [ARGUMENT...]", kind="program"
         )
-    arch = chosen.arch or standalone.arch_of(standalone.program(words[0])) or Options.arch
+    arch = chosen.arch or standalone.arch_of(words) or Options.arch
     options = Options(arch=arch, cu_count=chosen.cus, threads=chosen.threads).replace(**_checks(chosen.checks))
     if chosen.trace:
         options = options.replace(trace=Trace(file=str(chosen.trace.absolute())))
-    standalone.execute(standalone.Run(command=words, options=options, counters=chosen.counters))
+    standalone.execute(standalone.Run(command=words, options=options, counters=chosen.counters, root=chosen.root))
     return 0
 
 
@@ -121,11 +126,11 @@ def _decode(chosen: argparse.Namespace) -> int:
     import_tables_only()
     code = sys.stdin.buffer.read()
     if not chosen.hazards:
-        sys.stdout.buffer.write(program_cache.program(code))
+        sys.stdout.buffer.write(program_cache.program(code, chosen.function))
         return 0
     from ckpm_emulator.inspection.early import too_early  # only here: others don't wait for its tables
 
-    sys.stdout.buffer.write(program_cache.program(code, judge=too_early))
+    sys.stdout.buffer.write(program_cache.program(code, chosen.function, judge=too_early))
     return 0
 
 

@@ -26,7 +26,7 @@ import msgpack
 from elftools.common.exceptions import ELFError
 from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import NoteSection, Section, SymbolTableSection
+from elftools.elf.sections import NoteSection, Section, Symbol, SymbolTableSection
 
 from ckpm_emulator.base.errors import CodeObjectError
 
@@ -53,6 +53,8 @@ _SECTION = struct.Struct("<4xI16xQQ16xQ")
 _SEGMENT = struct.Struct("<8xQ16xQ16x")
 _NO_BITS = 8
 _ENTRY_BYTES = {2: 24, 11: 24, 4: 24}  # by type: SYMTAB, DYNSYM, RELA
+_SYMBOL = struct.Struct("<4xB19x")
+_NAMED_KINDS = (1, 2)  # STT_OBJECT, STT_FUNC
 _MERGED = ("amdhsa.kernels", "amdhsa.printf")
 _COMPRESSED = 0x800  # SHF_COMPRESSED
 # EF_AMDGPU_MACH_AMDGCN_.. of e_flags (LLVM's guide, "ELF Code Object", table of e_flags).
@@ -92,7 +94,7 @@ class CodeObject:
 
     @cached_property
     def symbols(self) -> Mapping[str, Any]:
-        """Defined symbols by name: of .dynsym, and of .symtab where it was not stripped (local functions).
+        """Defined functions and variables by name: of .dynsym, and of .symtab where it was not stripped (local ones).
 
         Raises CodeObjectError: the table is damaged.
         """
@@ -101,7 +103,7 @@ class CodeObject:
                 symbol.name: symbol
                 for section in self.elf.iter_sections()
                 if isinstance(section, SymbolTableSection)
-                for symbol in section.iter_symbols()
+                for symbol in _functions_and_variables(section)
                 if symbol.name and symbol["st_shndx"] != "SHN_UNDEF"
             }
 
@@ -137,6 +139,12 @@ class CodeObject:
             if end > start:
                 functions[name] = Function(name=name, address=symbol["st_value"], code=data[start:end])
         return functions
+
+
+def _functions_and_variables(section: SymbolTableSection) -> Iterator[Symbol]:
+    """A table's symbols without its labels, which are a hundred times as many in libraries written in assembly."""
+    entries = _SYMBOL.iter_unpack(section.data())
+    return (section.get_symbol(at) for at, (information,) in enumerate(entries) if information & 0xF in _NAMED_KINDS)
 
 
 def code_objects(path: Path) -> list[tuple[str, bytes]]:

@@ -28,21 +28,25 @@ _TABLES = (
 _JUDGES = ("inspection/early", "inspection/hazards", "inspection/hazard_effects", "inspection/hazard_rules")
 
 
-def program(code_object: bytes, *, cache: Path | None = None, judge: Judge | None = None) -> bytes:
+def program(
+    code_object: bytes, function: int | None = None, *, cache: Path | None = None, judge: Judge | None = None
+) -> bytes:
     """The blob of a code object for emu_add_program, from the cache if it is there.
 
-    ``judge`` is None or inspection.early.too_early.
+    ``function`` is the virtual address of one that the image's blob leaves out, for its blob. ``judge`` is None or
+    inspection.early.too_early.
 
-    Raises CodeObjectError if the bytes are not a readable code object of an emulated arch.
+    Raises CodeObjectError if the bytes are not a readable code object of an emulated arch, or have no such function.
     """
     programs = Store(folder(cache))
-    key = hashlib.sha256(code_object + makers(judged=judge is not None).encode()).hexdigest()
+    words = hashlib.sha256(code_object).hexdigest(), makers(judged=judge is not None), hex(function) if function else ""
+    key = hashlib.sha256("".join(words).encode()).hexdigest()
     if (cached := programs.get(key)) is not None:
         return cached
     # Only now: the decoder's tables take longer to import than a launch may take to start.
     from ckpm_emulator.lowering.translate import translate
 
-    made = translate(code_object, judge)
+    made = translate(code_object, judge, function)
     programs.put(key, made)
     return made
 

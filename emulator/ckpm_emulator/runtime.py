@@ -12,10 +12,11 @@ from pathlib import Path
 
 from ckpm_emulator.base.errors import CkPrefillError, CompileError, DeviceError, LibraryError
 
-# Turns a code object (an ELF) into the blob that load_program in core/run/program.h reads.
-ProgramBuilder = Callable[[bytes], bytes]
+# Turns a code object (an ELF) into the blob that load_program in core/run/program.h reads; or the function of it at
+# a virtual address that this blob left out.
+ProgramBuilder = Callable[..., bytes]
 
-_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t)
+_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64)
 _U32, _U64, _I64, _P, _S, _N = (
     ctypes.c_uint32,
     ctypes.c_uint64,
@@ -100,10 +101,10 @@ class Runtime:
         if status:
             raise DeviceError(f"{what}: {self.last_error()}", 1)
 
-    def _add_program(self, handle: int, code: int, size: int) -> int:
+    def _add_program(self, handle: int, code: int, size: int, function: int) -> int:
         """Add a program; the core calls this on the thread that needs it first. No exception may leave it."""
         try:
-            blob = self._builder(ctypes.string_at(code, size))
+            blob = self._builder(ctypes.string_at(code, size), *([function] if function else []))
         except CkPrefillError as error:
             return self._refuse(handle, error, str(error))
         except Exception as error:

@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from elftools.common.exceptions import ELFError
+from elftools.construct import ConstructError
+from elftools.elf.elffile import ELFFile
 
 from ckpm_emulator import code_object, program_cache, toolchain
 from ckpm_emulator.base.errors import CodeObjectError, InputError, OutputError
@@ -26,17 +31,21 @@ VARIABLE = "CKPM_EMULATOR"
 # Of ROCm 5, 6 and 7, and what programs open by themselves; SONAME is the core's own.
 NAMES = ("libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so")
 CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "hazards")
+# Below the root of a distribution.
+_LOADER = "lib64/ld-linux-x86-64.so.2"
+_LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "opt/rocm/lib")
 _ROOT = Path(__file__).resolve().parents[1]
 _DECODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from ckpm_emulator.cli import main; sys.exit(main())"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """A program with its arguments, its device, and the file for its counters."""
+    """A program with its arguments, its device, the file for its counters, and the distribution it is from."""
 
     command: Sequence[str]
     options: Options
     counters: Path | None = None
+    root: Path | None = None
 
 
 def program(name: str) -> Path:
@@ -47,13 +56,57 @@ def program(name: str) -> Path:
     raise InputError(f"{name} {state}. Give a path, or the name of a program in PATH.", kind="program")
 
 
-def arch_of(file: Path) -> str | None:
-    """The first emulated arch in a program's file; None if it has none."""
+def arch_of(command: Sequence[str]) -> str | None:
+    """The first emulated arch in the file of a program, or of one that a command's dynamic loader starts; or None.
+
+    Raises InputError: the program is missing or not executable.
+    """
+    first = program(command[0])
+    loaded = [Path(word) for word in command[1:] if Path(word).is_file()] if first.name.startswith("ld-") else []
+    for file in (first, *loaded):
+        try:
+            targets = {target.partition(":")[0] for target, _ in code_object.code_objects(file)}
+        except CodeObjectError:  # a script, a program whose code is in a library, or compressed
+            continue
+        if found := next((arch for arch in reversed(ARCHS) if arch in targets), None):
+            return found
+    return None
+
+
+def command_of(run: Run, libraries: str) -> list[str]:
+    """The words that start a program: with ``root``, of the loader there, which also finds ``libraries``.
+
+    Raises InputError: the program or the loader is missing, or the program is for a newer C library than this one.
+    """
+    file = program(run.command[0])
+    if run.root is None:
+        if why := _newer_library(file):
+            near = next((str(one) for one in file.parents if one.parent != one and (one / _LOADER).exists()), "FOLDER")
+            raise InputError(f"{file} {why}. Name the root of its distribution: run --root {near}", kind="program")
+        return list(run.command)
+    root = run.root.absolute()
+    if not (root / _LOADER).exists():
+        raise InputError(f"{root} has no {_LOADER}: name the root file system of a distribution", kind="program")
+    folders = ":".join((libraries, *(str(root / folder) for folder in _LIBRARIES if (root / folder).is_dir())))
+    return [str(root / _LOADER), "--inhibit-cache", "--library-path", folders, str(file), *run.command[1:]]
+
+
+def _newer_library(file: Path) -> str:
+    """Empty if this machine's C library has the versions that a program needs."""
+    here = (os.confstr("CS_GNU_LIBC_VERSION") or "").rpartition(" ")[2]
     try:
-        targets = {target.partition(":")[0] for target, _ in code_object.code_objects(file)}
-    except CodeObjectError:  # a script, a program whose code is in a library, or compressed
-        return None
-    return next((arch for arch in reversed(ARCHS) if arch in targets), None)
+        with file.open("rb") as stream:
+            section = ELFFile(stream).get_section_by_name(".gnu.version_r")
+            needed = [one.name for _, versions in section.iter_versions() for one in versions] if section else []
+    except (OSError, ELFError, ConstructError):  # a script
+        return ""
+    versions = [name.removeprefix("GLIBC_") for name in needed if re.fullmatch(r"GLIBC_[0-9.]+", name)]
+    newest = max(versions, key=_numbers, default=here)
+    return f"needs glibc {newest}; this machine has {here}" if here and _numbers(newest) > _numbers(here) else ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".") if part)
 
 
 def environment(run: Run, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -117,9 +170,10 @@ def execute(run: Run) -> None:
     os.umask(mask)
     variables = environment(run, os.environ)
     os.umask(mask)  # compiling the core changes it, and the program inherits it
+    command = command_of(run, variables["LD_LIBRARY_PATH"])
     sys.stdout.flush()
     try:
-        os.execve(file, list(run.command), variables)  # noqa: S606 - the user's program
+        os.execve(file if run.root is None else command[0], command, variables)  # noqa: S606 - the user's program
     except OSError as error:
         raise InputError(
             f"{file} can't be run: {error.strerror}. Is it built for this machine?", kind="program"

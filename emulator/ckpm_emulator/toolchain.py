@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import importlib.util
+import logging
 import os
 import platform
 import re
@@ -39,6 +40,7 @@ _LEVELS: Mapping[str, tuple[str, ...]] = {
 ISA_LEVELS = tuple(_LEVELS)
 _TRIAL = "#include <bit>\n#include <span>\nint main() { return std::popcount(0u) + int(std::span<int>().size()); }\n"
 _SHOWN_ERRORS = 20
+_LOG = logging.getLogger("ckpm.emulator")  # below the logger whose lines commands print (base/logs.py)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +195,7 @@ class _Build:
                 raise TrustError(why, kind="untrusted")
             with _lock(self._folder.with_suffix(".lock")):
                 if not self.is_finished():  # else another process was faster
+                    _LOG.info("compiling the emulator's core for this processor, which takes minutes, once")
                     self._update()
                     self._copy()
         except OSError as error:

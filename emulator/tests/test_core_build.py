@@ -99,6 +99,14 @@ def test_two_processes_build_once(source: Path, tmp_path: Path, monkeypatch: pyt
     assert log.read_text() == "link\n"
 
 
+def test_build_says_once_that_it_takes_minutes(source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    for _ in range(2):
+        build(tmp_path)
+    assert [line for line in caplog.messages if "minutes" in line] == caplog.messages
+    assert len(caplog.messages) == 1
+
+
 def test_compile_errors_are_shown(source: Path, tmp_path: Path) -> None:
     source.write_text("int x = nothing;\n")
     with pytest.raises(CompileError, match=r"(?s)doesn't build:\n  .*answer\.cpp:1:9: error: .*nothing"):

@@ -12,7 +12,7 @@ from ckpm.base.files import abandoned_drafts, make_folder, name_write_errors, sh
 from ckpm.base.junit import junit_text
 from ckpm.base.results import Results
 from ckpm.reports.junit import gate_results
-from ckpm.reports.release import archive, contents, signature, statements
+from ckpm.reports.release import archive, contents, sbom, signature, statements
 from ckpm.reports.release.record import Record
 from ckpm.reports.release.stages import Step
 from ckpm.reports.release.statements import Origin
@@ -22,7 +22,10 @@ from ckpm.reports.verdicts import Gate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """The inputs of a bundle. ``tables`` are files by their names in it. ``key`` signs; None leaves it unsigned."""
+    """The inputs of a bundle. ``tables`` are files by their names in it. ``key`` signs; None leaves it unsigned.
+
+    ``direct`` are the packages that our distribution depends on.
+    """
 
     steps: tuple[Step, ...]
     records: Mapping[str, Record]
@@ -30,6 +33,7 @@ class Release:
     work: Path
     tables: Mapping[str, Path]
     origin: Origin
+    direct: Sequence[str]
     key: Path | None = None
 
 
@@ -87,9 +91,14 @@ def _fill(release: Release, folder: Path) -> None:
 def _describe(release: Release, folder: Path) -> None:
     requirements = (folder / contents.REQUIREMENTS).read_text(encoding="utf-8")
     sums = _sums(folder, contents.payload(contents.files_of(folder)))
-    _write(folder / contents.SBOM, statements.sbom(folder.name, sums, release.verdict, requirements))
+    compiler = release.origin.compiler_sha256
+    parts = sbom.sbom(folder.name, sums, release.verdict, requirements, direct=release.direct, compiler=compiler)
+    _write(folder / contents.SBOM, parts)
     sums = _sums(folder, contents.subjects(contents.files_of(folder)))
-    _write(folder / contents.PROVENANCE, statements.provenance(sums, release.verdict, release.steps, release.origin))
+    provenance = statements.provenance(sums, release.verdict, release.steps, release.origin)
+    _write(folder / contents.PROVENANCE, provenance)
+    signatures = signature.raw_signatures(statements.signed_text(provenance), release.key)
+    _write(folder / contents.ENVELOPE, statements.envelope(provenance, signatures))
     listed = _sums(folder, contents.files_of(folder))
     _write(folder / contents.CHECKSUMS, contents.checksums_text(listed).encode())
     if release.key:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ckpm.base import settings
 from ckpm.base.display import show
-from ckpm.base.errors import SetupError, TrustError, UsageError
+from ckpm.base.errors import SetupError, TrustError, UnsignedError, UsageError
 from ckpm.base.files import hold_lock, sha256_of
 from ckpm.kernels.code.toolchains import CHOICES, Toolchain, detect
 from ckpm.kernels.library.request import PROJECT
@@ -23,6 +23,7 @@ from ckpm.reports.release.archive import unpack
 from ckpm.reports.release.assemble import Release, assemble
 from ckpm.reports.release.record import Facts
 from ckpm.reports.release.run import Checkout, Plan, demand_all, demand_pinned, demand_undamaged, read_checkout, run
+from ckpm.reports.release.sbom import direct_dependencies
 from ckpm.reports.release.stages import STAGES, read_stages, steps
 from ckpm.reports.release.statements import LOCAL_BUILDER, Origin
 from ckpm.reports.release.verdict import Basis, Verdict, examine, judge, known_defects, read_waivers
@@ -42,15 +43,17 @@ def add_qualify_options(qualify: argparse.ArgumentParser) -> None:
     qualify.add_argument("--image", action="append", default=[], metavar="NAME@sha256:..", help="that this runs in")
     qualify.add_argument("--key", type=Path, metavar="FILE", help="an SSH key to sign with")
     qualify.add_argument("--builder", default=LOCAL_BUILDER, metavar="URI", help="who builds (default: %(default)s)")
+    qualify.add_argument("--invocation", default="", metavar="URI", help="this run (default: made of the files)")
     qualify.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     qualify.add_argument("--output", type=Path, metavar="DIR", help=f"(default: {OUTPUT} in --work)")
-    qualify.add_argument("--stages", type=Path, default=STAGES, metavar="FILE", help="the table (default: ours)")
     qualify.set_defaults(run=run_qualify, log_to="stderr")
 
 
 def add_verify_options(check: argparse.ArgumentParser) -> None:
     check.add_argument("bundle", type=Path, metavar="DIR|TAR")
-    check.add_argument("--allowed-signers", type=Path, metavar="FILE", help="as of ssh-keygen: one of them must sign")
+    who = check.add_mutually_exclusive_group()
+    who.add_argument("--allowed-signers", type=Path, metavar="FILE", help="as of ssh-keygen: one of them must sign")
+    who.add_argument("--unsigned", action="store_true", help="accept a bundle whose signer is unknown")
     check.add_argument("--rebuild", action="store_true", help="build again in this clone and compare every byte")
     check.set_defaults(run=run_verify, log_to="stderr")
 
@@ -58,7 +61,7 @@ def add_verify_options(check: argparse.ArgumentParser) -> None:
 def run_qualify(args: argparse.Namespace) -> None:
     """Run every stage, judge, and write the bundle. Raises as the parts of qualification and bundle."""
     demand_pinned(args.image)
-    table = read_stages(args.stages)
+    table = read_stages()
     if unknown := sorted(set(args.only) - set(table.stages)):
         known = ", ".join(table.stages)
         raise UsageError(f"--only {', '.join(unknown)}: no such stage. Known: {known}.")
@@ -94,11 +97,12 @@ def run_qualify(args: argparse.Namespace) -> None:
             verdict=verdict,
             work=work,
             tables=_tables(args),
-            origin=Origin(builder=args.builder, compiler_sha256=_compiler(toolchain)),
+            origin=_origin(args, checkout, toolchain),
+            direct=direct_dependencies(PROJECT / "pyproject.toml"),
             key=args.key,
         )
         folder, tar = assemble(release, args.output or work / OUTPUT)
-        verify(folder, None)  # nothing goes out that we would refuse
+        verify(folder, None, PROJECT)  # nothing goes out that we would refuse
     _conclude(verdict, folder, tar)
 
 
@@ -139,19 +143,24 @@ def _demand_unchanged(checkout: Checkout, facts: Facts) -> None:
 
 def _tables(args: argparse.Namespace) -> dict[str, Path]:
     tables = {
-        contents.STAGES: args.stages,
+        contents.STAGES: STAGES,
         contents.LEDGER: LEDGER,
         contents.REQUIREMENTS: PROJECT / "requirements.txt",
     }
     return {**tables, **({contents.WAIVERS: args.waivers} if args.waivers else {})}
 
 
-def _compiler(toolchain: Toolchain) -> str:
-    """The sha256 of the compiler's program. Raises SetupError."""
+def _origin(args: argparse.Namespace, checkout: Checkout, toolchain: Toolchain) -> Origin:
+    """The origin of the bundle. Raises SetupError: the compiler is gone."""
     program = shutil.which(toolchain.compiler[0])
     if program is None:
         raise SetupError(f"{toolchain.compiler[0]}: gone since the stages ran. Install it again.", kind="toolchain")
-    return sha256_of(Path(program))
+    return Origin(
+        builder=args.builder,
+        compiler_sha256=sha256_of(Path(program)),
+        source=checkout.source,
+        invocation=args.invocation,
+    )
 
 
 def run_verify(args: argparse.Namespace) -> None:
@@ -161,13 +170,19 @@ def run_verify(args: argparse.Namespace) -> None:
         epoch = None
         if args.bundle.is_file() or args.bundle.suffix == ".tar":
             folder, epoch = unpack(args.bundle, Path(temporary))
-        verified = verify(folder, args.allowed_signers)
+        verified = verify(folder, args.allowed_signers, PROJECT)
         if epoch not in (None, verified.verdict.epoch):
             raise TrustError(
                 f"{args.bundle}: its files are of second {epoch}, the commit is of {verified.verdict.epoch}.",
                 kind="archive",
             )
         show("\n".join(describe(verified)))
+        if not verified.signer and not args.unsigned:
+            raise UnsignedError(
+                f"{args.bundle}: in order, but its signer is unknown. Name who may sign it with "
+                "--allowed-signers FILE, or accept it with --unsigned.",
+                kind="signature",
+            )
         if args.rebuild:
             count = rebuild(verified, read_checkout(PROJECT))
             show(f"built again: {count} files are equal byte for byte")

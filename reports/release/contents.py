@@ -20,13 +20,14 @@ from ckpm.reports.release.stages import PROJECT, Step
 CHECKSUMS = "SHA256SUMS"
 SIGNATURE = "SHA256SUMS.sig"
 PROVENANCE = "provenance.intoto.json"
+ENVELOPE = "provenance.intoto.jsonl"
 SBOM = "sbom.cdx.json"
 VERDICT = "verdict.json"
 STAGES = "stages.yaml"
 WAIVERS = "waivers.yaml"
 LEDGER = "ledger.yaml"
 REQUIREMENTS = "requirements.txt"
-_ABOUT = (SBOM, PROVENANCE, CHECKSUMS, SIGNATURE)  # each lists everything before it
+_ABOUT = (SBOM, PROVENANCE, ENVELOPE, CHECKSUMS, SIGNATURE)  # each lists everything before it
 _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9_+-])?"
 _NAME = re.compile(rf"{_PART}(?:/{_PART})*")
 _LONGEST = 200  # characters: what a header of a POSIX tar takes besides the bundle's own name
@@ -66,7 +67,7 @@ def _of(step: Step, upstream: str) -> str:
 
 
 def payload(names: list[str]) -> list[str]:
-    """Files that SBOM, provenance and checksums list, without these three."""
+    """Files that SBOM, provenance and checksums list, without these."""
     return [name for name in names if name not in _ABOUT]
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError, SetupError, TrustError
 from ckpm.base.files import make_folder, name_write_errors, sha256_of
@@ -24,6 +25,7 @@ from ckpm.reports.release.stages import Step
 Execute = Callable[[Step, Path, int], int]
 log = logging.getLogger(__name__)
 _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}")
+_SCP = re.compile(r"(?:[^@/:]+@)?(?P<host>[^@/:]+):(?P<path>[^/].*)")  # git@HOST:PATH
 _SHOWN = 10
 
 
@@ -185,11 +187,15 @@ def _copy(record: Record, shard: Path, work: Path) -> Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkout:
-    """A clean clone of this project. ``epoch``: its commit's time in seconds since 1970, for all of a bundle."""
+    """A clean clone of this project. ``epoch``: its commit's time in seconds since 1970, for all of a bundle.
+
+    ``source`` is the URI of its remote ``origin``, '' without one on the network.
+    """
 
     root: Path
     commit: str
     epoch: int
+    source: str = ""
 
 
 def read_checkout(root: Path) -> Checkout:
@@ -203,7 +209,29 @@ def read_checkout(root: Path) -> Checkout:
             kind="dirty",
         )
     commit, epoch = _git(root, "show", "--no-patch", "--format=%H %ct", "HEAD").split()
-    return Checkout(root=root, commit=commit, epoch=int(epoch))
+    origin = _git(root, "config", "--default", "", "--get", "remote.origin.url").strip()
+    return Checkout(root=root, commit=commit, epoch=int(epoch), source=source_uri(origin))
+
+
+def source_uri(origin: str) -> str:
+    """``git+https://HOST/PATH`` of a remote, also of one over SSH, without credentials; '' for a folder."""
+    if match := _SCP.fullmatch(origin):
+        return f"git+https://{match['host']}/{match['path']}"
+    parts = urlsplit(origin)
+    if parts.scheme not in ("https", "ssh") or not parts.hostname:
+        return ""
+    port = f":{parts.port}" if parts.port and parts.scheme == "https" else ""
+    return f"git+https://{parts.hostname}{port}/{parts.path.lstrip('/')}"
+
+
+def committed_file(clone: Path, commit: str, path: str) -> bytes | None:
+    """A file of a commit, None if git is missing, or has no such commit in this folder."""
+    command = ["git", "-C", str(clone), "cat-file", "blob", f"{commit}:{path}"]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False)
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None
 
 
 def demand_undamaged(package: PackagedUpstream, cache: Path) -> None:

@@ -6,6 +6,7 @@ Format: PROTOCOL.sshsig of OpenSSH. Ed25519 and RSA keys give the same signature
 from __future__ import annotations
 
 import base64
+import re
 import subprocess
 import textwrap
 from pathlib import Path
@@ -16,6 +17,7 @@ from ckpm.reports.release.contents import CHECKSUMS, SIGNATURE
 
 NAMESPACE = "ckpm-release"
 _BEGIN, _END = "-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----"
+_PEM = re.compile(rb"-----BEGIN (?!OPENSSH)[A-Z ]*PRIVATE KEY-----")
 _COLUMNS = 70  # of the lines between them, as ssh-keygen writes them
 
 
@@ -25,13 +27,44 @@ def sign(folder: Path, key: Path) -> None:
     Raises:
         TrustError: the key is missing, or ssh-keygen refuses it.
     """
-    if not key.is_file():
-        raise TrustError(
-            f"{key}: no such key. Make one with ssh-keygen -t ed25519, or sign elsewhere.", kind="signature"
-        )
+    _demand_key(key)
     _keygen("-Y", "sign", "-q", "-f", str(key), "-n", NAMESPACE, str(folder / CHECKSUMS))
     if not (folder / SIGNATURE).is_file():
         raise TrustError(f"{folder}/{CHECKSUMS}: ssh-keygen wrote no signature.", kind="signature")
+
+
+def raw_signatures(data: bytes, key: Path | None) -> list[str]:
+    """A signature of ``data`` with a private key that openssl reads, in base64. None with another key.
+
+    openssl reads RSA and ECDSA keys of ``ssh-keygen -m PKCS8``. It can't read OpenSSH's own format, nor ask an agent.
+
+    Raises TrustError: the key is missing, or openssl refuses it.
+    """
+    if key is None:
+        return []
+    _demand_key(key)
+    if not _PEM.match(read_bytes(key)):
+        return []
+    try:
+        done = subprocess.run(
+            ["openssl", "dgst", "-sha256", "-sign", str(key)], input=data, capture_output=True, check=False
+        )
+    except OSError as error:
+        raise TrustError(
+            f"openssl can't be started ({error.strerror}): install it, or sign with a key in OpenSSH's format.",
+            kind="signature",
+        ) from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip()
+        raise TrustError(f"{key}: openssl refuses the key: {said}", kind="signature")
+    return [base64.b64encode(done.stdout).decode()]
+
+
+def _demand_key(key: Path) -> None:
+    if not key.is_file():
+        raise TrustError(
+            f"{key}: no such key. Make one with ssh-keygen -t rsa -m PKCS8, or sign elsewhere.", kind="signature"
+        )
 
 
 def check_whole(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,34 +12,44 @@ from pathlib import Path
 
 from ckpm.base.errors import CheckFailedError, SetupError, TrustError
 from ckpm.base.records import Source, Value
-from ckpm.reports.release import contents, signature, statements
+from ckpm.kernels.library.request import PROJECT
+from ckpm.reports.release import contents, sbom, signature, statements
 from ckpm.reports.release.record import Facts, Record
-from ckpm.reports.release.run import Checkout, Execute, execute
-from ckpm.reports.release.stages import Step, read_stages, steps
+from ckpm.reports.release.run import Checkout, Execute, committed_file, execute
+from ckpm.reports.release.stages import STAGES, StageTable, Step, read_stages, steps
 from ckpm.reports.release.verdict import Basis, Verdict, examine, judge, read_waivers
 
 _REMEDY = "Don't use it; take the bundle again from where it was published."
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
+STAGES_PATH = "reports/release/stages.yaml"  # in a clone
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """A bundle that is in order. ``signer`` is '' without --allowed-signers, None if the bundle is not signed."""
+    """A bundle that is in order. ``signer`` is '' without --allowed-signers, None if the bundle is not signed.
+
+    ``left_out`` are archs of the table of stages that the bundle has no library for.
+    """
 
     folder: Path
     verdict: Verdict
     steps: tuple[Step, ...]
     signer: str | None
+    left_out: tuple[str, ...]
 
 
-def verify(folder: Path, allowed: Path | None) -> Verified:
+def verify(folder: Path, allowed: Path | None, clone: Path = PROJECT) -> Verified:
     """Compare all files of a bundle's folder with one another, and its signature with ``allowed`` signers.
+
+    Its table of stages must be that of its commit in ``clone``, or this ckpm's if the clone lacks the commit.
 
     Raises:
         TrustError: names, links.
         TrustError: the signer is not in ``allowed``, or other checksums are signed.
         TrustError: a file is changed, added, renamed or missing.
         TrustError: records, verdict, SBOM or provenance don't fit the files.
+        TrustError: a stage of the commit is missing or another one.
         RecordError, CheckFailedError, InconclusiveError, TableError: it should not have passed.
     """
     files = contents.files_of(folder)
@@ -54,8 +65,9 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
         raise TrustError(
             f"{folder}/{contents.SIGNATURE}: missing: {contents.VERDICT} has it as signed.", kind="bundle-file"
         )
+    table = _demand_committed(_require(folder, sums, contents.STAGES), basis.facts.commit, clone)
     planned = steps(
-        read_stages(_require(folder, sums, contents.STAGES)),
+        table,
         basis.archs,
         upstream=basis.facts.upstream,
         tier=basis.facts.tier,
@@ -65,10 +77,36 @@ def verify(folder: Path, allowed: Path | None) -> Verified:
     verdict = _verdict(folder, sums, planned, records, basis, signed=signed)
     _demand_expected(folder, sums, planned, basis.facts.upstream)
     listed = list(sums)
-    statements.demand_complete(folder / contents.SBOM, {name: sums[name] for name in contents.payload(listed)})
+    sbom.demand_complete(folder / contents.SBOM, {name: sums[name] for name in contents.payload(listed)})
     subjects = {name: sums[name] for name in contents.subjects(listed)}
-    statements.demand_true(_require(folder, sums, contents.PROVENANCE), subjects, verdict, planned)
-    return Verified(folder=folder, verdict=verdict, steps=planned, signer=signer)
+    provenance = _require(folder, sums, contents.PROVENANCE)
+    statements.demand_true(provenance, subjects, verdict, planned)
+    statements.demand_envelope(_require(folder, sums, contents.ENVELOPE), provenance.read_bytes())
+    left_out = tuple(arch for arch in table.archs if arch not in basis.archs)
+    return Verified(folder=folder, verdict=verdict, steps=planned, signer=signer, left_out=left_out)
+
+
+def _demand_committed(file: Path, commit: str, clone: Path) -> StageTable:
+    """Read the table of stages, and compare it with the commit's. Raises TrustError; the message names the stages."""
+    found = read_stages(file)
+    with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
+        expected, whose = STAGES, "this ckpm, because no clone with the commit is here"
+        if data := committed_file(clone, commit, STAGES_PATH):
+            expected, whose = Path(temporary) / STAGES.name, f"commit {commit}"
+            expected.write_bytes(data)
+        table = read_stages(expected)
+    if found == table:
+        return found
+    kinds = {
+        "missing": table.stages.keys() - found.stages.keys(),
+        "not in it": found.stages.keys() - table.stages.keys(),
+        "other commands, needs or outputs": {
+            name for name in table.stages.keys() & found.stages.keys() if table.stages[name] != found.stages[name]
+        },
+        "other": {name for name in ("archs", "upstream") if getattr(table, name) != getattr(found, name)},
+    }
+    lines = [f"{kind}: {', '.join(sorted(names))}" for kind, names in kinds.items() if names]
+    raise TrustError(f"{file}: not the stages of {whose}:\n  " + "\n  ".join(lines), kind="stages")
 
 
 def _require(folder: Path, sums: Mapping[str, str], name: str) -> Path:
@@ -81,6 +119,9 @@ def _basis(folder: Path, sums: Mapping[str, str]) -> tuple[Basis, bool]:
     """The fields of verdict.json besides the verdict. The second value is True if the bundle was signed."""
     file = _require(folder, sums, contents.VERDICT)
     document = Source(place=file, what="a verdict", remedy=_REMEDY, error=TrustError).read()
+    commit = document.get("commit")
+    if not _COMMIT.fullmatch(commit.text()):
+        raise commit.fail("is not the full name of a commit")
     names = {field.name: field.name for field in dataclasses.fields(Facts)} | {"toolchain": "toolchain_identity"}
     basis = Basis(
         facts=Facts(**{field: document.get(name).nonempty_text() for field, name in names.items()}),
@@ -138,7 +179,7 @@ def _verdict(
 def _demand_expected(folder: Path, sums: Mapping[str, str], planned: tuple[Step, ...], upstream: str) -> None:
     """Check that every file is the output of a stage or one of our tables, and that none is missing."""
     tables = (contents.STAGES, contents.WAIVERS, contents.LEDGER, contents.REQUIREMENTS, contents.VERDICT)
-    expected = {*tables, contents.SBOM, contents.PROVENANCE}
+    expected = {*tables, contents.SBOM, contents.PROVENANCE, contents.ENVELOPE}
     for step in planned:
         expected.add(contents.record_of(step))
         expected |= {contents.place_of(step, role, upstream) for role in step.outputs}
@@ -160,6 +201,7 @@ def describe(verified: Verified) -> list[str]:
     return [
         f"{verified.folder.name}: in order: {verdict.text}",
         f"commit {facts.commit}, {', '.join(verdict.archs)}, {facts.upstream}, tier {facts.tier}",
+        *([f"without: {', '.join(verified.left_out)}, of the table of stages"] if verified.left_out else []),
         f"stages: {', '.join(dict.fromkeys(step.stage for step in verified.steps))}",
         signed,
         *(f"waived: {waiver.name}, by {waiver.accepted_by} until {waiver.until}" for waiver in verdict.waived),

@@ -15,7 +15,7 @@ def _lines(*words: str, options: tuple[str, ...] = ()) -> list[str]:
 @pytest.mark.parametrize(
     "options", [("--arch", ARCHS[0]), ("--arch", ARCHS[1], "--checks", "all", "--threads", "4"), ("--threads", "3")]
 )
-@pytest.mark.parametrize("how", ["later", "counted"])
+@pytest.mark.parametrize("how", ["later", "counted", "looks"])
 def test_workgroups_wait_for_last_one(how: str, options: tuple[str, ...]) -> None:
     assert _lines(how, "9", options=options) == ["hipSuccess", *(str(1000 + group) for group in range(9))]
 
@@ -42,3 +42,9 @@ def test_endless_wait_is_reported() -> None:
     assert done.stdout.decode().split() == ["hipErrorLaunchFailure"]
     assert "no wave of the launch gets any further" in done.stderr.decode()
     assert "workgroup (1, 0, 0)" in done.stderr.decode()
+
+
+def test_endless_loop_around_barrier_is_reported() -> None:
+    done = run(sample("waiting"), "meets", "2")
+    assert done.stdout.decode().split() == ["hipErrorLaunchFailure"]
+    assert "no wave of the launch gets any further" in done.stderr.decode()

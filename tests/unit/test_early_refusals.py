@@ -77,12 +77,6 @@ def test_suite_is_checked_before_library(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err.startswith("error: unknown suite 'large'; did you mean 'large-kv'? ")
 
 
-@pytest.mark.usefixtures("idle")
-def test_qualify_reads_table_before_checking_commit(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["qualify", "--stages", "no.yaml"]) == 3
-    assert capsys.readouterr().err.startswith("error: no.yaml:1: the table can't be read: ")
-
-
 def test_demand_place_leaves_no_file(tmp_path: Path) -> None:
     demand_place(tmp_path / "new" / "file.json")
     assert [path.name for path in tmp_path.rglob("*")] == ["new"]

@@ -12,7 +12,7 @@ from ckpm_emulator.lowering import microop
 from ckpm_emulator.lowering.descriptor import Refusal
 from ckpm_emulator.lowering.lower import Lowered
 
-MAGIC = b"EMUPROG3"
+MAGIC = b"EMUPROG4"
 _TABLES = (
     *("ops", "texts", "kernels", "arguments", "hidden", "segments", "relocations", "variables", "formats"),
     *("strings", "data"),
@@ -46,7 +46,13 @@ _KERNEL_NUMBERS = (
     ),
 )
 KERNEL = np.dtype(
-    [("name", TEXT), ("descriptor_address", "<u8"), *((name, "<u4") for name in _KERNEL_NUMBERS), ("spare", "<u4")]
+    [
+        ("name", TEXT),
+        ("descriptor_address", "<u8"),
+        ("address", "<u8"),
+        *((name, "<u4") for name in _KERNEL_NUMBERS),
+        ("spare", "<u4"),
+    ]
 )
 ARGUMENT = np.dtype([("offset", "<u4"), ("bytes", "<u4")])
 HIDDEN = np.dtype([("kind", "<u4"), ("offset", "<u4"), ("bytes", "<u4")])
@@ -69,8 +75,8 @@ class _Strings:
 def make_blob(
     image: Image, lowered: Lowered, spans: Mapping[str, tuple[int, int]], refused: Mapping[str, Refusal]
 ) -> bytes:
-    """The blob of a code object. ``spans`` has the range of micro-ops of each function by its name, ``refused`` the
-    reasons why kernels can't be launched, by kernel.
+    """The blob of a code object. ``spans`` has the range of micro-ops of each decoded function by its name, ``refused``
+    the reasons why kernels can't be launched, by kernel.
     """
     strings = _Strings()
     texts = list(lowered.texts)
@@ -96,7 +102,7 @@ def make_blob(
     tables["data"] = np.frombuffer(bytes(data), np.uint8)
     header = np.zeros((), HEADER)
     header["magic"], header["arch"], header["micro_op_bytes"] = MAGIC, image.arch, microop.MICRO_OP.itemsize
-    header["image_bytes"] = max(segment.address + segment.memory_bytes for segment in image.segments)
+    header["image_bytes"] = max((segment.address + segment.memory_bytes for segment in image.segments), default=0)
     header["text_address"], header["text_bytes"] = image.text_address, len(image.text)
     body = bytearray(_padding(HEADER.itemsize) + HEADER.itemsize)
     for name in _TABLES:
@@ -119,7 +125,7 @@ def _kernel_rows(
     arguments: list[tuple[int, int]] = []
     hidden: list[tuple[int, int, int]] = []
     for kernel in image.kernels:
-        entry, end = spans[kernel.function.name]
+        entry, end = spans.get(kernel.function.name, (0, 0))
         refusal = refused.get(kernel.name)
         if refusal:
             texts.append(refusal.reason)
@@ -129,7 +135,8 @@ def _kernel_rows(
             *(len(arguments), len(kernel.arguments), len(hidden), len(kernel.hidden)),
             *((refusal.at, len(texts)) if refusal else (0, 0)),
         )
-        kernels.append((strings.add(kernel.name), kernel.descriptor_address, *numbers, 0))
+        addresses = kernel.descriptor_address, kernel.function.address
+        kernels.append((strings.add(kernel.name), *addresses, *numbers, 0))
         arguments += kernel.arguments
         hidden += kernel.hidden
     return kernels, arguments, hidden

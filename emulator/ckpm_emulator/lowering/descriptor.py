@@ -19,6 +19,7 @@ from ckpm_emulator.lowering.flow import reachable, successors
 from ckpm_emulator.lowering.registers import ACCUMULATION, VECTOR, Operand, name_of, operands
 
 _SCALARS = 102  # after them vcc and others, which every wave has
+_CALLS = ("s_swappc_b64", "s_setpc_b64")  # the second one also for a call at a function's end
 _DISTANCE = ("s_add_u32", "s_addc_u32")
 
 
@@ -65,7 +66,8 @@ def refusal(
 def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[str, tuple[int, int]]) -> list[int]:
     """The reachable instructions, ascending: by branches from the kernel's entry, and by addresses that code takes.
 
-    Calls of the compiler take it (s_getpc_b64 and a distance); a call by an address in memory is not followed.
+    Calls of the compiler take it (s_getpc_b64 and a distance). A call by an address in memory is not followed, nor an
+    address that is taken by code without a call.
     """
     functions = sorted(set(spans.values()))
     reached: set[int] = set()
@@ -77,6 +79,8 @@ def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[st
         first, last = functions[bisect_right(functions, (entry, len(instructions))) - 1]
         new = {first + at for at in reachable(entry - first, successors(instructions[first:last]))} - reached
         reached |= new
+        if not any(instructions[at].name in _CALLS for at in new):
+            continue
         taken = (_taken(instructions, at) for at in new if instructions[at].name == "s_getpc_b64")
         queue += [target for target in taken if target is not None]
     return sorted(reached)
@@ -84,14 +88,24 @@ def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[st
 
 def _taken(instructions: Sequence[Instruction], at: int) -> int | None:
     """The instruction whose address an s_getpc_b64 and what follows it make; None if they make no address of one."""
+    pc = _taken_pc(instructions, at)
+    target = None if pc is None else bisect_left(instructions, pc, key=lambda one: one.pc)
+    return target if target is not None and target < len(instructions) and instructions[target].pc == pc else None
+
+
+def taken_pcs(instructions: Sequence[Instruction]) -> list[int]:
+    """All addresses that the code of a function makes with s_getpc_b64 and what follows it."""
+    taken = (_taken_pc(instructions, at) for at, one in enumerate(instructions) if one.name == "s_getpc_b64")
+    return [pc for pc in taken if pc is not None]
+
+
+def _taken_pc(instructions: Sequence[Instruction], at: int) -> int | None:
     words = [_literal(one, name) for one, name in zip(instructions[at + 1 : at + 3], _DISTANCE, strict=False)]
     low, high = words if len(words) == 2 else (None, None)
     if low is None or high is None:
         return None
     here = instructions[at]
-    pc = (here.pc + here.size + low + (high << 32)) % (1 << 64)
-    target = bisect_left(instructions, pc, key=lambda one: one.pc)
-    return target if target < len(instructions) and instructions[target].pc == pc else None
+    return (here.pc + here.size + low + (high << 32)) % (1 << 64)
 
 
 def _literal(instruction: Instruction, name: str) -> int | None:

@@ -302,6 +302,8 @@ def _lower_function(instruction: Instruction) -> Callable[[Instruction, MicroOp]
 
 def _records(made: Sequence[MicroOp]) -> npt.NDArray[np.void]:
     ops = np.zeros(len(made), m.MICRO_OP)
+    if not made:
+        return ops
     hashes = {name: m.name_hash(name) for name in {op.name for op in made}}
     kinds = {name: m.KINDS.index(opcodes.kind_of(name)) for name in hashes}
     ops["handler"] = [hashes[op.name] for op in made]

@@ -40,8 +40,7 @@ Observed observed;
 
 bool is_called(const Wave& wave, const MicroOp* op, std::initializer_list<const char*> names)
 {
-    const auto& texts           = wave.group->kernel->program->texts;
-    const std::string_view text = op->text < texts.size() ? texts[op->text] : std::string_view();
+    const std::string_view text = wave.code->text(*op);
     return std::ranges::any_of(names, [&](const char* name) { return text.starts_with(name); });
 }
 
@@ -72,10 +71,8 @@ bool reads_any(const Wave& wave, const MicroOp* op, const Places& places)
 
 void note(const Wave& wave, const MicroOp* op, Fate fate)
 {
-    const Program& program = *wave.group->kernel->program;
-    const std::string text = op->text < program.texts.size() ? program.texts[op->text] : "?";
     const std::lock_guard lock(guard);
-    ++observed.fates[{program.virtual_address(*op), text, fate}];
+    ++observed.fates[{wave.code->virtual_address(*op), wave.code->text(*op), fate}];
 }
 
 void note_sources(const Wave& wave, const MicroOp* op)
@@ -171,7 +168,7 @@ const MicroOp* Probe::step(Wave& wave, const MicroOp* op)
         return op->handler(wave, op);
     Wave& other               = *wave.other;
     const bool planted        = op->other != 0;
-    const MicroOp* const mine = planted ? &wave.group->kernel->program->ops[op->other] : op;
+    const MicroOp* const mine = planted ? &wave.code->ops[op->other] : op;
     if(planted)
         note_sources(wave, op);
     if(op->flags & WRITES)

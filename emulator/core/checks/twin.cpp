@@ -66,7 +66,8 @@ const MicroOp* step_both(Wave& wave, const MicroOp* op)
     {
         write_as_twin(wave, twin, op, mask);
     }
-    else if(op->handler(twin, op) != next)
+    else if(op->handler(twin, op) != next ||
+            (wave.stop == Stop::Elsewhere && twin.next != wave.next))
     {
         raise_uninitialised(wave, op, NO_LANE, "where this jumps depends on");
     }

@@ -28,10 +28,15 @@ EMU_API int emu_set_text_option(const char* name, const char* value); // trace_k
 EMU_API int emu_get_option(const char* name, int64_t* value);
 
 // --- programs (modules.cpp)
-// Called when a kernel or variable of a code object is first asked for, on the thread that asks. It
-// shall call emu_add_program(handle, ..) and return 0, or emu_refuse_program(handle, why) and
-// return anything else.
-typedef int (*EmuCodeObjectCallback)(uint64_t handle, const void* code_object, size_t bytes);
+// Called when a kernel or variable of a code object is first asked for, on the thread that asks,
+// with 0 as address: for the image, and for all of its functions unless they are many. It is called
+// again for a function that was left out, with the function's virtual address. It shall call
+// emu_add_program(handle, ..) and return 0, or emu_refuse_program(handle, why) and return anything
+// else.
+typedef int (*EmuCodeObjectCallback)(uint64_t handle,
+                                     const void* code_object,
+                                     size_t bytes,
+                                     uint64_t address);
 EMU_API void emu_on_code_object(EmuCodeObjectCallback callback);
 EMU_API int emu_add_program(uint64_t handle, const void* blob, size_t bytes);
 EMU_API int emu_refuse_program(uint64_t handle, const char* why);

@@ -33,7 +33,7 @@ inline void prefetch_run(const Wave& w, const MicroOp* op, const uint8_t* base)
     constexpr int MOST = 7;
     if(op - w.first < 2 || op[-1].handler == op->handler || op[-2].handler == op->handler)
         return;
-    const MicroOp* const last = &w.group->kernel->program->ops.back();
+    const MicroOp* const last = &w.code->ops.back();
     for(const MicroOp* next = op + 1; next <= std::min(op + MOST, last); ++next)
         if(next->handler == op->handler && next->src[1].code == op->src[1].code &&
            next->flags == op->flags)

@@ -59,7 +59,7 @@ namespace properties {
 
 inline constexpr Field PRIVATE_SEGMENT_BUFFER{0, 1}, DISPATCH_PTR{1, 1}, QUEUE_PTR{2, 1};
 inline constexpr Field KERNARG_SEGMENT_PTR{3, 1}, DISPATCH_ID{4, 1}, FLAT_SCRATCH_INIT{5, 1};
-inline constexpr Field PRIVATE_SEGMENT_SIZE{6, 1};
+inline constexpr Field PRIVATE_SEGMENT_SIZE{6, 1}, DYNAMIC_STACK{11, 1};
 
 } // namespace properties
 

@@ -49,6 +49,18 @@ void set_inline_constants(Wave& wave)
     wave.s[248] = 0x3e22f983; // 1 / (2 pi)
 }
 
+void enter(Wave& wave, const Code& code)
+{
+    wave.code         = &code;
+    wave.first        = code.ops.data();
+    wave.text_address = code.program->text_address;
+    if(wave.counts == nullptr)
+        return;
+    std::vector<uint64_t>& counts = (*wave.group->counts)[&code];
+    counts.resize(code.ops.size());
+    wave.counts = counts.data();
+}
+
 void raise(const Wave& wave, const MicroOp* op, Fault fault)
 {
     if(op != nullptr)
@@ -65,13 +77,12 @@ void raise(const Wave& wave, const MicroOp* op, Fault fault)
         {
             const Kernel& kernel = *group->kernel;
             fault.kernel         = kernel.name;
-            if(op != nullptr)
+            if(op != nullptr && wave.code != nullptr)
             {
-                const auto& texts = kernel.program->texts;
-                if(op->text < texts.size())
-                    fault.text = texts[op->text];
-                fault.pc          = kernel.program->virtual_address(*op);
-                fault.instruction = static_cast<uint32_t>(op - &kernel.program->ops[kernel.entry]);
+                fault.text = wave.code->text(*op);
+                fault.pc   = wave.code->virtual_address(*op);
+                if(wave.code == kernel.code)
+                    fault.instruction -= kernel.entry;
             }
         }
     }

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <vector>
 
 namespace emu {
@@ -31,7 +32,8 @@ enum class Stop : uint32_t
     Running,
     End,
     Barrier,
-    Turn // the others' turn
+    Turn,     // the others' turn
+    Elsewhere // a jump out of what was decoded together: to `next` in `elsewhere`
 };
 
 // What the counters count beside instructions, by thread.
@@ -43,6 +45,9 @@ struct Traffic
     uint64_t lds_bank_conflicts = 0;
     uint64_t barriers = 0, workgroups = 0, waves = 0, early_out_workgroups = 0;
 };
+
+// Executions of each micro-op, by what was decoded together.
+using Counts = std::map<const Code*, std::vector<uint64_t>>;
 
 struct LdsShadow;    // races and unwritten bytes, checks.h
 class BankConflicts; // banks.h
@@ -61,6 +66,7 @@ struct Workgroup
     Probe* probe         = nullptr; // null unless it is on
     Recorder* recorder   = nullptr; // null unless this workgroup is recorded
     HostCalls* host      = nullptr; // null outside of launches
+    Counts* counts       = nullptr; // as `host`
     Traffic traffic;
     RangeCache ranges;
     SrdChecker srds;
@@ -84,9 +90,11 @@ struct alignas(64) Wave
     uint32_t mxcsr = 0x1f80, mxcsr_wide = 0x1f80; // MODE for f32, and for f64 and f16
     uint8_t* scratch       = nullptr;
     uint32_t scratch_bytes = 0;       // of a lane
-    uint64_t text_address  = 0;       // of pc 0
-    uint64_t* counts       = nullptr; // executions of each micro-op
-    const MicroOp* first   = nullptr;
+    const Code* code       = nullptr; // that runs
+    const Code* elsewhere  = nullptr; // that runs next
+    uint64_t text_address  = 0;       // of pc 0 of `code`
+    uint64_t* counts       = nullptr; // executions of each micro-op of `code`
+    const MicroOp* first   = nullptr; // of `code`
     uint64_t instructions  = 0;
     uint64_t time          = 0;       // what s_memtime answered last
     Wave* twin             = nullptr; // twin.h; null unless the check is on
@@ -104,6 +112,9 @@ struct alignas(64) Wave
     void set_pair(unsigned code, uint64_t value) { std::memcpy(&s[code], &value, 8); }
     uint64_t exec() const { return pair(EXEC); }
 };
+
+// Let a wave run this code; of a wave beside another nothing is counted.
+void enter(Wave& wave, const Code& code);
 
 // Stop the launch at this micro-op. Fills in where; `fault` has the rest.
 [[noreturn]] void raise(const Wave& wave, const MicroOp* op, Fault fault);

@@ -7,7 +7,7 @@
 
 namespace emu {
 
-inline constexpr char BLOB_MAGIC[8] = {'E', 'M', 'U', 'P', 'R', 'O', 'G', '3'};
+inline constexpr char BLOB_MAGIC[8] = {'E', 'M', 'U', 'P', 'R', 'O', 'G', '4'};
 
 struct BlobTable
 {
@@ -36,8 +36,8 @@ struct BlobText
 struct BlobKernel
 {
     BlobText name;
-    uint64_t descriptor_address;
-    uint32_t entry, end;
+    uint64_t descriptor_address, address; // virtual; `address` of its first instruction
+    uint32_t entry, end;                  // 0 if the blob has no code
     uint32_t lds_bytes, scratch_bytes, kernarg_bytes, rsrc1, rsrc2, rsrc3, properties, preload,
         max_workgroup;
     uint32_t first_argument, argument_count, first_hidden, hidden_count;

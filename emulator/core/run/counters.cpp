@@ -40,15 +40,15 @@ std::mutex guard;
 std::map<std::string, Counted> by_kernel;
 std::map<std::string, Executed> executed_by_kernel;
 
-void mark(Executed& executed, const Program& program, const MicroOp& op)
+void mark(Executed& executed, const Code& code, const MicroOp& op)
 {
-    const std::vector<uint32_t>& starts = program.index_of_word;
-    const size_t first                  = op.pc / 4;
+    const std::vector<uint32_t>& starts = code.index_of_word;
+    const size_t first                  = op.pc / 4 - code.first_word;
     for(size_t word = first; word < std::min(first + LONGEST, starts.size()); ++word)
     {
         if(word != first && starts[word] != UINT32_MAX) // of the next instruction
             return;
-        executed.words[word] = true;
+        executed.words[code.first_word + word] = true;
     }
 }
 
@@ -137,9 +137,7 @@ void add_traffic(Traffic& sum, const Traffic& part)
     sum.early_out_workgroups += part.early_out_workgroups;
 }
 
-void count_launch(const Kernel& kernel,
-                  const std::vector<uint64_t>& executions,
-                  const Traffic& traffic)
+void count_launch(const Kernel& kernel, const Counts& executions, const Traffic& traffic)
 {
     const std::lock_guard lock(guard);
     Counted& counted = by_kernel[kernel.name];
@@ -147,20 +145,26 @@ void count_launch(const Kernel& kernel,
     const Program& program = *kernel.program;
     Executed& executed     = executed_by_kernel[kernel.name];
     executed.text          = program.text_address - program.base;
-    executed.words.resize(program.index_of_word.size());
-    for(size_t i = 0; i < executions.size(); ++i)
+    for(const auto& [code, times] : executions)
     {
-        if(executions[i] == 0)
-            continue;
-        const MicroOp& op = program.ops[i];
-        mark(executed, program, op);
-        counted.instructions[op.kind] += executions[i];
-        if(static_cast<Kind>(op.kind) == Kind::Mfma)
+        const bool own = code->program == &program; // not of another code object
+        executed.words.resize(std::max(executed.words.size(),
+                                       own ? code->first_word + code->index_of_word.size() : 0));
+        for(size_t i = 0; i < times.size(); ++i)
         {
-            // emulator/ckpm_emulator/lowering/opcodes.py: literal is the flops of the whole wave,
-            // literal_high its cycles.
-            counted.mfma_flops += executions[i] * op.literal;
-            counted.mfma_cycles += executions[i] * op.literal_high;
+            if(times[i] == 0)
+                continue;
+            const MicroOp& op = code->ops[i];
+            if(own)
+                mark(executed, *code, op);
+            counted.instructions[op.kind] += times[i];
+            if(static_cast<Kind>(op.kind) == Kind::Mfma)
+            {
+                // emulator/ckpm_emulator/lowering/opcodes.py: literal is the flops of the whole
+                // wave, literal_high its cycles.
+                counted.mfma_flops += times[i] * op.literal;
+                counted.mfma_cycles += times[i] * op.literal_high;
+            }
         }
     }
     add_traffic(counted.traffic, traffic);

@@ -7,17 +7,13 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 namespace emu {
 
 // sum += part
 void add_traffic(Traffic& sum, const Traffic& part);
 
-// Add what one launch did: executions of each micro-op of the kernel's program, and the traffic of
-// all its workgroups.
-void count_launch(const Kernel& kernel,
-                  const std::vector<uint64_t>& executions,
-                  const Traffic& traffic);
+// Add what one launch did: executions of each micro-op, and the traffic of all its workgroups.
+void count_launch(const Kernel& kernel, const Counts& executions, const Traffic& traffic);
 
 } // namespace emu

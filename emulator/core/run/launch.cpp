@@ -1,6 +1,7 @@
 #include "run/launch.h"
 
 #include "host/host_calls.h"
+#include "isa/fields.h"
 #include "isa/wave.h"
 #include "run/workers.h"
 
@@ -93,16 +94,28 @@ void check_registers(const Kernel& kernel)
 {
     if(kernel.refusal.empty())
         return;
-    const Program& program = *kernel.program;
-    const MicroOp& op      = program.ops[kernel.refused_at];
+    const Code& code  = *kernel.code;
+    const MicroOp& op = code.ops[kernel.refused_at];
     Fault fault;
     fault.kind        = FaultKind::Registers;
     fault.kernel      = kernel.name;
-    fault.text        = program.texts[op.text];
-    fault.pc          = program.virtual_address(op);
+    fault.text        = code.text(op);
+    fault.pc          = code.virtual_address(op);
     fault.instruction = kernel.refused_at - kernel.entry;
     fault.detail      = kernel.refusal;
     throw LaunchFault(std::move(fault));
+}
+
+// The compiler can't tell how deep calls by address and recursion go.
+bool has_dynamic_stack(const Kernel& kernel)
+{
+    return properties::DYNAMIC_STACK.of(kernel.properties) != 0;
+}
+
+// Of a lane.
+uint32_t scratch_bytes(const Kernel& kernel, uint32_t dynamic_stack)
+{
+    return std::max(kernel.scratch_bytes, has_dynamic_stack(kernel) ? dynamic_stack : 0);
 }
 
 void write_hidden(const Memory& kernarg, const Shape& shape, uint32_t dynamic_lds)
@@ -128,7 +141,7 @@ DispatchPacket packet_of(const Shape& shape)
         packet.workgroup[i] = static_cast<uint16_t>(blocks[i]);
         packet.grid[i]      = grids[i] * blocks[i];
     }
-    packet.private_bytes   = shape.kernel.scratch_bytes;
+    packet.private_bytes   = shape.scratch_bytes;
     packet.group_bytes     = shape.lds_bytes;
     packet.kernel_object   = shape.kernel.descriptor_address;
     packet.kernarg_address = shape.kernarg;
@@ -143,6 +156,7 @@ void launch(const Kernel& kernel,
             uint32_t dynamic_lds,
             const void* explicit_arguments,
             size_t bytes,
+            uint32_t dynamic_stack,
             uint64_t resident,
             Together together)
 {
@@ -161,6 +175,7 @@ void launch(const Kernel& kernel,
                       grid,
                       block,
                       kernel.lds_bytes + dynamic_lds,
+                      scratch_bytes(kernel, dynamic_stack),
                       static_cast<uint32_t>((threads + LANES - 1) / LANES),
                       kernarg.number(),
                       packet.number(),
@@ -177,6 +192,13 @@ void launch(const Kernel& kernel,
     try
     {
         run_workgroups(shape, resident, together);
+    }
+    catch(LaunchFault& fault)
+    {
+        host.finish();
+        if(fault.fault().kind == FaultKind::Scratch && has_dynamic_stack(kernel))
+            fault.fault().detail += "; hipDeviceSetLimit(hipLimitStackSize, ..) gives a stack more";
+        throw;
     }
     catch(...)
     {

@@ -26,7 +26,8 @@ struct Dim3
 // The device holds `resident` of them at once: more never wait for each other.
 //
 // `explicit_arguments` are the kernel's explicit arguments laid out as in its kernarg segment (see
-// Kernel::arguments); hidden arguments and the dispatch packet are filled in here. Counters are
+// Kernel::arguments); hidden arguments and the dispatch packet are filled in here. A kernel with a
+// stack of unknown depth has at least `dynamic_stack` bytes of scratch in each lane. Counters are
 // added to counters.h's. Throws LaunchFault (fault.h) when a wave faults, meets an unknown
 // instruction or a check fails; std::invalid_argument when the launch is impossible: block larger
 // than the kernel's bound, more LDS than the arch has, too few argument bytes.
@@ -36,6 +37,7 @@ void launch(const Kernel& kernel,
             uint32_t dynamic_lds,
             const void* explicit_arguments,
             size_t bytes,
+            uint32_t dynamic_stack,
             uint64_t resident,
             Together together);
 

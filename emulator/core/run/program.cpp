@@ -51,24 +51,47 @@ private:
     size_t size_;
 };
 
-void load_ops(const Blob& blob, Program& program)
+// `words`: the dwords of .text.
+void index_words(Code& code, uint64_t words)
+{
+    const auto inside = [words](const MicroOp& op) { return op.pc / 4 < words; };
+    uint64_t first = words, end = 0;
+    for(const MicroOp& op : code.ops)
+        if(inside(op))
+        {
+            first = std::min<uint64_t>(first, op.pc / 4);
+            end   = std::max<uint64_t>(end, op.pc / 4 + 1);
+        }
+    code.first_word = static_cast<uint32_t>(first);
+    code.index_of_word.assign(end > first ? end - first : 0, UINT32_MAX);
+    for(size_t i = 0; i < code.ops.size(); ++i)
+        if(inside(code.ops[i]))
+            code.index_of_word[code.ops[i].pc / 4 - first] = static_cast<uint32_t>(i);
+}
+
+// Null if the blob has none.
+const Code* load_code(const Blob& blob, Program& program)
 {
     const auto ops = blob.table<MicroOp>(blob.header.ops);
-    program.ops.assign(ops.begin(), ops.end());
-    program.index_of_word.assign(blob.header.text_bytes / 4, UINT32_MAX);
-    for(size_t i = 0; i < ops.size(); ++i)
+    if(ops.empty())
+        return nullptr;
+    auto code     = std::make_unique<Code>();
+    code->program = &program;
+    code->ops.assign(ops.begin(), ops.end());
+    for(MicroOp& op : code->ops)
     {
-        MicroOp& op = program.ops[i];
         uint64_t hash;
         std::memcpy(&hash, &op.handler, 8);
         op.handler = find_handler(hash);
         if(op.handler == nullptr)
             throw std::runtime_error("program blob: a micro-op that the core does not have");
-        if(op.other >= program.ops.size())
+        if(op.other >= code->ops.size())
             throw std::runtime_error("program blob: a probe of a micro-op that is not there");
-        if(op.pc / 4 < program.index_of_word.size())
-            program.index_of_word[op.pc / 4] = static_cast<uint32_t>(i);
     }
+    index_words(*code, blob.header.text_bytes / 4);
+    for(const BlobText& text : blob.table<BlobText>(blob.header.texts))
+        code->texts.push_back(blob.text(text));
+    return program.codes.emplace_back(std::move(code)).get();
 }
 
 void load_image(const Blob& blob, Program& program)
@@ -80,6 +103,7 @@ void load_image(const Blob& blob, Program& program)
                                  " bytes");
     auto* image          = static_cast<uint8_t*>(program.image);
     program.base         = reinterpret_cast<uint64_t>(image);
+    program.bytes        = bytes;
     program.text_address = program.base + blob.header.text_address;
     const auto data      = blob.table<uint8_t>(blob.header.data);
     for(const BlobSegment& segment : blob.table<BlobSegment>(blob.header.segments))
@@ -100,20 +124,36 @@ void load_image(const Blob& blob, Program& program)
     }
 }
 
-void load_kernels(const Blob& blob, Program& program)
+// Where a kernel's code is, and why it can't run, if it can't. Without code there is nothing to
+// set.
+void set_code(Kernel& kernel, const BlobKernel& record, const Code* code)
+{
+    if(code == nullptr)
+        return;
+    if(record.entry >= record.end || record.end > code->ops.size())
+        throw std::runtime_error("program blob: kernel " + kernel.name + " has no instructions");
+    if(record.refusal > code->texts.size() || record.refused_at >= code->ops.size())
+        throw std::runtime_error("program blob: kernel " + kernel.name +
+                                 " is refused for a reason that is missing");
+    kernel.code       = code;
+    kernel.entry      = record.entry;
+    kernel.end        = record.end;
+    kernel.refused_at = record.refused_at;
+    if(record.refusal != 0)
+        kernel.refusal = code->texts[record.refusal - 1];
+}
+
+void load_kernels(const Blob& blob, Program& program, const Code* code)
 {
     const auto arguments = blob.table<BlobArgument>(blob.header.arguments);
     const auto hidden    = blob.table<BlobHidden>(blob.header.hidden);
     for(const BlobKernel& record : blob.table<BlobKernel>(blob.header.kernels))
     {
-        Kernel kernel;
+        Kernel kernel{};
         kernel.name    = blob.text(record.name);
         kernel.program = &program;
-        kernel.entry   = record.entry;
-        kernel.end     = record.end;
-        if(kernel.entry >= kernel.end || kernel.end > program.ops.size())
-            throw std::runtime_error("program blob: kernel " + kernel.name +
-                                     " has no instructions");
+        kernel.address = program.base + record.address;
+        set_code(kernel, record, code);
         kernel.descriptor_address = program.base + record.descriptor_address;
         kernel.lds_bytes          = record.lds_bytes;
         kernel.scratch_bytes      = record.scratch_bytes;
@@ -124,12 +164,6 @@ void load_kernels(const Blob& blob, Program& program)
         kernel.properties         = record.properties;
         kernel.preload            = record.preload;
         kernel.max_workgroup      = record.max_workgroup;
-        kernel.refused_at         = record.refused_at;
-        if(record.refusal > program.texts.size() || record.refused_at >= program.ops.size())
-            throw std::runtime_error("program blob: kernel " + kernel.name +
-                                     " is refused for a reason that is missing");
-        if(record.refusal != 0)
-            kernel.refusal = program.texts[record.refusal - 1];
         if(record.first_argument + uint64_t{record.argument_count} > arguments.size() ||
            record.first_hidden + uint64_t{record.hidden_count} > hidden.size())
             throw std::runtime_error("program blob: arguments of kernel " + kernel.name +
@@ -155,6 +189,24 @@ const Kernel* Program::find(const std::string& name) const
     return found == kernels.end() ? nullptr : &*found;
 }
 
+const MicroOp* Code::at(uint64_t address) const
+{
+    const uint64_t word = (address - program->text_address) / 4 - first_word;
+    if(address % 4 != 0 || word >= index_of_word.size() || index_of_word[word] == UINT32_MAX)
+        return nullptr;
+    return &ops[index_of_word[word]];
+}
+
+uint64_t Code::virtual_address(const MicroOp& op) const
+{
+    return program->text_address - program->base + op.pc;
+}
+
+const char* Code::text(const MicroOp& op) const
+{
+    return op.text < texts.size() ? texts[op.text].c_str() : "?";
+}
+
 Program::~Program()
 {
     if(image != nullptr)
@@ -166,17 +218,24 @@ std::unique_ptr<Program> load_program(const void* bytes, size_t size)
     const Blob blob(bytes, size);
     auto program  = std::make_unique<Program>();
     program->arch = blob.header.arch;
-    load_ops(blob, *program);
     load_image(blob, *program);
-    for(const BlobText& text : blob.table<BlobText>(blob.header.texts))
-        program->texts.push_back(blob.text(text));
-    load_kernels(blob, *program);
+    load_kernels(blob, *program, load_code(blob, *program));
     for(const BlobFormat& format : blob.table<BlobFormat>(blob.header.formats))
         program->formats[format.hash] = blob.text(format.text);
     for(const BlobVariable& variable : blob.table<BlobVariable>(blob.header.variables))
         program->variables[blob.text(variable.name)] = {program->base + variable.address,
                                                         variable.bytes};
     return program;
+}
+
+void add_code(Program& program, const void* bytes, size_t size)
+{
+    const Blob blob(bytes, size);
+    const Code* code = load_code(blob, program);
+    for(const BlobKernel& record : blob.table<BlobKernel>(blob.header.kernels))
+        for(Kernel& kernel : program.kernels)
+            if(kernel.code == nullptr && kernel.name == blob.text(record.name))
+                set_code(kernel, record, code);
 }
 
 } // namespace emu

@@ -58,12 +58,31 @@ struct ExplicitArgument
 
 struct Program;
 
+// Micro-ops that were decoded together: of all functions, or of one function and those that it
+// reaches.
+struct Code
+{
+    const Program* program = nullptr;
+    std::vector<MicroOp> ops;            // handlers resolved
+    std::vector<std::string> texts;      // instruction texts, MicroOp::text
+    std::vector<uint32_t> index_of_word; // dword of .text -> micro-op, UINT32_MAX: none starts here
+    uint32_t first_word = 0;             // the dword of .text with which index_of_word begins
+
+    // The micro-op at an address; null if none starts there.
+    const MicroOp* at(uint64_t address) const;
+    // What disassemblers print for a micro-op: its virtual address in the code object.
+    uint64_t virtual_address(const MicroOp& op) const;
+    const char* text(const MicroOp& op) const;
+};
+
 struct Kernel
 {
     std::string name; // without .kd
     const Program* program;
-    uint32_t entry; // index of the first micro-op
-    uint32_t end;   // one past the last micro-op of its function
+    uint64_t address; // of its first instruction
+    const Code* code; // null until it is decoded, then:
+    uint32_t entry;   // index of the first micro-op
+    uint32_t end;     // one past the last micro-op of its function
     uint64_t descriptor_address;
     // Fields of the kernel descriptor (LLVM AMDGPU usage, "Kernel descriptor").
     uint32_t lds_bytes, scratch_bytes, kernarg_bytes;
@@ -85,20 +104,16 @@ struct Symbol
 
 struct Program
 {
-    std::vector<MicroOp> ops; // handlers resolved
-    // Dword offset in .text -> micro-op, UINT32_MAX inside an instruction.
-    std::vector<uint32_t> index_of_word;
-    std::vector<std::string> texts; // instruction texts, MicroOp::text
+    std::vector<std::unique_ptr<Code>> codes;
     std::vector<Kernel> kernels;
     std::map<std::string, Symbol> variables; // device globals
     Formats formats;                         // of what kernels print into a buffer
     void* image           = nullptr;         // loaded segments, from memory.h's allocate()
     uint64_t base         = 0; // address of the image: adds to the ELF's virtual addresses
+    uint64_t bytes        = 0; // of the image
     uint64_t text_address = 0; // of .text, base added
     uint32_t arch         = 0; // 942, 950, 910 for 90a
 
-    // What disassemblers print for a micro-op: its virtual address in the code object.
-    uint64_t virtual_address(const MicroOp& op) const { return text_address - base + op.pc; }
     const Kernel* find(const std::string& name) const;
     ~Program();
 };
@@ -107,5 +122,18 @@ struct Program
 // the image, resolves handlers. Throws std::runtime_error with the reason if the blob is malformed
 // or of another version.
 std::unique_ptr<Program> load_program(const void* blob, size_t bytes);
+// Add functions that were decoded later, and give them to their kernels. Throws the same.
+void add_code(Program& program, const void* blob, size_t bytes);
+
+// The micro-op at an address of any loaded code object, decoded if it was not; nulls if none starts
+// there. (hip/module/modules.cpp)
+struct Place
+{
+    const Code* code;
+    const MicroOp* op;
+};
+Place place_of(uint64_t address);
+// What is at an address where no instruction starts, for people.
+std::string describe_address(uint64_t address);
 
 } // namespace emu

@@ -74,9 +74,9 @@ void run_watched(Wave& wave, Trace* trace)
 
 // Handlers in place of hashes, and the way from a pc to its micro-op. False, with the last error
 // set: the core lacks one.
-bool fill_program(Program& program, const void* micro_ops, size_t count)
+bool fill_code(Code& code, const void* micro_ops, size_t count)
 {
-    std::vector<MicroOp>& ops = program.ops;
+    std::vector<MicroOp>& ops = code.ops;
     ops.resize(count + 1);
     std::memcpy(ops.data(), micro_ops, count * sizeof(MicroOp));
     for(size_t i = 0; i < count; ++i)
@@ -92,10 +92,10 @@ bool fill_program(Program& program, const void* micro_ops, size_t count)
         const size_t word = ops[i].pc / 4;
         if(word >= MOST_WORDS)
             continue;
-        if(word >= program.index_of_word.size())
-            program.index_of_word.resize(word + 1, UINT32_MAX);
-        if(program.index_of_word[word] == UINT32_MAX)
-            program.index_of_word[word] = static_cast<uint32_t>(i);
+        if(word >= code.index_of_word.size())
+            code.index_of_word.resize(word + 1, UINT32_MAX);
+        if(code.index_of_word[word] == UINT32_MAX)
+            code.index_of_word[word] = static_cast<uint32_t>(i);
     }
     // Running off the end stops there.
     ops[count].handler = [](Wave& w, const MicroOp* op) -> const MicroOp* {
@@ -123,6 +123,19 @@ int run_alone(Wave& wave)
     return status;
 }
 
+// To its next stop, or to where it jumps out of its code.
+void run_here(Wave& wave, Trace* trace)
+{
+    if(trace != nullptr || wave.twin != nullptr || wave.other != nullptr ||
+       wave.group->recorder != nullptr || options().max_instructions != 0)
+        run_watched(wave, trace);
+    else
+    {
+        wave.unseen = true;
+        run_plain(wave);
+    }
+}
+
 } // namespace
 
 void run_wave(Wave& wave, uint64_t workgroup)
@@ -134,13 +147,16 @@ void run_wave(Wave& wave, uint64_t workgroup)
             beside->jumps_left = wave.jumps_left;
     Trace* const trace = trace_of(wave, workgroup);
     wave.unseen        = false;
-    if(trace != nullptr || wave.twin != nullptr || wave.other != nullptr ||
-       wave.group->recorder != nullptr || options().max_instructions != 0)
-        run_watched(wave, trace);
-    else
+    run_here(wave, trace);
+    while(wave.stop == Stop::Elsewhere)
     {
-        wave.unseen = true;
-        run_plain(wave);
+        for(Wave* one : {&wave, wave.twin, wave.other})
+            if(one != nullptr)
+            {
+                one->stop = Stop::Running;
+                enter(*one, *wave.elsewhere);
+            }
+        run_here(wave, trace);
     }
 }
 
@@ -156,9 +172,11 @@ int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state)
     }
     // A program and a kernel, so that jumps by address and faults find the micro-ops by their pc.
     Program program;
+    Code code;
     Kernel kernel{};
-    kernel.program = &program;
-    if(!fill_program(program, micro_ops, count))
+    kernel.program = code.program = &program;
+    kernel.code                   = &code;
+    if(!fill_code(code, micro_ops, count))
         return 1;
     Workgroup group;
     group.kernel     = &kernel;
@@ -174,9 +192,10 @@ int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state)
     wave->group         = &group;
     wave->scratch       = scratch.data();
     wave->scratch_bytes = EXECUTE_SCRATCH;
-    wave->first         = program.ops.data();
+    wave->code          = &code;
+    wave->first         = code.ops.data();
     wave->counts        = counts.data();
-    wave->next          = program.ops.data();
+    wave->next          = code.ops.data();
     std::memcpy(wave->v, state->vector, sizeof wave->v);
     std::memcpy(wave->s, state->scalar, sizeof wave->s);
     set_inline_constants(*wave);

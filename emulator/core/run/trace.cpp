@@ -15,12 +15,8 @@ Trace::~Trace() { std::fclose(file_); }
 
 void Trace::before(const Wave& wave, const MicroOp* op)
 {
-    const auto& texts      = wave.group->kernel->program->texts;
-    const uint64_t address = wave.group->kernel->program->virtual_address(*op);
-    std::fprintf(file_,
-                 "%06" PRIx64 "  %s\n",
-                 address,
-                 op->text < texts.size() ? texts[op->text].c_str() : "?");
+    std::fprintf(
+        file_, "%06" PRIx64 "  %s\n", wave.code->virtual_address(*op), wave.code->text(*op));
     std::fflush(file_); // the instruction may be the launch's last
 }
 

@@ -36,7 +36,7 @@ public:
     // All at once, on this thread.
     void start_all()
     {
-        std::vector<uint64_t>& counts = new_counts();
+        Counts& counts = new_counts();
         while(next_ < shape_.groups())
         {
             waiting_.push_back(std::make_unique<Runner>(shape_, counts));
@@ -59,10 +59,10 @@ public:
     }
 
 private:
-    std::vector<uint64_t>& new_counts()
+    Counts& new_counts()
     {
         const std::lock_guard lock(guard_);
-        return counts_.emplace_back(shape_.kernel.program->ops.size());
+        return counts_.emplace_back();
     }
 
     void work()
@@ -71,7 +71,7 @@ private:
         std::unique_ptr<Runner> runner;
         try
         {
-            std::vector<uint64_t>& counts = new_counts();
+            Counts& counts = new_counts();
             while(const std::optional<uint64_t> index = take())
             {
                 if(!runner)
@@ -151,10 +151,15 @@ private:
     {
         for(const auto& runner : waiting_)
             add_traffic(traffic_, runner->traffic());
-        std::vector<uint64_t> executions(shape_.kernel.program->ops.size());
-        for(const std::vector<uint64_t>& counts : counts_)
-            for(size_t i = 0; i < counts.size(); ++i)
-                executions[i] += counts[i];
+        Counts executions;
+        for(const Counts& part : counts_)
+            for(const auto& [code, counts] : part)
+            {
+                std::vector<uint64_t>& sum = executions[code];
+                sum.resize(counts.size());
+                for(size_t i = 0; i < counts.size(); ++i)
+                    sum[i] += counts[i];
+            }
         count_launch(shape_.kernel, executions, traffic_);
     }
 
@@ -163,7 +168,7 @@ private:
     std::mutex guard_; // of all that follows
     uint64_t next_ = 0, running_ = 0;
     bool stopped_ = false;
-    std::deque<std::vector<uint64_t>> counts_; // executions of each micro-op, of each thread
+    std::deque<Counts> counts_; // of each thread
     std::vector<std::unique_ptr<Runner>> waiting_;
     std::optional<LaunchFault> fault_;
     uint64_t fault_at_ = 0;

@@ -19,6 +19,9 @@ constexpr uint32_t TURN = 16384, SHORT_TURN = 256;
 // Turns of a wave after which its workgroup is treated as waiting, although its state differs each
 // time: the wave may count its attempts.
 constexpr unsigned PATIENCE = 4096;
+// The same for turns to a barrier, of which ordinary kernels make many; and the turns before the
+// first look at the state.
+constexpr unsigned BARRIERS = 1 << 20, BARRIERS_BEFORE_A_LOOK = 1024;
 
 void fill(uint32_t* to, size_t count, Contents contents)
 {
@@ -67,15 +70,14 @@ void set_scalars(Wave& w, const Shape& s)
     // aperture.
     const bool by_resource = properties::PRIVATE_SEGMENT_BUFFER.of(kernel.properties) != 0;
     if(by_resource)
-        for(uint32_t word :
-            {0u, srd::SCRATCH_WORD_1, LANES * kernel.scratch_bytes, srd::SCRATCH_WORD_3})
+        for(uint32_t word : {0u, srd::SCRATCH_WORD_1, LANES * s.scratch_bytes, srd::SCRATCH_WORD_3})
             w.s[next++] = word;
     put(properties::DISPATCH_PTR, s.packet, 2);
     put(properties::QUEUE_PTR, s.queue, 2);
     put(properties::KERNARG_SEGMENT_PTR, s.kernarg, 2);
     put(properties::DISPATCH_ID, 0, 2);
     put(properties::FLAT_SCRATCH_INIT, 0, 2);
-    put(properties::PRIVATE_SEGMENT_SIZE, kernel.scratch_bytes, 1);
+    put(properties::PRIVATE_SEGMENT_SIZE, s.scratch_bytes, 1);
     const uint64_t preloaded = s.kernarg + 4 * preload::OFFSET.of(kernel.preload);
     for(unsigned i = 0; i < preload::LENGTH.of(kernel.preload); ++i)
         std::memcpy(&w.s[next++], reinterpret_cast<const void*>(preloaded + 4 * i), 4);
@@ -107,11 +109,10 @@ void set_lanes(Wave& w, const Dim3& block, uint32_t number)
 // The emulator preloads, so it skips them.
 const MicroOp* entry_of(const Kernel& kernel)
 {
-    const Program& program = *kernel.program;
-    const MicroOp* entry   = &program.ops[kernel.entry];
+    const MicroOp* entry = &kernel.code->ops[kernel.entry];
     if(preload::LENGTH.of(kernel.preload) == 0)
         return entry;
-    return &program.ops[program.index_of_word[(entry->pc + 256) / 4]];
+    return kernel.code->at(kernel.address + 256);
 }
 
 // Start state of a wave (LLVM AMDGPU usage, "Initial kernel execution state").
@@ -123,12 +124,12 @@ void start_wave(Wave& w, const Shape& s, uint32_t number, Contents unwritten)
     set_lanes(w, s.block, number);
     w.number        = number;
     w.stop          = Stop::Running;
-    w.text_address  = s.kernel.program->text_address;
     w.instructions  = 0;
     w.time          = 0;
     w.next          = entry_of(s.kernel);
-    w.scratch_bytes = s.kernel.scratch_bytes;
+    w.scratch_bytes = s.scratch_bytes;
     w.pending.clear();
+    enter(w, *s.kernel.code);
 }
 
 } // namespace
@@ -137,7 +138,7 @@ Waves::Waves(const Shape& shape)
     : shape_(shape),
       waves_(shape.waves),
       lds_(shape.lds_bytes / 64 + 2),
-      scratch_(static_cast<size_t>(shape.waves) * LANES * shape.kernel.scratch_bytes / 4 + 16)
+      scratch_(static_cast<size_t>(shape.waves) * LANES * shape.scratch_bytes / 4 + 16)
 {
     const Options& o = options();
     group.kernel     = &shape.kernel;
@@ -149,10 +150,7 @@ Waves::Waves(const Shape& shape)
     group.exact_mfma = o.exact_mfma != 0;
     group.host       = &shape.host;
     for(Wave& wave : waves_)
-    {
         wave.group = &group;
-        wave.first = shape.kernel.program->ops.data();
-    }
 }
 
 void Waves::start(Contents unwritten)
@@ -163,11 +161,11 @@ void Waves::start(Contents unwritten)
     {
         start_wave(waves_[i], shape_, i, unwritten);
         waves_[i].scratch = reinterpret_cast<uint8_t*>(scratch_.data()) +
-                            static_cast<size_t>(i) * LANES * shape_.kernel.scratch_bytes;
+                            static_cast<size_t>(i) * LANES * shape_.scratch_bytes;
     }
 }
 
-Runner::Runner(const Shape& shape, std::vector<uint64_t>& counts)
+Runner::Runner(const Shape& shape, Counts& counts)
     : shape_(shape),
       waves_(shape),
       group_(waves_.group),
@@ -177,6 +175,7 @@ Runner::Runner(const Shape& shape, std::vector<uint64_t>& counts)
     const Options& o = options();
     group_.banks     = &banks_;
     group_.turn      = TURN;
+    group_.counts    = &counts;
     if(o.lds_races || o.uninitialised)
     {
         shadow_.races     = o.lds_races != 0;
@@ -184,12 +183,16 @@ Runner::Runner(const Shape& shape, std::vector<uint64_t>& counts)
         group_.shadow     = &shadow_;
     }
     if(o.uninitialised || o.probe)
+    {
         twins_.emplace(shape).group.turn = TURN;
+        twins_->group.counts             = &counts;
+    }
     if(o.probe)
         group_.probe = &probe_.emplace(shape.waves);
+    counts[shape.kernel.code].resize(shape.kernel.code->ops.size());
     for(uint32_t i = 0; i < shape.waves; ++i)
     {
-        waves_[i].counts = counts.data();
+        waves_[i].counts = counts[shape.kernel.code].data();
         if(!twins_)
             continue;
         if(probe_)
@@ -207,11 +210,12 @@ bool Runner::run(uint64_t index)
     if(options().record_only && !is_recorded(shape_.kernel, index))
         return true;
     start(index);
-    Watch watch(2);
-    unsigned patience = PATIENCE;
-    const auto state  = [this](bool everything) { return this->state(0, everything); };
+    Watch watch(2), barriers(BARRIERS_BEFORE_A_LOOK);
+    unsigned patience = PATIENCE, barriers_left = BARRIERS;
+    const auto state = [this](bool everything) { return this->state(0, everything); };
     while(turn())
-        if(gave_way_ && (--patience == 0 || watch.went_in_circles(state)))
+        if(gave_way_ ? --patience == 0 || watch.went_in_circles(state)
+                     : --barriers_left == 0 || barriers.went_in_circles(state))
             return false;
     finish();
     return true;

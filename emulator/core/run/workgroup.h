@@ -21,7 +21,7 @@ struct Shape
 {
     const Kernel& kernel;
     Dim3 grid, block;
-    uint32_t lds_bytes, waves;
+    uint32_t lds_bytes, scratch_bytes, waves;
     uint64_t kernarg, packet, queue; // addresses
     uint64_t grid_sync;              // of what a grid's barrier counts in; 0 unless cooperative
     HostCalls& host;
@@ -67,8 +67,8 @@ private:
 class Runner
 {
 public:
-    // `counts`: executions of each micro-op of the program, which are added up.
-    Runner(const Shape& shape, std::vector<uint64_t>& counts);
+    // `counts` are added up.
+    Runner(const Shape& shape, Counts& counts);
     // Run the workgroup of a linear index. Throws LaunchFault. False: it goes in circles or goes on
     // for very long, so that it may wait for others, and needs turns.
     bool run(uint64_t index);

@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <map>
 #include <spawn.h>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -83,11 +85,29 @@ bool is_private(const std::string& path)
     return ours(link) && ours(there) && (there.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-std::string key_of(const void* code, size_t bytes)
+// What is decoded: the image of a code object, or a function of it.
+struct Wanted
 {
+    uint64_t handle;
+    const void* code;
+    size_t bytes;
+    std::string function; // "0x" and the virtual address; empty for the image
+};
+
+// As ckpm_emulator/program_cache.py has it.
+std::string key_of(const Wanted& wanted)
+{
+    static std::map<uint64_t, std::string> known; // a code object may be large
+    std::string& code = known[wanted.handle];
+    if(code.empty())
+    {
+        Sha256 digest;
+        digest.add(wanted.code, wanted.bytes);
+        code = digest.hex();
+    }
+    const std::string words = code + settings().makers + wanted.function;
     Sha256 digest;
-    digest.add(code, bytes);
-    digest.add(settings().makers.data(), settings().makers.size());
+    digest.add(words.data(), words.size());
     return digest.hex();
 }
 
@@ -104,11 +124,11 @@ std::string_view content(const std::string& name, std::string_view entry)
     return digest.hex() == entry.substr(0, DIGEST) ? rest : std::string_view();
 }
 
-bool add_stored(uint64_t handle, const void* code, size_t bytes)
+bool add_stored(const Wanted& wanted)
 {
     if(settings().store.empty())
         return false;
-    const std::string name = key_of(code, bytes) + ".entry";
+    const std::string name = key_of(wanted) + ".entry";
     const std::string path = settings().store + "/" + name;
     if(!is_private(settings().store) || !is_private(path))
         return false;
@@ -118,7 +138,7 @@ bool add_stored(uint64_t handle, const void* code, size_t bytes)
     // After the entry's line nothing is aligned.
     std::vector<std::max_align_t> aligned(program.size() / sizeof(std::max_align_t) + 1);
     std::memcpy(aligned.data(), program.data(), program.size());
-    return !program.empty() && emu_add_program(handle, aligned.data(), program.size()) == 0;
+    return !program.empty() && emu_add_program(wanted.handle, aligned.data(), program.size()) == 0;
 }
 
 // A file in memory. Throws std::runtime_error.
@@ -159,13 +179,16 @@ std::vector<char*> helper_environment()
 }
 
 // Run the helper to its end. Throws std::runtime_error if it doesn't start.
-void run_helper(const File& input, const File& output, const File& errors)
+void run_helper(const Wanted& wanted, const File& input, const File& output, const File& errors)
 {
     std::vector<char*> words;
     for(const std::string& word : settings().decoder)
         words.push_back(const_cast<char*>(word.c_str()));
     if(words.empty())
         throw std::runtime_error("CKPM_EMULATOR names no decoder");
+    std::string function = wanted.function;
+    if(!function.empty())
+        words.insert(words.end(), {const_cast<char*>("--function"), function.data()});
     words.push_back(nullptr);
     std::vector<char*> variables = helper_environment();
     posix_spawn_file_actions_t actions;
@@ -188,31 +211,35 @@ void run_helper(const File& input, const File& output, const File& errors)
     }
 }
 
-int add_decoded(uint64_t handle, const void* code, size_t bytes)
+int add_decoded(const Wanted& wanted)
 {
     const File input(memory_file("code object")), output(memory_file("program")),
         errors(memory_file("errors"));
-    write_all(input.number(), code, bytes);
-    run_helper(input, output, errors);
+    write_all(input.number(), wanted.code, wanted.bytes);
+    run_helper(wanted, input, output, errors);
     const Mapped program(output.number());
     if(!program.text().empty())
-        return emu_add_program(handle, program.text().data(), program.text().size());
+        return emu_add_program(wanted.handle, program.text().data(), program.text().size());
     const Mapped said(errors.number());
     std::string reason(said.text());
     while(!reason.empty() && reason.back() == '\n')
         reason.pop_back();
-    emu_refuse_program(handle,
+    emu_refuse_program(wanted.handle,
                        reason.empty() ? "the decoder ended without a word" : reason.c_str());
     return 1;
 }
 
 } // namespace
 
-int decode_code_object(uint64_t handle, const void* code, size_t bytes)
+int decode_code_object(uint64_t handle, const void* code, size_t bytes, uint64_t address)
 {
     try
     {
-        return add_stored(handle, code, bytes) ? 0 : add_decoded(handle, code, bytes);
+        std::ostringstream function;
+        if(address != 0)
+            function << "0x" << std::hex << address;
+        const Wanted wanted{handle, code, bytes, function.str()};
+        return add_stored(wanted) ? 0 : add_decoded(wanted);
     }
     catch(const std::exception& failure)
     {

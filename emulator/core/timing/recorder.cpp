@@ -42,23 +42,23 @@ Recorder::Recorder(const Kernel& kernel,
                    const Traffic& before)
     : recording_(std::make_unique<Recording>()), seen_(before)
 {
-    const Program& program = *kernel.program;
-    Recording& r           = *recording_;
-    r.kernel               = kernel.name;
-    r.workgroup            = workgroup;
-    r.launched             = launched;
-    r.first                = kernel.entry;
-    r.address              = program.virtual_address(program.ops[kernel.entry]);
-    r.ops.assign(program.ops.begin() + kernel.entry, program.ops.begin() + kernel.end);
+    const Code& code = *kernel.code;
+    Recording& r     = *recording_;
+    r.kernel         = kernel.name;
+    r.workgroup      = workgroup;
+    r.launched       = launched;
+    r.first          = kernel.entry;
+    r.address        = code.virtual_address(code.ops[kernel.entry]);
+    r.ops.assign(code.ops.begin() + kernel.entry, code.ops.begin() + kernel.end);
     for(const MicroOp& op : r.ops)
-        r.text.push_back(op.text < program.texts.size() ? program.texts[op.text] : "?");
+        r.text.emplace_back(code.text(op));
     r.waves.resize(waves);
 }
 
 void Recorder::add(const Wave& wave, const MicroOp* op)
 {
     const auto index = static_cast<uint64_t>(op - wave.first) - recording_->first;
-    if(index >= recording_->ops.size())
+    if(wave.code != wave.group->kernel->code || index >= recording_->ops.size())
         raise_unknown(wave, op, "a recording of a kernel that calls functions");
     const Traffic& now = wave.group->traffic;
     const Step step{static_cast<uint32_t>(index),

@@ -24,6 +24,11 @@ enum hipStreamCaptureStatus
     hipStreamCaptureStatusActive = 1,
 };
 
+enum hipLimit_t
+{
+    hipLimitStackSize = 0,
+};
+
 enum hipGraphNodeType
 {
     hipGraphNodeTypeKernel = 0,

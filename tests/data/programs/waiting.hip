@@ -1,7 +1,8 @@
 // Ordinary launches whose waves wait for other waves, by the first argument. `later` and `counted`
 // wait for the last workgroup, and `counted` counts its reads. `waves` wait for a wave of their own
-// workgroup without a barrier. `never` and `all` wait without end. The second argument is the
-// number of workgroups.
+// workgroup without a barrier. `looks` waits for the last workgroup, with a barrier between its
+// looks. `never`, `all` and `meets` wait without end, `meets` at barriers. The second argument is
+// the number of workgroups.
 #include "more_hip.h"
 
 #include <cstdlib>
@@ -65,6 +66,29 @@ __global__ void never(unsigned* flag, unsigned* out)
     out[blockIdx.x] = blockIdx.x;
 }
 
+__global__ void looks(unsigned* flag, unsigned* out)
+{
+    if(blockIdx.x + 1 == gridDim.x)
+        __hip_atomic_store(flag, 1000u, __ATOMIC_RELEASE, __HIP_MEMORY_SCOPE_AGENT);
+    __shared__ unsigned seen;
+    do
+    {
+        __syncthreads();
+        if(threadIdx.x == 0)
+            seen = look(flag);
+        __syncthreads();
+    } while(seen == 0);
+    if(threadIdx.x == 0)
+        out[blockIdx.x] = seen + blockIdx.x;
+}
+
+__global__ void meets(unsigned* flag, unsigned* out)
+{
+    while(look(flag) == 0)
+        __syncthreads();
+    out[blockIdx.x] = blockIdx.x;
+}
+
 // A barrier of the whole grid.
 __global__ void all(unsigned* flag, unsigned* out)
 {
@@ -84,8 +108,13 @@ int main(int, char** words)
     {
         const char* name;
         void (*kernel)(unsigned*, unsigned*);
-    } kernels[] = {
-        {"later", later}, {"counted", counted}, {"waves", waves}, {"never", never}, {"all", all}};
+    } kernels[]      = {{"later", later},
+                        {"counted", counted},
+                        {"waves", waves},
+                        {"never", never},
+                        {"all", all},
+                        {"looks", looks},
+                        {"meets", meets}};
     const int groups = std::atoi(words[2]);
     unsigned *flag, *out;
     HIP_CHECK(hipMalloc(&flag, 4));

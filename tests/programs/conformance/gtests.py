@@ -13,15 +13,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-from ckpm_emulator import standalone, toolchain
 from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
 
 ROOT = Path(__file__).parents[3]
 SECONDS = 1200  # of one process: four times as long as the slowest
-_LOADER, _LIBRARIES = "lib64/ld-linux-x86-64.so.2", "usr/lib/x86_64-linux-gnu"
 _BEGIN = re.compile(r"^\[ RUN      \] (\S+)$")
 _END = re.compile(r"\[(       OK |  FAILED  |  SKIPPED )\] (\S+?),? (?:where .*)?\(\d+ ms\)$")
 _LIST_OF_TYPES = re.compile(r"^Id\d+/")
@@ -44,13 +41,10 @@ class Section:
 
 def starter(program: Path, arch: str, root: Path, folder: Path = ROOT) -> Start:
     """Return a function that runs a program below ``root`` on an emulated device, in ``folder``."""
-    words = [str(program)]
-    if root != Path("/"):
-        libraries = f"{_core()}:{root / _LIBRARIES}"
-        words = [str(root / _LOADER), "--library-path", libraries, *words]
+    options = ["--arch", arch, *(["--root", str(root)] if root != Path("/") else [])]
 
     def start(arguments: Sequence[str]) -> str:
-        command = [sys.executable, "-m", "ckpm_emulator", "run", "--arch", arch, "--", *words, *arguments]
+        command = [sys.executable, "-m", "ckpm_emulator", "run", *options, "--", str(program), *arguments]
         try:
             done = subprocess.run(
                 command,
@@ -68,11 +62,6 @@ def starter(program: Path, arch: str, root: Path, folder: Path = ROOT) -> Start:
         return done.stdout
 
     return start
-
-
-@cache
-def _core() -> Path:
-    return standalone.library_folder(toolchain.library())
 
 
 def tests(start: Start, chosen: str) -> tuple[str, ...]:

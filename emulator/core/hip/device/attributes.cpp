@@ -1,10 +1,12 @@
 // What programs ask the one device beside its properties, and settings that change nothing here.
 #include "hip/call.h"
+#include "hip/launch/launch.h"
 #include "isa/arch.h"
 #include "memory/memory.h"
 #include "run/options.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <optional>
 
@@ -242,11 +244,23 @@ HIP_API hipError_t hipDeviceGetCacheConfig(int* configuration)
     });
 }
 
-// Stack, printf buffer and heap of a kernel: taken as they are, and what is not enough is a fault.
-HIP_API hipError_t hipDeviceSetLimit(int limit, size_t)
+// Of a kernel: the stack whose depth the compiler doesn't know, and the printf buffer and the heap,
+// which are as large as needed here.
+static std::atomic<size_t> limits[] = {16384, 1 << 20, 8 << 20};
+constexpr int STACK                 = 0; // hipLimitStackSize
+// ROCm's: the most that a wave's share of a queue's scratch can be.
+constexpr size_t LARGEST_STACK = (128 << 10) - 16, STACK_UNIT = 16;
+
+uint32_t emu::stack_limit() { return static_cast<uint32_t>(limits[STACK]); }
+
+HIP_API hipError_t hipDeviceSetLimit(int limit, size_t value)
 {
     return hip_call("hipDeviceSetLimit", Needs::Nothing, [&] {
         require(limit >= 0 && limit <= 2, hipErrorInvalidValue, "no such limit");
+        require(limit != STACK || value <= LARGEST_STACK,
+                hipErrorInvalidValue,
+                "a stack has at most 131,056 bytes");
+        limits[limit] = limit == STACK ? (value + STACK_UNIT - 1) / STACK_UNIT * STACK_UNIT : value;
     });
 }
 
@@ -254,7 +268,6 @@ HIP_API hipError_t hipDeviceGetLimit(size_t* value, int limit)
 {
     return hip_call("hipDeviceGetLimit", Needs::Nothing, [&] {
         require(value && limit >= 0 && limit <= 2, hipErrorInvalidValue, "no such limit");
-        const size_t limits[] = {16384, 1 << 20, 8 << 20}; // ROCm's defaults
-        *value                = limits[limit];
+        *value = limits[limit];
     });
 }

@@ -35,6 +35,9 @@ void launch_kernel(const LaunchRequest& request,
                    void** arguments,
                    void** extra);
 
+// Bytes of a stack whose depth the compiler doesn't know (hip/device/attributes.cpp).
+uint32_t stack_limit();
+
 // Workgroups that a compute unit holds at once (hip/launch/occupancy.cpp). Throws HipFailure.
 int resident_workgroups(const Kernel& kernel, int threads, size_t dynamic_lds);
 unsigned registers_of(const Kernel& kernel); // vector registers, of both kinds together

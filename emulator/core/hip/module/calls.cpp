@@ -223,6 +223,7 @@ void run_kernel(const KernelNode& node)
                node.dynamic_lds,
                node.arguments.data(),
                node.arguments.size(),
+               stack_limit(),
                held_at_once(kernel, node.block, node.dynamic_lds),
                node.cooperative ? Together::Yes : Together::No);
         return;

@@ -5,6 +5,7 @@
 #include "memory/memory.h"
 
 #include <cstring>
+#include <dlfcn.h>
 #include <map>
 #include <mutex>
 
@@ -46,7 +47,7 @@ void build_program(Module& module)
         module.refusal = "no decoder is registered (emu_on_code_object)";
         return;
     }
-    const int status = modules().callback(module.handle, module.code.data, module.code.bytes);
+    const int status = modules().callback(module.handle, module.code.data, module.code.bytes, 0);
     if(!module.program && module.refusal.empty())
         module.refusal = "the decoder answered " + std::to_string(status) + " without a reason";
     if(!module.program)
@@ -61,7 +62,70 @@ void build_program(Module& module)
     }
 }
 
+// False, with the reason in `refusal`: there is no function at this virtual address.
+bool decode_function(Module& module, uint64_t address)
+{
+    return modules().callback(module.handle, module.code.data, module.code.bytes, address) == 0;
+}
+
+// Null if no code object lies there.
+Module* module_around(uint64_t address)
+{
+    for(const auto& [handle, module] : modules().live)
+        if(module->program && address - module->program->base < module->program->bytes)
+            return module.get();
+    return nullptr;
+}
+
+Place decoded_place(const Program& program, uint64_t address)
+{
+    for(const auto& code : program.codes)
+        if(const MicroOp* op = code->at(address))
+            return {code.get(), op};
+    return {};
+}
+
 } // namespace
+
+Place place_of(uint64_t address)
+{
+    std::lock_guard lock(modules().mutex);
+    Module* const module = module_around(address);
+    if(!module)
+        return {};
+    const Place place = decoded_place(*module->program, address);
+    if(place.op || !decode_function(*module, address - module->program->base))
+        return place;
+    return decoded_place(*module->program, address);
+}
+
+std::string describe_address(uint64_t address)
+{
+    const std::string number = hex_text(address);
+    if(address == 0)
+        return "address 0: the pointer to the function was never set";
+    {
+        std::lock_guard lock(modules().mutex);
+        if(const Module* module = module_around(address))
+            return number + ", which is " + hex_text(address - module->program->base) +
+                   " of the code object of " + named(*module) +
+                   ": no instruction of a function starts there";
+    }
+    Dl_info host;
+    if(dladdr(reinterpret_cast<const void*>(address), &host) && host.dli_fname)
+        return number + ", which belongs to the host" +
+               (host.dli_sname ? std::string(" (") + host.dli_sname + ")" : "") + " in " +
+               host.dli_fname + ": take the address of a device function on the device";
+    Allocation around;
+    int64_t distance  = 0;
+    const bool inside = nearest(address, &around, &distance) && distance == 0;
+    if(inside && around.freed && around.kind == AllocationKind::Code)
+        return number + ", which was in a code object that is unloaded";
+    if(inside)
+        return number + ", which is data in allocation " + std::to_string(around.id) +
+               (around.label.empty() ? "" : " '" + around.label + "'");
+    return number + ", where nothing is loaded";
+}
 
 Module& add_module(const void* image, size_t bytes, bool keep, std::string origin)
 {
@@ -141,9 +205,15 @@ Program& program_of(Module& module)
 
 const Kernel& kernel_of(Module& module, const std::string& name)
 {
-    const Kernel* kernel = program_of(module).find(name);
+    std::lock_guard lock(modules().mutex);
+    const Program& program = program_of(module);
+    const Kernel* kernel   = program.find(name);
     if(!kernel)
         throw HipFailure(hipErrorNotFound, named(module) + ": no kernel '" + name + "'");
+    if(!kernel->code)
+        decode_function(module, kernel->address - program.base);
+    if(!kernel->code)
+        throw HipFailure(hipErrorInvalidImage, named(module) + ": " + module.refusal);
     return *kernel;
 }
 
@@ -172,7 +242,10 @@ int emu_add_program(uint64_t handle, const void* blob, size_t bytes)
     {
         if(!module)
             throw std::runtime_error("no code object has the handle " + std::to_string(handle));
-        module->program = emu::load_program(blob, bytes);
+        if(module->program)
+            emu::add_code(*module->program, blob, bytes);
+        else
+            module->program = emu::load_program(blob, bytes);
         return 0;
     }
     catch(const std::exception& failure)

@@ -22,20 +22,24 @@ const MicroOp* jump(Wave& w, const MicroOp* op, bool taken)
     return nullptr;
 }
 
-// To the micro-op at a byte address (s_setpc_b64, s_swappc_b64).
-const MicroOp* jump_to(const Wave& w, const MicroOp* op, uint64_t address)
+// To the micro-op at a byte address (s_setpc_b64, s_swappc_b64), in any loaded code object.
+const MicroOp* jump_to(Wave& w, const MicroOp* op, uint64_t address)
 {
-    const Program& program = *w.group->kernel->program;
-    const uint64_t word    = (address - program.text_address) / 4;
-    if(address % 4 != 0 || word >= program.index_of_word.size() ||
-       program.index_of_word[word] == UINT32_MAX)
+    if(const MicroOp* target = w.code->at(address)) [[likely]]
+        return target;
+    const Place place = w.group->counts != nullptr ? place_of(address) : Place{};
+    if(place.op == nullptr)
     {
         Fault fault;
         fault.kind    = FaultKind::Pc;
         fault.address = address;
+        fault.detail  = "a jump to " + describe_address(address);
         raise(w, op, std::move(fault));
     }
-    return &program.ops[program.index_of_word[word]];
+    w.elsewhere = place.code;
+    w.next      = place.op;
+    w.stop      = Stop::Elsewhere;
+    return nullptr;
 }
 
 const MicroOp* s_endpgm(Wave& w, const MicroOp*)
@@ -184,12 +188,11 @@ const MicroOp* s_trap(Wave& w, const MicroOp* op)
 // hazards) is a trap, too, with 1 as control.
 const MicroOp* trap(Wave& w, const MicroOp* op)
 {
-    const auto* kernel = w.group->kernel;
-    const bool named   = kernel != nullptr && op->literal < kernel->program->texts.size();
+    const bool named = w.code != nullptr && op->literal < w.code->texts.size();
     raise_named(w,
                 op,
                 op->control == 1 ? FaultKind::Hazard : FaultKind::Unknown,
-                named ? kernel->program->texts[op->literal].c_str()
+                named ? w.code->texts[op->literal].c_str()
                       : "an instruction that the emulator does not know");
 }
 

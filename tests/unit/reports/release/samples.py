@@ -42,7 +42,23 @@ waivers:
     until: 2099-12-31
     reason: tables are padded by everybody who calls this
 """
-REQUIREMENTS = "ziglang==0.17.0 \\\n    --hash=sha256:00\nscons==4.11.1 \\\n    --hash=sha256:11\n"
+REQUIREMENTS = f"""ziglang==0.17.0 \\
+    --hash=sha256:{"0" * 64} \\
+    --hash=sha256:{"1" * 64}
+    # via -r requirements.in
+jinja2==3.1.6 \\
+    --hash=sha256:{"2" * 64}
+    # via -r requirements.in
+markupsafe==3.0.3 \\
+    --hash=sha256:{"3" * 64}
+    # via jinja2
+pytest==9.2.0 \\
+    --hash=sha256:{"4" * 64}
+    # via
+    #   -r requirements.in
+    #   pytest-xdist
+"""
+DIRECT = ("ziglang==0.17.0", "Jinja2>=3.1.6,<4")
 
 
 @dataclass
@@ -133,17 +149,20 @@ def make_bundle(folder: Path, *, key: Path | None = None, stages: Stages | None 
         verdict=verdict,
         work=work,
         tables=tables,
-        origin=Origin(builder=LOCAL_BUILDER, compiler_sha256="e" * 64),
+        origin=Origin(builder=LOCAL_BUILDER, compiler_sha256="e" * 64, source="git+https://example.org/ckpm"),
+        direct=DIRECT,
         key=key,
     )
     return assemble(release, folder / "release")
 
 
-def make_key(folder: Path, name: str = "key") -> Path:
-    """An Ed25519 key without a passphrase, and beside it the file of signers that allows it in our namespace."""
+def make_key(folder: Path, name: str = "key", *options: str) -> Path:
+    """A key without a passphrase (Ed25519 by default), and beside it the file of signers that allows it."""
     folder.mkdir(parents=True, exist_ok=True)
     key = folder / name
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(key)], check=True)
+    subprocess.run(
+        ["ssh-keygen", "-q", *(options or ("-t", "ed25519")), "-N", "", "-C", name, "-f", str(key)], check=True
+    )
     public = key.with_suffix(".pub").read_text()
     key.with_suffix(".signers").write_text(f'{name}@example.org namespaces="ckpm-release" {public}')
     return key

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import json
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from ckpm.base.errors import CheckFailedError, CkPrefillError, OutputError, SetupError, TrustError
-from ckpm.reports.release.run import Checkout
-from ckpm.reports.release.stages import Step
+from ckpm.reports.release.run import Checkout, source_uri
+from ckpm.reports.release.sbom import direct_dependencies, find_needed, license_of, pins
+from ckpm.reports.release.stages import STAGES, Step
 from ckpm.reports.release.verify import describe, rebuild, verify
 from tests.unit.reports.release.samples import (
     CODE,
     DEFECT,
     EPOCH,
     FACTS,
+    ROOT,
     Stages,
     copy_of,
     linked_copy_of,
@@ -40,7 +45,7 @@ NAMES = (
     + ["junit/gfx950/aiter/sanitize.xml", "junit/gfx950/aiter/gates.xml", "junit/parity.xml"]
     + ["libraries/gfx950/aiter/libckpm.so", "libraries/gfx950/aiter/manifest.json"]
     + ["report/report.html", "stages.yaml", "ledger.yaml", "waivers.yaml", "requirements.txt", "verdict.json"]
-    + ["sbom.cdx.json", "provenance.intoto.json", "SHA256SUMS", "SHA256SUMS.sig"]
+    + ["sbom.cdx.json", "provenance.intoto.json", "provenance.intoto.jsonl", "SHA256SUMS", "SHA256SUMS.sig"]
 )
 
 
@@ -246,9 +251,37 @@ def test_bundle_without_its_waiver_did_not_pass(unsigned: tuple[Path, Path], tmp
 def test_sbom_names_what_libraries_are_made_of(signed: tuple[Path, Path]) -> None:
     document = json.loads((signed[0] / "sbom.cdx.json").read_text())
     assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
-    purls = {part.get("purl") for part in document["components"]}
-    assert {"pkg:pypi/amd-aiter@0.1.7", "pkg:pypi/ziglang@0.17.0", "pkg:pypi/scons@4.11.1"} <= purls
     assert document["metadata"]["timestamp"].startswith("2023-11-14T22:13:20")  # EPOCH
+    parts = {part.get("purl", part["name"]): part for part in document["components"]}
+    (clang,) = (part for part in document["components"] if part["name"] == "embedded clang")
+    assert (clang["version"], clang["hashes"][0]["content"]) == ("22", "e" * 64)
+    assert parts["pkg:pypi/amd-aiter@0.1.7"]["licenses"] == [{"license": {"id": "MIT"}}]
+    zig = parts["pkg:pypi/ziglang@0.17.0"]
+    assert [one["content"] for one in zig["hashes"]] == ["0" * 64, "1" * 64]
+    assert document["metadata"]["component"]["licenses"] == [{"license": {"id": "MIT"}}]
+
+
+def test_sbom_keeps_development_tools_apart(signed: tuple[Path, Path]) -> None:
+    document = json.loads((signed[0] / "sbom.cdx.json").read_text())
+    scopes = {part["name"]: part.get("scope") for part in document["components"] if "pypi" in part.get("purl", "")}
+    wanted = {"ziglang", "jinja2", "markupsafe"}
+    assert {name for name, scope in scopes.items() if scope == "required"} == wanted
+    assert {name for name, scope in scopes.items() if scope == "excluded"} == {"pytest"}
+    (root,) = (one for one in document["dependencies"] if one["ref"] == signed[0].name)
+    assert not any("pytest" in ref for ref in root["dependsOn"])
+
+
+def test_sbom_has_license_of_every_package_here() -> None:
+    """pyproject.toml and requirements.txt, of which this environment is made."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert pyproject["project"]["license"] == "MIT"  # the license of the bundle
+    pinned = pins((ROOT / "requirements.txt").read_text())
+    needed = find_needed(pinned, direct_dependencies(ROOT / "pyproject.toml"))
+    assert {"ziglang", "numpy", "markupsafe"} <= needed
+    assert not {"ruff", "mypy", "pytest", "nox", "hypothesis"} & needed
+    assert all(pin.hashes for pin in pinned)
+    assert [pin.name for pin in pinned if pin.name in needed and not license_of(pin.name, pin.version)] == []
+    assert license_of("ziglang", "0.0.1") == license_of("no-such-package", "1") == ""
 
 
 def test_provenance_names_its_materials(signed: tuple[Path, Path]) -> None:
@@ -259,6 +292,99 @@ def test_provenance_names_its_materials(signed: tuple[Path, Path]) -> None:
     assert {"gitCommit": FACTS.commit} in digests
     assert {"sha256": "b" * 64} in digests
     assert {"sha256": "e" * 64} in digests
+    materials = document["predicate"]["buildDefinition"]["resolvedDependencies"]
+    assert materials[0]["uri"] == f"git+https://example.org/ckpm@{FACTS.commit}"
+    assert document["predicate"]["runDetails"]["metadata"]["invocationId"].startswith("urn:uuid:")
+
+
+@pytest.mark.parametrize(
+    ("origin", "uri"),
+    [
+        ("https://example.org/a/b", "git+https://example.org/a/b"),
+        ("https://user:token@example.org:8443/a/b.git", "git+https://example.org:8443/a/b.git"),
+        ("git@example.org:a/b.git", "git+https://example.org/a/b.git"),
+        ("ssh://git@example.org:22/a/b", "git+https://example.org/a/b"),
+        ("/srv/git/b", ""),
+        ("../b", ""),
+        ("file:///srv/git/b", ""),
+        ("", ""),
+    ],
+)
+def test_source_uri_has_no_credentials_or_folder(origin: str, uri: str) -> None:
+    assert source_uri(origin) == uri
+
+
+def test_envelope_is_signed_as_dsse_demands(tmp_path: Path) -> None:
+    """The signature is of DSSE's pre-authentication encoding, which openssl checks with the public key."""
+    key = make_key(tmp_path / "keys", "pem", "-t", "rsa", "-m", "PKCS8")
+    folder, _ = make_bundle(tmp_path, key=key)
+    assert verify(folder, signers(key)).signer
+    envelope = json.loads((folder / "provenance.intoto.jsonl").read_text())
+    assert envelope["payloadType"] == "application/vnd.in-toto+json"
+    payload = base64.b64decode(envelope["payload"])
+    assert payload == (folder / "provenance.intoto.json").read_bytes()
+    (signature,) = envelope["signatures"]
+    (tmp_path / "sig").write_bytes(base64.b64decode(signature["sig"]))
+    (tmp_path / "signed").write_bytes(b"DSSEv1 28 application/vnd.in-toto+json %d " % len(payload) + payload)
+    for command in (
+        ["openssl", "pkey", "-in", str(key), "-pubout", "-out", "public.pem"],
+        ["openssl", "dgst", "-sha256", "-verify", "public.pem", "-signature", "sig", "signed"],
+    ):
+        subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_envelope_of_openssh_key_has_no_signature(signed: tuple[Path, Path]) -> None:
+    assert json.loads((signed[0] / "provenance.intoto.jsonl").read_text())["signatures"] == []
+
+
+def drop_stages(folder: Path, *names: str) -> None:
+    """Rewrite a bundle as one whose table never had these stages; every other file fits."""
+    text = yaml.safe_load((folder / "stages.yaml").read_text())
+    for name in names:
+        del text["stages"][name]
+    for stage in text["stages"].values():
+        stage["needs"] = [need for need in stage.get("needs", []) if need not in names]
+    (folder / "stages.yaml").write_text(yaml.safe_dump(text, sort_keys=False))
+    update_sums(folder)
+
+
+def test_table_without_stages_of_commit_is_refused(unsigned: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = copy_of(unsigned[0], tmp_path)
+    drop_stages(folder, "reproduce", "parity", "sanitize")
+    with pytest.raises(TrustError, match=r"stages\.yaml: not the stages of this ckpm") as error:
+        verify(folder, None)
+    assert "missing: parity, reproduce, sanitize\n" in str(error.value)
+    assert "other commands, needs or outputs: report" in str(error.value)
+
+
+def test_table_is_compared_with_that_of_its_commit(unsigned: tuple[Path, Path], tmp_path: Path) -> None:
+    """The clone's commit lists one stage more than this ckpm."""
+    clone = tmp_path / "clone"
+    file = clone / "reports/release/stages.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(STAGES.read_text() + "  audit:\n    command: [audit]\n")
+    git = ["git", "-C", str(clone), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run(["git", "init", "-q", str(clone)], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "x"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    assert verify(unsigned[0], None, clone).signer is None  # made of a commit that the clone lacks
+    folder = copy_of(unsigned[0], tmp_path)
+    edit(folder, "verdict.json", lambda document: document.update(commit=head))
+    with pytest.raises(TrustError, match=rf"not the stages of commit {head}:\n  missing: audit"):
+        verify(folder, None, clone)
+
+
+@pytest.mark.parametrize("commit", ["HEAD", "--help", "main", "c" * 39])
+def test_commit_that_is_no_full_name_is_refused(unsigned: tuple[Path, Path], tmp_path: Path, commit: str) -> None:
+    folder = copy_of(unsigned[0], tmp_path)
+    edit(folder, "verdict.json", lambda document: document.update(commit=commit))
+    with pytest.raises(TrustError, match="is not the full name of a commit"):
+        verify(folder, None)
+
+
+def test_arch_of_table_that_is_left_out_is_named(unsigned: tuple[Path, Path]) -> None:
+    assert "without: gfx942, of the table of stages" in describe(verify(unsigned[0], None))
 
 
 def build_of(*code: bytes) -> Callable[[Step, Path, int], int]:

@@ -43,6 +43,7 @@ def clone(tmp_path: Path) -> Path:
     folder = tmp_path / "clone"
     folder.mkdir()
     (folder / "requirements.txt").write_text(REQUIREMENTS)
+    (folder / "pyproject.toml").write_text("[project]\ndependencies = []\n")
     (folder / ".gitignore").write_text("/build/\n")
     git(folder, "init", "-q")
     git(folder, "add", ".")
@@ -109,8 +110,23 @@ def test_tar_of_another_time_is_refused(
     assert qualify(*waived) == 0
     folder = Path(capsys.readouterr().out.splitlines()[-2])
     write_tar(folder, names_in(folder), EPOCH + 1, tmp_path / "other.tar")
-    assert main(["verify-bundle", str(folder)]) == 0
-    assert main(["verify-bundle", str(tmp_path / "other.tar")]) == 11
+    assert main(["verify-bundle", str(folder), "--unsigned"]) == 0
+    assert main(["verify-bundle", str(tmp_path / "other.tar"), "--unsigned"]) == 11
+
+
+@pytest.mark.parametrize("signs", [True, False])
+def test_bundle_of_unknown_signer_has_own_exit_code(
+    qualify: Callable[..., int], waived: list[str], tmp_path: Path, signs: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A stranger can sign, too."""
+    key = make_key(tmp_path / "keys")
+    assert qualify(*waived, *(("--key", str(key)) if signs else ())) == 0
+    tar = capsys.readouterr().out.splitlines()[-1]
+    assert main(["verify-bundle", tar]) == 13
+    shown = capsys.readouterr()
+    assert "in order: passed with 1 waived defect" in shown.out
+    assert "its signer is unknown. Name who may sign it with --allowed-signers FILE" in shown.err
+    assert main(["verify-bundle", tar, "--unsigned"]) == 0
 
 
 @pytest.mark.parametrize(

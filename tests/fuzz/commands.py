@@ -20,6 +20,7 @@ from ckpm.commands import main as ckpm
 from ckpm.commands import split
 from ckpm.kernels.library import write_manifest
 from ckpm.matrix.problems.ledger import LEDGER
+from tests.fuzz.code_damage import CODE, launch
 from tests.fuzz.compiled import LIBRARY, prepare_code, prepare_library, prepare_loadable
 from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change
 from tests.fuzz.tree import BUILD, CODEGEN, HEADER, INSTANCES, PARITY, prepare_newest_tree, prepare_tree
@@ -65,6 +66,7 @@ def _write_manifest(argv: list[str]) -> int:
 
 _OTHERS: dict[str, Main] = {
     "python -m ckpm_emulator": ckpm_emulator.cli.main,
+    "python -m tests.fuzz.code_damage": launch,
     "python -m ckpm.kernels.library.write_manifest": _write_manifest,
 }
 
@@ -111,9 +113,10 @@ def commands() -> tuple[Command, ...]:
         _of(f"cpp index {LIBRARY} --output out.txt", "library", manifest),
         _of("cpp kernels program.cpp", "files", {"program.cpp": TEXT}),
         _of("python -m ckpm_emulator coverage library.o", "code", {"library.o": BYTES}),
-        _of("python -m ckpm_emulator coverage code.co", "code", {"code.co": BYTES}),
+        _of("python -m ckpm_emulator coverage code.co", "code", {"code.co": (*BYTES, *CODE)}),
         _of("python -m ckpm_emulator inspect library.o --arch gfx950", "code", {"library.o": BYTES}),
-        _of("python -m ckpm_emulator inspect code.co --arch gfx950", "code", {"code.co": BYTES}),
+        _of("python -m ckpm_emulator inspect code.co --arch gfx950", "code", {"code.co": (*BYTES, *CODE)}),
+        _of("python -m tests.fuzz.code_damage code.co", "code", {"code.co": CODE}),
         _of("test --suite dispatch --work . --case none --ledger ledger.yaml", "report", tested, ends=9),
         _of("workflows collect --plan plan.json --artifacts artifacts --output joined", "jobs", _JOBS),
     )  # fmt: skip

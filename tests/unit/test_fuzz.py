@@ -116,4 +116,8 @@ def test_commands_include_every_room() -> None:
     named = {one.name for one in commands()}
     rooms = {COMMANDS[name].options.split(".")[1].partition(":")[0] for name in named if name in COMMANDS}
     assert rooms == {"matrix", "kernels", "reports", "attention", "suites", "workflows", "joined"}
-    assert named - set(COMMANDS) == {"python -m ckpm_emulator", "python -m ckpm.kernels.library.write_manifest"}
+    assert named - set(COMMANDS) == {
+        "python -m ckpm_emulator",
+        "python -m ckpm.kernels.library.write_manifest",
+        "python -m tests.fuzz.code_damage",
+    }

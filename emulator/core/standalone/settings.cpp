@@ -62,7 +62,6 @@ void name_trace()
 // was loaded with it.
 void end_process(int status, void*)
 {
-    report_at_exit();
     if(status != 0 || writable().faulted == 0 || !had_fault())
         return;
     report_line("the program ignored a fault: exit code " + std::to_string(writable().faulted));
@@ -95,6 +94,7 @@ __attribute__((constructor)) void read_environment()
     pthread_atfork(nullptr, nullptr, name_trace);
     emu_on_code_object(decode_code_object);
     on_exit(end_process, nullptr);
+    std::atexit(report_at_exit);
 }
 
 } // namespace

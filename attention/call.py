@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ckpm.attention.alibi import lse_shift, shifts_lse
 from ckpm.attention.arrays.options import Options
-from ckpm.attention.arrays.posing import Posed, pose
+from ckpm.attention.arrays.posing import Posed, pose, sequence_lengths
 from ckpm.attention.arrays.pytorch import current_stream, empty_like
 from ckpm.attention.arrays.tensors import WORDS, Operand, demand_dtype, demand_shape, demand_writable, operand
 from ckpm.attention.dispatcher import Dispatcher
@@ -21,8 +22,11 @@ from ckpm.attention.launch.encodings import number_type
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, Plan, Ran, Timing
 from ckpm.attention.registry import Registry
+from ckpm.base import settings
 from ckpm.base.errors import ArgumentError, NoKernelError
+from ckpm.kernels.families.libraries import build_command
 from ckpm.kernels.library.request import LIBRARY
+from ckpm.matrix.options import DEFAULT_UPSTREAM
 from ckpm.matrix.problems.problem import Problem
 
 _DEFAULTS: dict[str, Dispatcher] = {}
@@ -34,7 +38,8 @@ class Attention:
     """``o`` has Q's axes and dtype (bf16 of fp8), ``lse`` is natural, [batch, head, query] or [head, token].
 
     ``random_values`` of dropout lie as [batch, head, query, key] or [head, token, key]. All are tensors of PyTorch if Q
-    is one, or the arrays that the call was given to write to.
+    is one, or the arrays that the call was given to write to. ``lse`` of arrays on the device is the kernel's: under a
+    causal mask with ALiBi subtract ckpm.attention.alibi.lse_shift for softmax's.
     """
 
     o: Any
@@ -47,18 +52,30 @@ class Attention:
 def default(arch: str = "gfx950") -> Dispatcher:
     """The dispatcher of calls that name none: all libraries below build/<arch>, on a GPU of the arch or the emulator.
 
+    build/ is the one of the current folder, else the clone's.
+
     Raises:
         NoKernelError: no library is there. Otherwise as Registry.add_library and ckpm.attention.launch.device.choose.
     """
     with _LOCK:
         if arch not in _DEFAULTS:
             registry = Registry()
-            for library in sorted(Path("build", arch).glob(f"*/{LIBRARY}")):
+            folders = [top.absolute() / "build" / arch for top in _tops()]
+            found = (libraries for one in folders if (libraries := sorted(one.glob(f"*/{LIBRARY}"))))
+            for library in next(found, []):
                 registry.add_library(library)
             if not len(registry):
-                raise NoKernelError(f"no library is in build/{arch}. Build one: ckpm build --arch {arch}")
+                raise NoKernelError(
+                    f"no library is in {' or in '.join(map(str, dict.fromkeys(folders)))}. Build one: "
+                    f"{build_command((arch,), DEFAULT_UPSTREAM)}; or give dispatcher=, with a library from elsewhere."
+                )
             _DEFAULTS[arch] = Dispatcher(registry, choose("auto", arch))
         return _DEFAULTS[arch]
+
+
+def _tops() -> tuple[Path, ...]:
+    """Folders that may hold build/: the current one, and the clone that this program is in."""
+    return (Path(), *(() if settings.INSTALLED else (settings.IMPORTS,)))
 
 
 def fmha(
@@ -148,7 +165,11 @@ def _target(device: Device, p: Problem, name: str, given: Any) -> Operand:
 
 
 def uploaded_call(plan: Plan, posed: Posed, given: Mapping[str, Any], stream: int, timing: Timing) -> Attention:
-    """Run a plan with arrays of the host. Raises as Plan.run; ArgumentError: of an output that is given."""
+    """Run a plan with arrays of the host, and make LSE softmax's.
+
+    Raises:
+        As Plan.run. ArgumentError: of an output that is given.
+    """
     p, hip = posed.problem, plan.device.hip
     made = {name: given.get(name) for name in plan.outputs}
     made = {name: _new(posed, name) if one is None else one for name, one in made.items()}
@@ -168,8 +189,18 @@ def uploaded_call(plan: Plan, posed: Posed, given: Mapping[str, Any], stream: in
         for name, target in targets.items():
             assert target.array is not None, "all are on the host"
             kind = number_type(_kernel_dtype(p), p.arch) if name == "o" else target.array.dtype
-            _write(target.array, hip.read(memory[name], kind, target.shape))
+            numbers = hip.read(memory[name], kind, target.shape)
+            if name == "lse" and shifts_lse(p):
+                numbers = (numbers - shift_of(posed)).astype(np.float32)
+            _write(target.array, numbers)
     return _attention(made, p, ran)
+
+
+def shift_of(posed: Posed) -> NDArray[np.float64]:
+    """The shift of a kernel's LSE for arrays of the host (:func:`ckpm.attention.alibi.lse_shift`)."""
+    slopes = posed.inputs["bias"].array
+    assert slopes is not None, "all are on the host"
+    return lse_shift(posed.problem, slopes, sequence_lengths(posed))
 
 
 def _write(target: NDArray[Any], numbers: NDArray[Any]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ckpm.attention.alibi import sequence_shifts, shifts_lse
 from ckpm.attention.launch.buffers import Inputs
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import Problem, mask_corner
@@ -68,7 +69,7 @@ def alibi(problem: Problem, slope: float, seqlen_q: int, seqlen_k: int) -> Float
     start from the corner that the mask starts from, from the bottom right without a mask.
     """
     row, column = np.ogrid[:seqlen_q, :seqlen_k]
-    if problem.mask != "no" and problem.window_left < 0 and problem.window_right == 0:
+    if shifts_lse(problem):
         return np.broadcast_to(slope * column, (seqlen_q, seqlen_k)).astype(np.float64)
     shift = 0 if problem.mask == "top_left" else seqlen_k - seqlen_q
     bias: Floats = -slope * np.abs(row + shift - column).astype(np.float64)
@@ -217,11 +218,15 @@ def attention(
 
     ``q`` [query, nhead_q, hdim_q], ``k`` and ``v`` [key, nhead_k, dim], ``bias`` [nhead_q, query, key], ``slopes`` of
     ALiBi [sequence, nhead_q], ``sink_logits`` [nhead_q]; ``random_values`` of dropout [nhead_q, query, key], as the
-    kernel stored them. A row without a key gives 0 and -inf.
+    kernel stored them. A row without a key gives 0 and -inf. LSE is softmax's, without the shift of kernels under a
+    causal mask with ALiBi.
     """
     inputs = inputs_of(problem, q, k, v, bias=bias, slopes=slopes, sink_logits=sink_logits)
     found = exact(inputs, random_values)
-    return found.o, found.lse
+    if slopes is None:
+        return found.o, found.lse
+    lengths = list(zip(map(len, q), map(len, k), strict=True))
+    return found.o, found.lse - np.concatenate(sequence_shifts(problem, slopes, lengths), axis=1)
 
 
 def inputs_of(

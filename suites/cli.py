@@ -34,9 +34,10 @@ from ckpm.matrix.dialects import check_built_arch, check_upstream
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options, split_words
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger, source
+from ckpm.matrix.problems.pairs import met, possible
 from ckpm.matrix.problems.tables import find
 from ckpm.suites import kernel_cases, suites
-from ckpm.suites.coverage import Coverage, format_figure
+from ckpm.suites.coverage import Coverage, format_figure, format_share
 from ckpm.suites.pool import ENVIRONMENT, Pool, worker_command
 from ckpm.suites.suites import Case, Judged, LocatedLibrary
 from ckpm.suites.summary import Progress, details, summary
@@ -166,8 +167,8 @@ def run(options: Options) -> None:
     judged.sort(key=lambda one: order[one.case.name])
     commands = {case.name: _reproduce(o, library, kind, case.name) for case in cases}
     results = _results(o, library, kind, judged, commands)
-    if covered := executed.of_library(library, o.arch):
-        results = replace(results, facts={**results.facts, "basic blocks executed": format_figure(covered)})
+    figures = _measure_coverage(o, library, judged, executed)
+    results = replace(results, facts={**results.facts, **figures})
     results.write(output)
     junit.write_beside(results, output)
     for one in judged if o.reproduce else ():
@@ -176,8 +177,8 @@ def run(options: Options) -> None:
         show(f"trace: {_trace_file(o)}")
     show(f"results: {output}")
     summary(f"{o.suite} {o.arch} {folder}", judged, commands, time.monotonic() - started)
-    if covered:
-        show(f"basic blocks executed: {format_figure(covered)}")
+    for name, words in figures.items():
+        show(f"{name}: {words}")
     if FOREIGN_LIBRARY in library.file_facts:
         show(f"note: {library.library} is not the library that its manifest lists: the results hold its own sha256")
     _conclude(judged, o)
@@ -219,6 +220,19 @@ def _results(
     if here and kind == "emulator" and (why := unused_gpu(o.arch)):
         return replace(results, facts={**results.facts, "GPU not used": why})
     return results
+
+
+def _measure_coverage(
+    o: Options, library: LocatedLibrary, judged: Sequence[Judged], executed: Coverage
+) -> Mapping[str, str]:
+    """Shares of the library's code that the cases executed, if the device observes it, and of the pairs of values."""
+    figures = {}
+    if covered := executed.of_library(library, o.arch):
+        figures["basic blocks executed"] = format_figure(covered)
+    if o.of_tables and not o.reproduce:
+        ran = [one.case.problem for one in judged if one.outcome != "unsupported"]
+        figures["pairs of values tried"] = format_share(len(met(ran)), possible(ran))
+    return figures
 
 
 def _conclude(judged: Sequence[Judged], o: Options) -> None:

@@ -92,5 +92,8 @@ def format_figure(covered: Sequence[Covered]) -> str:
     """The executed basic blocks of all kernels, and how many others no case can execute."""
     blocks, missed = sum(one.blocks for one in covered), sum(len(one.missed) for one in covered)
     explained = missed - sum(len(one.without_reason()) for one in covered)
-    share = 100 * (blocks - missed) / max(1, blocks)
-    return f"{blocks - missed} of {blocks} ({share:.1f} %)" + (f", {explained} cannot be" if explained else "")
+    return format_share(blocks - missed, blocks) + (f", {explained} cannot be" if explained else "")
+
+
+def format_share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({100 * part / max(1, whole):.1f} %)"

@@ -17,6 +17,7 @@ from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import Record, read_table
+from ckpm.kernels.changes.plan import every_build
 from ckpm.kernels.changes.rules import Rules, rules
 from ckpm.reports.release.stages import read_stages
 
@@ -117,19 +118,38 @@ def settings() -> dict[str, Any]:
         "build": {runner.arch: runner.build for runner in table.runners},
         "suites": {runner.arch: _sessions(table, prefill.suites, runner.arch) for runner in table.runners},
         "hardware_suites": _sessions(table, hardware, ""),
+        "objects": every_build(table),
         **_release_stages(values["release"].archs),
         "quoted": lambda patterns: ", ".join(f"'{pattern}'" for pattern in patterns),
     }
 
 
 def _release_stages(archs: Sequence[str]) -> dict[str, Any]:
-    """The stages of a release by job, without those that need every arch: these run where the shards are joined."""
+    """The jobs of a release, without the stages that need every arch: these run where the shards are joined.
+
+    A stage that one other stage needs is in its job. A stage that several need has a job of its own.
+    """
     table = read_stages().stages
-    stages = {
-        "arch": [name for name, stage in table.items() if stage.each_arch],
-        "project": [name for name, stage in table.items() if not stage.each_arch and not stage.needs],
-    }
-    return {"stages": stages, "shards": "".join(f" --shard build/shards/{name}" for name in ("project", *archs))}
+    own = {name: stage for name, stage in table.items() if stage.each_arch}
+    users = {name: [user for user, stage in own.items() if name in stage.needs] for name in own}
+    last = {name: users[name][0] if len(users[name]) == 1 else name for name in own}
+    jobs = [
+        {
+            "name": f"{arch}-{job}",
+            "arch": arch,
+            "stages": [name for name in own if last[name] == job],
+            "needs": [
+                f"{arch}-{need}"
+                for need in own
+                if last[need] != job and any(need in own[name].needs for name in own if last[name] == job)
+            ],
+        }
+        for arch in archs
+        for job in dict.fromkeys(last[name] for name in own)
+    ]
+    project = [name for name, stage in table.items() if not stage.each_arch and not stage.needs]
+    shards = ["project", *(job["name"] for job in jobs)]
+    return {"project_stages": project, "release_jobs": jobs, "shards": shards}
 
 
 def _sessions(table: Rules, suites: Any, arch: str) -> str:

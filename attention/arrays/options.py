@@ -23,7 +23,8 @@ class Options:
 
     ``window`` is (left, right) of CK's masks, -1 unbounded; without it top_left and bottom_right are causal.
     ``sink_size`` leading keys are always seen; ``sink_logits`` [head] are in the denominator. ``bias`` is
-    [batch, head, query, key] or [head, token, key], ``alibi_slopes`` [head] or [batch, head].
+    [batch, head, query, key] or [head, token, key], ``alibi_slopes`` [head] or [batch, head]: -slope * distance
+    is added to scores.
 
     ``dropout`` is a probability, its random bytes come back with ``random_values``. ``descales`` are what a number of
     Q, K and V in fp8 stands for, 1 by default; with ``kv_block_descale`` [page, head, 2] K's and V's are of pages.

@@ -15,12 +15,14 @@ Pages are [page, token, head, dim]. Vectorized pages, with x elements of 16 byte
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ckpm.attention.alibi import shifts_lse
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.pytorch import padded_list, single_precision
 from ckpm.attention.arrays.tables import TABLES, lengths_of, longest_of, paged_keys
@@ -36,7 +38,8 @@ from ckpm.attention.arrays.tensors import (
 from ckpm.attention.launch.buffers import PADDING
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import encode, number_type
-from ckpm.base.errors import ArgumentError
+from ckpm.attention.problems.validation import factor_is_usable
+from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides
 
 _FLOATS = ("fp32", "fp64")
@@ -71,7 +74,9 @@ def encode_operand(given: Operand, dtype: str, arch: str) -> Operand:
     """Floats of the host as bits of a kernel's dtype; anything else as it is. Raises ArgumentError."""
     if given.array is not None and given.dtype in _FLOATS and dtype != given.dtype:
         bits = encode(given.array.astype(np.float64), dtype, arch)
-        return dataclasses.replace(given, dtype={2: "bits16", 1: "bits8"}.get(bits.itemsize, "fp32"), array=bits)
+        if bits.itemsize == 4:
+            return dataclasses.replace(given, dtype="fp32", array=bits.view(np.float32))
+        return dataclasses.replace(given, dtype={2: "bits16", 1: "bits8"}[bits.itemsize], array=bits)
     demand_dtype(given, dtype)
     if given.dtype in FP8 and (own := number_type("fp8", arch).name.removeprefix("float8_")) != given.dtype:
         raise ArgumentError(
@@ -111,6 +116,12 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
         problem = dataclasses.replace(problem, strides=_strides(problem, given))
     posed = {**given, **_pointers(listed, problem), **extra}
     _check_extra(problem, extra)
+    if problem.sink_logits and shifts_lse(problem):
+        raise ProblemError(
+            "sink logits with ALiBi under a causal mask: kernels compare the sinks with scores that have slope * key "
+            "instead of -slope * distance, so that O would be another. Leave one of them out.",
+            kind="contradiction",
+        )
     return Posed(problem=problem, inputs=posed, on_device=on_device, floats=floats)
 
 
@@ -122,6 +133,23 @@ def _one_number(one: Operand) -> Operand:
     """An array of one number, of any number of axes, as [1]."""
     array = None if one.array is None else one.array.reshape(1)
     return dataclasses.replace(one, shape=(1,), strides=(1,), array=array)
+
+
+def sequence_lengths(posed: Posed) -> list[tuple[int, int]]:
+    """Queries and keys of each sequence of a call with arrays of the host."""
+    p = posed.problem
+    arrays = {name: one.array for name, one in posed.inputs.items() if one.array is not None}
+    seqlens_q, seqlens_k = np.full(p.batch, p.seqlen_q), np.full(p.batch, p.seqlen_k)
+    if "seqstart_q" in arrays:
+        seqlens_q = np.diff(arrays["seqstart_q"])
+    if "kv_indptr" in arrays:
+        counts, last = np.diff(arrays["kv_indptr"]), arrays.get("kv_last_page_lens", p.page_size)
+        seqlens_k = np.where(counts > 0, (counts - 1) * p.page_size + last, 0)
+    elif "seqlen_k_ptr" in arrays:
+        seqlens_k = arrays["seqlen_k_ptr"]
+    elif "seqstart_k" in arrays:
+        seqlens_k = np.diff(arrays["seqstart_k"])
+    return list(zip(seqlens_q.tolist(), seqlens_k.tolist(), strict=True))
 
 
 def _read_tables(device: Device, asked: Options) -> dict[str, Operand]:
@@ -148,8 +176,22 @@ def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
         shapes |= dict.fromkeys(("k_descale", "v_descale"), (p.pool_pages, p.nhead_k, 2))
     for name, one in extra.items():
         demand_shape(one, shapes[name])
+    scales = [one.array for name, one in extra.items() if name.endswith("_descale") and one.array is not None]
+    if p.qscale == "pertensor" and scales:
+        _check_descales(p, *(float(one[0]) for one in scales))
+    for one in extra.values():
         if one.on_device:
             demand_contiguous(one)
+
+
+def _check_descales(p: Problem, of_q: float, of_k: float, of_v: float) -> None:
+    """Raises ArgumentError: scores or O wouldn't be numbers."""
+    if not (factor_is_usable(of_q) and factor_is_usable(p.softmax_scale * of_q * of_k) and math.isfinite(of_v)):
+        raise ArgumentError(
+            f"descales {of_q:g}, {of_k:g}, {of_v:g} of Q, K and V with a softmax scale of {p.softmax_scale:g}: Q's and "
+            "K's must be positive and their product with it at most 65536, V's finite.",
+            kind="scale",
+        )
 
 
 def _sizes(q: Operand, listed: Mapping[str, Operand], asked: Options) -> dict[str, Any]:

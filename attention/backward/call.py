@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ckpm.attention.alibi import shifts_lse
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import Posed, encode_operand, pose
 from ckpm.attention.arrays.tensors import Operand, demand_shape, operand
-from ckpm.attention.call import default, lse_shape, o_shape
+from ckpm.attention.call import default, lse_shape, o_shape, shift_of
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import bits_type, decode, encode
@@ -69,7 +70,7 @@ def fmha_backward(
     if posed.on_device:
         raise ArgumentError("fmha_backward takes host arrays; run the plan with addresses.", kind="device")
     p = dataclasses.replace(posed.problem, dbias=dbias, deterministic=deterministic)
-    inputs = {**posed.inputs, **_of_forward(over.device, p, do, o, lse)}
+    inputs = {**posed.inputs, **_of_forward(over.device, posed, do, o, lse)}
     plan = over.plan(p)
     arrays: dict[str, NDArray[Any]] = {}
     for name in plan.inputs:
@@ -90,9 +91,9 @@ def fmha_backward(
     return Backward(**_gradients(posed, p, bits), random_values=drawn, problem=p, ran=ran)
 
 
-def _of_forward(device: Device, p: Problem, do: Any, o: Any, lse: Any) -> dict[str, Operand]:
+def _of_forward(device: Device, posed: Posed, do: Any, o: Any, lse: Any) -> dict[str, Operand]:
     """Raises ArgumentError, and what :func:`ckpm.attention.arrays.tensors.operand` does."""
-    made = {}
+    p, made = posed.problem, {}
     for name, given, dtype, shape in (
         ("dout", do, p.dtype, o_shape(p)),
         ("o", o, p.dtype, o_shape(p)),
@@ -103,6 +104,10 @@ def _of_forward(device: Device, p: Problem, do: Any, o: Any, lse: Any) -> dict[s
             raise ArgumentError(f"{one.name} is on the device and q on the host: give all on the host.", kind="device")
         demand_shape(one, shape, "as the forward pass gives it")
         made[name] = encode_operand(one, dtype, device.arch)
+    softmax_s = made["lse"].array
+    if softmax_s is not None and shifts_lse(p):
+        kernel_s = (softmax_s + shift_of(posed)).astype(np.float32)
+        made["lse"] = dataclasses.replace(made["lse"], array=kernel_s)
     return made
 
 

@@ -26,8 +26,8 @@ def mha_batch_prefill_func(
     K and V are [token, head, dim] (pages of one token), [page, token, head, dim], or vectorized as
     attention.arrays.posing describes. The mask's corner is the bottom right. ``deterministic`` is read and changes
     nothing: the forward pass is. ``ours`` are ``dispatcher``, and ``dtype`` for arrays that don't say theirs. LSE
-    under a causal mask with ALiBi is softmax's, where aiter returns CK's (attention.arrays.alibi); LSE of arrays on the
-    device is CK's here too.
+    under a causal mask with ALiBi is softmax's for arrays of the host, and the kernel's on the device, as aiter returns
+    it (ckpm.attention.alibi).
 
     Raises:
         ArgumentError: some scales are there and others are not. Else as :func:`ckpm.attention.call.fmha`.

@@ -44,7 +44,7 @@ def _rows(elf: ELFFile) -> Iterator[tuple[int, str]]:
         states = [entry.state for entry in program.get_entries()] if program else []
         for state in states:
             if state is not None:
-                yield state.address, "" if state.end_sequence or not state.line else _place(program, state)
+                yield state.address, "" if state.end_sequence or not state.line else _file_and_line(program, state)
 
 
 def _check_lists(table: bytes) -> None:
@@ -96,7 +96,7 @@ def _number(table: bytes, at: int) -> tuple[int, int]:
     return value | table[at] << shift, at + 1
 
 
-def _place(program: Any, state: Any) -> str:
+def _file_and_line(program: Any, state: Any) -> str:
     first = 0 if program["version"] >= 5 else 1  # number of the first file; of folders, 0 is that of the compilation
     file = program["file_entry"][state.file - first]
     folders, number = program["include_directory"], file.dir_index - first

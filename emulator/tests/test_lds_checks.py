@@ -193,7 +193,7 @@ def test_read_outside_lds_is_zero_and_reported_once(device: EmulatedGpu) -> None
 )
 @on_device("gfx942", whole=True)
 def test_access_outside_lds_is_fault(device: EmulatedGpu, body: str, bounds: bool) -> None:
-    """Of a write in any case."""
+    """Without the option it is one for writes alone."""
     device.configure(lds_bounds=bounds)
     out = device.malloc(256)
     with pytest.raises(DeviceFaultError) as caught:

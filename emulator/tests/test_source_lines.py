@@ -27,7 +27,7 @@ __attribute__((amdgpu_kernel, noinline)) void _Z5writePjj(unsigned* out, unsigne
 BAD_LINE = 5
 
 
-def compiled(*options: str) -> bytes:
+def compile_lines(*options: str) -> bytes:
     """The code object of SOURCE."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "written.c")
@@ -39,7 +39,7 @@ def compiled(*options: str) -> bytes:
 @on_device("gfx942", whole=True)
 def test_fault_names_source_line_and_cpp_kernel(device: EmulatedGpu, options: str) -> None:
     out = device.malloc(64)
-    module = device.load_module(compiled(options))
+    module = device.load_module(compile_lines(options))
     with pytest.raises(DeviceFaultError) as caught:
         module.launch("_Z5writePjj", (1,), (1,), [ctypes.c_uint64(out.address), ctypes.c_uint32(16)])
     fault = caught.value.fault
@@ -55,7 +55,7 @@ def test_fault_names_source_line_and_cpp_kernel(device: EmulatedGpu, options: st
 
 def test_damaged_line_table_is_no_lines() -> None:
     """Each byte of the table at a time; the rest of the code object stays readable."""
-    code = compiled("-gline-tables-only")
+    code = compile_lines("-gline-tables-only")
     whole = image.read(code)
     assert {line.rpartition(":")[2] for _, line in whole.lines} >= {"3", "5"}
     section = ELFFile(BytesIO(code)).get_section_by_name(".debug_line")

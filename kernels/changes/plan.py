@@ -244,6 +244,25 @@ def _builds(kernels: Sequence[Touched], table: Rules) -> tuple[Build, ...]:
     return tuple(builds)
 
 
+def every_build(table: Rules) -> tuple[str, ...]:
+    """Commands that compile every library of every plan, a line of shell each."""
+    kernels = [
+        Touched(name, family.name, _archs_of(name, family.name), None, ())
+        for name in dialect_names()
+        for family in dialect(name).all_families()
+    ]
+    shards = [one.command for one in _builds(kernels, table)]
+    every = {suite: ["every"] for suite in EVERY_SUITE}
+    libraries = {(one.arch, one.upstream, one.library) for one in _runs(kernels, every, ["every"], table)}
+    smoke = [
+        _run_command(arch, upstream, library.families, (), False, table)
+        for library in table.libraries
+        for arch, upstream, name in sorted(libraries)
+        if name == library.name
+    ]
+    return (*smoke, *shards)
+
+
 def _touched_shards(
     keys: Sequence[Key], touched: Mapping[str, Touched], families: Sequence[str], size: int
 ) -> list[tuple[str, int]]:

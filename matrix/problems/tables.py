@@ -1,6 +1,7 @@
 """The problems of a suite: groups of ``matrix/tables/problems/SUITE.yaml``, each the product of its axes.
 
-A group has its tier and its reason, ``set``s fields and lists ``axes``. An axis is a list of values of the field
+A group has its tier and its reason, ``set``s fields and lists ``axes``. With ``cover: pairs`` its cases are not the
+product: any two values of two axes meet in one of them (pairs.py). An axis is a list of values of the field
 that it is named after, or a mapping of words to the fields that each word sets. A case is named after its suite, group
 and words. ``drop`` lists the cases that are left out; an impossible case that is not dropped is an error. ``picks``
 lists the cases of the group that a smaller tier runs already. Conditions of both name fields, or an axis and its words.
@@ -23,6 +24,7 @@ from ckpm.base.errors import ProblemError, UnknownWordError
 from ckpm.base.tablefile import Field, Record, decode, load
 from ckpm.matrix.dialects import TABLES
 from ckpm.matrix.problems.case import CHOICES, SUITES, TIERS, SuiteCase, complaint
+from ckpm.matrix.problems.pairs import cover
 
 FOLDER = TABLES / "problems"
 
@@ -76,6 +78,7 @@ class _Group(Record, frozen=True):
     why: str
     set: Values | None = None  # type: ignore[valid-type]
     axes: dict[str, tuple[Any, ...] | dict[str, Values | None]] | None = None  # type: ignore[valid-type]
+    cover: Literal["pairs"] | None = None
     drop: tuple[dict[str, Any], ...] = ()
     picks: dict[str, dict[str, Any]] | None = None
 
@@ -188,7 +191,7 @@ def _expand(
     wanted = picks.get(tier, {})
     lists = [[step for step in axis if _may_meet(step.fields, wanted)] for axis in lists]
     out = [*_drops(group), *(picks[smaller] for smaller in TIERS[: TIERS.index(tier)] if smaller in picks)]
-    for combination in itertools.product(*lists):
+    for combination in _combinations(group, lists, common, out):
         values = dict(common)
         for step in combination:
             values |= step.fields
@@ -196,6 +199,27 @@ def _expand(
             continue
         words = "-".join(step.word for step in combination if step.word)
         yield _problem(group, f"{prefix}.{words}" if words else prefix, tier, values)
+
+
+def _combinations(
+    group: Field, lists: Sequence[Sequence[Step]], common: Mapping[str, Any], out: Sequence[Condition]
+) -> Iterator[tuple[Step, ...]]:
+    if group.find("cover") is None:
+        yield from itertools.product(*lists)
+        return
+    if len(lists) < 2 or group.find("picks") is not None:
+        raise group.fail("cover: pairs is for two axes or more, and for groups without picks")
+    owned = [{field for step in axis for field in step.fields} for axis in lists]
+
+    def forbidden(chosen: Mapping[int, int]) -> bool:
+        open_fields = set().union(*(fields for axis, fields in enumerate(owned) if axis not in chosen))
+        values = {field: value for field, value in common.items() if field not in open_fields}
+        for axis, value in chosen.items():
+            values |= lists[axis][value].fields
+        return any(_meets(values, condition) for condition in out)
+
+    for numbers in cover([len(axis) for axis in lists], forbidden):
+        yield tuple(axis[number] for axis, number in zip(lists, numbers, strict=True))
 
 
 def _meets(values: Mapping[str, Any], condition: Condition) -> bool:

@@ -16,6 +16,9 @@ import pytest
 import yaml
 
 from ckpm.base.errors import CheckFailedError
+from ckpm.kernels.changes import plan
+from ckpm.kernels.changes.rules import Effect, rules
+from ckpm.matrix.problems.case import SUITES
 from ckpm.reports.release import record, stages
 from ckpm.workflows import render, runner
 
@@ -115,44 +118,108 @@ def test_jobs_follow_the_jobs_they_need() -> None:
 
 def test_caches_are_keyed_by_content_and_not_for_releases() -> None:
     assert not any("cache" in step.get("uses", "") for step in steps("release"))
-    keys = [step["with"]["key"] for step in steps("pull-request") if "cache" in step.get("uses", "")]
-    computed = [key for key in keys if "hashFiles" in key]
-    # saving uses the key of the restore: sessions have written more files among the hashed ones since
-    assert set(keys) - set(computed) == {"${{ steps.cache.outputs.cache-primary-key }}"}
-    assert computed
-    for key in computed:
-        assert {"requirements.txt", "matrix/tables/upstreams.yaml"} <= set(re.findall(r"'([^']+)'", key))
-        assert not re.search(r"run_id|run_number|date|time", key)
+    restored = [step["with"] for name in ("pull-request", "objects") for step in steps(name) if "restore" in str(step)]
+    assert len(restored) == 4
+    assert all(one == restored[0] for one in restored), "pull requests look for what the default branch stores"
+    key = restored[0]["key"]
+    assert {"requirements.txt", "matrix/tables/upstreams.yaml"} <= set(re.findall(r"'([^']+)'", key))
+    assert not re.search(r"run_id|run_number|date|time|matrix\.", key)
+    for prefix in restored[0]["restore-keys"].split("\n")[:-1]:
+        assert f"{key}-".startswith(prefix)
+
+
+def test_only_default_branch_stores_objects() -> None:
+    """A cache of a pull request is restored by this pull request alone, and takes from the 10 GB of all."""
+    saving = {file.stem: [step for step in steps(file.stem) if "cache/save" in step.get("uses", "")] for file in FILES}
+    assert [name for name, found in saving.items() if found] == ["objects"]
+    assert document("objects")[True] == {"push": {"branches": ["main"]}}
+    (save,) = saving["objects"]
+    assert save["if"].startswith("${{ always() && ")  # what a failed job compiled is kept, too
+    assert save["with"]["key"].startswith("${{ steps.cache.outputs.cache-primary-key }}")
+    assert "job.status != 'success'" in save["with"]["key"]  # a partial cache must not take the complete one's name
+
+
+def test_objects_are_those_of_every_planned_build(tmp_path: Path) -> None:
+    """The plan of a commit that touches everything is the expectation."""
+    (job,) = document("objects")["jobs"].values()
+    (lines,) = (step["env"]["COMMANDS"].splitlines() for step in job["steps"] if "COMMANDS" in step.get("env", {}))
+    change = Effect(reason="all", everything=True)
+    full = plan._plan("", {"x": change}, (), {}, rules())
+    assert {one.command for one in full.builds} <= {*lines}
+    smoke = {re.sub(r"(nox -s build-\w+) .*? -- ", r"\1 -- ", one.command) for one in full.runs}
+    assert {*lines} == {one.command for one in full.builds} | smoke
+
+
+def test_objects_of_later_libraries_are_compiled_after_failure(tmp_path: Path) -> None:
+    (script,) = (step["run"] for step in steps("objects") if "COMMANDS" in step.get("env", {}))
+    stub = tmp_path / "bin/python"
+    stub.parent.mkdir()
+    stub.write_text('#!/bin/sh\ncat\necho "$3" >> log\n[ "$3" != b ] || exit 7\n')
+    stub.chmod(0o755)
+    environment = {**os.environ, "COMMANDS": "a\nb\nc\n", "PATH": f"{stub.parent}:{os.environ['PATH']}"}
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 7
+    assert (tmp_path / "log").read_text() == "a\nb\nc\n"
 
 
 def test_release_downloads_the_files_of_every_stage(tmp_path: Path) -> None:
     """Check that --shard finds the files of every stage after the workflow's own uploads and downloads."""
     jobs = document("release")["jobs"]
-    joined = " ".join(step.get("env", {}).get("COMMAND", "") for step in jobs["qualification"]["steps"])
-    chosen = {name: set(re.findall(r"--only ([\w-]+)", str(job))) for name, job in jobs.items()}
+    commands = {
+        name: " ".join(step.get("env", {}).get("COMMAND", "") for step in job["steps"]) for name, job in jobs.items()
+    }
     left_over = set()
     for step in stages.steps(stages.read_stages(), ("gfx942", "gfx950"), upstream="aiter", tier="full", toolchain="x"):
-        if step.stage not in chosen.get(step.arch, ()):
+        arch = "" if step.arch == stages.PROJECT else f"--arch {step.arch} "
+        mine = [
+            name for name, text in commands.items() if arch in text and re.search(rf"--only {step.stage}( |$)", text)
+        ]
+        if not mine:
             left_over.add(step.stage)
             continue
-        clone, artifacts = tmp_path / step.arch, tmp_path / "artifacts"
+        (job,) = mine
+        for need in step.needs:  # a stage of the same job, or the shard of a job before
+            (provider,) = (
+                name
+                for name, text in commands.items()
+                if re.search(rf"--only {need.partition('/')[2]}( |$)", text) and arch in text
+            )
+            assert provider == job or f"--shard build/shards/{provider}" in commands[job], step.name
         files = [*map(Path, step.outputs.values()), record.record_path(step.arch, step.stage)]
-        for file in files:
-            (clone / file).parent.mkdir(parents=True, exist_ok=True)
-            (clone / file).write_text("left")
-        (upload,) = (one["with"] for one in jobs[step.arch]["steps"] if "upload-artifact" in one.get("uses", ""))
-        runner.upload(upload, clone, artifacts)
-        (download,) = (
-            one["with"]
-            for one in jobs["qualification"]["steps"]
-            if "download-artifact" in one.get("uses", "") and one["with"]["name"] == upload["name"]
-        )
-        runner.download(download, tmp_path / "last", artifacts)
-        (shard,) = re.findall(rf"--shard (\S+{step.arch})(?: |$)", joined)
-        assert all((tmp_path / "last" / shard / file).read_text() == "left" for file in files), step.name
+        for reader in [
+            "qualification",
+            *(name for name in jobs if job in jobs[name].get("needs", ()) if name in commands),
+        ]:
+            transfer(jobs, job, reader, files, tmp_path / reader / step.name)
     assert left_over == {"report"}  # of every arch at once, made where they are joined
-    assert "--only" not in joined
-    assert "--waivers" in joined
+    assert "--only" not in commands["qualification"]
+    assert "--waivers" in commands["qualification"]
+
+
+def transfer(jobs: dict[str, Any], job: str, reader: str, files: list[Path], folder: Path) -> None:
+    """Upload files of a job, download them in another, and check that the reader's --shard has them."""
+    clone, artifacts = folder / "clone", folder / "artifacts"
+    for file in files:
+        (clone / file).parent.mkdir(parents=True, exist_ok=True)
+        (clone / file).write_text("left")
+    (upload,) = (one["with"] for one in jobs[job]["steps"] if "upload-artifact" in one.get("uses", ""))
+    runner.upload(upload, clone, artifacts)
+    (download,) = (
+        one["with"]
+        for one in jobs[reader]["steps"]
+        if "download-artifact" in one.get("uses", "") and one["with"]["name"] == upload["name"]
+    )
+    runner.download(download, folder / "last", artifacts)
+    text = " ".join(step.get("env", {}).get("COMMAND", "") for step in jobs[reader]["steps"])
+    (shard,) = re.findall(rf"--shard (\S+/{job})(?: |$)", text)
+    assert all((folder / "last" / shard / file).read_text() == "left" for file in files)
+
+
+def test_each_suite_of_release_has_own_job() -> None:
+    """A job ends after 360 minutes, and all stages of an arch were one job."""
+    for name, job in document("release")["jobs"].items():
+        suites = re.findall(rf"--only ({'|'.join(SUITES)})(?: |$)", str(job))
+        assert len(suites) <= 1, name
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -22,8 +22,11 @@ from ckpm.attention.launch.encodings import number_type
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, Plan, Ran, Timing
 from ckpm.attention.registry import Registry
+from ckpm.base import settings
 from ckpm.base.errors import ArgumentError, NoKernelError
+from ckpm.kernels.families.libraries import build_command
 from ckpm.kernels.library.request import LIBRARY
+from ckpm.matrix.options import DEFAULT_UPSTREAM
 from ckpm.matrix.problems.problem import Problem
 
 _DEFAULTS: dict[str, Dispatcher] = {}
@@ -49,18 +52,30 @@ class Attention:
 def default(arch: str = "gfx950") -> Dispatcher:
     """The dispatcher of calls that name none: all libraries below build/<arch>, on a GPU of the arch or the emulator.
 
+    build/ is the one of the current folder, else the clone's.
+
     Raises:
         NoKernelError: no library is there. Otherwise as Registry.add_library and ckpm.attention.launch.device.choose.
     """
     with _LOCK:
         if arch not in _DEFAULTS:
             registry = Registry()
-            for library in sorted(Path("build", arch).glob(f"*/{LIBRARY}")):
+            folders = [top.absolute() / "build" / arch for top in _tops()]
+            found = (libraries for one in folders if (libraries := sorted(one.glob(f"*/{LIBRARY}"))))
+            for library in next(found, []):
                 registry.add_library(library)
             if not len(registry):
-                raise NoKernelError(f"no library is in build/{arch}. Build one: ckpm build --arch {arch}")
+                raise NoKernelError(
+                    f"no library is in {' or in '.join(map(str, dict.fromkeys(folders)))}. Build one: "
+                    f"{build_command((arch,), DEFAULT_UPSTREAM)}; or give dispatcher=, with a library from elsewhere."
+                )
             _DEFAULTS[arch] = Dispatcher(registry, choose("auto", arch))
         return _DEFAULTS[arch]
+
+
+def _tops() -> tuple[Path, ...]:
+    """Folders that may hold build/: the current one, and the clone that this program is in."""
+    return (Path(), *(() if settings.INSTALLED else (settings.IMPORTS,)))
 
 
 def fmha(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ckpm.attention.jit.missing import compile_command, find_missing
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.plan import Plan
 from ckpm.attention.problems.validation import validate
-from ckpm.attention.registry import Instance, Registry
+from ckpm.attention.registry import Compile, Instance, Registry
 from ckpm.attention.selection import (
     MEASURED,
     ORDERS,
@@ -30,12 +30,11 @@ from ckpm.attention.selection import (
 from ckpm.base.errors import NoKernelError, UsageError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
+from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.problems.problem import Problem, missing_load, serves
 
 if TYPE_CHECKING:
     from ckpm.attention.tuning import TuningDatabase
-
-Compile = Callable[[Sequence[Instance]], Sequence[Path]]  # declared kernels of one call -> libraries that hold them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +86,8 @@ class Dispatcher:
         tuning: TuningDatabase | None = None,
         compile: Compile | None = None,  # noqa: A002 - it is what it does
     ) -> None:
-        if isinstance(order, str):
-            check_order(order)
+        if not callable(order):
+            check_order(str(order))
         if order == MEASURED and tuning is None:
             raise UsageError("order 'measured' needs a tuning database: Dispatcher(..., tuning=...).", kind="heuristic")
         self.registry, self.device = registry, device
@@ -127,8 +126,8 @@ class Dispatcher:
         validate(problem)
         choice = None
         for built in (True, *((False,) if self._compile is not None else ())):
-            with contextlib.suppress(NoKernelError):
-                choice = choice or self._choose(problem, built=built)
+            found = self._search(problem, built=built)
+            choice = choice or (found if isinstance(found, Choice) else None)
         chosen = {one.identity for one in choice.stages} if choice is not None else set()
         others = (one for one in self.registry.instances() if one.identity not in chosen)
         refused = {one: refusal(one, problem) or _passed_over(one, self._compile is not None) for one in others}
@@ -142,24 +141,43 @@ class Dispatcher:
             self._plans = {}
 
     def _make_plan(self, problem: Problem) -> Plan:
-        try:
-            choice = self._choose(problem, built=True)
-        except NoKernelError:
+        choice = self._search(problem, built=True)
+        if not isinstance(choice, Choice):
             if self._compile is None:
-                raise
+                raise self._no_kernel(problem, choice, built=True)
             choice = self._compile_declared(self._compile, problem)
         library = self._open_library(choice)
         return Plan(problem, self.device, library, stages=choice.stages, named=choice.named)
 
     def _compile_declared(self, compile_kernels: Compile, problem: Problem) -> Choice:
         """Compile and register the declared kernels that serve, and choose again."""
-        wanted = self._choose(problem, built=False)
+        wanted = self._search(problem, built=False)
+        if not isinstance(wanted, Choice):
+            raise self._no_kernel(problem, wanted, built=False)
         for library in compile_kernels(wanted.stages):
             self.registry.add_library(library, priority=wanted.stages[0].priority)
-        return self._choose(problem, built=True)
+        choice = self._search(problem, built=True)
+        if not isinstance(choice, Choice):
+            raise self._no_kernel(problem, choice, built=True)
+        return choice
 
-    def _choose(self, problem: Problem, *, built: bool) -> Choice:
-        """Among built kernels, or those that are only declared. Raises NoKernelError, UsageError."""
+    def _no_kernel(self, problem: Problem, reason: str, *, built: bool) -> NoKernelError:
+        """The refusal of a problem that nothing serves, with the kernel that would."""
+        one = find_missing(problem, (each.upstream for each in self.registry.instances(problem.arch)))
+        if one is None:
+            remedy = f"No kernel of {', '.join(upstreams())} serves it either: change the problem."
+        elif built:
+            remedy = f"Compile one: {compile_command(one)}, and add the library in the folder that it prints."
+        else:
+            remedy = f"Declare {one.name} of {one.upstream}."
+        state = "built" if built else "declared"
+        return NoKernelError(f"no {state} kernel of {problem.family} serves the problem: {reason}. {remedy}")
+
+    def _search(self, problem: Problem, *, built: bool) -> Choice | str:
+        """Choose among built kernels, or those that are only declared. Without one return the reasons.
+
+        Raises NoKernelError: the family has no libraries. UsageError: a custom order misbehaved.
+        """
         stages(problem.family)  # raises for a family without libraries
         there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
         found = find_serving(problem.family, there, problem)
@@ -174,7 +192,8 @@ class Dispatcher:
                     named = named or spoiled or not _dispatch_finds(first, there, problem)
                     return Choice(stages=chosen, order=order, named=named, note=note)
                 lacking.append(lack)
-        raise NoKernelError(_nothing_serves(problem, len(there), lacking, built))
+        none = f"none of the {len(there)} registered for {problem.arch} is of {problem.family}"
+        return "; ".join(dict.fromkeys(lacking)) or none
 
     def _order_kernels(self, problem: Problem, able: Sequence[Instance]) -> tuple[Sequence[Instance], str, bool, str]:
         """The kernels in order, the order's name, whether the first is taken by name, and what there is to say."""
@@ -238,14 +257,6 @@ def _dispatch_finds(first: Instance, there: Sequence[Instance], problem: Problem
     keys = [one.key for one in there if one.library == first.library]
     able = [key for key in keys if serves(key, problem)]
     return missing_load(keys, problem) is None and any(key.tile.when == "always" for key in able)
-
-
-def _nothing_serves(problem: Problem, count: int, reasons: Sequence[str], built: bool) -> str:
-    why = (
-        "; ".join(dict.fromkeys(reasons)) or f"none of the {count} registered for {problem.arch} is of {problem.family}"
-    )
-    remedy = "Build a library that has it, and register it" if built else "Declare it"
-    return f"no {'built' if built else 'declared'} kernel of {problem.family} serves the problem: {why}. {remedy}."
 
 
 def _passed_over(one: Instance, compiles: bool) -> str:

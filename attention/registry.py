@@ -6,7 +6,7 @@ A registry may be used by several threads: readers see a whole state, and :attr:
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ FORMAT = 1
 _REMEDY = "Export the registry again, or name another file."
 
 Identity = tuple[str, str, str, str, str]
+Compile = Callable[[Sequence["Instance"]], Sequence[Path]]  # declared kernels of one call -> libraries that hold them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

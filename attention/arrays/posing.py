@@ -15,6 +15,7 @@ Pages are [page, token, head, dim]. Vectorized pages, with x elements of 16 byte
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,7 @@ from ckpm.attention.arrays.tensors import (
 from ckpm.attention.launch.buffers import PADDING
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import encode, number_type
+from ckpm.attention.problems.validation import factor_is_usable
 from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides
 
@@ -72,7 +74,9 @@ def encode_operand(given: Operand, dtype: str, arch: str) -> Operand:
     """Floats of the host as bits of a kernel's dtype; anything else as it is. Raises ArgumentError."""
     if given.array is not None and given.dtype in _FLOATS and dtype != given.dtype:
         bits = encode(given.array.astype(np.float64), dtype, arch)
-        return dataclasses.replace(given, dtype={2: "bits16", 1: "bits8"}.get(bits.itemsize, "fp32"), array=bits)
+        if bits.itemsize == 4:
+            return dataclasses.replace(given, dtype="fp32", array=bits.view(np.float32))
+        return dataclasses.replace(given, dtype={2: "bits16", 1: "bits8"}[bits.itemsize], array=bits)
     demand_dtype(given, dtype)
     if given.dtype in FP8 and (own := number_type("fp8", arch).name.removeprefix("float8_")) != given.dtype:
         raise ArgumentError(
@@ -172,8 +176,22 @@ def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
         shapes |= dict.fromkeys(("k_descale", "v_descale"), (p.pool_pages, p.nhead_k, 2))
     for name, one in extra.items():
         demand_shape(one, shapes[name])
+    scales = [one.array for name, one in extra.items() if name.endswith("_descale") and one.array is not None]
+    if p.qscale == "pertensor" and scales:
+        _check_descales(p, *(float(one[0]) for one in scales))
+    for one in extra.values():
         if one.on_device:
             demand_contiguous(one)
+
+
+def _check_descales(p: Problem, of_q: float, of_k: float, of_v: float) -> None:
+    """Raises ArgumentError: scores or O wouldn't be numbers."""
+    if not (factor_is_usable(of_q) and factor_is_usable(p.softmax_scale * of_q * of_k) and math.isfinite(of_v)):
+        raise ArgumentError(
+            f"descales {of_q:g}, {of_k:g}, {of_v:g} of Q, K and V with a softmax scale of {p.softmax_scale:g}: Q's and "
+            "K's must be positive and their product with it at most 65536, V's finite.",
+            kind="scale",
+        )
 
 
 def _sizes(q: Operand, listed: Mapping[str, Operand], asked: Options) -> dict[str, Any]:

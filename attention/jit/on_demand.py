@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ckpm.attention.dispatcher import Compile
 from ckpm.attention.jit.compiling import compile_keys
-from ckpm.attention.registry import Instance
+from ckpm.attention.registry import Compile, Instance
 from ckpm.base.logs import print_logs
 from ckpm.kernels.families.libraries import library_with
 from ckpm.kernels.library.request import LIBRARY

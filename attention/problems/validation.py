@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
+from numbers import Real
 
 from ckpm.attention.problems.shapes import broken_rules
 from ckpm.base.errors import ProblemError
@@ -13,6 +14,9 @@ from ckpm.matrix.problems.problem import CHOICES, PAGED, Problem, Strides
 
 _LARGEST = 2**31 - 1  # sizes and strides are int32 in the C ABI
 _MOST_SPLITS = 128
+# A factor is a normal float32. The exponent of a weight is as wrong as the last digit of its score: above 2^16 weights
+# are wrong for moderate scores, and from about 1e10 infinite. A tanh that is stretched further has such errors, too.
+_SMALLEST_FACTOR, _LARGEST_FACTOR = 2.0**-126, 2.0**16
 _POSITIVE = ("batch", "nhead_q", "nhead_k", "hdim_q", "hdim_v")
 _COUNTS = (
     *("seqlen_q", "seqlen_k", "total_q", "total_k", "seqlen_knew", "page_size", "pool_pages", "table_width"),
@@ -69,8 +73,7 @@ def _contradictions(p: Problem) -> Iterator[str]:
         yield "a window or sink tokens need a mask"
     if not 0 <= p.p_drop < 1:
         yield f"p_drop {p.p_drop} is not in [0, 1)"
-    if not (math.isfinite(p.logits_soft_cap) and p.logits_soft_cap >= 0 and math.isfinite(p.scale)):
-        yield f"logits_soft_cap {p.logits_soft_cap} and scale {p.scale} must be finite, the first not negative"
+    yield from _unusable_scales(p)
     if p.store_randval and not p.p_drop:
         yield "store_randval needs dropout"
     if (p.dtype == "fp8bf16") != (p.qscale != "no"):
@@ -88,6 +91,23 @@ def _contradictions(p: Problem) -> Iterator[str]:
     if p.family.startswith("bwd"):
         yield from _backward_contradictions(p)
     yield from _page_contradictions(p)
+
+
+def factor_is_usable(factor: object) -> bool:
+    """True if scores times the factor keep their digits in a kernel."""
+    return isinstance(factor, Real) and _SMALLEST_FACTOR <= float(factor) <= _LARGEST_FACTOR
+
+
+def _unusable_scales(p: Problem) -> Iterator[str]:
+    bounds = f"from {_SMALLEST_FACTOR:.3g} to {_LARGEST_FACTOR:g}"
+    if p.scale != 0 and not factor_is_usable(p.scale):
+        yield f"scale {p.scale} is not {bounds}, or 0 for the usual one; for a negative scale negate Q"
+    elif p.qscale == "pertensor" and not factor_is_usable(p.softmax_scale * p.descales[0] * p.descales[1]):
+        yield f"scale {p.softmax_scale:g} with the descales {p.descales[:2]} of Q and K is not {bounds}"
+    if p.logits_soft_cap != 0 and not factor_is_usable(p.logits_soft_cap):
+        yield f"logits_soft_cap {p.logits_soft_cap} is not {bounds}, or 0 for none"
+    if not math.isfinite(p.descales[2]):
+        yield f"the descale {p.descales[2]} of V is not finite"
 
 
 def _backward_contradictions(p: Problem) -> Iterator[str]:

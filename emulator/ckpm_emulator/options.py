@@ -46,6 +46,10 @@ class Options:
     late_loads: bool = False  # asynchronous results land only at the wait that covers them
     lds_races: bool = False  # unordered LDS accesses of two waves are faults
     uninitialised: bool = False  # a decision by a register, LDS or scratch that was never written is a fault
+    alignment: bool = False  # an access that is not aligned to its size, at most 4, is a fault
+    barriers: bool = False  # so is a barrier with lanes off, and one where other waves wait at another
+    late_lds_reads: bool = False  # with late_loads: so is a write of LDS over a read that was not waited for
+    lds_bounds: bool = True  # so is a read outside of LDS; without, the first one is reported, and all read 0
     hazards: bool = False  # an instruction too early after another, by LLVM's wait states, is a fault
     exact_mfma: bool = False  # sums of MFMA bit for bit as a published model of gfx942 has them; slow
     probe: bool = False  # count what planted micro-ops would have changed; for tests/mutants
@@ -73,7 +77,7 @@ class Options:
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def all_checks(self) -> Options:
-        """The options with every check on: those of a sanitizer run, once for each wave order."""
+        """The options with the checks of a sanitizer run, which is made once for each wave order."""
         return self.replace(poison=True, poison_memory=True, late_loads=True, lds_races=True, uninitialised=True)
 
     def integers(self) -> dict[str, int]:
@@ -88,7 +92,10 @@ class Options:
         }
         if self.memory_bytes is not None:  # after the arch, which sets a board's
             values["capacity"] = self.memory_bytes
-        checks = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "exact_mfma", "probe")
+        checks = (
+            *("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "alignment", "barriers"),
+            *("late_lds_reads", "lds_bounds", "exact_mfma", "probe"),
+        )
         values |= {name: int(getattr(self, name)) for name in checks}
         values |= {"wave_order": self.wave_order, "max_instructions": self.max_instructions}
         trace = self.trace or Trace(file="")

@@ -320,7 +320,10 @@ def missing_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
     if (lack := lacking_field(keys, problem)) is None:
         return None
     field, values, others = lack
-    return f"no kernel with {field} {in_words(values)} among {len(others)} that fit otherwise"
+    among = f"among {len(others)} that fit otherwise"
+    if field == "page_size" and problem.sink_logits and any(key.page_size is None for key in others):
+        return f"no kernel with sink logits {among}: this version of CK has no sink_ptr"
+    return f"no kernel with {field} {in_words(values)} {among}"
 
 
 def lacking_field(keys: Iterable[Key], problem: Problem) -> tuple[str, frozenset[Any], list[Key]] | None:

@@ -70,8 +70,9 @@ def page_options(size: int, table: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mask", ["top_left", "bottom_right"])
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("keys", [(0, ""), (1, "sglang"), (16, "sglang"), (16, "vllm")])
-def test_causal_lse_of_a_call_is_softmax_s(mask: str, keys: tuple[int, str]) -> None:
+def test_causal_lse_of_a_call_is_softmax_s(mask: str, keys: tuple[int, str], kind: Any) -> None:
     top = mask == "top_left"
     size, table = keys
     given: dict[str, Any] = {"cu_seqlens_k": np.array([0, 70, 95], np.int32), "shape": (95,)}
@@ -82,7 +83,7 @@ def test_causal_lse_of_a_call_is_softmax_s(mask: str, keys: tuple[int, str]) -> 
     over, _ = dispatcher(Registry(kernels), device_with(lse_of(kernel(top))))
     done = fmha(
         np.zeros((60, 4, 128)), k, k, dispatcher=over, dtype="bf16", cu_seqlens_q=SUMS, mask=mask, lse=True,
-        alibi_slopes=SLOPES, **given,
+        alibi_slopes=SLOPES.astype(kind), **given,
     )  # fmt: skip
     np.testing.assert_allclose(done.lse, lse_of(softmax(top)), rtol=0, atol=2e-5)
 

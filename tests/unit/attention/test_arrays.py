@@ -142,6 +142,15 @@ def test_fp8_array_tells_its_kernels(kind: Any) -> None:
     assert seen == [0.5, 0.25, 2.0, 1.0, 1.0, 1.0]
 
 
+@pytest.mark.parametrize("scales", [(-1.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1e30, 1.0), (1.0, 1.0, np.inf)])
+def test_descales_that_spoil_scores_are_refused(scales: tuple[float, float, float]) -> None:
+    over, device = dispatcher(fp8_prefill())
+    q, k = (np.zeros(shape, np.uint8) for shape in (Q.shape, K.shape))
+    with pytest.raises(ArgumentError, match="Q's and K's must be positive"):
+        call(over, q=q, k=k, v=k, dtype="fp8bf16", descales=scales)
+    assert not device.launched
+
+
 def test_fp8_of_another_arch_is_refused() -> None:
     over, device = dispatcher(fp8_prefill())
     q, k = (np.zeros(shape, ml_dtypes.float8_e4m3fnuz) for shape in (Q.shape, K.shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,13 +11,19 @@ from typing import Any
 
 import pytest
 
+from ckpm.attention import call
 from ckpm.attention.jit import on_demand
+from ckpm.attention.jit.command import add_options as add_jit_options
+from ckpm.attention.jit.orders import Place, order_for
 from ckpm.attention.kernel_sets import kernel_set
-from ckpm.attention.registry import Instance, Registry
-from ckpm.attention.selection import stages
+from ckpm.attention.registry import Instance, Registry, key_of
+from ckpm.attention.selection import refusal, stages
 from ckpm.attention.tuning import Measurement, TuningDatabase
+from ckpm.base import settings
 from ckpm.base.errors import NoKernelError, ProblemError, UsageError
+from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.problems.problem import Problem
+from tests.unit import manifests
 from tests.unit.attention.fakes import ARCH, POINTERS, PREFILL, FakeDevice, built, dispatcher, prefill
 
 
@@ -89,6 +96,12 @@ def test_first_fit_and_seqtune_name_kernel() -> None:
     tuned, _ = dispatcher(prefill(), order="seqtune")
     assert {rows_of(tuned.plan(replace(PREFILL, seqlen_q=rows))) for rows in (1, 40, 64)} == {64}
     assert {rows_of(tuned.plan(replace(PREFILL, seqlen_q=rows, total_q=900))) for rows in (65, 128, 500)} == {128}
+
+
+@pytest.mark.parametrize("order", [5, None, "fastest"])
+def test_order_that_is_unknown_is_refused(order: Any) -> None:
+    with pytest.raises(UsageError, match=f"unknown order '{order}'"):
+        dispatcher(prefill(), order=order)
 
 
 def test_user_s_heuristic_decides() -> None:
@@ -213,6 +226,72 @@ def test_problem_that_nothing_serves_reports_what_is_missing(changes: dict[str, 
         over.plan(replace(PREFILL, **changes))
     assert message in str(raised.value)
     assert not device.loaded
+
+
+@pytest.mark.parametrize(
+    ("changes", "upstream"),
+    [
+        ({"dtype": "fp16"}, "aiter"),
+        ({"page_size": 16}, "ckpm"),
+        ({"arch": "gfx942"}, "aiter"),
+        ({"splits": 2}, "aiter"),
+    ],
+)
+def test_refusal_has_command_of_kernel_that_serves(changes: dict[str, Any], upstream: str) -> None:
+    over, _ = dispatcher(prefill())
+    contiguous: dict[str, Any] = (
+        {"family": "fwd_splitkv", "page_size": 0, "pool_pages": 0} if "splits" in changes else {}
+    )
+    problem = replace(PREFILL, **changes, **contiguous)
+    with pytest.raises(NoKernelError) as raised:
+        over.plan(problem)
+    command = str(raised.value).partition("Compile one: ckpm jit ")[2].partition(",")[0]
+    parser = argparse.ArgumentParser()
+    add_jit_options(parser)
+    args = parser.parse_args(command.split())
+    assert (args.arch, args.upstream) == (problem.arch, upstream)
+    of = upstreams()[upstream].dialect
+    order, _ = order_for(args.name[0], Place(upstream=upstream), args.arch, of)
+    found = Instance(key=key_of(order.names[0], of, "simplified"), arch=args.arch, upstream=upstream, dialect=of)
+    assert refusal(found, problem) == ""
+
+
+def test_problem_beyond_every_ck_is_refused_without_command() -> None:
+    over, _ = dispatcher(prefill())
+    with pytest.raises(NoKernelError, match=r"No kernel of aiter, .* serves it either: change the problem"):
+        over.plan(replace(PREFILL, hdim_q=512, hdim_v=512))
+
+
+def test_refusal_of_sink_logits_names_them() -> None:
+    over, _ = dispatcher(prefill())
+    with pytest.raises(NoKernelError, match=r"no kernel with sink logits among 2 .* has no sink_ptr") as raised:
+        over.plan(replace(PREFILL, sink_logits=True))
+    assert "page_size 1 " not in str(raised.value)
+
+
+def test_default_libraries_are_found_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Libraries below build/ of the current folder come first, then those of the clone."""
+    clone, elsewhere = tmp_path / "clone", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setattr(settings, "IMPORTS", clone)
+    monkeypatch.setattr(settings, "INSTALLED", False)
+    monkeypatch.setattr(call, "choose", lambda choice, arch: FakeDevice())
+    names: dict[str, Any] = {name: {} for name in (one.name for one in prefill().instances())}
+
+    def find_libraries() -> set[Path | None]:
+        monkeypatch.setattr(call, "_DEFAULTS", {})
+        return {one.library for one in call.default().registry.instances()}
+
+    with pytest.raises(NoKernelError) as raised:
+        find_libraries()
+    assert f"no library is in {elsewhere}/build/gfx950 or in {clone}/build/gfx950. Build one: ckpm build" in str(
+        raised.value
+    )
+    there = manifests.write_library(clone / "build/gfx950/aiter", manifests.document(names))
+    assert find_libraries() == {there}
+    here = manifests.write_library(elsewhere / "build/gfx950/aiter", manifests.document(names))
+    assert find_libraries() == {here}
 
 
 def test_family_without_libraries_is_named() -> None:

@@ -92,6 +92,7 @@ void set_offsets(Wave& w, const MicroOp* op, Lanes& lanes)
 void check(Wave& w, const MicroOp* op, Access access, const Lanes& lanes, unsigned bytes)
 {
     const uint64_t base = lanes.resource.base;
+    must_be_aligned(w, op, access, base, lanes.offset, lanes.whole, bytes);
     uint64_t low = ~uint64_t{0}, high = 0;
     for(unsigned l = 0; l < LANES; ++l)
     {

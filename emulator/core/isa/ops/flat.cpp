@@ -3,8 +3,8 @@
 // A lane's scratch is a run of bytes of its own; offset 0 of a lane is its first byte. Flat
 // addresses of the shared and the private aperture reach LDS and scratch.
 #include "checks/checks.h"
-#include "isa/access.h"
 #include "isa/atomics.h"
+#include "isa/lds_access.h"
 #include "isa/registry.h"
 #include "timing/recorder.h"
 
@@ -94,8 +94,7 @@ uint64_t resolve_apertures(
         if(within > w.group->lds_bytes || w.group->lds_bytes - within < bytes)
             raise_memory(w, op, access, l, within, bytes, FaultKind::Lds);
         finish_own_writes(w); // LDS serves a wave in order
-        if(w.group->shadow != nullptr)
-            check_lds(w, op, l, within, bytes, use);
+        watch_lds(w, op, l, within, bytes, use);
         out.d[l] = reinterpret_cast<uint64_t>(w.group->lds) + within;
     }
     return global;

@@ -8,6 +8,8 @@ namespace {
 
 void load(Wave& w, const MicroOp* op, uint64_t address, unsigned dwords)
 {
+    if(w.group->aligned && address % 4 != 0) [[unlikely]]
+        raise_misaligned(w, op, Access::Load, NO_LANE, address, 4 * dwords, 4);
     // The hardware clears the two lowest bits.
     address &= ~uint64_t{3};
     if(!w.group->ranges.check(address, 4 * dwords))

@@ -1,0 +1,34 @@
+"""The kernel that would serve a problem which no registered kernel serves, and the command that compiles it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+from ckpm.attention.jit.orders import Place, order_for
+from ckpm.attention.registry import Instance
+from ckpm.attention.selection import find_serving, known_defect
+from ckpm.base.errors import CkPrefillError
+from ckpm.matrix.dialects import dialect, upstreams
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.problems.problem import Problem
+
+
+def find_missing(problem: Problem, preferred: Iterable[str] = ()) -> Instance | None:
+    """The first kernel of a packaged CK that serves and can be compiled; ``preferred`` upstreams are searched first."""
+    known = upstreams()
+    for upstream in dict.fromkeys((*(name for name in preferred if name in known), *known)):
+        of = dialect(known[upstream].dialect)
+        with contextlib.suppress(CkPrefillError):  # the dialect has no such family, or the arch no such kernel
+            keys = enumerate_keys(of.family(problem.family), arch=problem.arch)
+            declared = [Instance(key=key, arch=problem.arch, upstream=upstream, dialect=of.name) for key in keys]
+            for one in find_serving(problem.family, declared, problem).instances:
+                if not known_defect(one, problem):
+                    order_for(one.key, Place(upstream=upstream), one.arch, one.dialect)
+                    return one
+    return None
+
+
+def compile_command(one: Instance) -> str:
+    """The command that compiles a kernel alone, into the cache."""
+    return f"ckpm jit {one.name} --arch {one.arch} --upstream {one.upstream}"

@@ -97,7 +97,7 @@ def test_masks_are_what_words_say(mask: str, left: int, right: int, sq: int, sk:
 def test_alibi_by_hand() -> None:
     assert alibi(make_case(), 0.5, 2, 4).tolist() == [[-1, -0.5, 0, -0.5], [-1.5, -1, -0.5, 0]]
     assert alibi(make_case(mask="top_left", window_left=3), 0.5, 2, 3).tolist() == [[0, -0.5, -1], [-0.5, 0, -0.5]]
-    causal = make_case(mask="bottom_right", window_left=-1, window_right=0)
+    causal = make_case(mask="bottom_right", window_left=-1, window_right=0, bias="alibi")
     assert alibi(causal, 0.5, 2, 3).tolist() == [[0, 0.5, 1.0]] * 2
 
 

@@ -33,6 +33,11 @@ def one_line(text: str, most: int | None = None) -> str:
     return line if most is None or len(line) <= most else line[: most - len(_CUT)] + _CUT
 
 
+def join_lines(text: str, most: int | None = None) -> str:
+    """The lines of a text joined to one by spaces; otherwise as :func:`one_line`."""
+    return one_line(" ".join(text.split()), most)
+
+
 def message(text: str) -> str:
     """The text of an error: as :func:`printable`, and of a line that is as long as a file the beginning and the end."""
     return "\n".join(
@@ -43,14 +48,14 @@ def message(text: str) -> str:
 
 def markdown(text: str) -> str:
     """The text as one line of Markdown without markup, cell borders, HTML and mentions, cut to 300 characters."""
-    line = one_line(" ".join(text.split()), _LONGEST)
+    line = join_lines(text, _LONGEST)
     marked = _MARKED.sub(lambda found: _REFERENCES.get(found[0]) or f"\\{found[0]}", line)
     return _BLOCK.sub(r"\1\\\2", marked, count=1) if _BLOCK.match(marked) else marked
 
 
 def code_span(text: str) -> str:
     """The text as code in a line of Markdown; not in a table, where `|` can't be written so that all readers agree."""
-    line = one_line(" ".join(text.split()), _LONGEST)
+    line = join_lines(text, _LONGEST)
     fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
     space = " " if line[:1] in ("`", "") or line[-1:] == "`" else ""
     return f"{fence}{space}{line}{space}{fence}"

@@ -106,10 +106,13 @@ class _Ending:
 
 
 @contextmanager
-def group(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """Run a command as a process group of its own, standard output and errors in ``stdout``; end the group at the end.
+def group(
+    command: Sequence[str], *, cwd: Path, environment: Mapping[str, str], output: int | None = subprocess.PIPE
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a command as a process group of its own, and end the group at the end.
 
-    The command gets a further argument, ``owner=N``, for :func:`end_with_owner`. Raises ProcessLimitError.
+    Standard output and errors are in ``stdout``, or go to ``output``, None for our own. The command gets a further
+    argument, ``owner=N``, for :func:`end_with_owner`. Raises ProcessLimitError.
     """
     log.debug(f"running {shlex.join(command)}")
     theirs, ours = os.pipe()
@@ -121,8 +124,8 @@ def group(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) 
                 cwd=cwd,
                 env=dict(environment),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stdout=output,
+                stderr=None if output is None else subprocess.STDOUT,
                 text=True,
                 errors="replace",
                 close_fds=False,  # the lock's descriptor is inherited, and the pipe's
@@ -264,6 +267,26 @@ def end_with_owner(pipe: int, stop: Callable[[], None]) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def owned_command(command: Sequence[str]) -> list[str]:
+    """The command line that runs a command as :func:`group` asks for, so that it ends with the owner."""
+    return [sys.executable, "-P", "-m", "ckpm.base.processes", *command]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a command that ends with the owner of this process, and all of this process's group with it."""
+    *command, owner = argv
+    stopping = threading.Event()
+    end_with_owner(int(owner.removeprefix("owner=")), stopping.set)
+    code = subprocess.run(command, check=False).returncode
+    if stopping.is_set():  # what the command left has no owner any more
+        _signal(os.getpgrp(), signal.SIGKILL)
+    return code if code >= 0 else 128 - code
+
+
 def _signal(leader: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

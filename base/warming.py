@@ -12,13 +12,12 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from .files import open_lock
-from .processes import end_with_owner, group
+from .processes import group, owned_command
 
 ZIG_CACHE = "ZIG_GLOBAL_CACHE_DIR"  # a variable of the embedded toolchain's environment
 _CORE = (sys.executable, "-P", "-m", "ckpm_emulator", "core")
@@ -73,7 +72,7 @@ def wait(environment: Mapping[str, str]) -> None:
 def _start(
     command: Sequence[str], folder: Path, environment: Mapping[str, str]
 ) -> contextlib.AbstractContextManager[subprocess.Popen[str]]:
-    return group([sys.executable, "-P", "-m", "ckpm.base.warming", *command], cwd=folder, environment=environment)
+    return group(owned_command(command), cwd=folder, environment=environment, output=subprocess.DEVNULL)
 
 
 def _lock_file(environment: Mapping[str, str]) -> Path | None:
@@ -94,18 +93,3 @@ def _lock(environment: Mapping[str, str]) -> int | None:
             return lock
         os.close(lock)
     return None
-
-
-def main(argv: Sequence[str]) -> None:
-    """Run a command that ends with the owner of this process, and discard its output."""
-    *command, owner = argv
-    stopping = threading.Event()
-    end_with_owner(int(owner.removeprefix("owner=")), stopping.set)
-    if not stopping.is_set():
-        subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
-        )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import subprocess
 import tempfile
@@ -17,7 +18,7 @@ from ckpm.base.files import hold_lock, name_write_errors, write_atomically
 from ckpm.docker import context, rootfs
 from ckpm.docker.context import Sources
 from ckpm.docker.engines import Build, Engine, Run, build_command, identity_command, pull_command
-from ckpm.docker.failures import last_lines, of_build, of_pull
+from ckpm.docker.failures import REGISTRY, last_lines, of_build, of_pull
 from ckpm.docker.images import FOLDER, Base, Image
 from ckpm.docker.running import call, run
 
@@ -73,20 +74,23 @@ def build(engine: Engine, image: Image, work: Path, sources: Sources, *, again: 
 def pull(engine: Engine, base: Base) -> str:
     """Get a base image by its digest and return its reference. The engine's own configuration has retries and mirrors.
 
+    The table names no registry: CKPM_REGISTRY does, or else the engine's configuration.
+
     Raises:
         TrustError: the registry has no image of this digest.
         ServiceError: the registry can't be reached.
+        SetupError: no registry is configured for the name, or it refuses this user.
         SetupError, DiskFullError.
     """
-    reference = f"{base.reference.partition(':')[0]}@{base.digest}"
+    registry = os.environ.get(REGISTRY, "").rstrip("/")
+    reference = f"{f'{registry}/' if registry else ''}{base.reference.partition(':')[0]}@{base.digest}"
     if identity(engine, reference) is None:
         done = call(pull_command(engine, reference), output=subprocess.PIPE)
         if done.returncode:
             said = done.stderr + done.stdout
             raise of_pull(said, reference) or ServiceError(
                 f"infrastructure: base image {base.name} could not be pulled: {last_lines(said, 1)}. Try again later, "
-                "or configure a mirror: registry-mirrors in docker's daemon.json; registries.conf with "
-                "unqualified-search-registries for podman and buildah.",
+                f"or name another registry with {REGISTRY}=HOST[/PATH].",
                 kind="pull",
             )
     return reference

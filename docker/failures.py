@@ -35,6 +35,19 @@ _DIGEST = (
 )
 
 
+# The engine's configuration has to change first: no registry for a short name, a login, a certificate.
+_CONFIGURATION = (
+    "short-name",
+    "invalid reference format",
+    "unauthorized",
+    "access denied",
+    "requested access to the resource is denied",
+    "certificate signed by unknown authority",
+    "server gave http response to https client",
+)
+REGISTRY = "CKPM_REGISTRY"
+
+
 def of_engine(said: str) -> CkPrefillError | None:
     """The error of a full disk, a missing permission or a missing daemon; None for any other output."""
     text = said.lower()
@@ -61,6 +74,13 @@ def of_pull(said: str, reference: str) -> CkPrefillError | None:
             f"{reference}: the registry has no image of this digest, or sent another image: "
             f"{last_lines(said, 1)}. Correct the digest in docker/images.yaml.",
             kind="digest",
+        )
+    if any(word in said.lower() for word in _CONFIGURATION):
+        return SetupError(
+            f"the engine is not set up for {reference}: {last_lines(said, 1)}. Name the registry of the image: "
+            f"{REGISTRY}=HOST[/PATH]; or configure one: registries.conf with unqualified-search-registries for podman "
+            "and buildah; log in to it and trust its certificate if it asks for that.",
+            kind="registry",
         )
     return None
 

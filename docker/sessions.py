@@ -30,6 +30,7 @@ DEFAULT_IMAGE = "debian-rocm-test"
 _ROOT = FOLDER.parent
 _PACKAGES = "/opt/ckpm/packages"  # CK's package in the image
 _PIP_CONF = Path("/run/ckpm/pip.conf")
+_ENVIRONMENTS = Path("/run/ckpm/sessions")  # short: nox warns of environments whose path has more than 87 characters
 _PIP_FILES = ("cert", "client-cert", "constraint", "find-links", "index-url", "extra-index-url")  # may name files
 _CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
 _PASSED = ("http_proxy", "https_proxy", "no_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY")
@@ -80,9 +81,12 @@ def plan(
     mounts = [
         Mount(source=root, target=root, writable=True),
         Mount(source=cache, target=cache, writable=True),
+        Mount(source=folder, target=_ENVIRONMENTS, writable=True),
         Mount(source=conf, target=_PIP_CONF),
         *(Mount(source=path, target=path) for path in sorted(files) if path.exists()),
     ]
+    if repository := repository_of(root):
+        mounts.append(Mount(source=repository, target=repository, writable=True))
     record = Path(os.environ.get(FAILURES, "")).absolute()
     if record.is_file():
         mounts.append(Mount(source=record, target=record, writable=True))
@@ -93,7 +97,7 @@ def plan(
     devices = present(chosen.purpose.devices)
     return Run(
         image=tag,
-        command=["sh", "docker/sessions.sh", str(folder), *words],
+        command=["sh", "docker/sessions.sh", str(_ENVIRONMENTS), *words],
         user=f"{os.getuid()}:{os.getgid()}",
         workdir=root,
         mounts=mounts,
@@ -109,6 +113,17 @@ def plan(
         groups=device_groups(devices),
         shm_size=chosen.purpose.shm_size if devices else "",
     )
+
+
+def repository_of(root: Path) -> Path | None:
+    """The git folder outside of ``root`` that a work tree's or submodule's .git file names; None for a clone."""
+    file = root / ".git"
+    if not file.is_file():
+        return None
+    own = root / file.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+    shared = own / "commondir"
+    folder = own / shared.read_text(encoding="utf-8").strip() if shared.is_file() else own
+    return Path(os.path.normpath(folder))  # not resolved: git follows the path as it is written
 
 
 def pip_conf(pip: Mapping[str, str], packages: str) -> str:

@@ -136,6 +136,15 @@ class NameDifference:
     def same(self) -> bool:
         return not (self.missing or self.extra or self.order_differs)
 
+    def lines(self) -> tuple[str, ...]:
+        """Return nothing if the lists are the same, else the difference in one line and its description."""
+        if self.same:
+            return ()
+        kinds = (("missing", self.missing), ("extra", self.extra))
+        words = [f"{len(names)} {kind} ({names[0]}{', ..' * (len(names) > 1)})" for kind, names in kinds if names]
+        words += [f"the order differs from position {self.order_differs.position} on"] if self.order_differs else []
+        return ("; ".join(words), self.describe())
+
     def describe(self) -> str:
         """Describe the difference in several lines: counts, some names of each kind, the first difference of order."""
         if self.same:

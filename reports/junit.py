@@ -14,7 +14,7 @@ from junitparser import JUnitXml, TestSuite
 from junitparser.junitparser import JUnitXmlError
 
 from ckpm.base.bounded import BoundsError, check_xml, read_text
-from ckpm.base.display import one_line
+from ckpm.base.display import join_lines, one_line
 from ckpm.base.errors import CheckFailedError, InputError
 from ckpm.base.junit import write_beside
 from ckpm.base.outputs import write_output
@@ -144,7 +144,7 @@ def summary(results: Results) -> str:
         seconds = sum(case.seconds for case in mine.cases)
         rows.append((one_line(suite), str(len(mine.cases)), *map(str, mine.counts().values()), f"{seconds:.1f}"))
     lines = _columns(rows)
-    lines += [one_line(f"{case.outcome}: {case.name}: {case.message}") for case in results.failing]
+    lines += [join_lines(f"{case.outcome}: {case.name}: {case.message}") for case in results.failing]
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ckpm.base.display import one_line
+from ckpm.base.display import join_lines
 from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.outputs import write_output
 from ckpm.base.records import Source, as_text
@@ -44,11 +44,11 @@ class Row:
 
     def __str__(self) -> str:
         if self.baseline is self.candidate is None:
-            return one_line(f"{self.verdict}: {self.subject}: {self.metric}: {self.note}")
+            return join_lines(f"{self.verdict}: {self.subject}: {self.metric}: {self.note}")
         change = f"{_format(self.baseline)} -> {_format(self.candidate)} {self.unit}".rstrip()
         allowed = f" (allowed: {self.threshold})" if self.threshold else ""
         note = f"; {self.note}" if self.note else ""
-        return one_line(f"{self.verdict}: {self.subject}: {self.metric}: {change}{allowed}{note}")
+        return join_lines(f"{self.verdict}: {self.subject}: {self.metric}: {change}{allowed}{note}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

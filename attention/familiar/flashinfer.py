@@ -187,6 +187,8 @@ class BatchPrefillWithPagedKVCacheWrapper:
             of_q, of_k, of_o = map(float, scales)
             if of_q * of_k != 1:
                 options["scale"] = (options["scale"] or planned.hdims[0] ** -0.5) * of_q * of_k
+        if of_o != 1 and (isinstance(q, OnDevice) or _dtype_name(q.dtype) == "uint16"):
+            raise ArgumentError("v_scale of raw addresses or bits can't be applied here: scale V or O.", kind="device")
         done = fmha(q, k, v, dispatcher=self._dispatcher, out=out, **options)
         o = done.o
         if of_o != 1:

@@ -117,7 +117,7 @@ def _checks(words: str) -> dict[str, bool]:
     names = standalone.CHECKS if words == "all" else tuple(filter(None, words.split(",")))
     if unknown := [name for name in names if name not in standalone.CHECKS]:
         raise DeviceError(f"no such check: {', '.join(unknown)}. Known: all, {', '.join(standalone.CHECKS)}.", 1)
-    return dict.fromkeys(names, True)
+    return {"lds_bounds": False, **dict.fromkeys(names, True)}
 
 
 def _decode(chosen: argparse.Namespace) -> int:

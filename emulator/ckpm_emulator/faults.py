@@ -30,6 +30,7 @@ class FaultReport:
     access: str  # none, load, store, atomic
     kernel: str
     text: str  # the instruction
+    source: str  # its file and line; empty without a line table
     pc: int  # virtual address in the code object, as disassemblers print it
     instruction: int
     workgroup: tuple[int, int, int]

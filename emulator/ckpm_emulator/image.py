@@ -18,9 +18,12 @@ from ckpm_emulator import code_object
 from ckpm_emulator.base.errors import CodeObjectError
 from ckpm_emulator.code_object import CodeObject, Function
 from ckpm_emulator.options import ARCHS
+from ckpm_emulator.source_lines import source_lines
 
 _RELATIVE64, _ABS64 = 13, 3  # R_AMDGPU_RELATIVE64, R_AMDGPU_ABS64
-_DESCRIPTOR = struct.Struct("<3I4xq20x3I2H4x")
+_DESCRIPTOR = struct.Struct("<3I4xq20x3I2H4x")  # LLVM's guide, "Kernel Descriptor"
+
+_STATED = (".kernarg_segment_size", ".group_segment_fixed_size", ".vgpr_count", ".sgpr_count", ".wavefront_size")
 
 # Same order as enum HiddenKind in core/run/program.h. Kinds that no kernel of ours reads are zero.
 HIDDEN_KINDS = (
@@ -57,6 +60,9 @@ class KernelInfo:
     name: str
     function: Function
     descriptor_address: int
+    entry_address: int  # by the descriptor
+    stated: Mapping[str, int]  # by the metadata: sizes and counts that the descriptor has, too
+    descriptor_kernarg_bytes: int  # 0: it does not say
     lds_bytes: int
     scratch_bytes: int
     kernarg_bytes: int
@@ -84,6 +90,7 @@ class Image:
     variables: tuple[Variable, ...]
     relocations: tuple[tuple[int, int], ...]  # (address, addend): *(base + address) = base + addend
     formats: tuple[tuple[str, int], ...] = ()  # of prints into a buffer: (format, hash)
+    lines: tuple[tuple[int, str], ...] = ()  # of the source: (pc in .text, file and line from there on)
 
     @property
     def arch_name(self) -> str:
@@ -122,6 +129,7 @@ def read(elf_bytes: bytes) -> Image:
         ),
         relocations=relocations,
         formats=tuple(_formats(code)),
+        lines=source_lines(code.elf, text["sh_addr"], text["sh_size"]),
     )
 
 
@@ -156,7 +164,7 @@ def _kernel(entry: Mapping[str, Any], owner: CodeObject, segments: tuple[Segment
     if holder is None:
         raise CodeObjectError(f"code object: the descriptor of kernel {name} lies in no segment")
     descriptor = _DESCRIPTOR.unpack_from(holder.data, address - holder.address)
-    lds, scratch, kernarg, _, rsrc3, rsrc1, rsrc2, properties, preload = descriptor
+    lds, scratch, kernarg, entry_offset, rsrc3, rsrc1, rsrc2, properties, preload = descriptor
     arguments, hidden = [], []
     for argument in entry.get(".args", []):
         if not {".value_kind", ".offset", ".size"} <= argument.keys():
@@ -172,6 +180,9 @@ def _kernel(entry: Mapping[str, Any], owner: CodeObject, segments: tuple[Segment
         name=name,
         function=owner.functions[name],
         descriptor_address=address,
+        entry_address=address + entry_offset,
+        stated={name: int(entry[name]) for name in _STATED if name in entry},
+        descriptor_kernarg_bytes=kernarg,
         lds_bytes=lds,
         scratch_bytes=scratch,
         kernarg_bytes=max(kernarg, int(entry.get(".kernarg_segment_size", 0))),

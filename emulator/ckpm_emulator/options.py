@@ -46,6 +46,12 @@ class Options:
     late_loads: bool = False  # asynchronous results land only at the wait that covers them
     lds_races: bool = False  # unordered LDS accesses of two waves are faults
     uninitialised: bool = False  # a decision by a register, LDS or scratch that was never written is a fault
+    uninitialised_memory: bool = False  # of device memory, too
+    leaks: bool = False  # of a program that runs by itself: report what it has not freed when it ends
+    alignment: bool = False  # an access that is not aligned to its size, at most 4, is a fault
+    barriers: bool = False  # so is a barrier with lanes off, and one where other waves wait at another
+    late_lds_reads: bool = False  # with late_loads: so is a write of LDS over a read that was not waited for
+    lds_bounds: bool = True  # so is a read outside of LDS; without, the first one is reported, and all read 0
     hazards: bool = False  # an instruction too early after another, by LLVM's wait states, is a fault
     exact_mfma: bool = False  # sums of MFMA bit for bit as a published model of gfx942 has them; slow
     probe: bool = False  # count what planted micro-ops would have changed; for tests/mutants
@@ -62,7 +68,7 @@ class Options:
         if self.exact_mfma and self.arch != "gfx942":
             raise DeviceError(f"exact_mfma: there is a model of gfx942's matrix arithmetic, none of {self.arch}'s.", 1)
 
-        if self.probe and self.uninitialised:
+        if self.probe and (self.uninitialised or self.uninitialised_memory):
             raise DeviceError("probe and uninitialised both run each wave beside a second one: choose one of them.", 1)
 
     def replace(self, **changes: object) -> Options:
@@ -73,7 +79,7 @@ class Options:
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
     def all_checks(self) -> Options:
-        """The options with every check on: those of a sanitizer run, once for each wave order."""
+        """The options with the checks of a sanitizer run, which is made once for each wave order."""
         return self.replace(poison=True, poison_memory=True, late_loads=True, lds_races=True, uninitialised=True)
 
     def integers(self) -> dict[str, int]:
@@ -88,8 +94,12 @@ class Options:
         }
         if self.memory_bytes is not None:  # after the arch, which sets a board's
             values["capacity"] = self.memory_bytes
-        checks = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "exact_mfma", "probe")
+        checks = (
+            *("poison", "poison_memory", "late_loads", "lds_races", "alignment", "barriers"),
+            *("late_lds_reads", "lds_bounds", "uninitialised_memory", "leaks", "exact_mfma", "probe"),
+        )
         values |= {name: int(getattr(self, name)) for name in checks}
+        values["uninitialised"] = int(self.uninitialised or self.uninitialised_memory)
         values |= {"wave_order": self.wave_order, "max_instructions": self.max_instructions}
         trace = self.trace or Trace(file="")
         values |= {"trace_workgroup": trace.workgroup, "trace_wave": trace.wave}

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from ckpm_emulator.lowering.translate import Judge
 
 _MAKERS = (
-    *("code_object", "image", "options", "lowering/blob", "lowering/decode", "lowering/descriptor", "lowering/flow"),
+    *("code_object", "image", "source_lines", "options"),
+    *("lowering/blob", "lowering/decode", "lowering/descriptor", "lowering/flow"),
     *("lowering/lower", "lowering/matrix_table", "lowering/memory", "lowering/microop"),
     *("lowering/opcodes", "lowering/operands", "lowering/registers", "lowering/shapes"),
     *("lowering/translate", "lowering/vector"),

@@ -22,7 +22,7 @@ from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 
 from ckpm_emulator import code_object, program_cache, toolchain
-from ckpm_emulator.base.errors import CodeObjectError, InputError, OutputError
+from ckpm_emulator.base.errors import CodeObjectError, DeviceError, InputError, OutputError
 from ckpm_emulator.base.store import draft_folder
 from ckpm_emulator.base.trust import keep_others_out
 from ckpm_emulator.options import ARCHS, Options
@@ -30,7 +30,10 @@ from ckpm_emulator.options import ARCHS, Options
 VARIABLE = "CKPM_EMULATOR"
 # Of ROCm 5, 6 and 7, and what programs open by themselves; SONAME is the core's own.
 NAMES = ("libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so")
-CHECKS = ("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "hazards")
+CHECKS = (
+    *("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "hazards"),
+    *("alignment", "barriers", "late_lds_reads", "lds_bounds", "uninitialised_memory", "leaks"),
+)
 # Below the root of a distribution.
 _LOADER = "lib64/ld-linux-x86-64.so.2"
 _LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "opt/rocm/lib")
@@ -131,6 +134,7 @@ def settings(run: Run) -> str:
     lines.append(f"store={program_cache.folder()}")
     lines.append(f"makers={program_cache.makers(judged=run.options.hazards)}")
     lines.append(f"process={os.getpid()}")
+    lines.append(f"faulted={DeviceError.exit_code}")
     if run.counters:
         lines.append(f"counters={run.counters.absolute()}")
     if broken := [line for line in lines if "\n" in line]:

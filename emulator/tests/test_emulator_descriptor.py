@@ -1,5 +1,7 @@
 """Kernels that need registers that their descriptor doesn't grant, or misaligned tuples of registers, are refused.
 
+So are kernels whose descriptor contradicts the metadata.
+
 The message has the instruction, the register and the count.
 """
 
@@ -27,7 +29,7 @@ v_lshlrev_b64 v[6:7], 1, v[8:9]
 1: s_load_dwordx4 s[4:7], s[0:1], 0x0
 s_endpgm
 """
-RSRC3, RSRC1, RSRC2 = 44, 48, 52  # bytes in the descriptor
+LDS, KERNARG, ENTRY, RSRC3, RSRC1, RSRC2, PROPERTIES = 0, 8, 16, 44, 48, 52, 56  # bytes in the descriptor
 
 
 def edit_descriptor(code: bytes, at: int, field: int, low: int, value: int) -> bytes:
@@ -90,6 +92,102 @@ def test_scratch_that_is_not_enabled_stops_launch(device: EmulatedGpu) -> None:
     message = refusal_message(device, edit_descriptor(code, RSRC2, 1, 0, 0))
     assert "scratch_store_dword" in message
     assert "the kernel's descriptor enables no scratch" in message
+
+
+def edit_word(code: bytes, at: int, value: int) -> bytes:
+    """The code with another 32-bit word in the kernel's descriptor. Its segment lies in the file as in memory."""
+    (kernel,) = image.read(code).kernels
+    start = kernel.descriptor_address + at
+    return code[:start] + struct.pack("<I", value) + code[start + 4 :]
+
+
+def descriptor_word(code: bytes, at: int) -> int:
+    """A 32-bit word of the kernel's descriptor."""
+    (kernel,) = image.read(code).kernels
+    word: int
+    (word,) = struct.unpack_from("<I", code, kernel.descriptor_address + at)
+    return word
+
+
+@pytest.mark.parametrize(
+    ("at", "change", "said"),
+    [
+        (ENTRY, 4, "enters it 4 bytes from its start"),
+        (ENTRY, -256, "enters it -256 bytes from its start"),
+        (LDS, -512, "the metadata have 1024 bytes of LDS, the kernel's descriptor 512"),
+        (LDS, 4, "the metadata have 1024 bytes of LDS, the kernel's descriptor 1028"),
+        (KERNARG, 8, "the metadata have 16 bytes of arguments, the descriptor 8"),
+        (PROPERTIES, 1 << 10, "waves of 32 lanes, where gfx9 has 64"),
+    ],
+)
+@on_device("gfx942", whole=True)
+def test_descriptor_that_contradicts_metadata_stops_launch(
+    device: EmulatedGpu, at: int, change: int, said: str
+) -> None:
+    code = assemble(KERNEL, lds_bytes=1024)
+    message = refusal_message(device, edit_word(code, at, descriptor_word(code, at) + change))
+    assert said in message
+    assert "kernel test_kernel" in message
+
+
+@pytest.mark.parametrize(
+    ("word", "field", "low", "value", "said"),
+    [
+        (RSRC1, 6, 0, 6, "the metadata count 64 vector registers, the kernel's descriptor grants 56"),
+        (RSRC1, 4, 6, 4, "the metadata count 64 scalar registers, the kernel's descriptor grants 48"),
+    ],
+)
+@on_device("gfx942", whole=True)
+def test_fewer_registers_than_metadata_count_stop_launch(
+    device: EmulatedGpu, word: int, field: int, low: int, value: int, said: str
+) -> None:
+    """The code itself needs none of them."""
+    assert said in refusal_message(device, edit_descriptor(assemble("s_endpgm\n"), word, field, low, value))
+
+
+@on_device("gfx942", whole=True)
+def test_more_registers_than_metadata_count_run(device: EmulatedGpu) -> None:
+    """LLVM grants more where a kernel shall have fewer waves at a time."""
+    launch(device, edit_descriptor(assemble("s_endpgm\n"), RSRC1, 6, 0, 31))
+
+
+@on_device("gfx942", whole=True)
+def test_arguments_beyond_their_segment_stop_launch(device: EmulatedGpu) -> None:
+    """The kernel takes two addresses."""
+    message = refusal_message(device, assemble("s_endpgm\n", kernarg_bytes=0))
+    assert "the arguments take 16 bytes, of which the kernel's segment has 0" in message
+
+
+# Of 1 + 3/4 of its last place, and of the same negative: down and up, and to zero (ISA: nearest, +inf, -inf, zero).
+ABOVE, ONE = 0x3F800001, 0x3F800000
+ROUNDED = {0: (ABOVE, ABOVE), 1: (ABOVE, ONE), 2: (ONE, ABOVE), 3: (ONE, ONE)}
+SUMS = {
+    "add": "v_add_f32 v4, v2, v3\nv_sub_f32 v5, -v2, v3",
+    "fma": "v_fma_f32 v4, 1.0, v2, v3\nv_fma_f32 v5, -1.0, v2, -v3",
+    "fmac": "v_mov_b32 v4, v2\nv_fmac_f32 v4, 1.0, v3\nv_xor_b32 v5, 0x80000000, v2\nv_fmac_f32 v5, -1.0, v3",
+    "packed": "v_mov_b32 v8, v2\nv_xor_b32 v9, 0x80000000, v2\nv_mov_b32 v10, v3\nv_xor_b32 v11, 0x80000000, v3\n"
+    "v_pk_add_f32 v[4:5], v[8:9], v[10:11]",
+}
+
+
+@pytest.mark.parametrize("rounding", ROUNDED)
+@pytest.mark.parametrize("name", SUMS)
+@on_device("gfx942", whole=True)
+def test_rounding_of_f32_is_descriptors(device: EmulatedGpu, name: str, rounding: int) -> None:
+    """The two lowest bits of FLOAT_MODE, bits 12 and 13 of compute_pgm_rsrc1."""
+    body = f"""s_load_dwordx2 s[4:5], s[0:1], 0x0
+v_mov_b32 v2, 1.0
+v_mov_b32 v3, 0x33c00000
+{SUMS[name]}
+v_mov_b32 v1, 0
+s_waitcnt lgkmcnt(0)
+global_store_dwordx2 v1, v[4:5], s[4:5]
+s_endpgm
+"""
+    out = device.malloc(8)
+    launch(device, edit_descriptor(assemble(body), RSRC1, 2, 12, rounding), out)
+    up, down = ROUNDED[rounding]
+    assert [hex(word) for word in device.read(out, "u4")] == [hex(up), hex(down | 1 << 31)]
 
 
 # (bytes of an instruction, the same with another register, what is said of it)

@@ -203,6 +203,6 @@ def test_memory_can_be_released_after_fault(device: EmulatedGpu, small: Path) ->
 
 def test_fault_without_allocations_reads() -> None:
     data = dict.fromkeys(("pc", "instruction", "wave", "address", "bytes", "error"), 0)
-    texts = dict.fromkeys(("kind", "access", "kernel", "text", "detail", "message"), "")
+    texts = dict.fromkeys(("kind", "access", "kernel", "text", "source", "detail", "message"), "")
     rest = {"workgroup": [0, 0, 0], "lane": None, "nearest": None}
     assert FaultReport.from_json(json.loads(json.dumps({**data, **texts, **rest}))).nearest is None

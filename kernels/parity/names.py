@@ -109,13 +109,12 @@ def absent_arch(family: Family, arch: str, theirs: Sequence[str], reference: Seq
             f"{len(theirs)} gfx9 kernels for {arch}; the matrix has none: {family.absent}"
         )
         return Finding("names", (), note)
-    return Finding("names", (compare_names([], theirs).describe(),), f"{arch} should have no kernel")
+    return Finding("names", compare_names([], theirs).lines(), f"{arch} should have no kernel")
 
 
 def compare_lists(keys: Sequence[Key], theirs: Sequence[str]) -> Finding:
     """Compare names and their order."""
-    difference = compare_names([key.name for key in keys], theirs)
-    lines = () if difference.same else (difference.describe(),)
+    lines = compare_names([key.name for key in keys], theirs).lines()
     return Finding("names", lines, f"the same: {len(theirs)} names in upstream's order")
 
 
@@ -131,7 +130,7 @@ def stored_case(entry: StoredList) -> Case:
     families = [dialect(entry.dialect).family(name) for name in entry.families]
     ours = _names(families, entry.arch, entry.receipt, entry.mask_impl)
     difference = compare_names(sorted(ours), entry.names())
-    lines = [] if difference.same else [difference.describe()]
+    lines = list(difference.lines())
     ordered = entry.sha256_emission_order is not None
     if difference.same and ordered and emission_sha256(ours) != entry.sha256_emission_order:
         lines.append("the names are the same, their order is not upstream's order of emission")

@@ -58,9 +58,8 @@ def texts_case(tree: Tree, arch: str) -> Case:
     try:
         files = instances(tree)
         difference = compare_names(sorted(key.name for key in keys), sorted(files))
-        names = () if difference.same else (difference.describe(),)
         findings = [
-            Finding("names", names, f"the same: {len(files)} names of files"),
+            Finding("names", difference.lines(), f"the same: {len(files)} names of files"),
             _compare_traits(keys, files),
             _compare_dispatch(tree.dialect, keys, _read(tree.fmha / DISPATCH)),
         ]

@@ -341,18 +341,27 @@ def _newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[s
     """Return a line for each enumerator and template parameter in C++ ``files`` that the dialect doesn't have.
 
     Raises:
-        SetupError: a parameter stands at the position of another one in our text.
+        SetupError: a parameter stands at the position of another one in our text, or no file defines the template.
         OSError.
     """
     wanted = (*dialect.enumerators, *dialect.parameters)
     if not wanted:
         return ()
     lines: list[str] = []
+    undefined = set(dialect.parameters)
     for file in sorted(files):
         text = content(file).decode(errors="replace")
         if any(name in text for name in wanted):
             code, place = _COMMENT.sub(_blank, text), str(file.relative_to(root))
+            undefined -= {name for name in undefined if re.search(rf"struct\s+{name}(?!\w)", code)}
             lines += [*_enumerators(dialect, code, place), *_parameters(dialect, code, place)]
+    if undefined:
+        raise SetupError(
+            f"{root}: the codegen is of dialect {dialect.name}, but no header that its kernels include defines "
+            f"{', '.join(sorted(undefined))}: codegen and headers are of different versions of CK. Check out all files "
+            "of one version.",
+            kind="ck-tree-version",
+        )
     return tuple(lines)
 
 

@@ -81,13 +81,24 @@ def test_pull_of_wrong_digest_fails(engine: Engine, lone: Path, behaviour: str) 
 
 
 def test_pull_without_registry_names_setting(engine: Engine, lone: Path) -> None:
-    with pytest.raises(ServiceError, match="unqualified-search-registries"):
+    with pytest.raises(SetupError, match="CKPM_REGISTRY=HOST"):
         pull(engine, base(ABSENT))
 
 
-def test_command_records_failed_pull_as_infrastructure(engine: Engine, lone: Path, tmp_path: Path) -> None:
-    record = tmp_path / "failures"
-    words = ["--image", "rocm-7.2-test", "--once", "--engine", engine.name, "--work", str(tmp_path / "work")]
+def test_pull_takes_registry_of_environment(
+    engine: Engine, lone: Path, pulled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with registry("whole") as server:
+        configuration(lone, server)
+        monkeypatch.setenv("CKPM_REGISTRY", server.address)
+        pulled.append(pull(engine, base(server.digest)))
+    assert pulled == [f"{server.address}/test/base@{server.digest}"]
+
+
+def build_with_record(engine: Engine, folder: Path) -> tuple[int, str, str]:
+    """Exit code, errors, and the line of CKPM_FAILURES of a build on a base that can't be pulled."""
+    record = folder / "failures"
+    words = ["--image", "rocm-7.2-test", "--once", "--engine", engine.name, "--work", str(folder / "work")]
     run = subprocess.run(
         [sys.executable, "-m", "ckpm", "images", "build", *words],
         cwd=ROOT,
@@ -95,8 +106,20 @@ def test_command_records_failed_pull_as_infrastructure(engine: Engine, lone: Pat
         capture_output=True,
         text=True,
     )
-    assert (run.returncode, "error: infrastructure: base image rocm-7.2 could not be pulled" in run.stderr) == (
-        12,
-        True,
-    ), run.stderr
-    assert '"infrastructure": true' in record.read_text()
+    return run.returncode, run.stderr, record.read_text()
+
+
+def test_command_records_failed_pull_as_infrastructure(engine: Engine, lone: Path, tmp_path: Path) -> None:
+    with registry("away") as away:
+        configuration(lone, away, search=away)
+        code, printed, record = build_with_record(engine, tmp_path)
+    assert code == 12, printed
+    assert "error: infrastructure: base image rocm-7.2 could not be pulled" in printed
+    assert '"infrastructure": true' in record
+
+
+def test_command_records_missing_registry_as_permanent(engine: Engine, lone: Path, tmp_path: Path) -> None:
+    """A workflow repeats failures of infrastructure only."""
+    code, printed, record = build_with_record(engine, tmp_path)
+    assert code == 4, printed
+    assert '"infrastructure": false' in record

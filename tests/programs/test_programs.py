@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from ckpm_emulator import code_object
+from ckpm_emulator.base.errors import DeviceError
 from tests.programs.program_builder import ARCHS, sample
 
 ROOT = Path(__file__).parents[2]
@@ -98,14 +99,16 @@ def test_attributes_are_those_of_rocm() -> None:
 
 def test_fault_is_error_of_call_and_report() -> None:
     done = run(sample("failures"), "write")
-    assert done.returncode == 0  # the exit code of the program
+    assert done.returncode == DeviceError.exit_code  # the program itself ends with 0
     assert done.stdout.decode().split() == [ILLEGAL_ADDRESS, ILLEGAL_ADDRESS]
     report = done.stderr.decode()
     assert "kernel fill" in report
     assert "store of 4 bytes" in report
     assert "workgroup (1, 0, 0) wave 0 lane 36" in report  # element 100: 64 threads in the first
     assert "right after the end of allocation" in report
-    assert report.count("emulator: ") == 1  # nothing about the later calls
+    # nothing about the later calls
+    assert report.count("emulator: ") == 2
+    assert report.splitlines()[-1] == "emulator: the program ignored a fault: exit code 7"
 
 
 def test_absent_function_is_named_at_end() -> None:
@@ -129,7 +132,16 @@ def test_checks_are_on_with_option() -> None:
     done = run(sample("failures"), "write", options=("--checks", "nonsense"))
     assert done.returncode == 7
     assert b"no such check: nonsense" in done.stderr
-    output(sample("histogram"), given=b"abc", options=("--checks", "all"))
+    output(sample("saxpy"), "1000", "2.0", options=("--checks", "all"))
+
+
+def test_memory_that_is_never_freed_is_reported() -> None:
+    """The histogram's program frees neither its bytes nor its 257 counts of 4 bytes; saxpy's frees all."""
+    done = run(sample("histogram"), given=b"abc", options=("--checks", "all"))
+    assert done.returncode == 0
+    (report,) = done.stderr.decode().splitlines()
+    assert report.startswith("emulator: never freed: 2 allocations of 1031 bytes together")
+    output(sample("saxpy"), "1000", "2.0", options=("--checks", "leaks"))
 
 
 def test_run_of_missing_program_is_refused() -> None:

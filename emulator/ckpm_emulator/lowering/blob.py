@@ -12,10 +12,10 @@ from ckpm_emulator.lowering import microop
 from ckpm_emulator.lowering.descriptor import Refusal
 from ckpm_emulator.lowering.lower import Lowered
 
-MAGIC = b"EMUPROG4"
+MAGIC = b"EMUPROG5"
 _TABLES = (
     *("ops", "texts", "kernels", "arguments", "hidden", "segments", "relocations", "variables", "formats"),
-    *("strings", "data"),
+    *("lines", "strings", "data"),
 )
 _ALIGNMENT = 64
 
@@ -58,6 +58,7 @@ ARGUMENT = np.dtype([("offset", "<u4"), ("bytes", "<u4")])
 HIDDEN = np.dtype([("kind", "<u4"), ("offset", "<u4"), ("bytes", "<u4")])
 SEGMENT = np.dtype([(name, "<u8") for name in ("address", "data_offset", "data_bytes", "memory_bytes")])
 RELOCATION = np.dtype([("address", "<u8"), ("addend", "<u8")])
+LINE = np.dtype([("pc", "<u4"), ("text", "<u4")])
 FORMAT = np.dtype([("text", TEXT), ("hash", "<u8")])
 VARIABLE = np.dtype([("name", TEXT), ("address", "<u8"), ("bytes", "<u8")])
 
@@ -81,6 +82,7 @@ def make_blob(
     strings = _Strings()
     texts = list(lowered.texts)
     kernels, arguments, hidden = _kernel_rows(image, spans, refused, strings, texts)
+    lines = _line_rows(image, texts) if len(lowered.ops) else []
     data = bytearray()
     segments = []
     for segment in image.segments:
@@ -96,6 +98,7 @@ def make_blob(
         "relocations": _table(image.relocations, RELOCATION),
         "variables": _table(((strings.add(one.name), one.address, one.size) for one in image.variables), VARIABLE),
         "formats": _table(((strings.add(text), number) for text, number in image.formats), FORMAT),
+        "lines": _table(lines, LINE),
     }
     # Last, when every string is in.
     tables["strings"] = np.frombuffer(bytes(strings.data), np.uint8)
@@ -140,6 +143,16 @@ def _kernel_rows(
         arguments += kernel.arguments
         hidden += kernel.hidden
     return kernels, arguments, hidden
+
+
+def _line_rows(image: Image, texts: list[str]) -> list[tuple[int, int]]:
+    """Rows of the source lines: the pc where each begins, and the number of its text."""
+    numbers = {"": 0}
+    for _, line in image.lines:
+        if line not in numbers:
+            texts.append(line)
+            numbers[line] = len(texts)
+    return [(pc, numbers[line]) for pc, line in image.lines]
 
 
 def _table(rows: Iterable[Any], dtype: np.dtype[Any]) -> Any:

@@ -5,6 +5,9 @@ registers together in eights, the accumulation registers from ACCUM_OFFSET on; s
 on a tuple of vector registers begins at an even number (same guide, "VGPR alignment"). A pair of scalar registers
 begins at an even number, a longer tuple at a multiple of four. All code that the kernel can reach is checked, run or
 not. The count of user SGPRs has room for all that the descriptor enables, and scratch is enabled where it is used.
+
+The descriptor enters the kernel at the start of its function. Its sizes are those of the metadata, from which runtimes
+take them. It grants at least the registers that the metadata count. LLVM grants more to have fewer waves at a time.
 """
 
 from __future__ import annotations
@@ -19,8 +22,14 @@ from ckpm_emulator.lowering.flow import reachable, successors
 from ckpm_emulator.lowering.registers import ACCUMULATION, VECTOR, Operand, name_of, operands
 
 _SCALARS = 102  # after them vcc and others, which every wave has
+_LANES, _WAVES_OF_32 = 64, 1 << 10  # kernel_code_properties: ENABLE_WAVEFRONT_SIZE32
 _CALLS = ("s_swappc_b64", "s_setpc_b64")  # the second one also for a call at a function's end
 _DISTANCE = ("s_add_u32", "s_addc_u32")
+
+
+def _vectors(rsrc1: int) -> int:
+    """Vector and accumulation registers together."""
+    return 8 * ((rsrc1 & 0x3F) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +43,7 @@ class Granted:
     @classmethod
     def of(cls, rsrc1: int, rsrc3: int) -> Granted:
         """Read the numbers from the descriptor."""
-        total, before = 8 * ((rsrc1 & 0x3F) + 1), 4 * ((rsrc3 & 0x3F) + 1)
+        total, before = _vectors(rsrc1), 4 * ((rsrc3 & 0x3F) + 1)
         return cls(16 * ((rsrc1 >> 6 & 0xF) // 2 + 1), min(total, before, 256), max(0, min(total - before, 256)))
 
 
@@ -51,8 +60,9 @@ def refusal(
 ) -> Refusal | None:
     """The reason why a kernel can't be launched; None if it can. ``spans`` are functions' instructions by name."""
     granted = Granted.of(kernel.rsrc1, kernel.rsrc3)
-    if reason := _too_few_users(kernel):
-        return Refusal(spans[kernel.function.name][0], reason)
+    start = spans[kernel.function.name][0]
+    if reason := _other_entry(kernel) or _too_few_users(kernel):
+        return Refusal(start, reason)
     judged: dict[Encoding, str] = {}
     for at in _reachable(kernel.function.name, instructions, spans):
         encoding = instructions[at].encoding
@@ -60,7 +70,8 @@ def refusal(
             judged[encoding] = _refuse(instructions[at], granted) or _without_scratch(instructions[at], kernel)
         if judged[encoding]:
             return Refusal(at, judged[encoding])
-    return None
+    reason = _other_than_metadata(kernel)
+    return Refusal(start, reason) if reason else None
 
 
 def _reachable(name: str, instructions: Sequence[Instruction], spans: Mapping[str, tuple[int, int]]) -> list[int]:
@@ -121,6 +132,33 @@ def _literal(instruction: Instruction, name: str) -> int | None:
 
 # Scalars that a bit of kernel_code_properties asks for, from the lowest bit on (compute_pgm_rsrc2, USER_SGPR_COUNT).
 _USERS = (4, 2, 2, 2, 2, 2, 1)
+
+
+def _other_entry(kernel: KernelInfo) -> str:
+    away = kernel.entry_address - kernel.function.address
+    return f"the kernel's descriptor enters it {away} bytes from its start" if away else ""
+
+
+def _other_than_metadata(kernel: KernelInfo) -> str:
+    """The first of the metadata's numbers that the descriptor contradicts; '' if there is none."""
+    stated = kernel.stated
+    lds = stated.get(".group_segment_fixed_size", kernel.lds_bytes)
+    kernarg = stated.get(".kernarg_segment_size", kernel.descriptor_kernarg_bytes)
+    vectors, scalars = _vectors(kernel.rsrc1), Granted.of(kernel.rsrc1, kernel.rsrc3).scalars
+    if lds != kernel.lds_bytes:
+        return f"the metadata have {lds} bytes of LDS, the kernel's descriptor {kernel.lds_bytes}"
+    if kernel.descriptor_kernarg_bytes not in (0, kernarg):
+        return f"the metadata have {kernarg} bytes of arguments, the descriptor {kernel.descriptor_kernarg_bytes}"
+    if (end := max((offset + size for offset, size in kernel.arguments), default=0)) > kernel.kernarg_bytes:
+        return f"the arguments take {end} bytes, of which the kernel's segment has {kernel.kernarg_bytes}"
+    if stated.get(".vgpr_count", 0) > vectors:
+        return f"the metadata count {stated['.vgpr_count']} vector registers, the kernel's descriptor grants {vectors}"
+    if stated.get(".sgpr_count", 0) > scalars:
+        return f"the metadata count {stated['.sgpr_count']} scalar registers, the kernel's descriptor grants {scalars}"
+    if stated.get(".wavefront_size", _LANES) != _LANES or kernel.properties & _WAVES_OF_32:
+        lanes = 32 if kernel.properties & _WAVES_OF_32 else stated[".wavefront_size"]
+        return f"waves of {lanes} lanes, where gfx9 has {_LANES}"
+    return ""
 
 
 def _too_few_users(kernel: KernelInfo) -> str:

@@ -29,61 +29,44 @@ namespace {
 void check_lds(
     Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use)
 {
-    LdsShadow& shadow = *wave.group->shadow;
-    const auto self   = static_cast<uint8_t>(wave.number);
+    LdsShadow& shadow   = *wave.group->shadow;
+    const auto self     = static_cast<uint8_t>(wave.number);
+    const Access access = use == LdsUse::Read ? Access::Load : Access::Store;
     for(uint32_t at = address; at < address + bytes; ++at)
     {
         LdsShadow::Byte& byte  = shadow.bytes[at];
         const bool written_now = byte.write_epoch == shadow.epoch,
                    read_now    = byte.read_epoch == shadow.epoch;
-        const Access access    = use == LdsUse::Read ? Access::Load : Access::Store;
-        if(shadow.races && !written_now && byte.in_flight != 0 && byte.writer != self)
-            report(
-                wave,
-                op,
-                lane,
-                at,
-                FaultKind::Race,
-                access,
-                std::string("wave ")
-                    .append(std::to_string(byte.writer))
-                    .append(" did not wait (s_waitcnt lgkmcnt) for its write before the barrier"));
+        const bool of_wave = byte.in_flight[0] != 0, of_dma = byte.in_flight[1] != 0;
+        const auto race = [&](const std::string& detail) {
+            report(wave, op, lane, at, FaultKind::Race, access, detail);
+        };
+        const auto writer = [&] { return "wave " + std::to_string(byte.writer); };
+        if(shadow.races && !written_now && (of_wave || of_dma) && byte.writer != self)
+            race(writer() +
+                 (of_wave ? " did not wait (s_waitcnt lgkmcnt) for its write before the barrier"
+                          : " did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier"));
         if(shadow.races && written_now && byte.writer != self)
+            race("no barrier lies between this and the write by " + writer());
+        if(use == LdsUse::Write)
+        {
+            if(shadow.races && read_now && byte.reader != self)
+                race("another wave read this byte of LDS and no barrier lies in between");
+            byte.write_epoch = shadow.epoch;
+            byte.writer      = self;
+            byte.written     = true;
+            continue;
+        }
+        if(shadow.unwritten && !byte.written)
             report(wave,
                    op,
                    lane,
                    at,
-                   FaultKind::Race,
+                   FaultKind::Uninitialised,
                    access,
-                   std::string("no barrier lies between this and the write by wave ")
-                       .append(std::to_string(byte.writer)));
-        if(use == LdsUse::Write)
-        {
-            if(shadow.races && read_now && byte.reader != self)
-                report(wave,
-                       op,
-                       lane,
-                       at,
-                       FaultKind::Race,
-                       access,
-                       "another wave read this byte of LDS and no barrier lies in between");
-            byte.write_epoch = shadow.epoch;
-            byte.writer      = self;
-            byte.written     = true;
-        }
-        else
-        {
-            if(shadow.unwritten && !byte.written)
-                report(wave,
-                       op,
-                       lane,
-                       at,
-                       FaultKind::Uninitialised,
-                       access,
-                       "this byte of LDS was never written");
-            byte.reader     = read_now && byte.reader != self ? 255 : self;
-            byte.read_epoch = shadow.epoch;
-        }
+                   "this byte of LDS was never written");
+        byte.reader     = read_now && byte.reader != self ? 255 : self;
+        byte.read_epoch = shadow.epoch;
     }
 }
 

@@ -21,8 +21,9 @@ struct LdsShadow
     {
         uint32_t write_epoch = 0, read_epoch = 0; // 0: never
         uint8_t writer = 0, reader = 0;           // wave; reader 255: several in this epoch
-        uint8_t in_flight = 0; // writes that were not waited for (option late_loads)
-        bool written      = false;
+        // Writes that were not waited for (option late_loads): of ds_write, of LDS-DMA.
+        uint8_t in_flight[2] = {0, 0};
+        bool written         = false;
     };
     std::vector<Byte> bytes;
     uint32_t epoch = 1;

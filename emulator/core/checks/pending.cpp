@@ -4,6 +4,8 @@
 #include "isa/wave.h"
 
 #include <algorithm>
+#include <span>
+#include <string>
 
 namespace emu {
 
@@ -66,35 +68,71 @@ void land(Wave& wave, const PendingWrite& write)
     }
 }
 
-// Count the bytes of LDS that a pending write of ds_write has, or had, in flight.
-void count_in_flight(Wave& wave, const PendingWrite& write, int change)
+// Count the bytes of LDS that a pending write has, or had, in flight, and those that a read takes.
+void count_in_flight(Wave& wave, const PendingWrite& write, Counter counter, int change)
 {
+    for(const LdsSource::Place& place : write.source.places)
+        for(uint32_t at = place.address; at < place.address + write.source.chunk; ++at)
+            wave.group->lds_reads[at] = static_cast<uint16_t>(wave.group->lds_reads[at] + change);
     LdsShadow* const shadow = wave.group->shadow;
     if(shadow == nullptr || write.target != PendingWrite::Target::Lds)
         return;
     for(const uint32_t address : write.addresses)
         for(uint32_t at = address; at < address + write.chunk; ++at)
-            shadow->bytes[at].in_flight =
-                static_cast<uint8_t>(shadow->bytes[at].in_flight + change);
+        {
+            uint8_t& count = shadow->bytes[at].in_flight[counter == Counter::Vector];
+            count          = static_cast<uint8_t>(count + change);
+        }
 }
 
-void finish(Wave& wave, const PendingWrite& write)
+void finish(Wave& wave, const PendingWrite& write, Counter counter)
 {
     land(wave, write);
-    count_in_flight(wave, write, -1);
+    count_in_flight(wave, write, counter, -1);
 }
 
 // Take the oldest operation off its queue.
-void leave(Wave& wave, std::deque<PendingWrite>& queue)
+void leave(Wave& wave, std::deque<PendingWrite>& queue, Counter counter)
 {
     const PendingWrite& write = queue.front();
-    if(write.flat == nullptr && &queue == &wave.pending.lds)
-        finish(wave, write);
-    else if(write.flat == nullptr)
-        land(wave, write);
+    if(write.flat == nullptr)
+        finish(wave, write, counter);
     else if(write.flat.use_count() == 1)
         land(wave, *write.flat);
     queue.pop_front();
+}
+
+// Whether a read takes any of these bytes; the lanes that get them.
+uint64_t lanes_that_take(const LdsSource& source, uint32_t address, uint32_t bytes)
+{
+    uint64_t lanes = 0;
+    for(const LdsSource::Place& place : source.places)
+        if(place.address < address + bytes && address < place.address + source.chunk)
+            lanes |= ((uint64_t{1} << source.spread) - 1)
+                     << place.lane / source.spread * source.spread;
+    return lanes;
+}
+
+void spoil(const Wave& wave, PendingWrite& read, uint64_t lanes)
+{
+    for(size_t i = 0; i < read.data.size(); ++i)
+        if(lanes >> i % LANES & 1)
+            read.data[i] = wave.in_flight;
+}
+
+[[noreturn]] void report_read_under_way(
+    const Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, const Wave& reader)
+{
+    Fault fault;
+    fault.kind    = FaultKind::Race;
+    fault.access  = Access::Store;
+    fault.lane    = lane;
+    fault.address = address;
+    fault.bytes   = 1;
+    fault.detail  = "wave " + std::to_string(reader.number) +
+                    " did not wait (s_waitcnt lgkmcnt) for its read of these bytes of LDS" +
+                    (&reader == &wave ? " before the LDS-DMA" : " before the barrier");
+    raise(wave, op, std::move(fault));
 }
 
 } // namespace
@@ -117,10 +155,11 @@ void issue(Wave& wave, Counter counter, PendingWrite write)
             wave.pending.lds.push_back(std::move(entry));
             break;
         }
-        case Counter::Vector: wave.pending.vector.push_back(std::move(write)); break;
+        case Counter::Vector:
         case Counter::Lds:
-            count_in_flight(wave, write, 1);
-            wave.pending.lds.push_back(std::move(write));
+            count_in_flight(wave, write, counter, 1);
+            (counter == Counter::Lds ? wave.pending.lds : wave.pending.vector)
+                .push_back(std::move(write));
             break;
         case Counter::Scalar: wave.pending.scalar.push_back(std::move(write)); break;
     }
@@ -151,16 +190,38 @@ void finish_own_writes(Wave& wave)
     for(PendingWrite& write : wave.pending.lds)
         if(write.target == PendingWrite::Target::Lds)
         {
-            finish(wave, write);
+            finish(wave, write, Counter::Lds);
             write = PendingWrite{};
         }
+}
+
+void spoil_reads(
+    Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, Writer writer)
+{
+    Workgroup& group  = *wave.group;
+    const auto counts = std::span(group.lds_reads);
+    if(std::ranges::all_of(counts.subspan(address, bytes),
+                           [](uint16_t count) { return count == 0; }))
+        return;
+    for(Wave& reader : group.waves)
+    {
+        if(reader.stop == Stop::End || (&reader == &wave && writer == Writer::Wave))
+            continue; // LDS serves a wave in order
+        for(PendingWrite& read : reader.pending.lds)
+        {
+            const uint64_t lanes = lanes_that_take(read.source, address, bytes);
+            if(lanes != 0 && group.shadow != nullptr && group.shadow->races)
+                report_read_under_way(wave, op, lane, address, reader);
+            spoil(reader, read, lanes);
+        }
+    }
 }
 
 void wait(Wave& wave, uint32_t vm, uint32_t lgkm)
 {
     Pending& pending = wave.pending;
     while(pending.vector.size() > vm)
-        leave(wave, pending.vector);
+        leave(wave, pending.vector, Counter::Vector);
     // Scalar loads return in any order: while the allowed count is not zero it may be one of them
     // that is outstanding.
     if(lgkm == 0)
@@ -171,7 +232,7 @@ void wait(Wave& wave, uint32_t vm, uint32_t lgkm)
     }
     // With scalar loads outstanding, the operations still counted may all be LDS ones.
     while(pending.lds.size() > lgkm)
-        leave(wave, pending.lds);
+        leave(wave, pending.lds, Counter::Lds);
 }
 
 } // namespace emu

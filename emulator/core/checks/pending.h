@@ -6,6 +6,11 @@
 // lands at the first s_waitcnt that covers it and at no other place. FLAT operations are counted by
 // both vmcnt and lgkmcnt and done when both have let them go (section 10.2).
 //
+// With the option late_lds_reads, a read of LDS whose bytes are written before its wait brings
+// neither the old nor the new ones: by another wave, or by an LDS-DMA of any wave (the wave's own
+// ds_write comes after it). Composable Kernel has such reads at barriers, and relies on LDS serving
+// them before what comes after the barrier.
+//
 // So does what ds_write writes: until then other waves find a pattern in these bytes of LDS, and a
 // race (checks.h). The wave itself reads what it wrote, as LDS serves a wave in order.
 #pragma once
@@ -18,6 +23,7 @@
 namespace emu {
 
 struct Wave;
+struct MicroOp;
 
 enum class Counter : uint8_t
 {
@@ -25,6 +31,19 @@ enum class Counter : uint8_t
     Lds,
     Scalar,
     Flat // vector and LDS
+};
+
+// The bytes of LDS that a read takes: `chunk` bytes at each address, for `spread` lanes from this
+// one on.
+struct LdsSource
+{
+    struct Place
+    {
+        uint32_t address;
+        uint8_t lane;
+    };
+    std::vector<Place> places;
+    uint32_t chunk = 0, spread = 1;
 };
 
 struct PendingWrite
@@ -42,6 +61,7 @@ struct PendingWrite
     std::vector<uint32_t> keep;      // vector: bits of each row that the load does not write (d16)
     std::vector<uint32_t> addresses; // LDS: byte address of each chunk
     uint32_t chunk = 0;              // LDS: bytes of a chunk
+    LdsSource source;                // of a read of LDS
     // FLAT: what lands when both of its entries, which share this, have left their queues.
     std::shared_ptr<const PendingWrite> flat;
 };
@@ -67,6 +87,15 @@ void show_own_writes(Wave& wave);
 void hide_own_writes(Wave& wave);
 // Let them land for good, and stay counted: before what modifies LDS.
 void finish_own_writes(Wave& wave);
+// Before bytes of LDS are written: reads under way that take them bring nothing useful, or with the
+// option lds_races are faults.
+enum class Writer
+{
+    Wave,
+    LdsDma
+};
+void spoil_reads(
+    Wave& wave, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, Writer writer);
 // s_waitcnt: let everything land but the newest `vm` vector and `lgkm` LDS and scalar operations.
 void wait(Wave& wave, uint32_t vm, uint32_t lgkm);
 

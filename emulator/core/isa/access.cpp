@@ -1,11 +1,66 @@
 #include "isa/access.h"
 
 #include "checks/checks.h"
+#include "hip/call.h"
 #include "isa/fields.h"
+#include "isa/lds_access.h"
 
 #include <bit>
+#include <mutex>
+#include <set>
+#include <string>
 
 namespace emu {
+
+void raise_misaligned(const Wave& w,
+                      const MicroOp* op,
+                      Access access,
+                      unsigned lane,
+                      uint64_t address,
+                      uint64_t bytes,
+                      uint64_t step)
+{
+    Fault fault;
+    fault.kind    = FaultKind::Alignment;
+    fault.access  = access;
+    fault.lane    = lane;
+    fault.address = address;
+    fault.bytes   = bytes;
+    fault.detail  = std::string(access_name(access)) + " of " + std::to_string(bytes) +
+                    " bytes at " + hex_text(address) + ", which is not a multiple of " +
+                    std::to_string(step);
+    raise(w, op, std::move(fault));
+}
+
+uint64_t lanes_in_lds(Wave& w,
+                      const MicroOp* op,
+                      const uint32_t* addresses,
+                      unsigned bytes,
+                      uint64_t mask,
+                      LdsUse use)
+{
+    static std::mutex mutex;
+    static std::set<std::string>& said = *new std::set<std::string>;
+    const uint32_t size                = w.group->lds_bytes;
+    const bool goes_on                 = use == LdsUse::Read && !w.group->lds_bounds;
+    for(unsigned l = 0; l < LANES; ++l)
+    {
+        if(!(mask >> l & 1) || (addresses[l] <= size && size - addresses[l] >= bytes))
+            continue;
+        const Access access = use == LdsUse::Read ? Access::Load : Access::Store;
+        Fault fault         = outside(w, access, l, addresses[l], bytes, FaultKind::Lds);
+        if(!goes_on)
+            raise(w, op, std::move(fault));
+        mask &= ~(uint64_t{1} << l);
+        const std::lock_guard lock(mutex);
+        fault = located(w, op, std::move(fault));
+        if(said.insert(fault.kernel).second)
+            report_line(fault_message(fault) +
+                        "\n  The lane reads 0 and the kernel goes on, as on a "
+                        "GPU. With the check lds_bounds it is a fault.");
+    }
+    return mask;
+}
 
 uint64_t lds_dma_place(Wave& w, const MicroOp* op, int64_t offset, unsigned dwords)
 {
@@ -37,6 +92,8 @@ void load_to_lds(
         const uint32_t address = static_cast<uint32_t>(base) + l * stride;
         if(w.group->shadow != nullptr)
             check_lds(w, op, l, address, bytes, LdsUse::Write);
+        if(w.group->late_reads)
+            spoil_reads(w, op, l, address, bytes, Writer::LdsDma);
         uint32_t values[4];
         for(unsigned i = 0; i < dwords; ++i)
             values[i] = data[i][l];

@@ -280,6 +280,25 @@ enum class Part
     High
 };
 
+// A load's result for `count` registers from op->dst on, to be queued.
+inline PendingWrite pending_load(
+    const MicroOp* op, const uint32_t (*data)[LANES], unsigned count, uint64_t mask, Part part)
+{
+    PendingWrite write;
+    write.target = PendingWrite::Target::Vector;
+    write.index  = op->dst;
+    write.lanes  = mask;
+    write.data.assign(&data[0][0], &data[0][0] + count * LANES);
+    if(part != Part::Whole)
+    {
+        write.keep = {part == Part::Low ? 0xffff0000u : 0x0000ffffu};
+        if(part == Part::High)
+            for(uint32_t& value : write.data)
+                value <<= 16;
+    }
+    return write;
+}
+
 // Land a load's result in `count` registers from op->dst on, or queue it (late loads).
 inline void deliver(Wave& w,
                     const MicroOp* op,
@@ -295,29 +314,12 @@ inline void deliver(Wave& w,
             store_row(w.v[op->dst + i], data[i], mask);
         return;
     }
-    PendingWrite write;
-    write.target = PendingWrite::Target::Vector;
-    write.index  = op->dst;
-    write.lanes  = mask;
-    write.data.assign(&data[0][0], &data[0][0] + count * LANES);
-    if(part != Part::Whole)
-    {
-        write.keep = {part == Part::Low ? 0xffff0000u : 0x0000ffffu};
-        if(part == Part::High)
-            for(uint32_t& value : write.data)
-                value <<= 16;
-    }
-    issue(w, counter, std::move(write));
+    issue(w, counter, pending_load(op, data, count, mask, part));
 }
 
-// Stop at an access to memory that is not there.
-[[noreturn]] inline void raise_memory(const Wave& w,
-                                      const MicroOp* op,
-                                      Access access,
-                                      unsigned lane,
-                                      uint64_t address,
-                                      uint64_t bytes,
-                                      FaultKind kind = FaultKind::Memory)
+// An access to memory that is not there; raise_memory stops at it.
+inline Fault outside(
+    const Wave& w, Access access, unsigned lane, uint64_t address, uint64_t bytes, FaultKind kind)
 {
     Fault fault;
     fault.kind     = kind;
@@ -331,7 +333,17 @@ inline void deliver(Wave& w,
             "bytes " + std::to_string(address) + " to " + std::to_string(address + bytes - 1) +
             " of the " + std::to_string(lds ? w.group->lds_bytes : w.scratch_bytes) +
             (lds ? " bytes of LDS that the workgroup has" : " bytes of scratch that a lane has");
-    raise(w, op, std::move(fault));
+    return fault;
+}
+[[noreturn]] inline void raise_memory(const Wave& w,
+                                      const MicroOp* op,
+                                      Access access,
+                                      unsigned lane,
+                                      uint64_t address,
+                                      uint64_t bytes,
+                                      FaultKind kind = FaultKind::Memory)
+{
+    raise(w, op, outside(w, access, lane, address, bytes, kind));
 }
 
 // LDS-DMA of the lanes of EXEC: lane l's dwords go to M0 + offset + l * 4 * dwords, of three dwords
@@ -359,6 +371,54 @@ inline void deliver_old(
         issue(w, counter);
 }
 
+// Stop at the first lane of `mask` whose address is not a multiple of what it moves at once: a
+// byte, a short or a dword, of an atomic all (option alignment).
+[[noreturn]] void raise_misaligned(const Wave& w,
+                                   const MicroOp* op,
+                                   Access access,
+                                   unsigned lane,
+                                   uint64_t address,
+                                   uint64_t bytes,
+                                   uint64_t step);
+template <typename Offset>
+void must_be_aligned(const Wave& w,
+                     const MicroOp* op,
+                     Access access,
+                     uint64_t base,
+                     const Offset* offsets,
+                     uint64_t mask,
+                     unsigned bytes)
+{
+    if(!w.group->aligned) [[likely]]
+        return;
+    const uint64_t step = access == Access::Atomic ? bytes
+                          : bytes % 4 == 0         ? 4
+                          : bytes % 2 == 0         ? 2
+                                                   : 1;
+    for(unsigned l = 0; l < LANES; ++l)
+        if(mask >> l & 1 && (base + offsets[l]) % step != 0)
+            raise_misaligned(w, op, access, l, base + offsets[l], bytes, step);
+}
+
+// A twin (twin.h) gets other values of device memory that was never written.
+constexpr uint32_t DOUBT = 0x48484848;
+template <typename Offset>
+void doubt_unwritten(const Wave& w,
+                     uint64_t base,
+                     const Offset* offsets,
+                     uint64_t mask,
+                     unsigned bytes,
+                     uint32_t (*data)[LANES])
+{
+    if(!w.group->doubts) [[likely]]
+        return;
+    const uint32_t bits = bytes < 4 ? DOUBT >> 8 * (4 - bytes) : DOUBT;
+    for(unsigned l = 0; l < LANES; ++l)
+        for(unsigned i = 0; 4 * i < bytes; ++i)
+            if(mask >> l & 1 && never_written(base + offsets[l] + 4 * i))
+                data[i][l] ^= bits;
+}
+
 // Check the accesses of all lanes of `mask`, first their hull, then each.
 inline void check_lanes(Wave& w,
                         const MicroOp* op,
@@ -367,6 +427,7 @@ inline void check_lanes(Wave& w,
                         uint64_t mask,
                         unsigned bytes)
 {
+    must_be_aligned(w, op, access, 0, addresses, mask, bytes);
     uint64_t low = ~uint64_t{0}, high = 0;
     if(mask == ALL_LANES)
     {

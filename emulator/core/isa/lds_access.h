@@ -15,14 +15,34 @@ struct alignas(64) Offsets
     uint32_t d[LANES];
 };
 
-// Byte addresses of all lanes, checked against the workgroup's LDS.
-inline void lds_addresses(Wave& w,
-                          const MicroOp* op,
-                          uint32_t offset,
-                          unsigned bytes,
-                          uint64_t mask,
-                          LdsUse use,
-                          Offsets& out)
+// A lane's use of bytes of LDS, for the checks.
+inline void watch_lds(
+    Wave& w, const MicroOp* op, unsigned lane, uint32_t address, uint32_t bytes, LdsUse use)
+{
+    if(w.group->shadow != nullptr) [[unlikely]]
+        check_lds(w, op, lane, address, bytes, use);
+    if(w.group->late_reads && use == LdsUse::Write) [[unlikely]]
+        spoil_reads(w, op, lane, address, bytes, Writer::Wave);
+}
+
+// The lanes of `mask` whose bytes lie in the workgroup's LDS. Throws LaunchFault where one does
+// not, except for reads without the option lds_bounds, of which the first of a kernel is reported:
+// they read zero (CDNA3 ISA document, "LDS access").
+uint64_t lanes_in_lds(Wave& w,
+                      const MicroOp* op,
+                      const uint32_t* addresses,
+                      unsigned bytes,
+                      uint64_t mask,
+                      LdsUse use);
+
+// Byte addresses of all lanes. Returns the lanes of `mask` that lie in the workgroup's LDS.
+inline uint64_t lds_addresses(Wave& w,
+                              const MicroOp* op,
+                              uint32_t offset,
+                              unsigned bytes,
+                              uint64_t mask,
+                              LdsUse use,
+                              Offsets& out)
 {
     must_be_defined(w, op, op->src[0].code, mask, "the LDS address");
     const uint32_t* base = w.v[op->src[0].code];
@@ -37,27 +57,48 @@ inline void lds_addresses(Wave& w,
             if(mask >> l & 1)
                 most = std::max(most, out.d[l]);
     const uint32_t size = w.group->lds_bytes;
+    uint64_t within     = mask;
     if(mask != 0 && (most > size || size - most < bytes)) [[unlikely]]
-    {
+        within = lanes_in_lds(w, op, out.d, bytes, mask, use);
+    must_be_aligned(
+        w, op, use == LdsUse::Read ? Access::Load : Access::Store, 0, out.d, within, bytes);
+    if(w.group->shadow != nullptr || w.group->late_reads) [[unlikely]]
         for(unsigned l = 0; l < LANES; ++l)
-            if(mask >> l & 1 && (out.d[l] > size || size - out.d[l] < bytes))
-                raise_memory(w,
-                             op,
-                             use == LdsUse::Read ? Access::Load : Access::Store,
-                             l,
-                             out.d[l],
-                             bytes,
-                             FaultKind::Lds);
-    }
-    if(w.group->shadow != nullptr) [[unlikely]]
-        for(unsigned l = 0; l < LANES; ++l)
-            if(mask >> l & 1)
-                check_lds(w, op, l, out.d[l], bytes, use);
+            if(within >> l & 1)
+                watch_lds(w, op, l, out.d[l], bytes, use);
     if(w.group->banks != nullptr)
         w.group->traffic.lds_bank_conflicts += w.group->banks->of(op, out.d, mask, bytes, use);
     const uint64_t traffic = static_cast<uint64_t>(std::popcount(mask)) * bytes;
     (use == LdsUse::Read ? w.group->traffic.lds_load_bytes : w.group->traffic.lds_store_bytes) +=
         traffic;
+    return within;
+}
+
+// The bytes that a read takes, of lanes of `mask`: kept with late reads alone.
+inline void take(const Wave& w, LdsSource& source, const Offsets& at, unsigned bytes, uint64_t mask)
+{
+    if(!w.group->late_reads) [[likely]]
+        return;
+    source.chunk = bytes;
+    for(uint32_t l = 0; l < LANES; ++l)
+        if(mask >> l & 1)
+            source.places.push_back({at.d[l], static_cast<uint8_t>(l)});
+}
+
+// Land what a read of LDS brought, or queue it with the bytes that it reads (late loads).
+inline void deliver_read(Wave& w,
+                         const MicroOp* op,
+                         const uint32_t (*data)[LANES],
+                         unsigned count,
+                         uint64_t mask,
+                         LdsSource source,
+                         Part part = Part::Whole)
+{
+    if(!w.group->late) [[likely]]
+        return deliver(w, op, Counter::Lds, data, count, mask, part);
+    PendingWrite write = pending_load(op, data, count, mask, part);
+    write.source       = std::move(source);
+    issue(w, Counter::Lds, std::move(write));
 }
 
 // A wave's own reads see what it wrote, whether it waited for that or not: while this lives.

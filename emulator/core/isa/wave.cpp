@@ -61,7 +61,7 @@ void enter(Wave& wave, const Code& code)
     wave.counts = counts.data();
 }
 
-void raise(const Wave& wave, const MicroOp* op, Fault fault)
+Fault located(const Wave& wave, const MicroOp* op, Fault fault)
 {
     if(op != nullptr)
     {
@@ -79,14 +79,20 @@ void raise(const Wave& wave, const MicroOp* op, Fault fault)
             fault.kernel         = kernel.name;
             if(op != nullptr && wave.code != nullptr)
             {
-                fault.text = wave.code->text(*op);
-                fault.pc   = wave.code->virtual_address(*op);
+                fault.text   = wave.code->text(*op);
+                fault.source = wave.code->source(*op);
+                fault.pc     = wave.code->virtual_address(*op);
                 if(wave.code == kernel.code)
                     fault.instruction -= kernel.entry;
             }
         }
     }
-    throw LaunchFault(std::move(fault));
+    return fault;
+}
+
+void raise(const Wave& wave, const MicroOp* op, Fault fault)
+{
+    throw LaunchFault(located(wave, op, std::move(fault)));
 }
 
 void raise_unknown(const Wave& wave, const MicroOp* op, const char* what)

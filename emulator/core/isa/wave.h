@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <span>
 #include <vector>
 
 namespace emu {
@@ -46,6 +47,7 @@ struct Traffic
     uint64_t barriers = 0, workgroups = 0, waves = 0, early_out_workgroups = 0;
 };
 
+struct Wave;
 // Executions of each micro-op, by what was decoded together.
 using Counts = std::map<const Code*, std::vector<uint64_t>>;
 
@@ -73,8 +75,16 @@ struct Workgroup
     uint32_t arch   = 950;
     bool srd_range  = false;
     bool late       = false;
+    bool aligned    = false; // option alignment
+    bool barriers   = false; // option barriers
+    bool lds_bounds = true;  // option lds_bounds
+    bool doubts     = false; // a twin's (twin.h), with the option uninitialised_memory
+    bool late_reads = false; // options late_loads and late_lds_reads
     bool exact_mfma = false; // sums of MFMA as gfx942 makes them
     uint32_t turn   = 0;     // jumps back after which a wave gives way; 0: 2^32 of them
+    std::span<Wave> waves;   // all of it
+    // With late reads: those of each byte of LDS that are under way.
+    std::vector<uint16_t> lds_reads;
 };
 
 struct alignas(64) Wave
@@ -86,6 +96,7 @@ struct alignas(64) Wave
     Stop stop           = Stop::Running;
     uint32_t jumps_left = 0;                      // back, in this turn
     uint32_t number     = 0;                      // in its workgroup
+    uint64_t threads    = 0;                      // lanes that it started with
     uint32_t mode       = 0;                      // the MODE register
     uint32_t mxcsr = 0x1f80, mxcsr_wide = 0x1f80; // MODE for f32, and for f64 and f16
     uint8_t* scratch       = nullptr;
@@ -116,7 +127,9 @@ struct alignas(64) Wave
 // Let a wave run this code; of a wave beside another nothing is counted.
 void enter(Wave& wave, const Code& code);
 
-// Stop the launch at this micro-op. Fills in where; `fault` has the rest.
+// A fault at this micro-op: where is filled in; `fault` has the rest.
+Fault located(const Wave& wave, const MicroOp* op, Fault fault);
+// Stop the launch there.
 [[noreturn]] void raise(const Wave& wave, const MicroOp* op, Fault fault);
 [[noreturn]] void raise_unknown(const Wave& wave, const MicroOp* op, const char* what);
 [[noreturn]] void raise_named(const Wave& wave,

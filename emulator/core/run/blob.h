@@ -7,7 +7,7 @@
 
 namespace emu {
 
-inline constexpr char BLOB_MAGIC[8] = {'E', 'M', 'U', 'P', 'R', 'O', 'G', '4'};
+inline constexpr char BLOB_MAGIC[8] = {'E', 'M', 'U', 'P', 'R', 'O', 'G', '5'};
 
 struct BlobTable
 {
@@ -24,7 +24,7 @@ struct BlobHeader
     uint64_t text_address; // virtual
     uint64_t text_bytes;
     BlobTable ops, texts, kernels, arguments, hidden, segments, relocations, variables, formats,
-        strings, data;
+        lines, strings, data;
 };
 
 // a range of the strings
@@ -70,6 +70,12 @@ struct BlobVariable
 {
     BlobText name;
     uint64_t address, bytes;
+};
+
+// From this pc on the code is of the source line in text - 1; 0: of none.
+struct BlobLine
+{
+    uint32_t pc, text;
 };
 
 // what a kernel prints by the hash of its format (host/printf_buffer.h)

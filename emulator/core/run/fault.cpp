@@ -3,7 +3,11 @@
 #include "hip/device_api.h"
 
 #include <cstdio>
+#include <cstdlib>
+#include <cxxabi.h>
+#include <memory>
 #include <mutex>
+#include <unistd.h>
 
 namespace emu {
 
@@ -15,6 +19,7 @@ struct Last
 {
     std::mutex mutex;
     Fault fault;
+    pid_t process = 0; // that recorded one
 };
 
 Last& last()
@@ -63,6 +68,17 @@ std::string where(const Fault& fault)
            (a.freed ? ", freed before)" : ")");
 }
 
+// As it was written in C++; as it is if it was not, or if it fills more than a few lines.
+std::string readable(const std::string& name)
+{
+    constexpr size_t LONGEST = 400;
+    int status               = 0;
+    const std::unique_ptr<char, decltype(&std::free)> text(
+        abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status), std::free);
+    const std::string written = status == 0 ? text.get() : name;
+    return name.starts_with("_Z") && written.size() <= LONGEST ? written : name;
+}
+
 } // namespace
 
 const char* fault_kind_name(FaultKind kind)
@@ -79,6 +95,7 @@ const char* fault_kind_name(FaultKind kind)
                                         "race",
                                         "uninitialised",
                                         "deadlock",
+                                        "barrier",
                                         "timeout",
                                         "hazard",
                                         "trap",
@@ -103,6 +120,7 @@ void record_fault(Fault fault)
             fault.overrun = fault.bytes - (end - fault.address);
     }
     std::lock_guard lock(last().mutex);
+    last().process = getpid();
     if(fault_pending.load(std::memory_order_relaxed))
         return;
     last().fault = std::move(fault);
@@ -116,6 +134,12 @@ bool last_fault(Fault* fault)
         return false;
     *fault = last().fault;
     return true;
+}
+
+bool had_fault()
+{
+    std::lock_guard lock(last().mutex);
+    return last().process == getpid();
 }
 
 void clear_fault()
@@ -165,7 +189,8 @@ std::string fault_json(const Fault& f)
     std::string out   = "{\"kind\": " + json_string(fault_kind_name(f.kind)) +
                         ", \"access\": " + json_string(access_name(f.access)) +
                         ", \"kernel\": " + json_string(f.kernel) +
-                        ", \"text\": " + json_string(f.text) + ", \"pc\": " + number(f.pc) +
+                        ", \"text\": " + json_string(f.text) +
+                        ", \"source\": " + json_string(f.source) + ", \"pc\": " + number(f.pc) +
                         ", \"instruction\": " + number(f.instruction) + ", \"workgroup\": [" +
                         number(f.workgroup[0]) + ", " + number(f.workgroup[1]) + ", " +
                         number(f.workgroup[2]) + "], \"wave\": " + number(f.wave) +
@@ -205,7 +230,9 @@ std::string fault_message(const Fault& f)
         out = std::string(fault_kind_name(f.kind)) + " fault";
     if(!f.detail.empty())
         out += ": " + f.detail;
-    out += "\n  kernel " + f.kernel + "\n  pc " + hex(f.pc) + (f.text.empty() ? "" : "  " + f.text);
+    out += "\n  kernel " + readable(f.kernel) + "\n  pc " + hex(f.pc) +
+           (f.text.empty() ? "" : "  " + f.text) +
+           (f.source.empty() ? "" : "\n  source " + f.source);
     if(f.kind == FaultKind::Registers) // found before any wave ran
         return out;
     out += "\n  workgroup (" + std::to_string(f.workgroup[0]) + ", " +

@@ -30,6 +30,7 @@ enum class FaultKind : uint32_t
     Race,          // two waves touched the same LDS bytes without a barrier in between
     Uninitialised, // a value that was never written decided something
     Deadlock,      // waves wait for a barrier that the others will never reach
+    Barrier,       // with lanes off, or another one than other waves wait at (option barriers)
     Timeout,       // more instructions than allowed
     Hazard,   // an instruction too early after another, for want of wait states (option hazards)
     Trap,     // the kernel ended itself: s_trap, of a failed assert or abort
@@ -55,6 +56,7 @@ struct Fault
     Access access  = Access::None;
     std::string kernel;
     std::string text;          // the instruction as the decoder printed it
+    std::string source;        // its file and line, if the code object has a line table
     uint64_t pc           = 0; // virtual address in the code object, as disassemblers print it
     uint32_t instruction  = 0; // its index in the kernel's micro-ops
     uint32_t workgroup[3] = {0, 0, 0};
@@ -87,6 +89,8 @@ void record_fault(Fault fault);
 // Nonzero once a fault was recorded: other waves and threads look at it to stop early, HIP calls to
 // refuse.
 extern std::atomic<uint32_t> fault_pending;
+// Whether this process, and not one that it was forked from, recorded one, cleared or not.
+bool had_fault();
 bool last_fault(Fault* fault);
 void clear_fault();
 // The error a HIP call answers with: 700 for addresses, 702 for Timeout, 719 for the rest.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <span>
 #include <stdexcept>
 
@@ -91,6 +92,12 @@ const Code* load_code(const Blob& blob, Program& program)
     index_words(*code, blob.header.text_bytes / 4);
     for(const BlobText& text : blob.table<BlobText>(blob.header.texts))
         code->texts.push_back(blob.text(text));
+    for(const BlobLine& line : blob.table<BlobLine>(blob.header.lines))
+    {
+        if(line.text > code->texts.size())
+            throw std::runtime_error("program blob: a source line that is missing");
+        code->lines.emplace_back(line.pc, line.text);
+    }
     return program.codes.emplace_back(std::move(code)).get();
 }
 
@@ -205,6 +212,15 @@ uint64_t Code::virtual_address(const MicroOp& op) const
 const char* Code::text(const MicroOp& op) const
 {
     return op.text < texts.size() ? texts[op.text].c_str() : "?";
+}
+
+std::string Code::source(const MicroOp& op) const
+{
+    const auto after =
+        std::ranges::upper_bound(lines, op.pc, {}, &std::pair<uint32_t, uint32_t>::first);
+    if(after == lines.begin() || std::prev(after)->second == 0)
+        return "";
+    return texts[std::prev(after)->second - 1];
 }
 
 Program::~Program()

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace emu {
@@ -66,13 +67,17 @@ struct Code
     std::vector<MicroOp> ops;            // handlers resolved
     std::vector<std::string> texts;      // instruction texts, MicroOp::text
     std::vector<uint32_t> index_of_word; // dword of .text -> micro-op, UINT32_MAX: none starts here
-    uint32_t first_word = 0;             // the dword of .text with which index_of_word begins
+    // Source lines: from which pc on, ascending, and the number of the text, plus 1; 0: none.
+    std::vector<std::pair<uint32_t, uint32_t>> lines;
+    uint32_t first_word = 0; // the dword of .text with which index_of_word begins
 
     // The micro-op at an address; null if none starts there.
     const MicroOp* at(uint64_t address) const;
     // What disassemblers print for a micro-op: its virtual address in the code object.
     uint64_t virtual_address(const MicroOp& op) const;
     const char* text(const MicroOp& op) const;
+    // Its file and line; empty if the code object has no line table.
+    std::string source(const MicroOp& op) const;
 };
 
 struct Kernel

@@ -1,6 +1,7 @@
 #include "run/workgroup.h"
 
 #include "checks/twin.h"
+#include "hip/call.h"
 #include "isa/fields.h"
 #include "run/run.h"
 #include "run/state.h"
@@ -123,6 +124,7 @@ void start_wave(Wave& w, const Shape& s, uint32_t number, Contents unwritten)
     set_scalars(w, s);
     set_lanes(w, s.block, number);
     w.number        = number;
+    w.threads       = w.exec();
     w.stop          = Stop::Running;
     w.instructions  = 0;
     w.time          = 0;
@@ -147,6 +149,11 @@ Waves::Waves(const Shape& shape)
     group.arch       = shape.kernel.program->arch;
     group.srd_range  = o.srd_range();
     group.late       = o.late_loads != 0;
+    group.aligned    = o.alignment != 0;
+    group.barriers   = o.barriers != 0;
+    group.lds_bounds = o.lds_bounds != 0;
+    group.late_reads = group.late && o.late_lds_reads != 0;
+    group.waves      = waves_;
     group.exact_mfma = o.exact_mfma != 0;
     group.host       = &shape.host;
     for(Wave& wave : waves_)
@@ -157,6 +164,8 @@ void Waves::start(Contents unwritten)
 {
     fill(lds_.data()->d, 16 * lds_.size(), unwritten);
     fill(scratch_.data(), scratch_.size(), unwritten);
+    if(group.late_reads)
+        group.lds_reads.assign(group.lds_bytes, 0);
     for(uint32_t i = 0; i < shape_.waves; ++i)
     {
         start_wave(waves_[i], shape_, i, unwritten);
@@ -203,6 +212,8 @@ Runner::Runner(const Shape& shape, Counts& counts)
         waves_[i].twin         = &(*twins_)[i];
         (*twins_)[i].in_flight = twin_poison(i);
     }
+    if(o.uninitialised)
+        twins_->group.doubts = o.uninitialised_memory != 0;
 }
 
 bool Runner::run(uint64_t index)
@@ -291,7 +302,7 @@ bool Runner::turn()
         if(wave.stop == Stop::Running || wave.stop == Stop::Turn)
         {
             wave.stop = Stop::Running;
-            run_wave(wave, index_);
+            run(wave);
         }
         waiting |= wave.stop == Stop::Barrier;
         gave_way_ |= wave.stop == Stop::Turn;
@@ -301,9 +312,73 @@ bool Runner::turn()
     return waiting || gave_way_;
 }
 
+void Runner::run(Wave& wave)
+{
+    try
+    {
+        run_wave(wave, index_);
+    }
+    catch(LaunchFault& found)
+    {
+        Fault& fault = found.fault();
+        if(shadow_.races && fault.kind == FaultKind::Uninitialised && fault.access == Access::Load)
+            look_for_writer(wave, fault);
+        throw;
+    }
+}
+
+// A byte of LDS was read before anything was written there. If another wave writes it before the
+// next barrier, the two race.
+void Runner::look_for_writer(const Wave& reader, Fault& fault)
+{
+    for(const uint32_t i : order_)
+    {
+        Wave& wave = waves_[i];
+        if(&wave == &reader || (wave.stop != Stop::Running && wave.stop != Stop::Turn))
+            continue;
+        try
+        {
+            run_wave(wave, index_);
+        }
+        catch(const LaunchFault&) // the first fault counts
+        {}
+        const LdsShadow::Byte& byte = shadow_.bytes[fault.address];
+        if(byte.write_epoch != shadow_.epoch || byte.writer == reader.number)
+            continue;
+        fault.kind   = FaultKind::Race;
+        fault.detail = "no barrier lies between this and the write by wave " + std::to_string(i);
+        return;
+    }
+}
+
+// All waves wait at one barrier: it is the same for them.
+void Runner::compare_barriers() const
+{
+    const Wave* first = nullptr;
+    for(uint32_t i = 0; i < shape_.waves; ++i)
+    {
+        const Wave& wave = waves_[i];
+        if(wave.stop != Stop::Barrier)
+            continue;
+        if(first == nullptr)
+            first = &wave;
+        if(wave.next != first->next)
+        {
+            const uint64_t other = first->code->virtual_address(first->next[-1]);
+            Fault fault;
+            fault.kind   = FaultKind::Barrier;
+            fault.detail = "wave " + std::to_string(first->number) +
+                           " waits at another barrier, that at pc " + hex_text(other);
+            raise(wave, wave.next - 1, std::move(fault));
+        }
+    }
+}
+
 // All waves that still run have reached it.
 void Runner::open_barrier()
 {
+    if(group_.barriers)
+        compare_barriers();
     for(uint32_t i = 0; i < shape_.waves; ++i)
         if(waves_[i].stop == Stop::Barrier)
             waves_[i].stop = Stop::Running;

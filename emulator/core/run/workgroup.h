@@ -89,6 +89,9 @@ public:
     [[noreturn]] void report_deadlock(const std::string& detail) const;
 
 private:
+    void run(Wave& wave);
+    void look_for_writer(const Wave& reader, Fault& fault);
+    void compare_barriers() const;
     void open_barrier();
 
     const Shape& shape_;

@@ -1,10 +1,12 @@
 #include "standalone/settings.h"
 
 #include "hip/device_api.h"
+#include "run/fault.h"
 #include "run/options.h"
 #include "standalone/decoder.h"
 #include "standalone/report.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <pthread.h>
 #include <sstream>
@@ -37,6 +39,8 @@ void set_option(const std::string& name, const std::string& value)
         now.makers = value;
     else if(name == "counters")
         now.counters = value;
+    else if(name == "faulted")
+        now.faulted = std::stoi(value);
     else if(name == "process")
         now.process = std::stoll(value);
     else
@@ -52,6 +56,17 @@ void name_trace()
     static const std::string whole = options().trace_file;
     if(!whole.empty() && getpid() != writable().process)
         options().trace_file = whole + "." + std::to_string(getpid());
+}
+
+// After all of the program's own handlers and destructors, which run before that of a library that
+// was loaded with it.
+void end_process(int status, void*)
+{
+    if(status != 0 || writable().faulted == 0 || !had_fault())
+        return;
+    report_line("the program ignored a fault: exit code " + std::to_string(writable().faulted));
+    std::fflush(nullptr);
+    _exit(writable().faulted);
 }
 
 // Before the program's own constructors, which register its code objects.
@@ -78,6 +93,7 @@ __attribute__((constructor)) void read_environment()
     name_trace();
     pthread_atfork(nullptr, nullptr, name_trace);
     emu_on_code_object(decode_code_object);
+    on_exit(end_process, nullptr);
     std::atexit(report_at_exit);
 }
 

@@ -4,7 +4,8 @@
 // CKPM_EMULATOR holds lines of name=value (emulator/ckpm_emulator/standalone.py writes them):
 // `option.NAME` sets an integer option, `text.NAME` a text option, each `decoder` adds a word to
 // the helper's command, `store` and `makers` say where programs are kept and under which names,
-// `counters` is the file for the counters of process `process`.
+// `counters` is the file for the counters of process `process`, `faulted` the exit
+// code after a fault of a program that ends as if all were well.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +20,7 @@ struct Settings
     std::vector<std::string> decoder;
     std::string store, makers, counters;
     int64_t process = 0;
+    int faulted     = 0;
 };
 
 const Settings& settings();

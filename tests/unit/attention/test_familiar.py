@@ -164,6 +164,11 @@ def test_flashinfer_s_scales_of_unquantised_caches() -> None:
     device.answer = kernel
     assert (made.run(Q, CACHE, q_scale=2.0, k_scale=np.array(3.0), v_scale=0.25) == 0.25).all()
     assert device.launched[0].scale_s == 3.0
+    own = [one.astype(ml_dtypes.bfloat16) for one in (Q, CACHE)]
+    assert (made.run(*own, v_scale=0.25) == 0.25).all()
+    with pytest.raises(ArgumentError, match="v_scale of raw addresses or bits"):
+        made.run(*(one.view(np.uint16) for one in own), v_scale=0.25)
+    assert len(device.launched) == 2
 
 
 def test_aiter_s_fp8_call_says_no_dtype() -> None:

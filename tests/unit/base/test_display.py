@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from ckpm.base.display import code_span, markdown, one_line, printable, show
+from ckpm.base.display import code_span, join_lines, markdown, one_line, printable, show
 
 HOSTILE = (
     *("\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "a\rb", "a\x08b", "\u202eabc", "\u2066a\u2069", "\u200fa", "a\u2028b"),
@@ -115,3 +115,8 @@ def test_show_prints_printable_text() -> None:
     stream = io.StringIO()
     show("a\x1bb", file=stream)
     assert stream.getvalue() == "a\\x1bb\n"
+
+
+def test_joined_lines_have_spaces_between_them() -> None:
+    assert join_lines("1536 missing:\n  a\n\n  b\x1b[31m") == "1536 missing: a b\\x1b[31m"
+    assert join_lines("a\nbcdefgh", 6) == "a bc.."

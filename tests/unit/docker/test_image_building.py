@@ -121,6 +121,12 @@ def test_pull_is_by_digest_and_not_by_tag(tmp_path: Path) -> None:
     assert docker.fake.calls("pull") == [["pull", REFERENCE]]
 
 
+def test_registry_of_environment_is_prefix_of_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CKPM_REGISTRY", "registry.example:5000/mirror/")
+    docker = Docker(tmp_path, answers={"pull": [(0, "", "")], "image inspect": [ABSENT]})
+    assert building.pull(docker.engine, BASE) == f"registry.example:5000/mirror/{REFERENCE}"
+
+
 def test_present_base_is_not_pulled(tmp_path: Path) -> None:
     docker = Docker(tmp_path)
     assert building.pull(docker.engine, BASE) == REFERENCE
@@ -131,12 +137,13 @@ def test_present_base_is_not_pulled(tmp_path: Path) -> None:
     ("complaint", "kind", "code"),
     [
         ("Error: dial tcp: i/o timeout", ServiceError, 12),
-        ("unauthorized: authentication required", ServiceError, 12),
+        ("unauthorized: authentication required", SetupError, 4),
         (
             'Error: short-name "a/b" did not resolve to an alias and no unqualified-search registries are defined',
-            ServiceError,
-            12,
+            SetupError,
+            4,
         ),
+        ("toomanyrequests: You have reached your unauthenticated pull rate limit", ServiceError, 12),
         ("Error response from daemon: manifest for rocm/dev@sha256:9 not found: manifest unknown", TrustError, 11),
         ("Error: initializing source: reading manifest sha256:9 in rocm/dev: manifest unknown", TrustError, 11),
         ("Error: writing blob: Digest did not match, expected sha256:9, got sha256:8", TrustError, 11),

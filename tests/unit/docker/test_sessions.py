@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import configparser
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
+from nox.sessions import _normalize_path
 
 from ckpm.base.settings import INSTALLED
 from ckpm.docker import running, sessions
@@ -67,9 +69,34 @@ def test_plan_mounts_checkout_and_cache_as_caller(tmp_path: Path) -> None:
 
 
 def test_plan_separates_environments_by_image(tmp_path: Path) -> None:
-    place = Path(plan(tmp_path).command[2])
+    run = plan(tmp_path)
+    place = targets(run)[run.command[2]].source
     assert place.is_relative_to(tmp_path / "cache")
     assert place.name == "debian-rocm-test-abc"
+
+
+def test_environments_have_paths_that_nox_accepts(tmp_path: Path) -> None:
+    """The longest path of sessions.sh for any cache folder, in nox's own check."""
+    folder = plan(tmp_path / ("long-" * 30)).command[2]
+    environments = f"{folder}/{'0' * 16}/environments"
+    for name in ("environment", "docs"):
+        assert _normalize_path(environments, name) == f"{environments}/{name}"
+
+
+def test_plan_mounts_repository_of_work_tree(tmp_path: Path) -> None:
+    """git reads the repository at the path that the work tree's .git names."""
+    main = tmp_path / "main"
+    git = ["git", "-C", str(main), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run(["git", "init", "-q", str(main)], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    assert str(main / ".git") not in targets(plan(tmp_path))
+    subprocess.run([*git, "worktree", "add", "-q", "--detach", str(tmp_path / "checkout")], check=True)
+    said = subprocess.run(
+        ["git", "-C", str(tmp_path / "checkout"), "rev-parse", "--path-format=absolute", "--git-common-dir"],
+        check=True, capture_output=True, text=True,
+    ).stdout.strip()  # fmt: skip
+    assert said == str(main / ".git")
+    assert targets(plan(tmp_path))[said] == Mount(source=Path(said), target=Path(said), writable=True)
 
 
 def test_plan_mounts_files_of_pip_settings_for_reading(tmp_path: Path) -> None:
@@ -85,7 +112,7 @@ def test_plan_mounts_files_of_pip_settings_for_reading(tmp_path: Path) -> None:
     expected = [tmp_path / name for name in ("wheels", "pypi", "constraints.txt", "ca.pem")]
     for path in expected:
         assert targets(run)[str(path)] == Mount(source=path, target=path, writable=False)
-    assert len(run.mounts) == len(expected) + 3
+    assert len(run.mounts) == len(expected) + 4
     assert targets(run)[run.environment["PIP_CONFIG_FILE"]].source == tmp_path / "pip.conf"
 
 

@@ -28,8 +28,10 @@ CODEGEN = {
     "prefill-v3": "SUPPORTED_PAGE_SIZE = 1 qr_async_trload_v3 targets",
 }
 
+TRAITS = "struct fmha_fwd_batch_prefill_traits_;\n"
 
-def make_tree(root: Path, codegen: str, header: str = "") -> Path:
+
+def make_tree(root: Path, codegen: str, header: str = "", mask: str = TRAITS) -> Path:
     """Make the files by which a tree is recognised; ``codegen`` is the text of its batch-prefill codegen."""
     (root / FMHA / "codegen/ops").mkdir(parents=True)
     (root / "include/ck_tile/ops").mkdir(parents=True)
@@ -38,7 +40,7 @@ def make_tree(root: Path, codegen: str, header: str = "") -> Path:
     if "targets" in codegen:
         (root / FMHA / "codegen/utils.py").write_text("")
     (root / FMHA / "fmha_fwd.hpp").write_text(f'#include "ck_tile/core.hpp"\n#include "mask.hpp"\n{header}\n')
-    (root / FMHA / "mask.hpp").write_text("// mask\n")
+    (root / FMHA / "mask.hpp").write_text(mask)
     (root / "include/ck_tile/core.hpp").write_text('#if 0\n#  include "ck_tile/deep.hpp"\n#endif\n')
     (root / "include/ck_tile/deep.hpp").write_text("// deep\n")
     (root / "include/ck_tile/unused.hpp").write_text("// no file includes this\n")
@@ -135,6 +137,14 @@ def test_parameter_that_cannot_be_left_out_is_another_version(tmp_path: Path, at
     said = r"fmha_fwd\.hpp:7: fmha_fwd_batch_prefill_traits_ has a parameter kOccupancy_ that dialect"
     with pytest.raises(SetupError, match=said):
         checkout(newest(tmp_path, *parameters))
+
+
+def test_codegen_without_its_headers_is_refused(tmp_path: Path) -> None:
+    text = "// struct fmha_fwd_batch_prefill_traits_\nstruct fmha_fwd_batch_prefill_traits_of_another;\n"
+    root = make_tree(tmp_path, CODEGEN["rocm-libraries-2026"], mask=text)
+    with pytest.raises(SetupError, match=r"no header that its kernels include defines fmha_fwd_batch_prefill_traits_:"):
+        checkout(root)
+    checkout(make_tree(tmp_path / "older", CODEGEN["ck-2025-11"], mask=text))
 
 
 def test_codegen_for_other_archs_is_newer(tmp_path: Path) -> None:

@@ -165,6 +165,12 @@ def test_compare_names_is_same_for_equal_lists_only(ours: list[str], theirs: lis
     assert Counter(ours) + Counter(found.missing) == Counter(theirs) + Counter(found.extra)
 
 
+def test_lines_begin_with_all_counts_in_one_line() -> None:
+    assert compare_names(["a"], ["a"]).lines() == ()
+    first, _ = compare_names(["y", "x", "new"], ["x", "y", *"abc"]).lines()
+    assert first == "3 missing (a, ..); 1 extra (new); the order differs from position 0 on"
+
+
 def test_describe_has_counts_some_names_and_position() -> None:
     assert compare_names(["a"], ["a"]).describe() == "the names are the same, in the same order"
     assert compare_names(["y", "x", "new"], ["x", "y", *"abcdefg"]).describe() == (

@@ -17,7 +17,7 @@ from ckpm.base.junit import junit_text, write_junit
 from ckpm.base.outputs import write_output
 from ckpm.base.results import OUTCOMES, Case, CaseFault, LedgerUse, NearestAllocation, Results
 from ckpm.commands import main
-from ckpm.reports.junit import gate_results, merge, write_gate
+from ckpm.reports.junit import gate_results, merge, summary, write_gate
 from ckpm.reports.verdicts import Gate, Row
 
 PASSED = Case(suite="a", classname="a.gfx950", name="one", outcome="passed", text="same: 3 names", seconds=1.5)
@@ -153,6 +153,15 @@ def test_report_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["report", "--junit", str(source), "--output", str(tmp_path / place)]) == 10
     assert f"{tmp_path / place}: can't be written: " in capsys.readouterr().err
     assert {path.name for path in tmp_path.iterdir()} <= {source.name, ".ckpm-outputs"}
+
+
+def test_lines_of_message_are_joined_by_spaces() -> None:
+    row = Row(gate="static", subject="k", metric="waits", verdict="missing", note="not built:\n  its unit")
+    assert str(row) == "missing: k: waits: not built: its unit"
+    case = Case(
+        suite="parity", arch="", upstream="", classname="p", name="n", outcome="failed", message="1 missing:\n a"
+    )
+    assert summary(Results((case,))).splitlines()[-1] == "failed: n: 1 missing: a"
 
 
 def test_gate_is_case_for_each_kernel_with_its_worst_verdict() -> None:

@@ -53,6 +53,11 @@ const MicroOp* s_endpgm(Wave& w, const MicroOp*)
 
 const MicroOp* s_barrier(Wave& w, const MicroOp* op)
 {
+    if(w.group->barriers && w.exec() != w.threads) [[unlikely]]
+        raise_named(w,
+                    op,
+                    FaultKind::Barrier,
+                    "lanes are off at this barrier: it lies in divergent control flow");
     w.stop = Stop::Barrier;
     w.next = op + 1;
     return nullptr;

@@ -3,8 +3,8 @@
 // A lane's scratch is a run of bytes of its own; offset 0 of a lane is its first byte. Flat
 // addresses of the shared and the private aperture reach LDS and scratch.
 #include "checks/checks.h"
-#include "isa/access.h"
 #include "isa/atomics.h"
+#include "isa/lds_access.h"
 #include "isa/registry.h"
 #include "timing/recorder.h"
 
@@ -94,8 +94,7 @@ uint64_t resolve_apertures(
         if(within > w.group->lds_bytes || w.group->lds_bytes - within < bytes)
             raise_memory(w, op, access, l, within, bytes, FaultKind::Lds);
         finish_own_writes(w); // LDS serves a wave in order
-        if(w.group->shadow != nullptr)
-            check_lds(w, op, l, within, bytes, use);
+        watch_lds(w, op, l, within, bytes, use);
         out.d[l] = reinterpret_cast<uint64_t>(w.group->lds) + within;
     }
     return global;
@@ -139,8 +138,9 @@ const MicroOp* load(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Addresses at;
     Rows data;
-    resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
+    const uint64_t global = resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
     gather<Dwords>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d);
+    doubt_unwritten(w, 0, at.d, global, 4 * Dwords, data.d);
     deliver(w, op, COUNTER<S>, data.d, Dwords, mask);
     return advance(op);
 }
@@ -151,8 +151,9 @@ const MicroOp* load_part(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Addresses at;
     Rows data;
-    resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
+    const uint64_t global = resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
     gather_narrow<Kind>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d[0]);
+    doubt_unwritten(w, 0, at.d, global, narrow_bytes(Kind), data.d);
     deliver(w, op, COUNTER<S>, data.d, 1, mask, Where);
     return advance(op);
 }
@@ -193,8 +194,9 @@ const MicroOp* load_lds(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Addresses at;
     Rows data;
-    resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
+    const uint64_t global = resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
     gather<Dwords>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d);
+    doubt_unwritten(w, 0, at.d, global, 4 * Dwords, data.d);
     load_to_lds(w, op, op->offset, data.d, Dwords);
     return advance(op);
 }
@@ -206,8 +208,9 @@ const MicroOp* load_lds_part(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Addresses at;
     Rows data;
-    resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
+    const uint64_t global = resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
     gather_narrow<Kind>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d[0]);
+    doubt_unwritten(w, 0, at.d, global, narrow_bytes(Kind), data.d);
     load_to_lds(w, op, op->offset, data.d, 1);
     return advance(op);
 }

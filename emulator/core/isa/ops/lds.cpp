@@ -48,12 +48,21 @@ bool read_lds_fast(Wave& w, const MicroOp* op, const uint32_t (&offsets)[Count])
 }
 
 template <unsigned Dwords>
-void read_rows(Wave& w, const MicroOp* op, uint32_t offset, uint64_t mask, uint32_t (*to)[LANES])
+void read_rows(Wave& w,
+               const MicroOp* op,
+               uint32_t offset,
+               uint64_t mask,
+               uint32_t (*to)[LANES],
+               LdsSource& source)
 {
     Offsets at;
-    lds_addresses(w, op, offset, 4 * Dwords, mask, LdsUse::Read, at);
+    const uint64_t within = lds_addresses(w, op, offset, 4 * Dwords, mask, LdsUse::Read, at);
+    take(w, source, at, 4 * Dwords, within);
+    if(within != mask) [[unlikely]]
+        for(unsigned i = 0; i < Dwords; ++i)
+            std::fill_n(to[i], LANES, 0);
     const OwnWrites shown(w);
-    gather<Dwords>(w.group->lds, at.d, mask, to);
+    gather<Dwords>(w.group->lds, at.d, within, to);
 }
 
 template <unsigned Dwords>
@@ -106,8 +115,9 @@ const MicroOp* read(Wave& w, const MicroOp* op)
         return advance(op);
     const uint64_t mask = w.exec();
     Rows data;
-    read_rows<Dwords>(w, op, static_cast<uint32_t>(op->offset), mask, data.d);
-    deliver(w, op, Counter::Lds, data.d, Dwords, mask);
+    LdsSource source;
+    read_rows<Dwords>(w, op, static_cast<uint32_t>(op->offset), mask, data.d, source);
+    deliver_read(w, op, data.d, Dwords, mask, std::move(source));
     return advance(op);
 }
 
@@ -120,9 +130,10 @@ const MicroOp* read2(Wave& w, const MicroOp* op)
         return advance(op);
     const uint64_t mask = w.exec();
     Rows data;
-    read_rows<Dwords>(w, op, static_cast<uint32_t>(op->offset), mask, data.d);
-    read_rows<Dwords>(w, op, op->literal, mask, data.d + Dwords);
-    deliver(w, op, Counter::Lds, data.d, 2 * Dwords, mask);
+    LdsSource source;
+    read_rows<Dwords>(w, op, static_cast<uint32_t>(op->offset), mask, data.d, source);
+    read_rows<Dwords>(w, op, op->literal, mask, data.d + Dwords, source);
+    deliver_read(w, op, data.d, 2 * Dwords, mask, std::move(source));
     return advance(op);
 }
 
@@ -160,13 +171,15 @@ const MicroOp* read_narrow(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Offsets at;
     Rows data;
-    lds_addresses(
+    const uint64_t within = lds_addresses(
         w, op, static_cast<uint32_t>(op->offset), narrow_bytes(Kind), mask, LdsUse::Read, at);
+    LdsSource source;
+    take(w, source, at, narrow_bytes(Kind), within);
     {
         const OwnWrites shown(w);
-        gather_narrow<Kind>(w.group->lds, at.d, mask, data.d[0]);
+        gather_narrow<Kind>(w.group->lds, at.d, within, data.d[0]);
     }
-    deliver(w, op, Counter::Lds, data.d, 1, mask, Where);
+    deliver_read(w, op, data.d, 1, mask, std::move(source), Where);
     return advance(op);
 }
 
@@ -247,10 +260,13 @@ const MicroOp* read_transposed(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Offsets at;
     Rows data = {}, out = {};
-    lds_addresses(w, op, static_cast<uint32_t>(op->offset), 8, mask, LdsUse::Read, at);
+    const uint64_t within =
+        lds_addresses(w, op, static_cast<uint32_t>(op->offset), 8, mask, LdsUse::Read, at);
+    LdsSource source{{}, 0, 16};
+    take(w, source, at, 8, within);
     {
         const OwnWrites shown(w);
-        gather<2>(w.group->lds, at.d, mask, data.d);
+        gather<2>(w.group->lds, at.d, within, data.d);
     }
     for(unsigned l = 0; l < LANES; ++l)
     {
@@ -266,7 +282,7 @@ const MicroOp* read_transposed(Wave& w, const MicroOp* op)
         out.d[0][l] = static_cast<uint32_t>(result);
         out.d[1][l] = static_cast<uint32_t>(result >> 32);
     }
-    deliver(w, op, Counter::Lds, out.d, 2, mask);
+    deliver_read(w, op, out.d, 2, mask, std::move(source));
     return advance(op);
 }
 

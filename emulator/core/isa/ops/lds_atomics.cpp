@@ -86,8 +86,7 @@ const MicroOp* ds_condxchg32_b64(Wave& w, const MicroOp* op)
         at.d[l] = (base[l] + static_cast<uint32_t>(op->offset)) & ADDRESS;
         if(at.d[l] + 8 > w.group->lds_bytes)
             raise_memory(w, op, Access::Store, l, at.d[l], 8, FaultKind::Lds);
-        if(w.group->shadow != nullptr)
-            check_lds(w, op, l, at.d[l], 8, LdsUse::Write);
+        watch_lds(w, op, l, at.d[l], 8, LdsUse::Write);
         for(unsigned i = 0; i < 2; ++i)
         {
             uint8_t* const cell = w.group->lds + at.d[l] + 4 * i;
@@ -122,9 +121,7 @@ const MicroOp* count_lanes(Wave& w, const MicroOp* op)
     const uint32_t address = address_by_m0(w, op, Access::Store, 4);
     if(mask != 0)
     {
-        if(w.group->shadow != nullptr)
-            check_lds(
-                w, op, static_cast<unsigned>(std::countr_zero(mask)), address, 4, LdsUse::Write);
+        watch_lds(w, op, static_cast<unsigned>(std::countr_zero(mask)), address, 4, LdsUse::Write);
         const auto lanes = static_cast<uint32_t>(std::popcount(mask));
         uint32_t before;
         std::memcpy(&before, w.group->lds + address, 4);
@@ -149,8 +146,7 @@ const MicroOp* by_thread(Wave& w, const MicroOp* op)
         if(!(mask >> l & 1))
             continue;
         const uint32_t address = first + 4 * l;
-        if(w.group->shadow != nullptr)
-            check_lds(w, op, l, address, 4, Write ? LdsUse::Write : LdsUse::Read);
+        watch_lds(w, op, l, address, 4, Write ? LdsUse::Write : LdsUse::Read);
         if constexpr(Write)
             std::memcpy(w.group->lds + address, &w.v[op->src[1].code][l], 4);
         else
@@ -171,10 +167,13 @@ const MicroOp* ds_read_b96_tr_b6(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Offsets at;
     Rows data = {}, out = {};
-    lds_addresses(w, op, static_cast<uint32_t>(op->offset), 12, mask, LdsUse::Read, at);
+    const uint64_t within =
+        lds_addresses(w, op, static_cast<uint32_t>(op->offset), 12, mask, LdsUse::Read, at);
+    LdsSource source{{}, 0, 16};
+    take(w, source, at, 12, within);
     {
         const OwnWrites shown(w);
-        gather<3>(w.group->lds, at.d, mask, data.d);
+        gather<3>(w.group->lds, at.d, within, data.d);
     }
     const auto bit = [&](unsigned lane, unsigned at_bit) {
         return data.d[at_bit / 32][lane] >> at_bit % 32 & 1;
@@ -182,7 +181,7 @@ const MicroOp* ds_read_b96_tr_b6(Wave& w, const MicroOp* op)
     for(unsigned l = 0; l < LANES; ++l)
         for(unsigned i = 0; i < VALUES * BITS; ++i)
             out.d[i / 32][l] |= bit((l & ~15u) + i / BITS, (l & 15) * BITS + i % BITS) << i % 32;
-    deliver(w, op, Counter::Lds, out.d, 3, mask);
+    deliver_read(w, op, out.d, 3, mask, std::move(source));
     return advance(op);
 }
 

@@ -1,0 +1,91 @@
+"""Misaligned accesses, and barriers that not all threads of a workgroup reach together."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.faults import DeviceFaultError, FaultReport
+from tests.emulator.emulator_assembly import assemble, launch
+from tests.emulator.emulator_child import on_device
+from tests.emulator.test_emulator_checks import ARGUMENTS
+
+RESOURCE = "s_mov_b32 s8, s4\ns_mov_b32 s9, s5\ns_movk_i32 s10, 0x100\ns_mov_b32 s11, 0x27000\n"
+# v9: the number of bytes beyond an aligned address. (code, what must divide the address)
+ACCESSES = {
+    "dword": ("global_load_dword v8, v9, s[4:5]", 4),
+    "four": ("global_load_dwordx4 v[10:13], v9, s[4:5]", 4),
+    "short": ("global_store_short v9, v0, s[4:5]", 2),
+    "byte": ("global_load_ubyte v8, v9, s[4:5]", 1),
+    "atomic": ("global_atomic_add v9, v0, s[4:5]", 4),
+    "atomic-of-two": ("v_mov_b32 v2, 0\nv_mov_b32 v3, 0\nglobal_atomic_add_x2 v9, v[2:3], s[4:5]", 8),
+    "buffer": (f"{RESOURCE}buffer_load_dword v8, v9, s[8:11], 0 offen", 4),
+    "lds": ("ds_write_b32 v9, v0", 4),
+    "scalar": (
+        "v_readfirstlane_b32 s12, v9\ns_add_u32 s12, s4, s12\ns_mov_b32 s13, s5\ns_load_dword s9, s[12:13], 0",
+        4,
+    ),
+}
+
+
+def fault_of(device: EmulatedGpu, body: str, *, threads: int = 64, **checks: bool) -> FaultReport | None:
+    """The fault of a kernel; None if it ends."""
+    device.configure(**checks)
+    given, out = device.malloc(4096), device.malloc(4096)
+    try:
+        launch(device, assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024), given, out, threads=threads)
+    except DeviceFaultError as error:
+        device.clear_fault()
+        return error.fault
+    return None
+
+
+@pytest.mark.parametrize("away", [1, 2, 4, 8])
+@pytest.mark.parametrize("name", ACCESSES)
+@on_device("gfx942", whole=True)
+def test_misaligned_access_is_fault(device: EmulatedGpu, name: str, away: int) -> None:
+    code, step = ACCESSES[name]
+    body = f"v_mov_b32 v9, {away}\n{code}\ns_waitcnt vmcnt(0) lgkmcnt(0)"
+    assert fault_of(device, body, alignment=False) is None
+    fault = fault_of(device, body, alignment=True)
+    assert bool(fault) == (away % step != 0)
+    if fault:
+        assert fault.kind == "alignment"
+        assert fault.address % 8 == away
+        assert f"which is not a multiple of {step}" in fault.detail
+
+
+# The lower half of each wave comes to a barrier, or each wave to its own.
+IN_BRANCH = "v_cmp_gt_u32 vcc, 32, v0\ns_and_saveexec_b64 s[24:25], vcc\ns_barrier\ns_mov_b64 exec, s[24:25]"
+OF_ITS_OWN = """v_readfirstlane_b32 s20, v0
+s_cmp_eq_u32 s20, 0
+s_cbranch_scc1 1f
+s_barrier
+s_branch 2f
+1: s_barrier
+2: s_nop 0"""
+
+
+@on_device("gfx942", whole=True)
+def test_barrier_in_divergent_flow_is_fault(device: EmulatedGpu) -> None:
+    assert fault_of(device, IN_BRANCH, threads=128) is None
+    fault = fault_of(device, IN_BRANCH, threads=128, barriers=True)
+    assert fault
+    assert (fault.kind, fault.text) == ("barrier", "s_barrier")
+    assert "divergent control flow" in fault.detail
+
+
+@on_device("gfx942", whole=True)
+def test_other_barrier_of_each_wave_is_fault(device: EmulatedGpu) -> None:
+    assert fault_of(device, OF_ITS_OWN, threads=128) is None
+    fault = fault_of(device, OF_ITS_OWN, threads=128, barriers=True)
+    assert fault
+    assert (fault.kind, fault.text, fault.wave) == ("barrier", "s_barrier", 1)
+    assert "wave 0 waits at another barrier" in fault.detail
+
+
+@pytest.mark.parametrize("threads", [64, 100, 128])
+@on_device("gfx942", whole=True)
+def test_barrier_of_all_threads_passes(device: EmulatedGpu, threads: int) -> None:
+    """Also where the last wave has fewer threads than lanes."""
+    assert fault_of(device, "s_barrier\ns_nop 0\ns_barrier", threads=threads, barriers=True) is None

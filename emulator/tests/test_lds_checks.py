@@ -1,0 +1,201 @@
+"""Checks of LDS: reads under way whose bytes are written, races before any write, reads outside of the allocation."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import numpy as np
+import pytest
+
+from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.faults import DeviceFaultError
+from tests.emulator.emulator_assembly import assemble, launch
+from tests.emulator.emulator_child import on_device
+from tests.emulator.test_emulator_checks import ARGUMENTS, BARRIER, EXCHANGE, WAIT_OTHERS, WAIT_VECTOR, run_checked
+
+# out[i] = in[i ^ 64], and then each wave writes over what the other one reads.
+REUSE = f"""{ARGUMENTS}
+global_load_dword v2, v1, s[4:5]
+v_mov_b32 v5, 0
+{WAIT_VECTOR}
+ds_write_b32 v1, v2
+{WAIT_OTHERS}
+{BARRIER}
+v_xor_b32 v3, 0x100, v1
+READ
+{WAIT_OTHERS} ; of the read
+{BARRIER}
+ds_write_b32 v1, v5
+{WAIT_OTHERS}
+global_store_dword v1, v4, s[6:7]
+s_endpgm
+"""
+READS = {
+    "b32": "ds_read_b32 v4, v3",
+    "two": "ds_read2_b32 v[4:5], v3 offset0:0 offset1:0",
+    "half": "ds_read_u16 v4, v3",
+}
+# out[i] = in[i], and an LDS-DMA writes in[0] over it.
+DMA_OVER = f"""{ARGUMENTS}
+s_mov_b32 m0, 0
+s_mov_b32 s8, s4
+s_mov_b32 s9, s5
+s_movk_i32 s10, 0x100
+s_mov_b32 s11, 0x27000
+global_load_dword v2, v1, s[4:5]
+v_mov_b32 v5, 0
+{WAIT_VECTOR}
+ds_write_b32 v1, v2
+{WAIT_OTHERS}
+ds_read_b32 v4, v1
+{WAIT_OTHERS} ; of the read
+buffer_load_dword v5, s[8:11], 0 offen lds
+s_waitcnt vmcnt(0) lgkmcnt(0)
+global_store_dword v1, v4, s[6:7]
+s_endpgm
+"""
+# out[i] = in[i ^ 64] for two waves; LDS-DMA brings it.
+DMA_EXCHANGE = f"""{ARGUMENTS}
+s_mov_b32 s8, s4
+s_mov_b32 s9, s5
+s_movk_i32 s10, 0x200
+s_mov_b32 s11, 0x27000
+v_readfirstlane_b32 s12, v1
+s_mov_b32 m0, s12
+s_nop 0
+buffer_load_dword v1, s[8:11], 0 offen lds
+{WAIT_VECTOR}
+{BARRIER}
+v_xor_b32 v3, 0x100, v1
+ds_read_b32 v4, v3
+{WAIT_OTHERS}
+global_store_dword v1, v4, s[6:7]
+s_endpgm
+"""
+WITHOUT_WAIT = (f"{WAIT_OTHERS} ; of the read\n", "s_nop 0\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "threads"),
+    [*((REUSE.replace("READ", read), 128) for read in READS.values()), (DMA_OVER, 64), (DMA_EXCHANGE, 128)],
+    ids=[*READS, "dma-over", "dma-exchange"],
+)
+@on_device("gfx942", whole=True)
+def test_reads_that_were_waited_for_pass(device: EmulatedGpu, body: str, threads: int) -> None:
+    device.configure(late_lds_reads=True)
+    assert run_checked(device, body, threads=threads) is None
+
+
+@pytest.mark.parametrize("wave_order", [0, 1, 2])
+@pytest.mark.parametrize("read", READS)
+@on_device("gfx942", whole=True)
+def test_unwaited_lds_read_before_barrier_is_race(device: EmulatedGpu, read: str, wave_order: int) -> None:
+    body = REUSE.replace("READ", READS[read]).replace(*WITHOUT_WAIT)
+    assert run_checked(device, body, threads=128, wave_order=wave_order) is None
+    device.configure(late_lds_reads=True)
+    fault = run_checked(device, body, threads=128, wave_order=wave_order)
+    assert fault
+    assert (fault.kind, fault.access) == ("race", "store")
+    assert fault.text.startswith("ds_write_b32")
+    assert "did not wait (s_waitcnt lgkmcnt) for its read of these bytes of LDS before the barrier" in fault.detail
+
+
+@on_device("gfx942", whole=True)
+def test_unwaited_lds_read_without_races_gives_poison(device: EmulatedGpu) -> None:
+    device.configure(late_loads=True, late_lds_reads=True)
+    given = np.arange(1000, 1128, dtype=np.uint32)
+    for body, right in ((REUSE, True), (REUSE.replace(*WITHOUT_WAIT), False)):
+        source, out = device.upload(given), device.upload(np.zeros(128, np.uint32))
+        launch(device, assemble(body.replace("READ", READS["b32"]), lds_bytes=1024), source, out, threads=128)
+        assert (device.read(out, np.uint32) == given[np.arange(128) ^ 64]).all() == right
+
+
+@on_device("gfx942", whole=True)
+def test_lds_dma_over_unwaited_read_is_race(device: EmulatedGpu) -> None:
+    """Without the option nothing: CK's kernels have such reads."""
+    body = DMA_OVER.replace(*WITHOUT_WAIT)
+    assert run_checked(device, body) is None
+    device.configure(late_lds_reads=True)
+    fault = run_checked(device, body)
+    assert fault
+    assert fault.kind == "race"
+    assert fault.text.startswith("buffer_load_dword")
+    assert "for its read of these bytes of LDS before the LDS-DMA" in fault.detail
+
+
+@pytest.mark.parametrize("wave_order", [0, 1, 2])
+@on_device("gfx942", whole=True)
+def test_unwaited_lds_dma_before_barrier_is_race(device: EmulatedGpu, wave_order: int) -> None:
+    fault = run_checked(
+        device, DMA_EXCHANGE.replace(f"{WAIT_VECTOR}\n", "s_nop 0\n"), threads=128, wave_order=wave_order
+    )
+    assert fault
+    assert (fault.kind, fault.access) == ("race", "load")
+    assert "did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier" in fault.detail
+
+
+@pytest.mark.parametrize("wave_order", [0, 1, 2])
+@on_device("gfx942", whole=True)
+def test_missing_barrier_is_race_with_all_checks(device: EmulatedGpu, wave_order: int) -> None:
+    """The wave that comes first reads what no one has written yet; the other one writes it soon."""
+    fault = run_checked(device, EXCHANGE.replace(BARRIER, "s_nop 0"), threads=128, wave_order=wave_order)
+    assert fault
+    assert (fault.kind, fault.access) == ("race", "load")
+    assert fault.text.startswith("ds_read_b32")
+    assert "no barrier lies between this and the write by wave" in fault.detail
+
+
+@on_device("gfx942", whole=True)
+def test_lds_that_no_wave_writes_is_uninitialised(device: EmulatedGpu) -> None:
+    fault = run_checked(device, EXCHANGE.replace("0x100, v1", "0x200, v1"), threads=128)
+    assert fault
+    assert fault.kind == "uninitialised"
+    assert fault.text.startswith("ds_read_b32")
+
+
+# out[i] = LDS[i + 16] of 64 dwords
+PAST_THE_END = f"""{ARGUMENTS}
+v_add_u32 v2, 7, v0
+ds_write_b32 v1, v2
+{WAIT_OTHERS}
+ds_read2_b32 v[4:5], v1 offset0:0 offset1:16
+{WAIT_OTHERS}
+global_store_dword v1, v5, s[6:7]
+s_endpgm
+"""
+
+
+@on_device("gfx942", whole=True)
+def test_read_outside_lds_is_zero_and_reported_once(device: EmulatedGpu) -> None:
+    """CDNA3 ISA: a read out of range returns zero."""
+    device.configure(lds_bounds=False)
+    out = device.malloc(256)
+    code = assemble(PAST_THE_END, lds_bytes=256)
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as said:
+        os.dup2(said.fileno(), 2)
+        try:
+            for _ in range(2):
+                launch(device, code, out, out)
+        finally:
+            os.dup2(before, 2)
+        said.seek(0)
+        report = said.read().decode()
+    assert device.read(out, np.uint32).tolist() == [*range(7 + 16, 7 + 64), *[0] * 16]
+    assert report.count("emulator: lds fault: bytes 256 to 259 of the 256 bytes of LDS") == 1
+    assert "lane 48" in report
+    assert "lds_bounds" in report
+
+
+@pytest.mark.parametrize(
+    ("body", "bounds"), [(PAST_THE_END, True), ("v_mov_b32 v1, 256\nds_write_b32 v1, v1\ns_endpgm", False)]
+)
+@on_device("gfx942", whole=True)
+def test_access_outside_lds_is_fault(device: EmulatedGpu, body: str, bounds: bool) -> None:
+    """Without the option it is one for writes alone."""
+    device.configure(lds_bounds=bounds)
+    out = device.malloc(256)
+    with pytest.raises(DeviceFaultError) as caught:
+        launch(device, assemble(body, lds_bytes=256), out, out)
+    assert caught.value.fault.kind == "lds"

@@ -105,7 +105,12 @@ class Dispatcher:
             NoKernelError: nothing serves it. UsageError: a custom order misbehaved.
             LibraryError, TrustError: its library can't be opened.
         """
-        if self._plans_version == self.registry.version and (kept := self._plans.get(problem)) is not None:
+        try:
+            kept = self._plans.get(problem) if self._plans_version == self.registry.version else None
+        except TypeError:  # a field has a value without a hash
+            validate(problem)
+            raise
+        if kept is not None:
             return kept
         with self._lock:
             if self._plans_version != self.registry.version:

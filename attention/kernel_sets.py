@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ckpm.attention.registry import Instance
-from ckpm.base.errors import LibraryError
+from ckpm.base.errors import LibraryError, unknown_word
 from ckpm.matrix.dialects import check_upstream, dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.families import MASK_IMPLS
@@ -46,6 +46,8 @@ def kernel_set(
         LibraryError: a field or a value that no kernel of the family has, or no kernel has all of them.
         UnknownWordError; SetupError, UnknownWordError.
     """
+    if mask_impl not in MASK_IMPLS:
+        raise LibraryError(unknown_word("mask set", str(mask_impl), MASK_IMPLS), kind="unknown-kernel")
     known = dialect(check_upstream(upstream).dialect)
     known.check_arch(arch)
     keys = enumerate_keys(known.family(family), arch=arch, receipt=receipt, mask_impl=mask_impl)
@@ -75,6 +77,8 @@ def _wanted_values(fields: Mapping[str, Any], of_tile: Mapping[str, Mapping[str,
     for name, value in fields.items():
         wanted[_known(name, _FIELDS)] = value
     for group, numbers in of_tile.items():
+        if numbers is not None and not isinstance(numbers, Mapping):
+            raise LibraryError(f"{group} is {numbers!r}: it must be a mapping to numbers.", kind="unknown-kernel")
         for name, number in (numbers or {}).items():
             wanted[f"tile.{_known(name, _OF_TILE[group])}"] = number
     return wanted

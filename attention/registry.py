@@ -120,7 +120,12 @@ class Registry:
         raise LibraryError(f"no kernel {name} is registered{f' for {arch}' if arch else ''}.", kind="unknown-kernel")
 
     def set_priority(self, names: Sequence[str], priority: int) -> None:
-        """Set the priority of all instances with these kernels' names. Raises LibraryError: there is none of a name."""
+        """Set the priority of all instances with these kernels' names.
+
+        Raises LibraryError: there is none of a name, or the priority is not a whole number.
+        """
+        if not isinstance(priority, int):
+            raise LibraryError(f"the priority is {priority!r}: it must be a whole number.", kind="priority")
         with self._lock:
             there = {one.name for one in self._instances.values()}
             if unknown := [name for name in names if name not in there]:

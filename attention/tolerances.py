@@ -38,6 +38,7 @@ from ckpm.matrix.problems.case import SuiteCase
 Floats = NDArray[np.float64]
 U = 2.0**-24
 HOEFFDING = 7.0
+_SMALLEST, _ENOUGH = 2.0**-12, 2000  # of mean_shift: numbers that fp16 holds in full, elements for a mean within 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +154,20 @@ def compare(name: str, got: Floats, want: Floats, tolerance: Floats) -> Comparis
 
 def compare_o(problem: SuiteCase, got: Floats, expected: Expected) -> Comparison:
     return compare("O", got, expected.o, o_tolerance(problem, expected))
+
+
+def mean_shift(problem: SuiteCase, got: Floats, expected: Expected) -> float | None:
+    """The mean error of O away from 0, in steps of O's format; None for too few elements.
+
+    Rounding to nearest has a mean near 0. Truncation of O or of P shifts it by about half a step towards 0, which every
+    single element's tolerance allows.
+    """
+    want = np.abs(expected.o)
+    seen = np.isfinite(got) & (want > _SMALLEST)
+    if seen.sum() < _ENOUGH:
+        return None
+    step = np.exp2(np.floor(np.log2(want[seen]))) * ROUNDING[problem.dtype].o_step
+    return float(((np.abs(got[seen]) - want[seen]) / step).mean())
 
 
 def compare_lse(problem: SuiteCase, got: Floats, expected: Expected) -> Comparison:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.attention.problems.shapes import to_shape
-from ckpm.base.errors import OutputError, RecordError
+from ckpm.base.errors import OutputError, ProblemError, RecordError
 from ckpm.base.files import write_error
 from ckpm.matrix.problems.problem import Problem
 
@@ -60,6 +61,10 @@ def filed_as(problem: Problem) -> str:
     )
 
 
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
 class TuningDatabase:
     """Opened for each call, so that any thread may use it.
 
@@ -74,7 +79,15 @@ class TuningDatabase:
             pass
 
     def add(self, problem: Problem, device: str, measurements: Sequence[Measurement]) -> None:
-        """Keep measurements, in place of earlier ones of the same kernel, problem and unit: all of them, or none."""
+        """Keep measurements, in place of earlier ones of the same kernel, problem and unit: all of them, or none.
+
+        Raises ProblemError: a value is not a finite number above 0.
+        """
+        for one in measurements:
+            if not _is_time(one.value):
+                raise ProblemError(
+                    f"{one.kernel} has the measurement {one.value!r}: a time is a finite number above 0.", kind="tuning"
+                )
         rows = [
             (filed_as(problem), problem.arch, device, one.kernel, one.value, one.unit, one.library)
             for one in measurements
@@ -83,13 +96,20 @@ class TuningDatabase:
             base.executemany("INSERT OR REPLACE INTO measured VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
 
     def measurements(self, problem: Problem, device: str) -> tuple[Measurement, ...]:
-        """All of a problem, the least first."""
+        """All of a problem, the least first. Raises RecordError: a value is not a finite number above 0."""
         with self._connect() as base:
             rows = base.execute(
                 "SELECT kernel, value, unit, library FROM measured WHERE problem = ? AND arch = ? AND device = ? "
                 "ORDER BY unit, value, kernel",
                 (filed_as(problem), problem.arch, device),
             ).fetchall()
+        if wrong := [row for row in rows if not _is_time(row[1])]:
+            kernel, value, *_ = wrong[0]
+            raise RecordError(
+                f"{self.file}: {kernel} has the measurement {value!r}: a time is a finite number above 0. Remove the "
+                "file, and measure again.",
+                kind="tuning",
+            )
         return tuple(Measurement(kernel=k, value=v, unit=u, library=s) for k, v, u, s in rows)
 
     def best(self, problem: Problem, device: str, kernels: Sequence[str]) -> Best | None:

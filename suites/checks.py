@@ -19,7 +19,7 @@ from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device, Fault
 from ckpm.attention.launch.launching import Outcome
 from ckpm.attention.reference import Expected, exact, keep_threshold, visible
-from ckpm.attention.tolerances import all_zero_rows, compare_lse, compare_o
+from ckpm.attention.tolerances import all_zero_rows, compare_lse, compare_o, mean_shift
 from ckpm.base.errors import HipError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import Key
@@ -143,6 +143,8 @@ class _Case:
             self.tolerance_used = max(comparison.worst, self.tolerance_used or 0.0)
             if not comparison.passed:
                 bad.append(str(comparison))
+        if (shift := mean_shift(p, o, expected)) is not None:
+            self.lines.append(f"O: mean error {shift:+.2f} of a step of its format, away from 0")
         if "nan_canary" in p.checks and (count := int(np.isnan(o).sum())):
             bad.append(f"{count} of {o.size} elements of O are NaN: something that no sequence owns was read")
         if "nonzero" in p.checks and (rows := all_zero_rows(o, expected)):

@@ -119,7 +119,8 @@ class Plan:
         """The library's struct of one launch. ``pointers`` are device addresses by the C ABI's names.
 
         Raises:
-            ArgumentError: one that the problem needs is missing or 0. TypeError: one that the C ABI doesn't have.
+            ArgumentError: one that the problem needs is missing or 0, or one is not a whole number.
+            TypeError: one that the C ABI doesn't have.
         """
         for name in (*self.inputs, *self.outputs):
             if not pointers.get(name):
@@ -134,7 +135,10 @@ class Plan:
         for name, address in pointers.items():
             if name not in self._offsets:
                 raise TypeError(f"{self._kind.START}_problem has no field '{name}'")
-            ctypes.c_void_p.from_address(start + self._offsets[name]).value = address
+            try:
+                ctypes.c_void_p.from_address(start + self._offsets[name]).value = address
+            except TypeError as error:
+                raise ArgumentError(f"{name} is {address!r}: it must be an address.", kind="dtype") from error
         ctypes.c_void_p.from_address(start + self._offsets["stream"]).value = stream
         return filled
 

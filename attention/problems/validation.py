@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Iterator, Sequence
 from numbers import Real
 
@@ -20,8 +21,10 @@ _SMALLEST_FACTOR, _LARGEST_FACTOR = 2.0**-126, 2.0**16
 _POSITIVE = ("batch", "nhead_q", "nhead_k", "hdim_q", "hdim_v")
 _COUNTS = (
     *("seqlen_q", "seqlen_k", "total_q", "total_k", "seqlen_knew", "page_size", "pool_pages", "table_width"),
-    *("sink_size", "splits", "dropout_seed", "dropout_offset", "rotary_dim"),
+    *("sink_size", "splits", "dropout_seed", "dropout_offset", "rotary_dim", "tile_rows", "min_seqlen_q"),
 )
+_WINDOW = ("window_left", "window_right")
+_SIZES = (*_POSITIVE, *_COUNTS, *_WINDOW)
 _WIDE = ("dropout_seed", "dropout_offset")  # 64 bits in the C ABI
 
 
@@ -29,10 +32,12 @@ def validate(problem: Problem) -> Problem:
     """The problem itself.
 
     Raises:
+        ProblemError: a field's value is of another type than its default.
         ProblemError: a size is negative, zero, or over what 32 bits hold.
         ProblemError: two elements of a tensor have one place.
         ProblemError: it breaks rules of `ckpm validate`, or contradicts itself.
     """
+    _check_types(problem)
     _check_sizes(problem)
     if complaints := list(_unknown_words(problem)) or [*_contradictions(problem), *broken_rules(problem)]:
         raise ProblemError("the problem can't be posed:\n" + "\n".join(f"  {line}" for line in complaints))
@@ -40,12 +45,26 @@ def validate(problem: Problem) -> Problem:
     return problem
 
 
+def _check_types(p: Problem) -> None:
+    """Refuse values of other types. Sizes are left to _check_range."""
+    for field in dataclasses.fields(Problem):
+        value, kind = getattr(p, field.name), type(field.default)
+        wanted = numbers.Real if kind is float else kind
+        if field.name in _SIZES or (isinstance(value, wanted) and isinstance(value, bool) is (kind is bool)):
+            continue
+        raise ProblemError(f"{field.name} is {value!r}: it must be of type {kind.__name__}.", kind="dimension")
+    if len(p.descales) != 3 or not all(isinstance(one, numbers.Real) for one in p.descales):
+        raise ProblemError(f"descales are {p.descales!r}: they must be three numbers.", kind="dimension")
+    if not all(isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], Strides) for one in p.strides):
+        raise ProblemError(f"strides are {p.strides!r}: they must be pairs of a name and Strides.", kind="dimension")
+
+
 def _check_sizes(p: Problem) -> None:
     for name in _POSITIVE:
         _check_range(name, getattr(p, name), 1)
     for name in _COUNTS:
         _check_range(name, getattr(p, name), 0, 2**64 - 1 if name in _WIDE else _LARGEST)
-    for name in ("window_left", "window_right"):
+    for name in _WINDOW:
         _check_range(name, getattr(p, name), -1)
     _check_range("batch * seqlen_q", p.rows_q, 0)
     _check_range("batch * seqlen_k", p.rows_k, 0)

@@ -46,6 +46,8 @@ class Options:
     late_loads: bool = False  # asynchronous results land only at the wait that covers them
     lds_races: bool = False  # unordered LDS accesses of two waves are faults
     uninitialised: bool = False  # a decision by a register, LDS or scratch that was never written is a fault
+    uninitialised_memory: bool = False  # of device memory, too
+    leaks: bool = False  # of a program that runs by itself: report what it has not freed when it ends
     alignment: bool = False  # an access that is not aligned to its size, at most 4, is a fault
     barriers: bool = False  # so is a barrier with lanes off, and one where other waves wait at another
     late_lds_reads: bool = False  # with late_loads: so is a write of LDS over a read that was not waited for
@@ -66,7 +68,7 @@ class Options:
         if self.exact_mfma and self.arch != "gfx942":
             raise DeviceError(f"exact_mfma: there is a model of gfx942's matrix arithmetic, none of {self.arch}'s.", 1)
 
-        if self.probe and self.uninitialised:
+        if self.probe and (self.uninitialised or self.uninitialised_memory):
             raise DeviceError("probe and uninitialised both run each wave beside a second one: choose one of them.", 1)
 
     def replace(self, **changes: object) -> Options:
@@ -93,10 +95,11 @@ class Options:
         if self.memory_bytes is not None:  # after the arch, which sets a board's
             values["capacity"] = self.memory_bytes
         checks = (
-            *("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "alignment", "barriers"),
-            *("late_lds_reads", "lds_bounds", "exact_mfma", "probe"),
+            *("poison", "poison_memory", "late_loads", "lds_races", "alignment", "barriers"),
+            *("late_lds_reads", "lds_bounds", "uninitialised_memory", "leaks", "exact_mfma", "probe"),
         )
         values |= {name: int(getattr(self, name)) for name in checks}
+        values["uninitialised"] = int(self.uninitialised or self.uninitialised_memory)
         values |= {"wave_order": self.wave_order, "max_instructions": self.max_instructions}
         trace = self.trace or Trace(file="")
         values |= {"trace_workgroup": trace.workgroup, "trace_wave": trace.wave}

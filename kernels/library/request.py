@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.errors import UsageError
+from ckpm.base import settings
+from ckpm.base.errors import UpstreamError, UsageError
 from ckpm.base.files import write_if_changed
 from ckpm.base.settings import IMPORTS
 from ckpm.kernels.code.toolchains import Toolchain, compile_command, describe, link_command
@@ -23,12 +25,14 @@ from ckpm.kernels.families.words import features as features_of
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.plan import Plan, Step, signature
 from ckpm.kernels.upstream import headers
+from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
 from ckpm.kernels.upstream.trees import Tree
 from ckpm.matrix.defects import split
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.keys import Key
 from ckpm.matrix.selection import Selection, select_some
 
+log = logging.getLogger(__name__)
 LIBRARY = "libckpm.so"
 PROJECT = Path(__file__).resolve().parents[2]
 VERSION_SCRIPT = Path(__file__).resolve().parent / "ckpm.map"
@@ -80,6 +84,8 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
             f"build --upstream {ours}."
         )
     selected = select_some(dialect(request.tree.dialect), request.selection)
+    if request.tree.name == "checkout":
+        selected = _listed_by_tree(request, selected)
     keys, left_out = split(selected, request.tree.dialect)
     for family in {key.family for key in selected} - {key.family for key in keys}:
         count = sum(key.family == family for key in selected)
@@ -100,6 +106,29 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
     plan.write(place / "plan.json")
     write_if_changed(place / "compile_commands.json", _compile_commands(request, plan))
     return plan, keys
+
+
+def _listed_by_tree(request: Request, selected: list[Key]) -> list[Key]:
+    """Return the kernels that a checkout's own codegen lists, too, and log how its list differs from the dialect's.
+
+    Raises UsageError: it lists none of them.
+    """
+    tree, chosen = request.tree, request.selection
+    try:
+        difference = difference_from_dialect(
+            tree, chosen.families, chosen.archs, settings.cache_folder(), chosen.receipt, chosen.mask_impl
+        )
+    except UpstreamError as error:
+        log.info(f"note: the names of {tree.root} are not compared with dialect {tree.dialect}: {error}")
+        return selected
+    if difference.same:
+        return selected
+    words = f"{tree.root} lists other kernels than dialect {tree.dialect}: {difference.lines()[0]}"
+    log.info(f"note: {words}. Missing ones are not built: the dialect's tables lack them. Extra ones are left out.")
+    extra = set(difference.extra)
+    if not (left := [key for key in selected if key.name not in extra]):
+        raise UsageError(f"no selected kernel is listed by the tree's codegen. {words}.", kind="empty-selection")
+    return left
 
 
 def _plan(

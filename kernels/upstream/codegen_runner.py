@@ -19,11 +19,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 
+from ckpm.base import jobs
 from ckpm.base.errors import UpstreamError
 from ckpm.base.processes import Pool
 from ckpm.base.store import Store
 from ckpm.kernels.upstream.headers import content
 from ckpm.kernels.upstream.trees import Tree
+from ckpm.matrix.dialects import APIS, dialect
+from ckpm.matrix.enumeration import enumerate_names
+from ckpm.matrix.published import NameDifference, compare_names
 
 TIMEOUT_SECONDS = 1800  # the backward list takes 26 s alone; on a crowded machine 600 s were seen
 _STDERR_LINES = 15
@@ -49,7 +53,10 @@ def list_names(tree: Tree, arch: str, api: str, receipt: int, mask: str, pool: P
     """
     with tempfile.TemporaryDirectory(prefix="ckpm-list-") as folder:
         _generate(tree, arch, api, receipt, mask, ("--list_blobs", "blobs.txt"), Path(folder), pool)
-        lines = (Path(folder) / "blobs.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+        listed = Path(folder) / "blobs.txt"
+        if not listed.is_file():
+            raise UpstreamError(f"{tree.fmha / 'generate.py'} wrote no list of kernels.", kind="codegen")
+        lines = listed.read_text(encoding="utf-8", errors="replace").splitlines()
     names = [Path(line).stem for line in lines if line.strip()]
     return [name for name in names if not name.endswith("_api")]  # the dispatch file
 
@@ -106,6 +113,29 @@ class Live:
         if key not in self._renders:
             self._renders[key] = self.pool.submit(_render, self.tree, arch, self.api, receipt, mask, self.pool)
         return self._renders[key]
+
+
+def difference_from_dialect(
+    tree: Tree, families: Sequence[str], archs: Sequence[str], cache: Path, receipt: int = 0, mask: str = "simplified"
+) -> NameDifference:
+    """Compare the names that a tree's codegen lists with those of its dialect: "missing" are names of the tree alone.
+
+    All families of an API are compared. Lists are kept in ``cache`` by the content of the codegen.
+
+    Raises UpstreamError: the codegen fails.
+    """
+    ours, theirs = dict[str, None](), dict[str, None]()
+    with Pool(jobs.processors()) as pool:
+        listed = []
+        for api in (api for api, of_api in APIS.items() if set(of_api) & set(families)):
+            live = Live(tree, pool, api, cache)
+            for family in map(dialect(tree.dialect).family, APIS[api]):
+                for arch in (arch for arch in archs if arch in family.archs):
+                    ours |= dict.fromkeys(enumerate_names(family, arch=arch, receipt=receipt, mask_impl=mask))
+                    listed.append(live.names(arch, receipt, mask))
+        for names in listed:
+            theirs |= dict.fromkeys(names.result())
+    return compare_names(sorted(ours), sorted(theirs))
 
 
 def codegen_digest(fmha: Path) -> str:

@@ -22,6 +22,7 @@ _EXIT_CODE = re.compile(r"[Ee]xit codes? (\d+)")
 _SHELL_CODES = {0, 1, 130, 141}
 _CODE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"https?://[^\s)>|]+")
+_RELATIVE = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)\s]*)?\)")
 _ADDED = re.compile(r"^\+(?!\+\+ )(.*)$", re.MULTILINE)
 _UNKNOWN = re.compile(r"unknown \w+ '([^']+)'|: ([\w.-]+) is none of")
 
@@ -35,6 +36,7 @@ def check_page(page: str, text: str) -> list[str]:
         *check_files(page, text),
         *check_exit_codes(page, text),
         *check_links(page, text),
+        *check_relative_links(page, text),
     ]
 
 
@@ -96,6 +98,16 @@ def check_files(page: str, text: str) -> Iterator[str]:
             pattern = re.sub(r"<[^>]+>|\{[^}]+\}", "*", name).rstrip("/")
             if not any(ROOT.glob(pattern)):
                 yield f"{page}:{number}: there is no {name}"
+
+
+def check_relative_links(page: str, text: str) -> Iterator[str]:
+    """Check that links lead to a file. Sphinx builds docs/ alone, so its pages can't link to files elsewhere."""
+    home = ROOT / "docs" if page.startswith("docs/") else ROOT
+    for number, line in _lines(text):
+        for link in _RELATIVE.findall(_CODE.sub("", line)):
+            target = ((ROOT / page).parent / link).resolve()
+            if not (target.exists() and target.is_relative_to(home)):
+                yield f"{page}:{number}: no file in {home.name if home != ROOT else 'the clone'} has this link: {link}"
 
 
 def check_exit_codes(page: str, text: str) -> Iterator[str]:

@@ -132,7 +132,16 @@ def test_checks_are_on_with_option() -> None:
     done = run(sample("failures"), "write", options=("--checks", "nonsense"))
     assert done.returncode == 7
     assert b"no such check: nonsense" in done.stderr
-    output(sample("histogram"), given=b"abc", options=("--checks", "all"))
+    output(sample("saxpy"), "1000", "2.0", options=("--checks", "all"))
+
+
+def test_memory_that_is_never_freed_is_reported() -> None:
+    """The histogram's program frees neither its bytes nor its 257 counts of 4 bytes; saxpy's frees all."""
+    done = run(sample("histogram"), given=b"abc", options=("--checks", "all"))
+    assert done.returncode == 0
+    (report,) = done.stderr.decode().splitlines()
+    assert report.startswith("emulator: never freed: 2 allocations of 1031 bytes together")
+    output(sample("saxpy"), "1000", "2.0", options=("--checks", "leaks"))
 
 
 def test_run_of_missing_program_is_refused() -> None:

@@ -68,6 +68,21 @@ def test_check_page_reports_mistake(text: str, complaint: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("link", "complaint"),
+    [
+        ("../../README.md", "docs/reference/p.md:1: no file in docs has this link: ../../README.md"),
+        ("../howto/no-such.md#part", "docs/reference/p.md:1: no file in docs has this link: ../howto/no-such.md"),
+        ("../howto/release.md#verify-a-bundle", ""),
+        ("#part", ""),
+        ("https://example.com/x", ""),
+    ],
+)
+def test_link_out_of_pages_is_reported(link: str, complaint: str) -> None:
+    """Sphinx refuses the same links, in an environment that `nox -s lint tests` does not make."""
+    assert check_page("docs/reference/p.md", f"See [it]({link}).") == ([complaint] if complaint else [])
+
+
+@pytest.mark.parametrize(
     "text",
     [
         page("$ FOO=1 nox -s build-gfx950 test-large-kv 2>&1 | tee build/x.log"),

@@ -89,7 +89,9 @@ void raise_uninitialised(const Wave& wave,
     Fault fault;
     fault.kind   = FaultKind::Uninitialised;
     fault.lane   = lane;
-    fault.detail = what + " a register, LDS or scratch that was never written";
+    fault.detail = what + (options().uninitialised_memory
+                               ? " a register, LDS, scratch or memory that was never written"
+                               : " a register, LDS or scratch that was never written");
     raise(wave, op, std::move(fault));
 }
 

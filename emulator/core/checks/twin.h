@@ -8,8 +8,10 @@
 // the instruction that uses the value. Results of loads that were not waited for (option
 // late_loads) differ too, so that they are found in the same way.
 //
-// Not found: a value of which both patterns make the same, and memory of the device that was
-// never written (poison_memory makes it NaNs).
+// With the option uninitialised_memory the twin finds other values in device memory that was never
+// written, too. It is told by its content (memory.h, set_marks), dword by dword.
+//
+// Not found: a value of which both patterns make the same, and what an atomic reads.
 #pragma once
 
 #include "isa/wave.h"

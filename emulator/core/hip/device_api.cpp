@@ -29,6 +29,7 @@ const Field FIELDS[]  = {
     {"lds_races", &Options::lds_races, 0, 1},
     {"uninitialised", &Options::uninitialised, 0, 1},
     {"alignment", &Options::alignment, 0, 1},
+    {"leaks", &Options::leaks, 0, 1},
     {"barriers", &Options::barriers, 0, 1},
     {"late_lds_reads", &Options::late_lds_reads, 0, 1},
     {"lds_bounds", &Options::lds_bounds, 0, 1},
@@ -63,6 +64,11 @@ bool set_memory_option(const std::string& name, int64_t value)
         set_capacity(static_cast<uint64_t>(value));
     else if(name == "guard")
         set_guard(static_cast<uint64_t>(value));
+    else if(name == "uninitialised_memory")
+    {
+        set_marks(value != 0);
+        options().uninitialised_memory = value != 0;
+    }
     else if(name == "poison_memory")
         set_poison(value != 0);
     else

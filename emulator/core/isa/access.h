@@ -400,6 +400,25 @@ void must_be_aligned(const Wave& w,
             raise_misaligned(w, op, access, l, base + offsets[l], bytes, step);
 }
 
+// A twin (twin.h) gets other values of device memory that was never written.
+constexpr uint32_t DOUBT = 0x48484848;
+template <typename Offset>
+void doubt_unwritten(const Wave& w,
+                     uint64_t base,
+                     const Offset* offsets,
+                     uint64_t mask,
+                     unsigned bytes,
+                     uint32_t (*data)[LANES])
+{
+    if(!w.group->doubts) [[likely]]
+        return;
+    const uint32_t bits = bytes < 4 ? DOUBT >> 8 * (4 - bytes) : DOUBT;
+    for(unsigned l = 0; l < LANES; ++l)
+        for(unsigned i = 0; 4 * i < bytes; ++i)
+            if(mask >> l & 1 && never_written(base + offsets[l] + 4 * i))
+                data[i][l] ^= bits;
+}
+
 // Check the accesses of all lanes of `mask`, first their hull, then each.
 inline void check_lanes(Wave& w,
                         const MicroOp* op,

@@ -29,7 +29,8 @@ inline constexpr bool FAST = true;
 inline bool unwatched(const Wave& w)
 {
     return FAST && w.exec() == ALL_LANES && w.twin == nullptr && !w.group->late &&
-           !w.group->aligned && w.group->shadow == nullptr && w.group->recorder == nullptr;
+           !w.group->aligned && !w.group->doubts && w.group->shadow == nullptr &&
+           w.group->recorder == nullptr;
 }
 
 } // namespace emu

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <vector>
 
 namespace emu {
 namespace {
@@ -22,22 +23,23 @@ constexpr uint64_t HIGH_END       = 0x7c00'0000'0000;
 constexpr uint64_t SPACE_END = 0x7fff'ffff'f000;
 constexpr int PROTECTION     = PROT_READ | PROT_WRITE;
 
-// A file of 0xff bytes in memory, mapped privately again and again: poison that costs nothing until
-// written.
-int poison_file(uint64_t bytes)
+// A file of 0xff bytes or of marks in memory, mapped privately again and again: poison that costs
+// nothing until written.
+int poison_file(uint64_t bytes, bool marks)
 {
-    static int file      = -1;
-    static uint64_t size = 0;
+    static int files[2]      = {-1, -1};
+    static uint64_t sizes[2] = {0, 0};
+    int& file                = files[marks];
+    uint64_t& size           = sizes[marks];
     if(file < 0)
         file = memfd_create("emulator-poison", MFD_CLOEXEC);
-    static const auto* block = [] {
-        static unsigned char filled[64 * KIB];
-        std::memset(filled, 0xff, sizeof filled);
-        return filled;
-    }();
+    std::vector<uint32_t> block(size < bytes ? 16 * KIB : 0, ~0u);
+    if(marks)
+        for(size_t i = 0; i < block.size(); ++i)
+            block[i] = fresh_mark(4 * i);
     while(file >= 0 && size < bytes)
     {
-        if(pwrite(file, block, 64 * KIB, static_cast<off_t>(size)) !=
+        if(pwrite(file, block.data(), 64 * KIB, static_cast<off_t>(size)) !=
            static_cast<ssize_t>(64 * KIB))
             return -1;
         size += 64 * KIB;
@@ -45,13 +47,13 @@ int poison_file(uint64_t bytes)
     return file;
 }
 
-bool poison_pages(uint64_t begin, uint64_t end)
+bool poison_pages(uint64_t begin, uint64_t end, bool marks)
 {
     // At most about a thousand mappings an allocation: a process may have 65530.
     const uint64_t block =
         std::max(2 * MIB, ((end - begin) / 1024 + 2 * MIB) / (2 * MIB) * (2 * MIB));
     const uint64_t piece = std::min(block, end - begin);
-    const int file       = poison_file((piece + 64 * KIB - 1) / (64 * KIB) * (64 * KIB));
+    const int file       = poison_file((piece + 64 * KIB - 1) / (64 * KIB) * (64 * KIB), marks);
     if(file < 0)
         return false;
     for(uint64_t at = begin; at < end; at += piece)
@@ -94,7 +96,7 @@ bool map_at(uint64_t base, const PlacementRequest& request)
     if(got == MAP_FAILED)
         return false;
     // A kernel before 4.17 takes the address as a hint.
-    if(got != wanted || (request.poison && !poison_pages(begin, end)))
+    if(got != wanted || (request.poison && !poison_pages(begin, end, request.marks)))
     {
         munmap(got, end - begin);
         return false;

@@ -22,8 +22,9 @@ struct PlacementRequest
     uint64_t base       = 0; // of Crossing and Fixed
     uint64_t guard      = 0;
     uint64_t bytes      = 0;
-    uint32_t number     = 0; // of the allocation: staggers small ones
-    bool poison         = false;
+    uint32_t number     = 0;     // of the allocation: staggers small ones
+    bool poison         = false; // with marks: those (memory.h)
+    bool marks          = false;
     bool code           = false; // of a code object: in a region of its own
 };
 

@@ -39,6 +39,7 @@ struct Book
     uint64_t capacity       = 288ull << 30;
     uint64_t in_use         = 0;
     bool poison             = false;
+    bool marks              = false;
     std::atomic<Granularity> granularity{Granularity::Byte};
 };
 
@@ -184,6 +185,12 @@ void set_poison(bool poison)
     book().poison = poison;
 }
 
+void set_marks(bool marks)
+{
+    std::unique_lock lock(book().mutex);
+    book().marks = marks;
+}
+
 void* allocate(size_t bytes, AllocationKind kind, const char* label)
 {
     Book& all = book();
@@ -199,7 +206,8 @@ void* allocate(size_t bytes, AllocationKind kind, const char* label)
     request.bytes     = bytes;
     request.number    = id_counter(all, kind);
     request.code      = kind == AllocationKind::Code;
-    request.poison    = all.poison && !ours;
+    request.poison    = (all.poison || all.marks) && !ours;
+    request.marks     = all.marks;
     if(counts(kind) && bytes > all.capacity - std::min(all.capacity, all.in_use))
         return nullptr;
     const uint64_t base = map_memory(

@@ -64,6 +64,22 @@ Granularity granularity();
 // at no cost in memory until written. Else they are zero.
 void set_poison(bool);
 
+// Fill them with marks instead, by which loads can tell what was never written: NaNs too, in f32,
+// f16 and bf16, another one in each dword of a page.
+void set_marks(bool);
+constexpr uint32_t fresh_mark(uint64_t address)
+{
+    const auto mixed = static_cast<uint32_t>(address % PAGE_BYTES / 4 + 1) * 0x9e3779b1u;
+    const auto half  = [](uint32_t bits) { return 0x7f81 + bits % 126 + (bits & 0x8000); };
+    return half(mixed >> 16) << 16 | half(mixed & 0xffff);
+}
+// Of the dword that holds the address.
+inline bool never_written(uint64_t address)
+{
+    const uint64_t dword = address & ~uint64_t{3};
+    return *reinterpret_cast<const uint32_t*>(dword) == fresh_mark(dword);
+}
+
 // ---- Allocating.
 // Null if address space or the device memory set by set_capacity is full, or bytes is 0.
 void* allocate(size_t bytes, AllocationKind kind = AllocationKind::Device, const char* label = "");

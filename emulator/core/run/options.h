@@ -20,8 +20,11 @@ struct Options
     int64_t lds_races      = 0; // report unordered LDS accesses of two waves between barriers
     // Report uses of registers, LDS and scratch that was never written (twin.h, checks.h).
     int64_t uninitialised = 0;
-    int64_t alignment     = 0; // report accesses that are not aligned to their size, at most 4
-    int64_t barriers      = 0; // report barriers in divergent control flow, and different ones
+    // With it: of device memory, too (memory.h, set_marks).
+    int64_t uninitialised_memory = 0;
+    int64_t leaks                = 0; // report what a program has not freed when it ends
+    int64_t alignment = 0; // report accesses that are not aligned to their size, at most 4
+    int64_t barriers  = 0; // report barriers in divergent control flow, and different ones
     // With late_loads: reads of LDS under way are spoilt by what writes over them (pending.h).
     int64_t late_lds_reads = 0;
     // A read outside of the workgroup's LDS is a fault; 0: it is reported once, and reads zero.

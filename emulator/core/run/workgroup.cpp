@@ -212,6 +212,8 @@ Runner::Runner(const Shape& shape, Counts& counts)
         waves_[i].twin         = &(*twins_)[i];
         (*twins_)[i].in_flight = twin_poison(i);
     }
+    if(o.uninitialised)
+        twins_->group.doubts = o.uninitialised_memory != 0;
 }
 
 bool Runner::run(uint64_t index)

@@ -2,6 +2,8 @@
 
 #include "hip/api.h"
 #include "hip/call.h"
+#include "memory/memory.h"
+#include "run/options.h"
 #include "standalone/settings.h"
 
 #include <algorithm>
@@ -68,6 +70,27 @@ bool write_file(const std::string& path, const std::string& text)
     return false;
 }
 
+void report_leaks()
+{
+    uint64_t count = 0, bytes = 0;
+    Allocation first;
+    for(const Allocation& one : allocations())
+    {
+        if(one.kind != AllocationKind::Device && one.kind != AllocationKind::Host &&
+           one.kind != AllocationKind::Managed)
+            continue;
+        if(count++ == 0)
+            first = one;
+        bytes += one.bytes;
+    }
+    if(count != 0)
+        report_line("never freed: " + std::to_string(count) +
+                    (count == 1 ? " allocation" : " allocations") + " of " + std::to_string(bytes) +
+                    " bytes together, the first one allocation " + std::to_string(first.id) + " (" +
+                    allocation_kind_name(first.kind) + ", " + std::to_string(first.bytes) +
+                    " bytes)");
+}
+
 void write_counters()
 {
     std::string path = settings().counters;
@@ -118,6 +141,8 @@ void report_at_exit()
 {
     if(const std::string absent = absent_functions(); !absent.empty())
         report_line("answered hipErrorNotSupported, for want of these functions: " + absent);
+    if(options().leaks != 0)
+        report_leaks();
     write_counters();
 }
 

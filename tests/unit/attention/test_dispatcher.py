@@ -20,7 +20,7 @@ from ckpm.attention.registry import Instance, Registry, key_of
 from ckpm.attention.selection import refusal, stages
 from ckpm.attention.tuning import Measurement, TuningDatabase
 from ckpm.base import settings
-from ckpm.base.errors import NoKernelError, ProblemError, UsageError
+from ckpm.base.errors import ArgumentError, NoKernelError, ProblemError, UsageError
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.problems.problem import Problem
 from tests.unit import manifests
@@ -393,6 +393,14 @@ def test_on_demand_asks_for_stage_that_names_library(monkeypatch: pytest.MonkeyP
     libraries = on_demand.on_demand(jobs=3)((second, first))
     assert asked == [([first.key], ARCH, "aiter", {"jobs": 3})]
     assert libraries == (Path("/jit/entry/libckpm.so"),)
+
+
+@pytest.mark.parametrize("address", ["q", 1.5, [4096], b"x"])
+def test_address_that_is_no_number_is_refused(address: Any) -> None:
+    over, device = dispatcher(prefill())
+    with pytest.raises(ArgumentError, match=r"q is .*: it must be an address"):
+        over.plan(PREFILL).run({**POINTERS, "q": address})
+    assert not device.launched
 
 
 def test_closing_frees_workspaces() -> None:

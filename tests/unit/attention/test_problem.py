@@ -16,7 +16,7 @@ from ckpm.base.errors import ProblemError
 from ckpm.matrix.configurations.validation import RULES
 from ckpm.matrix.problems.problem import Problem, Strides, launch_seqlen_k
 from ckpm.matrix.problems.testing import Shape, shapes
-from tests.unit.attention.fakes import PREFILL
+from tests.unit.attention.fakes import PREFILL, dispatcher, prefill
 
 
 def test_every_setter_reports_its_own() -> None:
@@ -109,7 +109,7 @@ def test_builder_builds_what_can_be_posed() -> None:
         ({"scale": 1e30}, ProblemError, "scale 1e+30 is not from"),
         ({"scale": 1e39}, ProblemError, "scale 1e+39 is not from"),
         ({"scale": float("nan")}, ProblemError, "scale nan is not from"),
-        ({"scale": "0.5"}, ProblemError, "scale 0.5 is not from"),
+        ({"scale": "0.5"}, ProblemError, "scale is '0.5': it must be of type float"),
         (
             {"dtype": "fp8bf16", "qscale": "pertensor", "descales": (1.0, -0.5, 1.0)},
             ProblemError,
@@ -235,3 +235,17 @@ def test_ragged_batch_promises_no_whole_tiles() -> None:
     p = dataclasses.replace(PREFILL, mode="batch", total_q=0, seqlen_k=256, ragged=True)
     assert launch_seqlen_k(p) == 257
     assert launch_seqlen_k(dataclasses.replace(p, ragged=False)) == 256
+
+
+WRONG_TYPES: tuple[Any, ...] = (None, b"x", [1], {1: 2}, object())
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Problem)])
+def test_field_of_wrong_type_is_refused_by_name(field: str) -> None:
+    """Refusals come from every call that takes a problem, for values without a hash too."""
+    over, _ = dispatcher(prefill())
+    for value in WRONG_TYPES:
+        wrong = dataclasses.replace(PREFILL, **{field: value})
+        for ask in (validate, over.plan, over.why):
+            with pytest.raises(ProblemError, match=field):
+                ask(wrong)

@@ -42,6 +42,8 @@ def test_set_holds_what_its_values_name() -> None:
         ({"tile": {"rm0": 4}}, "a kernel has no field 'rm0'; did you mean 'bm0'?"),
         ({"wave": {"wm0": 4}}, "a kernel has no field 'wm0'; did you mean 'rm0'?"),
         ({"dtype": "bf17"}, "has no kernel with dtype 'bf17' beside what comes before it; those have bf16, fp16"),
+        ({"mask_impl": "simple"}, "unknown mask set 'simple'; did you mean 'simplified'?"),
+        ({"tile": 64}, "tile is 64: it must be a mapping"),
         ({"dtype": "bf16", "tile": {"bm0": 3}}, "has no kernel with tile.bm0 3 beside"),
     ],
 )
@@ -88,6 +90,8 @@ def test_priority_comes_before_order() -> None:
     assert [one.name for one in registry.instances()] == [kernels[index].name for index in (2, 0, 1)]
     with pytest.raises(LibraryError, match="no kernel nothing is registered"):
         registry.set_priority(["nothing"], 1)
+    with pytest.raises(LibraryError, match="it must be a whole number"):
+        registry.set_priority([kernels[2].name], "high")  # type: ignore[arg-type]
     assert registry.find(kernels[1].name, ARCH).key == kernels[1].key
     with pytest.raises(LibraryError, match="for gfx942"):
         registry.find(kernels[1].name, "gfx942")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ckpm.attention.tuning import SCHEMA, Best, Measurement, TuningDatabase
-from ckpm.base.errors import OutputError, RecordError
+from ckpm.base.errors import OutputError, ProblemError, RecordError
 from tests.unit.attention.fakes import PREFILL
 
 
@@ -26,6 +27,26 @@ def test_least_of_what_was_measured_is_best(tmp_path: Path) -> None:
     assert again.best(PREFILL, "hip", ["a", "b"]) == Best(kernel="b", value=2.0, unit="ms", compared=2)
     assert again.best(PREFILL, "hip", ["d"]) is None
     assert again.best(PREFILL, "emulator", ["a"]) is None
+
+
+@pytest.mark.parametrize("value", [float("-inf"), float("inf"), float("nan"), -1.0, 0.0, "fast", None, True])
+def test_value_that_is_no_time_is_refused_and_never_wins(value: Any, tmp_path: Path) -> None:
+    base = TuningDatabase(tmp_path / "t.db")
+    right = Measurement(kernel="right", value=2.0)
+    with pytest.raises(ProblemError, match=r"wrong has the measurement .*: a time is a finite number above 0"):
+        base.add(PREFILL, "hip", [right, Measurement(kernel="wrong", value=value)])
+    assert base.measurements(PREFILL, "hip") == ()  # none of a refused call
+
+
+@pytest.mark.parametrize("value", [float("-inf"), -1.0, "fast", b"1"])
+def test_stored_value_that_is_no_time_is_named(value: Any, tmp_path: Path) -> None:
+    base = TuningDatabase(tmp_path / "t.db")
+    base.add(PREFILL, "hip", [Measurement(kernel="a", value=2.0)])
+    with sqlite3.connect(tmp_path / "t.db") as other:
+        other.execute("UPDATE measured SET value = ?", (value,))
+    other.close()
+    with pytest.raises(RecordError, match=r"a has the measurement .*: a time is a finite number"):
+        base.best(PREFILL, "hip", ["a"])
 
 
 def test_units_are_not_mixed(tmp_path: Path) -> None:

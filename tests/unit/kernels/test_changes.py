@@ -82,7 +82,7 @@ def plan(clone: Path) -> Callable[..., Plan]:
 def test_plan_of_no_change_has_lint_only(plan: Callable[..., Plan]) -> None:
     found = plan({})
     assert (found.changes, found.kernels, found.suites, found.builds, found.runs) == ((), (), {}, (), ())
-    assert found.commands == ("nox -s lint && nox -s workflows",)
+    assert found.commands == ("nox -s lint && nox -s workflows && nox -s docs",)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_rules_rebuild_for_code_that_renders_texts() -> None:
         ("families: [batch_prefill]\n    checks", "families: [prefil]\n    checks", "unknown; known: fwd,"),
         ("compare: suites", "compare: sweets", "unknown word 'sweets'"),
         ("checks: [unit, planted]", "checks: [units]", "unknown; known: lint"),
-        ("  lint: [lint, workflows]\n", "", "there must be a check named lint"),
+        ("  lint: [lint, workflows, docs]\n", "", "there must be a check named lint"),
         ("kernels_per_shard: 96", "kernels_per_shard: 0", "must be a whole number >= 1"),
     ],
 )

@@ -39,7 +39,8 @@ def refuse_launches(status: Status) -> Any:
 
 
 def bench(keys: tuple[Key, ...]) -> Bench:
-    device = SimpleNamespace(arch="gfx950", compute_units=256, has=lambda what: False, restart_addresses=lambda: None)
+    calls = {"restart_addresses": lambda: None, "reset_executed": lambda: None, "executed_ranges": dict}
+    device = SimpleNamespace(arch="gfx950", compute_units=256, has=lambda what: False, **calls)
     return Bench(device=cast(Any, device), library=cast(Any, None), keys=keys)
 
 

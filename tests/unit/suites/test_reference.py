@@ -21,6 +21,7 @@ from ckpm.attention.tolerances import (
     compare_lse,
     compare_o,
     lse_tolerance,
+    mean_shift,
     o_tolerance,
 )
 from ckpm.matrix.problems.case import SuiteCase
@@ -96,7 +97,7 @@ def test_masks_are_what_words_say(mask: str, left: int, right: int, sq: int, sk:
 def test_alibi_by_hand() -> None:
     assert alibi(make_case(), 0.5, 2, 4).tolist() == [[-1, -0.5, 0, -0.5], [-1.5, -1, -0.5, 0]]
     assert alibi(make_case(mask="top_left", window_left=3), 0.5, 2, 3).tolist() == [[0, -0.5, -1], [-0.5, 0, -0.5]]
-    causal = make_case(mask="bottom_right", window_left=-1, window_right=0)
+    causal = make_case(mask="bottom_right", window_left=-1, window_right=0, bias="alibi")
     assert alibi(causal, 0.5, 2, 3).tolist() == [[0, 0.5, 1.0]] * 2
 
 
@@ -140,6 +141,22 @@ def test_worst_truncation_is_within_tolerance() -> None:
     inputs = Inputs(problem=problem, q=(np.ones((1, 1, 1)),), k=(k,), v=(np.full((201, 1, 1), value),))
     assert truncate(np.array([weight, value * lost])).tolist() == [0.5, 1.0]
     assert 0.9 < compare_o(problem, np.ones((1, 1, 1)), exact(inputs)).worst <= 1
+
+
+def test_mean_shift_tells_truncation_from_rounding_to_nearest() -> None:
+    """Both are within the tolerance of each element. One key, so that O is V: numbers from 1 to 2, of either sign."""
+    problem = make_case(seqlens_q=(1,), seqlens_k=(1,), hdim_q=8, hdim_v=4096)
+    random = np.random.default_rng(5)
+    v = random.uniform(1, 2, (1, 1, 4096)) * random.choice([-1, 1], 4096)
+    expected = exact(Inputs(problem=problem, q=(np.ones((1, 1, 8)),), k=(np.ones((1, 1, 8)),), v=(v,)))
+    shifts = {}
+    for name, rounded in {"truncated": truncate(v), "nearest": np.round(v * 128) / 128}.items():
+        assert compare_o(problem, rounded, expected).passed
+        shift = mean_shift(problem, rounded, expected)
+        assert shift is not None
+        shifts[name] = round(shift, 1)
+    assert shifts == {"truncated": -0.5, "nearest": 0.0}
+    assert mean_shift(problem, np.full_like(v, np.nan), expected) is None
 
 
 def test_no_keys_give_zeros_and_minus_infinity() -> None:

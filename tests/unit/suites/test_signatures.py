@@ -49,6 +49,12 @@ class Device:
     def has(self, feature: str) -> bool:
         return False
 
+    def reset_executed(self) -> None:
+        return
+
+    def executed_ranges(self) -> dict[str, list[tuple[int, int]]]:
+        return {}
+
     def restart_addresses(self) -> None:
         pass
 

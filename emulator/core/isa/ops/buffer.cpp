@@ -184,6 +184,7 @@ void load_rows(Wave& w, const MicroOp* op, Rows& data)
                 data.d[i][l] = 0;
     const auto* base = reinterpret_cast<const uint8_t*>(lanes.resource.base);
     gather<Dwords>(base, lanes.offset, lanes.whole, data.d);
+    doubt_unwritten(w, lanes.resource.base, lanes.offset, lanes.whole, 4 * Dwords, data.d);
     move_cut<Dwords>(
         w, op, Access::Load, lanes, [&](unsigned dword, unsigned lane, uint64_t address) {
             std::memcpy(&data.d[dword][lane], reinterpret_cast<const void*>(address), 4);
@@ -277,6 +278,7 @@ const MicroOp* load_part(Wave& w, const MicroOp* op)
     aim(w, op, Access::Load, narrow_bytes(Kind), narrow_bytes(Kind) - 1, lanes);
     const auto* base = reinterpret_cast<const uint8_t*>(lanes.resource.base);
     gather_narrow<Kind>(base, lanes.offset, lanes.whole, data.d[0]);
+    doubt_unwritten(w, lanes.resource.base, lanes.offset, lanes.whole, narrow_bytes(Kind), data.d);
     put(w, op, data, 1, Where);
     return advance(op);
 }

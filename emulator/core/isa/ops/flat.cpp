@@ -138,8 +138,9 @@ const MicroOp* load(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Addresses at;
     Rows data;
-    resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
+    const uint64_t global = resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
     gather<Dwords>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d);
+    doubt_unwritten(w, 0, at.d, global, 4 * Dwords, data.d);
     deliver(w, op, COUNTER<S>, data.d, Dwords, mask);
     return advance(op);
 }
@@ -150,8 +151,9 @@ const MicroOp* load_part(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Addresses at;
     Rows data;
-    resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
+    const uint64_t global = resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
     gather_narrow<Kind>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d[0]);
+    doubt_unwritten(w, 0, at.d, global, narrow_bytes(Kind), data.d);
     deliver(w, op, COUNTER<S>, data.d, 1, mask, Where);
     return advance(op);
 }
@@ -192,8 +194,9 @@ const MicroOp* load_lds(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Addresses at;
     Rows data;
-    resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
+    const uint64_t global = resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
     gather<Dwords>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d);
+    doubt_unwritten(w, 0, at.d, global, 4 * Dwords, data.d);
     load_to_lds(w, op, op->offset, data.d, Dwords);
     return advance(op);
 }
@@ -205,8 +208,9 @@ const MicroOp* load_lds_part(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     Addresses at;
     Rows data;
-    resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
+    const uint64_t global = resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
     gather_narrow<Kind>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d[0]);
+    doubt_unwritten(w, 0, at.d, global, narrow_bytes(Kind), data.d);
     load_to_lds(w, op, op->offset, data.d, 1);
     return advance(op);
 }

@@ -6,6 +6,13 @@ namespace emu {
 
 namespace {
 
+void doubt_scalars(const Wave& w, uint64_t address, unsigned dwords, uint32_t* data)
+{
+    for(unsigned i = 0; w.group->doubts && i < dwords; ++i)
+        if(never_written(address + 4 * i))
+            data[i] ^= DOUBT;
+}
+
 void load(Wave& w, const MicroOp* op, uint64_t address, unsigned dwords)
 {
     if(w.group->aligned && address % 4 != 0) [[unlikely]]
@@ -23,10 +30,12 @@ void load(Wave& w, const MicroOp* op, uint64_t address, unsigned dwords)
         write.index  = code;
         write.data.resize(dwords);
         std::memcpy(write.data.data(), reinterpret_cast<const void*>(address), 4 * dwords);
+        doubt_scalars(w, address, dwords, write.data.data());
         issue(w, Counter::Scalar, std::move(write));
         return;
     }
     std::memcpy(&w.s[code], reinterpret_cast<const void*>(address), 4 * dwords);
+    doubt_scalars(w, address, dwords, &w.s[code]);
 }
 
 int64_t scalar_offset(const Wave& w, const MicroOp* op, unsigned dwords_of_base)
@@ -65,6 +74,7 @@ const MicroOp* s_buffer_load(Wave& w, const MicroOp* op)
         if(!w.group->ranges.check(address, 4))
             raise_memory(w, op, Access::Load, NO_LANE, address, 4);
         std::memcpy(&data[i], reinterpret_cast<const void*>(address), 4);
+        doubt_scalars(w, address, 1, &data[i]);
     }
     w.group->traffic.scalar_load_bytes += 4 * Dwords;
     PendingWrite write;

@@ -1,0 +1,54 @@
+"""A checkout is compared with its dialect by what its own codegen lists."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ckpm.base.errors import UpstreamError, UsageError
+from ckpm.kernels.code.toolchains import Toolchain
+from ckpm.kernels.library.request import Request, prepare
+from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
+from ckpm.kernels.upstream.trees import Tree
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.selection import select
+
+ALIEN = "fmha_batch_prefill_of_2027"
+
+
+def list_instead(tree: Tree, names: list[str]) -> None:
+    """Make a codegen that lists these names."""
+    words = "\n".join(f"{name}.cpp" for name in names)
+    (tree.fmha / "generate.py").write_text(f"open('blobs.txt', 'w').write({words!r})\n")
+
+
+@pytest.fixture
+def request_of_checkout(request_for: Callable[..., Request], stub_toolchain: Callable[..., Toolchain]) -> Request:
+    asked = request_for(stub_toolchain())
+    return dataclasses.replace(asked, tree=dataclasses.replace(asked.tree, name="checkout"))
+
+
+def test_kernels_that_tree_lacks_are_left_out(request_of_checkout: Request, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    asked = request_of_checkout
+    names = [key.name for key in select(dialect(asked.tree.dialect), asked.selection)]
+    list_instead(asked.tree, [*names[3:], ALIEN])
+    _, keys = prepare(asked)
+    assert [key.name for key in keys] == names[3:]
+    (note,) = [one for one in caplog.messages if "lists other kernels" in one]
+    assert f"1 missing ({ALIEN}); 3 extra ({min(names[:3])}, ..)" in note
+
+
+def test_tree_that_lists_no_selected_kernel_is_refused(request_of_checkout: Request) -> None:
+    list_instead(request_of_checkout.tree, [ALIEN])
+    with pytest.raises(UsageError, match="no selected kernel is listed by the tree's codegen"):
+        prepare(request_of_checkout)
+
+
+def test_codegen_that_lists_nothing_is_error(tree: Tree, tmp_path: Path) -> None:
+    (tree.fmha / "generate.py").write_text("")
+    with pytest.raises(UpstreamError, match="wrote no list of kernels"):
+        difference_from_dialect(tree, ("batch_prefill",), ("gfx950",), tmp_path / "cache")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def compare(configuration: Configuration, over: Dispatcher) -> tuple[Attention, 
     if said["bias"] == "e":
         lengths = [(len(one), len(other)) for one, other in zip(q, k, strict=True)]
         more["bias"] = [_numbers(random, dtype, int(said["h"]), *pair) for pair in lengths]
-        options["bias"] = np.stack(more["bias"])
+        options["bias"] = _by_token(more["bias"]) if group else np.stack(more["bias"])
     elif said["bias"] == "a":
         slopes = np.array([0.5**head for head in range(1, int(said["h"]) + 1)], np.float32)
         options["alibi_slopes"], more["slopes"] = slopes, np.tile(slopes.astype(np.float64), (len(q), 1))
@@ -51,10 +52,22 @@ def compare(configuration: Configuration, over: Dispatcher) -> tuple[Attention, 
     done = fmha(*map(np.ascontiguousarray, arrays), dispatcher=over, **options)
     if drop:
         assert done.random_values is not None
-        more["random_values"] = list(done.random_values)
+        more["random_values"] = _by_sequence(done.random_values, q, k) if group else list(done.random_values)
     want, _ = reference.attention(done.problem, q, k, v, **more)
     got = done.o if options["layout"] == "BSHD" else done.o.swapaxes(1, 2)
     return done, reference.agreement(got if group else np.concatenate(list(got)), want, dtype)
+
+
+def _by_token(bias: Sequence[Floats]) -> Floats:
+    """Bias of each sequence, [head, query, key], as [head, token, key] with the keys of the longest sequence."""
+    keys = max(one.shape[2] for one in bias)
+    return np.concatenate([np.pad(one, ((0, 0), (0, 0), (0, keys - one.shape[2]))) for one in bias], axis=1)
+
+
+def _by_sequence(values: NDArray[np.uint8], q: Sequence[Floats], k: Sequence[Floats]) -> list[NDArray[np.uint8]]:
+    """Random values [head, token, key] as [head, query, key] of each sequence."""
+    parts = np.split(values, np.cumsum([len(one) for one in q])[:-1], axis=1)
+    return [part[:, :, : len(one)] for part, one in zip(parts, k, strict=True)]
 
 
 def _numbers(random: np.random.Generator, dtype: str, *shape: int) -> Floats:

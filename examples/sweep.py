@@ -41,4 +41,4 @@ with tempfile.TemporaryDirectory() as scratch:
         results.show_kernels(measured, best)
         cache.check(best)
         if least[best.ran.kernels[0]] != min(least.values()):
-            raise SystemExit(1)
+            raise SystemExit("the order `measured` did not choose the fastest kernel")

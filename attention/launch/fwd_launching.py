@@ -30,9 +30,10 @@ Form = tuple[tuple[int, ...], np.dtype[Any]]  # of an array: shape and type
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FwdOutcome:
-    """``o`` are O's bits [token, head, hdim_v] and ``lse`` [head, token], None without; empty after a refusal.
+    """``o`` are O's bits [token, head, hdim_v] and ``lse`` [head, token], None without LSE.
 
-    ``random_values`` of each sequence are [head, query, key], None without dropout.
+    After a refusal or a fault ``o`` is empty and ``lse`` is None. ``random_values`` of each sequence are [head, query,
+    key], None without dropout.
     """
 
     launch: Launch
@@ -43,7 +44,7 @@ class FwdOutcome:
 
 
 def pose(case: SuiteCase, family: str, arch: str) -> SuiteCase:
-    """The case for a library of a family: pages of one token are a contiguous cache; sizes of its page table.
+    """The case for a library of a family: pages of one token as a contiguous cache, others with their table's sizes.
 
     Raises:
         ProblemError: it needs sinks, column-major V or another table than is laid out here; or it is in batch mode with
@@ -101,7 +102,7 @@ def by_sequence(p: SuiteCase, rows: NDArray[Any]) -> NDArray[Any]:
 
 
 def by_head(p: SuiteCase, rows: NDArray[Any]) -> NDArray[Any]:
-    """The reverse of :func:`by_sequence`, from numbers one after another, ``p.seqlen_k`` of a row or one."""
+    """The reverse of :func:`by_sequence`, from a flat array: a row has one number (LSE) or ``p.seqlen_k``."""
     shape = (p.batch, p.nhead_q, p.seqlen_q, -1) if p.mode == "batch" else (p.nhead_q, p.rows_q, -1)
     rows = rows.reshape(shape)
     if p.mode == "batch":
@@ -126,7 +127,10 @@ def laid_out(problem: SuiteCase, tensors: Mapping[str, NDArray[Any]]) -> dict[st
 
 
 def pages(problem: SuiteCase, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """``k`` and ``v`` in pages, ``block_table`` and, where it is needed, ``seqlen_k_ptr``. Unused slots hold NaN."""
+    """``k`` and ``v`` in pages, ``block_table`` and, where it is needed, ``seqlen_k_ptr``.
+
+    All bits of unused slots are set: NaN, except -240 in gfx942's fp8.
+    """
     p, table = problem, page_table(problem)
     arrays: dict[str, NDArray[Any]] = {"block_table": block_table(p, table)}
     ends = list(itertools.pairwise(itertools.accumulate(p.seqlens_k, initial=0)))

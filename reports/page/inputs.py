@@ -30,7 +30,7 @@ from ckpm.reports.verdicts import Gate
 _SUITES = (*SUITES, FAMILY_SUITE)
 _GATES = tuple(f"{place}{name}*.json" for name in ("gate", "gpu") for place in ("", "*/*/"))
 TIMINGS = "timing.json"
-_TABLES = "timing-*.json"  # above the libraries: of ckpm timing tables, which builds its own
+_TABLES = "timing-*.json"  # above the libraries: by ckpm timing tables, from libraries of its own
 _BENCHMARKS = "benchmark/*.json"  # of ckpm sweep run
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 
@@ -92,7 +92,7 @@ class Inputs:
 
 
 def gates_of(inputs: Inputs, library: LibraryResults, arch: str) -> list[Gate]:
-    """Gates that judged a library for an arch: they name it, or are beside its manifest."""
+    """Gates of an arch that name the library's upstream, or are beside its manifest."""
     folder = library.place.parent
     return [
         gate
@@ -121,8 +121,8 @@ def gather(
     folder: Path, ledger: Path = LEDGER, today: datetime.date | None = None, baselines: Path = baseline.FOLDER
 ) -> Inputs:
     """Read the output of sessions: ``<arch>/<upstream>/manifest.json``; ``<suite>.json``, ``counters.json`` and
-    ``timing.json`` beside it; ``gate*.json`` and ``gpu*.json`` there or above, ``parity.json``, ``timing-*.json``
-    and ``benchmark/*.json`` above.
+    ``timing.json`` beside it; ``gate*.json`` and ``gpu*.json`` beside it or in the folder; ``parity.json``,
+    ``timing-*.json`` and ``benchmark/*.json`` in the folder.
 
     Raises:
         InconclusiveError: the folder has none of them.
@@ -190,7 +190,7 @@ def _library(file: Path) -> LibraryResults:
         other = [name for name in LIBRARY_FACTS if found and found.provenance[name] != getattr(manifest, name)]
         if other:
             raise CheckFailedError(
-                f"{place}: counted on another build than the library beside it: {other[0]} differs. {again}.",
+                f"{place}: made from another build than the library beside it: {other[0]} differs. {again}.",
                 kind="orphan-results",
             )
     suites = {suite: Results.read(place) for suite, place in places.items() if place.exists()}
@@ -214,7 +214,7 @@ def _library(file: Path) -> LibraryResults:
 
 
 def _family(file: Path, manifest: Manifest, suite: str) -> str:
-    """The option that names a library of fwd's families. Its folder has the same name."""
+    """The ``--family`` option of a library in folder ``<upstream>-<family>``."""
     library = file.parent.name.removeprefix(f"{manifest.upstream}-")
     return f" --family {library}" if suite == FAMILY_SUITE else ""
 

@@ -368,7 +368,9 @@ def test_tree_that_was_deleted_is_unpacked_again(
 def test_cache_that_is_file(package: list[str], tmp_path: Path, below: str) -> None:
     cache = tmp_path / "cache"
     cache.write_text("")
-    with pytest.raises(OutputError, match=r"can't be written: .* is a file(, or a link .*)?: set CKPM_CACHE to another folder\.$"):
+    with pytest.raises(
+        OutputError, match=r"can't be written: .* is a file(, or a link .*)?: set CKPM_CACHE to another folder\.$"
+    ):
         locate("aiter", cache=cache / below)
     assert package == []
 

@@ -330,7 +330,7 @@ def test_counts_of_this_build_are_shown(tmp_path: Path) -> None:
     (roofline,) = plots(found)
     assert PROBLEM in roofline.svg
     Measurements(provenance={**provenance, "flags": "-O1"}, problems=(one,)).write(place / "counters.json")
-    with pytest.raises(CheckFailedError, match=r"counters\.json: counted on another build .* flags differs"):
+    with pytest.raises(CheckFailedError, match=r"counters\.json: made from another build .* flags differs"):
         inputs(folder)
 
 

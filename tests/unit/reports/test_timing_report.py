@@ -205,7 +205,7 @@ def test_report_shows_timings_of_this_build(tmp_path: Path) -> None:
     assert matrix[:8] == [PROBLEM, "gfx950/aiter", "V2", "matrix", 15, 50.0, 80.0, 60.0]
     assert any(PROBLEM in plot.title and "wave 2 S1" in plot.svg for plot in plots(found))
     dataclasses.replace(made, provenance={**made.provenance, "flags": "-O1"}).write(place / "timing.json")
-    with pytest.raises(CheckFailedError, match=r"timing\.json: counted on another build .* flags differs"):
+    with pytest.raises(CheckFailedError, match=r"timing\.json: made from another build .* flags differs"):
         inputs(folder)
 
 

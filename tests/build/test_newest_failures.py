@@ -40,7 +40,7 @@ def test_unknown_kernel(libraries: Mapping[tuple[str, str], Library], samples: M
         ({"launch": NO_DEVICE}, Status.HIP_ERROR, "HIP Function Failed (x.hpp,1) no device", True),
         ({"stale": NO_DEVICE}, Status.OK, "", True),  # of an earlier call
         ({"throws": "wrong strides"}, Status.EXCEPTION, "wrong strides", True),
-        ({"throws": ""}, Status.EXCEPTION, "an exception", True),  # of another class than std::exception
+        ({"throws": ""}, Status.EXCEPTION, "an exception other than std::exception", True),
     ],
 )
 @pytest.mark.parametrize("by_name", [False, True])
@@ -60,7 +60,7 @@ def test_failures_have_status_and_message(
         return  # only dispatch asks for the device
     fake(library, **set_up)
     launch = library.launch(problem, name if by_name else None)
-    assert (launch.status, launch.message.partition(" that is")[0]) == (status, message)
+    assert (launch.status, launch.message) == (status, message)
     assert launch.kernel == (name if chooses else None)
     fake(library)
     assert library.launch(problem).status == Status.OK

@@ -41,6 +41,9 @@ def demand_place(file: Path) -> None:
     """
     with name_write_errors(file):
         if is_special(file):
+            if file.is_char_device():
+                with file.open("wb", buffering=0) as stream:
+                    stream.write(b"")  # /dev/full refuses no bytes too
             return
         target = Path(os.path.realpath(file))
         if target.is_dir():

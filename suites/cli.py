@@ -24,7 +24,8 @@ from ckpm.attention.launch.device import CHOICES, default_workers, kind_of, unus
 from ckpm.base import junit, settings
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, LibraryError, UnknownWordError, UsageError
-from ckpm.base.files import make_folder, sha256_of
+from ckpm.base.files import sha256_of
+from ckpm.base.outputs import demand_place
 from ckpm.base.results import FOREIGN_LIBRARY, Results
 from ckpm.cluster import command as cluster
 from ckpm.kernels.families.libraries import host, libraries, made_of
@@ -306,7 +307,7 @@ def _cases(o: Options, kind: str, library: LocatedLibrary) -> tuple[Case, ...]:
     if kind != "emulator":
         return (case,)
     file = _trace_file(o)
-    make_folder(file.parent)
+    demand_place(file)
     trace = {"file": str(file), "workgroup": o.workgroup, "wave": o.wave}
     return (Case(problem=problem, variants=tuple({**variant, "trace": trace} for variant in case.variants)),)
 

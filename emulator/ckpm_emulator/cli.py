@@ -22,6 +22,7 @@ from ckpm_emulator.base.display import printable
 from ckpm_emulator.base.entry import exit_code
 from ckpm_emulator.base.errors import CheckFailedError, DeviceError, InputError
 from ckpm_emulator.base.logs import print_logs
+from ckpm_emulator.base.outputs import demand_place
 from ckpm_emulator.base.processes import ended_by_signals
 from ckpm_emulator.options import ARCHS, Options, Trace
 
@@ -106,6 +107,8 @@ def _run_program(chosen: argparse.Namespace) -> int:
         )
     arch = chosen.arch or standalone.arch_of(words) or Options.arch
     options = Options(arch=arch, cu_count=chosen.cus, threads=chosen.threads).replace(**_checks(chosen.checks))
+    for file in filter(None, (chosen.trace, chosen.counters)):
+        demand_place(file)
     if chosen.trace:
         options = options.replace(trace=Trace(file=str(chosen.trace.absolute())))
     standalone.execute(standalone.Run(command=words, options=options, counters=chosen.counters, root=chosen.root))

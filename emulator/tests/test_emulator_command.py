@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ckpm_emulator import standalone
 from ckpm_emulator.base.errors import CodeObjectError, OutputError
 from ckpm_emulator.cli import import_tables_only, main
 from ckpm_emulator.code_object import code_objects
@@ -34,6 +35,13 @@ def test_output_that_takes_nothing(output: str, code: int) -> None:
         done = subprocess.run(command, stdout=stream, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
     assert done.returncode == code
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--trace", "--counters"])
+def test_run_refuses_file_that_takes_nothing(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program ran, and ended with 0 without its trace."""
+    monkeypatch.setattr(standalone, "execute", lambda run: pytest.fail(f"{run.command} is run"))
+    assert main(["run", option, "/dev/full", "--", "true"]) == OutputError.exit_code
 
 
 def test_helper_imports_only_tables_of_tinygrad(tmp_path: Path) -> None:

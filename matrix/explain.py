@@ -14,7 +14,7 @@ from ckpm.matrix.dialects import TABLES, Dialect, dialect, dialect_names, receip
 from ckpm.matrix.enumeration import keeps
 from ckpm.matrix.families import Constraint, Family, Pipelines, Value, fits, tile_place
 from ckpm.matrix.keys import Key, Tile
-from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.names import make_key, own_name, parse
 from ckpm.matrix.rules import broken
 from ckpm.matrix.selection import Selection, absences, conditions, profiles, select, shard_of, tiers
 from ckpm.matrix.where import compile_where
@@ -100,7 +100,7 @@ def find_key(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, Key]:
     family, values = find(chosen, name, mask_impl)
     if reasons := outside(chosen, family, values):
         raise NameSyntaxError(f"'{name}' is not a kernel of {chosen.name}: {reasons[0].text}. See `ckpm why NAME`.")
-    return family, make_key(family, values, name)
+    return family, make_key(family, values, own_name((family,), name))
 
 
 def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[Reason]:
@@ -176,7 +176,7 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
         NameSyntaxError: the name doesn't parse; and whatever :func:`ckpm.matrix.selection.select` raises.
     """
     family, values = find(chosen, name, selection.mask_impl)
-    key = make_key(family, values, name)
+    key = make_key(family, values, own_name((family,), name))
     reasons = outside(chosen, family, values)
     in_matrix = not reasons
     if family.masks and values["mask_impl"] not in (selection.mask_impl, family.own_masks(key.pipeline)):
@@ -201,11 +201,11 @@ def why(chosen: Dialect, selection: Selection, name: str) -> Explanation:
     ]
     if not reasons and selection.shard:
         index, count = selection.shard
-        dealt = shard_of(select(chosen, replace(selection, shard=None)), name, count)
+        dealt = shard_of(select(chosen, replace(selection, shard=None)), key.name, count)
         if dealt != index:
             reasons.append(Reason("shard", f"{dealt}/{count}", f"it is in shard {dealt}/{count}, not {index}/{count}"))
     axes = tuple(_axis(chosen, family, field, values) for field in family.fields)
-    return Explanation(name, tuple(reasons), axes, receipts_with(family, key))
+    return Explanation(key.name, tuple(reasons), axes, receipts_with(family, key))
 
 
 def _receipt(chosen: Dialect, family: Family, receipt: int, values: Mapping[str, Any]) -> list[Reason]:

@@ -56,7 +56,8 @@ class Row:
 class Pipelines:
     """A block of pipelines with loops of its own: the product of ``axes``, then rows, for keys of ``constraint``.
 
-    ``mask_impl`` names the mask set if the block has one for every request, else it is "".
+    ``mask_impl`` names the mask set if the block has one for every request, else it is "". ``also_written`` are other
+    arch traits in which a state of upstream ends the names of these kernels.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Pipelines:
     row_fields: tuple[str, ...]
     rows: tuple[Row, ...]
     mask_impl: str
+    also_written: tuple[str, ...] = ()
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Return True if the block has a pipeline with these values, for any receipt if they have none."""
@@ -123,6 +125,13 @@ class Family:
             if block.mask_impl and any(pipeline in row.values for row in block.rows):
                 return block.mask_impl
         return ""
+
+    def own_trait(self, arch_trait: str, pipeline: str) -> str:
+        """The arch trait of a pipeline's kernels where a state of upstream writes ``arch_trait``, else that one."""
+        for block in self.pipelines:
+            if arch_trait in block.also_written and any(pipeline in row.values for row in block.rows):
+                return str(block.constraint["arch_trait"][0])
+        return arch_trait
 
     def values(self, field: str) -> tuple[Value, ...]:
         """Every value of a field in any block, in the order of the table; masks of both sets."""

@@ -134,7 +134,7 @@ def _steps(fields: tuple[str, ...], field: Field) -> tuple[tuple[Value, ...], ..
 
 
 def _block(name: str, field: Field, masks: Mapping[str, tuple[str, ...]]) -> Pipelines:
-    field.allow(("for", "masks", "order", "axes", "rows"))
+    field.allow(("for", "also_written", "masks", "order", "axes", "rows"))
     rows: list[Row] = []
     row_fields: tuple[str, ...] | None = None
     for item in field.get("rows").items():
@@ -153,6 +153,7 @@ def _block(name: str, field: Field, masks: Mapping[str, tuple[str, ...]]) -> Pip
         row_fields=row_fields or (),
         rows=tuple(rows),
         mask_impl=_mask_impl(field.find("masks")),
+        also_written=also_written.texts() if (also_written := field.find("also_written")) else (),
     )
 
 
@@ -205,6 +206,11 @@ def _check(family: Family, field: Field) -> None:
             for name in constraint:
                 if name not in known:
                     raise place.fail(f"'{name}' in a 'for' is not a field of this family; known: {', '.join(known)}")
+        if also_written := place.find("also_written"):
+            if len(block.constraint.get("arch_trait", ())) != 1:
+                raise also_written.fail("needs a 'for' with one arch_trait, the one that names end in here")
+            if unknown := [trait for trait in block.also_written if trait not in family.values("arch_trait")]:
+                raise also_written.fail(f"'{unknown[0]}' is not an arch trait of this family")
     slots = SLOT.findall(family.grammar)
     if "arch_trait" not in slots and any(len(traits) > 1 for traits in family.archs.values()):
         raise field.get("name").fail("an arch with several arch traits needs a slot {arch_trait}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import getitem, itemgetter
 from typing import Any
 
@@ -56,7 +56,7 @@ def parse(family: Family, name: str, mask_impl: str = "simplified") -> dict[str,
 
     ``mask_impl`` decides which masks ``nmask`` means where the name alone doesn't (``mask`` is simplified, ``mc`` and
     ``mg`` are generic), unless the pipeline has masks of one set only. A tile that is in no table gets
-    ``when='always'``.
+    ``when='always'``. An arch trait that only upstream writes for this pipeline is read as the dialect's own.
 
     Raises:
         NameSyntaxError: the name doesn't fit the grammar; the message has the field and the expected words.
@@ -67,6 +67,7 @@ def parse(family: Family, name: str, mask_impl: str = "simplified") -> dict[str,
         raise NameSyntaxError(_explain(family, patterns, name))
     values: dict[str, Any] = {slot: _read(family, slot, match[slot]) for slot in _slots(family)}
     values.setdefault("arch_trait", family.values("arch_trait")[0])
+    values["arch_trait"] = family.own_trait(values["arch_trait"], values.get("pipeline", ""))
     if family.masks:
         mask_impl = family.own_masks(values.get("pipeline", "")) or mask_impl
         if values["mask"] not in family.masks[mask_impl]:
@@ -79,6 +80,17 @@ def parse(family: Family, name: str, mask_impl: str = "simplified") -> dict[str,
         if field not in values:  # without a slot: it has one value
             values[field] = family.values(field)[0]
     return values
+
+
+def own_name(families: Iterable[Family], name: str) -> str:
+    """The dialect's name of a kernel that a state of upstream writes with another arch trait; other names unchanged."""
+    for family in families:
+        if not any(block.also_written for block in family.pipelines):
+            continue
+        if match := re.fullmatch("".join(_patterns(family)), name):
+            start, end = match.span("arch_trait")
+            return name[:start] + family.own_trait(match["arch_trait"], match["pipeline"]) + name[end:]
+    return name
 
 
 def _complete(axis: Axis, values: dict[str, Any]) -> None:

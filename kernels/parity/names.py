@@ -18,6 +18,7 @@ from ckpm.matrix.dialects import APIS, dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.families import Family
 from ckpm.matrix.keys import Key
+from ckpm.matrix.names import own_name
 from ckpm.matrix.published import StoredList, compare_names, emission_sha256
 
 _SHOWN = 5
@@ -71,7 +72,7 @@ def _names_case(tree: Tree, api: str, arch: str, receipt: int, mask: str, listed
             title, [absent_arch(families[0], arch, theirs, _names(families, arch_with_kernels, receipt, mask))], started
         )
     keys = [key for family in families for key in enumerate_keys(family, arch=arch, receipt=receipt, mask_impl=mask)]
-    return judge(title, [compare_lists(keys, theirs)], started)
+    return judge(title, [compare_lists(keys, [own_name(families, name) for name in theirs])], started)
 
 
 def _names(families: Sequence[Family], arch: str, receipt: int, mask: str) -> list[str]:

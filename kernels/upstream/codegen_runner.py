@@ -27,6 +27,7 @@ from ckpm.kernels.upstream.headers import content
 from ckpm.kernels.upstream.trees import Tree
 from ckpm.matrix.dialects import APIS, dialect
 from ckpm.matrix.enumeration import enumerate_names
+from ckpm.matrix.names import own_name
 from ckpm.matrix.published import NameDifference, compare_names
 
 TIMEOUT_SECONDS = 1800  # the backward list takes 26 s alone; on a crowded machine 600 s were seen
@@ -129,12 +130,13 @@ def difference_from_dialect(
         listed = []
         for api in (api for api, of_api in APIS.items() if set(of_api) & set(families)):
             live = Live(tree, pool, api, cache)
-            for family in map(dialect(tree.dialect).family, APIS[api]):
+            its_families = [dialect(tree.dialect).family(name) for name in APIS[api]]
+            for family in its_families:
                 for arch in (arch for arch in archs if arch in family.archs):
                     ours |= dict.fromkeys(enumerate_names(family, arch=arch, receipt=receipt, mask_impl=mask))
-                    listed.append(live.names(arch, receipt, mask))
-        for names in listed:
-            theirs |= dict.fromkeys(names.result())
+                    listed.append((its_families, live.names(arch, receipt, mask)))
+        for its_families, names in listed:
+            theirs |= dict.fromkeys(own_name(its_families, name) for name in names.result())
     return compare_names(sorted(ours), sorted(theirs))
 
 

@@ -16,7 +16,7 @@ from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.explain import Reason, find, outside
 from ckpm.matrix.families import MASK_IMPLS, Axis, Family
 from ckpm.matrix.keys import KEY_FIELDS, Key
-from ckpm.matrix.names import make_key
+from ckpm.matrix.names import make_key, own_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def judge_kernel(chosen: Dialect, name: str, mask_impl: str, arch: str | None) -
         text = f"for {', '.join(archs) or 'no arch'}, not for {where}"
         reason = "" if where in family.archs else family.absent
         against.append(Finding("error", "arch", ("key.arch_trait",), 0, text, reason, f"dialect {chosen.name}"))
-    mistakes = findings(configuration_of(make_key(family, values, name), where))
+    mistakes = findings(configuration_of(make_key(family, values, own_name((family,), name)), where))
     if against:
         return Report(name, (*against, *mistakes), ())
     return Report(name, tuple(map(_excuse, mistakes)), (Kernel(chosen.name, name),))

@@ -14,6 +14,7 @@ from ckpm.kernels.library.request import Request, prepare
 from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
 from ckpm.kernels.upstream.trees import Tree
 from ckpm.matrix.dialects import dialect
+from ckpm.matrix.enumeration import enumerate_names
 from ckpm.matrix.selection import select
 
 ALIEN = "fmha_batch_prefill_of_2027"
@@ -46,6 +47,13 @@ def test_tree_that_lists_no_selected_kernel_is_refused(request_of_checkout: Requ
     list_instead(request_of_checkout.tree, [ALIEN])
     with pytest.raises(UsageError, match="no selected kernel is listed by the tree's codegen"):
         prepare(request_of_checkout)
+
+
+def test_v2_names_of_pull_request_6054_are_no_difference(tree: Tree, tmp_path: Path) -> None:
+    names = enumerate_names(dialect("prefill-v3").family("batch_prefill"), arch="gfx950")
+    list_instead(tree, [name.replace("_gfx9", "_gfx950") if name.endswith("_gfx9") else name for name in names])
+    theirs = dataclasses.replace(tree, dialect="prefill-v3")
+    assert not difference_from_dialect(theirs, ("batch_prefill",), ("gfx950",), tmp_path / "cache").lines()
 
 
 def test_codegen_that_lists_nothing_is_error(tree: Tree, tmp_path: Path) -> None:

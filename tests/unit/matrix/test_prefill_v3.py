@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from ckpm.base.errors import TableError
+from ckpm.base.errors import NameSyntaxError, TableError
+from ckpm.matrix.configurations.report import judge_kernel
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.explain import find_key, why
 from ckpm.matrix.keys import Key
-from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.names import make_key, own_name, parse
 from ckpm.matrix.problems.case import SUITES, SuiteCase
 from ckpm.matrix.problems.problem import needed_values, serving_kernels
 from ckpm.matrix.problems.tables import problems
@@ -76,6 +77,34 @@ def test_name_parses_back_to_its_key(name: str) -> None:
     assert (key.arch_trait, key.pipeline, key.pad, key.load) == ("gfx950", "qr_async_trload_v3", "pssk", None)
 
 
+def listed_by_pull_request() -> dict[str, str]:
+    """The codegen's names of V2 on gfx950, where all its names have the trait of that arch, and ours."""
+    return {name.removesuffix("_gfx9") + "_gfx950": name for name in sorted(april())}
+
+
+def test_v2_names_of_pull_request_are_read_as_ours() -> None:
+    for theirs, ours in listed_by_pull_request().items():
+        assert own_name((BATCH_PREFILL,), theirs) == own_name((BATCH_PREFILL,), ours) == ours
+        assert parse(BATCH_PREFILL, theirs, "generic") == parse(BATCH_PREFILL, ours, "generic")
+    assert {own_name((BATCH_PREFILL,), name) for name in V3_NAMES} == V3_NAMES
+
+
+def test_why_and_show_of_pull_request_s_name_give_ours() -> None:
+    theirs, ours = next(iter(listed_by_pull_request().items()))
+    said = why(dialect(NAME), Selection(archs=("gfx950",), mask_impl="generic"), theirs)
+    assert (said.name, said.reasons) == (ours, ())
+    assert find_key(dialect(NAME), theirs, "generic")[1] == find_key(dialect(NAME), ours, "generic")[1]
+    assert judge_kernel(dialect(NAME), theirs, "generic", "gfx950").findings == ()
+
+
+def test_other_dialects_read_no_trait_of_another_arch() -> None:
+    theirs = next(iter(listed_by_pull_request()))
+    newest = dialect("rocm-libraries-2026").family("batch_prefill")
+    assert own_name((newest,), theirs) == theirs
+    with pytest.raises(NameSyntaxError):
+        parse(newest, theirs)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "rule"),
     [
@@ -124,6 +153,8 @@ def test_other_dialects_have_no_v3_batch_prefill() -> None:
     [
         ("_{kv_table}_{arch_trait}", "_{kv_table}", "an arch with several arch traits needs a slot {arch_trait}"),
         ("gfx950: [gfx950, gfx9]", "gfx951: [gfx950, gfx9]", "'gfx951' is not in archs.yaml"),
+        ("also_written: [gfx950]", "also_written: [gfx951]", "'gfx951' is not an arch trait of this family"),
+        ("{arch_trait: [gfx9]}", "{arch_trait: [gfx9, gfx950]}", "needs a 'for' with one arch_trait"),
     ],
 )
 def test_table_with_traits_that_names_do_not_tell_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -55,6 +55,8 @@ def read_machines(args: argparse.Namespace) -> Machines | None:
 
     Raises UsageError: options contradict each other; TableError.
     """
+    if empty := [name for name in ("scheduler", "partition", "walltime") if getattr(args, name) == ""]:
+        raise UsageError(f"--{empty[0]} is empty: give a value, or leave the option out.")
     if args.scheduler and args.cluster:
         raise UsageError("--scheduler and --cluster exclude each other: one names workers, the other starts some.")
     given = [name for name in ("workers", "partition", "walltime", "cluster_file") if getattr(args, name) is not None]

@@ -200,6 +200,11 @@ def _sizes(q: Operand, listed: Mapping[str, Operand], asked: Options) -> dict[st
     if layout not in CHOICES["layout"]:
         raise ArgumentError(f"layout '{layout}' is none of {', '.join(CHOICES['layout'])}.", kind="shape")
     if sums is not None:
+        if layout != "BSHD":
+            raise ArgumentError(
+                f"layout '{layout}' with cu_seqlens_q: q is [token, head, dim] then, and O too. Leave layout out.",
+                kind="shape",
+            )
         if len(q.shape) != 3:
             raise ArgumentError(f"q is {list(q.shape)}: with cu_seqlens_q it must be [token, head, dim].", kind="shape")
         lengths = lengths_of(sums, q.shape[0], "q")

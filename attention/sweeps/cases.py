@@ -160,13 +160,15 @@ def tensors(case: Case, arch: str, *, random_values: bool) -> Tensors:
     k = _drawn(random, s, arch, s.batch, s.seqlen_k, s.nhead_k, s.hdim_q)
     v = _drawn(random, s, arch, s.batch, s.seqlen_k, s.nhead_k, s.hdim_v)
     given: dict[str, Any] = {
-        "dtype": s.dtype, "family": case.key.family, "layout": s.layout, "mask": s.mask, "dropout": s.dropout,
+        "dtype": s.dtype, "family": case.key.family, "mask": s.mask, "dropout": s.dropout,
         "seed": 7, "random_values": random_values and s.dropout > 0, "soft_cap": _CAP if s.logits else 0.0,
         "lse": s.lse,
         "window": _WINDOW if s.mask == "window" else None, "sink_size": _SINK_TOKENS if s.sink else 0,
         "splits": _SPLITS if case.key.family == "fwd_splitkv" else 0,
         "descales": (1.0, 1.0, 1.0) if s.qscale == "pertensor" else None,
     }  # fmt: skip
+    if s.mode == "batch":
+        given["layout"] = s.layout
     more: dict[str, Any] = {}
     if s.bias == "bias":
         bias = _drawn(random, s, arch, s.nhead_q, s.batch * s.seqlen_q, s.seqlen_k)

@@ -7,6 +7,7 @@ end, extended headers, links or two entries of one name.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import tarfile
 import threading
@@ -15,7 +16,7 @@ from typing import IO, Any, cast
 
 from ckpm.base.errors import TrustError
 from ckpm.base.files import make_folder, name_write_errors, open_plain
-from ckpm.reports.release.contents import demand_plain
+from ckpm.reports.release.contents import MOST_FILES, demand_few, demand_plain
 
 _CHUNK = 1 << 20  # bytes
 
@@ -52,13 +53,14 @@ def unpack(file: Path, target: Path) -> tuple[Path, int]:
     """
     try:
         with open_plain(file) as stream, tarfile.TarFile.open(fileobj=stream, mode="r:") as tar:
-            entries = tar.getmembers()
+            entries = list(itertools.islice(tar, MOST_FILES + 1))
+            demand_few(len(entries), str(file))
             root = _root(file, entries)
             names = [entry.name.removeprefix(f"{root}/") for entry in entries]
             demand_plain(names, str(file))
             for entry, name in zip(entries, names, strict=True):
                 _extract(tar, entry, target / root / name)
-    except (tarfile.TarError, EOFError, ValueError, OverflowError) as error:
+    except (tarfile.TarError, EOFError, ValueError, OverflowError, RecursionError) as error:  # headers of headers
         raise TrustError(f"{file}: can't be read as a tar: {error}.", kind="archive") from error
     except OSError as error:
         if error.filename is None or Path(error.filename) == file:

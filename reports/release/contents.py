@@ -32,6 +32,7 @@ _PART = r"[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9_+-])?"
 _NAME = re.compile(rf"{_PART}(?:/{_PART})*")
 _LONGEST = 200  # characters: what a header of a POSIX tar takes besides the bundle's own name
 _LARGEST = 4 << 30  # bytes
+MOST_FILES = 4096  # in a bundle: ten times the files of a release for three archs
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\n]+)")
 
 
@@ -94,12 +95,21 @@ def files_of(folder: Path) -> list[str]:
             if not (stat.S_ISDIR(kind) or stat.S_ISREG(kind)):
                 raise TrustError(f"{path}: neither a file nor a folder but a link or a device.", kind="archive")
         names += [Path(place, name).relative_to(folder).as_posix() for name in files]
+        demand_few(len(names), str(folder))
     demand_plain(sorted(names), str(folder))
     return sorted(names)
 
 
 def _fail(error: OSError) -> None:
     raise TrustError(f"{error.filename}: can't be read: {error.strerror}.", kind="archive") from error
+
+
+def demand_few(count: int, where: str) -> None:
+    """Raise TrustError if a bundle has more files than any release."""
+    if count > MOST_FILES:
+        raise TrustError(
+            f"{where}: more than {MOST_FILES} files, as no bundle of a release. Don't unpack it.", kind="archive"
+        )
 
 
 def demand_plain(names: Iterable[str], where: str) -> None:

@@ -238,6 +238,15 @@ def test_contiguous_arrays_that_don_t_fit(shapes: Any, options: dict[str, Any], 
     assert message in str(raised.value)
 
 
+def test_layout_of_a_batch_with_cu_seqlens_is_refused() -> None:
+    """Arrays of [head, token, dim] were read as [token, head, dim], without a message if the sums fitted both."""
+    over, _ = dispatcher(Registry(built("fwd", dtype="fp16", hdim_q=128, mode="group")))
+    sums = np.array([0, 4], np.int32)
+    shape = (4, 4, 128)
+    with pytest.raises(ArgumentError, match="layout 'BHSD' with cu_seqlens_q"):
+        batch(over, shape, shape, shape, layout="BHSD", cu_seqlens_q=sums, cu_seqlens_k=sums)
+
+
 class Exporting:
     """A tensor of a framework, as far as DLPack asks: memory of NumPy's that claims a device."""
 

@@ -76,6 +76,9 @@ def test_both_requirements_pin_same_versions() -> None:
         (["--cluster-file", "site.yaml"], "--cluster-file goes with --cluster"),
         (["--cluster", "slurm", "--workers", "0"], "--workers must be at least 1"),
         (["--scheduler", "tcp://x:1", "--jobs", "2"], "--jobs"),
+        (["--scheduler", ""], "--scheduler is empty"),
+        (["--cluster", "slurm", "--partition", ""], "--partition is empty"),
+        (["--cluster", "slurm", "--walltime", ""], "--walltime is empty"),
     ],
 )
 def test_contradicting_options_fail(

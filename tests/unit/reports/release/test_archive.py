@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ckpm.base.errors import TrustError
 from ckpm.reports.release.archive import unpack, write_tar
-from ckpm.reports.release.contents import demand_plain
+from ckpm.reports.release.contents import demand_plain, files_of
 from tests.unit.reports.release.samples import EPOCH, names_in
 
 PLAIN = st.from_regex(r"[a-z0-9]([a-z0-9._-]{0,8}[a-z0-9])?(/[a-z0-9]{1,5}){0,2}", fullmatch=True)
@@ -113,6 +113,30 @@ def test_damage(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     unpack(file, tmp_path / "undamaged")
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(TrustError, match=r"b\.tar"):
+        unpack(file, tmp_path / "out")
+
+
+def test_tar_of_many_files_is_refused_before_unpacking(tmp_path: Path) -> None:
+    entries = [entry(f"b/{number}", b"") for number in range(5000)]
+    with pytest.raises(TrustError, match="more than 4096 files"):
+        unpack(tar_of(tmp_path / "b.tar", *entries), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_folder_of_many_files_is_refused(tmp_path: Path) -> None:
+    for number in range(4097):
+        (tmp_path / str(number)).touch()
+    with pytest.raises(TrustError, match="more than 4096 files"):
+        files_of(tmp_path)
+
+
+def test_extended_headers_of_headers_are_refused(tmp_path: Path) -> None:
+    """Each of 3,000 headers announces a longer name of the next entry; tarfile reads them by recursion."""
+    long_name = tarfile.TarInfo("././@LongLink")
+    long_name.type, long_name.size = tarfile.GNUTYPE_LONGNAME, 1
+    file = tmp_path / "b.tar"
+    file.write_bytes((long_name.tobuf(tarfile.GNU_FORMAT) + b"x" + b"\0" * 511) * 3000)
+    with pytest.raises(TrustError, match=r"b\.tar: can't be read as a tar"):
         unpack(file, tmp_path / "out")
 
 

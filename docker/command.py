@@ -37,6 +37,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run one action and return its exit code."""
     chosen = [image(name) for name in args.image] or list(images().values())
+    of_build = [f"--{name.replace('_', '-')}" for name in ("once", "locked", "update_locks") if getattr(args, name)]
+    if of_build and args.action != "build":
+        raise UsageError(f"{of_build[0]} goes with images build, not with images {args.action}.")
     if args.action == "list":
         _list(chosen)
     elif args.action == "build":
@@ -64,6 +67,9 @@ def _list(chosen: Sequence[Image]) -> None:
 def _build(chosen: Sequence[Image], args: argparse.Namespace) -> None:
     if args.update_locks and settings.INSTALLED:
         raise UsageError("--update-locks writes into docker/locks of a clone: run it in a clone.")
+    bare = sorted({one.base.name for one in chosen if not building.read_lock(one.base)}) if args.locked else []
+    if bare:
+        raise UsageError(f"docker/locks has no packages of {', '.join(bare)}: record them with --update-locks first.")
     engine = detect(args.engine)
     sources = Sources(settings.cache_folder(), labels())
     finished = []

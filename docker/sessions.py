@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +21,7 @@ from ckpm.base.display import show
 from ckpm.base.entry import FAILURES
 from ckpm.base.errors import UsageError
 from ckpm.base.files import make_folder
-from ckpm.docker import building, running
+from ckpm.docker import building, context, running
 from ckpm.docker.command import DEFAULT_WORK
 from ckpm.docker.context import Sources, labels
 from ckpm.docker.engines import CHOICES, Mount, Run, detect, device_groups, present
@@ -51,18 +53,38 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("in-container runs the sessions of a clone's noxfile.py: run it in a clone.")
     from ckpm.kernels.upstream.package_index import pip_settings  # here: other commands need no HTTP client
 
-    chosen, engine = image(args.image), detect(args.engine)
+    chosen = image(args.image)
+    words = [*args.sessions, *_options(args.options)]
+    demand_sessions(args.sessions)
+    engine = detect(args.engine)
     sources = Sources(settings.cache_folder(), labels())
-    tag = building.ensure(engine, chosen, args.work, sources)
-    options = ["--", *shlex.split(args.options)] if args.options else []
     with tempfile.TemporaryDirectory() as private:
         conf = Path(private) / "pip.conf"
         pip = pip_settings()
         write_private(conf, pip_conf(pip, _PACKAGES if chosen.ck else ""))
-        order = plan(chosen, tag, [*args.sessions, *options], conf=conf, pip=pip, cache=sources.cache)
+        order = plan(chosen, context.tag(chosen), words, conf=conf, pip=pip, cache=sources.cache)
         make_folder(Path(order.environment["HOME"]))
+        building.ensure(engine, chosen, args.work, sources)  # takes minutes: after every mistake that is seen here
         show(f"{' '.join(args.sessions)} in {chosen.name} with {engine.name}", flush=True)
         return running.run(engine, order).returncode
+
+
+def demand_sessions(names: Sequence[str]) -> None:
+    """Check names of sessions by nox itself. Raises UsageError. Without nox here, nox in the container does."""
+    listing = [sys.executable, "-m", "nox", "--noxfile", str(_ROOT / "noxfile.py"), "--list", "--session", *names]
+    done = subprocess.run(listing, capture_output=True, text=True, errors="replace", check=False)
+    _, found, unknown = done.stderr.partition("Sessions not found: ")
+    if found:
+        raise UsageError(f"noxfile.py has no session {unknown.strip()}. `nox -l` lists the sessions.")
+
+
+def _options(text: str) -> list[str]:
+    """Words of --options. Raises UsageError: no shell can read them."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"--options {text!r}: no shell can read it: {error}.") from error
+    return ["--", *words] if words else []
 
 
 def plan(

@@ -14,11 +14,13 @@ from ckpm.base.errors import (
     ServiceError,
     SetupError,
     TrustError,
+    UsageError,
 )
+from ckpm.commands import parse
 from ckpm.docker import building, command, context, rootfs
 from ckpm.docker.context import Labels, Sources
 from ckpm.docker.engines import Engine
-from ckpm.docker.images import image
+from ckpm.docker.images import image, images
 from tests.unit.docker.fake_engine import Answer, FakeEngine
 
 ONE = image("debian-emulator")
@@ -187,11 +189,25 @@ def test_packages_that_differ_from_lock_are_named(tmp_path: Path, packages: dict
     assert caught.value.exit_code == 8
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["list", "--locked"], "--locked goes with images build"),
+        (["lint", "--once"], "--once goes with images build"),
+        (["render", "--update-locks"], "--update-locks goes with images build"),
+        (["build", "--locked", "--image", "REGISTRY"], "docker/locks has no packages of"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_first(words: list[str], said: str) -> None:
+    """Without an engine: a build, or the search for an engine, would raise another error."""
+    other = next(one.name for one in images().values() if not one.is_local)
+    with pytest.raises(UsageError, match=said):
+        command.run(parse(["images", *(other if word == "REGISTRY" else word for word in words)]))
+
+
 def test_command_builds_every_local_image_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from ckpm.commands import parse
-
     docker = Docker(tmp_path, answers={"info": [(0, "28 []", "")]})
     monkeypatch.setenv("PATH", str(docker.fake.program.parent))
     monkeypatch.setenv("CKPM_CACHE", str(tmp_path / "cache"))

@@ -11,6 +11,7 @@ import pytest
 from nox.sessions import _normalize_path
 
 from ckpm.base.settings import INSTALLED
+from ckpm.commands import main
 from ckpm.docker import running, sessions
 from ckpm.docker.engines import Engine, Mount, Run
 from ckpm.docker.images import image
@@ -50,6 +51,29 @@ def test_root_is_clone() -> None:
     assert (sessions._ROOT / "docker" / "sessions.sh").is_file()
     assert (sessions._ROOT / "noxfile.py").is_file()
     assert not INSTALLED
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["test-larg-kv"], "noxfile.py has no session test-larg-kv"),
+        (["doctor", "lnt"], "noxfile.py has no session lnt"),
+        (["doctor", "--options", "--tier 'full"], "no shell can read it: No closing quotation"),
+    ],
+)
+def test_mistakes_are_reported_before_image_build(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The engine that stands in for buildah has no image, so any call of it would be the begin of a build."""
+    fake = FakeEngine(tmp_path, "buildah", {})
+    monkeypatch.setenv("PATH", str(fake.program.parent), prepend=os.pathsep)
+    assert main(["in-container", *words, "--engine", "buildah", "--work", str(tmp_path / "work")]) == 2
+    assert said in capsys.readouterr().err
+    assert fake.calls() == []
+
+
+def test_real_sessions_are_accepted() -> None:
+    sessions.demand_sessions(["build-gfx950", "test-large-kv", "docs"])
 
 
 def targets(run: Run) -> dict[str, Mount]:

@@ -31,6 +31,7 @@ from ckpm.base.processes import Pool, group
 from ckpm.base.records import Source
 from ckpm.base.store import draft_folder
 from ckpm.kernels.code.toolchains import Toolchain, detect
+from ckpm.kernels.library.request import listed_by_tree
 from ckpm.kernels.upstream.trees import Tree, locate
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_UPSTREAM
@@ -121,7 +122,7 @@ def compile_each(
 
     Raises:
         UsageError: no jobs. NameSyntaxError, UsageError, UnknownWordError: as
-            :func:`ckpm.attention.jit.orders.order_for`.
+            :func:`ckpm.attention.jit.orders.order_for`. UsageError: the codegen of a checkout doesn't list a kernel.
         SetupError and others of ckpm.kernels.upstream.trees.locate.
         DiskFullError, OutputError, TrustError: of the cache folder.
         CompileError, ServiceError: raised when all others are finished; the message names each failed kernel.
@@ -158,6 +159,7 @@ def _job(key: str | Key, place: Place, arch: str, tree: Tree, compiler: Toolchai
     started = time.monotonic()
     order, members = order_for(key, place, arch, tree.dialect)
     request = order.request(tree, compiler, Path())
+    listed_by_tree(request, [*members[:1]])  # before a library of it is compiled or taken from the cache
     content = content_key(request, texts(request, members))
     return _Job(asked=key, order=order, content=content, render=time.monotonic() - started)
 

@@ -84,8 +84,7 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
             f"build --upstream {ours}."
         )
     selected = select_some(dialect(request.tree.dialect), request.selection)
-    if request.tree.name == "checkout":
-        selected = _listed_by_tree(request, selected)
+    selected = listed_by_tree(request, selected)
     keys, left_out = split(selected, request.tree.dialect)
     for family in {key.family for key in selected} - {key.family for key in keys}:
         count = sum(key.family == family for key in selected)
@@ -108,12 +107,14 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
     return plan, keys
 
 
-def _listed_by_tree(request: Request, selected: list[Key]) -> list[Key]:
+def listed_by_tree(request: Request, selected: list[Key]) -> list[Key]:
     """Return the kernels that a checkout's own codegen lists, too, and log how its list differs from the dialect's.
 
-    Raises UsageError: it lists none of them.
+    Those of other trees are returned as they are. Raises UsageError: a checkout lists none of them.
     """
     tree, chosen = request.tree, request.selection
+    if tree.name != "checkout":
+        return selected
     try:
         difference = difference_from_dialect(
             tree, chosen.families, chosen.archs, settings.cache_folder(), chosen.receipt, chosen.mask_impl

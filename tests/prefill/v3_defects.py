@@ -40,7 +40,7 @@ V3_DEFECTS: Mapping[str, Defect] = {
     "a barrier is missing between the loads of one tile and the reads of the next": _found(
         "sanitize",
         "v3.ps16-full-q256k40",
-        _NEVER_LOADED,
+        "race",
         _pipeline(
             "ckpm::prefill::v3::wait_for_all_but<0>();\n            barrier();",
             "ckpm::prefill::v3::wait_for_all_but<0>();",
@@ -93,7 +93,7 @@ V3_DEFECTS: Mapping[str, Defect] = {
     "the last wait of a tile lets a load fly": _found(
         "sanitize",
         "v3.ps16-full-q256k40",
-        _NEVER_LOADED,
+        "race",
         _pipeline("wait_for_all_but<0>", "wait_for_all_but<1>"),
     ),
     "V3's descriptor of a page reaches to the end of the pool": _found(

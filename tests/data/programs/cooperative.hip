@@ -110,7 +110,10 @@ int main(int, char** words)
     {
         HIP_CHECK(hipMemcpy(values, start, sizeof start, hipMemcpyHostToDevice));
         HIP_CHECK(launch(rotate, GROUPS, values, arrived, 5));
-        return print(values, COUNT);
+        const int done = print(values, COUNT);
+        HIP_CHECK(hipFree(values));
+        HIP_CHECK(hipFree(arrived));
+        return done;
     }
     if(std::strcmp(what, "library") == 0)
     {

@@ -62,8 +62,10 @@ int main(int, char** words)
             std::printf("child %d\n", use_device(2, 3));
             multiply<<<dim3(2), dim3(64)>>>(x, 1000); // its own copy
             HIP_CHECK(hipDeviceSynchronize());
+            HIP_CHECK(hipFree(x));
         });
         HIP_CHECK(hipMemcpy(&first, x, sizeof first, hipMemcpyDeviceToHost));
+        HIP_CHECK(hipFree(x));
         std::printf("parent %d\n", first);
     }
     if(std::strcmp(what, "again") == 0)

@@ -4,6 +4,7 @@ process that compiles. tests/build/test_jit.py has the real one.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import select as waiting
@@ -183,6 +184,19 @@ def test_of_several_sound_ones_are_finished(script: Script, cache: Path) -> None
     script(FAIL)
     with pytest.raises(CompileError, match="2 kernels could not be compiled"):
         compile_keys([NAMES[1], NAME], "gfx950")
+
+
+def test_kernel_that_checkout_does_not_list_is_refused(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tree = dataclasses.replace(TREE, name="checkout", root=tmp_path)
+    tree.fmha.mkdir(parents=True)
+    listed = "\n".join(f"{name}.cpp" for name in NAMES[1:])
+    (tree.fmha / "generate.py").write_text(f"open('blobs.txt', 'w').write({listed!r})\n")
+    monkeypatch.setattr(compiling, "_source", lambda place, cache: (tree, COMPILER))
+    with pytest.raises(UsageError, match=r"no selected kernel is listed by the tree's codegen.* lists other kernels"):
+        compile_keys(NAMES[:1], "gfx950", "checkout", ck_root=tmp_path)
+    assert not list(cache.glob("jit*"))
 
 
 def test_checkout_is_where_it_is_said_or_at_ck_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import numbers
 from collections.abc import Iterator, Sequence
 from numbers import Real
 
@@ -49,11 +48,11 @@ def _check_types(p: Problem) -> None:
     """Refuse values of other types. Sizes are left to _check_range."""
     for field in dataclasses.fields(Problem):
         value, kind = getattr(p, field.name), type(field.default)
-        wanted = numbers.Real if kind is float else kind
+        wanted = Real if kind is float else kind
         if field.name in _SIZES or (isinstance(value, wanted) and isinstance(value, bool) is (kind is bool)):
             continue
         raise ProblemError(f"{field.name} is {value!r}: it must be of type {kind.__name__}.", kind="dimension")
-    if len(p.descales) != 3 or not all(isinstance(one, numbers.Real) for one in p.descales):
+    if len(p.descales) != 3 or not all(isinstance(one, Real) for one in p.descales):
         raise ProblemError(f"descales are {p.descales!r}: they must be three numbers.", kind="dimension")
     if not all(isinstance(one, tuple) and len(one) == 2 and isinstance(one[1], Strides) for one in p.strides):
         raise ProblemError(f"strides are {p.strides!r}: they must be pairs of a name and Strides.", kind="dimension")

@@ -58,8 +58,9 @@ def write_error(place: Path | str, error: OSError, otherwise: str = "name anothe
 def write_atomically(file: Path, data: bytes) -> None:
     """Replace ``file`` by ``data`` in one step; on failure the old file stays and nothing else is left.
 
-    Missing folders are made. A link stays one: its target is replaced. A character device or a pipe is written to, and
-    so is the descriptor that /dev/stdout and its like name: a rename would destroy them.
+    Missing folders are made. A link of this user or root stays one: its target is replaced. A link that another user
+    made is replaced itself, because its target could be any file of this user. A character device or a pipe is written
+    to, and so is the descriptor that /dev/stdout and its like name: a rename would destroy them.
 
     Raises:
         DiskFullError, OutputError: as :func:`name_write_errors`; also for a folder, a disk or a socket of that name.
@@ -105,10 +106,10 @@ def _replace(target: str, data: bytes) -> None:
     try:
         # thousands of files: Path.open takes twice as long
         try:
-            stream = open(beside, "wb")  # noqa: PTH123, SIM115
+            stream = open(beside, "wb", opener=_open_no_link)  # noqa: SIM115
         except FileNotFoundError:
             os.makedirs(folder, exist_ok=True)  # noqa: PTH103
-            stream = open(beside, "wb")  # noqa: PTH123, SIM115
+            stream = open(beside, "wb", opener=_open_no_link)  # noqa: SIM115
         with stream:
             stream.write(data)
         os.replace(beside, target)  # noqa: PTH105
@@ -116,6 +117,10 @@ def _replace(target: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(beside)  # noqa: PTH108
         raise
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def abandoned_drafts(folder: Path) -> list[Path]:
@@ -139,11 +144,15 @@ def _write_to(descriptor: int, data: bytes) -> None:
 def _target(file: str) -> tuple[str, int]:
     """The path without the links at its end, and the kind of what is there (stat.S_IFMT), 0 for nothing.
 
+    A link that another user made is not followed, and counts as nothing.
     Raises OSError as lstat, but not for what is not there.
     """
     try:
-        kind = os.lstat(file).st_mode
+        link = os.lstat(file)
+        kind = link.st_mode
         if stat.S_ISLNK(kind):
+            if link.st_uid not in (os.geteuid(), 0):
+                return file, 0
             file = os.path.realpath(file)
             kind = os.lstat(file).st_mode
     except FileNotFoundError:

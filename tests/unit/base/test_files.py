@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,6 +43,25 @@ def test_write_by_link_makes_target(tmp_path: Path) -> None:
     link.symlink_to(tmp_path / "later" / "file")
     write_atomically(link, b"new")
     assert ((tmp_path / "later" / "file").read_bytes(), link.is_symlink()) == (b"new", True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+def test_write_replaces_link_of_stranger(tmp_path: Path) -> None:
+    victim, link = tmp_path / "victim", tmp_path / "link"
+    victim.write_text("precious")
+    link.symlink_to(victim)
+    os.chown(link, 54321, 54321, follow_symlinks=False)
+    write_atomically(link, b"new")
+    assert (victim.read_text(), link.read_text(), link.is_symlink()) == ("precious", "new", False)
+
+
+def test_write_by_planted_draft_changes_nothing(tmp_path: Path) -> None:
+    victim, file = tmp_path / "victim", tmp_path / "file"
+    victim.write_text("precious")
+    (tmp_path / f".file.{os.getpid()}.{threading.get_ident()}").symlink_to(victim)
+    with pytest.raises(OutputError, match="It is a link"):
+        write_atomically(file, b"new")
+    assert victim.read_text() == "precious"
 
 
 def test_unchanged_file_is_not_written(tmp_path: Path) -> None:

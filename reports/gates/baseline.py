@@ -85,13 +85,24 @@ def toolchain_folder(facts: Mapping[str, str]) -> str:
     return "-".join(re.findall(r"[A-Za-z0-9._]+", facts["identity"].replace("clang ", "clang")))
 
 
+_FACTS = 1 << 16  # bytes, more than the lines of facts at the start of any baseline
+
+
 def existing_path(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
     """Path of an existing baseline: :func:`path_of`, or an older path without the version, of the same toolchain."""
     now = path_of(facts, gate, folder)
     older = _before_versions(facts, gate, folder)
     if now.exists() or older == now or not older.is_file():
         return now
-    return older if f"# identity: {facts['identity']}\n" in read_bytes(older).decode(errors="replace") else now
+    with older.open("rb") as opened:  # the facts come first, and the file may be of any size
+        start = opened.read(_FACTS).decode(errors="replace")
+    return older if f"# identity: {facts['identity']}\n" in start else now
+
+
+def _has_text(file: Path, text: str) -> bool:
+    """True if the file has exactly this text. A file of another size is not read, however large it is."""
+    expected = text.encode()
+    return file.is_file() and file.stat().st_size == len(expected) and read_bytes(file, len(expected)) == expected
 
 
 def _before_versions(facts: Mapping[str, str], gate: str, folder: Path) -> Path:
@@ -260,7 +271,7 @@ def accept(
         if is_special(file):  # writing would wait for whoever reads the pipe
             raise InconclusiveError(f"{file}: a pipe or a device is in the baseline's place. Remove it.", kind="gate")
         text = Baseline(facts={**identity, "reason": reason}, figures=figures).text()
-        if not file.is_file() or read_bytes(file).decode(errors="replace") != text:
+        if not _has_text(file, text):
             texts[file.name] = text
             lines.append(_line(identity, gate, figures, reason))
     history = history_of(identity, folder)

@@ -121,3 +121,20 @@ def test_pipe_as_baseline_is_refused(tmp_path: Path) -> None:
     os.truncate(history, 1 << 40)
     with pytest.raises(InconclusiveError, match="the history can't be read: it has more than 64 MiB"):
         baseline.read_history(history)
+
+
+def test_accept_replaces_baseline_too_large_to_read(tmp_path: Path) -> None:
+    accept(IDENTITY, OLD, "old", tmp_path)
+    file = baseline.path_of(IDENTITY, "static", tmp_path)
+    os.truncate(file, 1 << 40)
+    accept(IDENTITY, NEW, "new", tmp_path)
+    assert baseline.read(file).figures == NEW["static"]
+
+
+def test_older_baseline_of_any_size_is_found(tmp_path: Path) -> None:
+    (file, *_) = accept(IDENTITY, OLD, "old", tmp_path)
+    older = file.parents[1] / IDENTITY["toolchain"] / file.name
+    older.parent.mkdir(exist_ok=True)
+    file.rename(older)
+    os.truncate(older, 1 << 40)
+    assert baseline.existing_path(IDENTITY, "static", tmp_path) == older

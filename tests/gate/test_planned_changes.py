@@ -118,8 +118,8 @@ def compare_plan(checkout: Checkout, families: list[str]) -> tuple[list[str], in
     """Affected kernels and libraries that the plan lacks, and the number of affected ones."""
     before, after = checkout.render_commit(families), checkout.render(families)
     code, plan = checkout.plan()
-    if after is None:  # the table cannot be read, so there is no plan but a message
-        assert code != 0
+    if after is None:  # the tables can't be read, or a library lacks a kernel that another one needs: its build fails
+        assert code != 0 or plan["builds"]
         return [], 0
     assert code == 0
     touched = {f"{one['dialect']} {one['family']}": one["names"] for one in plan["kernels"]}
@@ -161,7 +161,7 @@ def test_plan_covers_change_of_dialect(checkout: Checkout, table: Path, tmp_path
         judge(checkout, table, text, families)
 
 
-@pytest.mark.parametrize("name", ["archs", "tiers", "receipts", "profiles", "defects", "upstreams"])
+@pytest.mark.parametrize("name", ["archs", "selections", "defects", "upstreams"])
 def test_plan_covers_change_of_other_table(checkout: Checkout, name: str) -> None:
     table = ROOT / "matrix" / "tables" / f"{name}.yaml"
     original = table.read_text()

@@ -117,7 +117,7 @@ def _code(manifest: Path, name: str, stage: str, row: Value) -> Code:
     file = code_file(manifest.parent, name, stage)
     try:
         binary = read_bytes(file)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise stored.fail(f"{file.name} can't be read: {error}") from error
     if hashlib.sha256(binary).hexdigest() != stored.get("sha256").text():
         raise stored.get("sha256").fail(f"{file.name} has other bytes")

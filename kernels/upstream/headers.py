@@ -45,7 +45,7 @@ def first_changed(folder: Path) -> str:
         recorded = [(str(state[0]), tuple(state)) for state in parse_json(read_text(folder / RECORD))]
     except FileNotFoundError:
         return ""
-    except (ValueError, LookupError, TypeError):  # damaged: nothing shows that the headers are unchanged
+    except (OSError, ValueError, LookupError, TypeError):  # damaged: nothing shows that the headers are unchanged
         return str(folder / RECORD)
     for header, state in recorded:
         try:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ckpm.base.errors import ServiceError, SetupError, TrustError, UsageError
-from ckpm.base.files import hold_lock, name_write_errors, sha256_of
+from ckpm.base.files import hold_lock, is_special, name_write_errors, sha256_of
 from ckpm.base.trust import demand_private
 from ckpm.kernels.upstream.headers import State, content, states
 from ckpm.matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names, upstreams
@@ -153,6 +153,7 @@ def _checkout(ck_root: Path) -> Tree:
             kind="ck-tree",
         )
     root = Path(os.path.realpath(root))
+    _demand_files(root / FMHA)
     ages = [name for name in dialect_names() if dialect(name).detection]
     fitting = [name for name in ages if fits(dialect(name), root / FMHA)]
     if len(fitting) != 1:
@@ -175,6 +176,12 @@ def _checkout(ck_root: Path) -> Tree:
         headers=headers,
         newer=(*_newer_words(known, closure, root), *(_newer_targets(known, codegen, root) if codegen else ())),
     )
+
+
+def _demand_files(fmha: Path) -> None:
+    """Raise SetupError for a pipe or a device beside the codegen, which would wait for it without end."""
+    if special := next((file for file in sorted(fmha.rglob("*")) if is_special(file)), None):
+        raise SetupError(f"{special}: a pipe or a device is in the CK tree. Remove it.", kind="ck-tree")
 
 
 def fits(candidate: Dialect, fmha: Path) -> bool:

@@ -43,7 +43,11 @@ def raw_signatures(data: bytes, key: Path | None) -> list[str]:
     if key is None:
         return []
     _demand_key(key)
-    if not _PEM.match(read_bytes(key)):
+    try:
+        text = read_bytes(key)
+    except (OSError, ValueError) as error:
+        raise TrustError(f"{key}: can't be read as a key: {error}.", kind="signature") from error
+    if not _PEM.match(text):
         return []
     try:
         done = subprocess.run(

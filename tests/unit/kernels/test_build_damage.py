@@ -261,3 +261,8 @@ def test_record_through_link_is_not_written(finished_build: Make, tmp_path: Path
     with pytest.raises(OutputError, match=r"\.built: can't be written: .* It is a link"):
         build(request)
     assert victim.read_text() == "precious"
+
+
+def test_record_of_headers_that_is_folder_is_change(tmp_path: Path) -> None:
+    (tmp_path / headers.RECORD).mkdir()
+    assert headers.first_changed(tmp_path) == str(tmp_path / headers.RECORD)

@@ -56,6 +56,13 @@ def test_checkout_version_is_detected(tmp_path: Path, dialect: str, below: str) 
     assert tree.root == (tmp_path / below).resolve()
 
 
+def test_checkout_with_pipe_is_refused(tmp_path: Path) -> None:
+    make_tree(tmp_path, CODEGEN["rocm-libraries-2026"])
+    os.mkfifo(tmp_path / FMHA / "instances.json")
+    with pytest.raises(SetupError, match=r"instances\.json: a pipe or a device is in the CK tree\. Remove it\."):
+        checkout(tmp_path)
+
+
 def test_load_selector_s_form_is_reported_from_header(tmp_path: Path) -> None:
     codegen = CODEGEN["rocm-libraries-2026"]
     older = checkout(make_tree(tmp_path / "older", codegen))

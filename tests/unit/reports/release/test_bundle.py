@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import os
 import shutil
 import subprocess
 import tomllib
@@ -18,6 +19,7 @@ import yaml
 from ckpm.base.errors import CheckFailedError, CkPrefillError, OutputError, SetupError, TrustError
 from ckpm.reports.release.run import Checkout, source_uri
 from ckpm.reports.release.sbom import direct_dependencies, find_needed, license_of, pins
+from ckpm.reports.release.signature import raw_signatures
 from ckpm.reports.release.stages import STAGES, Step
 from ckpm.reports.release.verify import describe, rebuild, verify
 from tests.unit.reports.release.samples import (
@@ -331,6 +333,14 @@ def test_envelope_is_signed_as_dsse_demands(tmp_path: Path) -> None:
         ["openssl", "dgst", "-sha256", "-verify", "public.pem", "-signature", "sig", "signed"],
     ):
         subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_key_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.touch()
+    os.truncate(key, 1 << 40)
+    with pytest.raises(TrustError, match="can't be read as a key: it has more than 64 MiB"):
+        raw_signatures(b"data", key)
 
 
 def test_envelope_of_openssh_key_has_no_signature(signed: tuple[Path, Path]) -> None:

@@ -135,6 +135,7 @@ def settings(run: Run) -> str:
     lines.append(f"makers={program_cache.makers(judged=run.options.hazards)}")
     lines.append(f"process={os.getpid()}")
     lines.append(f"faulted={DeviceError.exit_code}")
+    lines.append(f"unwritten={OutputError.exit_code}")
     if run.counters:
         lines.append(f"counters={run.counters.absolute()}")
     if broken := [line for line in lines if "\n" in line]:

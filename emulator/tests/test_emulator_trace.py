@@ -85,3 +85,10 @@ def test_fault_is_at_last_line_of_trace(device: EmulatedGpu, tmp_path: Path) -> 
     assert fault.pc == address_of_kernel(code) + 24
     assert fault.text == "global_store_dword v[1], v[2], s[4:5]"
     assert f"pc {fault.pc:#x}  {fault.text}\n" in fault.message
+
+
+@on_device("gfx942", whole=True)
+def test_trace_on_full_disk_fails_launch(device: EmulatedGpu) -> None:
+    device.configure(trace=Trace(file="/dev/full"))
+    with pytest.raises(DeviceFaultError, match="trace file can't be written: /dev/full: No space left on device"):
+        launch(device, assemble(BODY), device.malloc(256))

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from ckpm_emulator import code_object
-from ckpm_emulator.base.errors import DeviceError
+from ckpm_emulator.base.errors import DeviceError, OutputError
 from tests.programs.program_builder import ARCHS, sample
 
 ROOT = Path(__file__).parents[2]
@@ -126,6 +126,16 @@ def test_counters_at_end(tmp_path: Path) -> None:
     assert (counted["launches"], counted["workgroups"], counted["waves"]) == (2, 2 * 4, 2 * 16)
     assert (counted["global_load_bytes"], counted["global_store_bytes"]) == (2 * 1000 * 8, 2 * 1000 * 4)
     assert [path.name for path in tmp_path.iterdir()] == ["counters.json"]
+
+
+def test_counters_that_cannot_be_written_set_exit_code(tmp_path: Path) -> None:
+    """The program removes the folder of the file, which was there at its start."""
+    file = tmp_path / "gone" / "counters.json"
+    file.parent.mkdir()
+    words = ("sh", "-c", 'rmdir "$1"; exec "$2" 1000 2.0', "sh", file.parent, sample("saxpy"))
+    done = run(*words, options=("--counters", str(file)))
+    assert done.returncode == OutputError.exit_code
+    assert "the counters can't be written: No such file or directory" in done.stderr.decode()
 
 
 def test_checks_are_on_with_option() -> None:

@@ -1,14 +1,15 @@
 #include "run/trace.h"
 
+#include <cerrno>
 #include <cinttypes>
+#include <cstring>
 #include <memory>
 
 namespace emu {
 
-Trace::Trace(const char* path) : file_(std::fopen(path, "w"))
+Trace::Trace(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "w"))
 {
-    if(file_ == nullptr)
-        throw std::runtime_error(std::string("trace file can't be written: ") + path);
+    demand(file_ != nullptr);
 }
 
 Trace::~Trace() { std::fclose(file_); }
@@ -17,7 +18,7 @@ void Trace::before(const Wave& wave, const MicroOp* op)
 {
     std::fprintf(
         file_, "%06" PRIx64 "  %s\n", wave.code->virtual_address(*op), wave.code->text(*op));
-    std::fflush(file_); // the instruction may be the launch's last
+    demand(std::fflush(file_) == 0); // the instruction may be the launch's last
 }
 
 void Trace::after(const Wave& wave, const MicroOp* op)
@@ -44,7 +45,14 @@ void Trace::after(const Wave& wave, const MicroOp* op)
                      row[63],
                      wave.exec());
     }
-    std::fflush(file_); // a child process must not inherit what is not written yet
+    demand(std::fflush(file_) == 0); // a child process must not inherit what is not written yet
+}
+
+void Trace::demand(bool written) const
+{
+    if(!written)
+        throw std::runtime_error("trace file can't be written: " + path_ + ": " +
+                                 std::strerror(errno));
 }
 
 Trace* trace_of(const Wave& wave, uint64_t workgroup)
@@ -63,7 +71,7 @@ Trace* trace_of(const Wave& wave, uint64_t workgroup)
     static std::string path;
     if(path != o.trace_file)
     {
-        trace = std::make_unique<Trace>(o.trace_file.c_str());
+        trace = std::make_unique<Trace>(o.trace_file);
         path  = o.trace_file;
     }
     return trace.get();

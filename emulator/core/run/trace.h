@@ -5,20 +5,25 @@
 #include "isa/wave.h"
 
 #include <cstdio>
+#include <string>
 
 namespace emu {
 
 class Trace
 {
 public:
-    Trace(const char* path);
+    // This and the next two throw std::runtime_error: the file can't be written, as on a full disk.
+    Trace(const std::string& path);
+    void before(const Wave& wave, const MicroOp* op);
+    void after(const Wave& wave, const MicroOp* op);
     ~Trace();
     Trace(const Trace&)            = delete;
     Trace& operator=(const Trace&) = delete;
-    void before(const Wave& wave, const MicroOp* op);
-    void after(const Wave& wave, const MicroOp* op);
 
 private:
+    void demand(bool written) const;
+
+    std::string path_;
     std::FILE* file_;
 };
 

@@ -35,6 +35,7 @@ struct Reports
     std::mutex mutex;
     std::set<std::string> said;
     std::map<std::string, uint64_t> absent; // calls by function
+    bool whole = true;                      // the file of counters is written
 };
 
 Reports& reports()
@@ -91,19 +92,21 @@ void report_leaks()
                     " bytes)");
 }
 
-void write_counters()
+bool write_counters()
 {
     std::string path = settings().counters;
     if(path.empty())
-        return;
+        return true;
     std::string text(emu_counters_json(nullptr, 0), '\0');
     emu_counters_json(text.data(), text.size());
     text.back() = '\n';
     // The program's own process has the file to itself; what it starts writes files beside it.
     if(getpid() != settings().process)
         path += "." + std::to_string(getpid());
-    if(!write_file(path, text))
-        report_line(path + ": the counters can't be written: " + std::strerror(errno));
+    if(write_file(path, text))
+        return true;
+    report_line(path + ": the counters can't be written: " + std::strerror(errno));
+    return false;
 }
 
 } // namespace
@@ -143,7 +146,9 @@ void report_at_exit()
         report_line("answered hipErrorNotSupported, for want of these functions: " + absent);
     if(options().leaks != 0)
         report_leaks();
-    write_counters();
+    reports().whole = write_counters();
 }
+
+bool all_written() { return reports().whole; }
 
 } // namespace emu

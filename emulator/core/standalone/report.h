@@ -16,5 +16,7 @@ void report_failure(const char* function, hipError_t error, const std::string& t
 hipError_t report_absent(const char* function);
 // Names what was absent and writes the counters.
 void report_at_exit();
+// After report_at_exit: false if the counters could not be written.
+bool all_written();
 
 } // namespace emu

@@ -41,6 +41,8 @@ void set_option(const std::string& name, const std::string& value)
         now.counters = value;
     else if(name == "faulted")
         now.faulted = std::stoi(value);
+    else if(name == "unwritten")
+        now.unwritten = std::stoi(value);
     else if(name == "process")
         now.process = std::stoll(value);
     else
@@ -62,11 +64,13 @@ void name_trace()
 // was loaded with it.
 void end_process(int status, void*)
 {
-    if(status != 0 || writable().faulted == 0 || !had_fault())
+    const int code = had_fault() ? writable().faulted : all_written() ? 0 : writable().unwritten;
+    if(status != 0 || code == 0)
         return;
-    report_line("the program ignored a fault: exit code " + std::to_string(writable().faulted));
+    if(had_fault())
+        report_line("the program ignored a fault: exit code " + std::to_string(code));
     std::fflush(nullptr);
-    _exit(writable().faulted);
+    _exit(code);
 }
 
 // Before the program's own constructors, which register its code objects.

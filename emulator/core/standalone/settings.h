@@ -4,8 +4,8 @@
 // CKPM_EMULATOR holds lines of name=value (emulator/ckpm_emulator/standalone.py writes them):
 // `option.NAME` sets an integer option, `text.NAME` a text option, each `decoder` adds a word to
 // the helper's command, `store` and `makers` say where programs are kept and under which names,
-// `counters` is the file for the counters of process `process`, `faulted` the exit
-// code after a fault of a program that ends as if all were well.
+// `counters` is the file for the counters of process `process`. A program that ends as if all were
+// well gets the exit code `faulted` after a fault, `unwritten` if its counters can't be written.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@ struct Settings
     std::string store, makers, counters;
     int64_t process = 0;
     int faulted     = 0;
+    int unwritten   = 0;
 };
 
 const Settings& settings();

@@ -201,6 +201,7 @@ def test_v3_serves_request_first_and_v2_after_it(changes: dict[str, Any]) -> Non
         {"hdim_q": 112, "hdim_v": 112},
         {"hdim_v": 64},
         {"sink_logits": True},
+        {"mask": "bottom_right", "window_right": 20},  # V3's dispatch asks for a right bound of 0
         {"mask": "window", "window_left": 20, "window_right": 0},
         {"mask": "bottom_right", "window_left": 20, "window_right": 0},
         {"kv_layout": "vectorized"},

@@ -349,9 +349,9 @@ def in_words(values: frozenset[Any]) -> str:
 def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
     """The load mode that dispatch may choose for the problem and that none of the serving kernels has; None if none.
 
-    A dialect without load modes misses none.
+    A dialect without load modes misses none, and V3's one mode serves every pool.
     """
-    there = {key.load for key in serving_kernels(keys, problem)}
+    there = {None if is_v3(key.pipeline) else key.load for key in serving_kernels(keys, problem)}
     return None if None in there else next((load for load in loads(problem) if load not in there), None)
 
 

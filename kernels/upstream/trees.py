@@ -18,13 +18,15 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ckpm.base.errors import ServiceError, SetupError, TrustError, UpstreamError, UsageError
 from ckpm.base.files import hold_lock, is_special, name_write_errors, sha256_of
 from ckpm.base.trust import demand_private
+from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
 from ckpm.kernels.upstream.headers import State, content, states
+from ckpm.kernels.upstream.tree import FMHA, Tree
 from ckpm.matrix.dialects import (
     Dialect,
     PackagedUpstream,
@@ -35,7 +37,6 @@ from ckpm.matrix.dialects import (
     upstreams,
 )
 
-FMHA = Path("example/ck_tile/01_fmha")
 OWN_HEADERS = " with headers "  # separates a package from the text of our own headers in the identity of a tree
 _KERNELS = Path(__file__).resolve().parents[1]
 _CHECKSUMS = "files.sha256"  # in sha256sum's format: `sha256sum --check files.sha256` works, too
@@ -47,39 +48,6 @@ _PARAMETER = re.compile(r"(\w+)\s*(=.*)?$", re.DOTALL)
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]((?:ck_tile|ck)/[^>"]+|[\w./]+\.hpp)[>"]', re.MULTILINE)
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
-    """A CK source tree on this machine.
-
-    ``identity`` names its content without a path (package file and sha256, or the digest of the files that kernels
-    include) and enters every build signature.
-    """
-
-    name: str
-    root: Path
-    dialect: str
-    identity: str
-    selector_takes_base: bool
-    headers: tuple[State, ...] = field(default=(), compare=False, repr=False)  # the files of the identity
-    newer: tuple[str, ...] = field(default=(), compare=False)  # features of a checkout that its dialect lacks
-    own: tuple[Path, ...] = ()  # folders of our own headers, before the tree's
-
-    def words_of_newer(self) -> str:
-        """Explain ``newer`` in a sentence."""
-        return (
-            f"{self.root} is newer than dialect {self.dialect}, which has no kernels for {', '.join(self.newer)}; all "
-            "others are built as ever"
-        )
-
-    @property
-    def fmha(self) -> Path:
-        return self.root / FMHA
-
-    @property
-    def includes(self) -> tuple[Path, ...]:
-        return (*self.own, self.root / "include", self.fmha)
 
 
 def locate(name: str, *, cache: Path, ck_root: Path | None = None, headers: Path | None = None) -> Tree:
@@ -199,10 +167,8 @@ def _closest_dialect(tree: Tree, candidates: Iterable[str], cache: Path) -> str:
 
     A candidate that has none of the names is no better than the tree's own, however few names it has.
     """
-    from ckpm.kernels.upstream.codegen_runner import difference_from_dialect  # imported here: it needs Tree
-
     best, archs = tree.dialect, tuple(compute_units())
-    with contextlib.suppress(UpstreamError):  # words alone decide, and the build says why names are not compared
+    with contextlib.suppress(UpstreamError):  # then words alone decide; the build logs the reason
         least = difference_from_dialect(tree, ("batch_prefill",), archs, cache)
         for name in candidates:
             if least.same:

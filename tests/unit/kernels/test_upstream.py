@@ -18,7 +18,8 @@ import pytest
 from ckpm.base.errors import OutputError, ServiceError, SetupError, TrustError, UnknownWordError, UsageError
 from ckpm.kernels.upstream import package_index
 from ckpm.kernels.upstream import trees as upstream
-from ckpm.kernels.upstream.trees import FMHA, checkout, damage, digest, include_closure, locate, package_folder
+from ckpm.kernels.upstream.tree import FMHA
+from ckpm.kernels.upstream.trees import checkout, damage, digest, include_closure, locate, package_folder
 from ckpm.matrix.dialects import PackagedUpstream, dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_names
 

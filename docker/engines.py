@@ -127,8 +127,14 @@ def _query(program: str, words: Sequence[str]) -> tuple[str | None, str]:
 
 
 def build_command(engine: Engine, build: Build) -> list[str]:
-    """The command that builds an image with ``epoch`` as every time stamp in it."""
-    words = [engine.program, "build", "--tag", build.tag]
+    """The command that builds an image with ``epoch`` as every time stamp in it.
+
+    As root, buildah and podman mount layers where every process sees them. In a mount namespace of its own the mounts
+    of a killed build end with its processes.
+    """
+    rootful = engine.name != "docker" and os.geteuid() == 0
+    private = ["unshare", "--mount", "--propagation", "private"] if rootful else []
+    words = [*private, engine.program, "build", "--tag", build.tag]
     if engine.name == "docker":
         words += ["--output", "type=docker,rewrite-timestamp=true", "--provenance=false"]
     else:

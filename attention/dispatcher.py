@@ -26,6 +26,7 @@ from ckpm.attention.selection import (
     needless,
     refusal,
     stages,
+    to_keep,
 )
 from ckpm.base.errors import NoKernelError, UsageError
 from ckpm.kernels.families.libraries import host, library_with
@@ -42,13 +43,14 @@ class Choice:
     """The instances that were chosen, one a stage, all of one library. ``note`` explains the choice if that is needed.
 
     ``named``: exactly these kernels are launched. Else the library chooses at launch, and ``stages`` are the expected
-    choice.
+    choice. ``keep``: what the caller has to ensure of its data (known defects in matrix/ledger.yaml).
     """
 
     stages: tuple[Instance, ...]
     order: str
     named: bool
     note: str = ""
+    keep: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +68,7 @@ class Explanation:
             how = "by name" if self.choice.named else "as the expected kernel: the library decides at launch"
             lines = [f"{one.name}\n  chosen {how}, order {self.choice.order}" for one in self.choice.stages]
             lines += [f"  {self.choice.note}"] if self.choice.note else []
+            lines += [f"  the caller's part: {one}" for one in self.choice.keep]
         return "\n".join([*lines, *(f"{one.name}\n  {reason}" for one, reason in self.refused.items())])
 
 
@@ -152,7 +155,7 @@ class Dispatcher:
                 raise self._no_kernel(problem, choice, built=True)
             choice = self._compile_declared(self._compile, problem)
         library = self._open_library(choice)
-        return Plan(problem, self.device, library, stages=choice.stages, named=choice.named)
+        return Plan(problem, self.device, library, stages=choice.stages, named=choice.named, keep=choice.keep)
 
     def _compile_declared(self, compile_kernels: Compile, problem: Problem) -> Choice:
         """Compile and register the declared kernels that serve, and choose again."""
@@ -195,7 +198,8 @@ class Dispatcher:
                 if chosen:
                     spoiled = any(one.library == first.library for one in defects)
                     named = named or spoiled or not _dispatch_finds(first, there, problem)
-                    return Choice(stages=chosen, order=order, named=named, note=note)
+                    keep = tuple(text for one in chosen for text in to_keep(one, problem))
+                    return Choice(stages=chosen, order=order, named=named, note=note, keep=keep)
                 lacking.append(lack)
         none = f"none of the {len(there)} registered for {problem.arch} is of {problem.family}"
         return "; ".join(dict.fromkeys(lacking)) or none

@@ -102,6 +102,12 @@ def known_defect(instance: Instance, problem: Problem) -> str:
     return f"known defect {entry.name} of {instance.upstream}: {entry.reason}{link}"
 
 
+def to_keep(instance: Instance, problem: Problem) -> tuple[str, ...]:
+    """Return what a caller has to ensure of its data, so that known defects of CK in the kernel do no harm."""
+    entries = house_ledger().find_to_keep(problem, instance.name, source(instance.upstream, instance.dialect))
+    return tuple(f"{one.keep} (known defect {one.name} of {instance.upstream})" for one in entries)
+
+
 def refusal(instance: Instance, problem: Problem) -> str:
     """The reason why one kernel doesn't serve; "" if it does."""
     family = instance.key.family

@@ -11,7 +11,8 @@ Sources of errors (qr_async pipeline; u = 2^-24, half an ulp of float32):
   the size counts 2 u. Together: 6 u times ``added``. tanh by exp2 and a reciprocal is good to 2^-21 of the cap besides.
 * v_exp_f32 is good to 1 ulp. The relative error of a weight follows from these: ``weight_error``.
 * weights are stored as P. The row sum is made of the unrounded weights.
-  - bf16 is *truncated* (CK's default conversion, error 0 to 2^-7 of P, always downward).
+  - bf16 is *truncated* (CK's default conversion, error 0 to 2^-7 of P, always downward). A weight below 2^-126
+    becomes 0: CK is compiled with -fgpu-flush-denormals-to-zero.
   - fp16 is rounded to zero on gfx942 (v_cvt_pkrtz, 2^-10) with steps of 2^-24 below 2^-14.
   - fp8 is rounded to nearest even (2^-4) with steps of 2^-9 below 2^-6 after scaling P to its largest number.
 * a truncation of each P by its own fraction d_i in [0, h) moves O by sum w_i d_i v_i. Its mean part is at most h |O|.
@@ -56,7 +57,7 @@ class Rounding:
 
 
 ROUNDING = {
-    "bf16": Rounding(p_step=2.0**-7, p_mean=True, p_floor=0.0, o_step=2.0**-7, o_floor=0.0),
+    "bf16": Rounding(p_step=2.0**-7, p_mean=True, p_floor=2.0**-126, o_step=2.0**-7, o_floor=0.0),
     "fp16": Rounding(p_step=2.0**-10, p_mean=True, p_floor=2.0**-24, o_step=2.0**-10, o_floor=2.0**-24),
     # P times at least 2^7 (240 or 448 per tensor, 2^7 or 2^8 with block scales) before rounding; O in bf16
     "fp8bf16": Rounding(p_step=2.0**-4, p_mean=False, p_floor=2.0**-17, o_step=2.0**-7, o_floor=0.0),

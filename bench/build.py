@@ -27,7 +27,7 @@ from ckpm.kernels.families.words import features as features_of
 from ckpm.kernels.library.request import PROJECT, Request, prepare, scons_command
 from ckpm.kernels.library.run_step import EVENT
 from ckpm.kernels.upstream import codegen_runner
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import APIS, archs, dialect
 from ckpm.matrix.selection import Selection, select
 

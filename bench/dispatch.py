@@ -16,7 +16,7 @@ from ckpm.base import settings
 from ckpm.bench.cold import ARCH, python
 from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.abi import CheckedArguments, LaunchArguments
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.problem import Problem
 from ckpm.matrix.selection import Selection, select

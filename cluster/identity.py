@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.kernels.code.toolchains import detect
-from ckpm.kernels.upstream.trees import Tree, locate
+from ckpm.kernels.upstream.tree import Tree
+from ckpm.kernels.upstream.trees import locate
 
 PROJECT = Path(__file__).resolve().parents[1]
 ROOMS = ("base", "matrix", "kernels", "attention", "emulator", "suites")

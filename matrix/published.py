@@ -126,11 +126,20 @@ class OrderDifference:
 
 @dataclass(frozen=True, slots=True)
 class NameDifference:
-    """Names only in ``theirs`` (missing), only in ours (extra, repetitions too), and the first difference of order."""
+    """Names only in ``theirs`` (missing), only in ours (extra, repetitions too), and the first difference of order.
+
+    ``common`` counts the names that both have.
+    """
 
     missing: tuple[str, ...]
     extra: tuple[str, ...]
     order_differs: OrderDifference | None
+    common: int
+
+    @property
+    def count(self) -> int:
+        """Names that one list alone has."""
+        return len(self.missing) + len(self.extra)
 
     @property
     def same(self) -> bool:
@@ -172,6 +181,7 @@ def compare_names(ours: Sequence[str], theirs: Sequence[str]) -> NameDifference:
         missing=tuple((their_counts - our_counts).elements()),
         extra=tuple((our_counts - their_counts).elements()),
         order_differs=order,
+        common=both.total(),
     )
 
 

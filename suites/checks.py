@@ -51,7 +51,8 @@ class Bench:
 class Result:
     """``outcome`` is one of RESULTS; ``message`` one line of why; ``lines`` everything worth reading.
 
-    ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``signature``:
+    ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``mean_shift`` is
+    the mean error of O furthest from 0 (attention/tolerances.py), None for too few elements. ``signature``:
     "" if the case fails exactly as the ledger describes, else the difference; None if it was not checked. ``executed``:
     the machine code of each kernel that ran (Device.executed_ranges).
     """
@@ -62,6 +63,7 @@ class Result:
     kernel: str = ""
     seconds: float = 0.0
     tolerance_used: float | None = None
+    mean_shift: float | None = None
     fault: Mapping[str, Any] = field(default_factory=dict)
     counters: Mapping[str, Any] = field(default_factory=dict)
     signature: str | None = None
@@ -85,6 +87,7 @@ class _Case:
         self.kernel = ""
         self.seconds = 0.0
         self.tolerance_used: float | None = None
+        self.mean_shift: float | None = None
         self.counters: Mapping[str, Any] = {}
         self.expected: Expected | None = None
         self.last: Outcome | None = None  # of the launches of the problem itself
@@ -145,6 +148,7 @@ class _Case:
                 bad.append(str(comparison))
         if (shift := mean_shift(p, o, expected)) is not None:
             self.lines.append(f"O: mean error {shift:+.2f} of a step of its format, away from 0")
+            self.mean_shift = max(shift, self.mean_shift or 0.0, key=abs)
         if "nan_canary" in p.checks and (count := int(np.isnan(o).sum())):
             bad.append(f"{count} of {o.size} elements of O are NaN: something that no sequence owns was read")
         if "nonzero" in p.checks and (rows := all_zero_rows(o, expected)):
@@ -272,6 +276,7 @@ def run_case(
         kernel=case.kernel,
         seconds=case.seconds,
         tolerance_used=case.tolerance_used,
+        mean_shift=case.mean_shift,
         fault=fault,
         counters=case.counters,
         signature=signature,

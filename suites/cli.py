@@ -35,7 +35,7 @@ from ckpm.matrix.dialects import check_built_arch, check_upstream
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options, split_words
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
 from ckpm.matrix.problems.ledger import LEDGER, read_ledger, source
-from ckpm.matrix.problems.pairs import met, possible
+from ckpm.matrix.problems.pairs import legal, met
 from ckpm.matrix.problems.tables import find
 from ckpm.suites import kernel_cases, suites
 from ckpm.suites.coverage import Coverage, format_figure, format_share
@@ -232,7 +232,8 @@ def _measure_coverage(
         figures["basic blocks executed"] = format_figure(covered)
     if o.of_tables and not o.reproduce:
         ran = [one.case.problem for one in judged if one.outcome != "unsupported"]
-        figures["pairs of values tried"] = format_share(len(met(ran)), possible(ran))
+        pairs = legal(ran, library.manifest.keys(tuple(library.manifest.kernels)))
+        figures["legal pairs of values tried"] = format_share(len(met(ran) & pairs), len(pairs))
     return figures
 
 

@@ -32,7 +32,8 @@ from ckpm.base.records import Source
 from ckpm.base.store import draft_folder
 from ckpm.kernels.code.toolchains import Toolchain, detect
 from ckpm.kernels.library.request import listed_by_tree
-from ckpm.kernels.upstream.trees import Tree, locate
+from ckpm.kernels.upstream.tree import Tree
+from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_UPSTREAM
 

@@ -18,7 +18,7 @@ from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.families.libraries import libraries, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.kernels.library.request import Request
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.defects import defect_of
 from ckpm.matrix.dialects import check_built_arch, dialect
 from ckpm.matrix.explain import find_key, receipts_with, why

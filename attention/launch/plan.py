@@ -86,6 +86,7 @@ class Plan:
 
     ``inputs`` are the pointers that a launch needs. ``outputs`` and ``workspaces`` map pointers to sizes in bytes. Each
     stream has its own workspaces until :meth:`close`; workspaces of ``cleared`` are zeroed before each launch.
+    ``keep`` is what the caller has to ensure of its data, because of known defects of CK.
     """
 
     def __init__(
@@ -97,13 +98,14 @@ class Plan:
         stages: tuple[Any, ...] = (),
         kernels: tuple[str, ...] = (),
         named: bool = False,
+        keep: tuple[str, ...] = (),
     ) -> None:
         """``stages`` are the chosen kernels. ``kernels`` are their names by default.
 
         Raises ProblemError: the library's C struct lacks a field that the problem needs.
         """
         self.problem, self.device, self.library = problem, device, library
-        self.stages, self.named = stages, named
+        self.stages, self.named, self.keep = stages, named, keep
         self.kernels = kernels or tuple(one.name for one in stages)
         self.inputs, self.outputs = arguments.inputs(problem), arguments.outputs(problem)
         self.workspaces, self.cleared = arguments.workspaces(problem), arguments.zeroed_workspaces(problem)

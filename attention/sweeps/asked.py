@@ -20,7 +20,8 @@ from ckpm.base.files import sha256_of
 from ckpm.kernels.code.toolchains import CHOICES, detect
 from ckpm.kernels.families.libraries import host, library_of, library_with
 from ckpm.kernels.library.request import Request
-from ckpm.kernels.upstream.trees import Tree, locate
+from ckpm.kernels.upstream.tree import Tree
+from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.configurations.sweeps import read_sweep
 from ckpm.matrix.defects import split
 from ckpm.matrix.dialects import check_built_arch, dialect

@@ -93,7 +93,7 @@ def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
         advice = "optional: set CK_ROOT to a CK repository or rocm-libraries"
         return [*packages, Finding("upstream checkout", "missing", "CK_ROOT is not set", advice)]
     try:
-        tree = checkout(ck_root)
+        tree = checkout(ck_root, cache)
     except CkPrefillError as error:
         return [*packages, Finding("upstream checkout", "broken", str(ck_root), str(error))]
     newer = [tree.words_of_newer()] if tree.newer else []

@@ -26,7 +26,7 @@ from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.plan import Plan, Step, signature
 from ckpm.kernels.upstream import headers
 from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.defects import split
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.keys import Key

@@ -40,7 +40,8 @@ from ckpm.kernels.parity.names import (
     stored_case,
 )
 from ckpm.kernels.upstream.codegen_runner import Live, Rendered
-from ckpm.kernels.upstream.trees import Tree, locate
+from ckpm.kernels.upstream.tree import Tree
+from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.defects import defects
 from ckpm.matrix.dialects import APIS, dialect
 from ckpm.matrix.dialects import archs as archs_table

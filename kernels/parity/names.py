@@ -13,7 +13,7 @@ from ckpm.base.errors import UpstreamError
 from ckpm.base.processes import Pool
 from ckpm.base.results import Case
 from ckpm.kernels.upstream.codegen_runner import Live
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import APIS, dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.families import Family

@@ -25,7 +25,7 @@ from ckpm.kernels.parity.conditions import condition_text, conjuncts, parse_cond
 from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, read, statements
 from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, spell, tokenize
 from ckpm.kernels.parity.names import Finding, Title, error_case, judge
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key

@@ -24,7 +24,7 @@ from ckpm.base.errors import UpstreamError
 from ckpm.base.processes import Pool
 from ckpm.base.store import Store
 from ckpm.kernels.upstream.headers import content
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import APIS, dialect
 from ckpm.matrix.enumeration import enumerate_names
 from ckpm.matrix.names import own_name

@@ -8,6 +8,7 @@ objects of a damaged header would enter the shared cache. About 1,100 files of 1
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -17,16 +18,25 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
-from ckpm.base.errors import ServiceError, SetupError, TrustError, UsageError
+from ckpm.base.errors import ServiceError, SetupError, TrustError, UpstreamError, UsageError
 from ckpm.base.files import hold_lock, is_special, name_write_errors, sha256_of
 from ckpm.base.trust import demand_private
+from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
 from ckpm.kernels.upstream.headers import State, content, states
-from ckpm.matrix.dialects import Dialect, PackagedUpstream, check_upstream, dialect, dialect_names, upstreams
+from ckpm.kernels.upstream.tree import FMHA, Tree
+from ckpm.matrix.dialects import (
+    Dialect,
+    PackagedUpstream,
+    check_upstream,
+    compute_units,
+    dialect,
+    dialect_names,
+    upstreams,
+)
 
-FMHA = Path("example/ck_tile/01_fmha")
 OWN_HEADERS = " with headers "  # separates a package from the text of our own headers in the identity of a tree
 _KERNELS = Path(__file__).resolve().parents[1]
 _CHECKSUMS = "files.sha256"  # in sha256sum's format: `sha256sum --check files.sha256` works, too
@@ -38,39 +48,6 @@ _PARAMETER = re.compile(r"(\w+)\s*(=.*)?$", re.DOTALL)
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]((?:ck_tile|ck)/[^>"]+|[\w./]+\.hpp)[>"]', re.MULTILINE)
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
-    """A CK source tree on this machine.
-
-    ``identity`` names its content without a path (package file and sha256, or the digest of the files that kernels
-    include) and enters every build signature.
-    """
-
-    name: str
-    root: Path
-    dialect: str
-    identity: str
-    selector_takes_base: bool
-    headers: tuple[State, ...] = field(default=(), compare=False, repr=False)  # the files of the identity
-    newer: tuple[str, ...] = field(default=(), compare=False)  # features of a checkout that its dialect lacks
-    own: tuple[Path, ...] = ()  # folders of our own headers, before the tree's
-
-    def words_of_newer(self) -> str:
-        """Explain ``newer`` in a sentence."""
-        return (
-            f"{self.root} is newer than dialect {self.dialect}, which has no kernels for {', '.join(self.newer)}; all "
-            "others are built as ever"
-        )
-
-    @property
-    def fmha(self) -> Path:
-        return self.root / FMHA
-
-    @property
-    def includes(self) -> tuple[Path, ...]:
-        return (*self.own, self.root / "include", self.fmha)
 
 
 def locate(name: str, *, cache: Path, ck_root: Path | None = None, headers: Path | None = None) -> Tree:
@@ -87,7 +64,7 @@ def locate(name: str, *, cache: Path, ck_root: Path | None = None, headers: Path
     if name == "checkout":
         if ck_root is None:
             raise SetupError("upstream 'checkout' needs a tree: set CK_ROOT or pass --ck-root DIR.", kind="ck-tree")
-        tree = checkout(ck_root)
+        tree = checkout(ck_root, cache)
         if tree.newer:
             log.info(f"note: {tree.words_of_newer()}")
         return tree
@@ -126,15 +103,18 @@ def _with_own_headers(tree: Tree, folder: Path) -> Tree:
     )
 
 
-def checkout(ck_root: Path) -> Tree:
+def checkout(ck_root: Path, cache: Path | None = None) -> Tree:
     """Return the tree of a checkout: a CK repository, or rocm-libraries with projects/composablekernel.
+
+    Words of the codegen give its dialect. With a ``cache`` the names that the codegen lists are compared, too, and kept
+    there: another dialect is taken if fewer names differ from its own.
 
     Raises:
         SetupError: neither layout is found at or below ``ck_root``, or a file can't be read.
         SetupError: the codegen fits no dialect, or more than one.
     """
     try:
-        return _checkout(ck_root)
+        return _checkout(ck_root, cache)
     except OSError as error:
         raise SetupError(
             f"{error.filename or ck_root}: this file of the CK tree can't be read: {error.strerror}. Make it readable.",
@@ -142,7 +122,7 @@ def checkout(ck_root: Path) -> Tree:
         ) from error
 
 
-def _checkout(ck_root: Path) -> Tree:
+def _checkout(ck_root: Path, cache: Path | None) -> Tree:
     for root in (ck_root, ck_root / "projects" / "composablekernel", ck_root / "composable_kernel"):
         if (root / FMHA / "generate.py").is_file() and (root / "include/ck_tile").is_dir():
             break
@@ -165,17 +145,43 @@ def _checkout(ck_root: Path) -> Tree:
         )
     closure = include_closure(root)
     headers = states(sorted(closure))  # before they are read, so that changes meanwhile are noticed
-    known = dialect(fitting[0])
-    codegen = root / FMHA / known.detection.file if known.detection else None
-    return Tree(
+    tree = Tree(
         name="checkout",
         root=root,
         dialect=fitting[0],
         identity=f"checkout sha256:{digest(root, closure)}",
         selector_takes_base=_selector_takes_base(root),
         headers=headers,
+    )
+    known = dialect(_closest_dialect(tree, ages, cache) if cache else tree.dialect)
+    codegen = root / FMHA / known.detection.file if known.detection else None
+    return replace(
+        tree,
+        dialect=known.name,
         newer=(*_newer_words(known, closure, root), *(_newer_targets(known, codegen, root) if codegen else ())),
     )
+
+
+def _closest_dialect(tree: Tree, candidates: Iterable[str], cache: Path) -> str:
+    """Return the candidate whose names differ least from those that a tree's codegen lists; the tree's own of equals.
+
+    A candidate that has none of the names is no better than the tree's own, however few names it has.
+    """
+    best, archs = tree.dialect, tuple(compute_units())
+    with contextlib.suppress(UpstreamError):  # then words alone decide; the build logs the reason
+        least = difference_from_dialect(tree, ("batch_prefill",), archs, cache)
+        for name in candidates:
+            if least.same:
+                break
+            found = difference_from_dialect(replace(tree, dialect=name), ("batch_prefill",), archs, cache)
+            if found.common and found.count < least.count:
+                best, least = name, found
+        if best != tree.dialect:
+            log.info(
+                f"note: {tree.root} is taken for dialect {best}, although it reads as {tree.dialect}: the names that "
+                f"its codegen lists are closer to {best}'s ({''.join(least.lines()[:1]) or 'no difference'})."
+            )
+    return best
 
 
 def _demand_files(fmha: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from ckpm.base.errors import CheckFailedError, WhereError
-from ckpm.base.tablefile import Field, Record, read_table
+from ckpm.base.tablefile import Field, Record, Text, read_table
 from ckpm.matrix.dialects import archs, dialect_names, upstreams
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, SuiteCase
 from ckpm.matrix.problems.problem import Problem
@@ -60,6 +60,7 @@ class Entry:
     ``signatures``, and the next without what leads to a fault.
 
     A caller's problem has no name: kernels with a name like one of ``kernels`` meet the defect if ``meets(problem)``.
+    With ``keep`` they do so only for some contents of memory: ``keep`` is what a caller has to ensure.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Entry:
     unwaited_loads: bool = False
     kernels: tuple[str, ...] = ()
     meets: Callable[[Problem], bool] = lambda problem: True
+    keep: str = ""
     upstreams: tuple[str, ...]
     archs: tuple[str, ...]
     outcomes: tuple[str, ...]
@@ -87,7 +89,7 @@ class Entry:
         )
 
     def spoils(self, problem: Problem, kernel: str, upstream: str) -> bool:
-        """Return True if a caller's problem meets the defect in a kernel of this name."""
+        """Return True if a caller's problem may meet the defect in a kernel of this name; without ``keep`` it does."""
         return (
             any(fnmatch.fnmatchcase(kernel, glob) for glob in self.kernels)
             and self._is_of(upstream, problem.arch)
@@ -124,7 +126,12 @@ class Ledger:
 
     def find_for_call(self, problem: Problem, kernel: str, upstream: str) -> Entry | None:
         """The defect that a caller's problem meets in a kernel of an upstream (:func:`source`), None without one."""
-        return next((one for one in self.entries if one.spoils(problem, kernel, upstream)), None)
+        spoiling = (one for one in self.entries if not one.keep and one.spoils(problem, kernel, upstream))
+        return next(spoiling, None)
+
+    def find_to_keep(self, problem: Problem, kernel: str, upstream: str) -> tuple[Entry, ...]:
+        """The defects that some contents of a caller's memory meet in a kernel of an upstream (:func:`source`)."""
+        return tuple(one for one in self.entries if one.keep and one.spoils(problem, kernel, upstream))
 
     def judge(
         self,
@@ -202,6 +209,7 @@ class _Row(Record, frozen=True):
     where: str | None = None
     kernels: str | tuple[str, ...] | None = None
     calls: str | None = None
+    keep: Text | None = None
     unwaited_loads: bool = False
     signature: str | tuple[str, ...] | None = None
 
@@ -243,8 +251,9 @@ def _entry(name: str, row: _Row, item: Field) -> Entry:
         "signature": SIGNATURES,
     }
     words = {part: _word_list(getattr(row, part)) for part in known}
-    if row.calls is not None and row.kernels is None:
-        raise item.value["calls"].fail("is a condition on calls of kernels: name them in kernels")
+    for part in ("calls", "keep"):
+        if getattr(row, part) is not None and row.kernels is None:
+            raise item.value[part].fail("is about calls of kernels: name them in kernels")
     for part, names in words.items():
         if not names and getattr(row, part) is not None:
             raise item.value[part].fail("is empty")
@@ -261,6 +270,7 @@ def _entry(name: str, row: _Row, item: Field) -> Entry:
         unwaited_loads=row.unwaited_loads,
         kernels=(*_word_list(row.kernels), *of_suite),
         meets=_condition(item, "calls", row.calls, _CALL_FIELDS),
+        keep=row.keep or "",
         upstreams=words["upstreams"],
         archs=words["archs"],
         outcomes=words["outcome"],

@@ -1,18 +1,23 @@
 """Pairwise designs: few combinations of the values of several axes, in which any two values of two axes meet once.
 
-:func:`cover` makes them for groups of a table of problems with ``cover: pairs``. :func:`met` and :func:`possible` count
-the pairs in any cases.
+:func:`cover` makes them for groups of a table of problems with ``cover: pairs``. :func:`met` returns the pairs of any
+cases, :func:`legal` those that cases of a library's kernels can have.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
-from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.keys import Key
+from ckpm.matrix.problems.case import SuiteCase, complaint
+from ckpm.matrix.problems.problem import serves
 
 Point = tuple[int, int]  # an axis and one of its values, by number
 Forbidden = Callable[[Mapping[int, int]], bool]
@@ -70,34 +75,124 @@ def _complete(
     return None
 
 
-_LENGTHS = (1, 63, 127, 128, 256)  # the last of each class: below and at the edges of tiles
-AXES: Mapping[str, Callable[[SuiteCase], Any]] = {
-    "heads": lambda p: (p.nhead_q, p.nhead_k),
-    "head dims": lambda p: (p.hdim_q, p.hdim_v),
-    "sequences": lambda p: min(p.batch, 3),
-    "queries": lambda p: bisect_left(_LENGTHS, p.seqlen_q),
-    "keys": lambda p: bisect_left(_LENGTHS, p.seqlen_k),
-    "type": lambda p: (p.dtype, p.qscale),
-    "tile": lambda p: p.tile_rows,
-    "mask": lambda p: (p.mask, p.window_left > 0, p.window_right > 0),
-    "sink": lambda p: (p.sink_size > 0, p.sink_logits),
-    "feature": lambda p: (p.bias, p.logits_soft_cap > 0, p.p_drop > 0),
-    "LSE": lambda p: p.lse,
-    "pages": lambda p: (p.page_size, p.kv_layout, p.kv_table),
-    "order": lambda p: p.page_order,
-    "table end": lambda p: p.table_end,
-    "storage": lambda p: p.storage,
-    "values": lambda p: (p.values, p.q_range, p.kv_range),
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """``value`` of a case, and ``put``: the fields that give a case the value of another case."""
+
+    value: Callable[[SuiteCase], Any]
+    put: Callable[[SuiteCase, SuiteCase], Mapping[str, Any]]
+
+
+_EDGES = (1, 63, 127, 128, 256)  # the last length of each class: below and at the edges of tiles
+_LENGTHS = (1, 40, 100, 128, 256, 384)  # one of each class, of whole steps where there is one
+
+
+def _length_class(length: int) -> int:
+    return bisect_left(_EDGES, length)
+
+
+def _plain(*fields: str, value: Callable[[SuiteCase], Any] | None = None) -> Axis:
+    """The axis of some fields, or of a ``value`` that follows from them."""
+    return Axis(value or attrgetter(*fields), lambda case, other: {name: getattr(other, name) for name in fields})
+
+
+AXES: Mapping[str, Axis] = {
+    "heads": _plain("nhead_q", "nhead_k"),
+    "head dims": _plain("hdim_q", "hdim_v"),
+    "sequences": Axis(
+        lambda p: min(p.batch, 3),
+        lambda p, other: {
+            "seqlens_q": (p.seqlen_q,) * min(other.batch, 3),
+            "seqlens_k": (p.seqlen_k,) * min(other.batch, 3),
+        },
+    ),
+    "queries": Axis(
+        lambda p: _length_class(p.seqlen_q),
+        lambda p, other: {"seqlens_q": (_LENGTHS[_length_class(other.seqlen_q)],) * p.batch},
+    ),
+    "keys": Axis(
+        lambda p: _length_class(p.seqlen_k),
+        lambda p, other: {"seqlens_k": (_LENGTHS[_length_class(other.seqlen_k)],) * p.batch},
+    ),
+    "type": _plain("dtype", "qscale", "mode"),
+    "tile": _plain("tile_rows"),
+    "mask": _plain(
+        "mask", "window_left", "window_right", value=lambda p: (p.mask, p.window_left > 0, p.window_right > 0)
+    ),
+    "sink": _plain("sink_size", "sink_logits", value=lambda p: (p.sink_size > 0, p.sink_logits)),
+    "feature": _plain(
+        "bias", "logits_soft_cap", "p_drop", value=lambda p: (p.bias, p.logits_soft_cap > 0, p.p_drop > 0)
+    ),
+    "LSE": _plain("lse"),
+    "pages": _plain("page_size", "kv_layout", "kv_table", "vlayout"),
+    "order": _plain("page_order"),
+    "table end": _plain("table_end"),
+    "storage": _plain("storage"),
+    "values": _plain("values", "q_range", "kv_range"),
+}
+Pair = frozenset[tuple[str, Any]]  # of values of two AXES, by the axes' names
+
+# values that go with every value of another axis; what a kernel demands stays as a case of it has it
+_NEUTRAL: Mapping[str, Any] = {
+    **{"nhead_q": 1, "nhead_k": 1, "seqlens_q": (128,), "seqlens_k": (128,), "sequence_ids": ()},
+    **{"page_order": "scrambled", "table_end": "zeros", "storage": "separate", "pool_pages": 0, "checks": ()},
+    **{"values": "random", "k_page_scales": (), "v_page_scales": ()},
 }
 
 
-def met(cases: Iterable[SuiteCase]) -> set[frozenset[tuple[str, Any]]]:
+def met(cases: Iterable[SuiteCase]) -> set[Pair]:
     """The pairs of values of two AXES that occur in a case."""
-    points = ([(name, value(case)) for name, value in AXES.items()] for case in cases)
+    points = ([(name, axis.value(case)) for name, axis in AXES.items()] for case in cases)
     return {frozenset(pair) for some in points for pair in itertools.combinations(some, 2)}
 
 
-def possible(cases: Sequence[SuiteCase]) -> int:
-    """The number of pairs of values of two AXES that occur in any cases, together or not."""
-    sizes = [len({value(case) for case in cases}) for value in AXES.values()]
-    return sum(first * second for first, second in itertools.combinations(sizes, 2))
+def legal(cases: Sequence[SuiteCase], keys: Iterable[Key]) -> set[Pair]:
+    """The pairs of values that any of the cases have, and that a well-formed case for one of the kernels can have.
+
+    A case of each kernel gets the values of two axes at a time. The others are neutral, so that two values that cannot
+    meet there cannot meet at all. A kernel without a case adds no pairs.
+    """
+    donors = {name: _donors(axis, cases) for name, axis in AXES.items()}
+    found: set[Pair] = set()
+    for key in {dataclasses.replace(key, load=None): key for key in keys}.values():
+        case = next((case for case in cases if serves(key, case)), None)
+        if case is not None:
+            found |= _legal_of(key, dataclasses.replace(case, **_NEUTRAL), donors, found)
+    return found
+
+
+_Donors = Mapping[Any, Collection[SuiteCase]]  # by their value of an axis
+
+
+def _donors(axis: Axis, cases: Sequence[SuiteCase]) -> _Donors:
+    """Cases of each value of an axis, one for each way to have it."""
+    ways: dict[Any, dict[Any, SuiteCase]] = {}
+    for case in cases:
+        ways.setdefault(axis.value(case), {}).setdefault(tuple(axis.put(cases[0], case).items()), case)
+    return {value: some.values() for value, some in ways.items()}
+
+
+def _legal_of(key: Key, neutral: SuiteCase, donors: Mapping[str, _Donors], known: Collection[Pair]) -> set[Pair]:
+    own: dict[str, dict[Any, SuiteCase]] = {}  # axis -> value -> a donor whose value the kernel takes
+    for name, values in donors.items():
+        fitting = {
+            value: [case for case in some if _fits(key, _with(neutral, name, case))] for value, some in values.items()
+        }
+        own[name] = {value: some[0] for value, some in fitting.items() if some}
+    found = set()
+    for first, second in itertools.combinations(own, 2):
+        for one, donor in own[first].items():
+            case = _with(neutral, first, donor)
+            for two, other in own[second].items():
+                pair = frozenset(((first, one), (second, two)))
+                if pair not in known and _fits(key, _with(case, second, other)):
+                    found.add(pair)
+    return found
+
+
+def _with(case: SuiteCase, name: str, other: SuiteCase) -> SuiteCase:
+    return dataclasses.replace(case, **AXES[name].put(case, other))
+
+
+def _fits(key: Key, case: SuiteCase) -> bool:
+    return complaint(case) is None and serves(key, case)

@@ -223,8 +223,10 @@ def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
     }
     if p.sink_logits:  # a pointer without a key field; the CK of 2026 that takes it is known by its page sizes
         values["page_size"] -= {None}
-    if p.v3 != "any" or p.sink_logits:  # V3 has no sinks
-        values["pipeline"] = frozenset((V3_PIPELINE if p.v3 == "on" else "qr_async",))
+    v2_alone = p.sink_logits or (p.mask != "no" and p.window_right != 0)  # V3's masks are causal, and it has no sinks
+    refused = {V3_PIPELINE} if v2_alone else set()
+    if p.v3 != "any" or refused:
+        values["pipeline"] = frozenset((V3_PIPELINE if p.v3 == "on" else "qr_async",)) - refused
     if p.tile_rows:
         values["tile.bm0"] = frozenset((p.tile_rows,))
     if p.mode == "batch":
@@ -347,9 +349,9 @@ def in_words(values: frozenset[Any]) -> str:
 def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
     """The load mode that dispatch may choose for the problem and that none of the serving kernels has; None if none.
 
-    A dialect without load modes misses none.
+    A dialect without load modes misses none, and V3's one mode serves every pool.
     """
-    there = {key.load for key in serving_kernels(keys, problem)}
+    there = {None if is_v3(key.pipeline) else key.load for key in serving_kernels(keys, problem)}
     return None if None in there else next((load for load in loads(problem) if load not in there), None)
 
 

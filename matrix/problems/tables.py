@@ -3,8 +3,10 @@
 A group has its tier and its reason, ``set``s fields and lists ``axes``. With ``cover: pairs`` its cases are not the
 product: any two values of two axes meet in one of them (pairs.py). An axis is a list of values of the field
 that it is named after, or a mapping of words to the fields that each word sets. A case is named after its suite, group
-and words. ``drop`` lists the cases that are left out; an impossible case that is not dropped is an error. ``picks``
-lists the cases of the group that a smaller tier runs already. Conditions of both name fields, or an axis and its words.
+and words. ``queries``, ``keys`` and ``sequences`` are ``lengths`` as three axes. The lengths are the first sequence's;
+each further sequence has a third of them less. ``drop`` lists the cases that are left out; an impossible case that is
+not dropped is an error. ``picks`` lists the cases of the group that a smaller tier runs already. Conditions of both
+name fields, or an axis and its words.
 """
 
 from __future__ import annotations
@@ -59,11 +61,11 @@ _PLAIN: Mapping[str, Any] = {
 _COMPOSITES: Mapping[str, Any] = {
     "lengths": _Lengths,
     **dict.fromkeys(("heads", "window"), tuple[int, int]),
-    **dict.fromkeys(("hdim", "pool_bytes"), int),
+    **dict.fromkeys(("hdim", "pool_bytes", "queries", "keys", "sequences"), int),
     **dict.fromkeys(("q_range", "kv_range"), tuple[float, float]),
     **dict.fromkeys(("checks", "also_check"), tuple[str, ...]),
 }
-_LISTED = ("k_page_scales", "v_page_scales", *_COMPOSITES)  # whose values may be lists
+_LISTED = ("k_page_scales", "v_page_scales", *(name for name, kind in _COMPOSITES.items() if kind is not int))  # lists
 FIELDS = (*_PLAIN, *_COMPOSITES)
 Values = msgspec.defstruct(
     "Values",
@@ -110,6 +112,9 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "qscale": lambda value: "" if value == "no" else str(value),
     "vlayout": lambda value: f"v{value}",
     "mode": str,
+    "queries": lambda value: f"q{value}",
+    "keys": lambda value: f"k{value}",
+    "sequences": lambda value: f"b{value}" if value > 1 else "",
 }
 
 
@@ -340,6 +345,11 @@ def _problem(group: Field, name: str, tier: str, values: Mapping[str, Any]) -> S
     place = name.partition(".")[0]  # SUITE/GROUP
     if "lengths" in values:
         plain["seqlens_q"], plain["seqlens_k"] = _sequences(values["lengths"], place)
+    if "sequences" in values:
+        count = range(values["sequences"])
+        plain["seqlens_q"], plain["seqlens_k"] = (
+            tuple(max(values[side] - index * values[side] // 3, 1) for index in count) for side in ("queries", "keys")
+        )
     suite, _, group_name = place.partition("/")
     problem = SuiteCase(name=name, suite=suite, tier=tier, group=group_name, **plain)
     if "pool_bytes" in values:

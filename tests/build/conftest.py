@@ -13,7 +13,8 @@ import pytest
 from ckpm.attention.launch.c_abi import Library
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.library.manifest import MANIFEST
-from ckpm.kernels.upstream.trees import Tree, locate
+from ckpm.kernels.upstream.tree import Tree
+from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.keys import Key
 from tests.build import real_kernel

@@ -13,7 +13,7 @@ from ckpm.base.results import Case
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.parity import cases as parity
 from ckpm.kernels.parity import machine_code
-from ckpm.kernels.upstream.trees import FMHA, Tree
+from ckpm.kernels.upstream.tree import FMHA, Tree
 from ckpm.matrix.keys import Key
 
 TREE = "aiter"

@@ -8,7 +8,7 @@ from ckpm.base.settings import cache_folder
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.request import Request
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.selection import Selection
 
 NAME = (

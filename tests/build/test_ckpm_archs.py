@@ -11,7 +11,7 @@ import pytest
 
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code.toolchains import detect, device_command
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 
 _SOURCE = """
 #include "ckpm_prefill/paged_cache.hpp"

@@ -23,7 +23,8 @@ from ckpm.base.errors import CompileError, LibraryError
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.kernels.library.request import LIBRARY, PROJECT
-from ckpm.kernels.upstream.trees import Tree, locate
+from ckpm.kernels.upstream.tree import Tree
+from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection, select
 from tests.build.real_kernel import NAME

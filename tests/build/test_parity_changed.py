@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 from tests.build.parity import TREE, cases, change_tree
 
 FROM = {  # API: its file of the codegen, and an arch and receipt with few kernels

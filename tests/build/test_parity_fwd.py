@@ -12,7 +12,7 @@ import pytest
 
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.upstream import codegen_runner
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key

@@ -14,7 +14,7 @@ from ckpm.kernels.parity import cases as parity
 from ckpm.kernels.parity import names as parity_names
 from ckpm.kernels.parity.bindings import bindings
 from ckpm.kernels.upstream import codegen_runner
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.families import MASK_IMPLS

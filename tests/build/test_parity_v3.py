@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.kernels.parity import v3 as parity_v3
-from ckpm.kernels.upstream.trees import FMHA, Tree
+from ckpm.kernels.upstream.tree import FMHA, Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from tests.build.parity import same_code

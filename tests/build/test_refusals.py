@@ -15,7 +15,7 @@ from ckpm.attention.launch.c_abi import Library
 from ckpm.kernels.abi import KvLayout, KvTable, LaunchArguments, QScale, Status
 from ckpm.kernels.families import words
 from ckpm.kernels.families.batch_prefill import harness_text
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 from tests.build.newest import DIALECT as NEWEST
 from tests.build.newest import INTERFACE, Compiler
 

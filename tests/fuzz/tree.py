@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ckpm.kernels.families import words
 from ckpm.kernels.families.render import dispatch_text, instance_text
-from ckpm.kernels.upstream.trees import FMHA
+from ckpm.kernels.upstream.tree import FMHA
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 

@@ -48,7 +48,7 @@ def libraries() -> dict[str, str]:
     from ckpm.kernels.code.toolchains import Toolchain, embedded
     from ckpm.kernels.families.libraries import libraries as all_libraries
     from ckpm.kernels.library.request import Request, prepare
-    from ckpm.kernels.upstream.trees import Tree
+    from ckpm.kernels.upstream.tree import Tree
     from ckpm.matrix.selection import Selection
 
     found = {}

@@ -17,6 +17,7 @@ import yaml
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code import toolchains
 from ckpm.kernels.upstream import trees
+from ckpm.kernels.upstream.tree import Tree
 from tests.programs.program_builder import cache_of, compile_object, link, toolchain
 
 ROOT = Path(__file__).parents[2]
@@ -80,13 +81,13 @@ def executable(configuration: Configuration) -> Path:
     return link(tc, [_main(tree, common), *units], made)
 
 
-def _main(tree: trees.Tree, common: tuple[str, ...]) -> Path:
+def _main(tree: Tree, common: tuple[str, ...]) -> Path:
     """Compile the program's main file, once for all configurations."""
     source, made = tree.fmha / "example_fmha_fwd.cpp", cache_of("example-main", *common) / "example_fmha_fwd.o"
     return compile_object(toolchain(), source, made, archs=[ARCH], includes=tree.includes, extra=_DEFINITIONS)
 
 
-def _generate(tree: trees.Tree, kernels: str, folder: Path) -> list[Path]:
+def _generate(tree: Tree, kernels: str, folder: Path) -> list[Path]:
     """Run upstream's codegen: write the instances of kernels and their dispatch."""
     words = ("--api", "fwd", "--receipt", "0", "--targets", ARCH, "--filter", f"fmha_fwd_{kernels}")
     command = [sys.executable, "-B", str(tree.fmha / "generate.py"), *words, "--output_dir", str(folder)]

@@ -14,7 +14,7 @@ from ckpm.commands import main
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.request import Request
-from ckpm.kernels.upstream.trees import FMHA, Tree
+from ckpm.kernels.upstream.tree import FMHA, Tree
 from ckpm.matrix.selection import Selection
 
 # Lists of ten thousands of keys live as long as the process. Collecting garbage among them took a fifth of the time.

@@ -36,6 +36,7 @@ from ckpm.reports.gates.statistics import Settings
 from ckpm.reports.release.stages import StageTable
 from ckpm.reports.release.verdict import WaiverTable
 from ckpm.suites.coverage import UnexecutedTable
+from ckpm.suites.rounding import RoundingTable
 from ckpm.workflows.render import WorkflowTable
 
 ROOT = Path(__file__).parents[2]
@@ -64,6 +65,7 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its 
     "sweeps": (SweepTable, "matrix/tables/sweeps.yaml"),
     "testing": (TestingTable, "matrix/tables/testing.yaml"),
     "thresholds": (ThresholdTable, "reports/gates/*thresholds.yaml"),
+    "rounding": (RoundingTable, "suites/rounding.yaml"),
     "unexecuted": (UnexecutedTable, "suites/unexecuted.yaml"),
     "upstreams": (UpstreamTable, "matrix/tables/upstreams.yaml"),
     "validation": (LimitTable, "matrix/tables/validation.yaml"),

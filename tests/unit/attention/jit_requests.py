@@ -7,7 +7,7 @@ from pathlib import Path
 from ckpm.attention.jit.orders import Place, order_for
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library.request import Request
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.keys import Key
 
 NAME = (

@@ -186,12 +186,23 @@ def test_pool_over_4_gb_is_refused_with_known_defect() -> None:
     assert len(device.loaded) == 1
 
 
+def test_plan_and_why_have_what_the_caller_ensures() -> None:
+    over, _ = dispatcher(prefill())
+    kept = over.plan(PREFILL).keep
+    assert any("table-read-past-end of aiter" in one for one in kept)
+    assert not any("head-dim-below-128" in one for one in kept)
+    narrow = replace(PREFILL, hdim_q=64, hdim_v=64)
+    assert any("head-dim-below-128" in one for one in over.plan(narrow).keep)
+    assert all(one in str(over.why(narrow)) for one in over.plan(narrow).keep)
+
+
 def test_kernel_without_defect_is_taken_instead() -> None:
     registry = prefill()
     registry.add(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, mode="group", page_size=1, kv_table="sglang"))
     over, _ = dispatcher(registry)
     assert over.plan(PREFILL).stages[0].upstream == "aiter"
     assert over.plan(LARGE).stages[0].upstream == "ckpm"
+    assert over.plan(LARGE).keep == ()
 
 
 def test_defect_in_one_tile_names_other_tile() -> None:

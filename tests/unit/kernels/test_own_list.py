@@ -12,7 +12,7 @@ from ckpm.base.errors import UpstreamError, UsageError
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.library.request import Request, prepare
 from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
-from ckpm.kernels.upstream.trees import Tree
+from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_names
 from ckpm.matrix.selection import select

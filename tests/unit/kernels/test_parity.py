@@ -29,7 +29,7 @@ from ckpm.kernels.parity import names as parity_names
 from ckpm.kernels.parity.machine_code import Comparison
 from ckpm.kernels.upstream import codegen_runner
 from ckpm.kernels.upstream.codegen_runner import Rendered
-from ckpm.kernels.upstream.trees import FMHA, Tree
+from ckpm.kernels.upstream.tree import FMHA, Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.keys import Key

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.kernels.upstream.trees import FMHA
+from ckpm.kernels.upstream.tree import FMHA
 
 ROOT = Path(__file__).parents[3]
 MARKS = "# do_fp8_static_quant targets\n"  # of November 2025

@@ -18,8 +18,10 @@ import pytest
 from ckpm.base.errors import OutputError, ServiceError, SetupError, TrustError, UnknownWordError, UsageError
 from ckpm.kernels.upstream import package_index
 from ckpm.kernels.upstream import trees as upstream
-from ckpm.kernels.upstream.trees import FMHA, checkout, damage, digest, include_closure, locate, package_folder
+from ckpm.kernels.upstream.tree import FMHA
+from ckpm.kernels.upstream.trees import checkout, damage, digest, include_closure, locate, package_folder
 from ckpm.matrix.dialects import PackagedUpstream, dialect, upstreams
+from ckpm.matrix.enumeration import enumerate_names
 
 CODEGEN = {
     "ck-2025-06": "do_fp8_static_quant get_mask_map def list_blobs(file_path",
@@ -54,6 +56,43 @@ def test_checkout_version_is_detected(tmp_path: Path, dialect: str, below: str) 
     tree = checkout(tmp_path)
     assert tree.dialect == dialect
     assert tree.root == (tmp_path / below).resolve()
+
+
+def names_of(dialect_name: str) -> list[str]:
+    return list(enumerate_names(dialect(dialect_name).family("batch_prefill"), arch="gfx950"))
+
+
+def list_names_instead(root: Path, names: list[str]) -> None:
+    """Make a codegen that lists these names."""
+    listed = "\n".join(f"{name}.cpp" for name in names)
+    (root / FMHA / "generate.py").write_text(f"open('blobs.txt', 'w').write({listed!r})\n")
+
+
+def test_checkout_is_taken_for_dialect_of_its_names(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    root = make_tree(tmp_path / "ck", CODEGEN["rocm-libraries-2026"])
+    first, *names = names_of("ck-2025-11")
+    list_names_instead(root, [*names, "fmha_batch_prefill_of_2027"])
+    assert locate("checkout", cache=tmp_path, ck_root=root).dialect == "ck-2025-11"
+    (note,) = caplog.messages
+    assert "taken for dialect ck-2025-11, although it reads as rocm-libraries-2026" in note
+    assert f"1 missing (fmha_batch_prefill_of_2027); 1 extra ({first})" in note
+
+
+@pytest.mark.parametrize("lines", [["fmha_batch_prefill_of_2027"], None])
+def test_words_decide_where_names_fit_no_dialect(tmp_path: Path, lines: list[str] | None) -> None:
+    root = make_tree(tmp_path / "ck", CODEGEN["rocm-libraries-2026"])
+    if lines:
+        list_names_instead(root, lines)
+    assert checkout(root, tmp_path / "cache").dialect == "rocm-libraries-2026"
+
+
+def test_tree_with_some_names_more_keeps_its_dialect(tmp_path: Path) -> None:
+    root = make_tree(tmp_path / "ck", CODEGEN["rocm-libraries-2026"])
+    names = names_of("rocm-libraries-2026")
+    sinks = [name.replace("_nsink_", "_sink_") for name in names if "_nmask_" in name]
+    list_names_instead(root, [*(name for name in names if "fp8" not in name or "_sink_" not in name), *sinks])
+    assert checkout(root, tmp_path / "cache").dialect == "rocm-libraries-2026"
 
 
 def test_checkout_with_pipe_is_refused(tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ def test_mistakes(tmp_path: Path, old: str, new: str, message: str) -> None:
 def test_calls_meet_defects_that_suites_show(suite: str) -> None:
     """Cases of one sequence are refused if the suites saw them fail: a call has the lengths of one sequence."""
     keys = enumerate_keys(dialect(upstreams()["aiter"].dialect).family("batch_prefill"), arch="gfx950")
-    entries = [entry for entry in read_ledger(LEDGER).entries if entry.kernels]
+    entries = [entry for entry in read_ledger(LEDGER).entries if entry.kernels and not entry.keep]
     compared = 0
     for case in problems(suite):
         names = [key.name for key in serving_kernels(keys, case)] if case.batch == 1 and case.expect == "ok" else []
@@ -222,6 +222,31 @@ def test_calls_meet_defects_that_suites_show(suite: str) -> None:
         assert refused == shown, case.name
         compared += bool(shown)
     assert compared > 10
+
+
+@pytest.mark.parametrize(("upstream", "source_name"), [("aiter", "aiter"), ("ckpm", "rocm-libraries-2026")])
+def test_calls_are_told_of_data_that_suites_show(upstream: str, source_name: str) -> None:
+    keys = enumerate_keys(dialect(upstreams()[upstream].dialect).family("batch_prefill"), arch="gfx950")
+    ledger = read_ledger(LEDGER)
+    told: set[str] = set()
+    for case in (case for suite in ("batch-prefill", "page-fault", "sanitize") for case in problems(suite, "full")):
+        shown = {
+            one.name for one in ledger.entries if one.keep and one.covers(case, source_name, "gfx950", unwaited=True)
+        }
+        for key in serving_kernels(keys, case) if shown and case.expect == "ok" else ():
+            found = {one.name for one in ledger.find_to_keep(case, key.name, source_name)}
+            assert found >= shown, (case.name, key.name)
+            told |= shown
+    wanted = {
+        one.name for one in ledger.entries if one.keep and source_name in one.upstreams and "gfx942" not in one.archs
+    }
+    assert told == wanted
+
+
+def test_keep_does_not_refuse_a_call() -> None:
+    ledger, kernel = read_ledger(LEDGER), "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_x"
+    assert ledger.find_for_call(Problem(hdim_q=64, hdim_v=64), kernel, "aiter") is None
+    assert ledger.find_to_keep(Problem(hdim_q=64, hdim_v=64), kernel, "aiter")
 
 
 def test_kernels_of_their_suite_are_refused_to_calls() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from ckpm.base.errors import TableError
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.pairs import AXES, cover, met, possible
+from ckpm.matrix.problems.pairs import AXES, cover, legal, met
 from ckpm.matrix.problems.problem import serves
 from ckpm.matrix.problems.tables import problems, read
 from ckpm.matrix.selection import Selection, select
@@ -56,29 +57,51 @@ def test_cover_without_possible_combination_is_empty() -> None:
     assert cover((2, 2), lambda chosen: 0 in chosen) == []
 
 
-def name_words(group: str) -> list[tuple[str, ...]]:
-    names = [p.name for p in problems("batch-prefill") if p.group == group]
-    return [tuple(name.partition(".")[2].split("-")) for name in names]
+MASKS = {f"{corner}{edges}" for corner in ("topleft", "window") for edges in ("", "_ahead", "_left", "_both")}
+MASKS |= {"causal", "ahead", "left", "both"}
+HALF = {"d128", "d112", "d96", "d80", "d64", "d48", "d32", "d16", "q64v128"}  # head dims of whole 16-byte loads of fp8
+DIMS = {*HALF, "d120", "d104", "d88", "d72", "d56", "d40", "d24", "d8", "q128v72"}
+FP8 = {"fp8", "fp8_vectorized", "fp8_ps1024", "blocks", "blocks_vectorized", "blocks_vllm"}
+WITHOUT_A_MASK = {"ps1024", "ps1024_vectorized", "bias_full", "fp8", "blocks", "bf16"}
 
 
-@pytest.mark.parametrize(("group", "sizes"), [("pairs", (15, 7, 6, 7, 3)), ("pairs_paged", (11, 7, 6, 7, 3))])
-def test_design_of_kernels_has_all_pairs_of_words(group: str, sizes: Sequence[int]) -> None:
-    rows = name_words(group)
-    assert tuple(len({row[axis] for row in rows}) for axis in range(5)) == sizes
-    for i, j in itertools.combinations(range(5), 2):
-        pairs = {(row[i], row[j]) for row in rows}
-        out = {("fp16_vcol", "interleaved"), ("fp16_vcol", "gaps")} if (group, i, j) == ("pairs", 0, 4) else set()
-        assert pairs == {*itertools.product({row[i] for row in rows}, {row[j] for row in rows})} - out
+@pytest.mark.parametrize("group", ["pairs", "pairs_paged", "pairs_wide"])
+def test_design_has_all_pairs_that_smoke_kernels_can_have(group: str) -> None:
+    cases = [p for p in problems("batch-prefill") if p.group == group]
+    words = [p.name.partition(".")[2].split("-") for p in cases]
+    rows = [
+        (kernel, mask, dims, str((p.nhead_q, p.nhead_k)), p.page_order)
+        for (kernel, mask, dims, *_), p in zip(words, cases, strict=True)
+    ]
+    kernels, _, dims, heads, orders = ({row[axis] for row in rows} for axis in range(5))
+    assert (len(heads), len(orders)) == (7 if group == "pairs_wide" else 23, 7)
+    full = {kernel for kernel in kernels if kernel in WITHOUT_A_MASK - ({"fp8"} if group == "pairs_wide" else set())}
+    full |= {kernel for kernel in kernels if kernel.endswith("_full")}
+    assert {row[:2] for row in rows} == {(kernel, "full") for kernel in full} | {
+        (kernel, mask)
+        for kernel in kernels - full
+        for mask in MASKS
+        if kernel != "alibi" or not mask.startswith("window")
+    }
+    if group != "pairs_wide":
+        assert dims == DIMS
+        assert {(row[0], row[2]) for row in rows} == {
+            (kernel, one) for kernel in kernels for one in dims if kernel not in FP8 or one in HALF
+        }
+    for i, j in ((0, 3), (0, 4), (1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)):
+        assert {(row[i], row[j]) for row in rows} == {*itertools.product({r[i] for r in rows}, {r[j] for r in rows})}
 
 
 @pytest.mark.parametrize("name", ["ck-2025-11", "rocm-libraries-2026"])
 def test_smoke_kernels_of_one_tile_see_many_counts_of_heads(name: str) -> None:
     """A mutant that was wrong for eight KV heads passed: most kernels saw (1, 1), (2, 1) and (6, 2) alone."""
     cases = [p for p in problems("batch-prefill") if p.expect == "ok"]
+    heads: dict[str, set[tuple[int, int]]] = {}  # by the name without its load, which the size of the pool decides
     for key in select(dialect(name), Selection(archs=("gfx950",), tier="smoke")):
-        if key.hdim_q == 128 and key.dtype != "fp8bf16" and key.page_size in (None, 1, 16, 1024):
-            heads = {(p.nhead_q, p.nhead_k) for p in cases if serves(key, p)}
-            assert heads >= {(1, 1), (8, 8), (8, 1), (6, 2), (16, 4), (32, 8)}, key.name
+        seen = heads.setdefault(key.name.replace("_gload_", "_bload_"), set())
+        seen |= {(p.nhead_q, p.nhead_k) for p in cases if serves(key, p)}
+    for kernel, seen in heads.items():
+        assert seen >= {(1, 1), (8, 8), (8, 1), (6, 2), (16, 4), (32, 8)}, kernel
 
 
 TABLE = """suite: dispatch
@@ -104,13 +127,24 @@ def test_group_with_cover_keeps_its_drops(tmp_path: Path) -> None:
             read(file, "dispatch", "smoke")
 
 
-def test_met_and_possible_count_pairs_of_values() -> None:
-    def make(heads: int, lse: bool) -> SuiteCase:
-        return SuiteCase(name="x", suite="dispatch", tier="smoke", group="x", nhead_q=heads, nhead_k=heads, lse=lse)
-
+def test_legal_pairs_leave_out_what_no_kernel_can_have() -> None:
+    """Counts of heads meet LSE and its absence in two kernels; in the one without LSE, LSE meets nothing."""
+    made = select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke"))
+    plain = next(key for key in made if serves(key, make(1, False)))
+    with_lse = dataclasses.replace(plain, lse=True)
     some = [make(1, False), make(2, True)]
     axes = len(AXES)
-    others = (axes - 2) * (axes - 3) // 2  # axes of one value each
-    assert possible(some) == others + 2 * 2 * (axes - 2) + 4
-    assert len(met(some)) == others + 2 * 2 * (axes - 2) + 2
-    assert len(met([*some, make(1, True)])) == len(met(some)) + 1
+    others = (axes - 2) * (axes - 3) // 2  # pairs of axes of one value each
+    tried = met(some)
+    assert len(tried) == others + 2 * 2 * (axes - 2) + 2
+    assert tried < legal(some, [plain, with_lse])
+    assert len(legal(some, [plain, with_lse])) == others + 2 * 2 * (axes - 2) + 4
+    assert legal(some[:1], [plain, with_lse]) == met(some[:1])
+    # the kernel without LSE alone: nothing meets LSE
+    assert len(legal(some, [plain])) == others + (2 + 1) * (axes - 2) + 2
+    assert not any(("LSE", True) in pair for pair in legal(some, [plain]))
+    assert legal(some, []) == set()
+
+
+def make(heads: int, lse: bool) -> SuiteCase:
+    return SuiteCase(name="x", suite="dispatch", tier="smoke", group="x", nhead_q=heads, nhead_k=heads, lse=lse)

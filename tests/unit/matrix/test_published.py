@@ -150,7 +150,8 @@ def test_compare_names_finds_each_difference(
 ) -> None:
     found = compare_names(list(ours), list(theirs))
     expected = OrderDifference(*order) if order else None
-    assert found == NameDifference(tuple(missing), tuple(extra), expected)
+    assert found == NameDifference(tuple(missing), tuple(extra), expected, len(ours) - len(extra))
+    assert found.count == len(missing) + len(extra)
     assert found.same == (ours == theirs)
 
 

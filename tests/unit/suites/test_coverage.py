@@ -13,7 +13,7 @@ from ckpm_emulator.lowering.decode import Instruction, decode
 from ckpm_emulator.lowering.flow import basic_blocks
 
 END, NOP = 0xBF810000, 0xBF800000
-BRANCH, SCC0, VCCNZ, EXECNZ = 0xBF820000, 0xBF840000, 0xBF870000, 0xBF890000  # and words to jump over
+BRANCH, SCC0, SCC1, VCCNZ, EXECNZ = 0xBF820000, 0xBF840000, 0xBF850000, 0xBF870000, 0xBF890000  # and words to jump over
 BACK_2 = BRANCH | 0xFFFE
 MOVE, LOAD = 0x7E047008, (0xDC540000, 0x02000002)  # v_mov_b64 v[2:3], s[8:9]; flat_load_dwordx2 v[2:3], v[2:3]
 
@@ -64,6 +64,7 @@ def test_missed_blocks_are_those_not_entered(executed: Sequence[tuple[int, int]]
 SHAPES = {
     "s_cbranch_execnz: s_branch": (EXECNZ | 1, BRANCH, END),
     "s_cbranch_vccnz: v_mov_b64 flat_load_dwordx2": (VCCNZ | 3, MOVE, *LOAD, END),
+    "s_cbranch_scc1: v_mov_b64 flat_load_dwordx2": (SCC1 | 3, MOVE, *LOAD, END),
 }
 OTHERS = (
     (SCC0 | 1, BRANCH, END),

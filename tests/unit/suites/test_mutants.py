@@ -272,4 +272,4 @@ def test_by_kernel_sorts_cases_by_cost() -> None:
         assert costs == sorted(costs)
         groups = {case.problem.group for case in some}
         assert "negative_scores" in groups
-        assert groups & {"pairs", "pairs_batch"}
+        assert "pairs" in groups

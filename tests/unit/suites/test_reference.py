@@ -143,6 +143,15 @@ def test_worst_truncation_is_within_tolerance() -> None:
     assert 0.9 < compare_o(problem, np.ones((1, 1, 1)), exact(inputs)).worst <= 1
 
 
+def test_weight_flushed_to_zero_is_within_tolerance() -> None:
+    """exp(-88) is below float32's smallest normal number, 2^-126; exp(-80) is above it and may not be lost."""
+    problem = make_case(seqlens_q=(1,), seqlens_k=(1,), hdim_q=1, hdim_v=1, sink_logits=True)
+    zero, one = np.zeros((1, 1, 1)), np.ones((1, 1, 1))
+    for logit, passed in ((88.0, True), (80.0, False)):
+        inputs = Inputs(problem=problem, q=(zero,), k=(zero,), v=(one,), sink_logits=np.array([logit]))
+        assert compare_o(problem, zero, exact(inputs)).passed == passed
+
+
 def test_mean_shift_tells_truncation_from_rounding_to_nearest() -> None:
     """Both are within the tolerance of each element. One key, so that O is V: numbers from 1 to 2, of either sign."""
     problem = make_case(seqlens_q=(1,), seqlens_k=(1,), hdim_q=8, hdim_v=4096)

@@ -1,0 +1,57 @@
+"""Ranges of the mean error of O: a case passes within its upstream's range, and is wrong outside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ckpm.matrix.dialects import archs, upstreams
+from ckpm.matrix.problems.case import CHOICES
+from ckpm.suites.rounding import _ranges, check_rounding
+from tests.unit.attention.fakes import make_case
+
+TRUNCATED_O, TRUNCATED_O_AND_P = -0.5, -1.0  # half a step each
+
+
+@pytest.mark.parametrize(
+    ("upstream", "arch", "dtype", "shift", "outcome"),
+    [
+        ("aiter", "gfx950", "bf16", 0.02, "passed"),
+        ("aiter", "gfx950", "bf16", TRUNCATED_O, "wrong"),
+        ("ckpm", "gfx942", "bf16", -TRUNCATED_O, "wrong"),  # away from 0
+        ("ckpm-v3", "gfx950", "fp16", TRUNCATED_O, "wrong"),
+        ("aiter", "gfx942", "fp16", TRUNCATED_O, "passed"),  # v_cvt_pkrtz
+        ("aiter", "gfx942", "fp16", TRUNCATED_O_AND_P, "wrong"),
+        ("flash-attn", "gfx950", "bf16", TRUNCATED_O_AND_P, "passed"),
+        ("flash-attn", "gfx950", "bf16", 0.5, "wrong"),
+        ("aiter", "gfx950", "fp8bf16", 5.0, "passed"),
+        ("checkout", "gfx950", "bf16", TRUNCATED_O, "passed"),  # nothing is known of its rounding
+    ],
+)
+def test_case_outside_its_upstreams_range_is_wrong(
+    upstream: str, arch: str, dtype: str, shift: float, outcome: str
+) -> None:
+    case = make_case(dtype=dtype, qscale="pertensor" if dtype == "fp8bf16" else "no")
+    reply: dict[str, Any] = {"outcome": "passed", "message": "", "mean_shift": shift}
+    found = check_rounding(reply, case, upstream, arch)
+    assert found["outcome"] == outcome
+    assert (found is reply) == (outcome == "passed")
+
+
+def test_failed_case_and_case_of_few_elements_stay_as_they_are() -> None:
+    for reply in (
+        {"outcome": "fault", "mean_shift": 9.0},
+        {"outcome": "passed", "mean_shift": None},
+        {"outcome": "passed"},
+    ):
+        assert check_rounding(reply, make_case(), "aiter", "gfx950") is reply
+
+
+def test_ranges_name_upstreams_and_archs_once() -> None:
+    places = [(up, arch, row.dtype) for row in _ranges() for up in row.upstreams for arch in row.archs]
+    assert len(places) == len(set(places))
+    assert {up for up, _, _ in places} == set(upstreams())
+    assert {arch for _, arch, _ in places} <= set(archs())
+    assert {dtype for _, _, dtype in places} <= set(CHOICES["dtype"])
+    assert all(row.mean[0] < 0 < row.mean[1] for row in _ranges())

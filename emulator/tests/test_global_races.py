@@ -12,7 +12,13 @@ from tests.emulator.emulator_child import on_device
 from tests.emulator.test_emulator_checks import ARGUMENTS, BARRIER, WAIT_VECTOR
 
 # Workgroup g stores VALUE at in[0].
-STORES = f"{ARGUMENTS}v_mov_b32 v2, 0\nv_mov_b32 v3, VALUE\nv_add_u32 v3, 5, v3\nglobal_store_dword v2, v3, s[4:5]\n{WAIT_VECTOR}\ns_endpgm"
+STORES = f"""{ARGUMENTS}
+v_mov_b32 v2, 0
+v_mov_b32 v3, VALUE
+v_add_u32 v3, 5, v3
+global_store_dword v2, v3, s[4:5]
+{WAIT_VECTOR}
+s_endpgm"""
 # The first workgroup stores 7 at in[0] and releases; the other one acquires and loads it.
 HANDED_ON = f"""{ARGUMENTS}
 v_mov_b32 v2, 0

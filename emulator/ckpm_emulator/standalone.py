@@ -32,7 +32,7 @@ VARIABLE = "CKPM_EMULATOR"
 NAMES = ("libamdhip64.so.5", "libamdhip64.so.6", "libamdhip64.so")
 CHECKS = (
     *("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "hazards"),
-    *("alignment", "barriers", "late_lds_reads", "lds_bounds", "uninitialised_memory", "leaks"),
+    *("alignment", "barriers", "late_lds_reads", "global_races", "lds_bounds", "uninitialised_memory", "leaks"),
 )
 # Below the root of a distribution.
 _LOADER = "lib64/ld-linux-x86-64.so.2"

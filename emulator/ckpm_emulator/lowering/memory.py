@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ckpm_emulator.lowering import microop as m
 from ckpm_emulator.lowering.decode import Instruction
 from ckpm_emulator.lowering.operands import Form, MicroOp, Source, demand, source
@@ -69,8 +71,14 @@ def _buffer(instruction: Instruction, op: MicroOp) -> None:
     op.flags |= m.OFFEN * record.offen | m.IDXEN * record.idxen
     if "store" in name or "atomic" in name:
         op.flags |= m.WRITES
-    if "atomic" in name and record.sc0:
-        op.flags |= m.RETURN
+    op.flags |= _order(name, record)
+
+
+def _order(name: str, record: Any) -> int:
+    """Flags: an atomic's result, or an access past the caches of a wave or workgroup."""
+    if "atomic" in name:
+        return m.RETURN if record.sc0 else 0
+    return m.COHERENT if record.sc0 or record.sc1 else 0
 
 
 def lower_flat(instruction: Instruction, op: MicroOp) -> None:
@@ -99,5 +107,4 @@ def lower_flat(instruction: Instruction, op: MicroOp) -> None:
     if "vdst" in shapes and ("load" in name or record.sc0) and "_lds_" not in name:
         op.dst = record.vdst.offset - 256 + accumulation
         op.words[3] = shapes["vdst"].words
-    if "atomic" in name and record.sc0:
-        op.flags |= m.RETURN
+    op.flags |= _order(name, record)

@@ -16,7 +16,7 @@ NEGATE, ABSOLUTE, NEGATE_HIGH, SIGN_EXTEND, HALF, PERMUTED = 1, 2, 4, 8, 16, 32
 BYTE_0, BYTE_1, BYTE_2, BYTE_3, WORD_0, WORD_1, DWORD = range(7)
 # enum Flag
 CLAMP, HIGH_HALF, DPP, SDWA, OFFEN, TO_LDS, RETURN, NO_ADDRESS = (1 << i for i in range(8))
-BOUND_CONTROL, IDXEN, LOW_HALF, WRITES, GENERIC = (1 << i for i in range(8, 13))
+BOUND_CONTROL, IDXEN, LOW_HALF, WRITES, GENERIC, COHERENT = (1 << i for i in range(8, 14))
 
 SOURCE = np.dtype([("code", "<u2"), ("mods", "u1"), ("select", "u1")])
 MICRO_OP = np.dtype(

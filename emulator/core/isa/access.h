@@ -2,6 +2,7 @@
 // instructions.
 #pragma once
 
+#include "checks/global_races.h"
 #include "checks/twin.h"
 #include "isa/fast.h"
 #include "isa/operands.h"
@@ -369,6 +370,8 @@ inline void deliver_old(
         deliver(w, op, counter, old.d, dwords, w.exec());
     else
         issue(w, counter);
+    if(w.group->races != nullptr && counter != Counter::Vector) [[unlikely]]
+        w.group->races->order_by_lds(w, op);
 }
 
 // Stop at the first lane of `mask` whose address is not a multiple of what it moves at once: a

@@ -30,7 +30,7 @@ inline bool unwatched(const Wave& w)
 {
     return FAST && w.exec() == ALL_LANES && w.twin == nullptr && !w.group->late &&
            !w.group->aligned && !w.group->doubts && w.group->shadow == nullptr &&
-           w.group->recorder == nullptr;
+           w.group->recorder == nullptr && w.group->races == nullptr;
 }
 
 } // namespace emu

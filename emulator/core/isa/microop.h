@@ -76,6 +76,7 @@ enum Flag : uint16_t
     LOW_HALF      = 1024, // write bits 15:0 alone
     WRITES        = 2048, // stores to global memory, or an atomic of it
     GENERIC       = 4096, // FLAT: an address may be of LDS or scratch
+    COHERENT      = 8192, // a load or store that other workgroups may see or wait for (sc0, sc1)
 };
 
 struct MicroOp

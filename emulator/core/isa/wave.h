@@ -54,6 +54,8 @@ using Counts = std::map<const Code*, std::vector<uint64_t>>;
 struct LdsShadow;    // races and unwritten bytes, checks.h
 class BankConflicts; // banks.h
 class Probe;         // probe.h
+class GlobalRaces;   // global_races.h
+struct GroupOrder;   // of it
 class Recorder;      // recorder.h
 class HostCalls;     // host_calls.h
 
@@ -66,6 +68,8 @@ struct Workgroup
     LdsShadow* shadow    = nullptr; // null unless a check is on
     BankConflicts* banks = nullptr; // null: not counted
     Probe* probe         = nullptr; // null unless it is on
+    GlobalRaces* races   = nullptr; // null unless the check is on, and in twins
+    GroupOrder* order    = nullptr; // of this workgroup, with `races`
     Recorder* recorder   = nullptr; // null unless this workgroup is recorded
     HostCalls* host      = nullptr; // null outside of launches
     Counts* counts       = nullptr; // as `host`

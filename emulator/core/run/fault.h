@@ -27,7 +27,7 @@ enum class FaultKind : uint32_t
     Unknown,       // an instruction, operand or modifier that the emulator lacks; `detail` names it
     Registers,     // not in the kernel's descriptor, or a tuple where none may begin
     Pc,            // a jump out of the program
-    Race,          // two waves touched the same LDS bytes without a barrier in between
+    Race,          // two waves touched the same bytes, and nothing orders the two
     Uninitialised, // a value that was never written decided something
     Deadlock,      // waves wait for a barrier that the others will never reach
     Barrier,       // with lanes off, or another one than other waves wait at (option barriers)

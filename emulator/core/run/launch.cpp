@@ -1,5 +1,6 @@
 #include "run/launch.h"
 
+#include "checks/global_races.h"
 #include "host/host_calls.h"
 #include "isa/fields.h"
 #include "isa/wave.h"
@@ -168,6 +169,7 @@ void launch(const Kernel& kernel,
     const Memory kernarg((segment + 15) / 16 * 16, "kernel arguments");
     const Memory packet(sizeof(DispatchPacket), "dispatch packet"), queue(4096, "queue");
     HostCalls host(kernel);
+    GlobalRaces races;
     const bool is_cooperative = together == Together::Yes;
     const Memory sync(is_cooperative ? sizeof(GridSync) : 0, "grid barrier");
     const uint64_t threads = uint64_t{block.x} * block.y * block.z;
@@ -181,7 +183,8 @@ void launch(const Kernel& kernel,
                       packet.number(),
                       queue.number(),
                       is_cooperative ? sync.number() : 0,
-                      host};
+                      host,
+                      options().global_races != 0 ? &races : nullptr};
     if(bytes != 0)
         std::memcpy(kernarg.address, explicit_arguments, bytes);
     write_hidden(kernarg, shape, dynamic_lds);

@@ -1,5 +1,6 @@
 #include "run/run.h"
 
+#include "checks/global_races.h"
 #include "checks/probe.h"
 #include "checks/twin.h"
 #include "hip/api.h"
@@ -69,6 +70,8 @@ void run_watched(Wave& wave, Trace* trace)
             trace->after(wave, done);
         if(wave.group->recorder != nullptr)
             wave.group->recorder->add(wave, done);
+        if(wave.group->races != nullptr)
+            wave.group->races->judge(wave, done);
     }
 }
 
@@ -127,7 +130,8 @@ int run_alone(Wave& wave)
 void run_here(Wave& wave, Trace* trace)
 {
     if(trace != nullptr || wave.twin != nullptr || wave.other != nullptr ||
-       wave.group->recorder != nullptr || options().max_instructions != 0)
+       wave.group->recorder != nullptr || wave.group->races != nullptr ||
+       options().max_instructions != 0)
         run_watched(wave, trace);
     else
     {

@@ -24,7 +24,9 @@ public:
     // One after the other on each host thread, to the end or until they wait for others.
     void run()
     {
-        const auto wanted = static_cast<uint64_t>(std::max<int64_t>(1, options().threads));
+        const auto wanted = shape_.races != nullptr
+                                ? 1
+                                : static_cast<uint64_t>(std::max<int64_t>(1, options().threads));
         std::vector<std::thread> helpers;
         for(uint64_t i = 1; i < std::min({wanted, shape_.groups(), resident_}); ++i)
             helpers.emplace_back([this] { work(); });

@@ -1,5 +1,6 @@
 #include "run/workgroup.h"
 
+#include "checks/global_races.h"
 #include "checks/twin.h"
 #include "hip/call.h"
 #include "isa/fields.h"
@@ -184,6 +185,7 @@ Runner::Runner(const Shape& shape, Counts& counts)
     const Options& o = options();
     group_.banks     = &banks_;
     group_.turn      = TURN;
+    group_.races     = shape.races;
     group_.counts    = &counts;
     if(o.lds_races || o.uninitialised)
     {
@@ -260,6 +262,8 @@ void Runner::start(uint64_t index)
         shadow_.bytes.assign(shape_.lds_bytes, {});
         shadow_.epoch = 1;
     }
+    if(group_.races != nullptr)
+        group_.order = group_.races->start(group_.id);
     std::iota(order_.begin(), order_.end(), 0u);
     random_.seed(static_cast<uint64_t>(options().wave_order) * 0x9e3779b97f4a7c15 + index);
     barriers_before_ = group_.traffic.barriers;
@@ -383,6 +387,8 @@ void Runner::open_barrier()
         if(waves_[i].stop == Stop::Barrier)
             waves_[i].stop = Stop::Running;
     ++group_.traffic.barriers;
+    if(group_.order != nullptr)
+        ++group_.order->barriers;
     ++shadow_.epoch;
 }
 

@@ -25,6 +25,7 @@ struct Shape
     uint64_t kernarg, packet, queue; // addresses
     uint64_t grid_sync;              // of what a grid's barrier counts in; 0 unless cooperative
     HostCalls& host;
+    GlobalRaces* races; // null unless the check is on
     uint64_t groups() const { return uint64_t{grid.x} * grid.y * grid.z; }
 };
 

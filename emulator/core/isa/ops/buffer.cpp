@@ -144,6 +144,8 @@ void aim(Wave& w, const MicroOp* op, Access access, unsigned bytes, unsigned ski
     check(w, op, access, lanes, bytes);
     if(w.group->recorder != nullptr) [[unlikely]]
         w.group->recorder->touch(lanes.resource.base, lanes.offset, lanes.whole, bytes);
+    if(w.group->races != nullptr) [[unlikely]]
+        w.group->races->touch(access, lanes.resource.base, lanes.offset, lanes.whole, bytes);
     const uint64_t traffic = bytes * static_cast<uint64_t>(std::popcount(lanes.whole));
     if(access == Access::Load)
         w.group->traffic.global_load_bytes += traffic;
@@ -167,6 +169,8 @@ void move_cut(Wave& w, const MicroOp* op, Access access, const Lanes& lanes, Mov
             const uint64_t address = lanes.resource.base + lanes.offset[l] + 4 * i;
             if(!w.group->ranges.check(address, 4))
                 raise_memory(w, op, access, l, address, 4);
+            if(w.group->races != nullptr) [[unlikely]]
+                w.group->races->touch(access, address, 4, l);
             move(i, l, address);
         }
     }

@@ -122,6 +122,8 @@ uint64_t resolve(
     check_lanes(w, op, access, out.d, global, bytes);
     if(w.group->recorder != nullptr) [[unlikely]]
         w.group->recorder->touch(0, out.d, global, bytes);
+    if(w.group->races != nullptr) [[unlikely]]
+        w.group->races->touch(access, 0, out.d, global, bytes);
     const uint64_t traffic = bytes * static_cast<uint64_t>(std::popcount(mask));
     (access == Access::Load ? w.group->traffic.global_load_bytes
                             : w.group->traffic.global_store_bytes) += traffic;

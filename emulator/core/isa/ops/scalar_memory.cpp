@@ -21,6 +21,8 @@ void load(Wave& w, const MicroOp* op, uint64_t address, unsigned dwords)
     address &= ~uint64_t{3};
     if(!w.group->ranges.check(address, 4 * dwords))
         raise_memory(w, op, Access::Load, NO_LANE, address, 4 * dwords);
+    if(w.group->races != nullptr) [[unlikely]]
+        w.group->races->touch(Access::Load, address, 4 * dwords);
     w.group->traffic.scalar_load_bytes += 4 * dwords;
     const unsigned code = op->dst - SCALAR;
     if(w.group->late) [[unlikely]]
@@ -73,6 +75,8 @@ const MicroOp* s_buffer_load(Wave& w, const MicroOp* op)
         const uint64_t address = (base & ~uint64_t{3}) + offset + 4 * i;
         if(!w.group->ranges.check(address, 4))
             raise_memory(w, op, Access::Load, NO_LANE, address, 4);
+        if(w.group->races != nullptr) [[unlikely]]
+            w.group->races->touch(Access::Load, address, 4);
         std::memcpy(&data[i], reinterpret_cast<const void*>(address), 4);
         doubt_scalars(w, address, 1, &data[i]);
     }

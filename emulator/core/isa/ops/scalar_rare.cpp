@@ -88,6 +88,8 @@ uint8_t* address_of(Wave& w, const MicroOp* op, Access access, unsigned bytes)
     const uint64_t address = (base + static_cast<uint64_t>(offset)) & ~uint64_t{3};
     if(!w.group->ranges.check(address, bytes))
         raise_memory(w, op, access, NO_LANE, address, bytes);
+    if(w.group->races != nullptr) [[unlikely]]
+        w.group->races->touch(access, address, bytes);
     return reinterpret_cast<uint8_t*>(address);
 }
 

@@ -1,0 +1,102 @@
+"""Races in device memory: planted between waves and workgroups, and the same programs in order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.faults import DeviceFaultError, FaultReport
+from tests.emulator.emulator_assembly import assemble, launch
+from tests.emulator.emulator_child import on_device
+from tests.emulator.test_emulator_checks import ARGUMENTS, BARRIER, WAIT_VECTOR
+
+# Workgroup g stores VALUE at in[0].
+STORES = f"""{ARGUMENTS}
+v_mov_b32 v2, 0
+v_mov_b32 v3, VALUE
+v_add_u32 v3, 5, v3
+global_store_dword v2, v3, s[4:5]
+{WAIT_VECTOR}
+s_endpgm"""
+# The first workgroup stores 7 at in[0] and releases; the other one acquires and loads it.
+HANDED_ON = f"""{ARGUMENTS}
+v_mov_b32 v2, 0
+v_mov_b32 v3, 7
+s_cmp_eq_u32 s2, 0
+s_cbranch_scc0 1f
+global_store_dword v2, v3, s[4:5]
+{WAIT_VECTOR}
+RELEASE
+s_endpgm
+1: ACQUIRE
+{WAIT_VECTOR}
+global_load_dword v4, v2, s[4:5]
+{WAIT_VECTOR}
+s_endpgm
+"""
+ORDERS = {
+    "atomics": ("global_atomic_add v2, v3, s[6:7]", "global_atomic_add v4, v2, v3, s[6:7] sc0"),
+    "flag": ("global_store_dword v2, v3, s[6:7] sc1", "global_load_dword v4, v2, s[6:7] sc1"),
+}
+# in[i] = i, and then each wave loads what the other one stored.
+WAVES = f"""{ARGUMENTS}
+v_add_u32 v2, 1, v0
+global_store_dword v1, v2, s[4:5]
+{WAIT_VECTOR}
+{BARRIER}
+v_xor_b32 v3, 0x100, v1
+global_load_dword v4, v3, s[4:5]
+{WAIT_VECTOR}
+s_endpgm
+"""
+
+
+def fault_of(device: EmulatedGpu, body: str, *, threads: int = 64, groups: int = 2) -> FaultReport | None:
+    """The fault of a kernel with the check on; None if it ends."""
+    device.configure(global_races=True)
+    given, out = device.upload(np.zeros(256, np.uint32)), device.upload(np.zeros(256, np.uint32))
+    try:
+        launch(device, assemble(body, "gfx942"), given, out, threads=threads, groups=groups)
+    except DeviceFaultError as error:
+        device.clear_fault()
+        return error.fault
+    return None
+
+
+@on_device("gfx942", whole=True)
+def test_different_stores_of_two_workgroups_are_race(device: EmulatedGpu) -> None:
+    fault = fault_of(device, STORES.replace("VALUE", "s2"))
+    assert fault
+    assert (fault.kind, fault.access, fault.workgroup[0]) == ("race", "store", 1)
+    assert fault.text.startswith("global_store_dword")
+    assert "the store by workgroup (0, 0, 0) wave 0 at pc" in fault.detail
+
+
+@on_device("gfx942", whole=True)
+def test_equal_stores_of_two_workgroups_pass(device: EmulatedGpu) -> None:
+    assert fault_of(device, STORES.replace("VALUE", "1")) is None
+
+
+@pytest.mark.parametrize("name", ORDERS)
+@on_device("gfx942", whole=True)
+def test_load_of_unordered_store_is_race(device: EmulatedGpu, name: str) -> None:
+    release, acquire = ORDERS[name]
+    ordered = HANDED_ON.replace("RELEASE", release).replace("ACQUIRE", acquire)
+    assert fault_of(device, ordered) is None
+    for broken in (ordered.replace(release, "s_nop 0"), ordered.replace(acquire, "s_nop 0")):
+        fault = fault_of(device, broken)
+        assert fault
+        assert (fault.kind, fault.access) == ("race", "load" if "s_cbranch_scc0" in broken else "store")
+        assert "no atomic lies between" in fault.detail
+
+
+@pytest.mark.parametrize("wave_order", [0, 1, 2])
+@on_device("gfx942", whole=True)
+def test_missing_barrier_of_waves_is_race(device: EmulatedGpu, wave_order: int) -> None:
+    device.configure(wave_order=wave_order)
+    assert fault_of(device, WAVES, threads=128, groups=1) is None
+    fault = fault_of(device, WAVES.replace(BARRIER, "s_nop 0"), threads=128, groups=1)
+    assert fault
+    assert fault.kind == "race"
+    assert "no barrier or atomic lies between" in fault.detail

@@ -102,10 +102,21 @@ BUILD = Build(context=Path("/c"), tag="t:1", epoch=7, arguments={"REVISION": "ab
 def test_oci_build_has_fixed_times_and_format(name: str) -> None:
     words = build_command(Engine(name, name), BUILD)
     text = " ".join(words)
-    assert text.startswith(f"{name} build --tag t:1 --isolation chroot --format oci --layers --timestamp 7 ")
+    assert f"{name} build --tag t:1 --isolation chroot --format oci --layers --timestamp 7 " in text
     assert "--build-arg SOURCE_DATE_EPOCH=7 --build-arg REVISION=abc --secret id=apt.conf,src=/s" in text
     assert words[-1] == "/c"
     assert "--no-cache" not in words
+
+
+@pytest.mark.parametrize(
+    ("name", "user", "private"), [("buildah", 0, True), ("podman", 1000, False), ("docker", 0, False)]
+)
+def test_mounts_of_build_by_root_are_private(
+    monkeypatch: pytest.MonkeyPatch, name: str, user: int, private: bool
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    words = build_command(Engine(name, name), BUILD)
+    assert words[: words.index(name)] == (["unshare", "--mount", "--propagation", "private"] if private else [])
 
 
 def test_docker_build_rewrites_times() -> None:

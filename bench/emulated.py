@@ -201,8 +201,8 @@ def _ratio_figure(timings: Timings, scale: str) -> Figure:
     return Figure(
         f"timing model: V3 as fast as so many of V2, fp8, causal, {what}: {', '.join(ratios)} queries and keys",
         ", ".join(f"{ratio:.2f}" for ratio in ratios.values()),
-        f">= {', '.join(f'{ratio:.2f}' for ratio in published.values())} (published)",
-        all(ratios[length] >= ratio for length, ratio in published.items()),
+        f"published: {', '.join(f'{ratio:.2f}' for ratio in published.values())}",
+        None,
     )
 
 

@@ -174,16 +174,15 @@ class Published(Record, frozen=True):
 
     about: str
     unit: str
-    published: Annotated[float, Meta(gt=0)] | None
+    published: Annotated[float, Meta(gt=0)]
     measured: bool
     independent: bool
     source: str
 
 
 class PublishedTable(Record, frozen=True):
-    """published.yaml: streams of instructions, and kernels of contiguous tensors (tables.py)."""
+    """The record of published.yaml: a stream of instructions for each figure."""
 
-    forward: dict[str, Published]
     checks: dict[str, Published]
 
 

@@ -200,21 +200,21 @@ class Timed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A published figure beside the modelled one: fields as in published.yaml. None: no figure is published."""
+    """A published figure beside the modelled one: fields as in published.yaml."""
 
     name: Text
     about: Text
     unit: Text
-    published: Annotated[float, Meta(gt=0)] | None
+    published: Annotated[float, Meta(gt=0)]
     modelled: float
     measured: bool
     independent: bool
     source: Text
 
     @property
-    def error(self) -> float | None:
+    def error(self) -> float:
         """Relative difference."""
-        return None if self.published is None else self.modelled / self.published - 1
+        return self.modelled / self.published - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

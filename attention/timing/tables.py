@@ -3,10 +3,6 @@
 Both are built into one library. Of each problem, the workgroup of the last queries is run and replayed, because it sees
 most keys under a causal mask. The launch has one KV head and its query heads: KV heads differ in their numbers alone,
 and 40 of them would need gigabytes.
-
-The run includes a check of bf16: CK's own V3 forward kernel against the forward kernel before it, on the same problem.
-Both are of the packaged CK and read contiguous tensors: families fwd_v3 and fwd. Of the launch's longest workgroup as
-many copies are modelled as occupancy allows, and what is compared is cycles a query.
 """
 
 from __future__ import annotations
@@ -16,27 +12,18 @@ import dataclasses
 import fnmatch
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from ckpm.attention.launch.encodings import encode
-from ckpm.attention.launch.fwd_launching import run_attention
-from ckpm.attention.timing.checks import TABLE, PublishedTable, check
 from ckpm.attention.timing.command import summary
 from ckpm.attention.timing.measure import performance_problems
 from ckpm.attention.timing.modelling import Asked, Modelled, open_library
-from ckpm.attention.timing.record import Check, Timed, Timings
+from ckpm.attention.timing.record import Timed, Timings
 from ckpm.base.display import show
 from ckpm.base.errors import InconclusiveError
 from ckpm.base.outputs import demand_place
-from ckpm.base.tablefile import read_table
-from ckpm.kernels.abi import Status
 from ckpm.kernels.code.toolchains import CHOICES
 from ckpm.kernels.library.request import LIBRARY, PROJECT
-from ckpm.matrix.problems.case import FAMILY_SUITE, TIERS, SuiteCase
+from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
 
 ARCH, UPSTREAM, TIER = "gfx950", "ckpm-v3", TIERS[-1]
@@ -62,10 +49,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Raises as :func:`model` and :func:`forward_checks`; DiskFullError, OutputError."""
+    """Raises as :func:`model`; DiskFullError, OutputError."""
     demand_place(args.output)
     timings = model(args.problem, args.toolchain, args.work)
-    timings = dataclasses.replace(timings, checks=forward_checks(args.toolchain, args.work))
     timings.write(args.output)
     for one in timings.problems:
         show(summary(one))
@@ -111,63 +97,6 @@ def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
             f"{problem.name}: {timed.launched} workgroups instead of one for each tile of {key.name}.", kind="measure"
         )
     return timed
-
-
-FORWARD_UPSTREAM = "aiter"
-_PLAIN = "key.dtype == 'bf16' and key.hdim_q == 128"
-# family -> the kernels that a launch without padding takes
-FORWARD_WHERE = {
-    "fwd_v3": _PLAIN,
-    "fwd": f"{_PLAIN} and key.mode == 'batch' and key.pipeline == 'qr_async' and key.pad == 'psddv' "
-    "and key.bias == 'no' and not (key.logits or key.lse or key.dropout or key.skip)",
-}
-MASKS: Mapping[str, Mapping[str, Any]] = {
-    "bf16-v3-full": {},
-    "bf16-v3-causal": {"mask": "bottom_right", "window_right": 0},
-}
-_TOKENS = 4096
-
-
-def forward_checks(toolchain: str, work: Path) -> tuple[Check, ...]:
-    """Times as fast as V2 that V3 is, without and with a mask, each beside what is published of it.
-
-    Raises:
-        InconclusiveError: a build or a launch failed.
-        TableError: the table has no such rows.
-    """
-    places = {}
-    for family, where in FORWARD_WHERE.items():
-        selection = ("--upstream", FORWARD_UPSTREAM, "--family", family, "--tier", "full", "--where", where)
-        library = built(selection, f"{FORWARD_UPSTREAM}-{family}", toolchain, work)
-        places[family] = open_library(library, ARCH, family=family)
-    made = []
-    for name, row in read_table(TABLE, PublishedTable).record.forward.items():
-        v3, v2 = (_model_forward(place, name) for place in places.values())
-        made.append(check(name, row, _of_a_query(v2) / _of_a_query(v3)))
-    return tuple(made)
-
-
-def _of_a_query(one: Timed) -> float:
-    return one.cycles / (one.resident * one.tile_rows)
-
-
-def _model_forward(place: Modelled, name: str) -> Timed:
-    """Raises InconclusiveError: the launch fails or is refused."""
-    problem = SuiteCase(
-        name=f"forward/{name}", suite=FAMILY_SUITE, tier="full", group="forward", mode="batch", dtype="bf16",
-        seqlens_q=(_TOKENS,), seqlens_k=(_TOKENS,), nhead_q=1, nhead_k=1, **MASKS[name],
-    )  # fmt: skip
-    random = np.random.default_rng(0)
-    shape = (_TOKENS, 1, 128)
-    tensors = {one: encode(random.standard_normal(shape), "bf16", ARCH) for one in "qkv"}
-    place.device.forget_recording()
-    place.device.configure(record={"workgroup": None, "only": False})
-    outcome = run_attention(place.device, place.library, problem, tensors)
-    if outcome.launch.status != Status.OK or outcome.fault:
-        raise InconclusiveError(
-            f"{problem.name}: {outcome.fault.message if outcome.fault else outcome.launch.message}", kind="measure"
-        )
-    return place.replay(problem, outcome.launch.kernel or "", Asked(full_gpu=True))
 
 
 _SHOWN = 2000  # characters of a build that failed

@@ -54,14 +54,14 @@ def _versions(inputs: Inputs) -> list[str]:
     lines = ["", "### V3 over V2, as modelled, as measured and as published"]
     for about in dict.fromkeys(row.about for row in rows):
         lines += ["", f"{shown(about)}:", ""]
-        lines.append("| row | published | modelled | at least as published | on a GPU | at least as published |")
-        lines.append("| --- | ---: | ---: | --- | ---: | --- |")
+        lines.append("| row | published | modelled | error | on a GPU | error |")
+        lines.append("| --- | ---: | ---: | ---: | ---: | ---: |")
         for row in rows:
             if row.about == about:
                 modelled, measured = (f"{pair.ratio:.2f}" if pair else "" for pair in (row.modelled, row.measured))
                 label = f"{row.label} ({row.assumed})" if row.assumed else row.label
-                cells = (shown(label), f"{row.published.ratio:.2f}", modelled, row.reaches(row.modelled))
-                lines.append(f"| {' | '.join((*cells, measured, row.reaches(row.measured)))} |")
+                cells = (shown(label), f"{row.published.ratio:.2f}", modelled, row.error_text(row.modelled))
+                lines.append(f"| {' | '.join((*cells, measured, row.error_text(row.measured)))} |")
     return lines
 
 

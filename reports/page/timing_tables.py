@@ -128,13 +128,13 @@ def versions(inputs: Inputs) -> Table:
         modelled, measured = one.modelled, one.measured
         rows.append(
             [
-                one.about, one.label, _ratio(modelled), _ratio(one.published), one.reaches(modelled), _ratio(measured),
-                one.reaches(measured), *_cycles(modelled), *_speeds(modelled), *_speeds(one.published),
+                one.about, one.label, _ratio(modelled), _ratio(one.published), one.error(modelled), _ratio(measured),
+                one.error(measured), *_cycles(modelled), *_speeds(modelled), *_speeds(one.published),
                 *_speeds(measured), one.assumed, one.problem,
             ]
         )  # fmt: skip
     ratios = ("V3/V2 modelled", "published", "V3/V2 on a GPU")
-    verdicts = ("modelled: at least as published", "measured: at least as published")
+    errors = ("modelled, error %", "on a GPU, error %")
     figures = (
         "V2 loop %", "V3 loop %", "V2 cycles", "V3 cycles", "V2 TFLOP/s", "V3 TFLOP/s", "published V2", "published V3",
         "V2 on a GPU", "V3 on a GPU",
@@ -144,8 +144,8 @@ def versions(inputs: Inputs) -> Table:
         short="V3 against V2",
         title="V3 against V2, modelled, measured and as published",
         columns=columns(
-            table="choice", row="word", **dict.fromkeys(ratios[:2], "number"), **{verdicts[0]: "word"},
-            **{ratios[2]: "number", verdicts[1]: "word"}, **dict.fromkeys(figures, "number"),
+            table="choice", row="word", **dict.fromkeys((*ratios[:2], errors[0]), "number"),
+            **dict.fromkeys((ratios[2], errors[1]), "number"), **dict.fromkeys(figures, "number"),
             assumed="prose", problem="name",
         ),
         rows=rows,

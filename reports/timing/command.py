@@ -124,7 +124,7 @@ def _table_of_phases(title: str, phases: Sequence[PhaseShare]) -> Table:
 def _versions(about: str, rows: Sequence[PublishedRow]) -> Table:
     """One of the documents' tables: V3 over V2 as modelled and as published."""
     table = Table(title=about, box=None, title_justify="left", pad_edge=False)
-    texts = ("row", "at least as published", "assumed")
+    texts = ("row", "error", "assumed")
     for column in (texts[0], "V2 cycles", "V3 cycles", "V2 loop", "V3 loop", "V3/V2", "published", *texts[1:]):
         table.add_column(column, justify="left" if column in texts else "right")
     for row in rows:
@@ -136,7 +136,7 @@ def _versions(about: str, rows: Sequence[PublishedRow]) -> Table:
                 *(f"{one.loop:.1%}" for one in both),
                 f"{pair.ratio:.2f}",
             ]
-        table.add_row(row.label, *figures, f"{row.published.ratio:.2f}", row.reaches(row.modelled), row.assumed)
+        table.add_row(row.label, *figures, f"{row.published.ratio:.2f}", row.error_text(row.modelled), row.assumed)
     return table
 
 
@@ -145,16 +145,14 @@ def _checks(checks: Sequence[Check]) -> Table:
     for column in ("check", "published", "modelled", "unit", "error", "published is", "and for the model", "of"):
         table.add_column(column, justify="right" if column in ("published", "modelled", "error") else "left")
     for one in checks:
-        error = "" if one.error is None else f"{one.error:+.1%}"
-        cells = ("" if one.published is None else f"{one.published:g}", f"{one.modelled:g}", one.unit, error)
+        cells = (f"{one.published:g}", f"{one.modelled:g}", one.unit, f"{one.error:+.1%}")
         table.add_row(one.name, *cells, *origin(one), one.about)
     return table
 
 
 def origin(check: Check) -> tuple[str, str]:
     """Origin of a published figure, and its use in the model."""
-    published = "none" if check.published is None else "measured" if check.measured else "derived"
-    return published, "new" if check.independent else "an input"
+    return "measured" if check.measured else "derived", "new" if check.independent else "an input"
 
 
 def _sensitivity(timings: Timings) -> Table:

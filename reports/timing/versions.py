@@ -62,11 +62,13 @@ class PublishedRow:
     modelled: Pair | None
     measured: Pair | None
 
-    def reaches(self, pair: Pair | None) -> str:
-        """``yes`` if V3 is at least as much faster than V2 as published, else ``no`` or ``not measured``."""
-        if pair is None:
-            return NOT_MEASURED
-        return "yes" if pair.ratio >= self.published.ratio else "no"
+    def error(self, pair: Pair | None) -> float | None:
+        """Relative difference of a ratio from the published one, in percent; None without a pair."""
+        return None if pair is None else 100 * (pair.ratio / self.published.ratio - 1)
+
+    def error_text(self, pair: Pair | None) -> str:
+        error = self.error(pair)
+        return NOT_MEASURED if error is None else f"{error:+.1f} %"
 
 
 def has_versions(timings: Timings) -> bool:
@@ -99,8 +101,8 @@ def published_rows(timings: Iterable[Timings], gates: Iterable[Gate]) -> list[Pu
 def remarks(gate: Gate) -> list[str]:
     """A line for each row of the documents' tables that a GPU timed V3 against V2 on."""
     return [
-        f"{row.problem}: V3/V2 {row.measured.ratio:.2f}, published {row.published.ratio:.2f}; at least as published: "
-        f"{row.reaches(row.measured)}"
+        f"{row.problem}: V3/V2 {row.measured.ratio:.2f}, published {row.published.ratio:.2f}: "
+        f"{row.error_text(row.measured)}"
         for row in published_rows((), [gate])
         if row.measured
     ]

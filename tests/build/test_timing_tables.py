@@ -67,8 +67,3 @@ def test_v3_waves_multiply_and_make_weights_in_turn(rows: Mapping[tuple[str, str
 
 def test_v2_mixes_matrix_and_softmax(rows: Mapping[tuple[str, str], Timed]) -> None:
     assert max(rows["tensor", "V2"].phases(), key=lambda share: share.cycles).phase == "mixed"
-
-
-def test_bf16_v3_of_ck_is_faster_than_its_v2(timings: Timings) -> None:
-    assert [(one.name, one.published) for one in timings.checks] == [("bf16-v3-full", None), ("bf16-v3-causal", None)]
-    assert all(one.modelled > 1 for one in timings.checks)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ckpm.attention.timing import modelling, tables
-from ckpm.attention.timing.checks import TABLE, PublishedTable, check
+from ckpm.attention.timing.checks import TABLE, PublishedTable
 from ckpm.attention.timing.measure import performance_problems
 from ckpm.attention.timing.record import Timed
 from ckpm.base.errors import InconclusiveError, TableError
@@ -105,27 +105,12 @@ def test_library_failed_build_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_bench_shows_published_ratios(launched: Launched) -> None:
-    """V2 takes 1.5 times as long here: as much as published, or more, everywhere; 1.06 to 1.39 are the documents'."""
+    """V2 takes 1.5 times as long here; 1.06 to 1.39 are the documents'. A modelled ratio meets no target."""
     both = emulated.model_versions("auto", Path("work"))
     assert [figure.measured for figure in both] == ["1.50, 1.50, 1.50"] * 2
-    assert [figure.met for figure in both] == [True, True]
-    assert [figure.target for figure in both] == [">= 1.11, 1.31, 1.39 (published)", ">= 1.06, 1.22, 1.31 (published)"]
+    assert [figure.met for figure in both] == [None, None]
+    assert [figure.target for figure in both] == ["published: 1.11, 1.31, 1.39", "published: 1.06, 1.22, 1.31"]
     assert len(launched) == 2 * 6
-
-
-def test_bench_marks_missed_ratio(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = Place.model
-
-    def slower(self: Place, problem: SuiteCase, named: str, asked: modelling.Asked) -> Timed | str:
-        one = plain(self, problem, named, asked)
-        assert isinstance(one, Timed)
-        missed = "tensor-q8k" in problem.name and "_v3_" in named
-        return make_timed(
-            problem=one.problem, kernel=named, cycles=one.cycles * (2 if missed else 1), launched=one.launched
-        )
-
-    monkeypatch.setattr(Place, "model", slower)
-    assert [figure.met for figure in emulated.model_versions("auto", Path("work"))] == [False, True]
 
 
 def test_bench_appends_modelled_ratios(launched: Launched, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -147,19 +132,6 @@ def test_bench_appends_modelled_ratios(launched: Launched, monkeypatch: pytest.M
     rows = (tmp_path / "bench.md").read_text().splitlines()[-3:]
     assert rows[0] == "| of its own | 1 | 2 | - |"
     assert all(row.startswith("| timing model: V3 ") and "| 1.50, 1.50, 1.50 |" in row for row in rows[1:])
-
-
-def test_bf16_checks_have_two_kernels_family() -> None:
-    rows = read_table(TABLE, PublishedTable).record.forward
-    assert list(rows) == list(tables.MASKS)
-    assert {check(name, row, 2.0).published for name, row in rows.items()} == {None}
-    assert {check(name, row, 2.0).error for name, row in rows.items()} == {None}
-    for family, where in tables.FORWARD_WHERE.items():
-        chosen = select(
-            dialect("ck-2025-11"), Selection(archs=("gfx950",), families=(family,), tier="full", where=(where,))
-        )
-        assert [(key.dtype, key.hdim_q) for key in chosen] == [("bf16", 128)] * 2
-        assert {"no" if key.mask == "no" else "yes" for key in chosen} == {"no", "yes"}
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "yes", "true"])

@@ -51,17 +51,17 @@ def test_rows_have_both_tables_with_distinct_problems() -> None:
     assert [row.label for row in rows] == LABELS * 2
     assert len({row.problem for row in rows}) == 20
     assert [bool(row.assumed) for row in rows] == ([False] * 9 + [True]) * 2
-    assert {row.reaches(row.modelled) for row in rows} == {"not measured"}
+    assert {row.error_text(row.modelled) for row in rows} == {"not measured"}
     assert row_of(rows, FORTY).published.ratio == pytest.approx(1251.6 / 945.0)
 
 
-@pytest.mark.parametrize(("v2", "reached"), [(1390, "yes"), (1386, "no")])
-def test_row_is_reached_if_v3_gains_at_least_as_much(v2: int, reached: str) -> None:
+@pytest.mark.parametrize(("v2", "error"), [(2040, 47.2), (1386, 0.0), (1100, -20.7)])
+def test_row_has_error_of_modelled_ratio(v2: int, error: float) -> None:
     """Published: 549.4 / 396.3 = 1.3863."""
     row = row_of(published_rows([with_rows(*pair(v2, 1000))], ()), EIGHT_K)
     assert row.modelled is not None
     assert row.modelled.ratio == pytest.approx(v2 / 1000)
-    assert row.reaches(row.modelled) == reached
+    assert row.error(row.modelled) == pytest.approx(error, abs=0.05)
     assert (row.modelled.v2.cycles, row.modelled.v3.cycles) == (v2, 1000)
     operations = 4 * 128 * 6 * (8192 * 8193 // 2)
     assert row.modelled.v3.tflops == pytest.approx(operations / (1000 / 2.4e9) / 1e12)
@@ -91,7 +91,7 @@ def test_times_of_gpu_are_measured_and_emulators_are_not() -> None:
     row = row_of(published_rows((), [measured_gate(140.0, 100.0)]), EIGHT_K)
     assert row.measured is not None
     assert row.measured.ratio == pytest.approx(1.4)
-    assert row.reaches(row.measured) == "yes"
+    assert row.error_text(row.measured) == "+1.0 %"
     assert row.measured.v2.tflops == pytest.approx(4 * 128 * 6 * (8192 * 8193 // 2) / 140e-6 / 1e12)
     emulated = measured_gate(140.0, 100.0, gpu="emulated gfx950")
     others = Gate(verdict="improved", provenance={"gpu": "AMD Instinct MI355X"}, rows=emulated.rows)
@@ -108,19 +108,29 @@ def test_report_and_summary_have_both_tables(tmp_path: Path) -> None:
     rows = shown(document(found))["v3"]
     assert [row[1] for row in rows] == LABELS * 2
     eight, forty = rows[3], rows[19]
-    assert eight[2:11] == [1.39, 1.39, "yes", 1.2, "no", 90.0, 90.0, 1390, 1000]
+    assert eight[2:11] == [
+        1.39,
+        1.39,
+        pytest.approx(0.3, abs=0.05),
+        1.2,
+        pytest.approx(-13.4, abs=0.05),
+        90.0,
+        90.0,
+        1390,
+        1000,
+    ]
     assert eight[13:15] == [396.3, 549.4]
-    assert forty[2:7] == [1.0, 1.32, "no", None, "not measured"]
+    assert forty[2:7] == [1.0, 1.32, pytest.approx(-24.5, abs=0.05), None, None]
     assert forty[17] == "37k as 37 * 1,024; the document does not say which length it is"
     text = markdown(found, overall(found))
-    assert "| h=6/1 sq=8k c | 1.39 | 1.39 | yes | 1.20 | no |" in text
-    assert re.search(r"\| h=40/40 sq=37k nc \(37k as 37 .* 1\.32 \| 1\.00 \| no \|  \| not measured \|", text)
-    assert text.count("| at least as published |") == 2 * 2
+    assert "| h=6/1 sq=8k c | 1.39 | 1.39 | +0.3 % | 1.20 | -13.4 % |" in text
+    assert re.search(r"\| h=40/40 sq=37k nc \(37k as 37 .* 1\.32 \| 1\.00 \| -24\.5 % \|  \| not measured \|", text)
+    assert text.count("| error | on a GPU | error |") == 2
 
 
 def test_command_prints_both_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with_rows(*pair(1390, 1000)).write(tmp_path / "timing.json")
     assert main(["timing", "show", str(tmp_path / "timing.json")]) == 0
     text = capsys.readouterr().out
-    assert re.search(r"h=6/1 sq=8k c +1390 +1000 +90\.0% +90\.0% +1\.39 +1\.39 +yes", text)
+    assert re.search(r"h=6/1 sq=8k c +1390 +1000 +90\.0% +90\.0% +1\.39 +1\.39 +\+0\.3 %", text)
     assert text.count("not measured") == 19

@@ -60,7 +60,7 @@ TESTS = {
     ),
     "mutants": Tests("defects planted in machine code: `mutants --seed N --count M`", ("tests.mutants",)),
     "faults": Tests("kills, full disks, clocks that jump", ("pytest", "tests/faults", "--ignore", CORRUPTION)),
-    "corruption": Tests("damaged caches and outputs, an hour", ("pytest", CORRUPTION)),
+    "corruption": Tests("damaged caches and outputs, minutes", ("pytest", CORRUPTION)),
     "fuzz": Tests("hostile files for every command: `fuzz --seed N --inputs N`", ("tests.fuzz",)),
     "docs": Tests("every command of the pages, in a copy of the clone", ("pytest", "tests/docs")),
     "docker": Tests("images built by a real engine, sessions inside", ("pytest", "tests/docker")),

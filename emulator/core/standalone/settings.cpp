@@ -67,9 +67,9 @@ void end_process(int status, void*)
     const int code = had_fault() ? writable().faulted : all_written() ? 0 : writable().unwritten;
     if(status != 0 || code == 0)
         return;
+    std::fflush(nullptr); // what the program printed stands before our line
     if(had_fault())
         report_line("the program ignored a fault: exit code " + std::to_string(code));
-    std::fflush(nullptr);
     _exit(code);
 }
 

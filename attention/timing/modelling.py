@@ -125,7 +125,7 @@ class Modelled:
         return outcome
 
 
-def open_library(library: Path, arch: str, *, foreign: bool = False, family: str = DEFAULT_FAMILY) -> Modelled:
+def open_library(library: Path, arch: str, *, foreign: bool = False) -> Modelled:
     """Load a built library on an emulated device of its own. A ``foreign`` library needn't fit its manifest.
 
     Raises:
@@ -137,7 +137,7 @@ def open_library(library: Path, arch: str, *, foreign: bool = False, family: str
     file_facts = identity_facts(library, manifest, foreign=foreign)
     device = choose("emulator", arch, granularity=_GPU_PAGE)
     assert isinstance(device, EmulatedDevice)
-    loaded = device.load(library, host(family).arguments)
+    loaded = device.load(library, host(DEFAULT_FAMILY).arguments)
     keys = keys_of(manifest, loaded.kernels, library)
     return Modelled(
         device=device, library=loaded, manifest=manifest, keys=keys, known=known, file_facts=file_facts

@@ -74,12 +74,23 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
     return Timings(provenance=place.provenance(TIER), problems=rows)
 
 
+_SHOWN = 2000  # characters of a build that failed
+
+
 def library(toolchain: str, work: Path) -> Path:
     """Build the kernels of both versions that serve the tables below ``work``.
 
-    Raises InconclusiveError: the build failed.
+    Raises InconclusiveError: the build failed; the message ends with its words.
     """
-    return built(("--upstream", UPSTREAM, "--tier", "full", "--where", WHERE), UPSTREAM, toolchain, work)
+    command = [*(sys.executable, "-m", "ckpm", "build", "--arch", ARCH, "--toolchain", toolchain)]
+    command += ["--upstream", UPSTREAM, "--tier", "full", "--where", WHERE, "--work", str(work.absolute())]
+    show(f"building {UPSTREAM} below {work}")
+    process = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        raise InconclusiveError(
+            f"a library could not be built: {(process.stdout + process.stderr)[-_SHOWN:].strip()}", kind="measure"
+        )
+    return work / "build" / ARCH / UPSTREAM / LIBRARY
 
 
 def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
@@ -97,23 +108,3 @@ def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
             f"{problem.name}: {timed.launched} workgroups instead of one for each tile of {key.name}.", kind="measure"
         )
     return timed
-
-
-_SHOWN = 2000  # characters of a build that failed
-
-
-def built(selection: tuple[str, ...], folder: str, toolchain: str, work: Path) -> Path:
-    """The library of ``selection``, options of a build, below ``work``: it lies in build/gfx950/``folder``.
-
-    Raises:
-        InconclusiveError: the build failed; the message ends with its words.
-    """
-    command = [*(sys.executable, "-m", "ckpm", "build", "--arch", "gfx950", "--toolchain", toolchain), *selection]
-    command += ["--work", str(work.absolute())]
-    show(f"building {folder} below {work}")
-    process = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
-    if process.returncode != 0:
-        raise InconclusiveError(
-            f"a library could not be built: {(process.stdout + process.stderr)[-_SHOWN:].strip()}", kind="measure"
-        )
-    return work / "build" / "gfx950" / folder / LIBRARY

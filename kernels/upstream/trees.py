@@ -179,7 +179,7 @@ def _closest_dialect(tree: Tree, candidates: Iterable[str], cache: Path) -> str:
         if best != tree.dialect:
             log.info(
                 f"note: {tree.root} is taken for dialect {best}, although it reads as {tree.dialect}: the names that "
-                f"its codegen lists are closer to {best}'s ({''.join(least.lines()[:1]) or 'no difference'})."
+                f"its codegen lists are closer to {best}'s ({next(iter(least.lines()), 'no difference')})."
             )
     return best
 

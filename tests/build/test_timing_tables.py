@@ -1,4 +1,4 @@
-"""V2 and V3 built and modelled for real: 1,024 queries and keys, causal, of both tables; and CK's own bf16 kernels."""
+"""V2 and V3 built and modelled for real: 1,024 queries and keys, causal, of both tables."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Place:
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     rows: Launched = []
-    monkeypatch.setattr(tables, "built", lambda *_: Path("lib.so"))
+    monkeypatch.setattr(tables, "library", lambda *_: Path("lib.so"))
     monkeypatch.setattr(tables, "open_library", lambda *_: Place(rows))
     return rows
 
@@ -78,7 +78,7 @@ def test_row_with_one_kv_head_runs_unchanged(launched: Launched) -> None:
 
 
 def test_grid_of_other_than_workgroup_tile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "built", lambda *_: Path("lib.so"))
+    monkeypatch.setattr(tables, "library", lambda *_: Path("lib.so"))
     monkeypatch.setattr(tables, "open_library", lambda *_: Place([], more=1))
     with pytest.raises(InconclusiveError, match=r"tensor-q1k: 25 workgroups instead of one for each tile"):
         tables.model("*.tensor-q1k", "auto", Path("work"))

@@ -131,11 +131,12 @@ def test_scale_comes_from_lane_of_hardware() -> None:
 SCALED = "v_mfma_scale_f32_16x16x128_f8f6f4"
 
 
-def test_scales_come_from_byte_that_op_sel_names() -> None:
+@pytest.mark.parametrize("third", [0, 1])  # a bit without an operand: AITER's FP4 GEMMs set it
+def test_scales_come_from_byte_that_op_sel_names(third: int) -> None:
     ones = dict.fromkeys(range(8, 24), 943208504)
     vectors = ones | {30: 0x83828180, 31: 0x7F7F7F7F}
     for byte in range(4):
-        select = f"op_sel:[{byte & 1},0,0] op_sel_hi:[{byte >> 1},0,0]"
+        select = f"op_sel:[{byte & 1},0,{third}] op_sel_hi:[{byte >> 1},0,0]"
         after = run_wave(f"{SCALED} v[64:67], v[8:15], v[16:23], 0, v30, v31 {select}\n", vectors)
         assert after.vector[64, 0].view(np.float32) == 128 * 2.0 ** (byte + 1)
 

@@ -174,8 +174,11 @@ def _small_formats(name: str, record: Any) -> int:
 
 
 def _scales(name: str, record: Any, op: MicroOp) -> None:
-    """The registers with scales, and which of their bytes: OP_SEL's bit is the low one, OP_SEL_HI's the high one."""
-    demand(not record.neg and not record.neg_hi and not record.opsel & 4, f"modifiers of {name}")
+    """The registers with scales, and which of their bytes: OP_SEL's bit is the low one, OP_SEL_HI's the high one.
+
+    The third bit of OP_SEL has no operand. AITER's FP4 GEMMs set it.
+    """
+    demand(not record.neg and not record.neg_hi, f"modifiers of {name}")
     for i, field in enumerate(("scale_src0", "scale_src1")):
         register = operand(record, field).offset
         demand(register >= 256 or register < 106 or register in _INLINE, f"operand with encoding {register} of {name}")

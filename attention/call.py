@@ -35,11 +35,11 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Attention:
-    """``o`` has Q's axes and dtype (bf16 of fp8), ``lse`` is natural, [batch, head, query] or [head, token].
+    """``o`` has Q's axes and dtype, or bf16 if Q is fp8. ``lse`` is natural, [batch, head, query] or [head, token].
 
     ``random_values`` of dropout lie as [batch, head, query, key] or [head, token, key]. All are tensors of PyTorch if Q
-    is one, or the arrays that the call was given to write to. ``lse`` of arrays on the device is the kernel's: under a
-    causal mask with ALiBi subtract ckpm.attention.alibi.lse_shift for softmax's.
+    is one, or the arrays that the call was given to write to. ``lse`` of arrays on the device is as the kernel
+    writes it: with ALiBi under a causal mask it is shifted. Then subtract ckpm.attention.alibi.lse_shift.
     """
 
     o: Any
@@ -93,13 +93,14 @@ def fmha(
     """Compute softmax(Q K^T * scale) V of each sequence. ckpm.attention.arrays.posing describes arrays and options.
 
     Host arrays are copied to the device and back; floats are encoded in ``dtype``, and O comes in Q's dtype. Arrays on
-    the device are used where they lie, and written to ``out`` and ``lse_out``, which PyTorch allocates beside its own
-    Q. The call then returns when the launch is queued on ``stream``, by default PyTorch's current one. Gradients don't
-    flow through the call. ``out`` is of the kernel's dtype, or float32 or float64 on the host.
+    the device are used where they lie. Results are written to ``out`` and ``lse_out``. If these are not given and Q is
+    a tensor of PyTorch, they are allocated on Q's device. The call then returns when the launch is queued on
+    ``stream``, by default PyTorch's current one. Gradients don't flow through the call. ``out`` is of the kernel's
+    dtype, or float32 or float64 on the host.
 
     Raises:
         TypeError: an option that doesn't exist. HipError: memory ran out.
-        An error of ckpm.attention.errors: see pose, Dispatcher.plan and Plan.run.
+        An error of ckpm.base.errors: see pose, Dispatcher.plan and Plan.run.
     """
     over = dispatcher if dispatcher is not None else default()
     posed = pose(over.device, q, k, v, Options(**options))
@@ -107,7 +108,7 @@ def fmha(
     given = _outputs(plan, posed, q, out, lse_out)
     stream = stream or current_stream(q)
     if posed.on_device:
-        return _where_it_lies(plan, posed, given, stream, timing)
+        return _call_on_device(plan, posed, given, stream, timing)
     return uploaded_call(plan, posed, given, stream, timing)
 
 
@@ -124,7 +125,7 @@ def _outputs(plan: Plan, posed: Posed, q: Any, out: Any, lse_out: Any) -> dict[s
 
 
 def _dtype(posed: Posed, name: str) -> str:
-    """The word of an output's dtype if the call chooses it: O is of Q's."""
+    """The word of the dtype of an output that the call allocates. O has Q's dtype."""
     if name != "o":
         return {"lse": "fp32", "rand_val": "bits8"}[name]
     if posed.floats is not None:
@@ -138,11 +139,12 @@ def _kernel_dtype(p: Problem) -> str:
 
 
 def _address(posed: Posed, name: str, base: int) -> int:
-    """V's block scales lie between K's."""
+    """K's and V's block scales alternate: V's first is one float32 after K's first."""
     return base + 4 if name == "v_descale" and posed.problem.qscale == "kv_blockscale" else base
 
 
-def _where_it_lies(plan: Plan, posed: Posed, given: Mapping[str, Any], stream: int, timing: Timing) -> Attention:
+def _call_on_device(plan: Plan, posed: Posed, given: Mapping[str, Any], stream: int, timing: Timing) -> Attention:
+    """Run a plan on arrays that are on the device."""
     pointers = {name: _address(posed, name, posed.inputs[name].address) for name in plan.inputs}
     for name in plan.outputs:
         if given[name] is None:

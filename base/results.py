@@ -20,6 +20,7 @@ from .records import Source, Value, as_text
 OUTCOMES = ("passed", "failed", "error", "skipped")
 KNOWN_DEFECT = "known defect"  # the status of a case that passes because of an entry of the ledger
 LIBRARY_SHA256 = "library sha256"  # a fact of results: the sha256 of the library's bytes
+SOME_CASES = "cases"  # a fact of results: the glob, if not every case of the tier was run
 FOREIGN_LIBRARY = "not the manifest's library"  # a fact of results: the sha256 in the manifest
 _FORMAT = 2
 
@@ -85,8 +86,8 @@ class Case:
 
     ``message`` is one line: what failed, or why it was skipped; '' if it passed. ``text`` contains further details:
     comparisons, differences, a worker's last output. ``tolerance_used`` is the largest ratio of an error to its
-    tolerance, None if nothing was compared or the ratio is infinite. ``reproduce`` is the command that runs the case
-    again.
+    tolerance, None if nothing was compared or the ratio is infinite. ``instructions``: wave-instructions of the last
+    launch of a case that passed, 0 if the device counts none. ``reproduce`` is the command that runs the case again.
     """
 
     suite: str
@@ -102,6 +103,7 @@ class Case:
     ledger: LedgerUse | None = None
     fault: CaseFault | None = None
     tolerance_used: float | None = None
+    instructions: int = 0
     reproduce: str = ""
     seconds: float = 0.0
 
@@ -188,6 +190,7 @@ def _case(row: Value) -> Case:
         ledger=row.optional("ledger", _ledger, None),
         fault=row.optional("fault", _fault, None),
         tolerance_used=row.optional("tolerance_used", Value.number, None),
+        instructions=row.optional("instructions", Value.count, 0),
         seconds=row.optional("seconds", Value.number, 0.0),
     )
 

@@ -1,4 +1,4 @@
-"""A bias that is added to the scores, [head, query, key] of all sequences in a row, under a causal mask."""
+"""A bias [head, query, key] added to the scores, with a causal mask. The query axis has one sequence after another."""
 
 import numpy as np
 

@@ -32,6 +32,7 @@ with tempfile.TemporaryDirectory() as folder:
     if code := run_program(program, choose("auto", ARCH), [str(library), str(file)]):
         sys.exit(code)
     written = np.frombuffer(file.read_bytes(), np.uint16)[-128:].reshape(1, 1, 128)
+# prefill.cpp's page table lists the pages in reverse
 problem = Problem(family="batch_prefill", dtype="bf16", mode="group", seqlen_q=1, seqlen_k=37, nhead_q=1, nhead_k=1)
 o, _ = reference.attention(problem, [q], [k[::-1]], [v[::-1]])
 results.check("O", decode(written, "bf16", ARCH), o)

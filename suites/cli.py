@@ -26,7 +26,7 @@ from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError, LibraryError, UnknownWordError, UsageError
 from ckpm.base.files import sha256_of
 from ckpm.base.outputs import demand_place
-from ckpm.base.results import FOREIGN_LIBRARY, Results
+from ckpm.base.results import FOREIGN_LIBRARY, SOME_CASES, Results
 from ckpm.cluster import command as cluster
 from ckpm.kernels.families.libraries import host, libraries, made_of
 from ckpm.kernels.library.manifest import MANIFEST
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ckpm.suites.remote import RemotePool
 
 log = logging.getLogger(__name__)
+EVERY = "*"  # case names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +98,7 @@ def add_options(root: argparse.ArgumentParser) -> None:
     root.add_argument("--tier", default="smoke", help=f"cases to run: {', '.join(TIERS)} (default: %(default)s)")
     root.add_argument("--device", default="auto", choices=CHOICES, help="(default: a GPU of the arch if there is one)")
     root.add_argument(
-        "--case", "--filter", default="*", metavar="GLOB", help="cases whose name fits, with or without the suite"
+        "--case", "--filter", default=EVERY, metavar="GLOB", help="cases whose name fits, with or without the suite"
     )
     root.add_argument("--reproduce", default=None, metavar="CASE", help="run one case, show everything, write a trace")
     root.add_argument("--trace", type=Path, default=None, metavar="FILE", help="of --reproduce (default: build/trace)")
@@ -217,6 +218,8 @@ def _results(
     upstream = library.manifest.upstream
     rows = [suites.record_case(one, o.suite, o.arch, upstream, commands[one.case.name], family) for one in judged]
     results = suites.results(rows, library, kind, tier, datetime.date.today())
+    if o.case != EVERY or o.reproduce:
+        results = replace(results, facts={**results.facts, SOME_CASES: o.reproduce or o.case})
     here = o.device == "auto" and o.machines is None
     if here and kind == "emulator" and (why := unused_gpu(o.arch)):
         return replace(results, facts={**results.facts, "GPU not used": why})

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ckpm.attention.launch.counters import executed_instructions
 from ckpm.attention.timing.measure import identity_facts
 from ckpm.base.errors import InconclusiveError, LibraryError, NameSyntaxError, RecordError
 from ckpm.base.results import Case as Recorded
@@ -262,6 +263,7 @@ def record_case(judged: Judged, suite: str, arch: str, upstream: str, command: s
         ledger=_ledger_use(verdict),
         fault=CaseFault.of(reply["fault"]) if reply.get("fault") else None,
         tolerance_used=used if used is not None and math.isfinite(used) else None,
+        instructions=executed_instructions(reply.get("counters")) if verdict.kind == "passed" else 0,
         reproduce=command if outcome in ("failed", "error") else "",
         seconds=float(reply.get("elapsed", 0.0)),
     )

@@ -98,6 +98,11 @@ def of_library(file: Path, what: str, form: int, remedy: str) -> Value:
     return dataclasses.replace(document, value=facts)
 
 
+def executed_instructions(launched: Mapping[str, Any] | None) -> int:
+    """The wave-instructions of a device's counters, 0 if the device counts none."""
+    return flatten(launched)["instructions"] if launched else 0
+
+
 def flatten(launched: Mapping[str, Any]) -> dict[str, int]:
     """METRICS from a device's counters ({"kernels": {symbol: ...}}), summed over the kernels of a launch."""
     totals = dict.fromkeys(METRICS, 0)

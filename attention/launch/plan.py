@@ -27,7 +27,7 @@ from ckpm.matrix.problems.problem import Problem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Numbers of launches. ``repeats`` 0: one launch, without a time.
+    """Numbers of launches. ``repeats`` 0: one launch, which has a time only with ``cold_bytes``.
 
     ``warmups`` launches come before the timed launches. ``cold_bytes`` are written before each timed launch, to flush
     the caches; each launch is then timed alone.
@@ -86,7 +86,7 @@ class Plan:
 
     ``inputs`` are the pointers that a launch needs. ``outputs`` and ``workspaces`` map pointers to sizes in bytes. Each
     stream has its own workspaces until :meth:`close`; workspaces of ``cleared`` are zeroed before each launch.
-    ``keep`` is what the caller has to ensure of its data, because of known defects of CK.
+    ``keep``: conditions that the caller's data must meet, because of known defects of CK.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Plan:
         return filled
 
     def run(self, pointers: Mapping[str, int], *, stream: int = 0, timing: Timing = UNTIMED) -> Ran:
-        """Launch with device addresses; returns when the launch is queued, after it if it is timed.
+        """Launch with device addresses. Returns when the launch is queued; a timed launch has ended then.
 
         Raises:
             ArgumentError: see :meth:`arguments`. HipError: no memory for the workspaces.
@@ -154,7 +154,7 @@ class Plan:
         self.arguments(pointers)  # nothing is launched without a pointer that the problem needs
         if not timing.cold_bytes:
             launch = self._ended_well(self.launch(pointers, stream, timing.warmups, timing.repeats))
-            if timing.repeats and self.cleared:  # repeats were accumulated into the outputs: launch once more
+            if timing.repeats and self.cleared:  # cleared before the first repeat only, so repeats add up
                 self._ended_well(self.launch(pointers, stream))
             return Ran(kernels=launch.kernels, milliseconds=(launch.milliseconds,) if timing.repeats else ())
         flushed = self.device.hip.malloc(timing.cold_bytes)

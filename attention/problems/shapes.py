@@ -1,4 +1,4 @@
-"""A dispatcher's problem in the matrix's words: its rules, its shapes of the testing matrix, its problems."""
+"""Check a problem against the matrix's rules; convert between problems and the testing matrix's shapes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SAME = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_
 def broken_rules(problem: Problem) -> list[str]:
     """The errors that `ckpm validate` reports for the problem, a line each.
 
-    Rules that ask for a kernel's algorithm are left out, and so are those that kernels of CK itself contradict: whether
-    such a kernel is there is the registry's affair.
+    Rules that ask for a kernel's algorithm are left out. So are rules that some kernel of CK breaks: the registry
+    decides whether such a kernel exists.
     """
     p = problem
     values: dict[str, Any] = {
@@ -62,11 +62,11 @@ def from_shape(shape: Shape, family: str, arch: str = "gfx950") -> Problem:
     The family's plain values fill what the shape leaves open: batch mode (batch prefill: group) and no scales. For
     families that read pages, pages have 128 tokens (batch prefill: 1, in SGLang's table).
     """
-    s, ours = shape, family == "batch_prefill"
-    mode = s.mode or ("group" if ours else "batch")
-    page_size = (s.page_size or (1 if ours else 128)) if family in PAGED or s.paged_kv else 0
+    s, batch_prefill = shape, family == "batch_prefill"
+    mode = s.mode or ("group" if batch_prefill else "batch")
+    page_size = (s.page_size or (1 if batch_prefill else 128)) if family in PAGED or s.paged_kv else 0
     pages = -(-s.seqlen_k // page_size) if page_size else 0
-    table = s.kv_table or ("sglang" if ours or not page_size else "vllm")
+    table = s.kv_table or ("sglang" if batch_prefill or not page_size else "vllm")
     return Problem(
         **{name: getattr(s, name) for name in _SAME},
         family=family,

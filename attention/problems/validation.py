@@ -14,8 +14,8 @@ from ckpm.matrix.problems.problem import CHOICES, PAGED, Problem, Strides
 
 _LARGEST = 2**31 - 1  # sizes and strides are int32 in the C ABI
 _MOST_SPLITS = 128
-# A factor is a normal float32. The exponent of a weight is as wrong as the last digit of its score: above 2^16 weights
-# are wrong for moderate scores, and from about 1e10 infinite. A tanh that is stretched further has such errors, too.
+# A factor must be a normal float32. An error in a score's last digit is an error in its weight's exponent: above 2^16
+# weights are wrong for moderate scores, and from about 1e10 infinite. The soft cap's tanh has the same limit.
 _SMALLEST_FACTOR, _LARGEST_FACTOR = 2.0**-126, 2.0**16
 _POSITIVE = ("batch", "nhead_q", "nhead_k", "hdim_q", "hdim_v")
 _COUNTS = (

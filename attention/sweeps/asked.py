@@ -31,7 +31,7 @@ from ckpm.matrix.problems.case import TIERS
 from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection, parse_shard, select_some, take_shard
 
-OWN = "one"  # the category of a run whose shapes are made for its kernels
+OWN = "one"  # recorded as category without --category: each kernel gets one shape, made for it
 SIZES = "batch=2,seqlen_q=192,seqlen_k=200,nhead_q=4,nhead_k=2"
 MOST_INSTRUCTIONS = 20_000_000
 _SIZE_FIELDS = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "layout")
@@ -62,7 +62,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--category", choices=TIERS, default=None, help="the testing matrix's shapes of this tier")
     parser.add_argument(
-        "--shape", default=SIZES, metavar="SIZES", help="without --category: of every launch (default: %(default)s)"
+        "--shape",
+        default=SIZES,
+        metavar="SIZES",
+        help="sizes of launches without --category (default: %(default)s)",
     )
     parser.add_argument("--max-kernels", type=int, default=None, metavar="N", help="the first N kernels alone")
     parser.add_argument(
@@ -76,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verify", action="store_true", help="compare with a float64 reference")
     parser.add_argument(
         "--most-instructions", type=int, default=MOST_INSTRUCTIONS, metavar="N",
-        help="on the emulator: leave out launches of about more wave-instructions (default: %(default)s)",
+        help="on the emulator: skip launches of more than about N wave-instructions (default: %(default)s)",
     )  # fmt: skip
 
 
@@ -123,7 +126,7 @@ def _later_stages(keys: Sequence[Key], first: Sequence[Key]) -> tuple[Key, ...]:
 
 
 def _sizes(args: argparse.Namespace) -> Shape:
-    """Raises UsageError: --shape names what the kernels decide."""
+    """Read --shape. Raises UsageError: it sets a field that each kernel fixes."""
     for part in args.shape.split(","):
         if (name := part.partition("=")[0].strip()) not in _SIZE_FIELDS:
             raise UsageError(f"--shape: '{name}' is none of {', '.join(_SIZE_FIELDS)}: the rest is each kernel's own.")
@@ -171,22 +174,22 @@ _SIGNATURE = attrgetter(
 def layers(keys: Sequence[Key]) -> tuple[tuple[Key, ...], ...]:
     """The kernels of each library, in dispatch order: the n-th of each signature are in the n-th library.
 
-    All of ``keys`` are of one library's families. Launches of fwd's C ABI take no kernel's name: of kernels with one
-    signature, which differ in tile, padding or pipeline alone, dispatch takes the first that fits. A library whose
-    launches take a name has them all. Kernels of a second stage, which follow from the first, are in all.
+    All of ``keys`` are of one library's families. A launch through fwd's C ABI can't name a kernel: dispatch takes the
+    first that fits. So kernels with the same signature, which differ in tile, padding or pipeline, go to different
+    libraries. If launches can name a kernel, one library has all. Kernels of a later stage are in every library.
     """
     library = library_with(keys[0].family)
     if host(library).arguments.BY_NAME:
         return (tuple(keys),)
     seen: Counter[object] = Counter()
-    split: list[list[Key]] = []
+    parts: list[list[Key]] = []
     for key in keys:
         if key.family != library:
             continue
         signature = _SIGNATURE(key)
-        if seen[signature] == len(split):
-            split.append([])
-        split[seen[signature]].append(key)
+        if seen[signature] == len(parts):
+            parts.append([])
+        parts[seen[signature]].append(key)
         seen[signature] += 1
     others = [key for key in keys if key.family != library]
-    return tuple((*others, *own) for own in split)
+    return tuple((*others, *own) for own in parts)

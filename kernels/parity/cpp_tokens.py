@@ -130,7 +130,7 @@ def split_arguments(tokens: Sequence[str]) -> list[Tokens]:
 
 
 def extent(tokens: Tokens, start: int) -> tuple[int, int]:
-    """Return the indices of a function's parameters and body, (-1, semicolon or end) for other definitions."""
+    """Return the indices of a function's ``(`` and ``{``. Without a function: -1, and the index of ``;`` or the end."""
     head = end = after_template_head(tokens, start)
     parameters = -1
     while end < len(tokens) and tokens[end] != ";":
@@ -155,7 +155,7 @@ def template_parameters(head: Tokens) -> tuple[tuple[str, Tokens], ...]:
         kind, default = parameter[:equals], parameter[equals + 1 :]
         if len(kind) < 2 or not kind[-1].isidentifier() or "." in kind:
             raise UpstreamError(
-                f"'{spell(head)[:120]}': only parameters with one value each and a name are followed", kind="cpp-text"
+                f"'{spell(head)[:120]}': a template parameter must have a name and must not be a pack", kind="cpp-text"
             )
         parameters.append((kind[-1], default))
     return tuple(parameters)

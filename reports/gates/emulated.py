@@ -1,4 +1,7 @@
-"""The emulated gate: counts of each problem's launch and the model's cycles, compared with the baseline.
+"""The emulated gates: counts of launches and the model's cycles, compared with the baseline.
+
+Gate ``emulated`` counts each performance problem. Gate ``suites`` counts all cases of batch-prefill by kernel, if the
+library passed them on the emulator: a loop that runs once too often may give the same numbers.
 
 The counts are exact: two runs of one library give the same counts. So a change comes from the machine code, the
 dispatch or the problems. Changes below a threshold (emulated_thresholds.yaml) pass.
@@ -13,12 +16,16 @@ from pathlib import Path
 
 from ckpm.attention.launch.counters import Measurements
 from ckpm.attention.timing import measure
+from ckpm.base.files import sha256_of
+from ckpm.base.results import LIBRARY_SHA256, SOME_CASES, Results
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds
 from ckpm.reports.gates.model import Machine, estimate, machine_of, whole
 from ckpm.reports.verdicts import Row
 
-GATE = "emulated"
+GATE, SUITES = "emulated", "suites"
+_COUNTED = "batch-prefill"
+SUITE_METRICS = ("suite_cases", "suite_instructions")  # a kernel's, summed
 TIER = "smoke"  # of the problems
 COUNTERS = "counters.json"
 THRESHOLDS = Path(__file__).with_name("emulated_thresholds.yaml")
@@ -70,6 +77,35 @@ def rows(
     notes |= {one.problem: f"kernel {one.kernel}" for one in measured.problems}
     compared = compare(GATE, accepted.figures, new_figures, thresholds or read_thresholds(THRESHOLDS))
     return tuple(_with_note(row, notes.get(row.subject, "")) for row in compared)
+
+
+def no_suite_counts(library: Path) -> str:
+    """The reason why a library has no counts of its suite, or ''. Raises RecordError."""
+    file = library.with_name(f"{_COUNTED}.json")
+    if not file.is_file():
+        return f"suite {_COUNTED} was not run"
+    facts = Results.read(file).facts
+    if facts.get(LIBRARY_SHA256) != sha256_of(library):
+        return f"suite {_COUNTED} was run on another build"
+    if facts.get("device") != "emulator" or facts.get("tier") != TIER or SOME_CASES in facts:
+        return f"suite {_COUNTED} was not run whole, tier {TIER}, on the emulator"
+    return ""
+
+
+def count_suite(library: Path) -> dict[str, dict[str, float]]:
+    """Passed cases and executed instructions of the suite, for each kernel. Raises RecordError."""
+    counts: dict[str, dict[str, float]] = {}
+    for case in Results.read(library.with_name(f"{_COUNTED}.json")).cases:
+        if case.instructions:
+            mine = counts.setdefault(case.kernel, dict.fromkeys(SUITE_METRICS, 0.0))
+            for metric, more in zip(SUITE_METRICS, (1, case.instructions), strict=True):
+                mine[metric] += more
+    return counts
+
+
+def suite_rows(accepted: baseline.Baseline, counts: baseline.Figures) -> tuple[Row, ...]:
+    """A row for each count of a kernel."""
+    return compare(SUITES, accepted.figures, counts, read_thresholds(THRESHOLDS))
 
 
 def _with_note(row: Row, note: str) -> Row:

@@ -52,7 +52,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         help=f"family of the built library (default: batch_prefill), or {DECODE}",
     )
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
-    parser.add_argument("--only", choices=(emulated_gate.GATE, static_gate.GATE), help="one gate instead of all")
+    parser.add_argument(
+        "--only", choices=(emulated_gate.GATE, static_gate.GATE, emulated_gate.SUITES), help="one gate instead of all"
+    )
     parser.add_argument(
         "--baselines", type=Path, default=baseline.FOLDER, metavar="FOLDER", help="(default: reports/baselines)"
     )

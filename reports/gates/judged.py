@@ -88,11 +88,15 @@ class GatedLibrary:
             measure=lambda: emulated_gate.by_problem(emulated_gate.measure_library(self.library, self.arch)),
             rows=partial(_emulated_rows, self),
         )
+        suites = Kind(
+            measure=lambda: emulated_gate.count_suite(self.library),
+            rows=lambda accepted, counts, _: emulated_gate.suite_rows(accepted, counts),
+        )
         return Judged(
             inputs=(file, self.library),
             identity=self.identity,
             accept=self.accept(),
-            kinds={static_gate.GATE: static, emulated_gate.GATE: emulated},
+            kinds={static_gate.GATE: static, emulated_gate.GATE: emulated, emulated_gate.SUITES: suites},
             left_out=left_out(self),
         )
 
@@ -112,12 +116,13 @@ def _emulated_rows(
 
 
 def left_out(library: GatedLibrary) -> dict[str, str]:
-    """Gates that such a library can't have, with the reason. Raises TableError."""
+    """Gates that such a library can't have, with the reason. Raises TableError, RecordError."""
     if not host(library.library_name).table_problems:
-        return {emulated_gate.GATE: f"its problems are batch prefill's, not those of {library.library_name}"}
-    if library.arch not in machines():
-        return {emulated_gate.GATE: no_numbers(library.arch)}
-    return {}
+        why = f"its problems are batch prefill's, not those of {library.library_name}"
+        return dict.fromkeys((emulated_gate.GATE, emulated_gate.SUITES), why)
+    without_numbers = {} if library.arch in machines() else {emulated_gate.GATE: no_numbers(library.arch)}
+    no_counts = emulated_gate.no_suite_counts(library.library)
+    return without_numbers | ({emulated_gate.SUITES: no_counts} if no_counts else {})
 
 
 def _library_name(families: str | None) -> str:

@@ -18,12 +18,12 @@ from ckpm.kernels.families.libraries import libraries
 
 ROOT = Path(__file__).resolve().parents[2]
 ARCH = "gfx950"
-# the kernels with pages of several tokens that are called: all of ckpm's would be compiled for minutes
+# only the kernels with pages of several tokens that the tests call: compiling all of ckpm's takes minutes
 PAGED = (
     "key.dtype == 'bf16' and key.page_size == 16 and key.bias == 'no' and key.kv_layout == 'vectorized' and "
     "key.kv_table == 'sglang' and key.hdim_q == 128 and not (key.lse or key.logits or key.dropout)"
 )
-# of the backward pass: with a mask in batch mode, in group mode with a bias, its gradient and dropout
+# four kernels in the smoke tier: three in batch mode with a mask, one in group mode with bias, dbias and dropout
 BACKWARD = (
     "key.dtype == 'bf16' and key.hdim_q == 64 and "
     "(key.family != 'bwd_dq_dk_dv' or key.trload and not key.tile.max_seq_q)"

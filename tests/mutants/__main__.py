@@ -32,7 +32,7 @@ from tests.mutants import excused, trial, workers
 from tests.mutants.drawing import KINDS, draw
 from tests.mutants.excused import EXCUSED, Excuses
 from tests.mutants.probing import EXECUTED, NOT_EXECUTED, SAME_EFFECT
-from tests.mutants.trial import CRASH, HANG, STATIC, Setup, Trial
+from tests.mutants.trial import COUNTS, CRASH, HANG, STATIC, Setup, Trial
 
 _EVERY_SECONDS = 20.0
 _ROOT = Path(__file__).resolve().parents[2]
@@ -129,7 +129,7 @@ def _report_progress(trials: Iterable[Trial], total: int) -> Iterator[Trial]:
 def _show(trials: Sequence[Trial], codes: Mapping[str, str]) -> None:
     """Print a table by kind, then each survivor that is not excused, with the digits of its kernel's code."""
     survivors = (NOT_EXECUTED, SAME_EFFECT, EXECUTED, EXCUSED)
-    columns = (STATIC, *SUITES, CRASH, HANG, *survivors)
+    columns = (STATIC, *SUITES, COUNTS, CRASH, HANG, *survivors)
     table = Table(box=None, pad_edge=False)
     for column in ("kind", "planted", *columns):
         survived = column in survivors

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ckpm.attention.launch.counters import executed_instructions
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.base.errors import CheckFailedError
 from ckpm.matrix.keys import Key
@@ -22,7 +23,7 @@ from tests.mutants.drawing import Kernel, Mutant
 from tests.mutants.planting import Change, make_change
 from tests.mutants.programs import Programs
 
-STATIC, CRASH, HANG = "static checks", "crash", "hang"
+STATIC, COUNTS, CRASH, HANG = "static checks", "counts", "crash", "hang"
 _SLOWNESS = 4  # a case with a probe takes up to 4 times as long
 _MOST_INSTRUCTIONS = 2_000_000  # executed by a wave; the longest smoke case executes 60,000
 
@@ -37,8 +38,10 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """``killed_by`` is STATIC, a suite, CRASH or HANG; for a survivor it is empty, and ``survived`` is a column of
-    probing.py. ``how`` is the message of the check that detected the mutant, or the effect of a survivor.
+    """``killed_by`` is STATIC, a suite, COUNTS, CRASH or HANG, or empty for a survivor.
+
+    ``survived`` is a survivor's column of probing.py. ``how`` is the message of the check that detected the mutant, or
+    the effect of a survivor.
     """
 
     mutant: Mutant
@@ -95,7 +98,12 @@ class Tester:
                 suite = case.problem.suite
                 return Trial(mutant=mutant, killed_by=suite, how=f"{case.name}: {message}", cases=count)
             results.append(result)
-        survived, how = self._explain(symbol, change, cases, results, begin)
+        pairs = [(self._run_built(case), result) for case, result in zip(cases, results, strict=True)]
+        before, after = (sum(executed_instructions(pair[side].counters) for pair in pairs) for side in (0, 1))
+        if before != after:
+            how = f"{after} wave-instructions are executed instead of {before}"
+            return Trial(mutant=mutant, killed_by=COUNTS, how=how, cases=len(cases))
+        survived, how = self._explain(symbol, change, cases, pairs, begin)
         return Trial(mutant=mutant, killed_by="", survived=survived, how=how, cases=len(cases))
 
     def _change(self, mutant: Mutant) -> Change | None:
@@ -119,11 +127,10 @@ class Tester:
         symbol: str,
         change: Change | None,
         cases: Sequence[Case],
-        results: Sequence[Result],
+        pairs: Sequence[tuple[Result, Result]],
         begin: Callable[[Case], None],
     ) -> tuple[str, str]:
         """Explain why no case detected a mutant: a column of the table, and the reason."""
-        pairs = [(self._run_built(case), result) for case, result in zip(cases, results, strict=True)]
         if change is None:
             return probing.EXECUTED, f"no case needs what is missing: {probing.compare_results(pairs)}"
         observed = self._probe(symbol, change, cases, begin)

@@ -34,6 +34,8 @@ def compare(configuration: Configuration, over: Dispatcher) -> tuple[Attention, 
     options: dict[str, Any] = {"dtype": dtype, "lse": said.get("lse") == "1", "layout": "BSHD"}
     options |= {"soft_cap": float(said.get("logits_soft_cap", 0)), **_mask(said["mask"])}
     more: dict[str, Any] = {}
+    if dtype == "fp8bf16":
+        options["descales"] = (0.5, 1.25, 0.75)
     if said["bias"] == "e":
         lengths = [(len(one), len(other)) for one, other in zip(q, k, strict=True)]
         more["bias"] = [_numbers(random, dtype, int(said["h"]), *pair) for pair in lengths]

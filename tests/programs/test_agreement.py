@@ -17,8 +17,8 @@ from ckpm.matrix.enumeration import enumerate_names
 from tests.programs.as_calls import compare
 from tests.programs.example_program import ARCH, configurations, verdict
 
-NO_FP8_RESULTS = {"fp8"}  # the program's fp8 kernels write fp8, the dispatcher's dtype for fp8 writes bf16
-CALLED = [name for name in configurations() if name not in NO_FP8_RESULTS]
+RESULTS_IN_FP8 = {"fp8"}  # O of these kernels is fp8; the dispatcher's calls with Q, K and V in fp8 return bf16
+CALLED = [name for name in configurations() if name not in RESULTS_IN_FP8]
 
 
 @cache
@@ -52,5 +52,5 @@ def test_both_run_kernel_and_accept_its_result(name: str) -> None:
     assert (agreement.passed, verdict(configuration).valid) == (True, True), str(agreement)
 
 
-def test_at_least_14_configurations_are_compared() -> None:
-    assert len(CALLED) >= 14
+def test_at_least_15_configurations_are_compared() -> None:
+    assert len(CALLED) >= 15

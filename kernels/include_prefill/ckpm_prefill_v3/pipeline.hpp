@@ -167,8 +167,9 @@ private:
                 index_t tile = 1;
                 for(; tile <= min(whole, tiles - 1); ++tile)
                     turn<1, false>(tile);
-                for(; tile < tiles; ++tile)
-                    turn<1, true>(tile);
+                if constexpr(kHasMask) // else only the last tile is cut, which is weighed below
+                    for(; tile < tiles; ++tile)
+                        turn<1, true>(tile);
                 weigh<1, true>(tiles - 1);
             }
             multiply_v<true>(tiles - 1);

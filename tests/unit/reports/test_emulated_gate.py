@@ -23,13 +23,13 @@ from ckpm.base.errors import (
     TableError,
     UnknownWordError,
 )
-from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
+from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256, SOME_CASES, Case, Results
 from ckpm.commands import main
 from ckpm.matrix.problems.case import SuiteCase, wave_instructions
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates.comparing import read_thresholds
-from ckpm.reports.gates.emulated import MODEL_METRICS, THRESHOLDS, by_problem, rows
+from ckpm.reports.gates.emulated import MODEL_METRICS, SUITE_METRICS, THRESHOLDS, by_problem, rows
 from ckpm.reports.gates.judged import DECODE_CYCLES
 from ckpm.reports.gates.model import Machine, cannot_see, estimate, machines
 from ckpm.reports.verdicts import Gate, Row, demand
@@ -174,7 +174,7 @@ def test_new_problem_fails_until_it_is_accepted() -> None:
 
 
 def test_every_metric_has_threshold() -> None:
-    assert set(read_thresholds(THRESHOLDS)) == {*METRICS, *MODEL_METRICS, DECODE_CYCLES}
+    assert set(read_thresholds(THRESHOLDS)) == {*METRICS, *MODEL_METRICS, *SUITE_METRICS, DECODE_CYCLES}
 
 
 def test_arch_without_model() -> None:
@@ -302,6 +302,65 @@ def test_counts_are_measured_once_and_left_beside_library(tmp_path: Path, monkey
     assert emulated_gate.measure_library(library, "gfx950") == emulated_gate.measure_library(library, "gfx950")
     assert calls == [(library, "gfx950", "smoke")]
     assert Measurements.read(tmp_path / "counters.json").problems == (ONE,)
+
+
+def suite_case(name: str, kernel: str, instructions: int) -> Case:
+    place = "batch-prefill"
+    return Case(suite=place, classname=place, name=name, outcome="passed", kernel=kernel, instructions=instructions)
+
+
+@pytest.fixture
+def ran(tmp_path: Path) -> Path:
+    """A library whose suite passed: two cases of one kernel, one of another, and a known fault without counts."""
+    library = tmp_path / "libckpm.so"
+    library.write_bytes(b"library")
+    cases = (suite_case("a", "k", 100), suite_case("b", "k", 20), suite_case("c", "m", 7), suite_case("d", "m", 0))
+    facts = {"device": "emulator", "tier": "smoke", LIBRARY_SHA256: hashlib.sha256(b"library").hexdigest()}
+    Results(cases, facts).write(tmp_path / "batch-prefill.json")
+    return library
+
+
+def test_suite_counts_are_summed_by_kernel(ran: Path) -> None:
+    assert emulated_gate.no_suite_counts(ran) == ""
+    assert emulated_gate.count_suite(ran) == {
+        "k": {"suite_cases": 2, "suite_instructions": 120},
+        "m": {"suite_cases": 1, "suite_instructions": 7},
+    }
+
+
+def test_suite_counts_one_more_instruction_regresses(ran: Path) -> None:
+    accepted = baseline.Baseline(facts={}, figures=emulated_gate.count_suite(ran))
+    assert {row.verdict for row in emulated_gate.suite_rows(accepted, emulated_gate.count_suite(ran))} == {"unchanged"}
+    results = Results.read(ran.with_name("batch-prefill.json"))
+    more = dataclasses.replace(results.cases[1], instructions=21)
+    dataclasses.replace(results, cases=(results.cases[0], more, *results.cases[2:])).write(
+        ran.with_name("batch-prefill.json")
+    )
+    (changed,) = (
+        row for row in emulated_gate.suite_rows(accepted, emulated_gate.count_suite(ran)) if row.verdict != "unchanged"
+    )
+    assert (changed.subject, changed.metric, changed.verdict) == ("k", "suite_instructions", "regressed")
+    assert (changed.baseline, changed.candidate) == (120, 121)
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        (None, "was not run"),
+        ({LIBRARY_SHA256: "0ld"}, "on another build"),
+        ({"device": "hip"}, "not run whole"),
+        ({"tier": "full"}, "not run whole"),
+        ({SOME_CASES: "batch-prefill/a*"}, "not run whole"),
+    ],
+)
+def test_suite_counts_other_run_is_left_out(ran: Path, facts: dict[str, str] | None, why: str) -> None:
+    file = ran.with_name("batch-prefill.json")
+    if facts is None:
+        file.unlink()
+    else:
+        results = Results.read(file)
+        dataclasses.replace(results, facts={**results.facts, **facts}).write(file)
+    assert why in emulated_gate.no_suite_counts(ran)
 
 
 def test_model_table_names_bounds_and_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from junitparser import JUnitXml
 
+from ckpm.attention.launch.counters import CLASSES, METRICS
 from ckpm.attention.timing.measure import performance_problems
 from ckpm.base.errors import InconclusiveError, LibraryError, RefusedError, UnknownWordError
 from ckpm.base.results import CaseFault, Results
@@ -190,7 +191,9 @@ def test_what_case_showed_is_recorded_in_fields() -> None:
         "pc": 16, "instruction": 3, "workgroup": [1, 0, 0], "wave": 2, "lane": None, "address": 4096, "bytes": 4,
         "detail": "", "error": 700, "nearest": None,
     }  # fmt: skip
+    counted = {"kernels": {"_Zk": {**dict.fromkeys(METRICS, 0), "instructions": dict.fromkeys(CLASSES, 2)}}}
     reply = {"outcome": "fault", "kernel": "k", "lines": ["O agrees"], "tolerance_used": 0.25, "fault": fault}
+    reply["counters"] = counted
     row = record_case(
         judge(make_case(), reply, ledger("fault"), "aiter", "gfx950"), "dispatch", "gfx950", "aiter", "x", "fwd"
     )
@@ -200,7 +203,21 @@ def test_what_case_showed_is_recorded_in_fields() -> None:
         kind="memory", message="load outside", access="load", instruction="global_load_dword", pc=16, address=4096,
         bytes=4, workgroup=(1, 0, 0), wave=2, lane=None, error=700,
     )  # fmt: skip
-    assert row.status == "known defect"
+    assert (row.status, row.instructions) == ("known defect", 0)
+    passed = record_case(
+        judge(
+            make_case(),
+            {"outcome": "passed", "counters": counted},
+            Ledger(file=Path("x"), entries=()),
+            "aiter",
+            "gfx950",
+        ),
+        "dispatch",
+        "gfx950",
+        "aiter",
+        "x",
+    )
+    assert passed.instructions == 2 * len(CLASSES)
     infinite = {"outcome": "wrong", "tolerance_used": float("inf"), "lines": ["O differs, inf of its tolerance"]}
     row = record_case(
         judge(make_case(), infinite, ledger("fault"), "aiter", "gfx950"), "dispatch", "gfx950", "aiter", "x"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -138,10 +138,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The results of a run. ``facts`` are common to all cases: the device, the library, the day."""
+    """The results of a run. ``facts`` are common to all cases: the device, the library, the day.
+
+    ``unexecuted``: kernel -> its basic blocks that no case executed and that have no reason; empty if not observed.
+    """
 
     cases: tuple[Case, ...]
     facts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    unexecuted: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     @property
     def failing(self) -> tuple[Case, ...]:
@@ -156,7 +160,8 @@ class Results:
     def write(self, file: Path) -> None:
         """Replace ``file`` in one step, without fields that have their default. Raises DiskFullError, OutputError."""
         facts = {"facts": dict(self.facts)} if self.facts else {}
-        document = {"format": _FORMAT, **facts, "cases": [_without_defaults(case) for case in self.cases]}
+        blocks = {"unexecuted": {name: list(some) for name, some in self.unexecuted.items()}} if self.unexecuted else {}
+        document = {"format": _FORMAT, **facts, **blocks, "cases": [_without_defaults(case) for case in self.cases]}
         write_output(file, as_text(document))
 
     @classmethod
@@ -167,7 +172,10 @@ class Results:
         if not isinstance(document.value, dict) or document.value.get("format") != _FORMAT:
             raise document.source.fail(f"no results of format {_FORMAT}")
         facts = document.optional("facts", Value.texts, {})
-        return cls(tuple(map(_case, document.get("cases").items())), facts)
+        unexecuted = document.optional(
+            "unexecuted", lambda given: given.map(lambda some: [one.text() for one in some.items()]), {}
+        )
+        return cls(tuple(map(_case, document.get("cases").items())), facts, unexecuted)
 
 
 def _without_defaults(record: Any) -> dict[str, Any]:

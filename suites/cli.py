@@ -38,7 +38,7 @@ from ckpm.matrix.problems.ledger import LEDGER, read_ledger, source
 from ckpm.matrix.problems.pairs import legal, met
 from ckpm.matrix.problems.tables import find
 from ckpm.suites import kernel_cases, suites
-from ckpm.suites.coverage import Coverage, format_figure, format_share
+from ckpm.suites.coverage import Coverage, Covered, format_figure, format_share
 from ckpm.suites.pool import ENVIRONMENT, Pool, worker_command
 from ckpm.suites.suites import Case, Judged, LocatedLibrary
 from ckpm.suites.summary import Progress, details, summary
@@ -169,8 +169,10 @@ def run(options: Options) -> None:
     judged.sort(key=lambda one: order[one.case.name])
     commands = {case.name: _reproduce(o, library, kind, case.name) for case in cases}
     results = _results(o, library, kind, judged, commands)
-    figures = _measure_coverage(o, library, judged, executed)
-    results = replace(results, facts={**results.facts, **figures})
+    covered = executed.of_library(library, o.arch)
+    figures = _figures(o, library, judged, covered)
+    unexecuted = {one.kernel: [str(block) for block in some] for one in covered if (some := one.without_reason())}
+    results = replace(results, facts={**results.facts, **figures}, unexecuted=unexecuted)
     results.write(output)
     junit.write_beside(results, output)
     for one in judged if o.reproduce else ():
@@ -226,12 +228,12 @@ def _results(
     return results
 
 
-def _measure_coverage(
-    o: Options, library: LocatedLibrary, judged: Sequence[Judged], executed: Coverage
+def _figures(
+    o: Options, library: LocatedLibrary, judged: Sequence[Judged], covered: Sequence[Covered]
 ) -> Mapping[str, str]:
     """Shares of the library's code that the cases executed, if the device observes it, and of the pairs of values."""
     figures = {}
-    if covered := executed.of_library(library, o.arch):
+    if covered:
         figures["basic blocks executed"] = format_figure(covered)
     if o.of_tables and not o.reproduce:
         ran = [one.case.problem for one in judged if one.outcome != "unsupported"]

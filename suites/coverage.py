@@ -91,8 +91,9 @@ def missed_blocks(blocks: Sequence[Block], executed: Collection[tuple[int, int]]
 def format_figure(covered: Sequence[Covered]) -> str:
     """The executed basic blocks of all kernels, and how many others no case can execute."""
     blocks, missed = sum(one.blocks for one in covered), sum(len(one.missed) for one in covered)
-    explained = missed - sum(len(one.without_reason()) for one in covered)
-    return format_share(blocks - missed, blocks) + (f", {explained} cannot be" if explained else "")
+    open_blocks = sum(len(one.without_reason()) for one in covered)
+    counts = {"cannot be": missed - open_blocks, "without a reason": open_blocks}
+    return ", ".join([format_share(blocks - missed, blocks), *(f"{n} {what}" for what, n in counts.items() if n)])
 
 
 def format_share(part: int, whole: int) -> str:

@@ -348,7 +348,8 @@ def _problem(group: Field, name: str, tier: str, values: Mapping[str, Any]) -> S
     if "sequences" in values:
         count = range(values["sequences"])
         plain["seqlens_q"], plain["seqlens_k"] = (
-            tuple(max(values[side] - index * values[side] // 3, 1) for index in count) for side in ("queries", "keys")
+            tuple(max(values[side] - index * values[side] // 3, min(values[side], 1)) for index in count)
+            for side in ("queries", "keys")
         )
     suite, _, group_name = place.partition("/")
     problem = SuiteCase(name=name, suite=suite, tier=tier, group=group_name, **plain)

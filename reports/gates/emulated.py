@@ -1,7 +1,8 @@
 """The emulated gates: counts of launches and the model's cycles, compared with the baseline.
 
 Gate ``emulated`` counts each performance problem. Gate ``suites`` counts all cases of batch-prefill by kernel, if the
-library passed them on the emulator: a loop that runs once too often may give the same numbers.
+library passed them on the emulator: a loop that runs once too often may give the same numbers. It also counts basic
+blocks that no case executed and for which suites/unexecuted.yaml has no reason.
 
 The counts are exact: two runs of one library give the same counts. So a change comes from the machine code, the
 dispatch or the problems. Changes below a threshold (emulated_thresholds.yaml) pass.
@@ -25,7 +26,7 @@ from ckpm.reports.verdicts import Row
 
 GATE, SUITES = "emulated", "suites"
 _COUNTED = "batch-prefill"
-SUITE_METRICS = ("suite_cases", "suite_instructions")  # a kernel's, summed
+SUITE_METRICS = ("suite_cases", "suite_instructions", "suite_blocks")
 TIER = "smoke"  # of the problems
 COUNTERS = "counters.json"
 THRESHOLDS = Path(__file__).with_name("emulated_thresholds.yaml")
@@ -93,12 +94,18 @@ def no_suite_counts(library: Path) -> str:
 
 
 def count_suite(library: Path) -> dict[str, dict[str, float]]:
-    """Passed cases and executed instructions of the suite, for each kernel. Raises RecordError."""
-    counts: dict[str, dict[str, float]] = {}
-    for case in Results.read(library.with_name(f"{_COUNTED}.json")).cases:
+    """Passed cases, executed instructions, and basic blocks without a case or a reason, for each kernel.
+
+    Raises RecordError.
+    """
+    results = Results.read(library.with_name(f"{_COUNTED}.json"))
+    counts = {
+        name: dict(zip(SUITE_METRICS, (0.0, 0.0, len(some)), strict=True)) for name, some in results.unexecuted.items()
+    }
+    for case in results.cases:
         if case.instructions:
             mine = counts.setdefault(case.kernel, dict.fromkeys(SUITE_METRICS, 0.0))
-            for metric, more in zip(SUITE_METRICS, (1, case.instructions), strict=True):
+            for metric, more in zip(SUITE_METRICS, (1, case.instructions, 0), strict=True):
                 mine[metric] += more
     return counts
 

@@ -45,6 +45,9 @@ class Block:
     end: int
     shape: str
 
+    def __str__(self) -> str:
+        return f"{self.first:#x} {self.shape}".rstrip()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspected:

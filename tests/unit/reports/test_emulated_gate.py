@@ -316,15 +316,16 @@ def ran(tmp_path: Path) -> Path:
     library.write_bytes(b"library")
     cases = (suite_case("a", "k", 100), suite_case("b", "k", 20), suite_case("c", "m", 7), suite_case("d", "m", 0))
     facts = {"device": "emulator", "tier": "smoke", LIBRARY_SHA256: hashlib.sha256(b"library").hexdigest()}
-    Results(cases, facts).write(tmp_path / "batch-prefill.json")
+    Results(cases, facts, {"m": ["0x40 s_branch:"], "n": ["0x80", "0x90"]}).write(tmp_path / "batch-prefill.json")
     return library
 
 
 def test_suite_counts_are_summed_by_kernel(ran: Path) -> None:
     assert emulated_gate.no_suite_counts(ran) == ""
     assert emulated_gate.count_suite(ran) == {
-        "k": {"suite_cases": 2, "suite_instructions": 120},
-        "m": {"suite_cases": 1, "suite_instructions": 7},
+        "k": {"suite_cases": 2, "suite_instructions": 120, "suite_blocks": 0},
+        "m": {"suite_cases": 1, "suite_instructions": 7, "suite_blocks": 1},
+        "n": {"suite_cases": 0, "suite_instructions": 0, "suite_blocks": 2},
     }
 
 

@@ -91,6 +91,6 @@ def test_reason_is_for_its_block_alone(shape: str) -> None:
 def test_figure_counts_blocks_and_those_with_reason() -> None:
     explained = Block(0, 4, "s_cbranch_execnz: s_branch")
     some = (Covered("a", 15, (explained, BLOCKS[0])), Covered("b", 5, ()))
-    assert format_figure(some) == "18 of 20 (90.0 %), 1 cannot be"
+    assert format_figure(some) == "18 of 20 (90.0 %), 1 cannot be, 1 without a reason"
     assert format_figure(some[1:]) == "5 of 5 (100.0 %)"
     assert some[0].without_reason() == [BLOCKS[0]]

@@ -107,7 +107,7 @@ def checkout(ck_root: Path, cache: Path | None = None) -> Tree:
     """Return the tree of a checkout: a CK repository, or rocm-libraries with projects/composablekernel.
 
     Words of the codegen give its dialect. With a ``cache`` the names that the codegen lists are compared, too, and kept
-    there: another dialect is taken if fewer names differ from its own, or if the words fit none.
+    there. Another dialect is taken if fewer names differ from its own, or if the words fit none.
 
     Raises:
         SetupError: neither layout is found at or below ``ck_root``, or a file can't be read.

@@ -66,10 +66,11 @@ def traits(values: Mapping[str, Any]) -> str:
 
 def paged_traits(values: Mapping[str, Any]) -> str:
     """The pattern of the traits of batch prefill that follow in dialects with pages as an axis."""
-    load = _LOAD[values["load"]] if values.get("load") else "[01]"  # a name without a load mode matches both
+    mode = _LOAD[values["load"]] if values.get("load") else "[01]"  # a key without a load mode matches both
+    load = f"{ENUM}{mode}E" + "|E" * (values.get("load") == "bload")  # April 2026's traits end before it
     return (
         rf"{ENUM}{_QSCALE[values['qscale']]}ELi\w+?ELb0E{boolean(values['sink'])}Li{values['page_size']}E"
-        rf"{ENUM}{_LAYOUT[values['kv_layout']]}E{ENUM}{_TABLE[values['kv_table']]}E{ENUM}{load}E"
+        rf"{ENUM}{_LAYOUT[values['kv_layout']]}E{ENUM}{_TABLE[values['kv_table']]}E(?:{load})"
     )
 
 

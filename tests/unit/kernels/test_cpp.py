@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from ckpm.matrix.dialects import dialect, dialect_names, upstreams
 from ckpm.matrix.names import parse
 from ckpm.matrix.selection import Selection, select
 
-DIALECTS = ("ck-2025-06", "ck-2025-11", "rocm-libraries-2026")
+PAGED = ("rocm-libraries-2026-04", "rocm-libraries-2026")
+DIALECTS = ("ck-2025-06", "ck-2025-11", *PAGED)
 KEYS = {name: select(dialect(name), Selection(archs=("gfx950",))) for name in DIALECTS}
 
 
@@ -77,6 +79,29 @@ def test_only_gload_bodies_are_guarded() -> None:
         assert guarded == (key.load == "gload"), key.name
 
 
+def test_april_2026_s_cpp_has_no_load_mode() -> None:
+    """Its traits end with the page table, so does the symbol of a kernel, and dispatch asks for no pool's size."""
+    features, keys = words.features("rocm-libraries-2026-04"), KEYS["rocm-libraries-2026-04"]
+    texts = [dispatch_text(keys, features), *(instance_text(key, features) for key in keys[::50])]
+    assert not [text for text in texts if "KVCacheLoadMode" in text or "select_kv_load_mode" in text]
+    assert {key.load for key in keys} == {"bload"}
+    pattern = FAMILIES["batch_prefill"].symbol({field.name: getattr(keys[0], field.name) for field in fields(keys[0])})
+    end = "ELNS_36BlockAttentionKVCacheLookupTableEnumE0E"
+    symbol_ = (
+        "IJLi64ELi128ELi64ELi128ELi64ELi128EEEENS5_Lb1EEELb1ENS_30SimplifiedGenericAttentionMaskILb0EEELb0E"
+        "NS_26TileFmhaBatchPrefillTraitsILb1ELb1ELb1ELb1ELb1ELNS_22BlockAttentionBiasEnumE0ELb0ELb1ELb1E"
+        "LNS_28BlockAttentionQuantScaleEnumE0ELin1ELb0ELb1ELi16ELNS_37BlockAttentionKVCacheMemoryLayoutEnumE0"
+    )
+    load = "LNS_33BlockAttentionKVCacheLoadModeEnumE{}E"
+    assert [
+        bool(pattern.search(f"sequence{symbol_}{end}{more}EEE")) for more in ("", load.format(0), load.format(1))
+    ] == [
+        True,
+        True,
+        False,
+    ]
+
+
 @pytest.mark.parametrize(
     ("base", "call"),
     [
@@ -93,8 +118,8 @@ def test_load_selector_is_called_as_header_declares_it(base: bool, call: str) ->
 def test_harness_refuses_what_its_dialect_does_not_know(name: str) -> None:
     text = harness_text(name, words.features(name))
     for field in ("kv_last_page_lens", "batch_stride_block_table", "qscale_type", "page_size"):
-        assert (f"p.{field} != " in text) == (name != "rocm-libraries-2026" or field == "qscale_type")
-    assert ("a.page_block_size" in text) == (name == "rocm-libraries-2026")
+        assert (f"p.{field} != " in text) == (name not in PAGED or field == "qscale_type")
+    assert ("a.page_block_size" in text) == (name in PAGED)
     # a field is handed on, or refused unless neutral: none is passed over
     assert {field for field in LaunchArguments.kinds() if not re.search(rf"\bp\.{field}\b", text)} == set()
     assert "catch(...)" in text
@@ -161,10 +186,11 @@ def test_kernel_no_one_planned_is_refused() -> None:
         match_symbols(values, [symbol(), symbol(bias="2")], Path("here"), "gfx950", "batch_prefill")
 
 
-def test_every_2026_kernel_asks_for_another_symbol() -> None:
+@pytest.mark.parametrize("name", PAGED)
+def test_every_2026_kernel_asks_for_another_symbol(name: str) -> None:
     """Patterns must tell apart kernels that share a unit."""
-    family = dialect("rocm-libraries-2026").family("batch_prefill")
-    for unit in plan_units(KEYS["rocm-libraries-2026"])[::20]:
+    family = dialect(name).family("batch_prefill")
+    for unit in plan_units(KEYS[name])[::20]:
         patterns = {FAMILIES["batch_prefill"].symbol(parse(family, key.name)).pattern for key in unit.keys}
         assert len(patterns) == len(unit.keys)
 
@@ -179,8 +205,8 @@ def test_conditions_without_tile_condition() -> None:
 
 
 def test_dialect_of_names_only_has_no_cpp() -> None:
-    with pytest.raises(UsageError, match=r"rocm-libraries-2026-04 has no C\+\+ to render: only its kernels' names"):
-        words.features("rocm-libraries-2026-04")
+    with pytest.raises(UsageError, match=r"rocm-libraries-2027 has no C\+\+ to render: only its kernels' names"):
+        words.features("rocm-libraries-2027")
     of_trees = {name for name in dialect_names() if dialect(name).detection}
     of_our_headers = {package.dialect for package in upstreams().values() if package.headers}
-    assert (of_trees | of_our_headers) - {"rocm-libraries-2026-04"} == set(spellings()["dialects"])
+    assert of_trees | of_our_headers == set(spellings()["dialects"])

@@ -45,6 +45,7 @@ _ENUMERATION = re.compile(r"enum\s+(?:class|struct)?\s*(\w+)\s*(?::[^{;]*)?\{([^
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TARGET = re.compile(r"""["'](gfx[0-9][0-9a-z]*)""")
 _PARAMETER = re.compile(r"(\w+)\s*(=.*)?$", re.DOTALL)
+_SELECTOR_WITH_BASE = re.compile(rb"fmha_batch_prefill_select_kv_load_mode\s*\([^{;]*\bk_base_ptr\b")
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]((?:ck_tile|ck)/[^>"]+|[\w./]+\.hpp)[>"]', re.MULTILINE)
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def locate(name: str, *, cache: Path, ck_root: Path | None = None, headers: Path
         root=root,
         dialect=package.dialect,
         identity=f"{package.package} {package.version} sha256:{package.sha256}",
-        selector_takes_base=_selector_takes_base(root),
+        selector_takes_base=_selector_takes_base([root / FMHA / "fmha_fwd.hpp"]),
         headers=included,
     )
     return _with_own_headers(tree, headers or _KERNELS / package.headers) if package.headers else tree
@@ -143,7 +144,7 @@ def _checkout(ck_root: Path, cache: Path | None) -> Tree:
         root=root,
         dialect=fitting[0] if len(fitting) == 1 else "",
         identity=f"checkout sha256:{digest(root, closure)}",
-        selector_takes_base=_selector_takes_base(root),
+        selector_takes_base=_selector_takes_base(closure),
         headers=headers,
     )
     known = dialect(
@@ -246,9 +247,9 @@ def include_closure(root: Path) -> set[Path]:
     return seen
 
 
-def _selector_takes_base(root: Path) -> bool:
-    header = root / FMHA / "fmha_fwd.hpp"
-    return header.is_file() and b"k_base_ptr" in content(header)
+def _selector_takes_base(headers: Iterable[Path]) -> bool:
+    """True if one of the headers declares the selector of load modes with a parameter for K's base address."""
+    return any(header.is_file() and _SELECTOR_WITH_BASE.search(content(header)) for header in headers)
 
 
 def is_unpacked(package: PackagedUpstream, cache: Path) -> bool:

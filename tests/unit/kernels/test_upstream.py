@@ -103,11 +103,20 @@ def test_checkout_with_pipe_is_refused(tmp_path: Path) -> None:
         checkout(tmp_path)
 
 
-def test_load_selector_s_form_is_reported_from_header(tmp_path: Path) -> None:
-    codegen = CODEGEN["rocm-libraries-2026"]
-    older = checkout(make_tree(tmp_path / "older", codegen))
-    newer = checkout(make_tree(tmp_path / "newer", codegen, "const void* k_base_ptr;"))
-    assert (older.selector_takes_base, newer.selector_takes_base) == (False, True)
+SELECTOR = (
+    "inline int fmha_batch_prefill_select_kv_load_mode(\n    int page_size,  // tokens\n    const void* {})\n{{}}\n"
+)
+
+
+@pytest.mark.parametrize("place", ["example header", "one that it includes"])
+def test_load_selector_s_form_is_reported_from_header(tmp_path: Path, place: str) -> None:
+    def taken(name: str, parameter: str) -> bool:
+        text = SELECTOR.format(parameter) + "void other(const void* k_base_ptr);\n"
+        example, included = (text, "") if place == "example header" else ("", text)
+        root = make_tree(tmp_path / name, CODEGEN["rocm-libraries-2026"], example, TRAITS + included)
+        return checkout(root).selector_takes_base
+
+    assert (taken("older", "pool"), taken("newer", "k_base_ptr")) == (False, True)
 
 
 @pytest.mark.parametrize("codegen", ["", "something of 2030", "SUPPORTED_PAGE_SIZE = 1 use_64bit_load targets"])

@@ -12,7 +12,7 @@ from typing import Any
 
 from ckpm.kernels.families.words import pad_flags
 
-ENUM = r"L(?:N[\w]*?E|S\w*_)"  # an enumeration's type, before its value
+ENUM = r"L(?:N(?:(?!E\d)\w)*E|S[0-9A-Z]*_)"  # an enumeration's type, before its value
 _BIAS = {"no": 0, "bias": 1, "alibi": 2}
 _QSCALE = {"no": 0, "pertensor": 1, "kv_blockscale": 3}
 _LAYOUT = {"vectorized": 0, "linear": 1}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -80,26 +80,39 @@ def test_only_gload_bodies_are_guarded() -> None:
 
 
 def test_april_2026_s_cpp_has_no_load_mode() -> None:
-    """Its traits end with the page table, so does the symbol of a kernel, and dispatch asks for no pool's size."""
+    """Its traits end with the page table, and dispatch doesn't ask for the pool's size."""
     features, keys = words.features("rocm-libraries-2026-04"), KEYS["rocm-libraries-2026-04"]
     texts = [dispatch_text(keys, features), *(instance_text(key, features) for key in keys[::50])]
     assert not [text for text in texts if "KVCacheLoadMode" in text or "select_kv_load_mode" in text]
     assert {key.load for key in keys} == {"bload"}
-    pattern = FAMILIES["batch_prefill"].symbol({field.name: getattr(keys[0], field.name) for field in fields(keys[0])})
-    end = "ELNS_36BlockAttentionKVCacheLookupTableEnumE0E"
-    symbol_ = (
-        "IJLi64ELi128ELi64ELi128ELi64ELi128EEEENS5_Lb1EEELb1ENS_30SimplifiedGenericAttentionMaskILb0EEELb0E"
-        "NS_26TileFmhaBatchPrefillTraitsILb1ELb1ELb1ELb1ELb1ELNS_22BlockAttentionBiasEnumE0ELb0ELb1ELb1E"
-        "LNS_28BlockAttentionQuantScaleEnumE0ELin1ELb0ELb1ELi16ELNS_37BlockAttentionKVCacheMemoryLayoutEnumE0"
+
+
+def paged_symbol(layout: str, table: str, load: str | None) -> str:
+    """A symbol of paged batch prefill as clang mangles one; None: the traits of April 2026, which have no load mode."""
+    mode = "" if load is None else f"LNS_33BlockAttentionKVCacheLoadModeEnumE{int(load == 'gload')}E"
+    return (
+        "_ZN7ck_tile6kentryILi2EN5ShapeINS_8sequenceIJLi64ELi128ELi64ELi128ELi64ELi128EEEENS5_IJLi4ELi1ELi1EEEE"
+        "Lb1EEELb1ENS_17ComposedAttentionILj0ELb1EEENS_30SimplifiedGenericAttentionMaskILb1EEELb0ELi16E"
+        "NS_26TileFmhaBatchPrefillTraitsILb1ELb1ELb1ELb1ELb0ELNS_22BlockAttentionBiasEnumE0ELb0ELb1ELb0E"
+        "LNS_28BlockAttentionQuantScaleEnumE0ELin1ELb0ELb0ELi16E"
+        f"LNS_37BlockAttentionKVCacheMemoryLayoutEnumE{int(layout == 'linear')}E"
+        f"LNS_36BlockAttentionKVCacheLookupTableEnumE{int(table == 'sglang')}E{mode}EEEEEENS_17Default2DEpilogueIvEE"
+        "LNS_21memory_operation_enumE0EEEvEE"
     )
-    load = "LNS_33BlockAttentionKVCacheLoadModeEnumE{}E"
-    assert [
-        bool(pattern.search(f"sequence{symbol_}{end}{more}EEE")) for more in ("", load.format(0), load.format(1))
-    ] == [
-        True,
-        True,
-        False,
-    ]
+
+
+@pytest.mark.parametrize(("name", "loads"), [(PAGED[0], (None,)), (PAGED[1], ("bload", "gload"))])
+def test_paged_symbol_is_of_one_kernel(name: str, loads: tuple[str | None, ...]) -> None:
+    family = dialect(name).family("batch_prefill")
+    kernel = (
+        "fmha_batch_prefill_d128_bf16_group_ps16_{}b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_"
+        "psskddv_nlogits_nbias_mask_lse_ndropout_nqscale_nsink_{}_{}"
+    )
+    of = list(itertools.product(("vectorized", "linear"), ("vllm", "sglang"), loads))
+    for layout, table, load in of:
+        values = parse(family, kernel.format(f"{load}_" if load else "", layout, table))
+        pattern = FAMILIES["batch_prefill"].symbol(values)
+        assert [one for one in of if pattern.search(paged_symbol(*one))] == [(layout, table, load)]
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ class DialectHead(Record, frozen=True):
 class Dialect:
     """The kernels of one version of upstream's codegen.
 
-    ``detection`` is None if only lists of names are known: no checkout is taken for this dialect. ``unknown_archs`` is
+    ``detection`` is None for kernels of our own alone: no checkout is taken for this dialect. ``unknown_archs`` is
     the reason why only ``known_archs`` are known. A tree has kernels that this dialect lacks if a C++ enumeration has
     more members than ``enumerators``, or if its codegen names an arch that begins with none of ``targets``.
     ``parameters`` are those of C++ templates, in order. If ``asked_everything`` is False, suites leave out problems

@@ -130,10 +130,11 @@ def trait(key: Key, cpp: Features) -> str:
         return f"fmha_fwd_traits_<{common}false, {layout['pads']}{trload}>"
     load = key.load or _own_loads(key, cpp)[-1]
     page = _page_words(key.page_size, key.kv_layout, key.kv_table, load)
+    mode = f", {page['load']}" if cpp.takes_load else ""
     flags = f"{flag(is_v3(key.pipeline))}, false, {flag(key.sink)}"
     return (
         f"fmha_fwd_batch_prefill_traits_<{common}{types['qscale']}, {layout['pads']}, {flags}, "
-        f"{page['page_size']}, {page['kv_layout']}, {page['kv_table']}, {page['load']}>"
+        f"{page['page_size']}, {page['kv_layout']}, {page['kv_table']}{mode}>"
     )
 
 
@@ -142,7 +143,8 @@ def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
 
     Source: fmha_batch_prefill.py of each version (FmhaFwdApiTrait checks).
     """
-    selected = None if is_v3(key.pipeline) else key.load  # V3 has one load mode for each size of pages
+    # V3 has one load mode for each size of pages
+    selected = key.load if cpp.takes_load and not is_v3(key.pipeline) else None
     return (
         *_layout_conditions(key.mode, key.vlayout),
         f"t.has_logits_soft_cap == {flag(key.logits)}",
@@ -241,7 +243,7 @@ def dispatch_text(keys: Sequence[Key], cpp: Features) -> str:
             v3_dtypes=_by_dtype((key, arm) for key, arm in arms if is_v3(key.pipeline)),
             v3_device=" || ".join(map(device_check, sorted(v3_traits))),
             arms=[arm for _, arm in arms],
-            selects=any(key.load for key in keys),
+            selects=cpp.takes_load and any(key.load for key in keys),
         )
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ckpm.kernels.families.words import pad_flags
 
-ENUM = r"L(?:N[\w]*?E|S\w*_)"  # an enumeration's type, before its value
+ENUM = r"L(?:N(?:(?!E\d)\w)*E|S[0-9A-Z]*_)"  # an enumeration's type, before its value
 _BIAS = {"no": 0, "bias": 1, "alibi": 2}
 _QSCALE = {"no": 0, "pertensor": 1, "kv_blockscale": 3}
 _LAYOUT = {"vectorized": 0, "linear": 1}
@@ -66,10 +66,11 @@ def traits(values: Mapping[str, Any]) -> str:
 
 def paged_traits(values: Mapping[str, Any]) -> str:
     """The pattern of the traits of batch prefill that follow in dialects with pages as an axis."""
-    load = _LOAD[values["load"]] if values.get("load") else "[01]"  # a name without a load mode matches both
+    mode = _LOAD[values["load"]] if values.get("load") else "[01]"  # a key without a load mode matches both
+    load = f"{ENUM}{mode}E" + "|E" * (values.get("load") == "bload")  # April 2026's traits end before it
     return (
         rf"{ENUM}{_QSCALE[values['qscale']]}ELi\w+?ELb0E{boolean(values['sink'])}Li{values['page_size']}E"
-        rf"{ENUM}{_LAYOUT[values['kv_layout']]}E{ENUM}{_TABLE[values['kv_table']]}E{ENUM}{load}E"
+        rf"{ENUM}{_LAYOUT[values['kv_layout']]}E{ENUM}{_TABLE[values['kv_table']]}E(?:{load})"
     )
 
 

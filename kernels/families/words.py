@@ -45,6 +45,7 @@ class _Cpp(Record, frozen=True):
     paged: bool
     launch_takes_block_size: bool
     trait_names_trload: bool
+    takes_load: bool
     own_headers: bool
 
 
@@ -120,7 +121,8 @@ def pattern(template: str, **known: object) -> str:
 class Features:
     """Differences between the C++ of CK's versions that the templates follow.
 
-    With ``own_headers`` the text is for kernels/include_prefill alone: a tree of that version has other classes.
+    With ``takes_load`` batch prefill's traits have the load mode, and dispatch asks for it. With ``own_headers`` the
+    text is for kernels/include_prefill alone: a tree of that version has other classes.
     ``selector_takes_base`` is a property of the tree, not of the dialect: since rocm-libraries pull request 9214,
     fmha_batch_prefill_select_kv_load_mode also takes the V stride and both base addresses.
     """
@@ -128,6 +130,7 @@ class Features:
     paged: bool
     launch_takes_block_size: bool
     trait_names_trload: bool
+    takes_load: bool
     own_headers: bool
     selector_takes_base: bool = True
 

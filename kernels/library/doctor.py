@@ -23,6 +23,7 @@ from ckpm.base.store import BESIDE, Store, is_adopted, is_whole_entry
 from ckpm.base.trust import refuse_shared
 from ckpm.base.zig_cache import linked_with
 from ckpm.kernels.code.toolchains import detect, rocm
+from ckpm.kernels.library.request import features_for
 from ckpm.kernels.upstream.codegen_runner import difference_from_dialect
 from ckpm.kernels.upstream.trees import checkout, damage, is_unpacked, package_folder
 from ckpm.matrix.dialects import PackagedUpstream, compute_units, upstreams
@@ -96,14 +97,18 @@ def _upstreams(cache: Path, ck_root: Path | None) -> list[Finding]:
         tree = checkout(ck_root, cache)
     except CkPrefillError as error:
         return [*packages, Finding("upstream checkout", "broken", str(ck_root), str(error))]
-    newer = [tree.words_of_newer()] if tree.newer else []
+    state, words = "ok", [tree.words_of_newer()] if tree.newer else []
+    try:
+        features_for(tree)
+    except CkPrefillError as error:
+        state, words = "broken", [str(error), *words]
     try:
         difference = difference_from_dialect(tree, ("batch_prefill",), tuple(compute_units()), cache)
-        names = [f"its codegen lists other kernels: {line}" for line in difference.lines()[:1]]
+        words += [f"its codegen lists other kernels: {line}" for line in difference.lines()[:1]]
     except CkPrefillError as error:
-        names = [f"its names are not compared: {error}"]
-    advice = "; ".join([*newer, *names])
-    return [*packages, Finding("upstream checkout", "ok", f"{tree.root}, dialect {tree.dialect}", advice)]
+        words += [f"its names are not compared: {error}"]
+    detail = f"{tree.root}, dialect {tree.dialect}"
+    return [*packages, Finding("upstream checkout", state, detail, "; ".join(words))]
 
 
 def _package(name: str, package: PackagedUpstream, cache: Path) -> Finding:

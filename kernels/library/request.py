@@ -21,6 +21,7 @@ from ckpm.base.settings import IMPORTS
 from ckpm.kernels.code.toolchains import Toolchain, compile_command, describe, link_command
 from ckpm.kernels.families.libraries import host, is_default, library_of
 from ckpm.kernels.families.render import DEFAULT_SIZE, Unit, plan_units, render
+from ckpm.kernels.families.words import Features
 from ckpm.kernels.families.words import features as features_of
 from ckpm.kernels.library.manifest import MANIFEST
 from ckpm.kernels.library.plan import Plan, Step, signature
@@ -76,13 +77,7 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
     Raises:
         UsageError and the other errors of ckpm.matrix.selection; DiskFullError, OutputError.
     """
-    features = features_of(request.tree.dialect, selector_takes_base=request.tree.selector_takes_base)
-    if features.own_headers and not request.tree.own:
-        ours = ", ".join(name for name, row in upstreams().items() if row.dialect == request.tree.dialect)
-        raise UsageError(
-            f"{request.tree.root} is of dialect {request.tree.dialect}, whose C++ needs our own headers: "
-            f"build --upstream {ours}."
-        )
+    features = features_for(request.tree)
     selected = select_some(dialect(request.tree.dialect), request.selection)
     selected = listed_by_tree(request, selected)
     keys, left_out = split(selected, request.tree.dialect)
@@ -105,6 +100,20 @@ def prepare(request: Request) -> tuple[Plan, list[Key]]:
     plan.write(place / "plan.json")
     write_if_changed(place / "compile_commands.json", _compile_commands(request, plan))
     return plan, keys
+
+
+def features_for(tree: Tree) -> Features:
+    """Return what the templates must do for a tree.
+
+    Raises UsageError: no C++ of its dialect is known, or it is for our own headers, which the tree hasn't.
+    """
+    features = features_of(tree.dialect, selector_takes_base=tree.selector_takes_base)
+    if features.own_headers and not tree.own:
+        ours = ", ".join(name for name, row in upstreams().items() if row.dialect == tree.dialect)
+        raise UsageError(
+            f"{tree.root} is of dialect {tree.dialect}, whose C++ needs our own headers: build --upstream {ours}."
+        )
+    return features
 
 
 def listed_by_tree(request: Request, selected: list[Key]) -> list[Key]:

@@ -8,7 +8,6 @@ objects of a damaged header would enter the shared cache. About 1,100 files of 1
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
 import os
@@ -17,9 +16,10 @@ import shutil
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from ckpm.base.errors import ServiceError, SetupError, TrustError, UpstreamError, UsageError
 from ckpm.base.files import hold_lock, is_special, name_write_errors, sha256_of
@@ -45,6 +45,7 @@ _ENUMERATION = re.compile(r"enum\s+(?:class|struct)?\s*(\w+)\s*(?::[^{;]*)?\{([^
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TARGET = re.compile(r"""["'](gfx[0-9][0-9a-z]*)""")
 _PARAMETER = re.compile(r"(\w+)\s*(=.*)?$", re.DOTALL)
+_SELECTOR_WITH_BASE = re.compile(rb"fmha_batch_prefill_select_kv_load_mode\s*\([^{;]*\bk_base_ptr\b")
 _INCLUDE = re.compile(rb'^\s*#\s*include\s*[<"]((?:ck_tile|ck)/[^>"]+|[\w./]+\.hpp)[>"]', re.MULTILINE)
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def locate(name: str, *, cache: Path, ck_root: Path | None = None, headers: Path
         root=root,
         dialect=package.dialect,
         identity=f"{package.package} {package.version} sha256:{package.sha256}",
-        selector_takes_base=_selector_takes_base(root),
+        selector_takes_base=_selector_takes_base([root / FMHA / "fmha_fwd.hpp"]),
         headers=included,
     )
     return _with_own_headers(tree, headers or _KERNELS / package.headers) if package.headers else tree
@@ -107,11 +108,11 @@ def checkout(ck_root: Path, cache: Path | None = None) -> Tree:
     """Return the tree of a checkout: a CK repository, or rocm-libraries with projects/composablekernel.
 
     Words of the codegen give its dialect. With a ``cache`` the names that the codegen lists are compared, too, and kept
-    there: another dialect is taken if fewer names differ from its own.
+    there. Another dialect is taken if fewer names differ from its own, or if the words fit none.
 
     Raises:
         SetupError: neither layout is found at or below ``ck_root``, or a file can't be read.
-        SetupError: the codegen fits no dialect, or more than one.
+        SetupError: words and names of the codegen fit no dialect, or its words fit more than one.
     """
     try:
         return _checkout(ck_root, cache)
@@ -136,24 +137,19 @@ def _checkout(ck_root: Path, cache: Path | None) -> Tree:
     _demand_files(root / FMHA)
     ages = [name for name in dialect_names() if dialect(name).detection]
     fitting = [name for name in ages if fits(dialect(name), root / FMHA)]
-    if len(fitting) != 1:
-        result = f"fits {len(fitting)} dialects ({', '.join(fitting)})" if fitting else "fits no dialect"
-        raise SetupError(
-            f"{root}: this tree's batch-prefill codegen {result} of: {', '.join(ages)}. "
-            "A new version of CK needs a dialect file in matrix/tables/dialects.",
-            kind="ck-tree-version",
-        )
     closure = include_closure(root)
     headers = states(sorted(closure))  # before they are read, so that changes meanwhile are noticed
     tree = Tree(
         name="checkout",
         root=root,
-        dialect=fitting[0],
+        dialect=fitting[0] if len(fitting) == 1 else "",
         identity=f"checkout sha256:{digest(root, closure)}",
-        selector_takes_base=_selector_takes_base(root),
+        selector_takes_base=_selector_takes_base(closure),
         headers=headers,
     )
-    known = dialect(_closest_dialect(tree, ages, cache) if cache else tree.dialect)
+    known = dialect(
+        _dialect_by_names(tree, fitting, ages, cache) if cache else tree.dialect or _refuse(tree, fitting, ages)
+    )
     codegen = root / FMHA / known.detection.file if known.detection else None
     return replace(
         tree,
@@ -162,26 +158,42 @@ def _checkout(ck_root: Path, cache: Path | None) -> Tree:
     )
 
 
-def _closest_dialect(tree: Tree, candidates: Iterable[str], cache: Path) -> str:
+def _dialect_by_names(tree: Tree, fitting: Sequence[str], candidates: Sequence[str], cache: Path) -> str:
     """Return the candidate whose names differ least from those that a tree's codegen lists; the tree's own of equals.
 
     A candidate that has none of the names is no better than the tree's own, however few names it has.
+
+    Raises SetupError: the tree has no dialect of its own, and no candidate has one of its names.
     """
-    best, archs = tree.dialect, tuple(compute_units())
-    with contextlib.suppress(UpstreamError):  # then words alone decide; the build logs the reason
-        least = difference_from_dialect(tree, ("batch_prefill",), archs, cache)
-        for name in candidates:
-            if least.same:
-                break
+    own, archs = tree.dialect, tuple(compute_units())
+    best, least = own, None
+    try:
+        for name in dict.fromkeys([own, *candidates] if own else candidates):
             found = difference_from_dialect(replace(tree, dialect=name), ("batch_prefill",), archs, cache)
-            if found.common and found.count < least.count:
+            if name == own or (found.common and (least is None or found.count < least.count)):
                 best, least = name, found
-        if best != tree.dialect:
-            log.info(
-                f"note: {tree.root} is taken for dialect {best}, although it reads as {tree.dialect}: the names that "
-                f"its codegen lists are closer to {best}'s ({next(iter(least.lines()), 'no difference')})."
-            )
+            if least and least.same:
+                break
+    except UpstreamError as error:
+        return own or _refuse(tree, fitting, candidates, f" Its names can't be compared: {error}")
+    if least is None:
+        _refuse(tree, fitting, candidates, " None of the names that it lists is in one of them.")
+    if best != own:
+        log.info(
+            f"note: {tree.root} is taken for dialect {best}, although it reads as {own or 'none alone'}: the names "
+            f"that its codegen lists are closest to {best}'s ({next(iter(least.lines()), 'no difference')})."
+        )
     return best
+
+
+def _refuse(tree: Tree, fitting: Sequence[str], candidates: Sequence[str], reason: str = "") -> NoReturn:
+    """Raise SetupError: the words of a tree's codegen fit no dialect, or more than one."""
+    result = f"fits {len(fitting)} dialects ({', '.join(fitting)})" if fitting else "fits no dialect"
+    raise SetupError(
+        f"{tree.root}: this tree's batch-prefill codegen {result} of: {', '.join(candidates)}.{reason} "
+        "A new version of CK needs a dialect file in matrix/tables/dialects.",
+        kind="ck-tree-version",
+    )
 
 
 def _demand_files(fmha: Path) -> None:
@@ -235,9 +247,9 @@ def include_closure(root: Path) -> set[Path]:
     return seen
 
 
-def _selector_takes_base(root: Path) -> bool:
-    header = root / FMHA / "fmha_fwd.hpp"
-    return header.is_file() and b"k_base_ptr" in content(header)
+def _selector_takes_base(headers: Iterable[Path]) -> bool:
+    """True if one of the headers declares the selector of load modes with a parameter for K's base address."""
+    return any(header.is_file() and _SELECTOR_WITH_BASE.search(content(header)) for header in headers)
 
 
 def is_unpacked(package: PackagedUpstream, cache: Path) -> bool:

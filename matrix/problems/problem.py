@@ -349,9 +349,11 @@ def in_words(values: frozenset[Any]) -> str:
 def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
     """The load mode that dispatch may choose for the problem and that none of the serving kernels has; None if none.
 
-    A dialect without load modes misses none, and V3's one mode serves every pool.
+    A dialect without load modes in its names has one dispatch for all pools and misses none, and V3's one mode serves
+    every pool.
     """
-    there = {None if is_v3(key.pipeline) else key.load for key in serving_kernels(keys, problem)}
+    able = serving_kernels(keys, problem)
+    there = {key.load if f"_{key.load}_" in key.name and not is_v3(key.pipeline) else None for key in able}
     return None if None in there else next((load for load in loads(problem) if load not in there), None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 from pathlib import Path
 
@@ -20,7 +21,8 @@ from ckpm.matrix.dialects import dialect, dialect_names, upstreams
 from ckpm.matrix.names import parse
 from ckpm.matrix.selection import Selection, select
 
-DIALECTS = ("ck-2025-06", "ck-2025-11", "rocm-libraries-2026")
+PAGED = ("rocm-libraries-2026-04", "rocm-libraries-2026")
+DIALECTS = ("ck-2025-06", "ck-2025-11", *PAGED)
 KEYS = {name: select(dialect(name), Selection(archs=("gfx950",))) for name in DIALECTS}
 
 
@@ -77,6 +79,42 @@ def test_only_gload_bodies_are_guarded() -> None:
         assert guarded == (key.load == "gload"), key.name
 
 
+def test_april_2026_s_cpp_has_no_load_mode() -> None:
+    """Its traits end with the page table, and dispatch doesn't ask for the pool's size."""
+    features, keys = words.features("rocm-libraries-2026-04"), KEYS["rocm-libraries-2026-04"]
+    texts = [dispatch_text(keys, features), *(instance_text(key, features) for key in keys[::50])]
+    assert not [text for text in texts if "KVCacheLoadMode" in text or "select_kv_load_mode" in text]
+    assert {key.load for key in keys} == {"bload"}
+
+
+def paged_symbol(layout: str, table: str, load: str | None) -> str:
+    """A symbol of paged batch prefill as clang mangles one; None: the traits of April 2026, which have no load mode."""
+    mode = "" if load is None else f"LNS_33BlockAttentionKVCacheLoadModeEnumE{int(load == 'gload')}E"
+    return (
+        "_ZN7ck_tile6kentryILi2EN5ShapeINS_8sequenceIJLi64ELi128ELi64ELi128ELi64ELi128EEEENS5_IJLi4ELi1ELi1EEEE"
+        "Lb1EEELb1ENS_17ComposedAttentionILj0ELb1EEENS_30SimplifiedGenericAttentionMaskILb1EEELb0ELi16E"
+        "NS_26TileFmhaBatchPrefillTraitsILb1ELb1ELb1ELb1ELb0ELNS_22BlockAttentionBiasEnumE0ELb0ELb1ELb0E"
+        "LNS_28BlockAttentionQuantScaleEnumE0ELin1ELb0ELb0ELi16E"
+        f"LNS_37BlockAttentionKVCacheMemoryLayoutEnumE{int(layout == 'linear')}E"
+        f"LNS_36BlockAttentionKVCacheLookupTableEnumE{int(table == 'sglang')}E{mode}EEEEEENS_17Default2DEpilogueIvEE"
+        "LNS_21memory_operation_enumE0EEEvEE"
+    )
+
+
+@pytest.mark.parametrize(("name", "loads"), [(PAGED[0], (None,)), (PAGED[1], ("bload", "gload"))])
+def test_paged_symbol_is_of_one_kernel(name: str, loads: tuple[str | None, ...]) -> None:
+    family = dialect(name).family("batch_prefill")
+    kernel = (
+        "fmha_batch_prefill_d128_bf16_group_ps16_{}b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_"
+        "psskddv_nlogits_nbias_mask_lse_ndropout_nqscale_nsink_{}_{}"
+    )
+    of = list(itertools.product(("vectorized", "linear"), ("vllm", "sglang"), loads))
+    for layout, table, load in of:
+        values = parse(family, kernel.format(f"{load}_" if load else "", layout, table))
+        pattern = FAMILIES["batch_prefill"].symbol(values)
+        assert [one for one in of if pattern.search(paged_symbol(*one))] == [(layout, table, load)]
+
+
 @pytest.mark.parametrize(
     ("base", "call"),
     [
@@ -93,8 +131,8 @@ def test_load_selector_is_called_as_header_declares_it(base: bool, call: str) ->
 def test_harness_refuses_what_its_dialect_does_not_know(name: str) -> None:
     text = harness_text(name, words.features(name))
     for field in ("kv_last_page_lens", "batch_stride_block_table", "qscale_type", "page_size"):
-        assert (f"p.{field} != " in text) == (name != "rocm-libraries-2026" or field == "qscale_type")
-    assert ("a.page_block_size" in text) == (name == "rocm-libraries-2026")
+        assert (f"p.{field} != " in text) == (name not in PAGED or field == "qscale_type")
+    assert ("a.page_block_size" in text) == (name in PAGED)
     # a field is handed on, or refused unless neutral: none is passed over
     assert {field for field in LaunchArguments.kinds() if not re.search(rf"\bp\.{field}\b", text)} == set()
     assert "catch(...)" in text
@@ -161,10 +199,11 @@ def test_kernel_no_one_planned_is_refused() -> None:
         match_symbols(values, [symbol(), symbol(bias="2")], Path("here"), "gfx950", "batch_prefill")
 
 
-def test_every_2026_kernel_asks_for_another_symbol() -> None:
+@pytest.mark.parametrize("name", PAGED)
+def test_every_2026_kernel_asks_for_another_symbol(name: str) -> None:
     """Patterns must tell apart kernels that share a unit."""
-    family = dialect("rocm-libraries-2026").family("batch_prefill")
-    for unit in plan_units(KEYS["rocm-libraries-2026"])[::20]:
+    family = dialect(name).family("batch_prefill")
+    for unit in plan_units(KEYS[name])[::20]:
         patterns = {FAMILIES["batch_prefill"].symbol(parse(family, key.name)).pattern for key in unit.keys}
         assert len(patterns) == len(unit.keys)
 
@@ -179,8 +218,8 @@ def test_conditions_without_tile_condition() -> None:
 
 
 def test_dialect_of_names_only_has_no_cpp() -> None:
-    with pytest.raises(UsageError, match=r"rocm-libraries-2026-04 has no C\+\+ to render: only its kernels' names"):
-        words.features("rocm-libraries-2026-04")
+    with pytest.raises(UsageError, match=r"rocm-libraries-2027 has no C\+\+ to render: only its kernels' names"):
+        words.features("rocm-libraries-2027")
     of_trees = {name for name in dialect_names() if dialect(name).detection}
     of_our_headers = {package.dialect for package in upstreams().values() if package.headers}
     assert of_trees | of_our_headers == set(spellings()["dialects"])

@@ -17,6 +17,7 @@ from ckpm.kernels.library import doctor
 from ckpm.kernels.library.doctor import examine
 from ckpm.kernels.upstream.trees import package_folder
 from ckpm.matrix.dialects import upstreams
+from tests.unit.kernels.test_upstream import CODEGEN, make_tree
 
 
 def states(findings: list[doctor.Finding]) -> dict[str, str]:
@@ -37,6 +38,21 @@ def test_ck_root_that_is_not_tree_is_broken(tmp_path: Path) -> None:
     finding = next(f for f in examine(tmp_path, tmp_path / "nowhere") if f.subject == "upstream checkout")
     assert finding.state == "broken"
     assert "Point CK_ROOT" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("dialect", "state", "advice"),
+    [
+        ("rocm-libraries-2026", "ok", "its names are not compared: "),
+        ("rocm-libraries-2026-04", "ok", "its names are not compared: "),
+        ("prefill-v3", "broken", "whose C++ needs our own headers: build --upstream ckpm-v3"),
+    ],
+)
+def test_checkout_that_build_would_refuse_is_broken(tmp_path: Path, dialect: str, state: str, advice: str) -> None:
+    root = make_tree(tmp_path / "ck", CODEGEN[dialect])
+    finding = next(f for f in examine(tmp_path / "cache", root) if f.subject == "upstream checkout")
+    assert (finding.state, finding.detail) == (state, f"{root}, dialect {dialect}")
+    assert advice in finding.advice
 
 
 def test_too_little_memory_for_merged_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

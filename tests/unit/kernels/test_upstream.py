@@ -26,6 +26,7 @@ from ckpm.matrix.enumeration import enumerate_names
 CODEGEN = {
     "ck-2025-06": "do_fp8_static_quant get_mask_map def list_blobs(file_path",
     "ck-2025-11": "do_fp8_static_quant get_mask_map def list_blobs(targets",
+    "rocm-libraries-2026-04": "SUPPORTED_PAGE_SIZE = 1 targets",
     "rocm-libraries-2026": "SUPPORTED_PAGE_SIZE = 1 bload gload targets",
     "prefill-v3": "SUPPORTED_PAGE_SIZE = 1 qr_async_trload_v3 targets",
 }
@@ -102,19 +103,56 @@ def test_checkout_with_pipe_is_refused(tmp_path: Path) -> None:
         checkout(tmp_path)
 
 
-def test_load_selector_s_form_is_reported_from_header(tmp_path: Path) -> None:
-    codegen = CODEGEN["rocm-libraries-2026"]
-    older = checkout(make_tree(tmp_path / "older", codegen))
-    newer = checkout(make_tree(tmp_path / "newer", codegen, "const void* k_base_ptr;"))
-    assert (older.selector_takes_base, newer.selector_takes_base) == (False, True)
+SELECTOR = (
+    "inline int fmha_batch_prefill_select_kv_load_mode(\n    int page_size,  // tokens\n    const void* {})\n{{}}\n"
+)
+
+
+@pytest.mark.parametrize("place", ["example header", "one that it includes"])
+def test_load_selector_s_form_is_reported_from_header(tmp_path: Path, place: str) -> None:
+    def taken(name: str, parameter: str) -> bool:
+        text = SELECTOR.format(parameter) + "void other(const void* k_base_ptr);\n"
+        example, included = (text, "") if place == "example header" else ("", text)
+        root = make_tree(tmp_path / name, CODEGEN["rocm-libraries-2026"], example, TRAITS + included)
+        return checkout(root).selector_takes_base
+
+    assert (taken("older", "pool"), taken("newer", "k_base_ptr")) == (False, True)
 
 
 @pytest.mark.parametrize("codegen", ["", "something of 2030", "SUPPORTED_PAGE_SIZE = 1 use_64bit_load targets"])
 def test_tree_of_another_version_is_refused(tmp_path: Path, codegen: str) -> None:
     with pytest.raises(
-        SetupError, match=r"fits no dialect of: ck-2025-06, ck-2025-11, prefill-v3, rocm-libraries-2026\. A new"
+        SetupError,
+        match=r"fits no dialect of: ck-2025-06, ck-2025-11, prefill-v3, rocm-libraries-2026, .*-2026-04\. A new",
     ):
         checkout(make_tree(tmp_path, codegen))
+
+
+def test_names_decide_where_words_fit_no_dialect(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    root = make_tree(tmp_path / "ck", "something of 2030")
+    names = names_of("rocm-libraries-2026-04")
+    wide = [name.replace("_ps16_", "_ps16_64bit_") for name in names if "_ps16_" in name]
+    list_names_instead(root, [*names, *wide])
+    assert locate("checkout", cache=tmp_path, ck_root=root).dialect == "rocm-libraries-2026-04"
+    (note,) = caplog.messages
+    assert "although it reads as none alone" in note
+    assert f"closest to rocm-libraries-2026-04's ({len(wide)} missing ({min(wide)}, ..))" in note
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (["fmha_batch_prefill_of_2027"], r"None of the names that it lists is in one of them\. A new version"),
+        (None, r"Its names can't be compared: .*wrote no list of kernels"),
+    ],
+)
+def test_tree_of_no_dialect_s_words_or_names_is_refused(tmp_path: Path, lines: list[str] | None, reason: str) -> None:
+    root = make_tree(tmp_path / "ck", "something of 2030")
+    if lines:
+        list_names_instead(root, lines)
+    with pytest.raises(SetupError, match=rf"fits no dialect of: ck-2025-06, .*\. {reason}"):
+        checkout(root, tmp_path / "cache")
 
 
 @pytest.mark.parametrize("make", [lambda path: None, lambda path: path.mkdir(), lambda path: path.write_text("")])

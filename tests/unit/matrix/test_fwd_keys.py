@@ -82,15 +82,20 @@ def test_sorted_lists_of_april_2026(family: str, count: int, digest: str) -> Non
     assert hashlib.sha256("".join(f"{name}\n" for name in found).encode()).hexdigest() == digest
 
 
-@pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
-def test_of_april_2026_only_gfx950_is_known(arch: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_april_2026_only_gfx9_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     """An empty list that ends with 0 would say that the arch had no kernels then."""
     for command in ("list", "count"):
-        assert main([command, "--dialect", APRIL, "--arch", arch, "--family", "all"]) == SetupError.exit_code
+        assert main([command, "--dialect", APRIL, "--arch", "gfx1201", "--family", "all"]) == SetupError.exit_code
         answer = capsys.readouterr()
         assert answer.out == ""
-        assert answer.err.startswith(f"error: dialect {APRIL} has nothing for {arch}: upstream published the kernels")
-    assert dialect(APRIL).detection is None
+        assert answer.err.startswith(f"error: dialect {APRIL} has nothing for gfx1201: only gfx9's kernels of April")
+
+
+def test_of_april_2026_gfx942_has_batch_prefill_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--dialect", APRIL, "--arch", "gfx942", "--family", "all", "--mask", "generic"]) == 0
+    answer = capsys.readouterr()
+    assert answer.out.splitlines() == list(names(APRIL, "gfx950", masks="generic", family="batch_prefill"))
+    assert answer.err.count("kernel for gfx942: upstream published this family's kernels of April 2026 for gfx950") == 8
 
 
 def test_v3_has_generic_masks_whichever_are_asked_for() -> None:

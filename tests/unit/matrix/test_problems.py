@@ -197,6 +197,11 @@ def test_load_mode_that_library_lacks_is_named() -> None:
     assert missing_load([key for key in keys if key.load == "gload"], paged) == "bload"
     assert missing_load([key for key in keys if key.load == "bload"], paged) == "gload"
     assert missing_load(select(dialect("ck-2025-11"), selection), make()) is None
+    april = select(dialect("rocm-libraries-2026-04"), selection)
+    assert missing_load(april, paged) is None
+    assert missing_kernel(april, dataclasses.replace(paged, pool_pages=2**23)) == (
+        f"no kernel with load gload among {len(serving_kernels(april, paged))} that fit otherwise"
+    )
 
 
 def test_library_serves_what_it_holds_and_reports_what_it_lacks() -> None:

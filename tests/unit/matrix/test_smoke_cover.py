@@ -104,10 +104,10 @@ def test_figures_are_of_kernels_that_serving_takes() -> None:
         assert name == (able[0].name if able and problem.tile_rows else None)
 
 
-def test_both_load_modes_are_in_newest_dialect_only() -> None:
-    """The selection for it does not change the smoke library, and the baselines, of other dialects with a tree."""
+def test_load_modes_are_in_dialects_of_2026_only() -> None:
+    """The selection for them does not change the smoke library, and the baselines, of packaged trees."""
     own = [compile_where(text) for text in tiers()["smoke"] if "key.load" in text]
-    for name in ("ck-2025-06", "ck-2025-11", "rocm-libraries-2026-04"):
+    for name in ("ck-2025-06", "ck-2025-11"):
         assert not [key.name for key in smoke("gfx950", name) if any(keep(key) for keep in own)]
 
 

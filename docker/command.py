@@ -24,7 +24,9 @@ DEFAULT_WORK = Path("build/docker")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=ACTIONS, help="list; write Dockerfiles; lint them; build images")
-    parser.add_argument("--image", action="append", default=[], metavar="NAME", help="default: all; build: all local")
+    parser.add_argument(
+        "--image", action="append", default=[], metavar="NAME", help="default: all; for build: all that are built here"
+    )
     parser.add_argument("--work", type=Path, default=DEFAULT_WORK, help="folder of the results (default: %(default)s)")
     parser.add_argument("--engine", choices=CHOICES, default="auto", help="default: the first that works")
     parser.add_argument("--once", action="store_true", help="build: skip the second build that compares the image id")

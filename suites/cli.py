@@ -170,7 +170,7 @@ def run(options: Options) -> None:
     commands = {case.name: _reproduce(o, library, kind, case.name) for case in cases}
     results = _results(o, library, kind, judged, commands)
     covered = executed.of_library(library, o.arch)
-    figures = _figures(o, library, judged, covered)
+    figures = _measure_coverage(o, library, judged, covered)
     unexecuted = {one.kernel: [str(block) for block in some] for one in covered if (some := one.without_reason())}
     results = replace(results, facts={**results.facts, **figures}, unexecuted=unexecuted)
     results.write(output)
@@ -228,7 +228,7 @@ def _results(
     return results
 
 
-def _figures(
+def _measure_coverage(
     o: Options, library: LocatedLibrary, judged: Sequence[Judged], covered: Sequence[Covered]
 ) -> Mapping[str, str]:
     """Shares of the library's code that the cases executed, if the device observes it, and of the pairs of values."""

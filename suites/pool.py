@@ -142,6 +142,8 @@ class Worker:
                 "message": f"the worker's answer can't be read: {error}",
                 "lines": lines,
             }
+        if reply.pop("last", False):
+            self.stop()
         return reply
 
     @property

@@ -27,7 +27,7 @@ Runner = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def serve(requests: Iterable[str], answers: TextIO, start: Callable[[], tuple[Mapping[str, Any], Runner]]) -> int:
-    """Answer requests until there are none. Every request gets one line, whatever its runner raises."""
+    """Answer requests until there are none, or a reply is ``last``. Every request gets one line, whatever is raised."""
 
     def answer(reply: Mapping[str, Any]) -> None:
         answers.write(json.dumps(reply) + "\n")
@@ -46,6 +46,8 @@ def serve(requests: Iterable[str], answers: TextIO, start: Callable[[], tuple[Ma
             message = str(error) if isinstance(error, CkPrefillError) else f"{type(error).__name__}: {error}"
             reply = {"outcome": "infrastructure", "message": message, "lines": traceback.format_exc().splitlines()}
         answer(reply)
+        if reply.get("last"):
+            break
     return 0
 
 
@@ -74,10 +76,11 @@ def start(setup: Mapping[str, Any]) -> tuple[Mapping[str, Any], Runner]:
     bench = Bench(device=device, library=library, keys=keys)
 
     def run(request: Mapping[str, Any]) -> Mapping[str, Any]:
-        if not host(family).table_problems:
-            return dataclasses.asdict(run_kernel(bench, request["case"]))
-        case = find(request["case"])
-        return dataclasses.asdict(run_case(bench, case, request["variants"], request["signatures"]))
+        if host(family).table_problems:
+            result = run_case(bench, find(request["case"]), request["variants"], request["signatures"])
+        else:
+            result = run_kernel(bench, request["case"])
+        return {**dataclasses.asdict(result), "last": device.lost}  # a lost GPU answers nothing more in this process
 
     facts = {"device": device.kind, "arch": device.arch, "compute_units": device.compute_units, "kernels": len(keys)}
     return facts, run

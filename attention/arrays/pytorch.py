@@ -1,4 +1,4 @@
-"""Tensors of PyTorch, which a caller may have and this project doesn't need: outputs, streams and inputs beside Q."""
+"""Help for callers with tensors of PyTorch: outputs, the stream, inputs other than Q. PyTorch is optional."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def current_stream(array: Any) -> int:
 
 
 def single_precision(given: Any, beside: Any) -> Any:
-    """Float32 of arrays with 16 bits a number, and of a plain number as an array beside another; others as they are."""
+    """Convert 16-bit arrays to float32, and a plain number to an array on the device of ``beside``."""
     if isinstance(given, int | float):
         made = empty_like(beside, (1,), "fp32")
         return np.full(1, given, np.float32) if made is None else made.fill_(given)
@@ -45,9 +45,9 @@ def single_precision(given: Any, beside: Any) -> Any:
 
 
 def padded_list(pages: Any) -> Any:
-    """A page list of PyTorch on its GPU with zeros appended, because kernels read ahead; others as they are.
+    """Append zeros to a page list of PyTorch on its GPU, because kernels read ahead; return others unchanged.
 
-    A list whose storage goes on has the padding of its caller.
+    If the storage has enough room after the list, the caller has padded it.
     """
     if _torch_of(pages) is None or pages.device.type == "cpu" or pages.ndim != 1:
         return pages

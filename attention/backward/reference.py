@@ -12,9 +12,9 @@ Sources of errors (u = 2^-24, half an ulp of float32; see tolerances.py for the 
 
 * P: its argument is a dot product of hdim_q terms, what is added to it, and LSE; ``_weight_error`` is relative to P.
 * dP is a dot product of hdim_v exact products in float32, D another: each hdim_v + 8 times u of the terms' sizes.
-* P and dS are stored in the kernels' type as factors of the second products. The error is at most ``p_step`` of each, a
-  mean part and independent parts, and ``p_floor`` where fp16 has no smaller steps.
-* sums over keys or queries, of tiles by atomic additions, too, are in float32: n u of the sum of sizes.
+* P and dS are stored in the kernels' type as factors of the second products. The error of each is at most ``p_step`` of
+  it; a part is common to all, a part is independent. For fp16's smallest steps ``p_floor`` is added.
+* sums over keys or queries are in float32, also atomic sums of tiles. The error of n terms is n u of the sum of sizes.
 * a gradient is stored once: ``o_step``.
 * a P under 2^-126, the smallest normal float32, may be 0: v_exp_f32 has no smaller numbers.
 """
@@ -55,7 +55,7 @@ class BoundedGradients:
     - dq: [token of Q, head, hdim_q]
     - dk and dv: [token of K, head of Q, dim]
     - dbias: [head, token, longest seqlen_k]
-    - d: [head, token], times 1 - p_drop as stored
+    - d: D times (1 - p_drop), as the kernel stores it: [head, token]
     """
 
     values: dict[str, Floats]

@@ -1,7 +1,7 @@
-"""Devices that run a library: a GPU through ROCm's runtime, or the emulator, which this file alone imports.
+"""Devices that run a library: a GPU through ROCm's runtime, or the emulator. No other file here imports the emulator.
 
-:func:`choose` gives a :class:`Device`. Memory and launches go through the HIP C ABI on both (``device.hip``). A caller
-needs no cases: :meth:`Device.has` is True for the features that an emulator alone offers.
+:func:`choose` gives a :class:`Device`. Memory and launches go through the HIP C ABI on both (``device.hip``).
+:meth:`Device.has` is True for features that only the emulator has, so that callers need not branch on the kind.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Device(ABC):
     """A device of one arch. ``kind`` is for messages."""
 
     kind: str
+    lost = False  # after a fault of a GPU: only a new process gets another context
     arch: str
     hip: HipApi
 
@@ -77,7 +78,8 @@ class Device(ABC):
 
     @abstractmethod
     def place_memory(self, placement: str, at: int = 0) -> contextlib.AbstractContextManager[None]:
-        """Allocations in the ``with`` get a base address of that kind, or the address ``at`` if that is "fixed".
+        """Allocations in the ``with`` get a base address of a kind: default, low, high, crossing (a 4 GB line from
+        ``at`` on), or fixed, the address ``at``.
 
         Raises:
             UsageError: the device can't.
@@ -89,7 +91,7 @@ class Device(ABC):
 
     @abstractmethod
     def recover(self) -> None:
-        """Forget a fault. Raises DeviceError if only a new process can."""
+        """Forget a fault. A GPU can't: it is :attr:`lost` then."""
 
     def restart_addresses(self) -> None:  # noqa: B027 - a GPU's runtime chooses them itself
         """Give later allocations the same addresses and numbers, whatever the process did before."""
@@ -307,8 +309,7 @@ class GpuDevice(Device):
         return None
 
     def recover(self) -> None:
-        if self.fault():
-            raise DeviceError("the GPU's context is lost: only a new process gets another")
+        self.lost = self.fault() is not None
 
 
 def _hardware(device: Device) -> dict[str, str]:
@@ -330,7 +331,7 @@ def choose(choice: str, arch: str, **options: Any) -> Device:
 def kind_of(choice: str, arch: str) -> str:
     """``hip`` or ``emulator``, without loading either: ``auto`` takes a GPU if there is one of the arch.
 
-    A GPU that is there and not taken is said on stderr, with the reason.
+    If a GPU is there but is not used, a warning on stderr has the reason.
 
     Raises:
         UsageError: a choice that doesn't exist.

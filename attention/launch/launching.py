@@ -1,4 +1,4 @@
-"""Launches of suites, through the plan that calls have: buffers uploaded, the kernel launched, outputs read back.
+"""Launches for the suites, through the same Plan as calls: upload buffers, launch the kernel, read outputs back.
 
 :func:`check` finds problems that contradict themselves before they reach a device. There they would crash or,
 worse, read other data. Examples are page ids outside the pool and buffers smaller than sizes and strides require.
@@ -35,8 +35,8 @@ OUTPUTS = ("o", "lse", "rand_val")
 class Launched:
     """The end of a launch of a plan. ``outputs``: bytes by name of what was read back, empty after a fault.
 
-    ``counters`` are the device's for this launch, empty if it counts nothing; ``seconds`` of the launch alone;
-    ``addresses`` of the buffers.
+    ``counters`` are the device's for this launch, empty if it counts nothing. ``seconds``: of the host, from the launch
+    to its end. ``addresses`` of the buffers.
     """
 
     launch: Launch
@@ -89,7 +89,7 @@ class Outcome(Launched):
         return int(self.prepared.fields[name])
 
     def written_gaps(self) -> Mapping[str, int]:
-        """Output -> how many elements of the gaps between its rows no longer hold what was there before the launch."""
+        """The number of elements between an output's rows that the kernel changed, by output."""
         p = self.prepared.problem
         rows = max(p.seqlens_q) if p.mode == "batch" else sum(p.seqlens_q)
         gaps: dict[str, NDArray[Any]] = {"o": self._o()[..., p.hdim_v :]}
@@ -127,7 +127,7 @@ def launch_plan(
 ) -> Launched:
     """Upload the buffers, launch, and read ``outputs`` back. ``pointers``: name -> (buffer, offset), None: by name.
 
-    After a fault the device has been recovered if it can be.
+    After a fault the device has been recovered, or is lost for this process.
 
     Raises:
         HipError: memory ran out, or a call of the runtime failed for another reason than the launch.
@@ -176,7 +176,7 @@ def plan_of(device: Device, library: Library, prepared: Prepared, kernel: str | 
 
 
 def host_buffers(arrays: Mapping[str, NDArray[Any]], outputs: Mapping[str, int]) -> dict[str, Buffer]:
-    """Buffers of the host's arrays, and poisoned ones of as many bytes as ``outputs`` are."""
+    """A buffer for each array, and a poisoned buffer for each output; ``outputs`` are their bytes."""
     buffers = {name: Buffer(size=array.nbytes, writes=(Write(0, array),)) for name, array in arrays.items()}
     return buffers | {name: Buffer(size=size, fill=POISON) for name, size in outputs.items()}
 
@@ -212,7 +212,7 @@ def _allocate(device: Device, buffer: Buffer) -> Memory:
 
 
 def _map_writes(device: Device, buffer: Buffer, allocated: list[Memory]) -> Memory:
-    """The range of a sparse buffer. Each write has an allocation of its own in it, which ``allocated`` is given."""
+    """The range of a sparse buffer. Each write gets its own allocation inside, appended to ``allocated``."""
     whole = _allocate(device, buffer)
     device.hip.free(whole)  # its addresses are free from here on
     for write in buffer.writes:

@@ -201,7 +201,7 @@ class Plan:
         return launch
 
     def finish(self) -> None:
-        """Wait for the device. Raises LaunchError: a launch faulted; the device is then recovered if it can be."""
+        """Wait for the device. Raises LaunchError: a launch faulted; the device is then recovered or lost."""
         fault = self.device.fault()
         if fault is None:
             self.device.hip.synchronize()

@@ -1,4 +1,4 @@
-"""Check a problem against the matrix's rules; convert between problems and the testing matrix's shapes."""
+"""Check a problem against the rules of the kernel matrix; convert between problems and CK's testing shapes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SAME = ("batch", "seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "hdim_q", "hdim_
 def broken_rules(problem: Problem) -> list[str]:
     """The errors that `ckpm validate` reports for the problem, a line each.
 
-    Rules that ask for a kernel's algorithm are left out. So are rules that some kernel of CK breaks: the registry
-    decides whether such a kernel exists.
+    A problem has no algorithm, so rules about it find nothing. Rules that some kernel of CK breaks (``contradiction``)
+    are left out: the registry decides whether such a kernel exists.
     """
     p = problem
     values: dict[str, Any] = {

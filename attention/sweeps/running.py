@@ -27,7 +27,15 @@ from ckpm.attention.sweeps.cases import Case, Tensors, not_laid_out, tensors
 from ckpm.attention.sweeps.results import COUNTS, FAULT, RENAMED, SHAPE, Cell, Results, Row, identity
 from ckpm.attention.timing.machine import Number, numbers, values
 from ckpm.attention.timing.record import SIMDS
-from ckpm.base.errors import HipError, InconclusiveError, LaunchError, NoKernelError, ProblemError, RecordError
+from ckpm.base.errors import (
+    DeviceError,
+    HipError,
+    InconclusiveError,
+    LaunchError,
+    NoKernelError,
+    ProblemError,
+    RecordError,
+)
 from ckpm.kernels.abi import Status
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.command import run as build
@@ -299,6 +307,8 @@ def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Pro
             progress.leave_out(case, _end_text(error, case, known_defect(asked, case.key)))
             if bench.device.fault() is not None:
                 bench.device.recover()
+                if bench.device.lost:
+                    raise DeviceError("the GPU's context is lost: only a new process gets another") from error
         else:
             wrong = known_defect(asked, case.key) if cells.get("agrees") is False else ""
             order = asked.order[case.key.name]

@@ -169,7 +169,8 @@ class Ledger:
         if result == "passed":
             return Verdict(
                 kind="unexpected_pass",
-                text=f"passes, but {entry.place} expects {' or '.join(entry.outcomes)}: narrow or remove {entry.name}",
+                text=f"passes, but {entry.place} expects {' or '.join(entry.outcomes)}: narrow or remove {entry.name}, "
+                "unless it passes on a GPU alone",
                 entry=entry,
             )
         if result == "unsupported":

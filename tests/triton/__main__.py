@@ -59,23 +59,21 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--arch", choices=ARCHS, required=True)
     made.add_argument("--group", choices=GROUPS, action="append", help="all of them, unless one is named")
     made.add_argument("--only", action="append", metavar="WORD", help="cases with one of these words in the name")
-    made.add_argument(
-        "--store", action="store_true", help="make what all cases end with the stored outcomes of the arch"
-    )
+    made.add_argument("--store", action="store_true", help="run all cases and store their outcomes for the arch")
     return made
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, or what argparse ends with."""
+    """Return 0, also if cases fail: the caller compares the outcomes."""
     options = parser().parse_args(argv)
     if options.store and (options.group or options.only):
-        parser().error("--store is of all cases")
+        parser().error("--store needs all cases: leave out --group and --only")
     import triton
 
     warnings.filterwarnings("ignore", module="triton.*")
     machine = Machine(options.arch)
     ended: list[Outcome] = []
-    with tempfile.TemporaryDirectory() as folder:  # code of another version of a kernel proves nothing
+    with tempfile.TemporaryDirectory() as folder:  # code in the user's cache may be of an older kernel
         triton.knobs.cache.dir = folder
         for case in cases(options.arch, options.group or GROUPS):
             if any(word in case.name for word in options.only or [""]):

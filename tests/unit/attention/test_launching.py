@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -414,6 +415,24 @@ def test_gpu_that_is_absent_is_reported_with_what_is_there(monkeypatch: pytest.M
     monkeypatch.setattr(TwoGpus, "device_count", lambda self: 0)
     with pytest.raises(DeviceError, match="no GPU of arch gfx950: there is none"):
         choose("hip", "gfx950")
+
+
+def test_gpu_after_fault_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ROCm that does not abort leaves the process running: every later call has the same error."""
+    monkeypatch.setattr(GpuDevice, "__init__", lambda self, arch: None)
+    gpu, broken = GpuDevice(""), [False]
+
+    def synchronize() -> None:
+        if broken[0]:
+            raise HipError("hipDeviceSynchronize: an illegal memory access", 700)
+
+    gpu.hip = cast(HipApi, SimpleNamespace(synchronize=synchronize))
+    gpu.recover()
+    assert not gpu.lost
+    broken[0] = True
+    assert gpu.fault() == Fault(kind="hip", message="hipDeviceSynchronize: an illegal memory access", error=700)
+    gpu.recover()
+    assert gpu.lost
 
 
 def test_gpu_has_no_options_of_emulator() -> None:

@@ -49,6 +49,7 @@ for line in sys.stdin:
     if word == "full": sys.stderr.write("HSA_STATUS_ERROR_OUT_OF_RESOURCES\n"); sys.stderr.flush(); os.abort()
     if word == "exit": sys.stderr.write("bad end\n"); sys.stderr.flush(); os._exit(3)
     if word == "hang": time.sleep(60)
+    if word == "lost": answer({"outcome": "fault", "message": str(os.getpid()), "last": True}); continue
     if word == "garbage": print("printf of a library", flush=True); continue
     if word == "noresult": answer({"outcome": "maybe"}); continue
     if word == "list": answer([1]); continue
@@ -105,6 +106,12 @@ def test_end_of_worker_is_result_of_its_case_and_next_runs(word: str, outcome: s
     found = replies(pool().run([case(word), case("fine")]))
     assert (found[word]["outcome"], found[word]["message"]) == (outcome, message)
     assert found["fine"]["outcome"] == "passed"
+
+
+def test_worker_that_lost_its_gpu_is_replaced() -> None:
+    found = replies(pool().run([case("lost"), case("fine")]))
+    assert [found[word]["outcome"] for word in ("lost", "fine")] == ["fault", "passed"]
+    assert found["lost"]["message"] != found["fine"]["message"]  # their processes
 
 
 def test_garbage_is_reported_and_its_worker_is_given_up() -> None:
@@ -199,6 +206,14 @@ def test_runner_that_raises_gives_no_verdict_on_kernel() -> None:
     assert (known["outcome"], known["message"]) == ("infrastructure", "sequence 0 names page -1")
     assert other["message"] == "ZeroDivisionError: ours"
     assert any("ZeroDivisionError" in line for line in other["lines"])
+
+
+def test_serve_after_last_reply_ends() -> None:
+    run = {"one": {"outcome": "fault", "last": True}, "two": {"outcome": "passed", "last": False}}
+    served = serve_requests(
+        lambda: ({}, lambda request: run[request["case"]]), {"case": "two"}, {"case": "one"}, {"case": "two"}
+    )
+    assert served == (0, [{"ready": {}}, run["two"], run["one"]])
 
 
 def test_start_that_fails_is_refused_with_its_exit_code() -> None:

@@ -55,11 +55,11 @@ def test_cases_are_well_formed_named_once_and_nested(suite: str) -> None:
 def test_smoke_tier_suits_emulator() -> None:
     """Two cores, 9 million wave-instructions a second and core, under two minutes with reference and start-up.
 
-    No library has kernels for all: the largest takes 22 s.
+    No library has kernels for all.
     """
     cases = [problem for suite in SUITES for problem in problems(suite)]
-    assert sum(map(wave_instructions, cases)) < 360e6
-    assert len([problem for problem in cases if problem.v3 != "on"]) < 2100
+    assert sum(map(wave_instructions, cases)) < 380e6
+    assert len([problem for problem in cases if problem.v3 != "on"]) < 2300
 
 
 def test_nothing_that_issue_asks_for_is_missing_from_smoke() -> None:

@@ -342,6 +342,8 @@ def test_suite_counts_one_more_instruction_regresses(ran: Path) -> None:
     )
     assert (changed.subject, changed.metric, changed.verdict) == ("k", "suite_instructions", "regressed")
     assert (changed.baseline, changed.candidate) == (120, 121)
+    Gate.of([changed], {}).write(ran.with_name("gate.json"))
+    assert Gate.read(ran.with_name("gate.json")).rows == (changed,)
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,12 @@ def cannot_see() -> tuple[str, ...]:
     return read_table(TABLE, TimingMachine).record.cannot_see
 
 
-def values(known: Mapping[str, Number], workgroups: int = 1) -> dict[str, int]:
-    """Arguments of a device's replay of so many copies of the workgroup, without timelines."""
-    shown = {"workgroups": workgroups, "timeline_from": 0, "timeline_bin": 1, "timeline_bins": 0}
+def values(known: Mapping[str, Number], workgroups: int = 1, offset: int = 0) -> dict[str, int]:
+    """Arguments of a device's replay of so many copies of the workgroup, without timelines.
+
+    A copy starts ``offset`` cycles after the copy before it.
+    """
+    shown = {"workgroups": workgroups, "start_offset": offset, "timeline_from": 0, "timeline_bin": 1, "timeline_bins": 0}
     return {**{name: number.value for name, number in known.items()}, **shown}
 
 

@@ -20,7 +20,7 @@ SIMDS = 4  # of a compute unit; wave w of a workgroup runs on SIMD w % 4
 # Why a wave did not issue (emulator/core/timing/replay.h, enum Cause).
 CAUSES: Mapping[str, str] = {
     "matrix_busy": "the matrix unit has another MFMA",
-    "matrix_result": "an MFMA's result is not there yet",
+    "matrix_result": "a result of an MFMA or of a vector instruction is not there yet",
     "vector_busy": "the wave's own instruction has the vector port",
     "packed": "a packed instruction and MFMAs keep apart",
     "issue_conflict": "another wave has the port",

@@ -22,7 +22,8 @@ from ckpm.base.display import show
 from ckpm.base.errors import InconclusiveError
 from ckpm.base.outputs import demand_place
 from ckpm.kernels.code.toolchains import CHOICES
-from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm.kernels.library.request import LIBRARY, PROJECT, folder_name
+from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
 
@@ -77,20 +78,24 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
 _SHOWN = 2000  # characters of a build that failed
 
 
-def library(toolchain: str, work: Path) -> Path:
-    """Build the kernels of both versions that serve the tables below ``work``.
+def library(
+    toolchain: str, work: Path, *, upstream: str = UPSTREAM, family: str = DEFAULT_FAMILY, where: str = WHERE
+) -> Path:
+    """Build kernels for ARCH below ``work``; by default those of both versions that serve the tables.
 
     Raises InconclusiveError: the build failed; the message ends with its words.
     """
     command = [*(sys.executable, "-m", "ckpm", "build", "--arch", ARCH, "--toolchain", toolchain)]
-    command += ["--upstream", UPSTREAM, "--tier", "full", "--where", WHERE, "--work", str(work.absolute())]
-    show(f"building {UPSTREAM} below {work}")
-    process = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    command += ["--upstream", upstream, "--family", family, "--tier", "full", "--where", where]
+    show(f"building {upstream}, family {family}, below {work}")
+    process = subprocess.run(
+        [*command, "--work", str(work.absolute())], cwd=PROJECT, capture_output=True, text=True, check=False
+    )  # fmt: skip
     if process.returncode != 0:
         raise InconclusiveError(
             f"a library could not be built: {(process.stdout + process.stderr)[-_SHOWN:].strip()}", kind="measure"
         )
-    return work / "build" / ARCH / UPSTREAM / LIBRARY
+    return work / "build" / ARCH / folder_name(upstream, family) / LIBRARY
 
 
 def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:

@@ -68,7 +68,8 @@ def launch(device: EmulatedDevice, code: tuple[bytes, str], shape: Shape) -> Non
         buffers["lse"] = hip.malloc(4 * shape.length * shape.heads)
         tiles = -(-shape.length // ROWS)
         grid = (-(-tiles // 2) if shape.causal else tiles, shape.heads, shape.batch)
-        device.launch_code(code[0], code[1], grid, _THREADS, _arguments({name: one.address for name, one in buffers.items()}, shape))
+        addresses = {name: one.address for name, one in buffers.items()}
+        device.launch_code(code[0], code[1], grid, _THREADS, _arguments(addresses, shape))
     finally:
         for buffer in buffers.values():
             hip.free(buffer)

@@ -7,6 +7,7 @@ Copies on one compute unit slow one another down: ``speeds[k - 1]`` is the speed
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -37,11 +38,10 @@ def cycles(lengths: Sequence[float], units: int, speeds: Sequence[float]) -> flo
 
 def _die(lengths: Sequence[float], count: int, speeds: Sequence[float]) -> float:
     units = [_Unit() for _ in range(count)]
-    waiting = iter(lengths)
-    for copy in range(len(speeds)):  # one copy on each before a second on any
-        for unit, length in zip(units, waiting, strict=False):
-            assert len(unit.ends) == copy
-            heapq.heappush(unit.ends, length)
+    places = [unit for _ in speeds for unit in units]  # one copy on each before a second on any
+    for unit, length in zip(places, lengths, strict=False):
+        heapq.heappush(unit.ends, length)
+    waiting = iter(lengths[len(places) :])
     events = [(unit.next_end(speeds), number) for number, unit in enumerate(units) if unit.ends]
     heapq.heapify(events)
     cycle = 0.0
@@ -50,7 +50,7 @@ def _die(lengths: Sequence[float], count: int, speeds: Sequence[float]) -> float
         unit = units[number]
         unit.advance(cycle, speeds)
         heapq.heappop(unit.ends)
-        if (length := next(waiting, None)) is not None:
+        for length in itertools.islice(waiting, 1):
             heapq.heappush(unit.ends, unit.progress + length)
         if unit.ends:
             heapq.heappush(events, (unit.next_end(speeds), number))

@@ -9,8 +9,10 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ckpm.attention.launch import fwd_launching
 from ckpm.attention.launch.c_abi import Library
@@ -41,8 +43,8 @@ _SPREAD = 4  # an offset's share of a copy's time, at most one of so many
 class Workgroup:
     """The longest workgroup of a launch by its ``keys``. ``cycles`` and ``matrix`` are of one that is alone.
 
-    ``matrix`` are cycles of one SIMD's matrix unit. ``together[k - 2]`` are the cycles of k copies on a compute unit, by
-    start offset.
+    ``matrix`` are cycles of one SIMD's matrix unit. ``together[k - 2]`` are the cycles of k copies on a compute unit,
+    by start offset.
     """
 
     keys: tuple[int, int]
@@ -72,17 +74,21 @@ class Answer:
     matrix_share: float = 0.0
 
 
-def launched(workgroup: Workgroup, keys: Sequence[int], units: int) -> Answer:
+def estimate(workgroup: Workgroup, keys: Sequence[int], units: int) -> Answer:
     """Model a launch whose workgroups have so many ``keys`` each, in the order of their numbers."""
     by_keys = {one: workgroup.at(one) for one in set(keys)}
     lengths = [by_keys[one][0] for one in keys]
-    middle, least, most = (grid.cycles(lengths, units, workgroup.speeds(pick)) for pick in (statistics.median, min, max))
+    middle, least, most = (
+        grid.cycles(lengths, units, workgroup.speeds(pick)) for pick in (statistics.median, min, max)
+    )
     matrix = sum(by_keys[one][1] for one in keys)
     return Answer(value=middle, least=least, most=most, matrix_share=matrix / (middle * units))
 
 
 def answers(arch: str, units: int, figures: Sequence[PublishedFigure], ck: Path | None) -> list[Answer]:
-    """Model figures on an emulated device of their arch, of a GPU with so many compute ``units``. ``ck`` is a library of CK's kernels, for those of model fwd.
+    """Model figures on an emulated device of their arch, which stands for a GPU of so many compute ``units``.
+
+    ``ck`` is a library of CK's kernels, for figures of model fwd.
 
     A process has one device, so this needs a process for each arch.
 
@@ -108,7 +114,7 @@ def answers(arch: str, units: int, figures: Sequence[PublishedFigure], ck: Path 
                 laws[name] = record_asm(device, known, one.shape.causal, cache_folder()), asm.ROWS
         workgroup, rows = laws[name]
         keys = list(asm_keys(one.shape) if one.model == "asm" else ck_keys(one.shape, rows))
-        made.append(launched(workgroup, keys, units))
+        made.append(estimate(workgroup, keys, units))
     return made
 
 
@@ -139,7 +145,7 @@ def record_asm(device: EmulatedDevice, known: Mapping[str, Number], causal: bool
             device, code, Shape(batch=1, heads=8, kv_heads=8, length=length, head_dim=128, causal=causal)
         )  # fmt: skip
 
-    return _recorded(device, known, launch, copies=1)
+    return _record(device, known, launch, copies=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +182,10 @@ class CkKernels:
         waves = self.manifest.kernels[ran[0]].archs[device.arch].occupancy_waves
         key = self.manifest.keys(ran[:1])[0]
         copies = max(1, waves * SIMDS // (key.tile.rm0 * key.tile.rn0 * key.tile.rk0))
-        return _recorded(device, known, launch, copies), key.tile.bm0
+        return _record(device, known, launch, copies), key.tile.bm0
 
 
-def _recorded(
+def _record(
     device: EmulatedDevice, known: Mapping[str, Number], launch: Callable[[int], None], copies: int
 ) -> Workgroup:
     alone, matrix = [], []
@@ -200,14 +206,14 @@ def _recorded(
 
 
 def _case(shape: Shape, length: int) -> SuiteCase:
-    mask = {"mask": "bottom_right", "window_right": 0} if shape.causal else {}
+    mask: dict[str, Any] = {"mask": "bottom_right", "window_right": 0} if shape.causal else {}
     return SuiteCase(
         name="fwd", suite="batch-prefill", tier="full", group="fwd", mode="batch", seqlens_q=(length,),
         seqlens_k=(length,), nhead_q=1, nhead_k=1, hdim_q=shape.head_dim, hdim_v=shape.head_dim, **mask,
     )  # fmt: skip
 
 
-def _values(form: fwd_launching.Form) -> np.ndarray:
+def _values(form: fwd_launching.Form) -> NDArray[Any]:
     """bf16 of between 1 and 2, of either sign."""
     generator = np.random.default_rng(0)
     return (generator.integers(0x3F00, 0x3F80, form[0]) | generator.integers(0, 2, form[0]) << 15).astype(form[1])

@@ -61,8 +61,9 @@ def values(known: Mapping[str, Number], workgroups: int = 1, offset: int = 0) ->
 
     A copy starts ``offset`` cycles after the copy before it.
     """
-    shown = {"workgroups": workgroups, "start_offset": offset, "timeline_from": 0, "timeline_bin": 1, "timeline_bins": 0}
-    return {**{name: number.value for name, number in known.items()}, **shown}
+    shown = {"timeline_from": 0, "timeline_bin": 1, "timeline_bins": 0}
+    copies = {"workgroups": workgroups, "start_offset": offset}
+    return {**{name: number.value for name, number in known.items()}, **copies, **shown}
 
 
 def replay(device: EmulatedDevice, known: Mapping[str, Number], resident: int) -> tuple[Mapping[str, Any], int, int]:

@@ -22,7 +22,7 @@ class Source(Record, frozen=True):
 
 
 class Attention(Record, frozen=True):
-    """What all rows of a set of attention have in common."""
+    """The common part of the shapes in a set of attention."""
 
     head_dim: int
     causal: bool
@@ -94,8 +94,9 @@ class PublishedFigure:
 def published_figures(file: Path = TABLE) -> tuple[PublishedFigure, ...]:
     """All rows in the table's order.
 
-    Raises TableError: a kernel has rows of both roles, or a row twice; a set has neither model nor reason, or an
-    unknown source; a row of attention has no shape.
+    Raises:
+        TableError: a kernel has rows of both roles, or a row twice.
+        TableError: a set has neither model nor reason, or an unknown source, or a row of attention has no shape.
     """
     table = read_table(file, PublishedTable)
     _check(table)

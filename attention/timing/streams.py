@@ -158,7 +158,7 @@ CHASE = "ds_read_b32 v2, v2\ns_waitcnt lgkmcnt(0)\nv_lshlrev_b32 v2, 2, v2\n"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a wave does between two barriers: ``packed`` first, then ``text``; a part with memory waits for LDS last."""
+    """The part between two barriers: ``packed`` operations first, then ``text``. A ``memory`` part ends with a wait."""
 
     text: str
     packed: int = 0

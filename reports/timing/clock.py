@@ -29,7 +29,7 @@ class Clock:
     residual: float
 
     def ghz(self, share: float) -> float:
-        return min(self.peak, self.constant / share**self.exponent)
+        return min(self.peak, self.constant * math.pow(share, -self.exponent))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +61,7 @@ def flops_of_ghz(machine: Machine, bits: int) -> float:
     return machine.matrix_flops * machine.compute_units * (16 // bits) / 1e3
 
 
-def fitted(figures: Iterable[PublishedFigure], machines: Mapping[str, Machine]) -> dict[tuple[str, int], Clock]:
+def fit_clocks(figures: Iterable[PublishedFigure], machines: Mapping[str, Machine]) -> dict[tuple[str, int], Clock]:
     """Clocks by GPU and width: least squares of the logarithms, with one exponent for all."""
     found = points(figures, machines)
     exponent = -_slope([(math.log(one.share), math.log(one.ghz)) for one in found[_FITTED]])

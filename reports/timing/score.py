@@ -19,7 +19,7 @@ from ckpm.base.files import write_atomically
 from ckpm.base.records import as_text
 from ckpm.base.tablefile import Record, read_table
 from ckpm.reports.gates.model import machines
-from ckpm.reports.timing.clock import LAUNCH_SECONDS, Clock, fitted
+from ckpm.reports.timing.clock import LAUNCH_SECONDS, Clock, fit_clocks
 
 ACCEPTED = Path(__file__).with_name("accepted.yaml")
 GROUPS = {"A": "cycles and shares, free of the clock", "B": "TFLOP/s", "C": "ratios of pairs on one board"}
@@ -57,9 +57,9 @@ class ScoreRow:
 class GroupScore:
     """Errors of a group's scored rows.
 
-    ``error`` is the WMAPE, the sum of absolute errors over the sum of published figures; in group A, where units differ,
-    the mean of relative errors. ``rank`` is Spearman's correlation, the least of the metrics. ``signs``: the share of
-    ratios on the same side of 1; ``log_error``: the mean absolute logarithm of modelled over published.
+    ``error`` is the WMAPE: the sum of absolute errors over the sum of published figures. In group A, where units
+    differ, it is the mean of relative errors. ``rank`` is Spearman's correlation, the least of the metrics. ``signs``:
+    the share of ratios on the same side of 1. ``log_error``: the mean absolute logarithm of modelled over published.
     """
 
     rows: int
@@ -98,7 +98,8 @@ class Score:
         """A line for each group that is worse than its accepted figures, or has none."""
         lines = []
         for name, bound in accepted.items():
-            if (group := self.groups.get(name)) is None:
+            group = self.groups[name]
+            if not group.rows:
                 lines.append(f"group {name} has no row")
                 continue
             for word, now, then, sign in (
@@ -111,19 +112,21 @@ class Score:
         return lines
 
 
-def accepted(tier: str, file: Path = ACCEPTED) -> Mapping[str, Accepted]:
+def read_accepted(tier: str, file: Path = ACCEPTED) -> Mapping[str, Accepted]:
     """A tier's accepted figures by group. Raises TableError."""
     return read_table(file, AcceptedTable).record.tiers[tier]
 
 
-def scored(figures: Sequence[PublishedFigure], pairs: Sequence[tuple[str, str]], tier: str, ck: Path | None) -> Score:
+def score_model(
+    figures: Sequence[PublishedFigure], pairs: Sequence[tuple[str, str]], tier: str, ck: Path | None
+) -> Score:
     """Model every figure that the tier can. ``ck``: a library of CK's kernels, for tier full.
 
     Raises what :func:`ckpm.attention.timing.launches.answers` raises.
     """
-    clocks = fitted(figures, machines())
+    clocks = fit_clocks(figures, machines())
     chosen = [one for one in figures if one.model in TIERS[tier]]
-    rows = [*_modelled(chosen, clocks, ck), *(_row(one, _reason(one, tier)) for one in figures if one not in chosen)]
+    rows = [*_model(chosen, clocks, ck), *(_row(one, _reason(one, tier)) for one in figures if one not in chosen)]
     rows += _ratios(rows, pairs)
     groups = {name: _group([row for row in rows if row.group == name and _counts(row)]) for name in GROUPS}
     return Score(
@@ -134,7 +137,7 @@ def scored(figures: Sequence[PublishedFigure], pairs: Sequence[tuple[str, str]],
     )
 
 
-def _modelled(
+def _model(
     figures: Sequence[PublishedFigure], clocks: Mapping[tuple[str, int], Clock], ck: Path | None
 ) -> list[ScoreRow]:
     from ckpm.attention.timing.launches import answers  # only here: readers of a score do without the emulator

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from ckpm.attention.timing.checks import PublishedTable
 from ckpm.attention.timing.machine import TimingMachine
+from ckpm.attention.timing.published import PublishedTable
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import Record
 from ckpm.cluster.site import Site

@@ -340,7 +340,12 @@ class Module:
         self._c = device._hip_runtime.c
 
     def launch(
-        self, kernel: str, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Any] | bytes, lds_bytes: int = 0
+        self,
+        kernel: str,
+        grid: Sequence[int],
+        block: Sequence[int],
+        arguments: Sequence[Any] | bytes,
+        lds_bytes: int = 0,
     ) -> None:
         """Run ``grid`` workgroups of ``block`` threads. ``arguments`` are values one by one, or all as one block.
 

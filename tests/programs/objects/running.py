@@ -1,0 +1,38 @@
+"""Outcomes of AITER's code objects on the emulated device, by family."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+
+from ckpm_emulator.base.errors import DeviceError
+from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
+from tests.programs.objects import attention, products
+from tests.programs.objects.launching import Machine
+from tests.programs.objects.package import CodeObject, code_objects
+
+FAMILIES: Mapping[str, Callable[[Machine, CodeObject], None]] = {
+    "fmha_v3_fwd": attention.check,
+    "bf16gemm": products.bf16,
+    "f4gemm": products.fp4,
+}
+_LACKS = re.compile(r"the emulator lacks ([^:]+)")
+
+
+def outcomes(family: str, arch: str, only: str = "") -> Iterator[tuple[str, str, str]]:
+    """Name, outcome and detail of each code object whose name contains ``only``."""
+    machine = Machine(arch)
+    for code in code_objects(arch, family):
+        if only in code.name:
+            yield code.name, *outcome(machine, code, FAMILIES[family])
+
+
+def outcome(machine: Machine, code: CodeObject, check: Callable[[Machine, CodeObject], None]) -> tuple[str, str]:
+    """Outcome and detail of a code object."""
+    try:
+        check(machine, code)
+    except (AssertionError, DeviceError) as error:
+        text = " ".join(str(error).split())
+        lacking = _LACKS.search(text)
+        return (UNSUPPORTED, lacking[1]) if lacking else (WRONG, text)
+    return PASSED, ""

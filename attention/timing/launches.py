@@ -19,7 +19,7 @@ from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.attention.timing import asm, grid
 from ckpm.attention.timing.checks import model
-from ckpm.attention.timing.machine import Number, numbers, values
+from ckpm.attention.timing.machine import Number, cycles_together, numbers, values
 from ckpm.attention.timing.measure import manifest_of
 from ckpm.attention.timing.published import PublishedFigure, Shape
 from ckpm.attention.timing.record import SIMDS
@@ -35,8 +35,6 @@ CK_WHERE = (
     "key.bias == 'no' and key.qscale == 'no' and not (key.logits or key.lse or key.dropout or key.sink or key.skip)"
 )
 LENGTHS = (1024, 2048)  # queries and keys of the recorded launches
-OFFSETS = 20  # starts of one copy after another
-_SPREAD = 4  # an offset's share of a copy's time, at most one of so many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,9 +195,7 @@ def _record(
         alone.append(float(one["cycles"]))
         matrix.append(sum(wave["matrix"] for wave in one["waves"]) / SIMDS)
     for count in range(2, copies + 1):
-        offsets = [round(alone[1] * step / (OFFSETS * _SPREAD)) for step in range(OFFSETS)]
-        replayed = [device.replay(values(known, count, offset))["cycles"] - (count - 1) * offset for offset in offsets]
-        together += (tuple(map(float, replayed)),)
+        together += (tuple(map(float, cycles_together(device, known, count, alone[1]))),)
     return Workgroup(
         keys=(LENGTHS[0], LENGTHS[1]), cycles=(alone[0], alone[1]), matrix=(matrix[0], matrix[1]), together=together
     )  # fmt: skip

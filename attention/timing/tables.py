@@ -75,6 +75,7 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
     return Timings(provenance=place.provenance(TIER), problems=rows)
 
 
+_SHORT = 16384  # keys of a problem whose copies are replayed with start offsets: longer ones take minutes
 _SHOWN = 2000  # characters of a build that failed
 
 
@@ -105,7 +106,8 @@ def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
         raise InconclusiveError(f"{problem.name}: {why}", kind="measure")
     key = serving_kernels(place.keys, head)[0]
     tiles = -(-problem.seqlens_q[0] // key.tile.bm0)
-    timed = place.model(head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_k))
+    short = problem.seqlens_k[0] <= _SHORT
+    timed = place.model(head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_k, offsets=short))
     if isinstance(timed, str):
         raise InconclusiveError(f"{problem.name}: {timed}", kind="measure")
     if timed.launched != tiles * problem.nhead_q:

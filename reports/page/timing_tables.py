@@ -15,6 +15,7 @@ from ckpm.reports.timing.versions import (
     launch,
     published_rows,
     show_published,
+    show_range,
     version_of,
 )
 from ckpm.reports.verdicts import V3_AGAINST_V2
@@ -32,26 +33,28 @@ def timing(inputs: Inputs) -> Table:
                 [
                     one.problem, label, one.cycles, one.resident, round(one.cycles / one.resident),
                     round(one.pass_cycles), round(100 * one.matrix_share, 1), round(100 * one.loop_share, 1),
-                    round(whole.tflops, 1) if whole else None, show_published(whole) if whole else "",
+                    round(whole.expected) if whole else None, show_range(whole) if whole else "",
+                    show_published(whole) if whole else "",
                     causes[0][0] if causes[0][1] else "none", round(100 * causes[0][1], 1), one.kernel,
                 ]
             )  # fmt: skip
     counted = (
-        "cycles", "copies", "cycles of one", "cycles of a pass", "% matrix", "% matrix in the loop", "TFLOP/s",
-        "% of that",
+        "cycles", "copies", "cycles of one", "cycles of a pass", "% matrix", "% matrix in the loop",
+        "expected TFLOP/s", "% of that",
     )  # fmt: skip
     return Table(
         id="timing",
         short="Timing",
         title="Workgroups on the timing model",
         columns=columns(
-            problem="name", library_or_file="choice", **dict.fromkeys(counted[:7], "number"), published="word",
-            most_stalls="choice", **{counted[7]: "number"}, kernel="kernel",
+            problem="name", library_or_file="choice", **dict.fromkeys(counted[:7], "number"), range="word",
+            published="word", most_stalls="choice", **{counted[7]: "number"}, kernel="kernel",
         ),
         rows=rows,
         details=details,
         note="Executed instructions replayed through an issue model of one compute unit; no measurement. TFLOP/s are "
-        "the launch's at the peak clock, published ones in the same unit. A row's details are the stalls of its loop.",
+        "expected at the clock of published launches, with a range for start offsets and boards. Published ones are of "
+        "other code. A row's details are the stalls of its loop.",
         folded=(Folded(title="What the timing model cannot see", lines=unseen()),) if rows else (),
     )  # fmt: skip
 

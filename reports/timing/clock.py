@@ -6,14 +6,16 @@ Published MFMA shares are of loops. Some 2 to 5 % of those launches are outside 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ckpm.attention.timing.published import PublishedFigure
-from ckpm.reports.gates.model import Machine
+from ckpm.attention.timing.published import PublishedFigure, published_figures
+from ckpm.reports.gates.model import Machine, machines
 
 OUTSIDE = 0.035
+BOARDS = 0.14  # relative: clocks of gfx950 that others publish of one kernel differ so much (references.yaml)
 LAUNCH_SECONDS = 2.7e-6  # of many short kernels one after another: bitonic sort, 2.5 to 2.9 us (mgpusim's MI300A times)
 _MATRIX_CYCLES = 4096  # of two tiles of 64 keys, 256 queries and head dim 128: what the cycles of the table are of
 _FITTED = ("MI355X", 16)  # whose rows give the exponent: the others have shares that differ too little
@@ -40,17 +42,17 @@ class Point:
     ghz: float
 
 
-def points(figures: Iterable[PublishedFigure], machines: Mapping[str, Machine]) -> dict[tuple[str, int], list[Point]]:
+def points(figures: Iterable[PublishedFigure], known: Mapping[str, Machine]) -> dict[tuple[str, int], list[Point]]:
     """Calibrating launches of each GPU and width of element."""
-    known = {(one.kernel, one.label, one.metric): one for one in figures if one.role == "calibrate"}
+    rows = {(one.kernel, one.label, one.metric): one for one in figures if one.role == "calibrate"}
     found: dict[tuple[str, int], list[Point]] = {}
-    for (kernel, label, metric), one in known.items():
+    for (kernel, label, metric), one in rows.items():
         if metric != "tflops":
             continue
-        cycles, share = known.get((kernel, label, "cycles")), known.get((kernel, label, "share"))
+        cycles, share = rows.get((kernel, label, "cycles")), rows.get((kernel, label, "share"))
         busy = share.value / 100 if share else _MATRIX_CYCLES / cycles.value if cycles else 0
         if busy:
-            peak = flops_of_ghz(machines[one.arch], one.bits)
+            peak = flops_of_ghz(known[one.arch], one.bits)
             ghz = one.value / (peak * busy * (1 - OUTSIDE))
             found.setdefault((one.gpu, one.bits), []).append(Point(share=busy, ghz=ghz))
     return found
@@ -61,17 +63,23 @@ def flops_of_ghz(machine: Machine, bits: int) -> float:
     return machine.matrix_flops * machine.compute_units * (16 // bits) / 1e3
 
 
-def fit_clocks(figures: Iterable[PublishedFigure], machines: Mapping[str, Machine]) -> dict[tuple[str, int], Clock]:
+def fit_clocks(figures: Iterable[PublishedFigure], known: Mapping[str, Machine]) -> dict[tuple[str, int], Clock]:
     """Clocks by GPU and width: least squares of the logarithms, with one exponent for all."""
-    found = points(figures, machines)
+    found = points(figures, known)
     exponent = -_slope([(math.log(one.share), math.log(one.ghz)) for one in found[_FITTED]])
-    peaks = {machine.product: machine.clock_mhz / 1e3 for machine in machines.values()}
+    peaks = {machine.product: machine.clock_mhz / 1e3 for machine in known.values()}
     clocks = {}
-    for (gpu, bits), rows in found.items():
-        constant = math.exp(sum(math.log(one.ghz * one.share**exponent) for one in rows) / len(rows))
-        residual = max(abs(one.ghz * one.share**exponent / constant - 1) for one in rows)
+    for (gpu, bits), some in found.items():
+        constant = math.exp(sum(math.log(one.ghz * one.share**exponent) for one in some) / len(some))
+        residual = max(abs(one.ghz * one.share**exponent / constant - 1) for one in some)
         clocks[gpu, bits] = Clock(constant=constant, exponent=exponent, peak=peaks[gpu], residual=residual)
     return clocks
+
+
+@functools.cache
+def clock_of(product: str, bits: int) -> Clock:
+    """The clock of a product, fitted to the table of published figures. Raises TableError."""
+    return fit_clocks(published_figures(), machines())[product, bits]
 
 
 def _slope(values: list[tuple[float, float]]) -> float:

@@ -267,6 +267,12 @@ def parity(session: nox.Session) -> None:
     run(session, "ckpm", "parity", "--output", "build/parity.json", *session.posargs)
 
 
+@session("timing-score", "develop")
+def timing_score(session: nox.Session) -> None:
+    """Score the timing model on published measurements; `-- --tier smoke` compiles nothing."""
+    run(session, "ckpm", "timing", "score", *session.posargs)
+
+
 @session("docker", "ship")
 def docker(session: nox.Session) -> None:
     """Write and lint the Dockerfiles, build the local images twice and compare their ids."""

@@ -19,7 +19,7 @@ from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.attention.timing import asm, grid
 from ckpm.attention.timing.checks import model
-from ckpm.attention.timing.machine import Number, cycles_together, numbers, values
+from ckpm.attention.timing.machine import Number, cycles_together, neighbours, numbers, values
 from ckpm.attention.timing.measure import manifest_of
 from ckpm.attention.timing.published import PublishedFigure, Shape
 from ckpm.attention.timing.record import SIMDS
@@ -34,6 +34,7 @@ CK_WHERE = (
     "key.hdim_q in (64, 128) and key.dtype == 'bf16' and key.mode == 'batch' and key.tile.bm0 == 128 and "
     "key.bias == 'no' and key.qscale == 'no' and not (key.logits or key.lse or key.dropout or key.sink or key.skip)"
 )
+Changed = tuple[str, int]
 LENGTHS = (1024, 2048)  # queries and keys of the recorded launches
 
 
@@ -83,16 +84,22 @@ def estimate(workgroup: Workgroup, keys: Sequence[int], units: int) -> Answer:
     return Answer(value=middle, least=least, most=most, matrix_share=matrix / (middle * units))
 
 
-def answers(arch: str, units: int, figures: Sequence[PublishedFigure], ck: Path | None) -> list[Answer]:
+def answers(
+    arch: str, units: int, figures: Sequence[PublishedFigure], ck: Path | None, changed: Changed | None = None
+) -> list[Answer]:
     """Model figures on an emulated device of their arch, which stands for a GPU of so many compute ``units``.
 
-    ``ck`` is a library of CK's kernels, for figures of model fwd.
+    ``ck`` is a library of CK's kernels, for figures of model fwd. ``changed``: a number of the machine, and which of
+    its neighbours replaces it.
 
     A process has one device, so this needs a process for each arch.
 
     Raises DeviceError, LibraryError, InconclusiveError, and as :func:`record_asm` and :func:`checks.model`.
     """
     device, known = choose("emulator", arch), numbers(arch)
+    if changed:
+        name, side = changed
+        known[name] = known[name]._replace(value=neighbours(known[name])[side])
     assert isinstance(device, EmulatedDevice)
     streams = [one for one in figures if one.model == "stream"]
     of_streams = dict(zip(streams, model(device, known, streams), strict=True))
@@ -104,13 +111,13 @@ def answers(arch: str, units: int, figures: Sequence[PublishedFigure], ck: Path 
             value = of_streams[one]
             made.append(Answer(value=value, least=value, most=value))
             continue
-        name = one.model, one.shape.head_dim, one.shape.causal
-        if name not in laws:
+        law = one.model, one.shape.head_dim, one.shape.causal
+        if law not in laws:
             if kernels and one.model == "fwd":
-                laws[name] = kernels.record(device, known, one.shape)
+                laws[law] = kernels.record(device, known, one.shape)
             else:
-                laws[name] = record_asm(device, known, one.shape.causal, cache_folder()), asm.ROWS
-        workgroup, rows = laws[name]
+                laws[law] = record_asm(device, known, one.shape.causal, cache_folder()), asm.ROWS
+        workgroup, rows = laws[law]
         keys = list(asm_keys(one.shape) if one.model == "asm" else ck_keys(one.shape, rows))
         made.append(estimate(workgroup, keys, units))
     return made

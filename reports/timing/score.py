@@ -14,6 +14,7 @@ from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
 
+from ckpm.attention.timing.machine import numbers
 from ckpm.attention.timing.published import PublishedFigure
 from ckpm.base.files import write_atomically
 from ckpm.base.records import as_text
@@ -85,10 +86,15 @@ class AcceptedTable(Record, frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
+    """``sensitivity``: the groups with a fifth less and a fifth more of each doubtful number of the machine."""
+
     tier: str
     rows: tuple[ScoreRow, ...]
     groups: Mapping[str, GroupScore]
     clocks: Mapping[str, Clock]
+    sensitivity: Mapping[str, tuple[Mapping[str, GroupScore], Mapping[str, GroupScore]]] = dataclasses.field(
+        default_factory=dict
+    )
 
     def write(self, file: Path) -> None:
         """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
@@ -118,15 +124,22 @@ def read_accepted(tier: str, file: Path = ACCEPTED) -> Mapping[str, Accepted]:
 
 
 def score_model(
-    figures: Sequence[PublishedFigure], pairs: Sequence[tuple[str, str]], tier: str, ck: Path | None
+    figures: Sequence[PublishedFigure],
+    pairs: Sequence[tuple[str, str]],
+    tier: str,
+    ck: Path | None,
+    changed: tuple[str, int] | None = None,
 ) -> Score:
-    """Model every figure that the tier can. ``ck``: a library of CK's kernels, for tier full.
+    """Model every figure that the tier can. ``ck``: a library of CK's kernels, for tier full. ``changed``: see answers.
 
     Raises what :func:`ckpm.attention.timing.launches.answers` raises.
     """
     clocks = fit_clocks(figures, machines())
     chosen = [one for one in figures if one.model in TIERS[tier]]
-    rows = [*_model(chosen, clocks, ck), *(_row(one, _reason(one, tier)) for one in figures if one not in chosen)]
+    rows = [
+        *_model(chosen, clocks, ck, changed),
+        *(_row(one, _reason(one, tier)) for one in figures if one not in chosen),
+    ]
     rows += _ratios(rows, pairs)
     groups = {name: _group([row for row in rows if row.group == name and _counts(row)]) for name in GROUPS}
     return Score(
@@ -138,7 +151,10 @@ def score_model(
 
 
 def _model(
-    figures: Sequence[PublishedFigure], clocks: Mapping[tuple[str, int], Clock], ck: Path | None
+    figures: Sequence[PublishedFigure],
+    clocks: Mapping[tuple[str, int], Clock],
+    ck: Path | None,
+    changed: tuple[str, int] | None,
 ) -> list[ScoreRow]:
     from ckpm.attention.timing.launches import answers  # only here: readers of a score do without the emulator
 
@@ -148,7 +164,9 @@ def _model(
     rows = []
     with ProcessPoolExecutor(len(by_arch), get_context("spawn"), max_tasks_per_child=1) as pool:
         running = {
-            arch: pool.submit(answers, arch, machines()[arch].compute_units, some, ck if arch == "gfx950" else None)
+            arch: pool.submit(
+                answers, arch, machines()[arch].compute_units, some, ck if arch == "gfx950" else None, changed
+            )
             for arch, some in by_arch.items()
         }
         for arch, some in by_arch.items():
@@ -168,6 +186,17 @@ def _model(
                     )
                 )
     return rows
+
+
+def vary(
+    figures: Sequence[PublishedFigure], pairs: Sequence[tuple[str, str]], tier: str, ck: Path | None
+) -> dict[str, tuple[Mapping[str, GroupScore], Mapping[str, GroupScore]]]:
+    """The groups with a fifth less and a fifth more of each doubtful number. Raises as :func:`score_model`."""
+    found = {}
+    for name in (name for name, number in numbers("gfx950").items() if number.doubtful):
+        low, high = (score_model(figures, pairs, tier, ck, (name, side)).groups for side in (0, 1))
+        found[name] = low, high
+    return found
 
 
 def _row(one: PublishedFigure, reason: str) -> ScoreRow:

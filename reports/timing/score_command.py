@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from ckpm.base.console import console
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.outputs import demand_place
 from ckpm.kernels.code.toolchains import CHOICES
-from ckpm.reports.timing.score import GROUPS, TIERS, Score, ScoreRow, read_accepted, score_model
+from ckpm.reports.timing.score import GROUPS, TIERS, Score, ScoreRow, read_accepted, score_model, vary
 
 OUTPUT = Path("build/timing-score.json")
 _KINDS = {**UNITS, "ratio": ""}
@@ -27,6 +28,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument(
         "--work", type=Path, default=Path("build/score"), metavar="DIR", help="where to build (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--sensitivity", action="store_true", help="also with a fifth less and more of each doubtful number"
     )
     parser.add_argument("--output", type=Path, default=OUTPUT, metavar="FILE", help="(default: %(default)s)")
     parser.set_defaults(run=run)
@@ -47,7 +51,10 @@ def run(args: argparse.Namespace) -> int:
     ck = None
     if "fwd" in TIERS[args.tier]:
         ck = library(args.toolchain, args.work, upstream="aiter", family="fwd", where=CK_WHERE)
-    score = score_model(figures, published_pairs(), args.tier, ck)
+    pairs = published_pairs()
+    score = score_model(figures, pairs, args.tier, ck)
+    if args.sensitivity:
+        score = dataclasses.replace(score, sensitivity=vary(figures, pairs, args.tier, ck))
     score.write(args.output)
     show(score, console())
     if lines := score.worse(bounds):
@@ -72,6 +79,8 @@ def show(score: Score, out: Console) -> None:
             f"Clock of {name}: {clock.constant:.3f} GHz / share ** {clock.exponent:.2f}, at most {clock.peak:g}; "
             f"farthest calibrating row {clock.residual:.1%}"
         )
+    if score.sensitivity:
+        out.print(_sensitivity(score))
     out.print(_figures(score))
 
 
@@ -101,6 +110,15 @@ def _rows(title: str, rows: Sequence[ScoreRow]) -> Table:
             "" if row.matrix_share is None else f"{row.matrix_share:.1%}",
             "" if row.ghz is None else f"{row.ghz:.2f}",
         )
+    return table
+
+
+def _sensitivity(score: Score) -> Table:
+    """Errors with a fifth less and a fifth more of each doubtful number, where they differ."""
+    table = _table("A fifth less and more of each doubtful number", ("number",), (*GROUPS, *GROUPS))
+    for name, sides in score.sensitivity.items():
+        cells = [f"{one.error:.1%}" for side in sides for one in side.values()]
+        table.add_row(name, *cells)
     return table
 
 

@@ -8,6 +8,7 @@ from ckpm.matrix.keys import V3_PIPELINE
 from ckpm.reports.page.columns import Cell, Folded, Table, columns
 from ckpm.reports.page.inputs import Inputs
 from ckpm.reports.timing.command import origin
+from ckpm.reports.timing.score import GROUPS
 from ckpm.reports.timing.versions import (
     Pair,
     PublishedRow,
@@ -81,6 +82,40 @@ def timing_checks(inputs: Inputs) -> Table:
         note="Streams of instructions, or CK's own kernels, each modelled once; errors in percent. What is an input of "
         "the model shows that it does what it was told, and no more. Where nothing is published, the figure is the "
         "model's word alone.",
+    )  # fmt: skip
+
+
+def score(inputs: Inputs) -> Table:
+    """Published measurements beside modelled figures, and the errors by group."""
+    made = inputs.score
+    rows: list[list[Cell]] = [
+        [
+            one.kernel, one.label, one.gpu, one.group, one.role, one.metric, round(one.published, 2),
+            None if one.modelled is None else round(one.modelled, 2),
+            None if one.error is None else round(100 * one.error, 1),
+            None if one.ghz is None else round(one.ghz, 2), one.reason, one.source,
+        ]
+        for one in (made.rows if made else ())
+    ]  # fmt: skip
+    errors = [
+        f"{name} ({GROUPS[name]}): {group.error:.1%} of {group.rows} rows, rank correlation {group.rank:.2f}"
+        for name, group in (made.groups.items() if made else ())
+    ]
+    about = (
+        f"{'; '.join(errors)}. Rows of role calibrate are no evidence: numbers of the model come from them. Errors in "
+        "percent. GHz is the clock at which TFLOP/s are expected."
+    )
+    return Table(
+        id="timing-score",
+        short="Timing scored",
+        title="The timing model's score on published measurements",
+        columns=columns(
+            kernel_there="name", row="text", gpu="choice", group="choice", role="choice", metric="choice",
+            published="number", modelled="number", error="number", ghz="number", not_modelled_because="prose",
+            document="prose",
+        ),
+        rows=rows,
+        note=about if rows else "",
     )  # fmt: skip
 
 

@@ -16,8 +16,9 @@ from pathlib import Path
 
 from ckpm.attention.timing.machine import numbers
 from ckpm.attention.timing.published import PublishedFigure
+from ckpm.base.errors import RecordError
 from ckpm.base.files import write_atomically
-from ckpm.base.records import as_text
+from ckpm.base.records import Source, as_text
 from ckpm.base.tablefile import Record, read_table
 from ckpm.reports.gates.model import machines
 from ckpm.reports.timing.clock import LAUNCH_SECONDS, Clock, fit_clocks
@@ -25,6 +26,7 @@ from ckpm.reports.timing.clock import LAUNCH_SECONDS, Clock, fit_clocks
 ACCEPTED = Path(__file__).with_name("accepted.yaml")
 GROUPS = {"A": "cycles and shares, free of the clock", "B": "TFLOP/s", "C": "ratios of pairs on one board"}
 TIERS: Mapping[str, tuple[str, ...]] = {"smoke": ("stream", "asm"), "full": ("stream", "asm", "fwd")}
+SCORE = "model-score.json"
 _FORMAT = 1
 _SLACK = 5e-4  # of a figure, for other machines' floating point
 
@@ -99,6 +101,17 @@ class Score:
     def write(self, file: Path) -> None:
         """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
         write_atomically(file, as_text({"format": _FORMAT, **dataclasses.asdict(self)}))
+
+    @classmethod
+    def read(cls, file: Path) -> Score:
+        """Read a written score. Raises RecordError."""
+        document = Source(
+            place=file, what="score", remedy="Score again: nox -s timing-score.", error=RecordError
+        ).read()
+        if document.get("format").count() != _FORMAT:
+            raise document.source.fail(f"no score of format {_FORMAT}")
+        facts = {name: value for name, value in document.value.items() if name != "format"}
+        return dataclasses.replace(document, value=facts).record(cls)
 
     def worse(self, accepted: Mapping[str, Accepted]) -> list[str]:
         """A line for each group that is worse than its accepted figures, or has none."""

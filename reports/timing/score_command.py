@@ -15,9 +15,9 @@ from ckpm.base.console import console
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.outputs import demand_place
 from ckpm.kernels.code.toolchains import CHOICES
-from ckpm.reports.timing.score import GROUPS, TIERS, Score, ScoreRow, read_accepted, score_model, vary
+from ckpm.reports.timing.score import GROUPS, SCORE, TIERS, Score, ScoreRow, read_accepted, score_model, vary
 
-OUTPUT = Path("build/timing-score.json")
+OUTPUT = Path("build") / SCORE
 _KINDS = {**UNITS, "ratio": ""}
 
 

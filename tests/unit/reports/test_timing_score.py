@@ -9,6 +9,7 @@ import pytest
 
 from ckpm.attention.timing.published import published_figures
 from ckpm.base.console import console
+from ckpm.base.errors import RecordError
 from ckpm.reports.gates.model import machines
 from ckpm.reports.timing import score as scoring
 from ckpm.reports.timing.clock import fit_clocks, points
@@ -114,7 +115,10 @@ def test_accepted_figures_meet_goals_of_groups() -> None:
 def test_score_is_written_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     score = make_score(row("B", 100, 90), row("A", 8, None, "cycles", reason="no code"))
     score.write(tmp_path / "score.json")
-    assert '"published": 100' in (tmp_path / "score.json").read_text()
+    assert Score.read(tmp_path / "score.json") == score
+    (tmp_path / "score.json").write_text('{"format": 0}')
+    with pytest.raises(RecordError, match="no score of format 1"):
+        Score.read(tmp_path / "score.json")
     show(score, console())
     printed = capsys.readouterr().out
     assert "-10.0%" in printed

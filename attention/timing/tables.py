@@ -75,7 +75,7 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
     return Timings(provenance=place.provenance(TIER), problems=rows)
 
 
-_SHORT = 16384  # keys of a problem whose copies are replayed with start offsets: longer ones take minutes
+_SHORT = 8192  # keys of a problem that is replayed with start offsets and other numbers, too
 _SHOWN = 2000  # characters of a build that failed
 
 
@@ -107,7 +107,7 @@ def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
     key = serving_kernels(place.keys, head)[0]
     tiles = -(-problem.seqlens_q[0] // key.tile.bm0)
     short = problem.seqlens_k[0] <= _SHORT
-    timed = place.model(head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_k, offsets=short))
+    timed = place.model(head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_k, offsets=short, sensitivity=short))
     if isinstance(timed, str):
         raise InconclusiveError(f"{problem.name}: {timed}", kind="measure")
     if timed.launched != tiles * problem.nhead_q:

@@ -29,7 +29,7 @@ def timing(inputs: Inputs) -> Table:
         for one in timings.problems:
             causes = sorted(one.stalls(loop=True).items(), key=lambda pair: -pair[1])
             details[len(rows)] = [f"{cause} {share:.1%}: {CAUSES[cause]}" for cause, share in causes if share]
-            whole = launch(one, timings.provenance["arch"])
+            whole = launch(one, timings.provenance["arch"], timings.problems)
             rows.append(
                 [
                     one.problem, label, one.cycles, one.resident, round(one.cycles / one.resident),

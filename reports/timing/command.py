@@ -100,7 +100,7 @@ def _launches(timings: Timings) -> Table:
     columns = ("workgroups", "cycles", "GHz", "expected TFLOP/s", "range", "published, other code")
     table = _table("The launch on a GPU", columns)
     for one in timings.problems:
-        if estimated := launch(one, timings.provenance["arch"]):
+        if estimated := launch(one, timings.provenance["arch"], timings.problems):
             table.add_row(
                 one.problem.partition("/")[2],
                 str(one.launched),

@@ -81,7 +81,7 @@ def show(score: Score, out: Console) -> None:
         )
     if score.sensitivity:
         out.print(_sensitivity(score))
-    out.print(_figures(score))
+    out.print(_errors(score))
 
 
 def _by_reason(rows: Sequence[ScoreRow]) -> dict[tuple[str, str, str], list[str]]:
@@ -122,7 +122,7 @@ def _sensitivity(score: Score) -> Table:
     return table
 
 
-def _figures(score: Score) -> Table:
+def _errors(score: Score) -> Table:
     table = _table(
         f"Timing model, tier {score.tier}: errors of rows that calibrate nothing",
         ("group",),

@@ -124,7 +124,7 @@ def _reference_pairs() -> list[Mapping[str, Reference]]:
 def _modelled_pair(timings: Timings, problem: str) -> Pair | None:
     arch, found = timings.provenance["arch"], dict[str, Version]()
     for one in timings.problems:
-        if one.problem == problem and (estimated := launch(one, arch)):
+        if one.problem == problem and (estimated := launch(one, arch, timings.problems)):
             version = Version(tflops=estimated.expected, cycles=estimated.cycles, loop=one.loop_share)
             found.setdefault(version_of(one), version)
     return Pair(v2=found["V2"], v3=found["V3"]) if set(found) == set(BOTH) else None
@@ -168,9 +168,11 @@ class Launch:
         )
 
 
-def launch(one: Timed, arch: str) -> Launch | None:
-    """Estimate a launch. None if problem or arch is unknown, no score is seen, or the launch is too small for
-    ``resident`` copies on each compute unit.
+def launch(one: Timed, arch: str, beside: Iterable[Timed] = ()) -> Launch | None:
+    """Estimate a launch. Copies' speeds of a long problem are those of the same kernel in a problem ``beside`` it.
+
+    None if problem or arch is unknown, no score is seen, or the launch is too small for ``resident`` copies on each
+    compute unit.
     """
     problem, machine = known_problems().get(one.problem), machines().get(arch)
     if problem is None or machine is None or not (lengths := _lengths(problem, one.tile_rows)):
@@ -180,7 +182,7 @@ def launch(one: Timed, arch: str) -> Launch | None:
     keys = lengths * (one.launched // len(lengths))
     cycles, least, most = (
         grid.cycles([alone * count / max(lengths) for count in keys], machine.compute_units, speeds)
-        for alone, speeds in _speeds(one)
+        for alone, speeds in _speeds(one, beside)
     )
     whole = sum(wave.whole.matrix for wave in one.waves) / one.resident / SIMDS
     share = whole * sum(keys) / max(lengths) / (cycles * machine.compute_units)
@@ -197,17 +199,19 @@ def launch(one: Timed, arch: str) -> Launch | None:
     )  # fmt: skip
 
 
-def _speeds(one: Timed) -> Iterator[tuple[float, tuple[float, ...]]]:
+def _speeds(one: Timed, beside: Iterable[Timed]) -> Iterator[tuple[float, tuple[float, ...]]]:
     """Cycles of a copy and speeds of several, at the median, best and worst start offsets.
 
-    Without replays of single copies, each has the cycles that it takes among ``resident`` ones.
+    Without such replays, each copy has the cycles that it takes among ``resident`` ones.
     """
-    if not one.copies:
+    alike = [other for other in (one, *beside) if other.kernel == one.kernel and len(other.copies) >= one.resident]
+    if not alike:
         yield from ((one.cycles, (1.0,) * one.resident) for _ in range(3))
         return
+    copies = max(alike, key=lambda other: (other is one, other.cycles)).copies[: one.resident]
+    share = copies[0].cycles / copies[-1].cycles
     for name in ("cycles", "least", "most"):
-        alone = one.copies[0].cycles
-        yield alone, tuple(alone / getattr(copy, name) for copy in one.copies)
+        yield one.cycles * share, tuple(copies[0].cycles / getattr(copy, name) for copy in copies)
 
 
 def show_range(whole: Launch) -> str:

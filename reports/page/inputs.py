@@ -135,10 +135,8 @@ def gather(
     results = sorted(file for suite in _SUITES for file in folder.glob(f"*/*/{suite}.json"))
     parity = folder / "parity.json"
     gates = sorted(file for pattern in _GATES for file in folder.glob(pattern))
-    tables = sorted(folder.glob(_TABLES))
-    benchmarks = sorted(folder.glob(_BENCHMARKS))
-    alone = (parity, folder / SCORE)
-    if not (manifests or results or gates or tables or benchmarks or any(file.exists() for file in alone)):
+    tables, benchmarks = (sorted(folder.glob(pattern)) for pattern in (_TABLES, _BENCHMARKS))
+    if not (manifests or results or gates or tables or benchmarks or parity.exists()):
         raise InconclusiveError(
             f"{folder}: nothing to report: no <arch>/<upstream>/manifest.json, parity.json or gate.json. "
             "Build and test first (ckpm build, ckpm test --suite large-kv), or name another folder with --input.",
@@ -169,8 +167,12 @@ def gather(
         today=today or datetime.date.today(),
         tables={file: Timings.read(file) for file in tables},
         benchmarks={file: Benchmark.read(file) for file in benchmarks},
-        score=Score.read(folder / SCORE) if (folder / SCORE).exists() else None,
+        score=_score(folder / SCORE),
     )
+
+
+def _score(file: Path) -> Score | None:
+    return Score.read(file) if file.exists() else None
 
 
 def files_of(folder: Path) -> list[Path]:

@@ -102,8 +102,8 @@ def score(inputs: Inputs) -> Table:
         for name, group in (made.groups.items() if made else ())
     ]
     about = (
-        f"{'; '.join(errors)}. Rows of role calibrate are no evidence: numbers of the model come from them. Errors in "
-        "percent. GHz is the clock at which TFLOP/s are expected."
+        f"{'; '.join(errors)}. Numbers of the model come from rows of role calibrate, which do not count. "
+        "Errors are in percent. GHz is the clock at which TFLOP/s are expected."
     )
     return Table(
         id="timing-score",

@@ -23,7 +23,7 @@ def test_equal_workgroups_take_rounds() -> None:
 
 
 def test_workgroup_goes_to_unit_that_is_free_first() -> None:
-    """Two units of a die: 5 and 3, then 4 behind the 3, then 1 behind the 5."""
+    """Two units of a die: one has 5 and then 1, the other 3 and then 4."""
     assert cycles(on_first_die(5, 3, 4, 1), 16, ALONE) == 7
 
 

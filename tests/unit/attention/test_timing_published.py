@@ -49,7 +49,7 @@ def test_flops_of_shape_are_published_rate_times_published_time() -> None:
         ("1x32/8x1024: 338.07", "1x32x1024: 338.07", "'1x32x1024' is not a shape BATCHxHEADS/KV_HEADSxLENGTH"),
         ("first-dot: 86.5", "first-dot: 0", r"sets\[11\]\.rows\.first-dot"),
         ("first-dot: 86.5", "first-dot: yes", r"sets\[11\]\.rows\.first-dot"),
-        ("- [aiter-fwd-bf16, ck-fwd-bf16-d128]", "- [aiter-fwd-bf16, nobody]", "there is no kernel 'nobody'"),
+        ("- [aiter-fwd-bf16, ck-fwd-bf16-d128]", "- [aiter-fwd-bf16, ours]", "there is no kernel 'ours'"),
     ],
 )  # fmt: skip
 def test_damaged_table_is_refused(before: str, after: str, message: str, tmp_path: Path) -> None:

@@ -188,8 +188,8 @@ def versions(inputs: Inputs) -> Table:
         ),
         rows=rows,
         note="CK's pull request 6054 has the rows and the published figures, of its own V2 and V3 on MI355X; the "
-        "kernels here are ours. Cycles and TFLOP/s are the launch's on the timing model at the peak clock, loop % the "
-        "matrix units' share in the hot loop. The model leaves out the clock that a GPU keeps, and HBM. "
+        "kernels here are ours. Cycles and ratios are of launches at equal clock, TFLOP/s are expected at the clock of "
+        "published launches, loop % is the matrix units' share in the hot loop. The model leaves out caches and HBM. "
         "No verdict of this report follows from it." if rows else "",
     )  # fmt: skip
 

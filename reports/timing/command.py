@@ -165,9 +165,9 @@ def origin(check: Check) -> tuple[str, str]:
 
 
 def _sensitivity(timings: Timings) -> Table:
-    """Changes of the cycles over all problems with half and with twice of each doubtful figure."""
+    """Changes of the cycles over all problems with a fifth less and a fifth more of each doubtful figure."""
     known = numbers(timings.provenance["arch"])
-    table = _table("Doubtful figures: change of the cycles", ("value", "half, least", "most", "twice, least", "most"))
+    table = _table("Doubtful figures: change of the cycles", ("value", "less, least", "most", "more, least", "most"))
     for name in dict.fromkeys(name for one in timings.problems for name in one.sensitivity):
         changes = [
             [one.sensitivity[name][at] / one.cycles - 1 for one in timings.problems if name in one.sensitivity]

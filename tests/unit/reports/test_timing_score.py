@@ -12,7 +12,7 @@ from ckpm.base.console import console
 from ckpm.base.errors import RecordError
 from ckpm.reports.gates.model import machines
 from ckpm.reports.timing import score as scoring
-from ckpm.reports.timing.clock import fit_clocks, points
+from ckpm.reports.timing.clock import Clock, fit_clocks, points
 from ckpm.reports.timing.score import Accepted, Score, ScoreRow, read_accepted, spearman
 from ckpm.reports.timing.score_command import show
 
@@ -27,7 +27,7 @@ def make_score(*rows: ScoreRow) -> Score:
     return Score(tier="smoke", rows=rows, groups=groups, clocks=fit_clocks_by_name())
 
 
-def fit_clocks_by_name() -> dict[str, scoring.Clock]:
+def fit_clocks_by_name() -> dict[str, Clock]:
     return {f"{gpu}, {bits} bits": one for (gpu, bits), one in fit_clocks(published_figures(), machines()).items()}
 
 
@@ -54,7 +54,8 @@ def test_no_scored_row_moves_the_clock() -> None:
 
 def test_wmape_weighs_by_published_figure() -> None:
     group = make_score(row("B", 100, 90), row("B", 900, 990)).groups["B"]
-    assert (group.rows, group.error) == (2, pytest.approx(100 / 1000))
+    assert group.rows == 2
+    assert group.error == pytest.approx(100 / 1000)
     assert group.log_error == pytest.approx((math.log(100 / 90) + math.log(1.1)) / 2)
 
 

@@ -19,7 +19,7 @@ from tests.programs.objects.package import CodeObject
 
 Array = NDArray[Any]
 TABLES = Path(__file__).with_name("arguments.yaml")
-_FORMATS = {"pointer": "<Q", "u32": "<I", "f32": "<f"}
+_FORMATS = {"pointer": "<Q", "u32": "<I", "i32": "<i", "f32": "<f"}
 # Checks of single launches that AITER's code does not meet by design: waves wait at different barriers of a loop, and
 # LDS-DMA is issued over bytes that other waves have just read, without a barrier (docs/reference/conformance.md).
 LEFT_OUT = ("leaks", "barriers", "hazards", "lds_races", "late_lds_reads")
@@ -27,7 +27,7 @@ _UNTOUCHED = 0x5B  # of each byte of an output before a launch
 
 
 class Argument(NamedTuple):
-    """``type`` is pointer, u32 or f32."""
+    """``type`` is pointer, u32, i32 or f32."""
 
     name: str
     type: str

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ckpm_emulator.base.errors import DeviceError
 from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
-from tests.programs.objects import attention, backward, products
+from tests.programs.objects import attention, backward, paged, products
 from tests.programs.objects.launching import Machine
 from tests.programs.objects.package import CodeObject, code_objects
 
 FAMILIES: Mapping[str, Callable[[Machine, CodeObject], None]] = {
     "fmha_v3_fwd": attention.check,
     "fmha_v3_bwd": backward.check,
+    "pa": paged.check,
     "bf16gemm": products.bf16,
     "f4gemm": products.fp4,
 }

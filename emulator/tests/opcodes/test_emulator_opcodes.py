@@ -27,8 +27,9 @@ ENCODINGS = (
     *("VOP1", "VOP2", "VOP3", "VOP3P", "VOP3PX2", "VOP3SD", "VOPC", "SOP1", "SOP2", "SOPC", "SOPK", "SOPP"),
     *("DS", "GLOBAL", "FLAT", "SCRATCH", "MUBUF", "MTBUF", "SMEM"),
 )
-# Micro-ops that no CDNA encoding of tinygrad's table reaches; test_registers_by_index.py has the last one.
-NO_MACHINE_OPCODE = {"trap", "v_mad_f32", "v_fmac_f16", "v_mov_b32_indexed"}
+BY_INDEX = (name for name in SUPPORTED if name.endswith("_indexed"))
+# Micro-ops that no CDNA encoding of tinygrad's table reaches; test_registers_by_index.py has the last ones.
+NO_MACHINE_OPCODE = {"trap", "v_mad_f32", "v_fmac_f16", *BY_INDEX}
 
 
 def machine_name(op: Any) -> str:

@@ -23,7 +23,7 @@ _FORMATS = {"pointer": "<Q", "u32": "<I", "i32": "<i", "f32": "<f"}
 # Checks of single launches that AITER's code does not meet by design: waves wait at different barriers of a loop, and
 # LDS-DMA is issued over bytes that other waves have just read, without a barrier (docs/reference/conformance.md).
 LEFT_OUT = ("leaks", "barriers", "hazards", "lds_races", "late_lds_reads")
-_WAITS = ("late_loads", "interleaved", "uninitialised", "uninitialised_memory")
+_WAITS = ("late_loads", "uninitialised", "uninitialised_memory")
 _UNTOUCHED = 0x5B  # of each byte of an output before a launch
 
 

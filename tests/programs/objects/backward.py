@@ -145,7 +145,9 @@ class _Run:
         v = [numbers(length, self.kv_heads, self.hdim_v) for length in self.shape.seqlens_k]
         inputs = inputs_of(problem, q, k, v)
         forward = exact(inputs)
-        return Backward(inputs=inputs, o=forward.o, dout=numbers(self.total_q, self.heads, self.hdim_v), lse=forward.lse)
+        return Backward(
+            inputs=inputs, o=forward.o, dout=numbers(self.total_q, self.heads, self.hdim_v), lse=forward.lse
+        )
 
     def _widened(self, expected: BoundedGradients) -> BoundedGradients:
         """With the rounding of each addition to a dQ of 16 bits."""

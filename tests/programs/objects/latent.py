@@ -98,11 +98,18 @@ def check(machine: Machine, code: CodeObject) -> None:
         size = q_bits.itemsize
         values = {
             **starts,
-            **{"q": memory.upload(q_bits), "kv": memory.upload(kv_bits), "pages": memory.upload(np.append(order, np.zeros(_TAIL, np.int32)))},
+            **{
+                "q": memory.upload(q_bits),
+                "kv": memory.upload(kv_bits),
+                "pages": memory.upload(np.append(order, np.zeros(_TAIL, np.int32))),
+            },
             **{"last_page_lens": memory.upload(np.array(last, np.int32)), "scale": problem.softmax_scale},
             **{"rows": kind.heads * (1 if kind.prefill else longest), "splits": found.splits, "direct": found.splits},
             **{"q_batch": kind.heads * _HDIM * size * (1 if kind.prefill else longest)},
-            **{"page": kind.page_tokens * _HDIM * kv_bits.itemsize, "log2_page_tokens": kind.page_tokens.bit_length() - 1},
+            **{
+                "page": kind.page_tokens * _HDIM * kv_bits.itemsize,
+                "log2_page_tokens": kind.page_tokens.bit_length() - 1,
+            },
             **{"split_o": found.parts, "split_lse": found.lse, "o": found.o},
             **{"q_scale": memory.upload(np.full(1, _Q_SCALE, np.float32))},
             **{"kv_scale": memory.upload(np.full(1, _KV_SCALE, np.float32))},

@@ -54,7 +54,9 @@ def check(machine: Machine, code: CodeObject) -> None:
     """Raises AssertionError for another result than float64's, DeviceError for a fault."""
     kind, arch, generator = Kind.of(code), machine.arch, np.random.default_rng(0)
     heads, batch = _KV_HEADS * kind.gqa, len(_CONTEXTS)
-    q = decode(encode(generator.standard_normal((batch, kind.queries, heads, _HDIM)), kind.dtype, arch), kind.dtype, arch)
+    q = decode(
+        encode(generator.standard_normal((batch, kind.queries, heads, _HDIM)), kind.dtype, arch), kind.dtype, arch
+    )
     pages = [-(-tokens // kind.page_tokens) for tokens in _CONTEXTS]
     count = sum(pages) + 1
     tables = np.zeros((batch, max(pages)), np.int32)
@@ -90,7 +92,9 @@ def check(machine: Machine, code: CodeObject) -> None:
             **{"block": _KV_HEADS * kind.page_tokens * _HDIM * size},
         }
         if kind.cache != kind.dtype:
-            values |= {name: memory.upload(one.scales) for name, one in zip(("k_scales", "v_scales"), caches, strict=True)}
+            values |= {
+                name: memory.upload(one.scales) for name, one in zip(("k_scales", "v_scales"), caches, strict=True)
+            }
         if kind.queries > 1:
             values["start_q"] = memory.upload(np.arange(batch + 1, dtype=np.int32) * kind.queries)
         machine.launch(code, Launch("pa", (_KV_HEADS, batch, 1), _THREADS, values))

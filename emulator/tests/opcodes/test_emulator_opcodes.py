@@ -42,7 +42,7 @@ def listed_opcodes() -> list[tuple[str, Any]]:
         (encoding, op)
         for encoding in ENCODINGS
         for op in dict(getattr(ins, encoding)._fields)["op"]._enum
-        if micro_op_name(machine_name(op)) in SUPPORTED
+        if micro_op_name(machine_name(op)) in SUPPORTED and machine_name(op) != "s_setvskip"  # test_skipped.py
     ]
 
 
@@ -126,7 +126,10 @@ def test_every_listed_opcode_has_oracle_cases() -> None:
 
 def test_every_micro_op_is_reached_by_machine_opcode() -> None:
     clamped = {f"{name}_clamp" for name in opcodes.CLAMPED}
-    assert SUPPORTED - clamped - {micro_op_name(machine_name(op)) for _, op in listed_opcodes()} <= NO_MACHINE_OPCODE
+    assert (
+        SUPPORTED - {"s_setvskip"} - clamped - {micro_op_name(machine_name(op)) for _, op in listed_opcodes()}
+        <= NO_MACHINE_OPCODE
+    )
 
 
 def test_opcode_without_pseudocode_has_no_oracle() -> None:

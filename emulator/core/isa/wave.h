@@ -84,7 +84,7 @@ struct Workgroup
     bool lds_bounds  = true;  // option lds_bounds
     bool doubts      = false; // a twin's (twin.h), with the option uninitialised_memory
     bool late_reads  = false; // options late_loads and late_lds_reads
-    bool interleaved = false; // options late_loads and interleaved
+    bool interleaved = false; // option interleaved
     bool exact_mfma  = false; // sums of MFMA as gfx942 makes them
     uint32_t turn    = 0;     // jumps back after which a wave gives way; 0: 2^32 of them
     std::span<Wave> waves;    // all of it

@@ -156,7 +156,7 @@ Waves::Waves(const Shape& shape)
     group.barriers    = o.barriers != 0;
     group.lds_bounds  = o.lds_bounds != 0;
     group.late_reads  = group.late && o.late_lds_reads != 0;
-    group.interleaved = group.late && o.interleaved != 0;
+    group.interleaved = o.interleaved != 0;
     group.waves       = waves_;
     group.exact_mfma  = o.exact_mfma != 0;
     group.host        = &shape.host;

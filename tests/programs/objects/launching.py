@@ -19,15 +19,16 @@ from tests.programs.objects.package import CodeObject
 
 Array = NDArray[Any]
 TABLES = Path(__file__).with_name("arguments.yaml")
-_FORMATS = {"pointer": "<Q", "u32": "<I", "f32": "<f"}
+_FORMATS = {"pointer": "<Q", "u32": "<I", "i32": "<i", "f32": "<f"}
 # Checks of single launches that AITER's code does not meet by design: waves wait at different barriers of a loop, and
 # LDS-DMA is issued over bytes that other waves have just read, without a barrier (docs/reference/conformance.md).
 LEFT_OUT = ("leaks", "barriers", "hazards", "lds_races", "late_lds_reads")
+_WAITS = ("late_loads", "uninitialised", "uninitialised_memory")
 _UNTOUCHED = 0x5B  # of each byte of an output before a launch
 
 
 class Argument(NamedTuple):
-    """``type`` is pointer, u32 or f32."""
+    """``type`` is pointer, u32, i32 or f32."""
 
     name: str
     type: str
@@ -91,6 +92,16 @@ class Machine:
             self.device.clear_fault()
             for buffer in held.buffers:
                 self.device.free(buffer)
+
+    @contextmanager
+    def loads_at_once(self) -> Iterator[None]:
+        """No load is late, and nothing that was never written is looked for: what a missing wait does is left out."""
+        before = {name: getattr(self.device.options, name) for name in _WAITS}
+        self.device.configure(**dict.fromkeys(_WAITS, False))
+        try:
+            yield
+        finally:
+            self.device.configure(**before)
 
     def launch(self, code: CodeObject, launch: Launch) -> None:
         """Run the kernel of a code object.

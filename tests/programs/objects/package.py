@@ -37,7 +37,9 @@ class CodeObject:
 def folder() -> Path:
     """The folder with a folder for each arch; downloaded and unpacked if the cache lacks it."""
     package = check_upstream("aiter")
-    return unpacked(cache_folder() / "objects-of-aiter" / f"{package.version}-{package.sha256[:16]}", f"{_FOLDER}/", ("",))
+    return unpacked(
+        cache_folder() / "objects-of-aiter" / f"{package.version}-{package.sha256[:16]}", f"{_FOLDER}/", ("",)
+    )
 
 
 def code_objects(arch: str, family: str) -> tuple[CodeObject, ...]:

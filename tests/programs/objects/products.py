@@ -58,7 +58,10 @@ def fp4(machine: Machine, code: CodeObject) -> None:
             d = memory.upload(np.zeros((sizes.m, sizes.n), np.uint16))
             values = {
                 **{"d": d, "alpha": 1.0, "beta": 0.0, "m": sizes.m, "n": sizes.n, "k": sizes.k},
-                **{"a": memory.upload(of_a[0]), "b": memory.upload(in_order_of_lanes(of_b[0]) if shuffled else of_b[0])},
+                **{
+                    "a": memory.upload(of_a[0]),
+                    "b": memory.upload(in_order_of_lanes(of_b[0]) if shuffled else of_b[0]),
+                },
                 **{f"scale_{name}": memory.upload(scales_in_order(one[1])) for name, one in (("a", of_a), ("b", of_b))},
                 **dict.fromkeys(("a_row", "b_row"), sizes.k),
                 **{"c_row": sizes.n, "log2_splits": sizes.splits.bit_length() - 1},

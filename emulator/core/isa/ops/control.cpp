@@ -65,17 +65,20 @@ const MicroOp* s_barrier(Wave& w, const MicroOp* op)
 
 const MicroOp* s_waitcnt(Wave& w, const MicroOp* op)
 {
-    if(w.group->late) [[unlikely]]
+    const bool late = w.group->late;
+    if(late || w.group->interleaved) [[unlikely]]
     {
         const uint32_t vm = waitcnt::vmcnt(op->control), lgkm = waitcnt::LGKMCNT.of(op->control);
-        w.gave_way = w.group->interleaved && !w.gave_way && outstanding(w.pending, vm, lgkm);
+        w.gave_way =
+            w.group->interleaved && !w.gave_way && (!late || outstanding(w.pending, vm, lgkm));
         if(w.gave_way)
         {
             w.stop = Stop::Turn;
             w.next = op;
             return nullptr;
         }
-        wait(w, vm, lgkm);
+        if(late)
+            wait(w, vm, lgkm);
     }
     return advance(op);
 }

@@ -58,7 +58,7 @@ def test_workgroup_is_linear_in_its_keys() -> None:
     pairs = ((2400.0, 3000.0, 3600.0),)
     law = Workgroup(keys=(100, 200), cycles=(1000.0, 1800.0), matrix=(400.0, 800.0), together=pairs)
     assert law.at(400) == (3400, 1600)
-    assert law.speeds() == (1, pytest.approx(0.6))
+    assert law.speeds() == pytest.approx((1, 0.6))
     one = estimate(law, [400] * 16, 8)  # two on each unit, at 0.6, 0.75 and 0.5 of the speed
-    assert (one.value, one.least, one.most) == tuple(pytest.approx(3400 / speed) for speed in (0.6, 0.75, 0.5))
+    assert [one.value, one.least, one.most] == pytest.approx([3400 / speed for speed in (0.6, 0.75, 0.5)])
     assert one.matrix_share == pytest.approx(16 * 1600 / (8 * 3400 / 0.6))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ from ckpm.reports.timing.score_command import show
 
 
 def row(group: str, published: float, modelled: float | None, metric: str = "tflops", **fields: str) -> ScoreRow:
-    plain = {"kernel": "k", "label": f"{published}", "gpu": "MI355X", "role": "score", "source": "s", **fields}
-    return ScoreRow(group=group, metric=metric, published=published, modelled=modelled, **plain)
+    plain: dict[str, Any] = {"kernel": "k", "label": f"{published}", "gpu": "MI355X", "role": "score", "source": "s"}
+    return ScoreRow(group=group, metric=metric, published=published, modelled=modelled, **plain | fields)
 
 
 def make_score(*rows: ScoreRow) -> Score:

@@ -166,6 +166,13 @@ def test_fwd(session: nox.Session) -> None:
         run(session, "ckpm", "test", "--suite", "kernels", *family, *choice, *session.posargs)
 
 
+@session("test-objects", "use")
+def test_objects(session: nox.Session) -> None:
+    """Run AITER's hand-written code objects from its package, against float64: `-- --family fmha_v3_fwd`, hours."""
+    for arch in EMULATED:
+        run(session, "tests.programs.conformance", "objects", "--arch", arch, *session.posargs)
+
+
 def judge(session: nox.Session, command: str) -> None:
     """Run a command on the libraries that this call of nox built, or on the default library."""
     decode = [("--family", "decode", "--arch", arch) for arch in EMULATED] if "decode" in BUILT else []
@@ -265,6 +272,12 @@ def docs(session: nox.Session) -> None:
 def parity(session: nox.Session) -> None:
     """Compare the matrix with the upstreams' own codegen: names, bindings, dispatch, machine code."""
     run(session, "ckpm", "parity", "--output", "build/parity.json", *session.posargs)
+
+
+@session("timing-score", "develop")
+def timing_score(session: nox.Session) -> None:
+    """Score the timing model on published measurements; `-- --tier smoke` compiles nothing."""
+    run(session, "ckpm", "timing", "score", *session.posargs)
 
 
 @session("docker", "ship")

@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
         figures += dispatch.measure_on_demand(tree, args.toolchain, folder / "demand")
         log.info("modelling V3 against V2")
         figures += emulated.model_versions(args.toolchain, folder / "versions")
+        log.info("scoring the timing model")
+        figures += emulated.score_timing(folder / "score")
         log.info("measuring a run without any cache")
         figures += cold.measure(args.upstream, args.toolchain, folder / "cold")
     text = table(figures)

@@ -16,7 +16,8 @@ from ckpm.attention.launch.launching import plan_of, upload
 from ckpm.attention.timing import tables
 from ckpm.attention.timing.record import Timings
 from ckpm.base import jobs
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import InconclusiveError, RecordError
+from ckpm.base.records import Source, Value
 from ckpm.bench.figures import Figure, seconds_of
 from ckpm.kernels.abi import Status
 from ckpm.kernels.library.request import LIBRARY, PROJECT
@@ -187,7 +188,7 @@ def _suites(options: Sequence[str]) -> Figure:
 def model_versions(toolchain: str, folder: Path) -> list[Figure]:
     """Build V2 and V3 below ``folder`` and model a few rows of the tables of CK's pull request 6054.
 
-    A launch that is resident at once takes the cycles of its longest workgroup. All rows: kernels timing-tables.
+    A launch that is resident at once takes the cycles of its longest workgroup. All rows: ckpm timing tables.
 
     Raises as :func:`ckpm.attention.timing.tables.model`.
     """
@@ -199,9 +200,10 @@ def _ratio_figure(timings: Timings, scale: str) -> Figure:
     what, published = _SCALES[scale]
     ratios = {length: _ratio(timings, f"{tables.PUBLISHED[:-1]}{scale}-q{length}") for length in published}
     return Figure(
-        f"timing model: V3 as fast as so many of V2, fp8, causal, {what}: {', '.join(ratios)} queries and keys",
+        f"timing model, cycles of our V2's longest workgroup over our V3's, fp8, causal, {what}: {', '.join(ratios)} "
+        "queries and keys",
         ", ".join(f"{ratio:.2f}" for ratio in ratios.values()),
-        f"published: {', '.join(f'{ratio:.2f}' for ratio in published.values())}",
+        f"published of CK's code: {', '.join(f'{ratio:.2f}' for ratio in published.values())}",
         None,
     )
 
@@ -210,3 +212,26 @@ def _ratio(timings: Timings, problem: str) -> float:
     """Cycles of V2 over cycles of V3. A problem has two rows: V3, then V2."""
     v3, v2 = (one.cycles for one in timings.problems if one.problem == problem)
     return v2 / v3
+
+
+def score_timing(folder: Path) -> list[Figure]:
+    """Errors of the timing model on published measurements, by group. Raises InconclusiveError, RecordError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "score.json"
+    _output_of(["-m", "ckpm", "timing", "score", "--tier", "smoke", "--output", str(file)])
+    groups = Source(place=file, what="score", remedy="Run it again.", error=RecordError).read().get("groups")
+    return [
+        _score_figure(groups.get("A"), "cycles and MFMA shares: error", "error", 0.10),
+        _score_figure(groups.get("B"), "TFLOP/s: error", "error", 0.14),
+        _score_figure(groups.get("C"), "ratios of pairs: on the right side of 1", "signs", 0.95),
+    ]
+
+
+def _score_figure(group: Value, what: str, field: str, goal: float) -> Figure:
+    found, least = group.get(field).number(), field == "signs"
+    return Figure(
+        f"timing model, {what} of {group.get('rows').count()} published rows (tier smoke)",
+        f"{found:.1%}, rank correlation {group.get('rank').number():.2f}",
+        f"{'>=' if least else '<='} {goal:.0%}",
+        found >= goal if least else found <= goal,
+    )

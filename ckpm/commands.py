@@ -52,6 +52,9 @@ COMMANDS: Mapping[str, Command] = {
     "timing model": Command("model workgroups of the gates' problems", "ckpm.attention.timing.command:add_options"),
     "timing show": Command("show modelled workgroups and their stalls", "ckpm.reports.timing.command:add_options"),
     "timing tables": Command("model V2 and V3 on published problems", "ckpm.attention.timing.tables:add_options"),
+    "timing score": Command(
+        "score the model on published measurements", "ckpm.reports.timing.score_command:add_options"
+    ),
     "guard": Command("check registers of a Triton kernel's configurations", "ckpm.decode.guard.command:add_options"),
     "decode build": Command("compile the decode kernels for the gates", "ckpm.decode.built:add_options"),
     "decode compare": Command("compare the decode kernels' two forms", "ckpm.decode.compare:add_options"),

@@ -232,10 +232,13 @@ class EmulatedDevice(Device):
         kernel: str,
         grid: tuple[int, int, int],
         threads: int,
-        arguments: Sequence[Any],
+        arguments: Sequence[Any] | bytes,
         lds_bytes: int = 0,
     ) -> None:
-        """Run a code object's kernel that no library launches, with ctypes values as arguments. Raises DeviceError."""
+        """Run a code object's kernel that no library launches. ``arguments`` are ctypes values, or all as one block.
+
+        Raises DeviceError.
+        """
         try:
             module = self._device.load_module(code)
             try:

@@ -56,10 +56,29 @@ def cannot_see() -> tuple[str, ...]:
     return read_table(TABLE, TimingMachine).record.cannot_see
 
 
-def values(known: Mapping[str, Number], workgroups: int = 1) -> dict[str, int]:
-    """Arguments of a device's replay of so many copies of the workgroup, without timelines."""
-    shown = {"workgroups": workgroups, "timeline_from": 0, "timeline_bin": 1, "timeline_bins": 0}
-    return {**{name: number.value for name, number in known.items()}, **shown}
+def values(known: Mapping[str, Number], workgroups: int = 1, offset: int = 0) -> dict[str, int]:
+    """Arguments of a device's replay of so many copies of the workgroup, without timelines.
+
+    A copy starts ``offset`` cycles after the copy before it.
+    """
+    shown = {"timeline_from": 0, "timeline_bin": 1, "timeline_bins": 0}
+    copies = {"workgroups": workgroups, "start_offset": offset}
+    return {**{name: number.value for name, number in known.items()}, **copies, **shown}
+
+
+OFFSETS = 20  # start offsets of one copy after another, evenly over a fourth of its time
+_OFFSETS_SHARE = 4
+
+
+def cycles_together(device: EmulatedDevice, known: Mapping[str, Number], copies: int, alone: float) -> tuple[int, ...]:
+    """Cycles of so many copies from the start of the last to the end, for each start offset.
+
+    ``alone`` are the cycles of one copy. Raises as :func:`replay`.
+    """
+    offsets = [round(alone * step / (OFFSETS * _OFFSETS_SHARE)) for step in range(OFFSETS)]
+    return tuple(
+        int(device.replay(values(known, copies, offset))["cycles"]) - (copies - 1) * offset for offset in offsets
+    )
 
 
 def replay(device: EmulatedDevice, known: Mapping[str, Number], resident: int) -> tuple[Mapping[str, Any], int, int]:
@@ -75,20 +94,22 @@ def replay(device: EmulatedDevice, known: Mapping[str, Number], resident: int) -
     return device.replay({**given, **shown}), begin, width
 
 
+def neighbours(number: Number) -> tuple[int, int]:
+    """A fifth less and a fifth more, at least 1 apart from the value; of a switch, off and on."""
+    if number.switch:
+        return 0, 1
+    step = max(1, round(number.value / 5))
+    return max(number.value - step, 1), number.value + step
+
+
 def sensitivity(device: EmulatedDevice, known: Mapping[str, Number], resident: int) -> dict[str, tuple[int, int]]:
-    """The cycles with half and twice of each doubtful figure; of a switch, off and on. Raises as :func:`replay`."""
-    given = values(known, resident)
-
-    def cycles(name: str, value: int) -> int:
-        return int(device.replay({**given, name: value})["cycles"])
-
-    return {
-        name: (cycles(name, 0), cycles(name, 1))
-        if number.switch
-        else (cycles(name, max(number.value // 2, 1)), cycles(name, 2 * number.value))
-        for name, number in known.items()
-        if number.doubtful
-    }
+    """The cycles at the neighbours of each doubtful figure. Raises as :func:`replay`."""
+    given, found = values(known, resident), {}
+    for name, number in known.items():
+        if number.doubtful:
+            low, high = (int(device.replay({**given, name: value})["cycles"]) for value in neighbours(number))
+            found[name] = low, high
+    return found
 
 
 def _window(replayed: Mapping[str, Any]) -> tuple[int, int]:

@@ -5,6 +5,7 @@ This module imports NumPy and the emulator. Commands that need neither don't imp
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,9 @@ from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.attention.launch.launching import Outcome, run_problem
-from ckpm.attention.timing.machine import Number, numbers, replay, sensitivity
+from ckpm.attention.timing.machine import Number, cycles_together, numbers, replay, sensitivity, values
 from ckpm.attention.timing.measure import identity_facts, keys_of, manifest_of
-from ckpm.attention.timing.record import SIMDS, Timed, wave_of
+from ckpm.attention.timing.record import SIMDS, Copies, Timed, wave_of
 from ckpm.base.errors import CkPrefillError, InconclusiveError, UsageError
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest
@@ -33,7 +34,8 @@ class Asked:
     """The part of a launch to replay: workgroup ``workgroup``, which alone is run, or the longest of all.
 
     ``resident`` copies of it are on a compute unit: None is as many as occupancy and the grid allow, or, on a
-    ``full_gpu``, as occupancy alone does. A recorded launch stands for one of ``heads`` times as many workgroups.
+    ``full_gpu``, as occupancy alone does. A recorded launch stands for one of ``heads`` times as many workgroups. With
+    ``offsets`` the copies are replayed with start offsets, too.
     """
 
     workgroup: int | None = None
@@ -41,6 +43,7 @@ class Asked:
     full_gpu: bool = False
     sensitivity: bool = False
     heads: int = 1
+    offsets: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +114,16 @@ class Modelled:
             timeline_from=begin,
             timeline_bin=width,
             sensitivity=sensitivity(device, self.known, resident) if asked.sensitivity else {},
+            copies=self._copies(resident) if asked.offsets else (),
         )
+
+    def _copies(self, resident: int) -> tuple[Copies, ...]:
+        alone = int(self.device.replay(values(self.known))["cycles"])
+        made = [Copies(cycles=alone, least=alone, most=alone)]
+        for count in range(2, resident + 1):
+            found = cycles_together(self.device, self.known, count, alone)
+            made.append(Copies(cycles=round(statistics.median(found)), least=min(found), most=max(found)))
+        return tuple(made)
 
     def _launch(self, problem: SuiteCase, named: str | None, asked: Asked) -> Outcome:
         """Raises InconclusiveError: the problem can't be laid out or launched."""

@@ -20,7 +20,7 @@ SIMDS = 4  # of a compute unit; wave w of a workgroup runs on SIMD w % 4
 # Why a wave did not issue (emulator/core/timing/replay.h, enum Cause).
 CAUSES: Mapping[str, str] = {
     "matrix_busy": "the matrix unit has another MFMA",
-    "matrix_result": "an MFMA's result is not there yet",
+    "matrix_result": "a result of an MFMA or of a vector instruction is not there yet",
     "vector_busy": "the wave's own instruction has the vector port",
     "packed": "a packed instruction and MFMAs keep apart",
     "issue_conflict": "another wave has the port",
@@ -134,10 +134,20 @@ class PhaseShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """Cycles of some copies of a workgroup on one compute unit: the median, least and most by start offset."""
+
+    cycles: Positive
+    least: Positive
+    most: Positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
     """One workgroup, modelled with ``resident`` copies of it on one compute unit.
 
-    ``sensitivity`` holds, by each doubtful figure of the machine, the cycles with half and with twice of it.
+    ``sensitivity`` holds, by each doubtful figure of the machine, the cycles with a fifth less and a fifth more of it.
+    ``copies`` has one copy, two and so on up to ``resident``; it is empty if they were not asked for.
     """
 
     problem: Text
@@ -152,6 +162,7 @@ class Timed:
     timeline_from: Count
     timeline_bin: Positive
     sensitivity: Mapping[str, tuple[Count, Count]]
+    copies: tuple[Copies, ...] = ()
 
     @property
     def matrix_share(self) -> float:

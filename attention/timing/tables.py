@@ -22,7 +22,8 @@ from ckpm.base.display import show
 from ckpm.base.errors import InconclusiveError
 from ckpm.base.outputs import demand_place
 from ckpm.kernels.code.toolchains import CHOICES
-from ckpm.kernels.library.request import LIBRARY, PROJECT
+from ckpm.kernels.library.request import LIBRARY, PROJECT, folder_name
+from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
 
@@ -74,23 +75,28 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
     return Timings(provenance=place.provenance(TIER), problems=rows)
 
 
+_SHORT = 8192  # keys of a problem that is replayed with start offsets and other numbers, too
 _SHOWN = 2000  # characters of a build that failed
 
 
-def library(toolchain: str, work: Path) -> Path:
-    """Build the kernels of both versions that serve the tables below ``work``.
+def library(
+    toolchain: str, work: Path, *, upstream: str = UPSTREAM, family: str = DEFAULT_FAMILY, where: str = WHERE
+) -> Path:
+    """Build kernels for ARCH below ``work``; by default those of both versions that serve the tables.
 
     Raises InconclusiveError: the build failed; the message ends with its words.
     """
     command = [*(sys.executable, "-m", "ckpm", "build", "--arch", ARCH, "--toolchain", toolchain)]
-    command += ["--upstream", UPSTREAM, "--tier", "full", "--where", WHERE, "--work", str(work.absolute())]
-    show(f"building {UPSTREAM} below {work}")
-    process = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    command += ["--upstream", upstream, "--family", family, "--tier", "full", "--where", where]
+    show(f"building {upstream}, family {family}, below {work}")
+    process = subprocess.run(
+        [*command, "--work", str(work.absolute())], cwd=PROJECT, capture_output=True, text=True, check=False
+    )  # fmt: skip
     if process.returncode != 0:
         raise InconclusiveError(
             f"a library could not be built: {(process.stdout + process.stderr)[-_SHOWN:].strip()}", kind="measure"
         )
-    return work / "build" / ARCH / UPSTREAM / LIBRARY
+    return work / "build" / ARCH / folder_name(upstream, family) / LIBRARY
 
 
 def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
@@ -100,7 +106,9 @@ def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
         raise InconclusiveError(f"{problem.name}: {why}", kind="measure")
     key = serving_kernels(place.keys, head)[0]
     tiles = -(-problem.seqlens_q[0] // key.tile.bm0)
-    timed = place.model(head, key.name, Asked(workgroup=tiles - 1, heads=problem.nhead_k))
+    short = problem.seqlens_k[0] <= _SHORT
+    asked = Asked(workgroup=tiles - 1, heads=problem.nhead_k, offsets=short, sensitivity=short)
+    timed = place.model(head, key.name, asked)
     if isinstance(timed, str):
         raise InconclusiveError(f"{problem.name}: {timed}", kind="measure")
     if timed.launched != tiles * problem.nhead_q:

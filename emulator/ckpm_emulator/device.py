@@ -35,6 +35,7 @@ __all__ = ["Allocation", "Buffer", "DeviceFaultError", "EmulatedGpu", "FaultRepo
 
 _Array = npt.NDArray[Any]
 _TO_DEVICE, _TO_HOST = 1, 2  # hipMemcpyKind
+_BLOCK, _BYTES, _END = 1, 2, 3  # HIP_LAUNCH_PARAM_BUFFER_POINTER, _BUFFER_SIZE, _END
 
 
 class Placement(IntEnum):
@@ -339,16 +340,29 @@ class Module:
         self._c = device._hip_runtime.c
 
     def launch(
-        self, kernel: str, grid: Sequence[int], block: Sequence[int], arguments: Sequence[Any], lds_bytes: int = 0
+        self,
+        kernel: str,
+        grid: Sequence[int],
+        block: Sequence[int],
+        arguments: Sequence[Any] | bytes,
+        lds_bytes: int = 0,
     ) -> None:
-        """Run ``grid`` workgroups of ``block`` threads. Raises DeviceFaultError, or DeviceError if it can't start."""
+        """Run ``grid`` workgroups of ``block`` threads. ``arguments`` are values one by one, or all as one block.
+
+        Raises DeviceFaultError, or DeviceError if it can't start.
+        """
         function = ctypes.c_void_p()
         self._device._hip(
             self._c.hipModuleGetFunction(ctypes.byref(function), self._handle, kernel.encode()), "hipModuleGetFunction"
         )
-        values = (ctypes.c_void_p * max(1, len(arguments)))(*(ctypes.addressof(value) for value in arguments))
         sizes = (*grid, *(1,) * (3 - len(grid)), *block, *(1,) * (3 - len(block)))
-        status = self._c.hipModuleLaunchKernel(function, *sizes, lds_bytes, None, values, None)
+        values, extra = None, None
+        if isinstance(arguments, bytes):
+            held, count = ctypes.create_string_buffer(arguments, len(arguments)), ctypes.c_size_t(len(arguments))
+            extra = (ctypes.c_void_p * 5)(_BLOCK, ctypes.addressof(held), _BYTES, ctypes.addressof(count), _END)
+        else:
+            values = (ctypes.c_void_p * max(1, len(arguments)))(*(ctypes.addressof(value) for value in arguments))
+        status = self._c.hipModuleLaunchKernel(function, *sizes, lds_bytes, None, values, extra)
         self._device._hip(status, "hipModuleLaunchKernel")
 
     def variable(self, name: str) -> Buffer:

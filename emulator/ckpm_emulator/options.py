@@ -51,6 +51,7 @@ class Options:
     alignment: bool = False  # an access that is not aligned to its size, at most 4, is a fault
     barriers: bool = False  # so is a barrier with lanes off, and one where other waves wait at another
     late_lds_reads: bool = False  # with late_loads: so is a write of LDS over a read that was not waited for
+    interleaved: bool = False  # a wave that waits for memory lets the others go on first
     global_races: bool = False  # so are unordered accesses of two waves to device memory; on one host thread
     lds_bounds: bool = True  # so is a read outside of LDS; without, the first one is reported, and all read 0
     hazards: bool = False  # an instruction too early after another, by LLVM's wait states, is a fault
@@ -97,7 +98,16 @@ class Options:
             values["capacity"] = self.memory_bytes
         checks = (
             *("poison", "poison_memory", "late_loads", "lds_races", "alignment", "barriers"),
-            *("late_lds_reads", "global_races", "lds_bounds", "uninitialised_memory", "leaks", "exact_mfma", "probe"),
+            *(
+                "late_lds_reads",
+                "interleaved",
+                "global_races",
+                "lds_bounds",
+                "uninitialised_memory",
+                "leaks",
+                "exact_mfma",
+                "probe",
+            ),
         )
         values |= {name: int(getattr(self, name)) for name in checks}
         values["uninitialised"] = int(self.uninitialised or self.uninitialised_memory)

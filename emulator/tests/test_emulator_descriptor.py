@@ -57,6 +57,14 @@ def test_kernel_with_what_it_needs_runs(device: EmulatedGpu) -> None:
     launch(device, assemble(KERNEL))
 
 
+@on_device("gfx942", whole=True)
+def test_code_without_accumulation_has_all_vectors(device: EmulatedGpu) -> None:
+    """64 registers, of which ACCUM_OFFSET leaves 32 as vector registers: AITER's forward kernels use the rest so."""
+    launch(device, edit_descriptor(assemble("v_mov_b32 v63, 1\ns_endpgm\n"), RSRC3, 6, 0, 7))
+    both = assemble("v_mov_b32 v63, 1\nv_accvgpr_write_b32 a0, 1\ns_endpgm\n")
+    assert "v63 is beyond the 32 vector registers" in refusal_message(device, edit_descriptor(both, RSRC3, 6, 0, 7))
+
+
 @pytest.mark.parametrize(
     ("word", "field", "low", "value", "said"),
     [

@@ -254,11 +254,11 @@ def test_packed_arguments(device: EmulatedGpu, small: Path) -> None:
     assert c.hipModuleGetFunction(ctypes.byref(function), handle, b"touch") == SUCCESS
     out = device.malloc(64)
     block = (ctypes.c_uint64 * 2)(out.address, 9)
-    for size, status in ((16, SUCCESS), (15, INVALID_VALUE)):
+    for size, written in ((16, 9), (8, 0)):  # ROCm takes a block without the last arguments
         count = ctypes.c_size_t(size)
         extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(block), 2, ctypes.addressof(count), 3)
-        assert c.hipModuleLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, None, None, extra) == status
-    assert device.read(out, np.uint64)[0] == 9
+        assert c.hipModuleLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, None, None, extra) == SUCCESS
+        assert device.read(out, np.uint64)[0] == written
     assert c.hipModuleLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, None, None, None) == INVALID_VALUE
     nulls = (ctypes.c_void_p * 2)()
     assert c.hipModuleLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, None, nulls, None) == INVALID_VALUE

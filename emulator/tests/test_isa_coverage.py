@@ -18,7 +18,7 @@ README = Path(__file__).parents[2] / "README.md"
 REFUSED = {
     **dict.fromkeys(("s_rfe_b64", "s_rfe_restore_b64"), "of trap handlers"),
     **dict.fromkeys(("s_cbranch_g_fork", "s_cbranch_i_fork", "s_cbranch_join"), "no compiler emits them"),
-    **dict.fromkeys(("s_setvskip", "s_setkill", "s_endpgm_ordered_ps_done"), "of graphics"),
+    **dict.fromkeys(("s_setkill", "s_endpgm_ordered_ps_done"), "of graphics"),
     "v_screen_partition_4se_b32": "of graphics; the manual has no listing",
     "v_mfma_ld_scale_b32": "the first half of v_mfma_scale_*, never alone",
     "s_sendmsghalt": "stops the wave until a debugger lets it go on",

@@ -264,7 +264,23 @@ def test_queue_of_lds_takes_burst(device: EmulatedGpu) -> None:
 def test_data_of_lds_are_back_after_64_cycles(device: EmulatedGpu) -> None:
     """4 cycles of addresses, 8 on the bus and 52 of return: the middle of the 50 to 70 that traces show."""
     stream = Stream(device, "v_lshlrev_b32 v1, 4, v0\nds_read_b128 v[4:7], v1\ns_waitcnt lgkmcnt(0)")
-    assert stream.cycles() == 4 + 64 + END
+    assert stream.cycles(vector_result_cycles=4) == 4 + 64 + END
+
+
+@GFX950
+def test_vector_result_is_read_after_8_cycles(device: EmulatedGpu) -> None:
+    """A dependent v_fma_f32 takes 8 cycles (AMDLatencyModel.cpp), an independent one its slot of 4."""
+    chain, apart = "v_fma_f32 v10, v11, v12, v10\n", "v_fma_f32 v10, v11, v12, v13\n"
+    assert Stream(device, chain * 10).cycles() == 9 * 8 + 4 + END
+    assert Stream(device, apart * 10).cycles() == 10 * 4 + END
+    assert Stream(device, "v_exp_f32 v10, v11\nv_exp_f32 v12, v10").cycles() == 12 + 8
+
+
+@GFX950
+def test_second_copy_starts_later_by_offset(device: EmulatedGpu) -> None:
+    stream = Stream(device, mfma(0) * 10)
+    assert stream.replay(workgroups=2)["cycles"] == 640
+    assert stream.replay(workgroups=2, start_offset=1000)["cycles"] == 1320
 
 
 @GFX950
@@ -439,6 +455,7 @@ MIXED = (
     + mfma(0)
     + "v_accvgpr_read_b32 v20, a3\ns_barrier\ns_branch other\ns_nop 0\nother:\n"
     + adds(3)
+    + "v_fma_f32 v10, v11, v12, v10\n" * 4
 )
 
 

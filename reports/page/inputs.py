@@ -25,6 +25,7 @@ from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.gates.emulated import COUNTERS
 from ckpm.reports.gates.statistics import WARM
 from ckpm.reports.resources import read_manifest
+from ckpm.reports.timing.score import SCORE, Score
 from ckpm.reports.verdicts import Gate
 
 _SUITES = (*SUITES, FAMILY_SUITE)
@@ -81,6 +82,7 @@ class Inputs:
     today: datetime.date
     tables: Mapping[Path, Timings] = field(default_factory=dict)  # by file
     benchmarks: Mapping[Path, Benchmark] = field(default_factory=dict)  # by file
+    score: Score | None = None  # of the timing model
 
     def timings(self) -> Iterator[tuple[str, Timings]]:
         """Every file of modelled times, with its library's label or its own name."""
@@ -122,7 +124,7 @@ def gather(
 ) -> Inputs:
     """Read the output of sessions: ``<arch>/<upstream>/manifest.json``; ``<suite>.json``, ``counters.json`` and
     ``timing.json`` beside it; ``gate*.json`` and ``gpu*.json`` beside it or in the folder; ``parity.json``,
-    ``timing-*.json`` and ``benchmark/*.json`` in the folder.
+    ``timing-*.json``, ``model-score.json`` and ``benchmark/*.json`` in the folder.
 
     Raises:
         InconclusiveError: the folder has none of them.
@@ -133,8 +135,7 @@ def gather(
     results = sorted(file for suite in _SUITES for file in folder.glob(f"*/*/{suite}.json"))
     parity = folder / "parity.json"
     gates = sorted(file for pattern in _GATES for file in folder.glob(pattern))
-    tables = sorted(folder.glob(_TABLES))
-    benchmarks = sorted(folder.glob(_BENCHMARKS))
+    tables, benchmarks = (sorted(folder.glob(pattern)) for pattern in (_TABLES, _BENCHMARKS))
     if not (manifests or results or gates or tables or benchmarks or parity.exists()):
         raise InconclusiveError(
             f"{folder}: nothing to report: no <arch>/<upstream>/manifest.json, parity.json or gate.json. "
@@ -166,13 +167,18 @@ def gather(
         today=today or datetime.date.today(),
         tables={file: Timings.read(file) for file in tables},
         benchmarks={file: Benchmark.read(file) for file in benchmarks},
+        score=_score(folder / SCORE),
     )
+
+
+def _score(file: Path) -> Score | None:
+    return Score.read(file) if file.exists() else None
 
 
 def files_of(folder: Path) -> list[Path]:
     """Every file that :func:`gather` reads of a folder."""
     beside = ("manifest.json", COUNTERS, TIMINGS, *(f"{suite}.json" for suite in _SUITES))
-    patterns = (*(f"*/*/{name}" for name in beside), "parity.json", _TABLES, _BENCHMARKS, *_GATES)
+    patterns = (*(f"*/*/{name}" for name in beside), "parity.json", _TABLES, SCORE, _BENCHMARKS, *_GATES)
     return [file for pattern in patterns for file in folder.glob(pattern)]
 
 

@@ -29,6 +29,7 @@ def tables(inputs: Inputs) -> tuple[Table, ...]:
         timing_tables.timing(inputs),
         timing_tables.phases(inputs),
         timing_tables.timing_checks(inputs),
+        timing_tables.score(inputs),
         figure_tables.decode(inputs),
         figure_tables.gate_rows(inputs),
         figure_tables.references(inputs),

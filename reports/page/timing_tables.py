@@ -8,6 +8,7 @@ from ckpm.matrix.keys import V3_PIPELINE
 from ckpm.reports.page.columns import Cell, Folded, Table, columns
 from ckpm.reports.page.inputs import Inputs
 from ckpm.reports.timing.command import origin
+from ckpm.reports.timing.score import GROUPS
 from ckpm.reports.timing.versions import (
     Pair,
     PublishedRow,
@@ -15,6 +16,7 @@ from ckpm.reports.timing.versions import (
     launch,
     published_rows,
     show_published,
+    show_range,
     version_of,
 )
 from ckpm.reports.verdicts import V3_AGAINST_V2
@@ -27,31 +29,33 @@ def timing(inputs: Inputs) -> Table:
         for one in timings.problems:
             causes = sorted(one.stalls(loop=True).items(), key=lambda pair: -pair[1])
             details[len(rows)] = [f"{cause} {share:.1%}: {CAUSES[cause]}" for cause, share in causes if share]
-            whole = launch(one, timings.provenance["arch"])
+            whole = launch(one, timings.provenance["arch"], timings.problems)
             rows.append(
                 [
                     one.problem, label, one.cycles, one.resident, round(one.cycles / one.resident),
                     round(one.pass_cycles), round(100 * one.matrix_share, 1), round(100 * one.loop_share, 1),
-                    round(whole.tflops, 1) if whole else None, show_published(whole) if whole else "",
+                    round(whole.expected) if whole else None, show_range(whole) if whole else "",
+                    show_published(whole) if whole else "",
                     causes[0][0] if causes[0][1] else "none", round(100 * causes[0][1], 1), one.kernel,
                 ]
             )  # fmt: skip
     counted = (
-        "cycles", "copies", "cycles of one", "cycles of a pass", "% matrix", "% matrix in the loop", "TFLOP/s",
-        "% of that",
+        "cycles", "copies", "cycles of one", "cycles of a pass", "% matrix", "% matrix in the loop",
+        "expected TFLOP/s", "% of that",
     )  # fmt: skip
     return Table(
         id="timing",
         short="Timing",
         title="Workgroups on the timing model",
         columns=columns(
-            problem="name", library_or_file="choice", **dict.fromkeys(counted[:7], "number"), published="word",
-            most_stalls="choice", **{counted[7]: "number"}, kernel="kernel",
+            problem="name", library_or_file="choice", **dict.fromkeys(counted[:7], "number"), range="word",
+            published="word", most_stalls="choice", **{counted[7]: "number"}, kernel="kernel",
         ),
         rows=rows,
         details=details,
         note="Executed instructions replayed through an issue model of one compute unit; no measurement. TFLOP/s are "
-        "the launch's at the peak clock, published ones in the same unit. A row's details are the stalls of its loop.",
+        "expected at the clock of published launches, with a range for start offsets and boards. Published ones are of "
+        "other code. A row's details are the stalls of its loop.",
         folded=(Folded(title="What the timing model cannot see", lines=unseen()),) if rows else (),
     )  # fmt: skip
 
@@ -78,6 +82,40 @@ def timing_checks(inputs: Inputs) -> Table:
         note="Streams of instructions, or CK's own kernels, each modelled once; errors in percent. What is an input of "
         "the model shows that it does what it was told, and no more. Where nothing is published, the figure is the "
         "model's word alone.",
+    )  # fmt: skip
+
+
+def score(inputs: Inputs) -> Table:
+    """Published measurements beside modelled figures, and the errors by group."""
+    made = inputs.score
+    rows: list[list[Cell]] = [
+        [
+            one.kernel, one.label, one.gpu, one.group, one.role, one.metric, round(one.published, 2),
+            None if one.modelled is None else round(one.modelled, 2),
+            None if one.error is None else round(100 * one.error, 1),
+            None if one.ghz is None else round(one.ghz, 2), one.reason, one.source,
+        ]
+        for one in (made.rows if made else ())
+    ]  # fmt: skip
+    errors = [
+        f"{name} ({GROUPS[name]}): {group.error:.1%} of {group.rows} rows, rank correlation {group.rank:.2f}"
+        for name, group in (made.groups.items() if made else ())
+    ]
+    about = (
+        f"{'; '.join(errors)}. Numbers of the model come from rows of role calibrate, which do not count. "
+        "Errors are in percent. GHz is the clock at which TFLOP/s are expected."
+    )
+    return Table(
+        id="timing-score",
+        short="Timing scored",
+        title="The timing model's score on published measurements",
+        columns=columns(
+            kernel_there="name", row="text", gpu="choice", group="choice", role="choice", metric="choice",
+            published="number", modelled="number", error="number", ghz="number", not_modelled_because="prose",
+            document="prose",
+        ),
+        rows=rows,
+        note=about if rows else "",
     )  # fmt: skip
 
 
@@ -150,8 +188,8 @@ def versions(inputs: Inputs) -> Table:
         ),
         rows=rows,
         note="CK's pull request 6054 has the rows and the published figures, of its own V2 and V3 on MI355X; the "
-        "kernels here are ours. Cycles and TFLOP/s are the launch's on the timing model at the peak clock, loop % the "
-        "matrix units' share in the hot loop. The model leaves out the clock that a GPU keeps, and HBM. "
+        "kernels here are ours. Cycles and ratios are of launches at equal clock, TFLOP/s are expected at the clock of "
+        "published launches, loop % is the matrix units' share in the hot loop. The model leaves out caches and HBM. "
         "No verdict of this report follows from it." if rows else "",
     )  # fmt: skip
 

@@ -13,7 +13,15 @@ from ckpm.attention.timing.machine import cannot_see, numbers
 from ckpm.attention.timing.record import CAUSES, PHASES, Check, PhaseShare, Timed, Timings
 from ckpm.base.console import console
 from ckpm.reports.gates.model_command import pairs_of
-from ckpm.reports.timing.versions import PublishedRow, has_versions, launch, published_rows, show_published, version_of
+from ckpm.reports.timing.versions import (
+    PublishedRow,
+    has_versions,
+    launch,
+    published_rows,
+    show_published,
+    show_range,
+    version_of,
+)
 
 
 def add_options(timing: argparse.ArgumentParser) -> None:
@@ -88,18 +96,19 @@ def _stalls(title: str, problems: Sequence[Timed]) -> Table:
 
 
 def _launches(timings: Timings) -> Table:
-    """Table of whole launches, modelled and published, with the ratio."""
-    table = _table("The launch on a GPU at its peak clock", ("workgroups", "cycles", "TFLOP/s", "published", "ratio"))
+    """Table of whole launches: cycles, TFLOP/s that they mean at the clock of published launches, published figures."""
+    columns = ("workgroups", "cycles", "GHz", "expected TFLOP/s", "range", "published, other code")
+    table = _table("The launch on a GPU", columns)
     for one in timings.problems:
-        if estimated := launch(one, timings.provenance["arch"]):
-            ratios = (f"{estimated.tflops / value:.2f}" for value in estimated.published.values())
+        if estimated := launch(one, timings.provenance["arch"], timings.problems):
             table.add_row(
                 one.problem.partition("/")[2],
                 str(one.launched),
                 f"{estimated.cycles:.0f}",
-                f"{estimated.tflops:.1f}",
+                f"{estimated.ghz:.2f}",
+                f"{estimated.expected:.0f}",
+                show_range(estimated),
                 show_published(estimated),
-                ", ".join(ratios),
             )
     return table
 
@@ -156,9 +165,9 @@ def origin(check: Check) -> tuple[str, str]:
 
 
 def _sensitivity(timings: Timings) -> Table:
-    """Changes of the cycles over all problems with half and with twice of each doubtful figure."""
+    """Changes of the cycles over all problems with a fifth less and a fifth more of each doubtful figure."""
     known = numbers(timings.provenance["arch"])
-    table = _table("Doubtful figures: change of the cycles", ("value", "half, least", "most", "twice, least", "most"))
+    table = _table("Doubtful figures: change of the cycles", ("value", "less, least", "most", "more, least", "most"))
     for name in dict.fromkeys(name for one in timings.problems for name in one.sensitivity):
         changes = [
             [one.sensitivity[name][at] / one.cycles - 1 for one in timings.problems if name in one.sensitivity]

@@ -1,8 +1,7 @@
 """Launches estimated from their longest workgroup, and V2 and V3 of batch prefill beside published tables.
 
-A launch that is resident at once takes as long as its longest workgroup. A larger launch takes the sum of its
-workgroups over the compute units. A workgroup's cycles are proportional to the keys that it sees. Memory bandwidth and
-clock are left out.
+All workgroups are scheduled over dies and compute units (grid.py). A workgroup's cycles are proportional to the keys
+that it sees. Memory bandwidth is left out. TFLOP/s are expected at the clock of published launches (clock.py).
 
 A row is a problem of which a document has TFLOP/s of both versions (reports/gates/references.yaml). The modelled ratio
 is that of the two launches' cycles, both of one run. No verdict of the report follows from it.
@@ -10,18 +9,20 @@ is that of the two launches' cycles, both of one run. No verdict of the report f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ckpm.attention.timing import grid
 from ckpm.attention.timing.measure import performance_problems
-from ckpm.attention.timing.record import Timed, Timings
+from ckpm.attention.timing.record import SIMDS, Timed, Timings
 from ckpm.matrix.keys import V3_PIPELINE
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.problem import mask_corner
-from ckpm.reports.gates.model import Machine, machines
+from ckpm.reports.gates.model import machines
 from ckpm.reports.gates.references import Reference, read_references
 from ckpm.reports.gates.statistics import WARM
 from ckpm.reports.problems import flops, known_problems
+from ckpm.reports.timing.clock import BOARDS, LAUNCH_SECONDS, clock_of
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate
 
 BOTH = ("V2", "V3")
@@ -30,7 +31,10 @@ NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """A launch on V2 or on V3. A model has its cycles, too, and the share of the matrix units in the hot loop."""
+    """A launch on V2 or on V3. A model has its cycles, too, and the share of the matrix units in the hot loop.
+
+    ``tflops`` of a model are those expected at the clock.
+    """
 
     tflops: float
     cycles: float = 0.0
@@ -46,8 +50,8 @@ class Pair:
 
     @property
     def ratio(self) -> float:
-        """Speed of V3 over speed of V2."""
-        return self.v3.tflops / self.v2.tflops
+        """Speed of V3 over speed of V2: of a model at equal clock, else by TFLOP/s."""
+        return self.v2.cycles / self.v3.cycles if self.v3.cycles else self.v3.tflops / self.v2.tflops
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +124,8 @@ def _reference_pairs() -> list[Mapping[str, Reference]]:
 def _modelled_pair(timings: Timings, problem: str) -> Pair | None:
     arch, found = timings.provenance["arch"], dict[str, Version]()
     for one in timings.problems:
-        if one.problem == problem and (estimated := launch(one, arch)):
-            version = Version(tflops=estimated.tflops, cycles=estimated.cycles, loop=one.loop_share)
+        if one.problem == problem and (estimated := launch(one, arch, timings.problems)):
+            version = Version(tflops=estimated.expected, cycles=estimated.cycles, loop=one.loop_share)
             found.setdefault(version_of(one), version)
     return Pair(v2=found["V2"], v3=found["V3"]) if set(found) == set(BOTH) else None
 
@@ -144,39 +148,81 @@ def _measured_pair(gate: Gate, problem: SuiteCase) -> Pair | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """``published`` are figures of the same problem in TFLOP/s, by the document's variant."""
+    """``least`` and ``most`` are cycles with other start offsets. ``expected`` are TFLOP/s at the clock ``ghz``.
+
+    ``published`` are figures of the same problem in TFLOP/s, by the document's variant.
+    """
 
     cycles: float
-    tflops: float
+    least: float
+    most: float
+    ghz: float
+    expected: float
     published: Mapping[str, float]
 
+    @property
+    def expected_range(self) -> tuple[float, float]:
+        """Expected TFLOP/s with the worst offsets on a slow board, and with the best on a fast one."""
+        return self.expected * self.cycles / self.most * (1 - BOARDS), self.expected * self.cycles / self.least * (
+            1 + BOARDS
+        )
 
-def launch(one: Timed, arch: str) -> Launch | None:
-    """Estimate a launch. None if problem or arch is unknown, no score is seen, or the launch is too small for
-    ``resident`` copies on each compute unit.
+
+def launch(one: Timed, arch: str, beside: Iterable[Timed] = ()) -> Launch | None:
+    """Estimate a launch. Copies' speeds of a long problem are those of the same kernel in a problem ``beside`` it.
+
+    None if problem or arch is unknown, no score is seen, or the launch is too small for ``resident`` copies on each
+    compute unit.
     """
     problem, machine = known_problems().get(one.problem), machines().get(arch)
     if problem is None or machine is None or not (lengths := _lengths(problem, one.tile_rows)):
         return None
     if one.resident > -(-one.launched // machine.compute_units):
         return None
-    cycles = _cycles(one, machine, sum(lengths) / len(lengths) / max(lengths))
+    keys = lengths * (one.launched // len(lengths))
+    cycles, least, most = (
+        grid.cycles([alone * count / max(lengths) for count in keys], machine.compute_units, speeds)
+        for alone, speeds in _speeds(one, beside)
+    )
+    whole = sum(wave.whole.matrix for wave in one.waves) / one.resident / SIMDS
+    share = whole * sum(keys) / max(lengths) / (cycles * machine.compute_units)
+    bits = 8 if problem.dtype.startswith("fp8") else 16
+    ghz = clock_of(machine.product, bits).ghz(share)
     figures = {
         reference.variant: reference.value
         for reference in read_references()
         if reference.metric == "tflops" and reference.shape and reference.shape.is_of(problem)
     }
-    return Launch(cycles=cycles, tflops=flops(problem) / (cycles / machine.clock_mhz / 1e6) / 1e12, published=figures)
+    seconds = cycles / ghz / 1e9 + LAUNCH_SECONDS
+    return Launch(
+        cycles=cycles, least=least, most=most, ghz=ghz, expected=flops(problem) / seconds / 1e12, published=figures
+    )  # fmt: skip
+
+
+def _speeds(one: Timed, beside: Iterable[Timed]) -> Iterator[tuple[float, tuple[float, ...]]]:
+    """Cycles of a copy and speeds of several, at the median, best and worst start offsets.
+
+    Without such replays, each copy has the cycles that it takes among ``resident`` ones.
+    """
+    alike = [other for other in (one, *beside) if other.kernel == one.kernel and len(other.copies) >= one.resident]
+    if not alike:
+        yield from ((one.cycles, (1.0,) * one.resident) for _ in range(3))
+        return
+    copies = max(alike, key=lambda other: (other is one, other.cycles)).copies[: one.resident]
+    share = copies[0].cycles / copies[-1].cycles
+    for name in ("cycles", "least", "most"):
+        yield one.cycles * share, tuple(copies[0].cycles / getattr(copy, name) for copy in copies)
+
+
+def show_range(whole: Launch) -> str:
+    """The range of the expected TFLOP/s as text."""
+    low, high = whole.expected_range
+    return f"{low:.0f} to {high:.0f}"
 
 
 def show_published(whole: Launch) -> str:
     """The published figures as text."""
     return ", ".join(f"{variant} {value:g}" for variant, value in whole.published.items())
-
-
-def _cycles(one: Timed, machine: Machine, mean: float) -> float:
-    """``mean``: the average workgroup's keys over the longest's."""
-    return max(one.cycles, one.launched * mean * one.cycles / one.resident / machine.compute_units)
 
 
 def _lengths(problem: SuiteCase, rows: int) -> list[int]:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from ckpm.attention.timing.checks import PublishedTable
 from ckpm.attention.timing.machine import TimingMachine
+from ckpm.attention.timing.published import PublishedTable
 from ckpm.base.files import write_atomically
 from ckpm.base.tablefile import Record
 from ckpm.cluster.site import Site
@@ -35,6 +35,7 @@ from ckpm.reports.gates.references import ReferenceTable
 from ckpm.reports.gates.statistics import Settings
 from ckpm.reports.release.stages import StageTable
 from ckpm.reports.release.verdict import WaiverTable
+from ckpm.reports.timing.score import AcceptedTable
 from ckpm.suites.coverage import UnexecutedTable
 from ckpm.suites.rounding import RoundingTable
 from ckpm.workflows.render import WorkflowTable
@@ -43,6 +44,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "matrix" / "schemas"
 _WIDTH = 110  # letters of a line, besides an object's name
 SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its tables
+    "accepted": (AcceptedTable, "reports/timing/accepted.yaml"),
     "archs": (ArchTable, "matrix/tables/archs.yaml"),
     "budgets": (BudgetTable, "reports/gates/budgets.yaml"),
     "changes": (ChangeTable, "kernels/changes/changes.yaml"),

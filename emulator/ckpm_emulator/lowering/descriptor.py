@@ -1,7 +1,9 @@
 """Registers that a kernel's code uses without its descriptor granting them, and misaligned tuples of registers.
 
 Granted (LLVM, "User Guide for AMDGPU Backend", compute_pgm_rsrc1 and compute_pgm_rsrc3): vector and accumulation
-registers together in eights, the accumulation registers from ACCUM_OFFSET on; scalar registers in sixteens. From gfx90a
+registers together in eights, the accumulation registers from ACCUM_OFFSET on; scalar registers in sixteens. Code
+without accumulation registers has all of them as vector registers: AITER's forward kernels, which run on boards, use
+v160 to v255 with an ACCUM_OFFSET of 160. From gfx90a
 on a tuple of vector registers begins at an even number (same guide, "VGPR alignment"). A pair of scalar registers
 begins at an even number, a longer tuple at a multiple of four. All code that the kernel can reach is checked, run or
 not. The count of user SGPRs has room for all that the descriptor enables, and scratch is enabled where it is used.
@@ -41,9 +43,10 @@ class Granted:
     accumulations: int
 
     @classmethod
-    def of(cls, rsrc1: int, rsrc3: int) -> Granted:
-        """Read the numbers from the descriptor."""
-        total, before = _vectors(rsrc1), 4 * ((rsrc3 & 0x3F) + 1)
+    def of(cls, rsrc1: int, rsrc3: int, *, accumulates: bool = True) -> Granted:
+        """Read the numbers from the descriptor. ``accumulates``: the code uses accumulation registers."""
+        total = _vectors(rsrc1)
+        before = 4 * ((rsrc3 & 0x3F) + 1) if accumulates else total
         return cls(16 * ((rsrc1 >> 6 & 0xF) // 2 + 1), min(total, before, 256), max(0, min(total - before, 256)))
 
 
@@ -59,12 +62,15 @@ def refusal(
     kernel: KernelInfo, instructions: Sequence[Instruction], spans: Mapping[str, tuple[int, int]]
 ) -> Refusal | None:
     """The reason why a kernel can't be launched; None if it can. ``spans`` are functions' instructions by name."""
-    granted = Granted.of(kernel.rsrc1, kernel.rsrc3)
     start = spans[kernel.function.name][0]
     if reason := _other_entry(kernel) or _too_few_users(kernel):
         return Refusal(start, reason)
+    reached = _reachable(kernel.function.name, instructions, spans)
+    different = {instructions[at].encoding: instructions[at] for at in reached}.values()
+    accumulates = any(map(_accumulates, different))
+    granted = Granted.of(kernel.rsrc1, kernel.rsrc3, accumulates=accumulates)
     judged: dict[Encoding, str] = {}
-    for at in _reachable(kernel.function.name, instructions, spans):
+    for at in reached:
         encoding = instructions[at].encoding
         if encoding not in judged:
             judged[encoding] = _refuse(instructions[at], granted) or _without_scratch(instructions[at], kernel)
@@ -173,6 +179,10 @@ def _without_scratch(instruction: Instruction, kernel: KernelInfo) -> str:
     if instruction.format != "SCRATCH" or kernel.rsrc2 & 1:
         return ""
     return f"{instruction.text}: the kernel's descriptor enables no scratch"
+
+
+def _accumulates(instruction: Instruction) -> bool:
+    return any(operand.first >= ACCUMULATION for operand in operands(instruction))
 
 
 def _refuse(instruction: Instruction, granted: Granted) -> str:

@@ -263,11 +263,11 @@ def lower(instructions: Sequence[Instruction], too_early: Mapping[int, str] = _N
 
 
 def _by_index(instruction: Instruction, op: MicroOp) -> tuple[MicroOp, str]:
-    """An instruction between s_set_gpr_idx_on and s_set_gpr_idx_off. Compilers put one v_mov_b32 there; other
-    vector instructions and branches there are not followed.
+    """An instruction between s_set_gpr_idx_on and s_set_gpr_idx_off. Compilers put one v_mov_b32 there, AITER's kernels
+    a few others; the rest of vector instructions and branches there are not followed.
     """
-    if op.name == "v_mov_b32" and not op.flags:
-        op.name = "v_mov_b32_indexed"
+    if f"{op.name}_indexed" in opcodes.VECTOR and not op.flags:
+        op.name = f"{op.name}_indexed"
     elif instruction.format.startswith("VOP") or op.target is not None:
         return MicroOp("trap"), f"the emulator lacks {instruction.name} with indexed registers: {instruction.text}"
     return op, ""

@@ -42,6 +42,7 @@ SCALAR = _expand("""
     s_{and,or,xor,andn2,orn2,nand,nor,xnor,andn1,orn1}_saveexec_b64 s_{andn1,andn2}_wrexec_b64
     s_cmp_{eq,lg,gt,ge,lt,le}_{i32,u32} s_cmp_{eq,lg}_u64 s_bitcmp{0,1}_{b32,b64}
     s_getreg_b32 s_setreg_b32 s_movrel{s,d}_{b32,b64} s_set_gpr_idx_{on,off,idx,mode}
+    s_setvskip
 """)
 BRANCHES = _expand("""
     s_branch s_cbranch_{scc0,scc1,vccz,vccnz,execz,execnz} s_getpc_b64 s_setpc_b64 s_swappc_b64 s_call_b64 s_endpgm
@@ -91,7 +92,7 @@ VECTOR = TRANSCENDENTAL | _expand("""
     v_{mad,div_fixup,frexp_mant}_f16 v_frexp_exp_i16_f16 v_cvt_norm_{i16,u16}_f16 v_cvt_pknorm_{i16,u16}_f16
     v_cube{id,sc,tc,ma}_f32 v_{minimum3,maximum3}_f32 v_cvt_pk_u8_f32 v_cvt_pkaccum_u8_f32 v_cvt_off_f32_i4 v_clrexcp
     v_msad_u8 v_{qsad,mqsad}_pk_u16_u8 v_mqsad_u32_u8 v_ashr_pk_{i8,u8}_i32 v_cvt_sr_{f16,bf16}_f32
-    v_mov_b32_indexed
+    v_{mov_b32,add_u32,mul_f32,accvgpr_read}_indexed
 """)
 # With the clamp modifier, which keeps the result in its format's range.
 CLAMPED = _expand("""

@@ -217,6 +217,12 @@ void spoil_reads(
     }
 }
 
+bool outstanding(const Pending& pending, uint32_t vm, uint32_t lgkm)
+{
+    return pending.vector.size() > vm || pending.lds.size() > lgkm ||
+           (lgkm == 0 && !pending.scalar.empty());
+}
+
 void wait(Wave& wave, uint32_t vm, uint32_t lgkm)
 {
     Pending& pending = wave.pending;

@@ -32,6 +32,7 @@ const Field FIELDS[]  = {
     {"leaks", &Options::leaks, 0, 1},
     {"barriers", &Options::barriers, 0, 1},
     {"late_lds_reads", &Options::late_lds_reads, 0, 1},
+    {"interleaved", &Options::interleaved, 0, 1},
     {"global_races", &Options::global_races, 0, 1},
     {"lds_bounds", &Options::lds_bounds, 0, 1},
     {"exact_mfma", &Options::exact_mfma, 0, 1},

@@ -76,17 +76,18 @@ struct Workgroup
     Traffic traffic;
     RangeCache ranges;
     SrdChecker srds;
-    uint32_t arch   = 950;
-    bool srd_range  = false;
-    bool late       = false;
-    bool aligned    = false; // option alignment
-    bool barriers   = false; // option barriers
-    bool lds_bounds = true;  // option lds_bounds
-    bool doubts     = false; // a twin's (twin.h), with the option uninitialised_memory
-    bool late_reads = false; // options late_loads and late_lds_reads
-    bool exact_mfma = false; // sums of MFMA as gfx942 makes them
-    uint32_t turn   = 0;     // jumps back after which a wave gives way; 0: 2^32 of them
-    std::span<Wave> waves;   // all of it
+    uint32_t arch    = 950;
+    bool srd_range   = false;
+    bool late        = false;
+    bool aligned     = false; // option alignment
+    bool barriers    = false; // option barriers
+    bool lds_bounds  = true;  // option lds_bounds
+    bool doubts      = false; // a twin's (twin.h), with the option uninitialised_memory
+    bool late_reads  = false; // options late_loads and late_lds_reads
+    bool interleaved = false; // option interleaved
+    bool exact_mfma  = false; // sums of MFMA as gfx942 makes them
+    uint32_t turn    = 0;     // jumps back after which a wave gives way; 0: 2^32 of them
+    std::span<Wave> waves;    // all of it
     // With late reads: those of each byte of LDS that are under way.
     std::vector<uint16_t> lds_reads;
 };
@@ -99,6 +100,7 @@ struct alignas(64) Wave
     Workgroup* group    = nullptr;
     Stop stop           = Stop::Running;
     uint32_t jumps_left = 0;                      // back, in this turn
+    bool gave_way       = false;                  // at the wait where it goes on (interleaved)
     uint32_t number     = 0;                      // in its workgroup
     uint64_t threads    = 0;                      // lanes that it started with
     uint32_t mode       = 0;                      // the MODE register

@@ -27,6 +27,8 @@ struct Options
     int64_t barriers  = 0; // report barriers in divergent control flow, and different ones
     // With late_loads: reads of LDS under way are spoilt by what writes over them (pending.h).
     int64_t late_lds_reads = 0;
+    // A wave that waits for memory lets the others go on before the results land.
+    int64_t interleaved = 0;
     // Report unordered accesses of two waves to device memory (global_races.h): on one host thread.
     int64_t global_races = 0;
     // A read outside of the workgroup's LDS is a fault; 0: it is reported once, and reads zero.

@@ -37,7 +37,9 @@ void fill_registers(Wave& w, const Kernel& kernel, Contents unwritten)
 {
     const unsigned total  = (rsrc1::VGPR_COUNT.of(kernel.rsrc1) + 1) * 8;
     const unsigned vector = std::min(total, (rsrc3::ACCUM_OFFSET.of(kernel.rsrc3) + 1) * 4);
-    fill(&w.v[0][0], std::min(vector, 256u) * LANES, unwritten);
+    fill(&w.v[0][0],
+         std::min(total, 256u) * LANES,
+         unwritten); // all of them without accumulation registers
     fill(&w.v[256][0], std::min(total - vector, 256u) * LANES, unwritten);
     fill(w.s, 128, unwritten);
     if(unwritten == Contents::Twin) // set the sign bit, which POISON lacks
@@ -143,20 +145,21 @@ Waves::Waves(const Shape& shape)
       lds_(shape.lds_bytes / 64 + 2),
       scratch_(static_cast<size_t>(shape.waves) * LANES * shape.scratch_bytes / 4 + 16)
 {
-    const Options& o = options();
-    group.kernel     = &shape.kernel;
-    group.lds        = reinterpret_cast<uint8_t*>(lds_.data());
-    group.lds_bytes  = shape.lds_bytes;
-    group.arch       = shape.kernel.program->arch;
-    group.srd_range  = o.srd_range();
-    group.late       = o.late_loads != 0;
-    group.aligned    = o.alignment != 0;
-    group.barriers   = o.barriers != 0;
-    group.lds_bounds = o.lds_bounds != 0;
-    group.late_reads = group.late && o.late_lds_reads != 0;
-    group.waves      = waves_;
-    group.exact_mfma = o.exact_mfma != 0;
-    group.host       = &shape.host;
+    const Options& o  = options();
+    group.kernel      = &shape.kernel;
+    group.lds         = reinterpret_cast<uint8_t*>(lds_.data());
+    group.lds_bytes   = shape.lds_bytes;
+    group.arch        = shape.kernel.program->arch;
+    group.srd_range   = o.srd_range();
+    group.late        = o.late_loads != 0;
+    group.aligned     = o.alignment != 0;
+    group.barriers    = o.barriers != 0;
+    group.lds_bounds  = o.lds_bounds != 0;
+    group.late_reads  = group.late && o.late_lds_reads != 0;
+    group.interleaved = o.interleaved != 0;
+    group.waves       = waves_;
+    group.exact_mfma  = o.exact_mfma != 0;
+    group.host        = &shape.host;
     for(Wave& wave : waves_)
         wave.group = &group;
 }

@@ -104,6 +104,8 @@ Replay::Replay(const Recording& recording, const Numbers& numbers)
         waves_[i].hot       = loops[number];
         waves_[i].parts     = &parts_[number];
         waves_[i].group     = static_cast<uint32_t>(i / recording.waves.size());
+        waves_[i].next      = uint64_t{waves_[i].group} * numbers.start_offset;
+        turns_[i]           = {waves_[i].next};
         waves_[i].time.simd = number % SIMDS;
         waves_[i].ended     = waves_[i].steps->empty();
         groups_[waves_[i].group].live += !waves_[i].ended;
@@ -186,8 +188,7 @@ uint64_t Replay::occupy(uint32_t number, uint64_t cycle, const Instruction& i)
     {
         wave.time.vector += i.port_cycles;
         timeline_.add(number, Doing::Vector, cycle, cycle + i.port_cycles);
-        if(i.port_cycles > slot) // else it is there before the wave issues again
-            wave.registers.write(i, cycle, numbers_);
+        wave.registers.write(i, cycle, numbers_);
     }
     else if(matrix)
     {

@@ -12,8 +12,9 @@
 //   waves run beside it. Packed ones don't (with packed_apart not beside those of other waves,
 //   either); nor do they start right after an MFMA of their wave.
 // - An MFMA's result can be read matrix_result_cycles after its passes; only an MFMA that adds to
-//   exactly that result gets it at the end of the passes. Vector results are there when the port is
-//   free again. What a load brings is waited for by s_waitcnt alone, as the code has it.
+//   exactly that result gets it at the end of the passes. A vector result can be read
+//   vector_result_cycles after its issue, or later if the instruction keeps its port longer. What a
+//   load brings is waited for by s_waitcnt alone, as the code has it.
 // - LDS and memory: servers.h. vmcnt counts in order; lgkmcnt counts LDS in order and scalar loads
 //   as they come.
 // - A barrier opens when all of the workgroup's waves that have not ended have arrived.
@@ -34,7 +35,7 @@ namespace emu {
 enum class Cause : uint8_t
 {
     MatrixBusy,    // the matrix unit has another MFMA
-    MatrixResult,  // of an MFMA, not there yet
+    MatrixResult,  // or a vector result, not there yet
     VectorBusy,    // the wave's own instruction has the vector port
     Packed,        // a packed instruction, and MFMAs
     IssueConflict, // another wave has the port

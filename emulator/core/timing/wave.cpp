@@ -14,19 +14,19 @@ uint64_t Outstanding::reach(uint64_t cycle, size_t allowed)
     return *last;
 }
 
-uint64_t Registers::result_of(const RegisterRange& range) const
+uint64_t Registers::last_of(const Cycles& cycles, const RegisterRange& range)
 {
     uint64_t cycle = 0;
     for(unsigned row = range.first; row < range.first + range.count; ++row)
-        cycle = std::max(cycle, result_[row]);
+        cycle = std::max(cycle, cycles[row]);
     return cycle;
 }
 
 uint64_t Registers::ready(const Instruction& instruction) const
 {
-    uint64_t cycle = instruction.unit == Unit::Vector ? result_of(instruction.result) : 0;
+    uint64_t cycle = instruction.unit == Unit::Vector ? last_of(matrix_, instruction.result) : 0;
     for(unsigned i = 0; i < instruction.reads; ++i)
-        cycle = std::max(cycle, result_of(instruction.read[i]));
+        cycle = std::max(cycle, last_of(result_, instruction.read[i]));
     const RegisterRange& addend = instruction.addend;
     for(unsigned row = addend.first; row < addend.first + addend.count; ++row)
         cycle = std::max(cycle, owner_[row] == addend.first ? forward_[row] : result_[row]);
@@ -38,11 +38,16 @@ void Registers::write(const Instruction& instruction, uint64_t cycle, const Numb
     const bool matrix          = instruction.unit == Unit::Matrix;
     const RegisterRange& range = instruction.result;
     const uint64_t end = cycle + (matrix ? instruction.matrix_cycles : instruction.port_cycles);
+    const uint64_t read =
+        matrix ? end + numbers.matrix_result_cycles
+               : std::max(end, end + numbers.vector_result_cycles - numbers.vector_cycles);
     for(unsigned row = range.first; row < range.first + range.count; ++row)
     {
-        result_[row]  = end + (matrix ? numbers.matrix_result_cycles : 0);
-        forward_[row] = end;
+        result_[row]  = read;
+        forward_[row] = matrix ? end : read;
         owner_[row]   = range.first;
+        if(matrix)
+            matrix_[row] = read;
     }
 }
 

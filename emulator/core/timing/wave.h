@@ -32,11 +32,13 @@ public:
     void write(const Instruction& instruction, uint64_t cycle, const Numbers& numbers);
 
 private:
-    uint64_t result_of(const RegisterRange& range) const;
+    using Cycles = std::array<uint64_t, 512>;
+    static uint64_t last_of(const Cycles& cycles, const RegisterRange& range);
 
-    std::array<uint64_t, 512> result_{};  // for any instruction
-    std::array<uint64_t, 512> forward_{}; // for an MFMA that adds to all of the same result
-    std::array<uint16_t, 512> owner_{};   // first register of that result
+    Cycles result_{};                   // for any instruction
+    Cycles matrix_{};                   // of an MFMA: until then a vector instruction can't write
+    Cycles forward_{};                  // for an MFMA that adds to all of the same result
+    std::array<uint16_t, 512> owner_{}; // first register of that result
 };
 
 struct ReplayedWave

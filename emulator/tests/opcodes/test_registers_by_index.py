@@ -57,6 +57,15 @@ def test_index_is_added(uses: int, source: int, moved_from: int, moved_to: int, 
     assert got.scalar[M0] == 0xABCD0007 | uses << 12
 
 
+def test_index_is_added_to_source_of_sum() -> None:
+    """AITER's latent attention adds so to addresses."""
+    state = fresh_state(generator("sum"))
+    state.scalar[20] = 7
+    add = ins.VOP2(enum.VOP2Op.V_ADD_U32, vdst=src[266], src0=src[286], vsrc1=src[296])
+    got = machine().run(Case("", [on(SOURCE), add, OFF], state))
+    np.testing.assert_array_equal(got.vector[10], state.vector[37] + state.vector[40])
+
+
 def test_index_can_change_in_between() -> None:
     state = fresh_state(generator("idx"))
     state.scalar[20], state.scalar[21] = 3, 5

@@ -2,6 +2,7 @@
 
 run hipcub|ck-gtests --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
 run rocm-examples --root FOLDER --clone FOLDER --arch A [--only NAME] [--accept]
+objects --arch A [--family F] [--only NAME] [--accept]
 table [--check]
 """
 
@@ -19,7 +20,7 @@ from ckpm.base.entry import exit_code
 from ckpm.base.errors import UsageError
 from ckpm.base.files import write_atomically
 from tests.programs.conformance import acceptance, ck_gtests, gtests, rocm_examples
-from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, differences, read, suites
+from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, differences, read, suites
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs/reference/conformance.md"
@@ -69,6 +70,12 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--only", metavar="PROGRAM", help="one program; nothing is compared")
     run.add_argument("--accept", action="store_true", help="store the outcomes of the run")
     run.set_defaults(function=run_suite)
+    objects = commands.add_parser("objects", allow_abbrev=False, help="run AITER's code objects, as `run` does")
+    objects.add_argument("--arch", required=True, choices=("gfx942", "gfx950"), help="of the emulated device")
+    objects.add_argument("--family", help="one folder of the package (default: all)")
+    objects.add_argument("--only", metavar="PART", help="names that contain this; nothing is compared")
+    objects.add_argument("--accept", action="store_true", help="store the outcomes of the run")
+    objects.set_defaults(function=run_objects)
     table = commands.add_parser("table", allow_abbrev=False, help="write all stored outcomes into their page")
     table.add_argument("--check", action="store_true", help="write nothing; fail if it would change")
     table.set_defaults(function=write_table)
@@ -82,17 +89,39 @@ def run_suite(args: argparse.Namespace) -> int:
     seen = _examples(args) if args.name == EXAMPLES else _gtests(args)
     if args.only or args.tier != "smoke":
         return int(any(outcome not in (PASSED, UNSUPPORTED) for outcome, _ in seen.values()))
-    file = OUTCOMES / f"{args.name}.yaml"
+    return _compared(args.name, args.arch, seen, accept=args.accept)
+
+
+def _compared(name: str, arch: str, seen: Mapping[str, gtests.Outcome], *, accept: bool) -> int:
+    """Store a run, or print its differences from the stored outcomes and return 1 if there are any."""
+    file = OUTCOMES / f"{name}.yaml"
     suite = read(file)
-    before = suite.archs.get(args.arch)
-    if args.accept:
-        acceptance.store(acceptance.with_arch(suite, args.arch, acceptance.ran(seen, before)), file)
+    before = suite.archs.get(arch)
+    if accept:
+        acceptance.store(acceptance.with_arch(suite, arch, acceptance.ran(seen, before)), file)
         return 0
     if before is None:
-        raise UsageError(f"nothing is stored of {args.name} on {args.arch}: store this run with --accept.")
+        raise UsageError(f"nothing is stored of {name} on {arch}: store this run with --accept.")
     lines = differences(before, seen)
     print("\n".join(lines) or "as stored", flush=True)
     return int(bool(lines))
+
+
+def run_objects(args: argparse.Namespace) -> int:
+    """Run AITER's code objects. Return 1 if they differ from the stored outcomes."""
+    from tests.programs.objects import running  # only here: it compiles the emulator's core
+
+    failed = 0
+    for family in [args.family] if args.family else running.FAMILIES:
+        seen = dict[str, gtests.Outcome]()
+        for name, found in running.outcomes(family, args.arch, args.only or ""):
+            seen[name] = found
+            print(f"{name}: {': '.join(filter(None, found))}", flush=True)
+        if args.only:
+            failed |= any(outcome == WRONG for outcome, _ in seen.values())
+        elif seen:
+            failed |= _compared(f"aiter-{family}", args.arch, seen, accept=args.accept)
+    return int(failed)
 
 
 def _gtests(args: argparse.Namespace) -> Mapping[str, gtests.Outcome]:

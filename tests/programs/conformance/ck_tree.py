@@ -37,10 +37,7 @@ def sources() -> Sources:
     tree = trees.locate(_UPSTREAM, cache=cache_folder())
     package = check_upstream(_UPSTREAM)
     root = cache_folder() / "programs" / f"ck-{package.version}-{package.sha256[:16]}"
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with hold_lock(Path(f"{root}.lock"), "Delete it if no other run is there."):
-        if not root.is_dir():
-            _unpack(root)
+    unpacked(root, f"{package.tree}/", _PARTS)
     return Sources(root=root, includes=(*tree.includes, root / "library/include"), identity=tree.identity)
 
 
@@ -66,16 +63,24 @@ def build_program(
     return link(tc, [*units, *objects], made)
 
 
-def _unpack(root: Path) -> None:
+def unpacked(root: Path, prefix: str, parts: tuple[str, ...]) -> Path:
+    """The files of the pinned package below ``prefix`` that begin with one of ``parts``, unpacked once to ``root``."""
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with hold_lock(Path(f"{root}.lock"), "Delete it if no other run is there."):
+        if not root.is_dir():
+            _unpack(root, prefix, parts)
+    return root
+
+
+def _unpack(root: Path, prefix: str, parts: tuple[str, ...]) -> None:
     package = check_upstream(_UPSTREAM)
-    prefix = f"{package.tree}/"
     with tempfile.TemporaryDirectory(dir=root.parent) as folder:
         archive, draft = Path(folder) / package.file, Path(folder) / "tree"
         trees.fetch_archive(package, archive)
         with zipfile.ZipFile(archive) as wheel:
             for name in wheel.namelist():
                 inner = name.removeprefix(prefix)
-                if name.startswith(prefix) and inner.startswith(_PARTS) and not name.endswith("/"):
+                if name.startswith(prefix) and inner.startswith(parts) and not name.endswith("/"):
                     made = draft / inner
                     made.parent.mkdir(parents=True, exist_ok=True)
                     made.write_bytes(wheel.read(name))

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from ckpm.attention.timing.checks import ADD, EXPONENTIAL, LOAD, READ, dot, gemm, large
 from ckpm.attention.timing.machine import TABLE, cannot_see, numbers, values
 from ckpm.attention.timing.modelling import Asked, Modelled
+from ckpm.attention.timing.streams import ADD, EXPONENTIAL, LOAD, READ, dot, gemm, large
 from ckpm.base.errors import InconclusiveError, TableError, UsageError
 
 

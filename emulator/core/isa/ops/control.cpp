@@ -65,9 +65,20 @@ const MicroOp* s_barrier(Wave& w, const MicroOp* op)
 
 const MicroOp* s_waitcnt(Wave& w, const MicroOp* op)
 {
-    if(w.group->late) [[unlikely]]
+    const bool late = w.group->late;
+    if(late || w.group->interleaved) [[unlikely]]
     {
-        wait(w, waitcnt::vmcnt(op->control), waitcnt::LGKMCNT.of(op->control));
+        const uint32_t vm = waitcnt::vmcnt(op->control), lgkm = waitcnt::LGKMCNT.of(op->control);
+        w.gave_way =
+            w.group->interleaved && !w.gave_way && (!late || outstanding(w.pending, vm, lgkm));
+        if(w.gave_way)
+        {
+            w.stop = Stop::Turn;
+            w.next = op;
+            return nullptr;
+        }
+        if(late)
+            wait(w, vm, lgkm);
     }
     return advance(op);
 }
@@ -178,6 +189,28 @@ const MicroOp* s_sendmsg(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
+// VSKIP of the MODE register (ISA document, s_setvskip): vector instructions are not issued and do
+// not count in waits. AITER's kernels skip one instruction and clear it. What else stands between
+// is unknown.
+const MicroOp* s_setvskip(Wave& w, const MicroOp* op)
+{
+    const auto skips = [&w](const MicroOp* at) {
+        const uint32_t bit = scalar_value(w, at, at->src[1].code) & 31;
+        return (scalar_value(w, at, at->src[0].code) >> bit & 1) != 0;
+    };
+    if(!skips(op))
+        return advance(op);
+    const MicroOp* next = op + 1;
+    for(; next->handler != op->handler; ++next)
+    {
+        const auto kind = static_cast<Kind>(next->kind);
+        if(kind != Kind::Valu && kind != Kind::Trans && kind != Kind::Mfma && kind != Kind::Vmem &&
+           kind != Kind::Lds)
+            raise_unknown(w, next, "after s_setvskip, before the s_setvskip that ends it");
+    }
+    return s_setvskip(w, next);
+}
+
 // Traps of the HSA trap handler (LLVM AMDGPU usage, "Trap Handler ABI"): 3 is for a debugger, which
 // is not there.
 const MicroOp* s_trap(Wave& w, const MicroOp* op)
@@ -204,6 +237,7 @@ const MicroOp* trap(Wave& w, const MicroOp* op)
 constexpr Entry ENTRIES[] = {
     {"trap", trap},
     {"s_nop", nothing},
+    {"s_setvskip", s_setvskip},
     {"s_sendmsg", s_sendmsg},
     {"s_trap", s_trap},
     {"s_sleep", s_sleep},

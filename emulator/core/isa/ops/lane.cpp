@@ -74,23 +74,28 @@ const MicroOp* v_accvgpr_mov_b32(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// v_mov_b32 between s_set_gpr_idx_on and s_set_gpr_idx_off: M0[7:0] is added to the registers that
-// M0[15:12] names, bit 0 for the source and bit 3 for the destination.
-const MicroOp* v_mov_b32_indexed(Wave& w, const MicroOp* op)
+// A vector instruction between s_set_gpr_idx_on and s_set_gpr_idx_off: M0[7:0] is added to the
+// registers that M0[15:12] names, bits 0 to 2 for the sources and bit 3 for the destination.
+template <uint64_t NAME>
+const MicroOp* by_index(Wave& w, const MicroOp* op)
 {
-    constexpr Field INDEX{0, 8}, SOURCE{12, 1}, DESTINATION{15, 1};
-    constexpr unsigned VECTORS = 256;
-    const uint32_t m0 = w.s[M0], index = INDEX.of(m0);
-    unsigned from = op->src[0].code, to = op->dst;
-    if(from < VECTORS && SOURCE.of(m0))
-        from += index;
-    if(DESTINATION.of(m0))
-        to += index;
-    if((from < SCALAR && from >= VECTORS) || to >= VECTORS)
-        raise_unknown(w, op, "an index after the last vector register");
-    Row buffer;
-    const uint32_t* a = plain_row(w, op, static_cast<uint16_t>(from), buffer);
-    store_row(w.v[to], a, w.exec());
+    constexpr Field INDEX{0, 8}, USES{12, 4};
+    constexpr unsigned VECTORS = 256, DESTINATION = 3;
+    static const Handler plain = find_handler(NAME);
+    const uint32_t m0          = w.s[M0];
+    const auto move            = [&](uint16_t& code, unsigned use) {
+        if(code >= SCALAR || !(USES.of(m0) >> use & 1))
+            return;
+        const unsigned moved = code % VECTORS + INDEX.of(m0);
+        if(moved >= VECTORS)
+            raise_unknown(w, op, "an index after the last vector register");
+        code = static_cast<uint16_t>(code / VECTORS * VECTORS + moved);
+    };
+    MicroOp moved = *op;
+    for(unsigned i = 0; i < 3; ++i)
+        move(moved.src[i].code, i);
+    move(moved.dst, DESTINATION);
+    plain(w, &moved);
     return advance(op);
 }
 
@@ -99,7 +104,10 @@ const MicroOp* v_nop(Wave&, const MicroOp* op) { return advance(op); }
 constexpr Entry ENTRIES[] = {
     {"v_nop", v_nop},
     {"v_clrexcp", v_nop},
-    {"v_mov_b32_indexed", v_mov_b32_indexed},
+    {"v_mov_b32_indexed", by_index<name_hash("v_mov_b32")>},
+    {"v_add_u32_indexed", by_index<name_hash("v_add_u32")>},
+    {"v_mul_f32_indexed", by_index<name_hash("v_mul_f32")>},
+    {"v_accvgpr_read_indexed", by_index<name_hash("v_accvgpr_read")>},
     {"v_readfirstlane_b32", v_readfirstlane_b32},
     {"v_readlane_b32", v_readlane_b32},
     {"v_writelane_b32", v_writelane_b32},

@@ -1,0 +1,222 @@
+"""Workgroups of published launches of attention, from recordings of short ones.
+
+A workgroup's time is linear in its keys. So two lengths are recorded, and the others follow.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckpm.attention.launch import fwd_launching
+from ckpm.attention.launch.c_abi import Library
+from ckpm.attention.launch.device import EmulatedDevice, choose
+from ckpm.attention.timing import asm, grid
+from ckpm.attention.timing.checks import model
+from ckpm.attention.timing.machine import Number, cycles_together, neighbours, numbers, values
+from ckpm.attention.timing.measure import manifest_of
+from ckpm.attention.timing.published import PublishedFigure, Shape
+from ckpm.attention.timing.record import SIMDS
+from ckpm.base.errors import InconclusiveError
+from ckpm.base.settings import cache_folder
+from ckpm.kernels.families.libraries import host
+from ckpm.kernels.library.manifest import Manifest
+from ckpm.matrix.problems.case import SuiteCase
+
+# CK's kernels that its example launches for them
+CK_WHERE = (
+    "key.hdim_q in (64, 128) and key.dtype == 'bf16' and key.mode == 'batch' and key.tile.bm0 == 128 and "
+    "key.bias == 'no' and key.qscale == 'no' and not (key.logits or key.lse or key.dropout or key.sink or key.skip)"
+)
+Changed = tuple[str, int]
+LENGTHS = (1024, 2048)  # queries and keys of the recorded launches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workgroup:
+    """The longest workgroup of a launch by its ``keys``. ``cycles`` and ``matrix`` are of one that is alone.
+
+    ``matrix`` are cycles of one SIMD's matrix unit. ``together[k - 2]`` are the cycles of k copies on a compute unit,
+    by start offset.
+    """
+
+    keys: tuple[int, int]
+    cycles: tuple[float, float]
+    matrix: tuple[float, float]
+    together: tuple[tuple[float, ...], ...]
+
+    def at(self, keys: int) -> tuple[float, float]:
+        """Cycles, and cycles of the matrix units, with so many keys."""
+        (first, last), share = self.keys, (keys - self.keys[0]) / (self.keys[1] - self.keys[0])
+        assert first < last
+        cycles, matrix = (low + share * (high - low) for low, high in (self.cycles, self.matrix))
+        return cycles, matrix
+
+    def speeds(self, pick: Callable[[Sequence[float]], float] = statistics.median) -> tuple[float, ...]:
+        """The speed of each of one copy, of two, and so on."""
+        return (1.0, *(self.cycles[1] / pick(several) for several in self.together))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A modelled figure; of a launch its cycles with the median, best and worst start offsets, and its MFMA share."""
+
+    value: float
+    least: float
+    most: float
+    matrix_share: float = 0.0
+
+
+def estimate(workgroup: Workgroup, keys: Sequence[int], units: int) -> Answer:
+    """Model a launch whose workgroups have so many ``keys`` each, in the order of their numbers."""
+    by_keys = {one: workgroup.at(one) for one in set(keys)}
+    lengths = [by_keys[one][0] for one in keys]
+    middle, least, most = (
+        grid.cycles(lengths, units, workgroup.speeds(pick)) for pick in (statistics.median, min, max)
+    )
+    matrix = sum(by_keys[one][1] for one in keys)
+    return Answer(value=middle, least=least, most=most, matrix_share=matrix / (middle * units))
+
+
+def answers(
+    arch: str, units: int, figures: Sequence[PublishedFigure], ck: Path | None, changed: Changed | None = None
+) -> list[Answer]:
+    """Model figures on an emulated device of their arch, which stands for a GPU of so many compute ``units``.
+
+    ``ck`` is a library of CK's kernels, for figures of model fwd. ``changed``: a number of the machine, and which of
+    its neighbours replaces it.
+
+    A process has one device, so this needs a process for each arch.
+
+    Raises DeviceError, LibraryError, InconclusiveError, and as :func:`record_asm` and :func:`checks.model`.
+    """
+    device, known = choose("emulator", arch), numbers(arch)
+    if changed:
+        name, side = changed
+        known[name] = known[name]._replace(value=neighbours(known[name])[side])
+    assert isinstance(device, EmulatedDevice)
+    streams = [one for one in figures if one.model == "stream"]
+    of_streams = dict(zip(streams, model(device, known, streams), strict=True))
+    kernels = CkKernels.open(device, ck) if ck else None
+    laws: dict[tuple[str, int, bool], tuple[Workgroup, int]] = {}
+    made = []
+    for one in figures:
+        if one.shape is None:
+            value = of_streams[one]
+            made.append(Answer(value=value, least=value, most=value))
+            continue
+        law = one.model, one.shape.head_dim, one.shape.causal
+        if law not in laws:
+            if kernels and one.model == "fwd":
+                laws[law] = kernels.record(device, known, one.shape)
+            else:
+                laws[law] = record_asm(device, known, one.shape.causal, cache_folder()), asm.ROWS
+        workgroup, rows = laws[law]
+        keys = list(asm_keys(one.shape) if one.model == "asm" else ck_keys(one.shape, rows))
+        made.append(estimate(workgroup, keys, units))
+    return made
+
+
+def asm_keys(shape: Shape) -> Iterator[int]:
+    """Keys of each workgroup of AITER's kernels. A causal one has two tiles of queries, the first and the last left."""
+    tiles = -(-shape.length // asm.ROWS)
+    for _ in range(shape.batch * shape.heads * (-(-tiles // 2) if shape.causal else tiles)):
+        yield shape.length
+
+
+def ck_keys(shape: Shape, rows: int) -> Iterator[int]:
+    """Keys of each workgroup of CK's kernels: heads run fastest, then tiles of ``rows`` queries, the longest first."""
+    tiles = -(-shape.length // rows)
+    for _ in range(shape.batch):
+        for tile in range(tiles):
+            keys = min(shape.length, (tiles - tile) * rows) if shape.causal else shape.length
+            for _ in range(shape.heads):
+                yield keys
+
+
+def record_asm(device: EmulatedDevice, known: Mapping[str, Number], causal: bool, cache: Path) -> Workgroup:
+    """Record AITER's kernel. Raises DeviceError, ServiceError, TrustError, DiskFullError, OutputError."""
+    code = asm.code_object(device.arch, causal, cache)
+
+    def launch(length: int) -> None:
+        device.configure(record={"workgroup": 0, "only": True})
+        asm.launch(
+            device, code, Shape(batch=1, heads=8, kv_heads=8, length=length, head_dim=128, causal=causal)
+        )  # fmt: skip
+
+    return _record(device, known, launch, copies=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CkKernels:
+    """A library of CK's forward kernels, and its manifest."""
+
+    library: Library
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, device: EmulatedDevice, file: Path) -> CkKernels:
+        """Load a built library. Raises LibraryError, InconclusiveError."""
+        manifest = manifest_of(file, device.arch)
+        return cls(library=device.load(file, host("fwd").arguments), manifest=manifest)
+
+    def record(self, device: EmulatedDevice, known: Mapping[str, Number], shape: Shape) -> tuple[Workgroup, int]:
+        """Record dispatch's kernel for a shape; also its queries a workgroup.
+
+        Raises InconclusiveError: it can't be launched; DeviceError.
+        """
+        ran: list[str] = []
+
+        def launch(length: int) -> None:
+            device.configure(record={"workgroup": None})
+            case = _case(shape, length)
+            tensors = {name: _values(form) for name, form in fwd_launching.inputs(case).items()}
+            outcome = fwd_launching.run_attention(device, self.library, case, tensors)
+            if outcome.fault or not outcome.launch.kernel:
+                why = outcome.fault.message if outcome.fault else outcome.launch.message
+                raise InconclusiveError(f"CK's kernel of head dim {shape.head_dim}: {why}", kind="measure")
+            ran.append(outcome.launch.kernel)
+
+        launch(LENGTHS[0])
+        waves = self.manifest.kernels[ran[0]].archs[device.arch].occupancy_waves
+        key = self.manifest.keys(ran[:1])[0]
+        copies = max(1, waves * SIMDS // (key.tile.rm0 * key.tile.rn0 * key.tile.rk0))
+        return _record(device, known, launch, copies), key.tile.bm0
+
+
+def _record(
+    device: EmulatedDevice, known: Mapping[str, Number], launch: Callable[[int], None], copies: int
+) -> Workgroup:
+    alone, matrix = [], []
+    together: tuple[tuple[float, ...], ...] = ()
+    for length in LENGTHS:
+        device.forget_recording()
+        launch(length)
+        one = device.replay(values(known))
+        alone.append(float(one["cycles"]))
+        matrix.append(sum(wave["matrix"] for wave in one["waves"]) / SIMDS)
+    for count in range(2, copies + 1):
+        together += (tuple(map(float, cycles_together(device, known, count, alone[1]))),)
+    return Workgroup(
+        keys=(LENGTHS[0], LENGTHS[1]), cycles=(alone[0], alone[1]), matrix=(matrix[0], matrix[1]), together=together
+    )  # fmt: skip
+
+
+def _case(shape: Shape, length: int) -> SuiteCase:
+    mask: dict[str, Any] = {"mask": "bottom_right", "window_right": 0} if shape.causal else {}
+    return SuiteCase(
+        name="fwd", suite="batch-prefill", tier="full", group="fwd", mode="batch", seqlens_q=(length,),
+        seqlens_k=(length,), nhead_q=1, nhead_k=1, hdim_q=shape.head_dim, hdim_v=shape.head_dim, **mask,
+    )  # fmt: skip
+
+
+def _values(form: fwd_launching.Form) -> NDArray[Any]:
+    """bf16 of between 1 and 2, of either sign."""
+    generator = np.random.default_rng(0)
+    return (generator.integers(0x3F00, 0x3F80, form[0]) | generator.integers(0, 2, form[0]) << 15).astype(form[1])

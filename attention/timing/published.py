@@ -1,0 +1,157 @@
+"""Published measurements of real GPUs (published.yaml) as rows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from ckpm.base.tablefile import Record, Table, read_table
+
+TABLE = Path(__file__).with_name("published.yaml")
+ARCHS = {"MI300X": "gfx942", "MI355X": "gfx950"}
+UNITS = {"cycles": "cycles", "share": "%", "flop_per_cycle": "flop/cycle", "tflops": "TFLOP/s"}
+_SHAPE = re.compile(r"(\d+)x(\d+)/(\d+)x(\d+)")
+
+
+class Source(Record, frozen=True):
+    title: str
+
+
+class Attention(Record, frozen=True):
+    """The common part of the shapes in a set of attention."""
+
+    head_dim: int
+    causal: bool
+
+
+class PublishedSet(Record, frozen=True):
+    """Rows of one kernel on one GPU. The head of published.yaml describes the fields."""
+
+    kernel: str
+    gpu: Literal["MI300X", "MI355X"]
+    metric: Literal["cycles", "share", "flop_per_cycle", "tflops"]
+    role: Literal["calibrate", "score"]
+    source: str
+    rows: dict[str, Annotated[float, Meta(gt=0)]]
+    measured: bool = True
+    model: Literal["", "stream", "asm", "fwd"] = ""
+    reason: str = ""
+    attention: Attention | None = None
+    bits: Literal[8, 16] = 16
+
+
+class PublishedTable(Record, frozen=True):
+    """published.yaml. ``pairs`` are kernels whose ratio is scored wherever one GPU has rows of both."""
+
+    sources: dict[str, Source]
+    sets: tuple[PublishedSet, ...]
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A problem of attention, as many queries as keys."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    length: int
+    head_dim: int
+    causal: bool
+
+    @property
+    def flops(self) -> float:
+        """Operations of both products; a causal mask leaves half of them, as the publications count."""
+        return 4.0 * self.batch * self.heads * self.length**2 * self.head_dim / (2 if self.causal else 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedFigure:
+    """A figure. ``shape`` is that of attention, None for others."""
+
+    kernel: str
+    label: str
+    gpu: str
+    metric: str
+    value: float
+    role: str
+    measured: bool
+    model: str
+    reason: str
+    source: str
+    shape: Shape | None
+    bits: int  # of an element of the factors
+
+    @property
+    def arch(self) -> str:
+        return ARCHS[self.gpu]
+
+
+def published_figures(file: Path = TABLE) -> tuple[PublishedFigure, ...]:
+    """All rows in the table's order.
+
+    Raises:
+        TableError: a kernel has rows of both roles, or a row twice.
+        TableError: a set has neither model nor reason, or an unknown source, or a row of attention has no shape.
+    """
+    table = read_table(file, PublishedTable)
+    _check(table)
+    record = table.record
+    return tuple(
+        PublishedFigure(
+            kernel=one.kernel,
+            label=label,
+            gpu=one.gpu,
+            metric=one.metric,
+            value=value,
+            role=one.role,
+            measured=one.measured,
+            model=one.model,
+            reason=one.reason,
+            source=record.sources[one.source].title,
+            shape=_shape(label, one.attention) if one.attention else None,
+            bits=one.bits,
+        )
+        for one in record.sets
+        for label, value in one.rows.items()
+    )
+
+
+def published_pairs(file: Path = TABLE) -> tuple[tuple[str, str], ...]:
+    """Kernels whose ratio is scored. Raises TableError."""
+    return read_table(file, PublishedTable).record.pairs
+
+
+def _check(table: Table[PublishedTable]) -> None:
+    roles: dict[str, str] = {}
+    seen = set()
+    for at, one in enumerate(table.record.sets):
+        if roles.setdefault(one.kernel, one.role) != one.role:
+            raise table.fail(f"'{one.kernel}' calibrates the model and is scored by it", "sets", at)
+        if one.source not in table.record.sources:
+            raise table.fail(f"there is no source '{one.source}'", "sets", at)
+        if bool(one.model) == bool(one.reason):
+            raise table.fail("give a model, or the reason why there is none", "sets", at)
+        for label in one.rows:
+            if (row := (one.kernel, one.gpu, one.metric, label)) in seen:
+                raise table.fail(f"row '{label}' is given twice", "sets", at)
+            seen.add(row)
+            if one.attention and not _SHAPE.fullmatch(label):
+                raise table.fail(f"'{label}' is not a shape BATCHxHEADS/KV_HEADSxLENGTH", "sets", at)
+    for pair in table.record.pairs:
+        if unknown := [kernel for kernel in pair if kernel not in roles]:
+            raise table.fail(f"there is no kernel '{unknown[0]}'", "pairs")
+
+
+def _shape(label: str, attention: Attention) -> Shape:
+    found = _SHAPE.fullmatch(label)
+    assert found
+    batch, heads, kv_heads, length = map(int, found.groups())
+    return Shape(
+        batch=batch, heads=heads, kv_heads=kv_heads, length=length,
+        head_dim=attention.head_dim, causal=attention.causal,
+    )  # fmt: skip

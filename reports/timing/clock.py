@@ -1,0 +1,87 @@
+"""The clock of a GPU at its power cap, fitted to published launches of which loop cycles and TFLOP/s are known.
+
+The busier the matrix units, the lower the clock: GHz = constant / share ** exponent, at most the product's peak.
+Published MFMA shares are of loops. Some 2 to 5 % of those launches are outside of the loop (OUTSIDE).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ckpm.attention.timing.published import PublishedFigure, published_figures
+from ckpm.reports.gates.model import Machine, machines
+
+OUTSIDE = 0.035
+BOARDS = 0.14  # relative: clocks of gfx950 that others publish of one kernel differ so much (references.yaml)
+LAUNCH_SECONDS = 2.7e-6  # of many short kernels one after another: bitonic sort, 2.5 to 2.9 us (mgpusim's MI300A times)
+_MATRIX_CYCLES = 4096  # of two tiles of 64 keys, 256 queries and head dim 128: what the cycles of the table are of
+_FITTED = ("MI355X", 16)  # whose rows give the exponent: the others have shares that differ too little
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """``residual`` is the largest relative error of the fit on its rows."""
+
+    constant: float
+    exponent: float
+    peak: float
+    residual: float
+
+    def ghz(self, share: float) -> float:
+        return min(self.peak, self.constant * math.pow(share, -self.exponent))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A published launch: the matrix units' share of its loop, and the clock that its TFLOP/s mean."""
+
+    share: float
+    ghz: float
+
+
+def points(figures: Iterable[PublishedFigure], known: Mapping[str, Machine]) -> dict[tuple[str, int], list[Point]]:
+    """Calibrating launches of each GPU and width of element."""
+    rows = {(one.kernel, one.label, one.metric): one for one in figures if one.role == "calibrate"}
+    found: dict[tuple[str, int], list[Point]] = {}
+    for (kernel, label, metric), one in rows.items():
+        if metric != "tflops":
+            continue
+        cycles, share = rows.get((kernel, label, "cycles")), rows.get((kernel, label, "share"))
+        busy = share.value / 100 if share else _MATRIX_CYCLES / cycles.value if cycles else 0
+        if busy:
+            peak = flops_of_ghz(known[one.arch], one.bits)
+            ghz = one.value / (peak * busy * (1 - OUTSIDE))
+            found.setdefault((one.gpu, one.bits), []).append(Point(share=busy, ghz=ghz))
+    return found
+
+
+def flops_of_ghz(machine: Machine, bits: int) -> float:
+    """TFLOP/s of all matrix units at 1 GHz."""
+    return machine.matrix_flops * machine.compute_units * (16 // bits) / 1e3
+
+
+def fit_clocks(figures: Iterable[PublishedFigure], known: Mapping[str, Machine]) -> dict[tuple[str, int], Clock]:
+    """Clocks by GPU and width: least squares of the logarithms, with one exponent for all."""
+    found = points(figures, known)
+    exponent = -_slope([(math.log(one.share), math.log(one.ghz)) for one in found[_FITTED]])
+    peaks = {machine.product: machine.clock_mhz / 1e3 for machine in known.values()}
+    clocks = {}
+    for (gpu, bits), some in found.items():
+        constant = math.exp(sum(math.log(one.ghz * one.share**exponent) for one in some) / len(some))
+        residual = max(abs(one.ghz * one.share**exponent / constant - 1) for one in some)
+        clocks[gpu, bits] = Clock(constant=constant, exponent=exponent, peak=peaks[gpu], residual=residual)
+    return clocks
+
+
+@functools.cache
+def clock_of(product: str, bits: int) -> Clock:
+    """The clock of a product, fitted to the table of published figures. Raises TableError."""
+    return fit_clocks(published_figures(), machines())[product, bits]
+
+
+def _slope(values: list[tuple[float, float]]) -> float:
+    x, y = (sum(one[i] for one in values) / len(values) for i in (0, 1))
+    return sum((one[0] - x) * (one[1] - y) for one in values) / sum((one[0] - x) ** 2 for one in values)

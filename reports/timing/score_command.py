@@ -1,0 +1,148 @@
+"""``ckpm timing score``: the timing model beside published measurements, and its errors by group."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ckpm.attention.timing.published import UNITS, published_figures, published_pairs
+from ckpm.base.console import console
+from ckpm.base.errors import CheckFailedError
+from ckpm.base.outputs import demand_place
+from ckpm.kernels.code.toolchains import CHOICES
+from ckpm.reports.timing.score import GROUPS, SCORE, TIERS, Score, ScoreRow, read_accepted, score_model, vary
+
+OUTPUT = Path("build") / SCORE
+_KINDS = {**UNITS, "ratio": ""}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--tier", default="full", choices=TIERS, help="smoke: without CK's kernels, which have to be compiled"
+    )
+    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
+    parser.add_argument(
+        "--work", type=Path, default=Path("build/score"), metavar="DIR", help="where to build (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--sensitivity", action="store_true", help="also with a fifth less and more of each doubtful number"
+    )
+    parser.add_argument("--output", type=Path, default=OUTPUT, metavar="FILE", help="(default: %(default)s)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Score the model, write the file and print the table.
+
+    Raises:
+        CheckFailedError: a group is worse than accepted.yaml has it.
+        InconclusiveError, DeviceError, LibraryError, ServiceError, TrustError, DiskFullError, OutputError, TableError.
+    """
+    from ckpm.attention.timing.launches import CK_WHERE  # only here: other commands do without the emulator
+    from ckpm.attention.timing.tables import library
+
+    demand_place(args.output)
+    figures, bounds = published_figures(), read_accepted(args.tier)
+    ck = None
+    if "fwd" in TIERS[args.tier]:
+        ck = library(args.toolchain, args.work, upstream="aiter", family="fwd", where=CK_WHERE)
+    pairs = published_pairs()
+    score = score_model(figures, pairs, args.tier, ck)
+    if args.sensitivity:
+        score = dataclasses.replace(score, sensitivity=vary(figures, pairs, args.tier, ck))
+    score.write(args.output)
+    show(score, console())
+    if lines := score.worse(bounds):
+        raise CheckFailedError(
+            f"the timing model is farther from published measurements than accepted: {'; '.join(lines)}. "
+            "Find the change that did it. If it is meant, edit reports/timing/accepted.yaml and say why."
+        )
+    return 0
+
+
+def show(score: Score, out: Console) -> None:
+    """Print rows by group, the rows that are not modelled with their reasons, the clocks and the figures."""
+    for group, about in GROUPS.items():
+        rows = [row for row in score.rows if row.group == group and row.modelled is not None]
+        out.print(_rows(f"{group}: {about}", rows))
+    missing = [row for row in score.rows if row.modelled is None]
+    out.print(f"Not modelled: {len(missing)} rows")
+    for (kernel, metric, reason), labels in _by_reason(missing).items():
+        out.print(f"- {kernel}, {metric}: {reason} ({len(labels)})")
+    for name, clock in score.clocks.items():
+        out.print(
+            f"Clock of {name}: {clock.constant:.3f} GHz / share ** {clock.exponent:.2f}, at most {clock.peak:g}; "
+            f"farthest calibrating row {clock.residual:.1%}"
+        )
+    if score.sensitivity:
+        out.print(_sensitivity(score))
+    out.print(_errors(score))
+
+
+def _by_reason(rows: Sequence[ScoreRow]) -> dict[tuple[str, str, str], list[str]]:
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for row in rows:
+        found.setdefault((f"{row.kernel} ({row.gpu})", row.metric, row.reason), []).append(row.label)
+    return found
+
+
+def _rows(title: str, rows: Sequence[ScoreRow]) -> Table:
+    table = _table(
+        title, ("kernel", "row", "GPU", "role"), ("published", "modelled", "offsets", "error", "MFMA share", "GHz")
+    )
+    for row in rows:
+        spread = "" if row.least is None or row.least == row.most else f"{row.least:.4g} to {row.most:.4g}"
+        unit = _KINDS[row.metric]
+        table.add_row(
+            row.kernel,
+            row.label,
+            row.gpu,
+            row.role,
+            f"{row.published:.4g} {unit}",
+            f"{row.modelled:.4g}",
+            spread,
+            f"{row.error:+.1%}",
+            "" if row.matrix_share is None else f"{row.matrix_share:.1%}",
+            "" if row.ghz is None else f"{row.ghz:.2f}",
+        )
+    return table
+
+
+def _sensitivity(score: Score) -> Table:
+    """Errors with a fifth less and a fifth more of each doubtful number, where they differ."""
+    table = _table("A fifth less and more of each doubtful number", ("number",), (*GROUPS, *GROUPS))
+    for name, sides in score.sensitivity.items():
+        cells = [f"{one.error:.1%}" for side in sides for one in side.values()]
+        table.add_row(name, *cells)
+    return table
+
+
+def _errors(score: Score) -> Table:
+    table = _table(
+        f"Timing model, tier {score.tier}: errors of rows that calibrate nothing",
+        ("group",),
+        ("rows", "error", "rank correlation", "log error", "right side of 1"),
+    )
+    for name, one in score.groups.items():
+        figures = (
+            f"{one.error:.1%}",
+            f"{one.rank:.3f}",
+            f"{one.log_error:.3f}",
+            f"{one.signs:.1%}" if name == "C" else "",
+        )
+        table.add_row(f"{name}: {GROUPS[name]}", str(one.rows), *figures)
+    return table
+
+
+def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(title=title, box=None, title_justify="left", pad_edge=False)
+    for name in texts:
+        table.add_column(name, no_wrap=True)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table

@@ -1,0 +1,64 @@
+"""Launches over dies and compute units: cycles of schedules worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckpm.attention.timing.grid import DIES, cycles
+from ckpm.attention.timing.launches import Workgroup, asm_keys, ck_keys, estimate
+from ckpm.attention.timing.published import Shape
+
+ALONE = (1.0,)
+
+
+def on_first_die(*lengths: float) -> list[float]:
+    """Lengths of workgroups 0, 8, 16 and so on; the others take no time."""
+    return [one for length in lengths for one in (length, *[0.0] * (DIES - 1))]
+
+
+def test_equal_workgroups_take_rounds() -> None:
+    assert cycles([10.0] * 16, 16, ALONE) == 10
+    assert cycles([10.0] * 17, 16, ALONE) == 20
+    assert cycles([10.0] * 64, 16, ALONE) == 40
+
+
+def test_workgroup_goes_to_unit_that_is_free_first() -> None:
+    """Two units of a die: one has 5 and then 1, the other 3 and then 4."""
+    assert cycles(on_first_die(5, 3, 4, 1), 16, ALONE) == 7
+
+
+def test_longest_first_is_shorter_than_longest_last() -> None:
+    assert cycles(on_first_die(6, 3, 2, 1), 16, ALONE) == 6
+    assert cycles(on_first_die(1, 2, 3, 6), 16, ALONE) == 8
+
+
+def test_workgroups_alternate_between_dies() -> None:
+    """A grid whose every eighth workgroup is long keeps one die busy."""
+    assert cycles([9.0 if number % 8 == 3 else 1.0 for number in range(32)], 8, ALONE) == 36
+
+
+def test_second_copy_comes_when_each_unit_has_one() -> None:
+    speeds = (1.0, 0.5)
+    assert cycles(on_first_die(4, 4), 16, speeds) == 4  # on two units
+    assert cycles(on_first_die(4, 4), 8, speeds) == 8  # on one
+    assert cycles(on_first_die(4, 2), 8, speeds) == 6  # 4 cycles together, then 2 alone
+
+
+def test_copies_that_do_not_slow_one_another_double_the_rate() -> None:
+    assert cycles([10.0] * 64, 16, (1.0, 1.0)) == 20
+
+
+def test_causal_grids_have_their_keys() -> None:
+    shape = Shape(batch=1, heads=2, kv_heads=1, length=512, head_dim=128, causal=True)
+    assert list(asm_keys(shape)) == [512] * 2  # tiles 0 and 1 of 256 queries together, for each head
+    assert list(ck_keys(shape, 128)) == [512, 512, 384, 384, 256, 256, 128, 128]
+
+
+def test_workgroup_is_linear_in_its_keys() -> None:
+    pairs = ((2400.0, 3000.0, 3600.0),)
+    law = Workgroup(keys=(100, 200), cycles=(1000.0, 1800.0), matrix=(400.0, 800.0), together=pairs)
+    assert law.at(400) == (3400, 1600)
+    assert law.speeds() == pytest.approx((1, 0.6))
+    one = estimate(law, [400] * 16, 8)  # two on each unit, at 0.6, 0.75 and 0.5 of the speed
+    assert [one.value, one.least, one.most] == pytest.approx([3400 / speed for speed in (0.6, 0.75, 0.5)])
+    assert one.matrix_share == pytest.approx(16 * 1600 / (8 * 3400 / 0.6))

@@ -1,0 +1,71 @@
+"""The data set of published measurements: roles, reasons, shapes, and how many rows there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from ckpm.attention.timing.published import TABLE, published_figures, published_pairs
+from ckpm.base.errors import TableError
+
+CALIBRATING = "kernel: v_fma_f32, gpu: MI355X, metric: cycles, role: calibrate"
+
+
+def test_table_has_rows_of_both_roles_and_kinds() -> None:
+    figures = published_figures()
+    roles = Counter(one.role for one in figures)
+    assert (roles["score"] > 120, roles["calibrate"] > 20) == (True, True)
+    scored = Counter(one.metric for one in figures if one.role == "score" and one.model)
+    assert (scored["tflops"] >= 200, scored["cycles"] + scored["share"] >= 25) == (True, True)
+    assert {one.gpu for one in figures if one.model == "asm"} == {"MI300X", "MI355X"}
+    assert published_pairs()
+
+
+def test_no_kernel_has_both_roles() -> None:
+    roles: dict[str, set[str]] = {}
+    for one in published_figures():
+        roles.setdefault(one.kernel, set()).add(one.role)
+    assert {len(some) for some in roles.values()} == {1}
+
+
+def test_flops_of_shape_are_published_rate_times_published_time() -> None:
+    """HipKittens' mi355x_mha_causal_fwd.json: 16 x 16 heads of 1,024 take 0.1239007 ms at 554.633 TFLOP/s."""
+    row = next(
+        one for one in published_figures()
+        if (one.kernel, one.label, one.gpu) == ("aiter-fwd-bf16-causal", "16x16/16x1024", "MI355X")
+    )  # fmt: skip
+    assert row.shape is not None
+    assert row.shape.flops == pytest.approx(0.12390072993934155e-3 * 554.6333485657686e12)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (CALIBRATING, CALIBRATING.replace("v_fma_f32", "fav4"), "'fav4' calibrates the model and is scored by it"),
+        ("source: latencies, model: stream", "source: rumours, model: stream", "there is no source 'rumours'"),
+        ("source: latencies, model: stream", "source: latencies", "give a model, or the reason why there is none"),
+        ("1x32/8x1024: 338.07", "1x32x1024: 338.07", "'1x32x1024' is not a shape BATCHxHEADS/KV_HEADSxLENGTH"),
+        ("first-dot: 86.5", "first-dot: 0", r"sets\[11\]\.rows\.first-dot"),
+        ("first-dot: 86.5", "first-dot: yes", r"sets\[11\]\.rows\.first-dot"),
+        ("- [aiter-fwd-bf16, ck-fwd-bf16-d128]", "- [aiter-fwd-bf16, ours]", "there is no kernel 'ours'"),
+    ],
+)  # fmt: skip
+def test_damaged_table_is_refused(before: str, after: str, message: str, tmp_path: Path) -> None:
+    file = tmp_path / "published.yaml"
+    text = TABLE.read_text(encoding="utf-8")
+    assert before in text
+    file.write_text(text.replace(before, after, 1), encoding="utf-8")
+    with pytest.raises(TableError, match=message):
+        published_figures(file)
+
+
+def test_row_given_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "published.yaml"
+    text = TABLE.read_text(encoding="utf-8")
+    again = "  - {kernel: lds-chase, gpu: MI355X, metric: cycles, role: score, source: latencies, model: stream,\n"
+    assert again in text
+    file.write_text(text.replace(again, again + "     rows: {lds-chase: 70}}\n" + again), encoding="utf-8")
+    with pytest.raises(TableError, match="row 'lds-chase' is given twice"):
+        published_figures(file)

@@ -356,7 +356,8 @@ class Module:
             self._c.hipModuleGetFunction(ctypes.byref(function), self._handle, kernel.encode()), "hipModuleGetFunction"
         )
         sizes = (*grid, *(1,) * (3 - len(grid)), *block, *(1,) * (3 - len(block)))
-        values, extra = None, None
+        values: Any = None
+        extra: Any = None
         if isinstance(arguments, bytes):
             held, count = ctypes.create_string_buffer(arguments, len(arguments)), ctypes.c_size_t(len(arguments))
             extra = (ctypes.c_void_p * 5)(_BLOCK, ctypes.addressof(held), _BYTES, ctypes.addressof(count), _END)

@@ -1,7 +1,7 @@
-"""AITER's fused mixture of experts (fmoe): of its kernels those of 8 bits with a scale for each token and column (g1u1).
+"""AITER's fused mixture of experts (fmoe): kernels of 8 bits with a scale for each token and column (g1u1).
 
-Tokens are sorted by experts, in blocks of 32 that are filled up. O is added up in 16 bits, by tiles of the inner dim and
-by the experts of a token. The kernels round the inner numbers to 8 bits again, with a scale for each token.
+Tokens are sorted by experts, in blocks of 32 that are filled up. O is added up in 16 bits, by tiles of the inner dim
+and by the experts of a token. The kernels round the inner numbers to 8 bits again, with a scale for each token.
 """
 
 from __future__ import annotations

@@ -356,12 +356,13 @@ class Module:
             self._c.hipModuleGetFunction(ctypes.byref(function), self._handle, kernel.encode()), "hipModuleGetFunction"
         )
         sizes = (*grid, *(1,) * (3 - len(grid)), *block, *(1,) * (3 - len(block)))
-        values, extra = None, None
+        values: Any = None
+        extra: Any = None
         if isinstance(arguments, bytes):
             held, count = ctypes.create_string_buffer(arguments, len(arguments)), ctypes.c_size_t(len(arguments))
             extra = (ctypes.c_void_p * 5)(_BLOCK, ctypes.addressof(held), _BYTES, ctypes.addressof(count), _END)
         else:
-            values = (ctypes.c_void_p * max(1, len(arguments)))(*(ctypes.addressof(value) for value in arguments))
+            values = (ctypes.c_void_p * max(1, len(arguments)))(*map(ctypes.addressof, arguments))
         status = self._c.hipModuleLaunchKernel(function, *sizes, lds_bytes, None, values, extra)
         self._device._hip(status, "hipModuleLaunchKernel")
 

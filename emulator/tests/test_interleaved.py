@@ -9,8 +9,8 @@ from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device
 
-# Two waves: each writes 1 to its dword of LDS. After the barrier it reads the other's dword, waits, and overwrites its own with
-# 2, without a second barrier. On hardware both reads are served before one of the waves has waited.
+# Two waves: each writes 1 to its dword of LDS. After the barrier it reads the other's dword, waits, and overwrites its
+# own with 2, without a second barrier. On hardware both reads are served before one of the waves has waited.
 _BODY = """\
 s_load_dwordx2 s[4:5], s[0:1], 0x0
 v_lshrrev_b32 v1, 6, v0

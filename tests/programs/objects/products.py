@@ -81,7 +81,7 @@ def tile(code: CodeObject) -> tuple[int, int]:
 
 
 def agree(found: Array, a: Array, b: Array, sizes: Sizes, stored: float = 0.0) -> None:
-    """Sums in float32, and each split's part rounded by ``stored``: raises AssertionError if elements differ by more."""
+    """Raises AssertionError for more than sums in float32 differ by, each split's part being rounded by ``stored``."""
     size = np.abs(a) @ np.abs(b).T
     allowed = (sizes.k + 8) * U * size + stored * (np.abs(a @ b.T) + (sizes.splits - 1) * size)
     line = compare("d", found, a @ b.T, allowed)

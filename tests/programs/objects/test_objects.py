@@ -13,7 +13,7 @@ from tests.programs.objects.package import CodeObject, code_objects
 from tests.programs.objects.products import bf16
 from tests.programs.objects.running import FAMILIES, outcome
 
-TABLES = {"fmha_v3_fwd": "fmha_v3_fwd", "bf16gemm": "bf16gemm", "f4gemm": "f4gemm", "pa": "pa", "mla": "mla", "fmoe": "fmoe"}
+TABLES = ("fmha_v3_fwd", "bf16gemm", "f4gemm", "pa", "mla", "fmoe")
 _SLOT = 16  # bytes of an argument, padding included
 
 
@@ -23,15 +23,16 @@ def test_arguments_are_those_of_metadata(arch: str, family: str) -> None:
     """Some objects end before the last arguments, which are newer than they are."""
     for code in code_objects(arch, family):
         kernel = code.kernel
-        if "shuffle" in code.words:
-            table = "dq_shuffle"
-        else:
-            table = TABLES.get(family) or Kind.of(code).table
+        table = family if family in TABLES else _backward_table(code)
         known = [one for one in layouts()[table] if one.end <= kernel.kernarg_bytes]
         assert {one.offset for one in known} <= {offset for offset, _ in kernel.arguments}, code.name
         if family.startswith("fmha"):
             assert len(known) == len(layouts()[table]), code.name
             assert kernel.kernarg_bytes - known[-1].end < _SLOT, code.name
+
+
+def _backward_table(code: CodeObject) -> str:
+    return "dq_shuffle" if "shuffle" in code.words else Kind.of(code).table
 
 
 def test_product_with_one_instruction_removed_is_wrong() -> None:

@@ -38,11 +38,7 @@ def test_judged_libraries_are_those_built(monkeypatch: pytest.MonkeyPatch) -> No
 def test_sessions_are_few_and_grouped() -> None:
     noxfile()
     found = nox.registry.get()
-<<<<<<< HEAD
     assert len(found) <= 28
-=======
-    assert len(found) <= 27
->>>>>>> 1c54cca4ad739ed42b6ba8d3e9a9147c90bd4ecb
     assert {session.tags[0] for session in found.values()} == {"use", "develop", "ship"}
 
 

@@ -362,7 +362,7 @@ class Module:
             held, count = ctypes.create_string_buffer(arguments, len(arguments)), ctypes.c_size_t(len(arguments))
             extra = (ctypes.c_void_p * 5)(_BLOCK, ctypes.addressof(held), _BYTES, ctypes.addressof(count), _END)
         else:
-            values = (ctypes.c_void_p * max(1, len(arguments)))(*(ctypes.addressof(value) for value in arguments))
+            values = (ctypes.c_void_p * max(1, len(arguments)))(*map(ctypes.addressof, arguments))
         status = self._c.hipModuleLaunchKernel(function, *sizes, lds_bytes, None, values, extra)
         self._device._hip(status, "hipModuleLaunchKernel")
 

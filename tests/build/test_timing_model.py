@@ -73,7 +73,7 @@ def test_published_figures_and_errors_that_page_shows(built: Path, tmp_path: Pat
     output = tmp_path / "checks.json"
     assert run(built / LIBRARY, output, "--checks").returncode == 0
     checks = {one.name: one for one in Timings.read(output).checks}
-    exact = ("matrix-rate", "matrix-rate-small", "lds-b128", "lds-b64", "lds-conflict")
+    exact = ("matrix-rate", "matrix-rate-small", "lds-b128", "lds-b64", "lds-one-4", "lds-four-2")
     assert {name: checks[name].error for name in exact} == dict.fromkeys(exact, 0)
     assert checks["first-dot"].modelled == pytest.approx(100 * 512 / 592, abs=0.01)
     assert checks["second-dot"].modelled == pytest.approx(100 * 512 / (16 * 8 + 54 * 4 + 33 * 8), abs=0.01)

@@ -2,7 +2,9 @@
 
 run hipcub|ck-gtests --root FOLDER --arch A [--tier full] [--only NAME] [--accept]
 run rocm-examples --root FOLDER --clone FOLDER --arch A [--only NAME] [--accept]
-objects --arch A [--family F] [--only NAME] [--accept]
+
+AITER's code objects: objects --arch A [--family F] [--only NAME] [--accept]
+
 table [--check]
 """
 
@@ -89,10 +91,10 @@ def run_suite(args: argparse.Namespace) -> int:
     seen = _examples(args) if args.name == EXAMPLES else _gtests(args)
     if args.only or args.tier != "smoke":
         return int(any(outcome not in (PASSED, UNSUPPORTED) for outcome, _ in seen.values()))
-    return _compared(args.name, args.arch, seen, accept=args.accept)
+    return _compare_with_stored(args.name, args.arch, seen, accept=args.accept)
 
 
-def _compared(name: str, arch: str, seen: Mapping[str, gtests.Outcome], *, accept: bool) -> int:
+def _compare_with_stored(name: str, arch: str, seen: Mapping[str, gtests.Outcome], *, accept: bool) -> int:
     """Store a run, or print its differences from the stored outcomes and return 1 if there are any."""
     file = OUTCOMES / f"{name}.yaml"
     suite = read(file)
@@ -120,7 +122,7 @@ def run_objects(args: argparse.Namespace) -> int:
         if args.only:
             failed |= any(outcome == WRONG for outcome, _ in seen.values())
         elif seen:
-            failed |= _compared(f"aiter-{family}", args.arch, seen, accept=args.accept)
+            failed |= _compare_with_stored(f"aiter-{family}", args.arch, seen, accept=args.accept)
     return int(failed)
 
 

@@ -37,7 +37,7 @@ def sources() -> Sources:
     tree = trees.locate(_UPSTREAM, cache=cache_folder())
     package = check_upstream(_UPSTREAM)
     root = cache_folder() / "programs" / f"ck-{package.version}-{package.sha256[:16]}"
-    unpacked(root, f"{package.tree}/", _PARTS)
+    unpack_once(root, f"{package.tree}/", _PARTS)
     return Sources(root=root, includes=(*tree.includes, root / "library/include"), identity=tree.identity)
 
 
@@ -63,7 +63,7 @@ def build_program(
     return link(tc, [*units, *objects], made)
 
 
-def unpacked(root: Path, prefix: str, parts: tuple[str, ...]) -> Path:
+def unpack_once(root: Path, prefix: str, parts: tuple[str, ...]) -> Path:
     """The files of the pinned package below ``prefix`` that begin with one of ``parts``, unpacked once to ``root``."""
     root.parent.mkdir(parents=True, exist_ok=True)
     with hold_lock(Path(f"{root}.lock"), "Delete it if no other run is there."):

@@ -19,7 +19,7 @@ from tests.programs.objects.launching import Array, Launch, Machine, Memory
 from tests.programs.objects.package import CodeObject
 
 TAIL_ROWS, TAIL = 256, 2.0  # beyond each tensor: more than a tile
-_TUNING, _FEW_HEADS = 5, 3  # s_opt of the host code: 3 under a mask, if the count of heads is no multiple of 8
+_TUNING, _FEW_HEADS = 5, 3  # s_opt of the host code: 3 under a mask, unless the count of heads is a multiple of 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,7 +113,7 @@ class _Run:
 
     def compare(self) -> None:
         backward = self._pose()
-        expected = self._widened(exact_gradients(backward))
+        expected = self._widen(exact_gradients(backward))
         for name, found in self._launch(backward).items():
             line = compare(name, found, expected.values[name], expected.tolerances[name])
             assert line.passed, str(line)
@@ -149,8 +149,8 @@ class _Run:
             inputs=inputs, o=forward.o, dout=numbers(self.total_q, self.heads, self.hdim_v), lse=forward.lse
         )
 
-    def _widened(self, expected: BoundedGradients) -> BoundedGradients:
-        """With the rounding of each addition to a dQ of 16 bits."""
+    def _widen(self, expected: BoundedGradients) -> BoundedGradients:
+        """Add the rounding of each addition to a dQ of 16 bits."""
         if not self.kind.half:
             return expected
         values, tolerances = dict(expected.values), dict(expected.tolerances)

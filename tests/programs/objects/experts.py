@@ -50,7 +50,7 @@ class Kind:
 
 
 def sample(codes: Sequence[CodeObject]) -> tuple[CodeObject, ...]:
-    """Kernels that lie evenly in the list of those that this module knows."""
+    """Kernels from all over the list of those that this module can launch."""
     known = [code for code in codes if re.search(_KNOWN, code.name)]
     return tuple(known[i * len(known) // SAMPLE] for i in range(SAMPLE))
 
@@ -67,7 +67,7 @@ def check(machine: Machine, code: CodeObject) -> None:
     expected, tolerance = _exact(kind, x.values, w1.values, w2.values, chosen, weights)
     with machine.memory() as memory:
         o = memory.upload(np.zeros((_TOKENS, _DIM), np.uint16))
-        ids, of_ids, experts = _sorted(chosen, weights)
+        ids, of_ids, experts = _sort(chosen, weights)
         values = {
             **{"o": o, "x": memory.upload(x.bits), "x_scales": memory.upload(x.scales)},
             **{"w1": _weights(memory, w1), "w1_scales": memory.upload(w1.scales)},
@@ -108,7 +108,7 @@ def _weights(memory: Memory, weights: _Rounded) -> object:
     return memory.upload(np.stack([in_order_of_lanes(one) for one in weights.bits]))
 
 
-def _sorted(chosen: Array, weights: Array) -> tuple[Array, Array, Array]:
+def _sort(chosen: Array, weights: Array) -> tuple[Array, Array, Array]:
     """Tokens (with the number of their choice from bit 24 on), their weights, and the expert of each block."""
     ids, of_ids, experts = list[int](), list[float](), list[int]()
     for expert in range(_EXPERTS):

@@ -119,7 +119,7 @@ def check(machine: Machine, code: CodeObject) -> None:
         if kind.persistent:
             values["start_splits"], grid = _work(memory, kind, pages), (batch, 1, 1)
         machine.launch(code, Launch("mla", grid, _THREADS, values))
-        o = found.joined()
+        o = found.join()
     line = compare("o", o, expected.o, _tolerance(kind, o_tolerance(inputs.problem, expected), expected))
     assert line.passed, str(line)
 
@@ -141,7 +141,7 @@ def _work(memory: Memory, kind: Kind, pages: list[int]) -> Any:
 
 
 class _Output:
-    """What a kernel writes: parts of each split, or O itself."""
+    """The results of a kernel: parts of each split, or O itself."""
 
     def __init__(self, memory: Memory, kind: Kind, total: int) -> None:
         self.memory, self.kind = memory, kind
@@ -151,7 +151,7 @@ class _Output:
         self.lse = memory.room(self.shape, np.float32)
         self.o = memory.room((total, kind.heads, _HDIM_V), np.uint16)
 
-    def joined(self) -> Array:
+    def join(self) -> Array:
         """O of all splits."""
         total, splits, heads = self.shape
         if splits == 1:

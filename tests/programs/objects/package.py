@@ -9,7 +9,7 @@ from pathlib import Path
 from ckpm.base.settings import cache_folder
 from ckpm.matrix.dialects import check_upstream
 from ckpm_emulator import image
-from tests.programs.conformance.ck_tree import unpacked
+from tests.programs.conformance.ck_tree import unpack_once
 
 _FOLDER = "aiter_meta/hsa"
 
@@ -37,7 +37,7 @@ class CodeObject:
 def folder() -> Path:
     """The folder with a folder for each arch; downloaded and unpacked if the cache lacks it."""
     package = check_upstream("aiter")
-    return unpacked(
+    return unpack_once(
         cache_folder() / "objects-of-aiter" / f"{package.version}-{package.sha256[:16]}", f"{_FOLDER}/", ("",)
     )
 

@@ -43,7 +43,7 @@ def outcomes(family: str, arch: str, only: str = "") -> Iterator[tuple[str, tupl
 
 
 def outcome(machine: Machine, code: CodeObject, check: Callable[[Machine, CodeObject], None]) -> tuple[str, str]:
-    """Outcome and detail of a code object. The detail of a wrong one says if it passes where loads arrive at once."""
+    """Outcome and detail of a code object. The detail begins with AT_ONCE if it passes with loads that do."""
     found = _attempt(machine, code, check)
     if found[0] != WRONG:
         return found

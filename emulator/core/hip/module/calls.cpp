@@ -69,8 +69,8 @@ std::vector<unsigned char> read_file(const char* path)
 
 // The arguments of a kernel as one block of bytes: given one by one, or as
 // HIP_LAUNCH_PARAM_BUFFER_POINTER (1) and HIP_LAUNCH_PARAM_BUFFER_SIZE (2), ended by
-// HIP_LAUNCH_PARAM_END (3). ROCm's runtime takes a block that is shorter than the kernel's arguments, and AITER's
-// host code gives such blocks: the dwords after it are 0 here.
+// HIP_LAUNCH_PARAM_END (3). ROCm's runtime takes a block that is shorter than the kernel's
+// arguments, and AITER's host code gives such blocks: the dwords after it are 0 here.
 std::vector<unsigned char> packed(const Kernel& kernel, void** arguments, void** extra)
 {
     size_t bytes = 0;

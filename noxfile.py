@@ -168,7 +168,7 @@ def test_fwd(session: nox.Session) -> None:
 
 @session("test-objects", "use")
 def test_objects(session: nox.Session) -> None:
-    """Run AITER's hand-written code objects from its package, against float64: `-- --family fmha_v3_fwd`, hours."""
+    """Run AITER's hand-written code objects from its package, against float64: `-- --family pa`, half an hour."""
     for arch in EMULATED:
         run(session, "tests.programs.conformance", "objects", "--arch", arch, *session.posargs)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from ckpm.attention.launch.plan import Plan
 from ckpm.attention.problems.validation import validate
 from ckpm.attention.registry import Compile, Instance, Registry
 from ckpm.attention.selection import (
+    BATCH_INVARIANT,
     MEASURED,
     ORDERS,
     UPSTREAM,
@@ -25,6 +26,7 @@ from ckpm.attention.selection import (
     known_defect,
     needless,
     refusal,
+    same_in_every_batch,
     stages,
     to_keep,
 )
@@ -76,8 +78,9 @@ class Dispatcher:
     """Plans for problems on one device, kept by problem until the registry changes. Thread-safe.
 
     ``order``: ``upstream`` (the library's own dispatch), ``first-fit``, ``seqtune``, ``measured`` (with ``tuning``), or
-    a function from the problem and the kernels that serve it to the order to take them in. ``compile`` makes
-    libraries when no built kernel serves and declared ones do.
+    a function from the problem and the kernels that serve it to the order to take them in. ``batch-invariant`` makes
+    every problem so, see :attr:`Problem.batch_invariant`. ``compile`` makes libraries when no built kernel serves and
+    declared ones do.
     """
 
     def __init__(
@@ -108,6 +111,7 @@ class Dispatcher:
             NoKernelError: nothing serves it. UsageError: a custom order misbehaved.
             LibraryError, TrustError: its library can't be opened.
         """
+        problem = self._with_order(problem)
         try:
             kept = self._plans.get(problem) if self._plans_version == self.registry.version else None
         except TypeError:  # a field has a value without a hash
@@ -131,7 +135,7 @@ class Dispatcher:
         Raises:
             ProblemError, UsageError: as :meth:`plan`.
         """
-        validate(problem)
+        problem = validate(self._with_order(problem))
         choice = None
         for built in (True, *((False,) if self._compile is not None else ())):
             found = self._search(problem, built=built)
@@ -147,6 +151,9 @@ class Dispatcher:
             for plan in self._plans.values():
                 plan.close()
             self._plans = {}
+
+    def _with_order(self, problem: Problem) -> Problem:
+        return replace(problem, batch_invariant=True) if self._order == BATCH_INVARIANT else problem
 
     def _make_plan(self, problem: Problem) -> Plan:
         choice = self._search(problem, built=True)
@@ -189,9 +196,12 @@ class Dispatcher:
         stages(problem.family)  # raises for a family without libraries
         there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
         found = find_serving(problem.family, there, problem)
-        defects = {one: reason for one in found.instances if (reason := known_defect(one, problem))}
+        able = same_in_every_batch(found.instances) if problem.batch_invariant else found.instances
+        defects = {one: reason for one in able if (reason := known_defect(one, problem))}
         lacking = [*found.reasons, *defects.values()]
-        if sound := tuple(one for one in found.instances if one not in defects):
+        if problem.batch_invariant and defects:
+            lacking.append("batch_invariant takes no other kernel instead: set the priority of one without the defect")
+        if sound := tuple(one for one in able if one not in defects):
             ordered, order, named, note = self._order_kernels(problem, sound)
             for first in ordered:
                 chosen, lack = _all_stages(first, there, problem)
@@ -206,6 +216,8 @@ class Dispatcher:
 
     def _order_kernels(self, problem: Problem, able: Sequence[Instance]) -> tuple[Sequence[Instance], str, bool, str]:
         """The kernels in order, the order's name, whether the first is taken by name, and what there is to say."""
+        if problem.batch_invariant:
+            return able, BATCH_INVARIANT, True, "it is the same for every batch, number of blocks and of compute units"
         if callable(self._order):
             return by_heuristic(self._order, problem, able), getattr(self._order, "__name__", "heuristic"), True, ""
         if self._order in ORDERS:

@@ -142,10 +142,20 @@ def seqtune(problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
     return sorted(able, key=lambda one: (-one.priority, bucket(one)))
 
 
+def same_in_every_batch(able: Sequence[Instance]) -> Sequence[Instance]:
+    """The first kernel whose tile dispatch takes for any number of blocks, else the first; no second choice.
+
+    Lengths, batch and compute units don't enter, because one launch has one tile for all its sequences. A kernel with
+    a known defect is not passed over either: a defect may depend on the longest sequence of the batch.
+    """
+    return tuple(able[: next((at + 1 for at, one in enumerate(able) if one.key.tile.when == "always"), 1)][-1:])
+
+
 ORDERS: Mapping[str, Heuristic] = {"first-fit": first_fit, "seqtune": seqtune}
 UPSTREAM = "upstream"  # a library's own dispatch, with upstream's order and conditions
 MEASURED = "measured"  # by a tuning database
-KNOWN = (UPSTREAM, *ORDERS, MEASURED)
+BATCH_INVARIANT = "batch-invariant"  # the same kernel for every batch (same_in_every_batch)
+KNOWN = (UPSTREAM, *ORDERS, MEASURED, BATCH_INVARIANT)
 
 
 def check_order(name: str) -> None:

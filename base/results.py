@@ -87,7 +87,8 @@ class Case:
     ``message`` is one line: what failed, or why it was skipped; '' if it passed. ``text`` contains further details:
     comparisons, differences, a worker's last output. ``tolerance_used`` is the largest ratio of an error to its
     tolerance, None if nothing was compared or the ratio is infinite. ``instructions``: wave-instructions of the last
-    launch of a case that passed, 0 if the device counts none. ``reproduce`` is the command that runs the case again.
+    launch of a case that passed, 0 if the device counts none. ``same_batches``: the checks in which the kernel gave a
+    sequence the same bits in other batches. ``reproduce`` is the command that runs the case again.
     """
 
     suite: str
@@ -104,6 +105,7 @@ class Case:
     fault: CaseFault | None = None
     tolerance_used: float | None = None
     instructions: int = 0
+    same_batches: tuple[str, ...] = ()
     reproduce: str = ""
     seconds: float = 0.0
 
@@ -199,6 +201,7 @@ def _case(row: Value) -> Case:
         fault=row.optional("fault", _fault, None),
         tolerance_used=row.optional("tolerance_used", Value.number, None),
         instructions=row.optional("instructions", Value.count, 0),
+        same_batches=row.optional("same_batches", lambda value: tuple(one.text() for one in value.items()), ()),
         seconds=row.optional("seconds", Value.number, 0.0),
     )
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from ckpm.attention.tolerances import all_zero_rows, compare_lse, compare_o, mea
 from ckpm.base.errors import HipError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.case import PAIRWISE, SuiteCase, counterpart
+from ckpm.matrix.problems.case import BATCH_CHECKS, PAIRWISE, SuiteCase, counterpart, other_batches
 from ckpm.matrix.problems.problem import missing_kernel, missing_load, refused_for, serves, serving_kernels
 from ckpm.suites.philox import drawn
 from ckpm.suites.signatures import FAULTS, why_not_predicted
@@ -53,8 +53,9 @@ class Result:
 
     ``tolerance_used`` is the largest error over what is allowed there, None if nothing was compared. ``mean_shift`` is
     the mean error of O furthest from 0 (attention/tolerances.py), None for too few elements. ``signature``:
-    "" if the case fails exactly as the ledger describes, else the difference; None if it was not checked. ``executed``:
-    the machine code of each kernel that ran (Device.executed_ranges).
+    "" if the case fails exactly as the ledger describes, else the difference; None if it was not checked.
+    ``same_batches``: the BATCH_CHECKS in which the kernel gave the same bits. ``executed``: the machine code of each
+    kernel that ran (Device.executed_ranges).
     """
 
     outcome: str
@@ -67,6 +68,7 @@ class Result:
     fault: Mapping[str, Any] = field(default_factory=dict)
     counters: Mapping[str, Any] = field(default_factory=dict)
     signature: str | None = None
+    same_batches: tuple[str, ...] = ()
     executed: Mapping[str, Sequence[tuple[int, int]]] = field(default_factory=dict)
 
 
@@ -169,27 +171,31 @@ class _Case:
 
     def same_bits(self, check: str, first: Outcome) -> None:
         """Launch what must give the same bits and compare. Raises EndError."""
-        p, begin = self.problem, 0
-        if check != "batch_invariance":
-            self._compare_bits(check, first, counterpart(p, check), 0)
+        p = self.problem
+        if check in BATCH_CHECKS:
+            for label, other, places in other_batches(p, check):
+                self._compare_bits(f"{check}{label}", first, other, places, self.kernel)
             return
-        for sequence, length in enumerate(p.seqlens_q):
-            self._compare_bits(f"{check} of sequence {sequence}", first, counterpart(p, check, sequence), begin)
-            begin += length
-
-    def _compare_bits(self, check: str, first: Outcome, other: SuiteCase, begin: int) -> None:
-        """Launch the other problem, whose tokens are those of the first launch from ``begin`` on. Raises EndError."""
-        key = self._matching_key(other)
-        if key is None:
+        other = counterpart(p, check)
+        if (key := self._matching_key(other)) is None:
             self.lines.append(f"{check}: not compared, the library has no such kernel")
             return
+        self._compare_bits(check, first, other, {one: one for one in range(p.batch)}, key.name)
+
+    def _compare_bits(
+        self, check: str, first: Outcome, other: SuiteCase, places: Mapping[int, int], kernel: str
+    ) -> None:
+        """Launch the other problem, and compare each sequence with the one at its place. Raises EndError."""
         mine = self.kernel
-        second = self.run_launch(other, key.name)
+        second = self.run_launch(other, kernel)
         self.kernel = mine
-        rows = slice(begin, begin + sum(other.seqlens_q))
-        pairs = {"O": (first.o_bits()[rows], second.o_bits())}
+        left_rows, right_rows = _rows(self.problem, places.keys()), _rows(other, places.values())
+        pairs = {"O": (first.o_bits()[left_rows], second.o_bits()[right_rows])}
         if self.problem.lse:
-            pairs["LSE"] = first.lse()[:, rows].view(np.uint32), second.lse().view(np.uint32)
+            pairs["LSE"] = (
+                first.lse()[:, left_rows].view(np.uint32),
+                second.lse()[:, right_rows].view(np.uint32),
+            )
         for name, (left, right) in pairs.items():
             different = int((left != right).sum())
             if different:
@@ -206,6 +212,12 @@ class _Case:
         rows = own.row()
         able = serving_kernels(self.bench.keys, wanted)
         return min(able, key=lambda key: sum(key.row()[name] != rows[name] for name in rows), default=None)
+
+
+def _rows(p: SuiteCase, sequences: Iterable[int]) -> NDArray[np.int64]:
+    """The rows of O of these sequences, one sequence after another."""
+    ends = np.cumsum((0, *p.seqlens_q))
+    return np.concatenate([np.arange(ends[one], ends[one + 1]) for one in sequences])
 
 
 def foreign_random_values(p: SuiteCase, stored: Sequence[NDArray[Any]]) -> list[str]:
@@ -280,6 +292,7 @@ def run_case(
         fault=fault,
         counters=case.counters,
         signature=signature,
+        same_batches=tuple(one for one in BATCH_CHECKS if outcome == "passed" and one in problem.checks),
         executed=executed,
     )
 

@@ -264,6 +264,7 @@ def record_case(judged: Judged, suite: str, arch: str, upstream: str, command: s
         fault=CaseFault.of(reply["fault"]) if reply.get("fault") else None,
         tolerance_used=used if used is not None and math.isfinite(used) else None,
         instructions=executed_instructions(reply.get("counters")) if verdict.kind == "passed" else 0,
+        same_batches=tuple(reply.get("same_batches", ())) if verdict.kind == "passed" else (),
         reproduce=command if outcome in ("failed", "error") else "",
         seconds=float(reply.get("elapsed", 0.0)),
     )

@@ -28,6 +28,8 @@ class Options:
 
     ``dropout`` is a probability, its random bytes come back with ``random_values``. ``descales`` are what a number of
     Q, K and V in fp8 stands for, 1 by default; with ``kv_block_descale`` [page, head, 2] K's and V's are of pages.
+
+    ``batch_invariant`` takes the same kernel whatever else is in the batch, or refuses the call.
     """
 
     dtype: str | None = None
@@ -53,6 +55,7 @@ class Options:
     kv_block_descale: Any = None
     lse: bool = False
     splits: int = 0
+    batch_invariant: bool = False
 
     @property
     def of_family(self) -> str:
@@ -65,7 +68,7 @@ class Options:
             "mask": self.mask, "window_left": left, "window_right": right, "sink_size": self.sink_size,
             "sink_logits": self.sink_logits is not None, "p_drop": self.dropout, "dropout_seed": self.seed,
             "store_randval": self.random_values, "logits_soft_cap": self.soft_cap, "scale": self.scale,
-            "lse": self.lse, "splits": self.splits,
+            "lse": self.lse, "splits": self.splits, "batch_invariant": self.batch_invariant,
         }  # fmt: skip
         if self.bias is not None:
             fields["bias"] = "bias"

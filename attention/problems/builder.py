@@ -130,6 +130,10 @@ class ProblemBuilder:
         """Set to on, kernels of V3 alone serve the problem; off turns V3 off for the launch."""
         return self._with(v3=use)
 
+    def batch_invariant(self, wanted: bool = True) -> ProblemBuilder:
+        """Take the same kernel whatever else is in the batch."""
+        return self._with(batch_invariant=wanted)
+
     def splits(self, count: int) -> ProblemBuilder:
         return self._with(splits=count)
 

@@ -9,6 +9,7 @@ from numbers import Real
 
 from ckpm.attention.problems.shapes import broken_rules
 from ckpm.base.errors import ProblemError
+from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.configurations.limits import limits
 from ckpm.matrix.problems.problem import CHOICES, PAGED, Problem, Strides
 
@@ -102,6 +103,8 @@ def _contradictions(p: Problem) -> Iterator[str]:
         yield f"fwd_splitkv, and no other family, takes 1 to {_MOST_SPLITS} splits, not {p.splits}"
     if (p.deterministic or p.dbias) and not p.family.startswith("bwd"):
         yield "deterministic and dbias belong to the backward pass"
+    if p.batch_invariant:
+        yield from _reasons_to_vary(p)
     if p.dbias and p.bias != "bias":
         yield "dbias needs an elementwise bias"
     if (p.seqlen_knew > 0 or p.rope != "no") and p.family != "fwd_appendkv":
@@ -133,6 +136,14 @@ def _backward_contradictions(p: Problem) -> Iterator[str]:
         yield f"{p.family} needs queries and keys, not {p.seqlen_q} and {p.seqlen_k}"
     if p.logits_soft_cap or p.sink_size or p.sink_logits or p.ragged or p.vlayout != "row":
         yield f"{p.family} has no soft cap, sinks, ragged batch or V by columns"
+
+
+def _reasons_to_vary(p: Problem) -> Iterator[str]:
+    """Reasons why no launch can give a sequence the same bits in every batch."""
+    if not host(library_with(p.family)).arguments.BY_NAME:
+        yield f"batch_invariant: a launch of {p.family} names no kernel, and its library may choose by the batch"
+    if p.p_drop > 0:
+        yield "batch_invariant: dropout draws its bytes by a sequence's place in the batch"
 
 
 def _page_contradictions(p: Problem) -> Iterator[str]:

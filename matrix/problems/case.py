@@ -8,7 +8,7 @@ that must give the same bits (:func:`counterpart`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,7 @@ CHECKS = (
     "freed_pages",  # pages of the pools that no table names are not mapped
     "repeat_bitwise",
     "batch_invariance",  # each sequence of the batch alone
+    "batch_orders",  # the sequences in reverse order, and among others that are longer and shorter
     "identity_vs_scrambled",
     "linear_vs_vectorized",
     "sglang_vs_vllm",
@@ -59,6 +60,7 @@ CHECKS = (
     "v3_off",  # the same request with V3 turned off, which V2 serves, meets the reference, too
 )
 PAIRWISE = CHECKS[7:-1]
+BATCH_CHECKS = ("batch_invariance", "batch_orders")  # PAIRWISE over several other batches (other_batches)
 _MAPPED_BYTES = 4096  # at once, the smallest page of a GPU's memory
 
 
@@ -179,6 +181,8 @@ def complaint(problem: SuiteCase) -> str | None:
         return f"unknown check '{unknown[0]}'; known: {', '.join(CHECKS)}"
     if p.mode == "batch" and len(set(p.seqlens_q)) > 1:
         return "batch mode has one seqlen_q for all sequences"
+    if p.mode == "batch" and "batch_orders" in p.checks:
+        return "batch_orders adds sequences of other lengths: it needs group mode"
     if p.expect != "ok":
         return None
     return _combination_complaint(p)
@@ -228,8 +232,40 @@ def _freed_pages_complaint(p: SuiteCase) -> str | None:
 
 def wave_instructions(case: SuiteCase) -> int:
     """About how many wave-instructions all launches of the case take: the emulator's cost."""
-    launches = 1 + sum(check in (*PAIRWISE, "v3_off") for check in case.checks)
-    return launches * launch_instructions(case) if case.expect == "ok" else 0
+    if case.expect != "ok":
+        return 0
+    launches = [case, *(case for check in case.checks if check in (*PAIRWISE, "v3_off") and check != "batch_orders")]
+    if "batch_orders" in case.checks:
+        launches += [other for _, other, _ in other_batches(case, "batch_orders")]
+    return sum(map(launch_instructions, launches))
+
+
+def other_batches(problem: SuiteCase, check: str) -> Iterator[tuple[str, SuiteCase, Mapping[int, int]]]:
+    """The batches of BATCH_CHECKS: a label, the problem, and the places in it of the problem's own sequences.
+
+    Two further sequences, one with more queries and keys than any other and one of a few tokens, stand before, between
+    and after the sequences.
+    """
+    p, own = problem, range(problem.batch)
+    if check == "batch_invariance":
+        yield from ((f" of sequence {one}", counterpart(p, check, one), {one: 0}) for one in own)
+        return
+    longer, shorter = (p.seqlen_q + 70, p.seqlen_k + 190), (5, 9)
+    batches = {
+        " reversed": [*reversed(own)],
+        " among others": [longer, *own[1:], shorter, *own[:1], longer],
+    }
+    for label, members in batches.items():
+        lengths = [p.lengths[one] if isinstance(one, int) else one for one in members]
+        changes: dict[str, Any] = {
+            "seqlens_q": tuple(q for q, _ in lengths),
+            "seqlens_k": tuple(k for _, k in lengths),
+            "sequence_ids": tuple(
+                p.ids[one] if isinstance(one, int) else max(p.ids) + 1 + at for at, one in enumerate(members)
+            ),
+        }
+        other = dataclasses.replace(p, name=f"{p.name}~{check}", **changes)
+        yield label, other, {one: at for at, one in enumerate(members) if isinstance(one, int)}
 
 
 def counterpart(problem: SuiteCase, check: str, sequence: int = -1) -> SuiteCase:

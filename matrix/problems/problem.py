@@ -95,6 +95,7 @@ class Problem:
     min_seqlen_q: int = 0  # above 0: a kernel that skips sequences with no more queries
     tile_rows: int = 0  # rows of the kernel's tile, which is then named at launch; 0: dispatch chooses
     v3: str = "any"
+    batch_invariant: bool = False  # a sequence's bits don't depend on the rest of the batch
 
     @property
     def element_bytes(self) -> int:
@@ -230,7 +231,8 @@ def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
     if p.tile_rows:
         values["tile.bm0"] = frozenset((p.tile_rows,))
     if p.mode == "batch":
-        values["pad"] = frozenset(("psddv" if launch_seqlen_k(p) and launch_seqlen_k(p) % 128 == 0 else "psskddv",))
+        whole = launch_seqlen_k(p) and launch_seqlen_k(p) % 128 == 0 and not p.batch_invariant
+        values["pad"] = frozenset(("psddv" if whole else "psskddv",))
     elif (p.hdim_q, p.hdim_v) not in _V3_HEAD_DIMS:
         values["pad"] = frozenset(("psskddv",))  # V3 pads no head dim
     values["load"] = frozenset((*loads(p), None))

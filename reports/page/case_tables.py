@@ -10,8 +10,10 @@ from operator import attrgetter
 from typing import Any
 
 from ckpm.base.results import Case, CaseFault
+from ckpm.matrix.options import DEFAULT_FAMILY
+from ckpm.matrix.problems.case import BATCH_CHECKS
 from ckpm.reports.page.columns import STATUSES, Cell, Table, columns
-from ckpm.reports.page.inputs import Tested
+from ckpm.reports.page.inputs import LibraryResults, Tested
 from ckpm.reports.problems import known_problems
 
 _AXES = (
@@ -109,6 +111,34 @@ def _texts(cases: Sequence[Tested]) -> dict[int, list[str]]:
             seen.update(lines)
         by_case[at] = lines
     return by_case
+
+
+def batch_invariance(libraries: Iterable[LibraryResults], cases: Iterable[Tested]) -> Table:
+    """The kernels of batch prefill, with the cases that compared their bits in other batches."""
+    compared: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for one in cases:
+        problem = known_problems().get(one.case.name)
+        if {*BATCH_CHECKS} <= {*one.case.same_batches} or (
+            one.case.status != "passed" and problem and {*BATCH_CHECKS} & {*problem.checks}
+        ):
+            compared[one.library.label, one.case.kernel][one.case.status] += 1
+    rows: list[list[Cell]] = []
+    for library in libraries:
+        for name in (one for one in library.manifest.kernels if one.startswith(f"fmha_{DEFAULT_FAMILY}_")):
+            counts = compared[library.label, name]
+            worst = next((status for status in STATUSES if counts[status]), "skipped")
+            rows.append([f"{STATUSES[worst]} {worst}", name, library.label, counts.total()])
+    worst_first = [f"{symbol} {status}" for status, symbol in STATUSES.items()]
+    rows.sort(key=lambda row: worst_first.index(str(row[0])))
+    return Table(
+        id="batch-invariance",
+        short="Batches",
+        title="Batch invariance of kernels",
+        columns=columns(status="status", kernel="kernel", library="choice", cases="number"),
+        rows=rows,
+        note="Passed: in each case every sequence had the same bits in its batch, alone, in reverse order and among "
+        "others, on the device of the suite's results. Skipped: no case compared the kernel, and nothing is claimed.",
+    )
 
 
 def faults(cases: Iterable[Tested]) -> Table:

@@ -24,6 +24,7 @@ def tables(inputs: Inputs) -> tuple[Table, ...]:
         case_tables.axes(cases),
         case_tables.cases(cases),
         case_tables.faults(cases),
+        case_tables.batch_invariance(inputs.libraries, cases),
         figure_tables.model(inputs),
         timing_tables.versions(inputs),
         timing_tables.timing(inputs),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from ckpm.attention.appending import append
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
-from ckpm.attention.call import fmha
+from ckpm.attention.call import Attention, fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar.aiter import mha_batch_prefill_func
 from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
@@ -45,6 +46,27 @@ CALLS = {
 def test_call_agrees_with_reference(name: str, over: Dispatcher) -> None:
     done = CALLS[name].check(over)
     assert len(done.ran.kernels) == (2 if "split" in name else 1)
+
+
+def test_bits_follow_batch_unless_call_is_batch_invariant(registry: Registry, device: Device) -> None:
+    """Dispatch takes the tile of 64 rows for one sequence, of 128 rows for 104. An element is rounded otherwise."""
+    call = paged_call(2, ((128, 1000),))
+    pages = call.options["pages"]
+
+    def run(sequences: int, **options: Any) -> Attention:
+        """Launch the sequence, and others without queries and keys after it."""
+        sums = np.array([0, *[128] * sequences], np.int32)
+        more = replace(pages, indptr=np.array([0, *[1000] * sequences], np.int32))
+        return call.check(over, **{"cu_seqlens_q": sums, "pages": more, **options})
+
+    ours = Registry(one for one in registry.instances() if one.upstream == "aiter")
+    over = Dispatcher(ours, device)
+    alone, beside = run(1), run(104)
+    assert [one.ran.kernels[0].split("_b")[-1][:3] for one in (alone, beside)] == ["64x", "128"]
+    assert not np.array_equal(alone.o, beside.o)
+    fixed = [run(sequences, batch_invariant=True) for sequences in (1, 104)]
+    assert fixed[0].ran.kernels == fixed[1].ran.kernels
+    assert np.array_equal(fixed[0].o, fixed[1].o)
 
 
 def test_every_order_gives_numbers_that_agree(registry: Registry, device: Device, tmp_path: Any) -> None:

@@ -98,6 +98,79 @@ def test_first_fit_and_seqtune_name_kernel() -> None:
     assert {rows_of(tuned.plan(replace(PREFILL, seqlen_q=rows, total_q=900))) for rows in (65, 128, 500)} == {128}
 
 
+BATCHES: tuple[dict[str, Any], ...] = (
+    {},
+    {"batch": 1, "total_q": 1, "seqlen_q": 1, "seqlen_k": 1},
+    {"batch": 500, "total_q": 9000, "seqlen_q": 700, "seqlen_k": 70000},
+)
+
+
+@pytest.mark.parametrize("order", ["upstream", "first-fit", "seqtune", lambda problem, able: able[::-1]])
+def test_batch_invariant_problem_has_same_kernel_in_every_batch(order: Any) -> None:
+    over, device = dispatcher(prefill(), order=order)
+    plans = [over.plan(replace(PREFILL, batch_invariant=True, **changes)) for changes in BATCHES]
+    assert {(plan.named, plan.kernels) for plan in plans} == {(True, plans[0].kernels)}
+    device.chosen = plans[0].kernels
+    assert rows_of(plans[0]) == 128  # dispatch takes the tile of 64 rows for few blocks alone
+    for plan in plans:
+        plan.run(POINTERS)
+    assert device.names == [*plans[0].kernels] * 3
+    said = str(over.why(replace(PREFILL, batch_invariant=True)))
+    assert "chosen by name, order batch-invariant" in said
+    assert "the same for every batch, number of blocks and of compute units" in said
+
+
+def test_without_batch_invariance_tile_follows_batch() -> None:
+    over, _ = dispatcher(prefill(), order="seqtune")
+    assert len({rows_of(over.plan(replace(PREFILL, **changes))) for changes in BATCHES}) == 2
+
+
+def test_batch_invariant_order_holds_for_every_problem() -> None:
+    over, _ = dispatcher(prefill(), order="batch-invariant")
+    assert {(plan.named, rows_of(plan)) for plan in (over.plan(replace(PREFILL, **one)) for one in BATCHES)} == {
+        (True, 128)
+    }
+    assert over.why(PREFILL).problem.batch_invariant
+    asked = over.plan(replace(PREFILL, tile_rows=64))
+    assert (asked.named, rows_of(asked)) == (True, 64)
+
+
+def test_batch_invariant_kernel_with_defect_is_not_replaced() -> None:
+    """ALiBi of aiter is wrong beyond 65,536 keys (alibi-beyond-65535-keys), which depends on the longest sequence."""
+    other = prefill(upstream="ckpm", page_size=1, kv_table="sglang", kv_layout="linear")
+    both = Registry((*prefill().instances(), *other.instances()))
+    short = replace(PREFILL, bias="alibi", lse=True)
+    long = replace(short, seqlen_k=70000)
+    over, _ = dispatcher(both)
+    assert [over.plan(one).stages[0].upstream for one in (short, long)] == ["aiter", "ckpm"]
+    assert over.plan(replace(short, batch_invariant=True)).stages[0].upstream == "aiter"
+    with pytest.raises(NoKernelError, match=r"alibi-beyond-65535-keys.*batch_invariant takes no other kernel"):
+        over.plan(replace(long, batch_invariant=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"family": "fwd", "page_size": 0, "pool_pages": 0}, "a launch of fwd names no kernel"),
+        ({"p_drop": 0.1}, "dropout draws its bytes by a sequence's place in the batch"),
+    ],
+)
+def test_batch_invariance_that_no_launch_holds_is_refused(changes: dict[str, Any], reason: str) -> None:
+    over, _ = dispatcher(prefill())
+    with pytest.raises(ProblemError, match=f"batch_invariant: {reason}"):
+        over.plan(replace(PREFILL, batch_invariant=True, **changes))
+
+
+def test_batch_invariant_kernel_pads_keys_of_whole_tiles_too() -> None:
+    """Take no kernel without key padding, which serves batches of whole tiles alone."""
+    over, _ = dispatcher(prefill(mode="batch"))
+    whole = replace(PREFILL, mode="batch", total_q=0, seqlen_k=256)
+    assert over.plan(whole).stages[0].key.pad == "psddv"
+    plans = [over.plan(replace(whole, batch_invariant=True, seqlen_k=keys)) for keys in (256, 300)]
+    assert [plan.stages[0].key.pad for plan in plans] == ["psskddv"] * 2
+    assert plans[0].kernels == plans[1].kernels
+
+
 @pytest.mark.parametrize("order", [5, None, "fastest"])
 def test_order_that_is_unknown_is_refused(order: Any) -> None:
     with pytest.raises(UsageError, match=f"unknown order '{order}'"):

@@ -27,7 +27,7 @@ from ckpm.kernels.abi import LaunchArguments, Status
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.problems.problem import serving_kernels
 from ckpm.matrix.selection import Selection, select
-from ckpm.suites.checks import Bench, run_case
+from ckpm.suites.checks import Bench, Result, run_case
 from tests.unit.attention import fakes
 from tests.unit.attention.fakes import make_case
 
@@ -470,3 +470,24 @@ def test_each_sequence_of_batch_is_compared_with_itself_alone(monkeypatch: pytes
         f"batch_invariance of sequence {sequence}: 1 of {(3, 4)[sequence] * 128} elements of O differ",
     )
     assert run_case(bench(monkeypatch)[0], problem).outcome == "passed"
+
+
+@pytest.mark.parametrize(("launch", "rows", "label"), [(1, (0, 6), "reversed"), (2, (74, 77, 83, 85), "among others")])
+def test_sequence_that_differs_in_other_batch_is_seen(
+    monkeypatch: pytest.MonkeyPatch, launch: int, rows: tuple[int, ...], label: str
+) -> None:
+    """The larger batch has 74, 4 (sequence 1), 5, 3 (sequence 0) and 74 queries."""
+
+    def run(row: int) -> Result:
+        def spoil(out: dict[str, np.ndarray], at: int) -> None:
+            if at == launch:
+                out["o"][row, 0, 5] ^= 1
+
+        problem = make(seqlens_q=(3, 4), seqlens_k=(5, 6), checks=("batch_orders",))
+        return run_case(bench(monkeypatch, spoil)[0], problem)
+
+    for wrong in map(run, rows):
+        assert wrong.message.startswith(f"batch_orders {label}: 1 of {7 * 128} elements of O differ")
+        assert (wrong.outcome, wrong.same_batches) == ("wrong", ())
+    for passed in map(run, {73, 78, 82, 86} if launch == 2 else ()):  # rows of the others
+        assert (passed.outcome, passed.same_batches) == ("passed", ("batch_orders",))

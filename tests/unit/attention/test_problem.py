@@ -54,6 +54,7 @@ def test_every_setter_reports_its_own() -> None:
         "dbias": (build.dbias(), {"dbias": True}),
         "deterministic": (build.deterministic(), {"deterministic": True}),
         "splits": (build.splits(4), {"splits": 4}),
+        "batch_invariant": (build.batch_invariant(), {"batch_invariant": True}),
         "min_seqlen_q": (build.min_seqlen_q(3), {"min_seqlen_q": 3}),
         "tile": (build.tile(64), {"tile_rows": 64}),
         "v3": (build.v3("off"), {"v3": "off"}),

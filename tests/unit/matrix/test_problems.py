@@ -20,6 +20,7 @@ from ckpm.matrix.problems.case import (
     SuiteCase,
     complaint,
     counterpart,
+    other_batches,
     wave_instructions,
 )
 from ckpm.matrix.problems.problem import (
@@ -295,7 +296,7 @@ def test_cost_counts_tiles_that_mask_leaves_and_every_launch() -> None:
 
 def test_counterparts_differ_where_they_say() -> None:
     problem = make(seqlens_q=(3, 4), seqlens_k=(5, 6), page_size=16, kv_layout="vectorized", seed=9)
-    for check in PAIRWISE:
+    for check in {*PAIRWISE} - {"batch_orders"}:
         other = counterpart(problem, check)
         assert other.name == f"suite/x~{check}"
         assert other.seed == 9
@@ -306,6 +307,20 @@ def test_counterparts_differ_where_they_say() -> None:
     assert (first.seqlens_q, first.seqlens_k, first.ids) == ((3,), (5,), (0,))
     with pytest.raises(KeyError):
         counterpart(problem, "reference")
+
+
+def test_other_batches_hold_sequences_at_their_places() -> None:
+    problem = make(seqlens_q=(3, 4, 1), seqlens_k=(5, 6, 8), checks=("batch_orders",))
+    alone = list(other_batches(problem, "batch_invariance"))
+    assert [other.lengths for _, other, _ in alone] == [((3, 5),), ((4, 6),), ((1, 8),)]
+    (_, turned, _), (_, larger, _) = orders = list(other_batches(problem, "batch_orders"))
+    assert turned.lengths == ((1, 8), (4, 6), (3, 5))
+    assert larger.lengths == ((74, 198), (4, 6), (1, 8), (5, 9), (3, 5), (74, 198))
+    assert len({*larger.ids}) == 6
+    for _, other, places in (*alone, *orders):
+        assert all(other.lengths[at] == problem.lengths[one] for one, at in places.items())
+        assert all(other.ids[at] == problem.ids[one] for one, at in places.items())
+    assert {*orders[0][2]} == {*orders[1][2]} == {0, 1, 2}
 
 
 @pytest.mark.parametrize(
@@ -326,6 +341,7 @@ def test_counterparts_differ_where_they_say() -> None:
         ({"checks": ("freed_pages", "nan_canary"), "page_size": 16}, "nan_canary could fill"),
         ({"mode": "batch", "seqlens_q": (1, 2), "seqlens_k": (1, 2)}, "one seqlen_q"),
         ({"checks": ("looks",)}, "unknown check 'looks'"),
+        ({"checks": ("batch_orders",), "mode": "batch"}, "it needs group mode"),
         ({"k_page_scales": (1.0, 2.0)}, "page scales are positive, and for block scales"),
         ({"dtype": "fp8bf16", "qscale": "kv_blockscale", "v_page_scales": (1.0, 0.0)}, "page scales are positive"),
     ],

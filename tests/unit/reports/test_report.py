@@ -19,6 +19,7 @@ from ckpm.base.errors import CheckFailedError, InconclusiveError, UsageError
 from ckpm.base.outputs import write_output
 from ckpm.base.results import LIBRARY_SHA256, Case, Results
 from ckpm.commands import main
+from ckpm.matrix.problems.case import BATCH_CHECKS
 from ckpm.matrix.problems.ledger import LEDGER
 from ckpm.reports.page import case_tables
 from ckpm.reports.page import commands as report_commands
@@ -33,6 +34,7 @@ from ckpm.reports.verdicts import Gate
 from tests.unit.reports.report_samples import AGREES, KERNEL, KNOWN, PROBLEM, SLOWER, case, manifest, write
 
 NOW = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
+COMPARED = "batch-prefill/invariance.m64-full"
 FAILED = case("batch-prefill/plain.m64-full-q1k1", "failed", "O differs | </script><script>alert(1)</script>")
 SKIPPED = case("batch-prefill/plain.m64-full-q1k1", "skipped", "no kernel", kernel="")
 
@@ -86,6 +88,21 @@ def test_page_holds_every_row_and_verdict_comes_first(tmp_path: Path) -> None:
     order = [text.index(f'<section id="{name}"') for name in ("kernels", "axes", "faults", "plots", "parity", "ledger")]
     assert text.index("<h1") < order[0]
     assert order == sorted(order)
+
+
+@pytest.mark.parametrize(
+    ("cases", "row"),
+    [
+        ([case(PROBLEM)], ["○ skipped", 0]),
+        ([case(PROBLEM, same_batches=("batch_invariance",))], ["○ skipped", 0]),
+        ([case(PROBLEM, same_batches=BATCH_CHECKS), case(COMPARED, same_batches=BATCH_CHECKS)], ["✓ passed", 2]),
+        ([case(PROBLEM, same_batches=BATCH_CHECKS), case(COMPARED, "failed", "bits")], ["✗ failed", 2]),
+        ([case(COMPARED, same_batches=BATCH_CHECKS, kernel="another")], ["○ skipped", 0]),
+    ],
+)
+def test_kernel_holds_batches_only_if_cases_compared_it(tmp_path: Path, cases: list[Case], row: list[object]) -> None:
+    found = shown(document(inputs(write(tmp_path, {"batch-prefill": cases}))))["batch-invariance"]
+    assert found == [[row[0], KERNEL, "gfx950/aiter", row[1]]]
 
 
 def test_fault_is_reported_decoded(tmp_path: Path) -> None:

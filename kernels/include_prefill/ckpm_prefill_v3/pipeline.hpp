@@ -328,8 +328,17 @@ private:
                 });
             }
             // a scale of 0 would make NaN of a masked score
-            float by = softmax.update(scores, max(scale, numeric<float>::min()), weights);
-            sums[0] *= by; // of rows that are all the same: the others are not used
+            scale    = max(scale, numeric<float>::min());
+            float by = 1.f;
+            if(__builtin_amdgcn_ballot_w64(softmax.weigh(scores, scale, weights)) != 0)
+            {
+                asm("" : "+v"(scale)); // else products with it are kept for here, not fused
+                by = softmax.follow(scores, scale);
+                softmax.weigh(scores, scale, weights);
+                sums[0] *= by; // of rows that are all the same: the others are not used
+                if constexpr(!kBlockScale)
+                    rescale(by);
+            }
             if constexpr(kBlockScale)
             {
                 // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts
@@ -337,16 +346,19 @@ private:
                 const float fresh = max(own.v, 1e-30f);
                 by *= fresh == v_scale ? 1.f : v_scale * __builtin_amdgcn_rcpf(fresh);
                 v_scale = fresh;
+                if(__builtin_amdgcn_ballot_w64(by != 1.f) != 0)
+                    rescale(by);
             }
-            if(__builtin_amdgcn_ballot_w64(by != 1.f) != 0)
-            {
+        }
+
+        CK_TILE_DEVICE void rescale(float by)
+        {
 #pragma unroll
-                for(index_t i = 0; i < 64; ++i)
-                {
-                    float o = out[i / 16][i % 16];
-                    asm("v_mul_f32 %0, %1, %0" : "+v"(o) : "v"(by)); // and not two of them, packed
-                    out[i / 16][i % 16] = o;
-                }
+            for(index_t i = 0; i < 64; ++i)
+            {
+                float o = out[i / 16][i % 16];
+                asm("v_mul_f32 %0, %1, %0" : "+v"(o) : "v"(by)); // and not two of them, packed
+                out[i / 16][i % 16] = o;
             }
         }
 

@@ -30,25 +30,14 @@ struct RunningSoftmax
 {
     static constexpr float kShift = 6.f, kSlack = 2.75f; // 2^8.75 = 431
 
-    float origin = -ck_tile::numeric<float>::infinity();
+    // Of a row without a key so far. It is finite: scores of -inf have weights of 0.
+    float origin = -ck_tile::numeric<float>::max();
 
-    // Takes scores (times `scale` they are in base 2). Returns by how much what was accumulated
-    // must be rescaled.
-    CK_TILE_DEVICE float update(const Floats16 (&scores)[2], float scale, Weights& weights)
+    // Makes weights of scores (times `scale` they are in base 2) for the origin as it is. Returns
+    // if the lane's largest one has run ahead: then the weights are void until follow().
+    CK_TILE_DEVICE bool weigh(const Floats16 (&scores)[2], float scale, Weights& weights) const
     {
-        float highest = scores[0][0];
-#pragma unroll
-        for(index_t i = 1; i < 32; ++i)
-            highest = ck_tile::max(highest, scores[i / 16][i % 16]);
-        const Halves halves = both_halves(highest);
-        highest             = ck_tile::max(halves.lower, halves.upper) * scale;
-        const bool follows  = highest > origin + kSlack;
-        const float fresh   = follows ? highest : origin;
-        // a row without a key so far: any finite origin gives weights of 0
-        const float from   = fresh == -ck_tile::numeric<float>::infinity() ? 0.f : fresh;
-        const float factor = follows ? ck_tile::exp2(origin - from) : 1.f;
-        const float shift  = from - kShift;
-        origin             = fresh;
+        const float shift = origin - kShift;
 #pragma unroll
         for(index_t i = 0; i < 32; i += 4)
         {
@@ -61,7 +50,29 @@ struct RunningSoftmax
                 __builtin_amdgcn_cvt_pk_fp8_f32(w[0], w[1], weights[i / 4], false);
             weights[i / 4] = __builtin_amdgcn_cvt_pk_fp8_f32(w[2], w[3], lower, true);
         }
+        return highest(scores) * scale > origin + kSlack;
+    }
+
+    // Moves the origin to the largest score of each query that has run ahead. Returns by how much
+    // what was accumulated must be rescaled.
+    CK_TILE_DEVICE float follow(const Floats16 (&scores)[2], float scale)
+    {
+        const Halves halves = both_halves(highest(scores));
+        const float most    = ck_tile::max(halves.lower, halves.upper) * scale;
+        const float fresh   = most > origin + kSlack ? most : origin;
+        const float factor  = ck_tile::exp2(origin - fresh);
+        origin              = fresh;
         return factor;
+    }
+
+private:
+    CK_TILE_DEVICE static float highest(const Floats16 (&scores)[2])
+    {
+        float most = scores[0][0];
+#pragma unroll
+        for(index_t i = 1; i < 32; ++i)
+            most = ck_tile::max(most, scores[i / 16][i % 16]);
+        return most;
     }
 };
 

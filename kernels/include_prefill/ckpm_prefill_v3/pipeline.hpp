@@ -184,7 +184,7 @@ private:
                 multiply(tile);
             else
                 weigh<1, kBounded>(tile - 1);
-            barrier();
+            __builtin_amdgcn_sched_barrier(0);
             if constexpr(kGroup == 0)
                 weigh<0, kBounded>(tile);
             else
@@ -287,10 +287,14 @@ private:
 
         CK_TILE_DEVICE void multiply(index_t tile)
         {
+            __builtin_amdgcn_s_setprio(1);
+            __builtin_amdgcn_sched_barrier(0);
             multiply_k(tile);
             multiply_v<false>(tile - 1);
             prepare(tile + 1);
             Products::in_turn();
+            __builtin_amdgcn_sched_barrier(0);
+            __builtin_amdgcn_s_setprio(0);
         }
 
         CK_TILE_DEVICE void multiply_k(index_t tile)

@@ -122,17 +122,18 @@ private:
               row(first + lane % 32),
               lds((LdsByte*)memory),
               reads(lane),
+              ones(Products::ones_of(lane)),
               stream(given.k, given.v, index, lane)
         {
             for(auto& part : out)
                 part = Floats16{};
-            sums    = Floats16{};
             weights = ckpm::prefill::v3::Weights{};
+            asm("" : "+v"(ones)); // else each product makes eight registers of one
         }
 
         CK_TILE_DEVICE Result result() const
         {
-            return {{out[0], out[1], out[2], out[3]}, sums[0], v_scale};
+            return {{out[0], out[1], out[2], out[3]}, sum, v_scale};
         }
 
         // Tiles that no bound cuts have a loop of their own, so that its phases hold no branch.
@@ -144,7 +145,7 @@ private:
             if constexpr(kGroup == 0)
             {
                 issue(0);
-                multiply_k(0);
+                multiply_first();
                 prepare(1);
                 barrier();
                 weigh<0, true>(0);
@@ -160,7 +161,7 @@ private:
             {
                 issue(0);
                 barrier();
-                multiply_k(0);
+                multiply_first();
                 prepare(1);
                 consume();
                 finish();
@@ -172,6 +173,7 @@ private:
                         turn<1, true>(tile);
                 weigh<1, true>(tiles - 1);
             }
+            add_up();
             multiply_v<true>(tiles - 1);
         }
 
@@ -285,11 +287,23 @@ private:
             return lds + 2 * kKBytes + tile % 2 * kVBytes;
         }
 
+        CK_TILE_DEVICE void multiply_first()
+        {
+            typename Products::KRows k;
+            Products::read_k(k, k_buffer(0), reads);
+            Products::multiply_k(scores, q, k);
+        }
+
+        // While K comes from LDS, the weights are added up.
         CK_TILE_DEVICE void multiply(index_t tile)
         {
             __builtin_amdgcn_s_setprio(1);
             __builtin_amdgcn_sched_barrier(0);
-            multiply_k(tile);
+            typename Products::KRows k;
+            Products::read_k(k, k_buffer(tile), reads);
+            __builtin_amdgcn_sched_barrier(0);
+            add_up();
+            Products::multiply_k(scores, q, k);
             multiply_v<false>(tile - 1);
             prepare(tile + 1);
             Products::in_turn();
@@ -297,17 +311,29 @@ private:
             __builtin_amdgcn_s_setprio(0);
         }
 
-        CK_TILE_DEVICE void multiply_k(index_t tile)
-        {
-            Products::multiply_k(scores, q, k_buffer(tile), reads);
-        }
-
         template <bool kLast>
         CK_TILE_DEVICE void multiply_v(index_t tile)
         {
             const index_t live = args.v.last_token + 1 - tile * kN0;
             Products::template multiply_v<kLast>(out, weights, v_buffer(tile), reads, live);
-            Products::add_up(sums, weights);
+        }
+
+        // Before the products with the weights. A sum that is NaN has one of a score that has run
+        // ahead: the weights are made again.
+        CK_TILE_DEVICE void add_up()
+        {
+            float of_tile = Products::sum_of(weights, ones);
+            if(__builtin_amdgcn_ballot_w64(of_tile != of_tile) != 0)
+            {
+                float scale = weighed_by;
+                asm("" : "+v"(scale)); // else products with it are kept for here, not fused
+                const float by = softmax.follow(scores, scale);
+                softmax.weigh(scores, scale, weights);
+                sum *= by;
+                rescale(by);
+                of_tile = Products::sum_of(weights, ones);
+            }
+            sum += of_tile;
         }
 
         template <index_t kGroup, bool kBounded>
@@ -332,26 +358,17 @@ private:
                 });
             }
             // a scale of 0 would make NaN of a masked score
-            scale    = max(scale, numeric<float>::min());
-            float by = 1.f;
-            if(__builtin_amdgcn_ballot_w64(softmax.weigh(scores, scale, weights)) != 0)
-            {
-                asm("" : "+v"(scale)); // else products with it are kept for here, not fused
-                by = softmax.follow(scores, scale);
-                softmax.weigh(scores, scale, weights);
-                sums[0] *= by; // of rows that are all the same: the others are not used
-                if constexpr(!kBlockScale)
-                    rescale(by);
-            }
+            scale      = max(scale, numeric<float>::min());
+            weighed_by = scale;
+            softmax.weigh(scores, scale, weights);
             if constexpr(kBlockScale)
             {
                 // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts
                 // as nearly 0
                 const float fresh = max(own.v, 1e-30f);
-                by *= fresh == v_scale ? 1.f : v_scale * __builtin_amdgcn_rcpf(fresh);
+                if(__builtin_amdgcn_ballot_w64(fresh != v_scale) != 0)
+                    rescale(v_scale * __builtin_amdgcn_rcpf(fresh));
                 v_scale = fresh;
-                if(__builtin_amdgcn_ballot_w64(by != 1.f) != 0)
-                    rescale(by);
             }
         }
 
@@ -385,7 +402,9 @@ private:
 
         Floats16 scores[2];
         Floats16 out[4];
-        Floats16 sums; // of weights
+        ckpm::prefill::v3::Weights ones;
+        float sum = 0.f;  // of weights
+        float weighed_by; // the scale of the scores that became `weights`
         ckpm::prefill::v3::Weights weights;
         ckpm::prefill::v3::RunningSoftmax softmax;
         float v_scale = 1.f; // of `out`

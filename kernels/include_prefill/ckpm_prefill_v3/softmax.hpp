@@ -30,14 +30,13 @@ struct RunningSoftmax
 {
     static constexpr float kShift = 6.f, kSlack = 2.75f; // 2^8.75 = 431
 
-    // Of a row without a key so far. It is finite: scores of -inf have weights of 0.
-    float origin = -ck_tile::numeric<float>::max();
+    // The origin less kShift. Of a row without a key so far it is finite: -inf has a weight of 0.
+    float shift = -ck_tile::numeric<float>::max();
 
-    // Makes weights of scores (times `scale` they are in base 2) for the origin as it is. Returns
-    // if the lane's largest one has run ahead: then the weights are void until follow().
-    CK_TILE_DEVICE bool weigh(const Floats16 (&scores)[2], float scale, Weights& weights) const
+    // Makes weights of scores (times `scale` they are in base 2) for the origin as it is. That of a
+    // score which has run ahead is NaN, as e4m3 has it for more than 464.
+    CK_TILE_DEVICE void weigh(const Floats16 (&scores)[2], float scale, Weights& weights) const
     {
-        const float shift = origin - kShift;
 #pragma unroll
         for(index_t i = 0; i < 32; i += 4)
         {
@@ -50,7 +49,6 @@ struct RunningSoftmax
                 __builtin_amdgcn_cvt_pk_fp8_f32(w[0], w[1], weights[i / 4], false);
             weights[i / 4] = __builtin_amdgcn_cvt_pk_fp8_f32(w[2], w[3], lower, true);
         }
-        return highest(scores) * scale > origin + kSlack;
     }
 
     // Moves the origin to the largest score of each query that has run ahead. Returns by how much
@@ -58,10 +56,10 @@ struct RunningSoftmax
     CK_TILE_DEVICE float follow(const Floats16 (&scores)[2], float scale)
     {
         const Halves halves = both_halves(highest(scores));
-        const float most    = ck_tile::max(halves.lower, halves.upper) * scale;
-        const float fresh   = most > origin + kSlack ? most : origin;
-        const float factor  = ck_tile::exp2(origin - fresh);
-        origin              = fresh;
+        const float most    = ck_tile::max(halves.lower, halves.upper) * scale - kShift;
+        const float fresh   = most > shift + kSlack ? most : shift;
+        const float factor  = ck_tile::exp2(shift - fresh);
+        shift               = fresh;
         return factor;
     }
 

@@ -147,37 +147,41 @@ private:
                 issue(0);
                 multiply_first();
                 prepare(1);
-                barrier();
                 weigh<0, true>(0);
                 consume();
                 finish();
                 index_t tile = 1;
-                for(; tile < whole; ++tile)
-                    turn<0, false>(tile);
+                for(; tile + 1 < whole; tile += 2)
+                    turns<0>(tile);
                 for(; tile < tiles; ++tile)
                     turn<0, true>(tile);
             }
             else
             {
                 issue(0);
-                barrier();
                 multiply_first();
                 prepare(1);
                 consume();
                 finish();
                 index_t tile = 1;
-                for(; tile <= min(whole, tiles - 1); ++tile)
-                    turn<1, false>(tile);
-                if constexpr(kHasMask) // else only the last tile is cut, which is weighed below
-                    for(; tile < tiles; ++tile)
-                        turn<1, true>(tile);
+                for(; tile < min(whole, tiles - 1); tile += 2)
+                    turns<1>(tile);
+                for(; tile < tiles; ++tile)
+                    turn<1, true>(tile);
                 weigh<1, true>(tiles - 1);
             }
             add_up();
             multiply_v<true>(tiles - 1);
         }
 
-        // Slots 2 * tile and 2 * tile + 1
+        // Two at once, so that the buffers' addresses are constants
+        template <index_t kGroup>
+        CK_TILE_DEVICE void turns(index_t tile)
+        {
+            turn<kGroup, false>(tile);
+            turn<kGroup, false>(tile + 1);
+        }
+
         template <index_t kGroup, bool kBounded>
         CK_TILE_DEVICE void turn(index_t tile)
         {

@@ -144,7 +144,7 @@ private:
             begin();
             if constexpr(kGroup == 0)
             {
-                issue(0);
+                issue(0, 0);
                 multiply_first();
                 prepare(1);
                 weigh<0, true>(0);
@@ -154,11 +154,11 @@ private:
                 for(; tile + 1 < whole; tile += 2)
                     turns<0>(tile);
                 for(; tile < tiles; ++tile)
-                    turn<0, true>(tile);
+                    turn<0, true>(tile, tile % 2);
             }
             else
             {
-                issue(0);
+                issue(0, 0);
                 multiply_first();
                 prepare(1);
                 consume();
@@ -167,34 +167,34 @@ private:
                 for(; tile < min(whole, tiles - 1); tile += 2)
                     turns<1>(tile);
                 for(; tile < tiles; ++tile)
-                    turn<1, true>(tile);
+                    turn<1, true>(tile, tile % 2);
                 weigh<1, true>(tiles - 1);
             }
             add_up();
-            multiply_v<true>(tiles - 1);
+            multiply_v<true>(tiles - 1, (tiles - 1) % 2);
         }
 
         // Two at once, so that the buffers' addresses are constants
         template <index_t kGroup>
         CK_TILE_DEVICE void turns(index_t tile)
         {
-            turn<kGroup, false>(tile);
-            turn<kGroup, false>(tile + 1);
+            turn<kGroup, false>(tile, 1); // tile is odd
+            turn<kGroup, false>(tile + 1, 0);
         }
 
         template <index_t kGroup, bool kBounded>
-        CK_TILE_DEVICE void turn(index_t tile)
+        CK_TILE_DEVICE void turn(index_t tile, index_t buffer)
         {
-            issue(tile);
+            issue(tile, buffer);
             if constexpr(kGroup == 0)
-                multiply(tile);
+                multiply(tile, buffer);
             else
                 weigh<1, kBounded>(tile - 1);
             __builtin_amdgcn_sched_barrier(0);
             if constexpr(kGroup == 0)
                 weigh<0, kBounded>(tile);
             else
-                multiply(tile);
+                multiply(tile, buffer);
             consume();
             finish();
         }
@@ -235,12 +235,12 @@ private:
             Stream::settle(v_source);
         }
 
-        CK_TILE_DEVICE void issue(index_t tile)
+        CK_TILE_DEVICE void issue(index_t tile, index_t buffer)
         {
             looked_up = stream.lookup(stream.entry(tile + 3));
             load_scales(v_page);
-            stream.load(k_source, k_buffer(tile + 1));
-            stream.load(v_source, v_buffer(tile));
+            stream.load(k_source, k_buffer(1 - buffer));
+            stream.load(v_source, v_buffer(buffer));
             __builtin_amdgcn_sched_barrier(0);
         }
 
@@ -285,10 +285,10 @@ private:
                              : "memory");
         }
 
-        CK_TILE_DEVICE LdsByte* k_buffer(index_t tile) const { return lds + tile % 2 * kKBytes; }
-        CK_TILE_DEVICE LdsByte* v_buffer(index_t tile) const
+        CK_TILE_DEVICE LdsByte* k_buffer(index_t buffer) const { return lds + buffer * kKBytes; }
+        CK_TILE_DEVICE LdsByte* v_buffer(index_t buffer) const
         {
-            return lds + 2 * kKBytes + tile % 2 * kVBytes;
+            return lds + 2 * kKBytes + buffer * kVBytes;
         }
 
         CK_TILE_DEVICE void multiply_first()
@@ -299,16 +299,16 @@ private:
         }
 
         // While K comes from LDS, the weights are added up.
-        CK_TILE_DEVICE void multiply(index_t tile)
+        CK_TILE_DEVICE void multiply(index_t tile, index_t buffer)
         {
             __builtin_amdgcn_s_setprio(1);
             __builtin_amdgcn_sched_barrier(0);
             typename Products::KRows k;
-            Products::read_k(k, k_buffer(tile), reads);
+            Products::read_k(k, k_buffer(buffer), reads);
             __builtin_amdgcn_sched_barrier(0);
             add_up();
             Products::multiply_k(scores, q, k);
-            multiply_v<false>(tile - 1);
+            multiply_v<false>(tile - 1, 1 - buffer);
             prepare(tile + 1);
             Products::in_turn();
             __builtin_amdgcn_sched_barrier(0);
@@ -316,10 +316,10 @@ private:
         }
 
         template <bool kLast>
-        CK_TILE_DEVICE void multiply_v(index_t tile)
+        CK_TILE_DEVICE void multiply_v(index_t tile, index_t buffer)
         {
             const index_t live = args.v.last_token + 1 - tile * kN0;
-            Products::template multiply_v<kLast>(out, weights, v_buffer(tile), reads, live);
+            Products::template multiply_v<kLast>(out, weights, v_buffer(buffer), reads, live);
         }
 
         // Before the products with the weights. A sum that is NaN has one of a score that has run

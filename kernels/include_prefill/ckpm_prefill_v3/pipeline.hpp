@@ -344,7 +344,16 @@ private:
         CK_TILE_DEVICE void weigh(index_t tile)
         {
             const Scales own = kGroup == 0 ? ahead : current; // group 1 is one slot later
-            float scale      = args.scale * own.k;
+            if constexpr(kBlockScale)
+            {
+                // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts
+                // as nearly 0
+                const float fresh = max(own.v, 1e-30f);
+                if(__builtin_amdgcn_ballot_w64(fresh != v_scale) != 0)
+                    rescale(v_scale * __builtin_amdgcn_rcpf(fresh));
+                v_scale = fresh;
+            }
+            float scale = args.scale * own.k;
             if constexpr(kHasSoftCap)
             {
                 const float inner = args.soft_cap_rcp * own.k;
@@ -365,15 +374,6 @@ private:
             scale      = max(scale, numeric<float>::min());
             weighed_by = scale;
             softmax.weigh(scores, scale, weights);
-            if constexpr(kBlockScale)
-            {
-                // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts
-                // as nearly 0
-                const float fresh = max(own.v, 1e-30f);
-                if(__builtin_amdgcn_ballot_w64(fresh != v_scale) != 0)
-                    rescale(v_scale * __builtin_amdgcn_rcpf(fresh));
-                v_scale = fresh;
-            }
         }
 
         CK_TILE_DEVICE void rescale(float by)

@@ -66,11 +66,11 @@ struct RunningSoftmax
 private:
     CK_TILE_DEVICE static float highest(const Floats16 (&scores)[2])
     {
-        float most = scores[0][0];
+        float most[2] = {scores[0][0], scores[1][0]}; // two chains, of which neither waits
 #pragma unroll
-        for(index_t i = 1; i < 32; ++i)
-            most = ck_tile::max(most, scores[i / 16][i % 16]);
-        return most;
+        for(index_t i = 2; i < 32; ++i)
+            most[i % 2] = ck_tile::max(most[i % 2], scores[i % 2][i / 2]);
+        return ck_tile::max(most[0], most[1]);
     }
 };
 

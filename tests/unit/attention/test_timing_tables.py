@@ -57,13 +57,14 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
 
 
 def test_row_runs_last_tile_of_one_kv_head_on_both_versions(launched: Launched) -> None:
+    """The last tile is V3's first workgroup and V2's last."""
     found = tables.model("*-h40q37k", "auto", Path("work")).problems
     assert [(one.problem, one.launched) for one in found] == [
         ("performance/published_fp8.tensor-h40q37k", 148 * 40), ("performance/published_fp8.tensor-h40q37k", 296 * 40),
         ("performance/published_fp8.page-h40q37k", 148 * 40), ("performance/published_fp8.page-h40q37k", 296 * 40),
     ]  # fmt: skip
     assert [(p.nhead_q, p.nhead_k, p.mask, asked.workgroup) for p, _, asked in launched] == [
-        (1, 1, "no", workgroup) for workgroup in (0, 295) * 2  # V3 begins with its last tile
+        (1, 1, "no", workgroup) for workgroup in (0, 295) * 2
     ]
     assert ["_v3_" in name for _, name, _ in launched] == [True, False] * 2
 

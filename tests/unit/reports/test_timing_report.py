@@ -240,7 +240,8 @@ def test_v3_launch_has_longest_workgroups_first() -> None:
         launch(make_timed(problem=name, kernel=kernel, launched=6 * 64, tile_rows=256, cycles=1000), "gfx950")
         for kernel in ("x_qr_async_vr_y", "x_qr_async_trload_v3_vr_y")
     )
-    assert v2 is not None and v3 is not None
+    assert v2 is not None
+    assert v3 is not None
     assert (v3.cycles, v2.cycles) == (1000, 1500)
 
 

@@ -1,16 +1,17 @@
 // Batch prefill in fp8 for gfx950: 256 queries and 8 waves, in two groups of four that take turns.
 //
-// Time goes in slots, one s_barrier each. In a slot one group multiplies (O += V P of one tile,
-// then the scores of the next), and the other one makes weights of its scores; then they change
-// places, so that each SIMD has one wave for its matrix unit and one for its vector unit.
+// Each SIMD has a wave of either group. In a turn, which has one tile of keys, a group multiplies
+// (scores of the tile, O += V P of the tile before) and makes weights of scores. The groups do so
+// in different order, so that a SIMD has one wave for its matrix unit and one for its vector unit.
 //
-//   slot        2t                    2t + 1
-//   group 0     V P(t-1), K Q(t)      weights(t)
-//   group 1     weights(t-1)          V P(t-1), K Q(t)
-//   memory      K(t+1), V(t) issued   their wait, page of t + 3
+//   turn        t                               t + 1
+//   group 0     K Q(t), V P(t-1), weights(t)    K Q(t+1), V P(t), weights(t+1)
+//   group 1     weights(t-1), K Q(t), V P(t-1)  weights(t), K Q(t+1), V P(t)
+//   memory      K(t+1), V(t), page of t + 3     K(t+2), V(t+1), page of t + 4
 //
-// K and V have two buffers each. Both groups have read what a slot's loads overwrite two slots
-// before.
+// One s_barrier ends a turn: all have read what the next turn's loads overwrite, and the loads have
+// come. Within a turn no group waits for the other; the products go first (s_setprio), because they
+// leave the vector unit free for most of their time. K and V have two buffers each.
 #pragma once
 
 #include "ckpm_prefill/problem.hpp"
@@ -136,7 +137,8 @@ private:
             return {{out[0], out[1], out[2], out[3]}, sum, v_scale};
         }
 
-        // Tiles that no bound cuts have a loop of their own, so that its phases hold no branch.
+        // Tiles that no bound cuts have a loop of their own, which has two of them a pass. An odd
+        // one is left to the loop of those that are cut.
         template <index_t kGroup>
         CK_TILE_DEVICE void run(index_t tiles)
         {
@@ -226,7 +228,7 @@ private:
             ahead = loaded;
         }
 
-        // For issue(tile), while the wave multiplies: the matrix unit leaves it time for addresses.
+        // For issue(tile), while the wave multiplies
         CK_TILE_DEVICE void prepare(index_t tile)
         {
             k_source = stream.k_source(tile + 1, k_page);
@@ -343,7 +345,7 @@ private:
         template <index_t kGroup, bool kBounded>
         CK_TILE_DEVICE void weigh(index_t tile)
         {
-            const Scales own = kGroup == 0 ? ahead : current; // group 1 is one slot later
+            const Scales own = kGroup == 0 ? ahead : current; // group 1 is one turn later
             if constexpr(kBlockScale)
             {
                 // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts

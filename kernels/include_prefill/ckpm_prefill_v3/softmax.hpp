@@ -20,21 +20,22 @@ CK_TILE_DEVICE Halves both_halves(float x)
     return {__builtin_bit_cast(float, low), __builtin_bit_cast(float, high)};
 }
 
-// Running maximum of a lane's query, in base 2. The sum of weights is the matrix unit's.
+// The origin of a lane's query, in base 2: the largest score when it was set. The sum of weights is
+// the matrix unit's.
 //
 // Weights are up to 2^kShift times as large as what they stand for, so that small ones keep their
-// bits; sums are so, too, and it cancels. The origin follows the largest score only when that has
-// run ahead by more than kSlack, and O is rescaled less often. Between the two they share what e4m3
-// has: up to 448 upwards, and three bits down to 2^-6, 2^-12 of the largest weight.
+// bits; sums are so, too, and it cancels. The origin follows the largest score only when a weight
+// is too large for e4m3, 2^2.8 later, and O is rescaled less often. Below, weights have three bits
+// down to 2^-6, 2^-12 of the largest score's.
 struct RunningSoftmax
 {
-    static constexpr float kShift = 6.f, kSlack = 2.75f; // 2^8.75 = 431
+    static constexpr float kShift = 6.f;
 
     // The origin less kShift. Of a row without a key so far it is finite: -inf has a weight of 0.
     float shift = -ck_tile::numeric<float>::max();
 
-    // Makes weights of scores (times `scale` they are in base 2) for the origin as it is. That of a
-    // score which has run ahead is NaN, as e4m3 has it for more than 464.
+    // Makes weights of scores (times `scale` they are in base 2) for the origin as it is. The
+    // conversion makes NaN of what is more than 464 (MODE.FP16_OVFL is 0).
     CK_TILE_DEVICE void weigh(const Floats16 (&scores)[2], float scale, Weights& weights) const
     {
 #pragma unroll
@@ -51,13 +52,13 @@ struct RunningSoftmax
         }
     }
 
-    // Moves the origin to the largest score of each query that has run ahead. Returns by how much
-    // what was accumulated must be rescaled.
+    // Moves the origin to the largest score. Returns by how much what was accumulated must be
+    // rescaled.
     CK_TILE_DEVICE float follow(const Floats16 (&scores)[2], float scale)
     {
         const Halves halves = both_halves(highest(scores));
         const float most    = ck_tile::max(halves.lower, halves.upper) * scale - kShift;
-        const float fresh   = most > shift + kSlack ? most : shift;
+        const float fresh   = ck_tile::max(most, shift);
         const float factor  = ck_tile::exp2(shift - fresh);
         shift               = fresh;
         return factor;

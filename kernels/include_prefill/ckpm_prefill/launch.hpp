@@ -62,14 +62,14 @@ struct Place
     CK_TILE_DEVICE long_index_t token() const { return query_start + first; }
 };
 
-// All but `first`
 template <typename Traits>
-CK_TILE_DEVICE Place
-place_of_workgroup(const Kargs& kargs, index_t tile_rows, index_t head, index_t batch)
+CK_TILE_DEVICE Place place_of_workgroup(
+    const Kargs& kargs, index_t tile_rows, uint32_t tile, uint32_t head, uint32_t batch)
 {
     using Table = ck_tile::BlockAttentionKVCacheLookupTableEnum;
     Place at;
     at.tile_rows   = tile_rows;
+    at.first       = tile * tile_rows;
     at.head        = head;
     at.batch       = batch;
     at.kv_head     = at.head / kargs.nhead_ratio_qk;

@@ -38,9 +38,9 @@ struct FmhaBatchPrefillV3Kernel
             "of LDS and v_permlane32_swap. Build it for gfx950 alone");
 #else
         alignas(128) __shared__ char lds[FmhaPipeline::GetSmemSize()];
-        Place at = ckpm::prefill::place_of_workgroup<Traits>(kargs, kM0, blockIdx.x, blockIdx.y);
-        const index_t tiles = integer_divide_ceil(at.seqlen_q, kM0);
-        at.first            = (tiles - 1 - static_cast<index_t>(blockIdx.z)) * kM0;
+        Place at = ckpm::prefill::place_of_workgroup<Traits>(
+            kargs, kM0, blockIdx.z, blockIdx.x, blockIdx.y);
+        at.first = (integer_divide_ceil(at.seqlen_q, kM0) - 1) * kM0 - at.first;
         if(at.first < 0)
             return;
         using ckpm::prefill::v3::Bytes16;

@@ -9,6 +9,7 @@ is that of the two launches' cycles, both of one run. No verdict of the report f
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -179,13 +180,14 @@ def launch(one: Timed, arch: str, beside: Iterable[Timed] = ()) -> Launch | None
         return None
     if one.resident > -(-one.launched // machine.compute_units):
         return None
-    keys = lengths * (one.launched // len(lengths))
+    keys = _in_order(lengths, one)
+    longest = max(keys)
     cycles, least, most = (
-        grid.cycles([alone * count / max(lengths) for count in keys], machine.compute_units, speeds)
+        grid.cycles([alone * count / longest for count in keys], machine.compute_units, speeds)
         for alone, speeds in _speeds(one, beside)
     )
     whole = sum(wave.whole.matrix for wave in one.waves) / one.resident / SIMDS
-    share = whole * sum(keys) / max(lengths) / (cycles * machine.compute_units)
+    share = whole * sum(keys) / longest / (cycles * machine.compute_units)
     bits = 8 if problem.dtype.startswith("fp8") else 16
     ghz = clock_of(machine.product, bits).ghz(share)
     figures = {
@@ -225,12 +227,26 @@ def show_published(whole: Launch) -> str:
     return ", ".join(f"{variant} {value:g}" for variant, value in whole.published.items())
 
 
-def _lengths(problem: SuiteCase, rows: int) -> list[int]:
-    """Keys that each tile of queries of one head goes through."""
-    lengths = []
+def _in_order(sequences: list[list[int]], one: Timed) -> list[int]:
+    """Keys of each workgroup of the launch, by its number.
+
+    V3's heads run fastest and its tiles slowest, the last one first; V2's are the other way around.
+    """
+    heads = one.launched // sum(map(len, sequences))
+    if version_of(one) == "V2":
+        return [keys for lengths in sequences for _ in range(heads) for keys in lengths]
+    last_first = itertools.zip_longest(*(reversed(lengths) for lengths in sequences), fillvalue=0)
+    return [keys for tiles in last_first for keys in tiles for _ in range(heads)]
+
+
+def _lengths(problem: SuiteCase, rows: int) -> list[list[int]]:
+    """Keys that each tile of queries of one head goes through, by sequence; none if no score is seen."""
+    sequences = []
     for q, k in zip(problem.seqlens_q, problem.seqlens_k, strict=True):
         y, x = mask_corner(problem, q, k) if problem.mask != "no" else (q + k, q + k)
+        lengths = []
         for first in range(0, q, rows):
             last = min(first + rows, q) - 1
             lengths.append(max(0, min(k, last + x) - max(0, first - y + 1)))
-    return lengths if any(lengths) else []
+        sequences.append(lengths)
+    return sequences if any(map(any, sequences)) else []

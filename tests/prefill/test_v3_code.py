@@ -29,11 +29,13 @@ from tests.prefill.v3_code import (
     plain,
     read,
 )
-from tests.prefill.v3_defects import SLOTS_NOT_APART, WAIT_TOO_SHORT
+from tests.prefill.v3_defects import WAIT_TOO_SHORT
 
 SCORES = 32  # of a lane in a tile: 64 keys and 32 queries on 64 lanes
 PRODUCT = "v_mfma_f32_32x32x64_f8f6f4"
-PRODUCTS_OF_V = 4 + 1  # 128 columns by 32 queries, over 64 keys; and the sum of the weights
+SUM = "v_mfma_f32_16x16x128_f8f6f4"  # of the weights
+PRODUCTS_OF_V = 4  # 128 columns by 32 queries, over 64 keys
+TILES = (2, 1, 2, 1)  # of a pass of each loop: whole tiles, then those that a bound cuts; in either group
 ROW_OF_A_LOAD = 128  # bytes of a token of K that one load into LDS takes
 
 
@@ -45,7 +47,7 @@ class Kernel:
 
     @property
     def products(self) -> int:
-        """MFMAs of a tile: two halves of 32 keys by 32 queries, over 64 columns each, and V's."""
+        """The products of a tile: two halves of 32 keys by 32 queries, over 64 columns each, and V's."""
         return 2 * self.key.hdim_q // 64 + PRODUCTS_OF_V
 
     @property
@@ -59,9 +61,9 @@ class Kernel:
         assert len(loops) == 4, self.key.name
         return loops
 
-    def iterations(self) -> list[Way]:
-        """The way around each loop, without the rescaling of O."""
-        return [min(loop.ways, key=len) for loop in self.loops()]
+    def iterations(self) -> list[tuple[int, Way]]:
+        """The way around each loop on which no score has run ahead, and its number of tiles."""
+        return [(tiles, min(loop.ways, key=len)) for tiles, loop in zip(TILES, self.loops(), strict=True)]
 
 
 @pytest.fixture(scope="module")
@@ -140,64 +142,63 @@ def kind(code: KernelCode, at: int) -> str:
     return "l" if is_load_to_lds(instruction) else "p" if is_dword_load(instruction) else "?"
 
 
-def test_tile_has_two_phases_with_products_in_one(kernels: tuple[Kernel, ...]) -> None:
+def test_barrier_of_each_tile_parts_its_products(kernels: tuple[Kernel, ...]) -> None:
     for kernel in kernels:
-        for loop in kernel.loops():
-            for way in loop.ways:
-                phases = kernel.code.phases(way)
-                products = sorted(sum(is_mfma(kernel.code.instructions[at]) for at in phase) for phase in phases)
-                assert products == [0, kernel.products], kernel.key.name
+        for tiles, way in kernel.iterations():
+            phases = kernel.code.phases(way)
+            products = [Counter(plain(kernel.code.instructions[at]) for at in phase) for phase in phases]
+            found = [(one[PRODUCT], one[SUM]) for one in products]
+            assert found == [(kernel.products, 1)] * tiles, kernel.key.name
 
 
-def test_missing_barrier_between_slots_is_found(copy: PrefillCopy, kernels: tuple[Kernel, ...]) -> None:
-    """No suite finds it: the groups multiply at the same time, which does not change a number."""
-    with copy.edit((SLOTS_NOT_APART,)):
-        (kernel,) = built(copy, (kernels[0].key,))
-    assert {len(kernel.code.phases(way)) for way in kernel.iterations()} == {1}
-
-
-def test_phase_has_no_branch_but_rescaling_of_o(kernels: tuple[Kernel, ...]) -> None:
-    """The only other branch is the end of the loop, before the first load, read or product of its phase."""
+def test_products_have_priority(kernels: tuple[Kernel, ...]) -> None:
     for kernel in kernels:
-        code = kernel.code
-        for loop in kernel.loops():
-            assert len(loop.ways) == 2, kernel.key.name
-            short, long = sorted(loop.ways, key=len)
-            rescaling = Counter(plain(code.instructions[at]) for at in set(long) - set(short))
-            assert rescaling == {"v_mul_f32": 64, "s_branch": 1}, kernel.key.name  # of O a lane has 64
-            for phase in code.phases(short):
-                names = [code.instructions[at].name for at in phase]
-                branches = [place for place, at in enumerate(phase) if is_branch(code.instructions[at])]
-                ends = [place for place in branches if set(code.following[phase[place]]) - loop.body]
-                begun = [
-                    place
-                    for place, name in enumerate(names)
-                    if name.startswith(("global_", "buffer_", "ds_", "v_mfma"))
-                ]
-                assert all(place < begun[0] for place in ends), kernel.key.name
-                others = [names[place] for place in branches if place not in ends]
-                is_matrix = any(name.startswith("v_mfma") for name in names)
-                assert others == ([] if is_matrix else ["s_cbranch_vccz"]), kernel.key.name
+        for _, way in kernel.iterations():
+            instructions = [kernel.code.instructions[at] for at in way]
+            marks = [one for one in instructions if is_mfma(one) or one.name == "s_setprio"]
+            texts = [one.text for one in marks]
+            assert texts.index("s_setprio 1") < texts.index("s_setprio 0"), kernel.key.name
+            priority = 0
+            for one in marks:
+                if one.name == "s_setprio":
+                    priority = int(one.text.split()[1])
+                else:
+                    assert priority == 1, kernel.key.name
+
+
+def test_tile_has_no_branch_but_over_rare_work(kernels: tuple[Kernel, ...]) -> None:
+    """A tile branches over the weights made again, and with block scales over another scale of V."""
+    for kernel in kernels:
+        rare = 2 if kernel.key.qscale == "kv_blockscale" else 1
+        for (tiles, way), loop in zip(kernel.iterations(), kernel.loops(), strict=True):
+            names = [kernel.code.instructions[at].name for at in way if is_branch(kernel.code.instructions[at])]
+            conditional = [name for name in names if name.startswith("s_cbranch_vcc")]
+            assert len(conditional) == rare * tiles, kernel.key.name
+            assert len(loop.ways) == 2 ** (rare * tiles), kernel.key.name
+            longest = Counter(plain(kernel.code.instructions[at]) for at in set(max(loop.ways, key=len)) - set(way))
+            of_o = 64  # numbers of a lane
+            assert longest["v_exp_f32"] == (SCORES + 1) * tiles, kernel.key.name
+            assert of_o * rare * tiles <= longest["v_mul_f32"] < (of_o + 6) * rare * tiles, kernel.key.name
 
 
 def test_tile_has_one_load_of_each_part_and_one_lookup(kernels: tuple[Kernel, ...]) -> None:
     for kernel in kernels:
-        for way in kernel.iterations():
+        for tiles, way in kernel.iterations():
             kinds = Counter(
                 kind(kernel.code, at) for at in way if kernel.code.instructions[at].format in ("MUBUF", "GLOBAL")
             )
             scales = 2 if kernel.key.qscale == "kv_blockscale" else 0
-            assert kinds == {"l": kernel.loads, "p": 1 + scales}, kernel.key.name
+            assert kinds == {"l": kernel.loads * tiles, "p": (1 + scales) * tiles}, kernel.key.name
 
 
-def test_weight_costs_one_exp_and_one_fma(kernels: tuple[Kernel, ...]) -> None:
-    """A score below a soft cap costs another exp, for tanh. The rescaling's factor costs one more."""
+def test_weight_costs_one_exp_and_no_maximum(kernels: tuple[Kernel, ...]) -> None:
+    """A score below a soft cap costs another exp, for tanh."""
     for kernel in kernels:
         capped = 2 if kernel.key.logits else 1
-        for way in kernel.iterations():
+        for tiles, way in kernel.iterations():
             counts = kernel.code.counts(way)
-            assert counts["v_exp_f32"] == capped * SCORES + 1, kernel.key.name
-            assert counts[PRODUCT] == kernel.products
+            assert counts["v_exp_f32"] == capped * SCORES * tiles, kernel.key.name
+            assert counts["v_max3_f32"] == 0, kernel.key.name
 
 
 def traits(key: Key) -> tuple[object, ...]:
@@ -210,11 +211,12 @@ def test_block_scales_cost_no_pass_over_tile(kernels: tuple[Kernel, ...]) -> Non
     compared = 0
     for kernel in (one for one in kernels if one.key.qscale == "kv_blockscale"):
         other = unscaled_kernels[traits(kernel.key)]
-        for scaled, unscaled in zip(kernel.iterations(), other.iterations(), strict=True):
+        for (tiles, scaled), (_, unscaled) in zip(kernel.iterations(), other.iterations(), strict=True):
             more = kernel.code.counts(scaled) - other.code.counts(unscaled)
             arithmetic = sum(count for name, count in more.items() if name.startswith("v_"))
-            assert sum(more[name] for name in ("v_mul_f32", "v_pk_mul_f32", "v_fma_f32", "v_exp_f32")) < SCORES / 2
-            assert arithmetic < SCORES, (kernel.key.name, more)
+            of_scores = sum(more[name] for name in ("v_mul_f32", "v_pk_mul_f32", "v_fma_f32", "v_exp_f32"))
+            assert of_scores < tiles * SCORES / 2
+            assert arithmetic < tiles * SCORES, (kernel.key.name, more)
             compared += 1
     assert compared == (4 + 7) * 4
 

@@ -1,7 +1,7 @@
 """The schedule in the machine code of a V3 kernel: loops over tiles, phases, operations in flight.
 
-A loop over tiles holds two barriers, and so two phases: in one the group multiplies, in the other it makes weights. An
-iteration is a way around the loop; there are two, with and without the rescaling of O.
+A loop over tiles holds a barrier for each tile of a pass. An iteration is a way around the loop. The shortest way
+leaves out what is done if a score has run ahead.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Defects of a hand-made schedule, planted in the headers of V3, and the smoke case that finds each.
-
-No suite finds a missing barrier between the two slots of a tile, because the groups only lose their turns.
-tests/prefill/test_v3_code.py finds it.
-"""
+"""Defects of a hand-made schedule, planted in the headers of V3, and the smoke case that finds each."""
 
 from __future__ import annotations
 
@@ -28,10 +24,6 @@ def _found(suite: str, case: str, found_as: str, *edits: Edit, upstream: str = V
 
 
 WAIT_TOO_SHORT = _stream("kLoadsInFlight = kParts<kHeadDim> + 1;", "kLoadsInFlight = kParts<kHeadDim> + 2;")
-SLOTS_NOT_APART = _pipeline(
-    "            barrier();\n            if constexpr(kGroup == 0)\n                weigh",
-    "            if constexpr(kGroup == 0)\n                weigh",
-)
 
 V3_DEFECTS: Mapping[str, Defect] = {
     "the wait for a page id is for one load too few": _found(
@@ -88,7 +80,13 @@ V3_DEFECTS: Mapping[str, Defect] = {
         "sanitize",
         "v3.ps16-full-q256k190",
         "race",
-        _pipeline("return lds + tile % 2 * kKBytes;", "return lds + min(tile, 1) * kKBytes;"),
+        _pipeline("stream.load(k_source, k_buffer(1 - buffer));", "stream.load(k_source, k_buffer(1));"),
+    ),
+    "the weights of a score that has run ahead are not made again": _found(
+        "batch-prefill",
+        "rises_v3.ps16-full",
+        WRONG,
+        _pipeline("if(__builtin_amdgcn_ballot_w64(of_tile != of_tile) != 0)", "if(false)"),
     ),
     "the last wait of a tile lets a load fly": _found(
         "sanitize",

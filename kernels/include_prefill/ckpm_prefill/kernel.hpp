@@ -38,7 +38,8 @@ struct FmhaBatchPrefillWithPagedKVCacheKernel
     {
         alignas(128) __shared__ char lds[FmhaPipeline::GetSmemSize()];
 
-        const Place at = ckpm::prefill::place_of_workgroup<Traits>(kargs, kM0);
+        const Place at = ckpm::prefill::place_of_workgroup<Traits>(
+            kargs, kM0, blockIdx.x, blockIdx.y, blockIdx.z);
         if(at.first >= at.seqlen_q)
             return;
         auto args         = arguments(kargs, at, lds + 2 * FmhaPipeline::kStageBytes);

@@ -63,14 +63,15 @@ struct Place
 };
 
 template <typename Traits>
-CK_TILE_DEVICE Place place_of_workgroup(const Kargs& kargs, index_t tile_rows)
+CK_TILE_DEVICE Place place_of_workgroup(
+    const Kargs& kargs, index_t tile_rows, uint32_t tile, uint32_t head, uint32_t batch)
 {
     using Table = ck_tile::BlockAttentionKVCacheLookupTableEnum;
     Place at;
     at.tile_rows   = tile_rows;
-    at.first       = blockIdx.x * tile_rows;
-    at.head        = blockIdx.y;
-    at.batch       = blockIdx.z;
+    at.first       = tile * tile_rows;
+    at.head        = head;
+    at.batch       = batch;
     at.kv_head     = at.head / kargs.nhead_ratio_qk;
     at.query_start = kargs.seqstart_q_ptr[at.batch];
     at.seqlen_q    = kargs.seqstart_q_ptr[at.batch + 1] - kargs.seqstart_q_ptr[at.batch];

@@ -20,9 +20,12 @@ struct FmhaBatchPrefillV3Kernel
     static constexpr index_t kBlockPerCu = FmhaPipeline::kBlockPerCu;
     static constexpr index_t kM0         = FmhaPipeline::kM0;
 
+    // Heads run fastest: those of a KV head are at work at the same time, and of eight heads and
+    // more each keeps to its dies. Tiles run slowest, the last one first: a causal mask gives it
+    // most keys, and short ones fill up what it leaves.
     CK_TILE_HOST static constexpr auto GridSize(index_t batch, index_t nhead, index_t max_seqlen_q)
     {
-        return dim3(integer_divide_ceil(max_seqlen_q, kM0), nhead, batch);
+        return dim3(nhead, batch, integer_divide_ceil(max_seqlen_q, kM0));
     }
     CK_TILE_HOST static constexpr auto BlockSize() { return dim3(kBlockSize); }
 
@@ -35,8 +38,10 @@ struct FmhaBatchPrefillV3Kernel
             "of LDS and v_permlane32_swap. Build it for gfx950 alone");
 #else
         alignas(128) __shared__ char lds[FmhaPipeline::GetSmemSize()];
-        const Place at = ckpm::prefill::place_of_workgroup<Traits>(kargs, kM0);
-        if(at.first >= at.seqlen_q)
+        Place at = ckpm::prefill::place_of_workgroup<Traits>(
+            kargs, kM0, blockIdx.z, blockIdx.x, blockIdx.y);
+        at.first = (integer_divide_ceil(at.seqlen_q, kM0) - 1) * kM0 - at.first;
+        if(at.first < 0)
             return;
         using ckpm::prefill::v3::Bytes16;
         // rows past the end are the last one again, and stored nowhere

@@ -19,6 +19,7 @@ using ck_tile::index_t;
 using Bytes8     = int32_t __attribute__((ext_vector_type(2)));
 using Bytes32    = int32_t __attribute__((ext_vector_type(8)));
 using Bytes16    = int32_t __attribute__((ext_vector_type(4)));
+using Floats4    = float __attribute__((ext_vector_type(4)));
 using Floats16   = float __attribute__((ext_vector_type(16)));
 using LdsByte    = __attribute__((address_space(3))) char;
 using LdsBytes8  = __attribute__((address_space(3))) Bytes8;

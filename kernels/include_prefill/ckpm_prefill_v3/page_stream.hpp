@@ -78,53 +78,71 @@ public:
             return page;
     }
 
-    // What loads need to know, besides where in LDS they write
+    // What loads need to know, besides where in LDS they write: of the 16 bytes that the lane
+    // brings, the offset in the page, or, in pages of one token, the address
     template <index_t kLoads>
-    struct Source
+    struct InPage
     {
-        std::conditional_t<kDescriptor, ck_tile::int32x4_t, const char*> page;
-        index_t offset[kLoads]; // in the page, of the 16 bytes that the lane brings
+        ck_tile::int32x4_t page;
+        index_t offset[kLoads];
     };
+    template <index_t kLoads>
+    struct OfToken
+    {
+        const char* at[kLoads];
+    };
+    template <index_t kLoads>
+    using Source  = std::conditional_t<kDescriptor, InPage<kLoads>, OfToken<kLoads>>;
     using KSource = Source<kParts<kHeadDim>>;
     using VSource = Source<1>;
 
     CK_TILE_DEVICE KSource k_source(index_t tile, int32_t page) const
     {
         KSource source;
-        source.page = place(k_, tile, page);
+        if constexpr(kDescriptor)
+            source.page = descriptor(k_, tile, page);
         ck_tile::static_for<0, kParts<kHeadDim>, 1>{}([&](auto part) {
             constexpr index_t before = part * (kRowBytes / kChunkBytes);
             constexpr index_t left   = kHeadDim / kChunkBytes - before;
             // lanes after the row's end load what others load; it is not read
             const index_t chunk = before + (left < 8 ? k_chunk_ % left : k_chunk_);
-            source.offset[part] = k_offset(tile, chunk);
+            if constexpr(kDescriptor)
+                source.offset[part] = k_offset(tile, chunk);
+            else
+                source.at[part] = start_of(k_, page, chunk * kChunkBytes);
         });
         return source;
     }
 
     CK_TILE_DEVICE VSource v_source(index_t tile, int32_t page) const
     {
-        return {place(v_, tile, page), {v_offset(tile)}};
+        if constexpr(kDescriptor)
+            return {descriptor(v_, tile, page), {v_offset(tile)}};
+        else
+            return {{start_of(v_, page, v_chunk_ * kChunkBytes)}};
     }
 
     // Else the compiler makes a source where it is used.
     template <index_t kLoads>
-    CK_TILE_DEVICE static void settle(Source<kLoads>& source)
+    CK_TILE_DEVICE static void settle(InPage<kLoads>& source)
     {
-        if constexpr(kDescriptor)
-            asm("" : "+s"(source.page));
-        else
-            asm("" : "+v"(source.page));
+        asm("" : "+s"(source.page));
         for(auto& offset : source.offset)
             asm("" : "+v"(offset));
     }
+    template <index_t kLoads>
+    CK_TILE_DEVICE static void settle(OfToken<kLoads>& source)
+    {
+        for(auto& at : source.at)
+            asm("" : "+v"(at));
+    }
 
     // Each part after the one before
-    template <index_t kLoads>
-    CK_TILE_DEVICE void load(const Source<kLoads>& source, LdsByte* to) const
+    template <template <index_t> typename Source_, index_t kLoads>
+    CK_TILE_DEVICE void load(const Source_<kLoads>& source, LdsByte* to) const
     {
         ck_tile::static_for<0, kLoads, 1>{}(
-            [&](auto part) { load(source.page, source.offset[part], to + part * kPartBytes); });
+            [&](auto part) { load_part(source, part, own(to + part * kPartBytes)); });
     }
 
 private:
@@ -138,8 +156,7 @@ private:
 
     CK_TILE_DEVICE index_t slot(index_t tile) const { return clamped(tile, row_) & kSlots; }
 
-    // In its page, of the 16 bytes that the lane brings. Linear, in pages of one token: 0 tokens
-    // on.
+    // In its page, of the 16 bytes that the lane brings
     CK_TILE_DEVICE index_t k_offset(index_t tile, index_t chunk) const
     {
         if constexpr(kVectorized)
@@ -164,38 +181,46 @@ private:
         return last * view.token_bytes + view.row_bytes;
     }
 
-    CK_TILE_DEVICE auto place(const CacheView& view, index_t tile, int32_t page) const
+    CK_TILE_DEVICE static const char* start_of(const CacheView& view, int32_t page, index_t offset)
     {
-        const char* start =
-            view.base + static_cast<uint64_t>(static_cast<uint32_t>(page)) * view.page_bytes;
-        if constexpr(kDescriptor)
-            return ck_tile::make_wave_buffer_resource(
-                start, static_cast<uint32_t>(live_bytes(view, tile)));
-        else
-            return start;
+        return view.base + offset +
+               static_cast<uint64_t>(static_cast<uint32_t>(page)) * view.page_bytes;
+    }
+
+    CK_TILE_DEVICE auto descriptor(const CacheView& view, index_t tile, int32_t page) const
+    {
+        return ck_tile::make_wave_buffer_resource(start_of(view, page, 0),
+                                                  static_cast<uint32_t>(live_bytes(view, tile)));
+    }
+
+    // The wave's part of a tile in LDS
+    CK_TILE_DEVICE uint32_t own(LdsByte* tile) const
+    {
+        return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(tile)) +
+               static_cast<uint32_t>(first_ * kRowBytes);
     }
 
     // Lane i writes 16 bytes at M0 + 16 * i.
-    template <typename Place>
-    CK_TILE_DEVICE void load(const Place& page, index_t offset, LdsByte* to) const
+    template <index_t kLoads>
+    CK_TILE_DEVICE static void load_part(const InPage<kLoads>& source, index_t part, uint32_t lds)
     {
-        const auto lds = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(to)) +
-                         static_cast<uint32_t>(first_ * kRowBytes);
-        if constexpr(kDescriptor)
-            asm volatile(
-                "s_mov_b32 m0, %0\n\t"
-                "s_nop 0\n\t"
-                "buffer_load_dwordx4 %1, %2, 0 offen lds" ::"s"(lds),
-                "v"(offset),
-                "s"(page)
-                : "memory");
-        else
-            asm volatile(
-                "s_mov_b32 m0, %0\n\t"
-                "s_nop 0\n\t"
-                "global_load_lds_dwordx4 %1, off" ::"s"(lds),
-                "v"(page + offset)
-                : "memory");
+        asm volatile(
+            "s_mov_b32 m0, %0\n\t"
+            "s_nop 0\n\t"
+            "buffer_load_dwordx4 %1, %2, 0 offen lds" ::"s"(lds),
+            "v"(source.offset[part]),
+            "s"(source.page)
+            : "memory");
+    }
+    template <index_t kLoads>
+    CK_TILE_DEVICE static void load_part(const OfToken<kLoads>& source, index_t part, uint32_t lds)
+    {
+        asm volatile(
+            "s_mov_b32 m0, %0\n\t"
+            "s_nop 0\n\t"
+            "global_load_lds_dwordx4 %1, off" ::"s"(lds),
+            "v"(source.at[part])
+            : "memory");
     }
 
     CacheView k_, v_;

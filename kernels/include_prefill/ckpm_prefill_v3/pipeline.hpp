@@ -1,16 +1,17 @@
 // Batch prefill in fp8 for gfx950: 256 queries and 8 waves, in two groups of four that take turns.
 //
-// Time goes in slots, one s_barrier each. In a slot one group multiplies (O += V P of one tile,
-// then the scores of the next), and the other one makes weights of its scores; then they change
-// places, so that each SIMD has one wave for its matrix unit and one for its vector unit.
+// Each SIMD has a wave of either group. In a turn, which has one tile of keys, a group multiplies
+// (scores of the tile, O += V P of the tile before) and makes weights of scores. The groups do so
+// in different order, so that a SIMD has one wave for its matrix unit and one for its vector unit.
 //
-//   slot        2t                    2t + 1
-//   group 0     V P(t-1), K Q(t)      weights(t)
-//   group 1     weights(t-1)          V P(t-1), K Q(t)
-//   memory      K(t+1), V(t) issued   their wait, page of t + 3
+//   turn        t                               t + 1
+//   group 0     K Q(t), V P(t-1), weights(t)    K Q(t+1), V P(t), weights(t+1)
+//   group 1     weights(t-1), K Q(t), V P(t-1)  weights(t), K Q(t+1), V P(t)
+//   memory      K(t+1), V(t), page of t + 3     K(t+2), V(t+1), page of t + 4
 //
-// K and V have two buffers each. Both groups have read what a slot's loads overwrite two slots
-// before.
+// One s_barrier ends a turn: all have read what the next turn's loads overwrite, and the loads have
+// come. Within a turn no group waits for the other; the products go first (s_setprio), because they
+// leave the vector unit free for most of their time. K and V have two buffers each.
 #pragma once
 
 #include "ckpm_prefill/problem.hpp"
@@ -122,20 +123,22 @@ private:
               row(first + lane % 32),
               lds((LdsByte*)memory),
               reads(lane),
+              ones(Products::ones_of(lane)),
               stream(given.k, given.v, index, lane)
         {
             for(auto& part : out)
                 part = Floats16{};
-            sums    = Floats16{};
             weights = ckpm::prefill::v3::Weights{};
+            asm("" : "+v"(ones)); // else each product makes eight registers of one
         }
 
         CK_TILE_DEVICE Result result() const
         {
-            return {{out[0], out[1], out[2], out[3]}, sums[0], v_scale};
+            return {{out[0], out[1], out[2], out[3]}, sum, v_scale};
         }
 
-        // Tiles that no bound cuts have a loop of their own, so that its phases hold no branch.
+        // Tiles that no bound cuts have a loop of their own, which has two of them a pass. An odd
+        // one is left to the loop of those that are cut.
         template <index_t kGroup>
         CK_TILE_DEVICE void run(index_t tiles)
         {
@@ -143,52 +146,57 @@ private:
             begin();
             if constexpr(kGroup == 0)
             {
-                issue(0);
-                multiply_k(0);
+                issue(0, 0);
+                multiply_first();
                 prepare(1);
-                barrier();
                 weigh<0, true>(0);
                 consume();
                 finish();
                 index_t tile = 1;
-                for(; tile < whole; ++tile)
-                    turn<0, false>(tile);
+                for(; tile + 1 < whole; tile += 2)
+                    turns<0>(tile);
                 for(; tile < tiles; ++tile)
-                    turn<0, true>(tile);
+                    turn<0, true>(tile, tile % 2);
             }
             else
             {
-                issue(0);
-                barrier();
-                multiply_k(0);
+                issue(0, 0);
+                multiply_first();
                 prepare(1);
                 consume();
                 finish();
                 index_t tile = 1;
-                for(; tile <= min(whole, tiles - 1); ++tile)
-                    turn<1, false>(tile);
-                if constexpr(kHasMask) // else only the last tile is cut, which is weighed below
-                    for(; tile < tiles; ++tile)
-                        turn<1, true>(tile);
+                for(; tile < min(whole, tiles - 1); tile += 2)
+                    turns<1>(tile);
+                for(; tile < tiles; ++tile)
+                    turn<1, true>(tile, tile % 2);
                 weigh<1, true>(tiles - 1);
             }
-            multiply_v<true>(tiles - 1);
+            add_up();
+            multiply_v<true>(tiles - 1, (tiles - 1) % 2);
         }
 
-        // Slots 2 * tile and 2 * tile + 1
-        template <index_t kGroup, bool kBounded>
-        CK_TILE_DEVICE void turn(index_t tile)
+        // Two at once, so that the buffers' addresses are constants
+        template <index_t kGroup>
+        CK_TILE_DEVICE void turns(index_t tile)
         {
-            issue(tile);
+            turn<kGroup, false>(tile, 1); // tile is odd
+            turn<kGroup, false>(tile + 1, 0);
+        }
+
+        template <index_t kGroup, bool kBounded>
+        CK_TILE_DEVICE void turn(index_t tile, index_t buffer)
+        {
+            issue(tile, buffer);
             if constexpr(kGroup == 0)
-                multiply(tile);
+                multiply(tile, buffer);
             else
                 weigh<1, kBounded>(tile - 1);
-            barrier();
+            __builtin_amdgcn_sched_barrier(0);
             if constexpr(kGroup == 0)
                 weigh<0, kBounded>(tile);
             else
-                multiply(tile);
+                multiply(tile, buffer);
             consume();
             finish();
         }
@@ -220,7 +228,7 @@ private:
             ahead = loaded;
         }
 
-        // For issue(tile), while the wave multiplies: the matrix unit leaves it time for addresses.
+        // For issue(tile), while the wave multiplies
         CK_TILE_DEVICE void prepare(index_t tile)
         {
             k_source = stream.k_source(tile + 1, k_page);
@@ -229,12 +237,12 @@ private:
             Stream::settle(v_source);
         }
 
-        CK_TILE_DEVICE void issue(index_t tile)
+        CK_TILE_DEVICE void issue(index_t tile, index_t buffer)
         {
             looked_up = stream.lookup(stream.entry(tile + 3));
             load_scales(v_page);
-            stream.load(k_source, k_buffer(tile + 1));
-            stream.load(v_source, v_buffer(tile));
+            stream.load(k_source, k_buffer(1 - buffer));
+            stream.load(v_source, v_buffer(buffer));
             __builtin_amdgcn_sched_barrier(0);
         }
 
@@ -279,38 +287,75 @@ private:
                              : "memory");
         }
 
-        CK_TILE_DEVICE LdsByte* k_buffer(index_t tile) const { return lds + tile % 2 * kKBytes; }
-        CK_TILE_DEVICE LdsByte* v_buffer(index_t tile) const
+        CK_TILE_DEVICE LdsByte* k_buffer(index_t buffer) const { return lds + buffer * kKBytes; }
+        CK_TILE_DEVICE LdsByte* v_buffer(index_t buffer) const
         {
-            return lds + 2 * kKBytes + tile % 2 * kVBytes;
+            return lds + 2 * kKBytes + buffer * kVBytes;
         }
 
-        CK_TILE_DEVICE void multiply(index_t tile)
+        CK_TILE_DEVICE void multiply_first()
         {
-            multiply_k(tile);
-            multiply_v<false>(tile - 1);
+            typename Products::KRows k;
+            Products::read_k(k, k_buffer(0), reads);
+            Products::multiply_k(scores, q, k);
+        }
+
+        // While K comes from LDS, the weights are added up.
+        CK_TILE_DEVICE void multiply(index_t tile, index_t buffer)
+        {
+            __builtin_amdgcn_s_setprio(1);
+            __builtin_amdgcn_sched_barrier(0);
+            typename Products::KRows k;
+            Products::read_k(k, k_buffer(buffer), reads);
+            __builtin_amdgcn_sched_barrier(0);
+            add_up();
+            Products::multiply_k(scores, q, k);
+            multiply_v<false>(tile - 1, 1 - buffer);
             prepare(tile + 1);
             Products::in_turn();
-        }
-
-        CK_TILE_DEVICE void multiply_k(index_t tile)
-        {
-            Products::multiply_k(scores, q, k_buffer(tile), reads);
+            __builtin_amdgcn_sched_barrier(0);
+            __builtin_amdgcn_s_setprio(0);
         }
 
         template <bool kLast>
-        CK_TILE_DEVICE void multiply_v(index_t tile)
+        CK_TILE_DEVICE void multiply_v(index_t tile, index_t buffer)
         {
             const index_t live = args.v.last_token + 1 - tile * kN0;
-            Products::template multiply_v<kLast>(out, weights, v_buffer(tile), reads, live);
-            Products::add_up(sums, weights);
+            Products::template multiply_v<kLast>(out, weights, v_buffer(buffer), reads, live);
+        }
+
+        // Before the products with the weights. A sum that is NaN has one of a score that has run
+        // ahead: the weights are made again.
+        CK_TILE_DEVICE void add_up()
+        {
+            float of_tile = Products::sum_of(weights, ones);
+            if(__builtin_amdgcn_ballot_w64(of_tile != of_tile) != 0)
+            {
+                float scale = weighed_by;
+                asm("" : "+v"(scale)); // else products with it are kept for here, not fused
+                const float by = softmax.follow(scores, scale);
+                softmax.weigh(scores, scale, weights);
+                sum *= by;
+                rescale(by);
+                of_tile = Products::sum_of(weights, ones);
+            }
+            sum += of_tile;
         }
 
         template <index_t kGroup, bool kBounded>
         CK_TILE_DEVICE void weigh(index_t tile)
         {
-            const Scales own = kGroup == 0 ? ahead : current; // group 1 is one slot later
-            float scale      = args.scale * own.k;
+            const Scales own = kGroup == 0 ? ahead : current; // group 1 is one turn later
+            if constexpr(kBlockScale)
+            {
+                // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts
+                // as nearly 0
+                const float fresh = max(own.v, 1e-30f);
+                if(__builtin_amdgcn_ballot_w64(fresh != v_scale) != 0)
+                    rescale(v_scale * __builtin_amdgcn_rcpf(fresh));
+                v_scale = fresh;
+            }
+            float scale = args.scale * own.k;
             if constexpr(kHasSoftCap)
             {
                 const float inner = args.soft_cap_rcp * own.k;
@@ -328,25 +373,19 @@ private:
                 });
             }
             // a scale of 0 would make NaN of a masked score
-            float by = softmax.update(scores, max(scale, numeric<float>::min()), weights);
-            sums[0] *= by; // of rows that are all the same: the others are not used
-            if constexpr(kBlockScale)
-            {
-                // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts
-                // as nearly 0
-                const float fresh = max(own.v, 1e-30f);
-                by *= fresh == v_scale ? 1.f : v_scale * __builtin_amdgcn_rcpf(fresh);
-                v_scale = fresh;
-            }
-            if(__builtin_amdgcn_ballot_w64(by != 1.f) != 0)
-            {
+            scale      = max(scale, numeric<float>::min());
+            weighed_by = scale;
+            softmax.weigh(scores, scale, weights);
+        }
+
+        CK_TILE_DEVICE void rescale(float by)
+        {
 #pragma unroll
-                for(index_t i = 0; i < 64; ++i)
-                {
-                    float o = out[i / 16][i % 16];
-                    asm("v_mul_f32 %0, %1, %0" : "+v"(o) : "v"(by)); // and not two of them, packed
-                    out[i / 16][i % 16] = o;
-                }
+            for(index_t i = 0; i < 64; ++i)
+            {
+                float o = out[i / 16][i % 16];
+                asm("v_mul_f32 %0, %1, %0" : "+v"(o) : "v"(by)); // and not two of them, packed
+                out[i / 16][i % 16] = o;
             }
         }
 
@@ -369,7 +408,9 @@ private:
 
         Floats16 scores[2];
         Floats16 out[4];
-        Floats16 sums; // of weights
+        ckpm::prefill::v3::Weights ones;
+        float sum = 0.f;  // of weights
+        float weighed_by; // the scale of the scores that became `weights`
         ckpm::prefill::v3::Weights weights;
         ckpm::prefill::v3::RunningSoftmax softmax;
         float v_scale = 1.f; // of `out`

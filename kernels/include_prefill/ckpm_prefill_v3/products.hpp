@@ -43,21 +43,24 @@ struct Products
     static constexpr int kReadsOfV    = kVectorized ? 8 : 16;
     static constexpr int kProductsOfK = 2 * kSteps;
     static constexpr int kProductsOfV = 4;
-    static constexpr int kProductsOf1 = 1;
 
-    // q: of each 64 columns 32 bytes of the lane's query, 16 of either half of them
-    CK_TILE_DEVICE static void multiply_k(Floats16 (&scores)[2],
-                                          const Bytes32 (&q)[kSteps],
-                                          const LdsByte* tile,
-                                          const Reads& reads)
+    using KRows = Bytes16[kReadsOfK]; // a lane's, of a tile
+
+    CK_TILE_DEVICE static void read_k(KRows& k, const LdsByte* tile, const Reads& reads)
     {
-        for(auto& part : scores)
-            part = Floats16{};
-        Bytes16 k[kReadsOfK];
 #pragma unroll
         for(index_t i = 0; i < kReadsOfK; ++i)
             k[i] = *(LdsBytes16*)(tile + reads.k[i / 4 * 2 % 4 + i % 2] + i / 8 * kPartBytes +
                                   i / 2 % 2 * (kPartBytes / 2));
+    }
+
+    // q: of each 64 columns 32 bytes of the lane's query, 16 of either half of them
+    CK_TILE_DEVICE static void multiply_k(Floats16 (&scores)[2],
+                                          const Bytes32 (&q)[kSteps],
+                                          const KRows& k)
+    {
+        for(auto& part : scores)
+            part = Floats16{};
 #pragma unroll
         for(index_t i = 0; i < kProductsOfK; ++i)
             mfma(scores[i % 2], joined(k[2 * i], k[2 * i + 1]), q[i / 2]);
@@ -97,23 +100,30 @@ struct Products
         }
     }
 
-    // A product with a row of ones adds the weights up: the vector unit has no time for that.
-    CK_TILE_DEVICE static void add_up(Floats16& sums, const Weights& weights)
+    // The sum of a query's weights: the vector unit has no time for that. Of the 16x16x128 MFMA
+    // lane i brings 32 bytes of column i % 16, which are the weights of query i % 32. So of the
+    // four lanes of a column two have the one query, two have the other. Row 4 * j of the ones
+    // takes those of parity j % 2, and is in lanes 16 * j and up of the result.
+    CK_TILE_DEVICE static float sum_of(const Weights& weights, const Weights& ones)
     {
-        constexpr int32_t one = 0x38383838; // four times 1 in e4m3
-        mfma(sums, Bytes32{one, one, one, one, one, one, one, one}, weights);
+        return __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(
+            ones, weights, Floats4{}, 0, 0, 0, 0, 0, 0)[0];
+    }
+    CK_TILE_DEVICE static Weights ones_of(index_t lane)
+    {
+        // four times 1 in e4m3, or nothing
+        const int32_t one = (lane / 4 ^ lane / 16) % 2 == 0 ? 0x38383838 : 0;
+        return {one, one, one, one, one, one, one, one};
     }
 
-    // After multiply_k(), multiply_v() and add_up() of one phase: all of K is on its way before the
-    // first product, and V after it as the products go.
+    // After multiply_k() and multiply_v() of one phase, whose K has been read: V as the products go
     CK_TILE_DEVICE static void in_turn()
     {
-        reads_ahead<kReadsOfK>();
         ck_tile::static_for<0, kProductsOfV, 1>{}([](auto) {
             products<1>();
             reads_ahead<kReadsOfV / kProductsOfV>();
         });
-        products<kProductsOfK + kProductsOf1>();
+        products<kProductsOfK>();
     }
 
 private:

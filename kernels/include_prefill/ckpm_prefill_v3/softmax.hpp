@@ -20,35 +20,24 @@ CK_TILE_DEVICE Halves both_halves(float x)
     return {__builtin_bit_cast(float, low), __builtin_bit_cast(float, high)};
 }
 
-// Running maximum of a lane's query, in base 2. The sum of weights is the matrix unit's.
+// The origin of a lane's query, in base 2: the largest score when it was set. The sum of weights is
+// the matrix unit's.
 //
 // Weights are up to 2^kShift times as large as what they stand for, so that small ones keep their
-// bits; sums are so, too, and it cancels. The origin follows the largest score only when that has
-// run ahead by more than kSlack, and O is rescaled less often. Between the two they share what e4m3
-// has: up to 448 upwards, and three bits down to 2^-6, 2^-12 of the largest weight.
+// bits; sums are so, too, and it cancels. The origin follows the largest score only when a weight
+// is too large for e4m3, 2^2.8 later, and O is rescaled less often. Below, weights have three bits
+// down to 2^-6, 2^-12 of the largest score's.
 struct RunningSoftmax
 {
-    static constexpr float kShift = 6.f, kSlack = 2.75f; // 2^8.75 = 431
+    static constexpr float kShift = 6.f;
 
-    float origin = -ck_tile::numeric<float>::infinity();
+    // The origin less kShift. Of a row without a key so far it is finite: -inf has a weight of 0.
+    float shift = -ck_tile::numeric<float>::max();
 
-    // Takes scores (times `scale` they are in base 2). Returns by how much what was accumulated
-    // must be rescaled.
-    CK_TILE_DEVICE float update(const Floats16 (&scores)[2], float scale, Weights& weights)
+    // Makes weights of scores (times `scale` they are in base 2) for the origin as it is. The
+    // conversion makes NaN of what is more than 464 (MODE.FP16_OVFL is 0).
+    CK_TILE_DEVICE void weigh(const Floats16 (&scores)[2], float scale, Weights& weights) const
     {
-        float highest = scores[0][0];
-#pragma unroll
-        for(index_t i = 1; i < 32; ++i)
-            highest = ck_tile::max(highest, scores[i / 16][i % 16]);
-        const Halves halves = both_halves(highest);
-        highest             = ck_tile::max(halves.lower, halves.upper) * scale;
-        const bool follows  = highest > origin + kSlack;
-        const float fresh   = follows ? highest : origin;
-        // a row without a key so far: any finite origin gives weights of 0
-        const float from   = fresh == -ck_tile::numeric<float>::infinity() ? 0.f : fresh;
-        const float factor = follows ? ck_tile::exp2(origin - from) : 1.f;
-        const float shift  = from - kShift;
-        origin             = fresh;
 #pragma unroll
         for(index_t i = 0; i < 32; i += 4)
         {
@@ -61,7 +50,28 @@ struct RunningSoftmax
                 __builtin_amdgcn_cvt_pk_fp8_f32(w[0], w[1], weights[i / 4], false);
             weights[i / 4] = __builtin_amdgcn_cvt_pk_fp8_f32(w[2], w[3], lower, true);
         }
+    }
+
+    // Moves the origin to the largest score. Returns by how much what was accumulated must be
+    // rescaled.
+    CK_TILE_DEVICE float follow(const Floats16 (&scores)[2], float scale)
+    {
+        const Halves halves = both_halves(highest(scores));
+        const float most    = ck_tile::max(halves.lower, halves.upper) * scale - kShift;
+        const float fresh   = ck_tile::max(most, shift);
+        const float factor  = ck_tile::exp2(shift - fresh);
+        shift               = fresh;
         return factor;
+    }
+
+private:
+    CK_TILE_DEVICE static float highest(const Floats16 (&scores)[2])
+    {
+        float most[2] = {scores[0][0], scores[1][0]}; // two chains, of which neither waits
+#pragma unroll
+        for(index_t i = 2; i < 32; ++i)
+            most[i % 2] = ck_tile::max(most[i % 2], scores[i % 2][i / 2]);
+        return ck_tile::max(most[0], most[1]);
     }
 };
 

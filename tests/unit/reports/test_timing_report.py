@@ -229,6 +229,22 @@ def test_launch_resident_at_once_takes_longest_workgroup() -> None:
     assert estimated.published == {"V2": 43.1, "V3": 47.7}
 
 
+def test_v3_launch_has_longest_workgroups_first() -> None:
+    """16,384 keys in 64 tiles, 6 heads: 48 workgroups on each die of 32 compute units, the longest takes 1,000 cycles.
+
+    In V2's order the last die has 8 lengths of each head, the longest last. Those of head 5 start when the tiles of
+    24 and 32 of 64 lengths of heads 0 to 3 end, so the very last one starts at 500.
+    """
+    name = "performance/published_fp8.tensor-q16k"
+    v2, v3 = (
+        launch(make_timed(problem=name, kernel=kernel, launched=6 * 64, tile_rows=256, cycles=1000), "gfx950")
+        for kernel in ("x_qr_async_vr_y", "x_qr_async_trload_v3_vr_y")
+    )
+    assert v2 is not None
+    assert v3 is not None
+    assert (v3.cycles, v2.cycles) == (1000, 1500)
+
+
 def test_larger_launch_takes_more_than_sum_of_workgroups() -> None:
     """32,768 keys in 256 tiles: the average workgroup sees 257 / 512 of the longest's keys. Two copies take 1,000."""
     name = "performance/published_fp8.tensor-q32k"

@@ -49,6 +49,8 @@ struct BlockFmhaBatchPrefillV3Pipeline
     static_assert(!Traits::kStoreLSE && !Traits::kHasDropout && !Traits::kHasSink &&
                       Traits::BiasEnum == BlockAttentionBiasEnum::NO_BIAS,
                   "V2 has what V3 has not");
+    static constexpr bool kOddBegins =
+        Traits::kPageBlockSize % (2 * kN0) != 0; // pages, with odd tiles
     static_assert(!kBlockScale || Traits::kPageBlockSize >= kN0,
                   "a tile has one scale: it must lie within a page");
 
@@ -180,21 +182,22 @@ private:
         template <index_t kGroup>
         CK_TILE_DEVICE void turns(index_t tile)
         {
-            turn<kGroup, false>(tile, 1); // tile is odd
-            turn<kGroup, false>(tile + 1, 0);
+            // tile is odd; group 1 weighs the tile before
+            turn<kGroup, false, kGroup == 1 || kOddBegins>(tile, 1);
+            turn<kGroup, false, kGroup == 0 || kOddBegins>(tile + 1, 0);
         }
 
-        template <index_t kGroup, bool kBounded>
+        template <index_t kGroup, bool kBounded, bool kBegins = true>
         CK_TILE_DEVICE void turn(index_t tile, index_t buffer)
         {
             issue(tile, buffer);
             if constexpr(kGroup == 0)
                 multiply(tile, buffer);
             else
-                weigh<1, kBounded>(tile - 1);
+                weigh<1, kBounded, kBegins>(tile - 1);
             __builtin_amdgcn_sched_barrier(0);
             if constexpr(kGroup == 0)
-                weigh<0, kBounded>(tile);
+                weigh<0, kBounded, kBegins>(tile);
             else
                 multiply(tile, buffer);
             consume();
@@ -342,11 +345,12 @@ private:
             sum += of_tile;
         }
 
-        template <index_t kGroup, bool kBounded>
+        // kBegins: a page may begin with the tile
+        template <index_t kGroup, bool kBounded, bool kBegins = true>
         CK_TILE_DEVICE void weigh(index_t tile)
         {
             const Scales own = kGroup == 0 ? ahead : current; // group 1 is one turn later
-            if constexpr(kBlockScale)
+            if constexpr(kBlockScale && kBegins)
             {
                 // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts
                 // as nearly 0

@@ -243,17 +243,17 @@ def wave_instructions(case: SuiteCase) -> int:
 def other_batches(problem: SuiteCase, check: str) -> Iterator[tuple[str, SuiteCase, Mapping[int, int]]]:
     """The batches of BATCH_CHECKS: a label, the problem, and the places in it of the problem's own sequences.
 
-    Two further sequences, one with more queries and keys than any other and one of a few tokens, stand before, between
-    and after the sequences.
+    Further sequences, one with more queries and keys than any other and one of a few tokens, stand before and between
+    the sequences.
     """
     p, own = problem, range(problem.batch)
     if check == "batch_invariance":
         yield from ((f" of sequence {one}", counterpart(p, check, one), {one: 0}) for one in own)
         return
-    longer, shorter = (p.seqlen_q + 70, p.seqlen_k + 190), (5, 9)
+    longer, shorter = (p.seqlen_q + 70, p.seqlen_k + 130), (5, 9)
     batches = {
         " reversed": [*reversed(own)],
-        " among others": [longer, *own[1:], shorter, *own[:1], longer],
+        " among others": [longer, *own[1:], shorter, *own[:1]],
     }
     for label, members in batches.items():
         lengths = [p.lengths[one] if isinstance(one, int) else one for one in members]

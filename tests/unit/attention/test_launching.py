@@ -476,7 +476,7 @@ def test_each_sequence_of_batch_is_compared_with_itself_alone(monkeypatch: pytes
 def test_sequence_that_differs_in_other_batch_is_seen(
     monkeypatch: pytest.MonkeyPatch, launch: int, rows: tuple[int, ...], label: str
 ) -> None:
-    """The larger batch has 74, 4 (sequence 1), 5, 3 (sequence 0) and 74 queries."""
+    """The larger batch has 74, 4 (sequence 1), 5 and 3 queries (sequence 0)."""
 
     def run(row: int) -> Result:
         def spoil(out: dict[str, np.ndarray], at: int) -> None:
@@ -489,5 +489,5 @@ def test_sequence_that_differs_in_other_batch_is_seen(
     for wrong in map(run, rows):
         assert wrong.message.startswith(f"batch_orders {label}: 1 of {7 * 128} elements of O differ")
         assert (wrong.outcome, wrong.same_batches) == ("wrong", ())
-    for passed in map(run, {73, 78, 82, 86} if launch == 2 else ()):  # rows of the others
+    for passed in map(run, {73, 78, 82} if launch == 2 else ()):  # rows of the others
         assert (passed.outcome, passed.same_batches) == ("passed", ("batch_orders",))

@@ -59,7 +59,7 @@ def test_smoke_tier_suits_emulator() -> None:
     No library has kernels for all.
     """
     cases = [problem for suite in SUITES for problem in problems(suite)]
-    assert sum(map(wave_instructions, cases)) < 380e6
+    assert sum(map(wave_instructions, cases)) < 400e6
     assert len([problem for problem in cases if problem.v3 != "on"]) < 2300
 
 
@@ -315,8 +315,8 @@ def test_other_batches_hold_sequences_at_their_places() -> None:
     assert [other.lengths for _, other, _ in alone] == [((3, 5),), ((4, 6),), ((1, 8),)]
     (_, turned, _), (_, larger, _) = orders = list(other_batches(problem, "batch_orders"))
     assert turned.lengths == ((1, 8), (4, 6), (3, 5))
-    assert larger.lengths == ((74, 198), (4, 6), (1, 8), (5, 9), (3, 5), (74, 198))
-    assert len({*larger.ids}) == 6
+    assert larger.lengths == ((74, 138), (4, 6), (1, 8), (5, 9), (3, 5))
+    assert len({*larger.ids}) == 5
     for _, other, places in (*alone, *orders):
         assert all(other.lengths[at] == problem.lengths[one] for one, at in places.items())
         assert all(other.ids[at] == problem.ids[one] for one, at in places.items())

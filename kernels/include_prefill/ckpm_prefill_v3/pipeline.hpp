@@ -197,7 +197,13 @@ private:
                 weigh<1, kBounded, kBegins>(tile - 1);
             __builtin_amdgcn_sched_barrier(0);
             if constexpr(kGroup == 0)
+            {
+                // LLVM looks one wait state too short for readers of these products
+                // (llvm-project#222040)
+                asm volatile("s_nop 0");
+                __builtin_amdgcn_sched_barrier(0);
                 weigh<0, kBounded, kBegins>(tile);
+            }
             else
                 multiply(tile, buffer);
             consume();
@@ -387,8 +393,8 @@ private:
 #pragma unroll
             for(index_t i = 0; i < 64; ++i)
             {
-                float o = out[i / 16][i % 16];
-                asm("v_mul_f32 %0, %1, %0" : "+v"(o) : "v"(by)); // and not two of them, packed
+                float o = out[i / 16][i % 16] * by;
+                asm("" : "+v"(o)); // else two of them are packed
                 out[i / 16][i % 16] = o;
             }
         }

@@ -176,25 +176,28 @@ private:
             multiply_v<true>(tiles - 1, (tiles - 1) % 2);
         }
 
-        // Two at once, so that the buffers' addresses are constants
+        // Two at once, so that the buffers' addresses are constants. `tile` is odd: pages of
+        // several tiles begin with an even one.
         template <index_t kGroup>
         CK_TILE_DEVICE void turns(index_t tile)
         {
-            turn<kGroup, false>(tile, 1); // tile is odd
-            turn<kGroup, false>(tile + 1, 0);
+            constexpr bool kOddBegins = Traits::kPageBlockSize < 2 * kN0;
+            turn<kGroup, false, kOddBegins || kGroup == 1>(tile, 1);
+            turn<kGroup, false, kOddBegins || kGroup == 0>(tile + 1, 0);
         }
 
-        template <index_t kGroup, bool kBounded>
+        // kBeginsPage: the tile whose weights are made may begin a page
+        template <index_t kGroup, bool kBounded, bool kBeginsPage = true>
         CK_TILE_DEVICE void turn(index_t tile, index_t buffer)
         {
             issue(tile, buffer);
             if constexpr(kGroup == 0)
                 multiply(tile, buffer);
             else
-                weigh<1, kBounded>(tile - 1);
+                weigh<1, kBounded, kBeginsPage>(tile - 1);
             __builtin_amdgcn_sched_barrier(0);
             if constexpr(kGroup == 0)
-                weigh<0, kBounded>(tile);
+                weigh<0, kBounded, kBeginsPage>(tile);
             else
                 multiply(tile, buffer);
             consume();
@@ -342,11 +345,11 @@ private:
             sum += of_tile;
         }
 
-        template <index_t kGroup, bool kBounded>
+        template <index_t kGroup, bool kBounded, bool kBeginsPage = true>
         CK_TILE_DEVICE void weigh(index_t tile)
         {
             const Scales own = kGroup == 0 ? ahead : current; // group 1 is one turn later
-            if constexpr(kBlockScale)
+            if constexpr(kBlockScale && kBeginsPage)
             {
                 // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts
                 // as nearly 0

@@ -115,31 +115,40 @@ def _pose_backward(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
 
 
 def _check(tensors: Sequence[Any]) -> None:
-    """Raise RuntimeError as PyTorch's own attention does. Q, K and V are first, tables of int32 or scales follow."""
+    """Raise RuntimeError as PyTorch's own attention does. After Q, K and V come tables, then sinks and scales."""
     q, k, v = tensors[:3]
     there = [one for one in tensors if one is not None]
-    torch._check(
-        all(one.device == q.device for one in there),
-        lambda: f"Expected all tensors to be on the same device, but found {', '.join({str(t.device) for t in there})}",
-    )
-    torch._check(
-        q.dtype == k.dtype == v.dtype and q.dtype in _READ,
-        lambda: f"Expected q, k and v of one dtype, one of {_READ}, but got {q.dtype}, {k.dtype} and {v.dtype}",
-    )
-    for one in there[3:]:
-        torch._check(
-            one.dtype in (torch.int32, torch.float32),
-            lambda one=one: f"Expected tables of torch.int32 and scales of torch.float32, but got {one.dtype}",
-        )
-        torch._check(one.is_contiguous(), lambda: "Expected tables and scales to be contiguous")
-    torch._check(q.dim() == 3, lambda: f"Expected q of 3 dimensions [token, head, dim], but got {q.dim()}")
-    torch._check(
-        k.dim() == v.dim() and k.dim() in (3, 4, 5),
-        lambda: f"Expected k and v of 3, 4 or 5 dimensions, but got {k.dim()} and {v.dim()}",
-    )
-    torch._check(
-        all(one.stride(-1) == 1 for one in (q, k, v)), lambda: "Expected q, k and v with a contiguous last dimension"
-    )
+    scales = [one is not None for one in tensors[9:]]
+    dims, devices = (q.dim(), k.dim(), v.dim()), {str(one.device) for one in there}
+    checks: list[tuple[bool, Callable[[], str]]] = [
+        (len(devices) == 1, lambda: f"Expected all tensors to be on the same device, but found {sorted(devices)}"),
+        (
+            q.dtype == k.dtype == v.dtype and q.dtype in _READ,
+            lambda: f"Expected q, k and v of one dtype of {_READ}, but got {q.dtype}, {k.dtype} and {v.dtype}",
+        ),
+        (
+            all(one.dtype in (torch.int32, torch.float32) for one in there[3:]),
+            lambda: f"Expected tables of torch.int32, scales of torch.float32, but got {[t.dtype for t in there[3:]]}",
+        ),
+        (all(one.is_contiguous() for one in there[3:]), lambda: "Expected tables and scales to be contiguous"),
+        (
+            sum(scales) in ((3,) if scales and q.dtype in _FP8 else (0, 3)),
+            lambda: "Expected q_descale, k_descale and v_descale together, and with fp8",
+        ),
+        (
+            dims in ((3, 3, 3), (3, 4, 4), (3, 5, 5)),
+            lambda: f"Expected q of 3 dimensions, k and v of 3, 4 or 5, but got {dims}",
+        ),
+        (
+            all(one.stride(-1) == 1 for one in (q, k, v)),
+            lambda: "Expected q, k and v to have a contiguous last dimension",
+        ),
+    ]
+    for holds, message in checks:
+        torch._check(holds, message)
+    heads, hdim = (k.shape[1], k.shape[2] * k.shape[4]) if k.dim() == 5 else (k.shape[-2], k.shape[-1])
+    torch._check(q.shape[1] % heads == 0, lambda: f"Expected a multiple of {heads} heads of k in q: {q.shape[1]}")
+    torch._check(q.shape[2] == hdim, lambda: f"Expected q of head dim {hdim} as k, but got {q.shape[2]}")
 
 
 def _new_outputs(q: Tensor, v: Tensor, lse: bool) -> Pair:

@@ -57,6 +57,9 @@ def test_fp8_gives_bfloat16_and_needs_scales() -> None:
     operators.dispatch_to(over)
     given, one = arguments(torch.float8_e4m3fn), torch.ones(1)
     assert operators.paged_prefill(**given, q_descale=one, k_descale=one, v_descale=one)[0].dtype == torch.bfloat16
+    scales = dict.fromkeys(("q_descale", "k_descale", "v_descale"), one)
+    traced = {name: t.to("meta") if isinstance(t, torch.Tensor) else t for name, t in {**given, **scales}.items()}
+    assert operators.paged_prefill(**traced)[0].dtype == torch.bfloat16
     with pytest.raises(RuntimeError, match="Expected q_descale, k_descale and v_descale together"):
         operators.paged_prefill(**given)
     operators.dispatch_to(None)
@@ -101,9 +104,12 @@ def test_failed_launch_raises_runtime_error(device: FakeDevice) -> None:
         operators.paged_prefill(**arguments())
 
 
-def test_tensors_in_place_are_launched_by_their_addresses(in_place: FakeDevice) -> None:
+def test_tensors_in_place_are_launched_by_their_addresses(
+    in_place: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pool = torch.zeros(100, 2, 2, 128, dtype=torch.bfloat16)  # K and V of a page beside one another
     given = arguments(k=pool[:, 0], v=pool[:, 1])
+    monkeypatch.setattr(operators, "current_stream", lambda q: 77)
     outputs = [operators.paged_prefill(**given, return_lse=True) for _ in range(2)]
     assert len(operators._PLANS) == 1
     for said, (o, lse) in zip(in_place.launched, outputs, strict=True):
@@ -114,9 +120,13 @@ def test_tensors_in_place_are_launched_by_their_addresses(in_place: FakeDevice) 
             o.data_ptr(),
             lse.data_ptr(),
         )
-        assert (said.batch_stride_k, said.seqlen_k) == (512, 70)
+        assert (said.batch_stride_k, said.seqlen_k, said.stream) == (512, 70, 77)
     operators.paged_prefill(**arguments(q=torch.zeros(50, 4, 128, dtype=torch.bfloat16)))
-    assert len(operators._PLANS) == 2
+    operators.paged_prefill(**given, return_lse=True, causal=True)
+    assert len(operators._PLANS) == 3
+    operators.paged_prefill(**arguments(), return_lse=True)  # the shapes of the first call, not its strides
+    assert in_place.launched.pop().batch_stride_k == 256
+    assert [said.mask_type for said in in_place.launched[-2:]] == [Mask.NONE, Mask.BOTTOM_RIGHT]
 
 
 def test_backward_in_place_adds_heads_that_share_keys(in_place: FakeDevice) -> None:
@@ -146,6 +156,6 @@ def test_traced_shapes_are_those_of_calls(device: FakeDevice) -> None:
     done = operators.paged_prefill(**arguments(), return_lse=True)
     for where in ("test_schema", "test_faketensor"):
         torch.library.opcheck(operators.paged_prefill, (), {**arguments(), "return_lse": True}, test_utils=(where,))
-    with torch.device("meta"):
-        traced = operators.paged_prefill(**arguments(), return_lse=True)
+    meta = {name: one.to("meta") if isinstance(one, torch.Tensor) else one for name, one in arguments().items()}
+    traced = operators.paged_prefill(**meta, return_lse=True)
     assert [(one.shape, one.dtype) for one in traced] == [(one.shape, one.dtype) for one in done]

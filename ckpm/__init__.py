@@ -53,7 +53,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "torch":  # needs PyTorch, so only when it is asked for
+    if name == "torch":  # not a name of _MODULES: a module, which needs PyTorch
         return importlib.import_module("ckpm.torch")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'ckpm' has no attribute {name!r}")

@@ -1,9 +1,10 @@
 """Operators of PyTorch over this project's calls: schemas, traced shapes, gradients, errors as PyTorch raises them.
 
 ``torch.compile`` and ``torch.export`` trace them as one node. Tensors of the CPU are copied to the dispatcher's device
-and back. Tensors of ROCm are used where they lie, on PyTorch's current stream; no GPU has run that yet. A problem's
-plan is made at its first call, so that later calls with the same shapes only fill in addresses and launch: nothing in
-them allocates outside of PyTorch or reads the device's memory.
+and back. Tensors of ROCm are used where they lie, on PyTorch's current stream. No GPU has run that yet.
+
+The first call with tensors in place makes a plan. Later calls with the same shapes fill in addresses and launch. They
+allocate by PyTorch alone, and do not read the device's memory.
 """
 
 from __future__ import annotations
@@ -305,11 +306,11 @@ def _refuse_gradients(ctx: Any, *gradients: Any) -> None:
     raise RuntimeError("ckpm::paged_prefill has no gradient: call varlen_attention for one.")
 
 
-def _raising(call: Callable[..., Any]) -> Callable[..., Any]:
+def _translate_errors(call: Callable[..., Any]) -> Callable[..., Any]:
     """Raise this project's errors as PyTorch raises such."""
 
     @functools.wraps(call)
-    def translated(*given: Any, **more: Any) -> Any:
+    def call_and_translate(*given: Any, **more: Any) -> Any:
         try:
             return call(*given, **more)
         except NoKernelError as error:
@@ -318,7 +319,7 @@ def _raising(call: Callable[..., Any]) -> Callable[..., Any]:
             of_value = isinstance(error, ProblemError) and not isinstance(error, ArgumentError)
             raise (ValueError if of_value else RuntimeError)(str(error)) from error
 
-    return translated
+    return call_and_translate
 
 
 def _register(operator: Callable[..., Any], launch: Callable[..., Any], trace: Callable[..., Any]) -> Any:
@@ -327,8 +328,8 @@ def _register(operator: Callable[..., Any], launch: Callable[..., Any], trace: C
     name = call.__name__
     _LIBRARY.define(name + torch.library.infer_schema(call, mutates_args=()))
     for key in ("CPU", "CUDA"):  # ROCm's tensors have CUDA's key
-        _LIBRARY.impl(name, _raising(call), key)
-    torch.library.register_fake(f"ckpm::{name}", _raising(operator(trace)), lib=_LIBRARY)
+        _LIBRARY.impl(name, _translate_errors(call), key)
+    torch.library.register_fake(f"ckpm::{name}", _translate_errors(operator(trace)), lib=_LIBRARY)
     return getattr(torch.ops.ckpm, name).default
 
 

@@ -31,7 +31,7 @@ def tensor(array: Any, dtype: Any = BF16) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(array)).to(dtype)
 
 
-def paged(name: str) -> tuple[Call, dict[str, Any]]:
+def paged_arguments(name: str) -> tuple[Call, dict[str, Any]]:
     """A call whose unused slots hold NaN, and the operator's arguments."""
     options = dict(PAGED[name])
     call = paged_call(3, LENGTHS, 16, options.pop("table"))
@@ -52,7 +52,7 @@ def paged(name: str) -> tuple[Call, dict[str, Any]]:
     }
 
 
-def expected(call: Call, given: dict[str, Any], **fields: Any) -> tuple[Any, Any]:
+def attention_in_float64(call: Call, given: dict[str, Any], **fields: Any) -> tuple[Any, Any]:
     """O and LSE in float64 of the mask, cap and sinks that the operator was given."""
     causal, left, right = (given.get(n, d) for n, d in (("causal", False), ("window_left", -1), ("window_right", -1)))
     masked = causal or (left, right) != (-1, -1)
@@ -72,19 +72,19 @@ def agree(got: torch.Tensor, want: Any, kind: str) -> None:
 
 @pytest.mark.parametrize("name", PAGED)
 def test_paged_prefill_agrees_with_float64(name: str) -> None:
-    call, given = paged(name)
+    call, given = paged_arguments(name)
     o, lse = operators.paged_prefill(**given)
-    want, want_lse = expected(call, given)
+    want, want_lse = attention_in_float64(call, given)
     agree(o, want, "bf16")
     agree(lse, want_lse, "lse")
 
 
 def test_paged_prefill_passes_opcheck() -> None:
-    torch.library.opcheck(operators.paged_prefill, (), paged("block table, causal")[1])
+    torch.library.opcheck(operators.paged_prefill, (), paged_arguments("block table, causal")[1])
 
 
-def test_paged_prefill_is_one_node_of_compiled_and_exported_programs() -> None:
-    _, given = paged("block table, causal")
+def test_paged_prefill_is_one_node_of_traced_programs() -> None:
+    _, given = paged_arguments("block table, causal")
     names = [name for name, one in given.items() if isinstance(one, torch.Tensor)]
     rest = {name: one for name, one in given.items() if name not in names}
 
@@ -155,7 +155,7 @@ def test_lse_and_paged_prefill_have_no_gradients() -> None:
     _, leaves, given = varlen()
     o, lse = operators.varlen_attention(*leaves, **given)
     assert (o.requires_grad, lse.requires_grad) == (True, False)
-    _, given = paged("list")
+    _, given = paged_arguments("list")
     o, _ = operators.paged_prefill(**{**given, "q": given["q"].requires_grad_()})
     with pytest.raises(RuntimeError, match="ckpm::paged_prefill has no gradient"):
         o.sum().backward()
@@ -186,7 +186,7 @@ def in_place(over: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_tensors_in_device_memory_give_the_bits_of_copied_ones(
     over: Dispatcher, request: pytest.FixtureRequest
 ) -> None:
-    _, given = paged("list, window, capped")
+    _, given = paged_arguments("list, window, capped")
     _, leaves, more = varlen()
     upstream = torch.ones(70, 4, 64, dtype=BF16)
 

@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
         figures += emulated.measure(args.upstream, args.toolchain, folder / "run")
         log.info("measuring calls of the dispatcher")
         figures += dispatch.measure_call()
+        figures += dispatch.measure_operator()
         log.info("measuring a kernel compiled on demand")
         figures += dispatch.measure_on_demand(tree, args.toolchain, folder / "demand")
         log.info("modelling V3 against V2")

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import statistics
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from unittest import mock
 
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.kernel_sets import kernel_set
@@ -22,6 +28,7 @@ from ckpm.matrix.problems.problem import Problem
 from ckpm.matrix.selection import Selection, select
 
 _TARGET = 20e-6  # seconds
+_OPERATOR_TARGET = 15e-6
 _CALLS = 2000
 _ROUNDS = 9
 _ADDRESS = 4096
@@ -33,8 +40,8 @@ _RATIO = 10
 class _Unlaunched(EmulatedDevice):
     """A device that opens no library: plans are made and never run."""
 
-    def __init__(self) -> None:
-        self.arch = "gfx950"
+    def __init__(self, calls: Mapping[str, Callable[..., Any]] = MappingProxyType({})) -> None:
+        self.arch, self._calls = "gfx950", calls
 
     def load(self, path: Path, arguments: type[CheckedArguments] = LaunchArguments) -> Library:
         return Library(
@@ -44,7 +51,7 @@ class _Unlaunched(EmulatedDevice):
             kernels=(),
             arguments=arguments,
             abi=ctypes.CDLL(None),
-            calls={},
+            calls=self._calls,
         )
 
 
@@ -68,6 +75,46 @@ def measure_call() -> list[Figure]:
         Figure("dispatch of a call: problem, plan, arguments", f"{whole * 1e6:.1f} us", "< 20 us", whole < _TARGET),
         Figure("of it, arguments of a plan that is kept", f"{again * 1e6:.1f} us", "reported", None),
     ]
+
+
+def measure_operator() -> list[Figure]:
+    """Measure an operator of PyTorch from its call to the library's launch, if PyTorch is installed.
+
+    The launch does nothing. Tensors of the CPU stand for tensors on the device. The result is the best median.
+    """
+    if find_spec("torch") is None:
+        return []
+    import torch
+
+    from ckpm.attention.familiar import torch as operators
+
+    launched = [0.0]
+
+    def launch(*given: object) -> int:
+        launched[0] = time.perf_counter()
+        return 0
+
+    device = _Unlaunched({"launch": launch, "selected_kernel": lambda *stage: b""})
+    kernels = kernel_set("batch_prefill", device.arch, dtype="bf16", hdim_q=128, mode="group")
+    over = Dispatcher(Registry(replace(one, library=Path("libckpm.so")) for one in kernels), device)
+    cache = torch.zeros(16384, 2, 128, dtype=torch.bfloat16)
+    sums = torch.tensor([0, 512, 1000, 1500, 2000], dtype=torch.int32)
+    given = (torch.zeros(2000, 8, 128, dtype=torch.bfloat16), cache, cache, sums, torch.arange(2000, dtype=torch.int32))
+
+    def is_in_place(*given: object) -> bool:
+        return True
+
+    def seconds() -> float:
+        begin = time.perf_counter()
+        operators.paged_prefill(*given, 512, 512, sums)
+        return launched[0] - begin
+
+    operators.dispatch_to(over)
+    with mock.patch.object(operators, "_is_in_place", is_in_place), torch.inference_mode():
+        median = min(statistics.median(seconds() for _ in range(_CALLS)) for _ in range(_ROUNDS))
+    operators.dispatch_to(None)
+    took = f"{median * 1e6:.1f} us"
+    return [Figure("a call by PyTorch's operator, to its launch", took, "< 15 us", median < _OPERATOR_TARGET)]
 
 
 def _seconds_of(call: Callable[[], object]) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ckpm import torch
     from ckpm.attention import (
         Dispatcher,
         OnDevice,
@@ -46,11 +47,14 @@ __all__ = [
     "fmha",
     "fmha_backward",
     "list_kernels",
+    "torch",
     "why",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "torch":  # not a name of _MODULES: a module, which needs PyTorch
+        return importlib.import_module("ckpm.torch")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'ckpm' has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULE_OF[name]), name)

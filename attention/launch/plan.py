@@ -124,12 +124,15 @@ class Plan:
             ArgumentError: one that the problem needs is missing or 0, or one is not a whole number.
             TypeError: one that the C ABI doesn't have.
         """
+        self._demand_pointers(pointers)
+        return self._fill(pointers, stream)
+
+    def _demand_pointers(self, pointers: Mapping[str, int]) -> None:
         for name in (*self.inputs, *self.outputs):
             if not pointers.get(name):
                 raise ArgumentError(
                     f"{name} is null, and {self.problem.family} needs it for this problem.", kind="null"
                 )
-        return self._fill(pointers, stream)
 
     def _fill(self, pointers: Mapping[str, int], stream: int) -> CheckedArguments:
         filled = self._kind.from_buffer_copy(self._template)
@@ -151,7 +154,7 @@ class Plan:
             ArgumentError: see :meth:`arguments`. HipError: no memory for the workspaces.
             LaunchError: the library refused it, or the device faulted. LaunchError: another kernel ran.
         """
-        self.arguments(pointers)  # nothing is launched without a pointer that the problem needs
+        self._demand_pointers(pointers)  # nothing is launched without a pointer that the problem needs
         if not timing.cold_bytes:
             launch = self._ended_well(self.launch(pointers, stream, timing.warmups, timing.repeats))
             if timing.repeats and self.cleared:  # cleared before the first repeat only, so repeats add up

@@ -153,7 +153,7 @@ def test_imports_are_dependencies() -> None:
     foreign = (
         imported - set(sys.stdlib_module_names) - {"ckpm", "ckpm_emulator", "tests", "amdsmi"}
     )  # amdsmi: ROCm's own
-    optional = [(ROOT / f"requirements-{name}.in").read_text() for name in ("cluster", "triton")]
+    optional = [(ROOT / f"requirements-{name}.in").read_text() for name in ("cluster", "torch", "triton")]
     extra = {name.replace("-", "_") for text in optional for name in requirements_of(text)}
     distributions = packages_distributions()
     names = {canonicalize_name(name) for module in foreign - extra - {"dask"} for name in distributions[module]}

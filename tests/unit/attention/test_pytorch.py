@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -153,3 +154,14 @@ def test_torch_s_own_short_dtypes() -> None:
     scale = torch.tensor(0.5, dtype=torch.bfloat16)
     assert fmha(q, k, k, descales=(scale, scale, 0.25), **given).o.dtype == torch.bfloat16
     assert len(device.launched) == 1
+
+
+def test_missing_torch_is_named_and_ckpm_needs_none() -> None:
+    script = (
+        "import sys, ckpm; assert 'torch' not in sys.modules; sys.modules['torch'] = None\n"
+        "try: ckpm.torch\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "ckpm.torch needs PyTorch" in done.stdout
+    assert "pip install torch" in done.stdout

@@ -1,0 +1,340 @@
+"""Operators of PyTorch over this project's calls: schemas, traced shapes, gradients, errors as PyTorch raises them.
+
+``torch.compile`` and ``torch.export`` trace them as one node. Tensors of the CPU are copied to the dispatcher's device
+and back. Tensors of ROCm are used where they lie, on PyTorch's current stream. No GPU has run that yet.
+
+The first call with tensors in place makes a plan. Later calls with the same shapes fill in addresses and launch. They
+allocate by PyTorch alone, and do not read the device's memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ckpm.attention.arrays.options import Options
+from ckpm.attention.arrays.posing import pose
+from ckpm.attention.arrays.pytorch import current_stream, empty_like, padded_list
+from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.arrays.tensors import WORDS, OnDevice
+from ckpm.attention.backward.call import fmha_backward
+from ckpm.attention.call import default, fmha
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.familiar.tensors import add_page_axis, demand_scale
+from ckpm.attention.launch.plan import Plan
+from ckpm.base.errors import ArgumentError, CkPrefillError, NoKernelError, ProblemError
+
+try:
+    import torch
+    from torch import Tensor
+except ImportError as error:
+    raise ImportError(
+        "ckpm.torch needs PyTorch 2.6 or newer: pip install torch (for ROCm from PyTorch's own index)."
+    ) from error
+
+_DTYPES = {getattr(torch, name): word for name, word in WORDS.items() if hasattr(torch, name)}
+_FP8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
+_READ = (torch.float16, torch.bfloat16, torch.float32, *_FP8)  # Q, K and V
+_MOST_PLANS = 4096  # a server that meets more problems starts again
+_LIBRARY = torch.library.Library("ckpm", "DEF")
+
+Pair = tuple[Tensor, Tensor]
+Triple = tuple[Tensor, Tensor, Tensor]
+Posed = tuple[tuple[Any, Any, Any], dict[str, Any]]  # Q, K, V and the options of fmha, of tensors or stand-ins
+Posing = Callable[[Sequence[Any], Sequence[Any]], Posed]
+
+
+class _Kept(NamedTuple):
+    """A plan, and for each pointer that it reads the index of its tensor."""
+
+    plan: Plan
+    inputs: tuple[tuple[str, int], ...]
+
+
+_PLANS: dict[tuple[Any, ...], _Kept] = {}
+_CHOSEN: list[Dispatcher] = []
+
+
+def dispatch_to(dispatcher: Dispatcher | None) -> None:
+    """Set the dispatcher of all operators. With None they use the libraries below build/<arch>, as ``fmha``."""
+    _PLANS.clear()
+    _CHOSEN[:] = [] if dispatcher is None else [dispatcher]
+
+
+def _dispatcher(q: Tensor) -> Dispatcher:
+    return _CHOSEN[0] if _CHOSEN else default(_arch(q.device))
+
+
+@functools.cache
+def _arch(device: torch.device) -> str:
+    """The arch whose libraries are used: that of the tensor's GPU, gfx950 for the CPU."""
+    if device.type == "cpu":
+        return "gfx950"
+    return str(torch.cuda.get_device_properties(device).gcnArchName).partition(":")[0]
+
+
+def _is_in_place(q: Tensor, over: Dispatcher) -> bool:
+    """True if kernels read the tensors where they lie; ``fmha`` copies others, or refuses them."""
+    return q.device.type == "cuda" and over.device.kind == "hip"
+
+
+def _mask(causal: bool, left: int, right: int) -> dict[str, Any]:
+    masked = causal or (left, right) != (-1, -1)
+    return {"mask": "bottom_right" if masked else "no", "window": (left, 0 if causal else right)}
+
+
+def _pose_paged(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
+    q, k, v, cu_seqlens_q, table, indptr, last_page_lens, seqlens_k, sinks, *descales = tensors
+    longest_q, longest_k, causal, left, right, scale, soft_cap = numbers
+    pages = Pages(
+        indices=table, indptr=indptr, last_page_lens=last_page_lens, seqlens_k=seqlens_k, longest=longest_k,
+        kv_layout="vectorized" if len(k.shape) == 5 else "linear",
+    )  # fmt: skip
+    options = {
+        "cu_seqlens_q": cu_seqlens_q, "max_seqlen_q": longest_q, "pages": pages, "sink_logits": sinks,
+        "descales": None if descales[0] is None else tuple(descales), "scale": demand_scale(scale),
+        "soft_cap": soft_cap, **_mask(causal, left, right),
+    }  # fmt: skip
+    return (q, add_page_axis(k), add_page_axis(v)), options
+
+
+def _pose_varlen(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
+    q, k, v, cu_seqlens_q, cu_seqlens_k = tensors
+    longest_q, longest_k, causal, left, right, scale = numbers
+    options = {
+        "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "max_seqlen_q": longest_q,
+        "max_seqlen_k": longest_k, "scale": demand_scale(scale), **_mask(causal, left, right),
+    }  # fmt: skip
+    return (q, k, v), options
+
+
+def _pose_backward(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
+    arrays, options = _pose_varlen(tensors, numbers)
+    return arrays, {**options, "family": "bwd_dq_dk_dv"}
+
+
+def _check(tensors: Sequence[Any]) -> None:
+    """Raise RuntimeError as PyTorch's own attention does. After Q, K and V come tables, then sinks and scales."""
+    q, k, v = tensors[:3]
+    there = [one for one in tensors if one is not None]
+    scales = [one is not None for one in tensors[9:]]
+    dims, devices = (q.dim(), k.dim(), v.dim()), {str(one.device) for one in there}
+    checks: list[tuple[bool, Callable[[], str]]] = [
+        (len(devices) == 1, lambda: f"Expected all tensors to be on the same device, but found {sorted(devices)}"),
+        (
+            q.dtype == k.dtype == v.dtype and q.dtype in _READ,
+            lambda: f"Expected q, k and v of one dtype of {_READ}, but got {q.dtype}, {k.dtype} and {v.dtype}",
+        ),
+        (
+            all(one.dtype in (torch.int32, torch.float32) for one in there[3:]),
+            lambda: f"Expected tables of torch.int32, scales of torch.float32, but got {[t.dtype for t in there[3:]]}",
+        ),
+        (all(one.is_contiguous() for one in there[3:]), lambda: "Expected tables and scales to be contiguous"),
+        (
+            sum(scales) in ((3,) if scales and q.dtype in _FP8 else (0, 3)),
+            lambda: "Expected q_descale, k_descale and v_descale together, and with fp8",
+        ),
+        (
+            dims in ((3, 3, 3), (3, 4, 4), (3, 5, 5)),
+            lambda: f"Expected q of 3 dimensions, k and v of 3, 4 or 5, but got {dims}",
+        ),
+        (
+            all(one.stride(-1) == 1 for one in (q, k, v)),
+            lambda: "Expected q, k and v to have a contiguous last dimension",
+        ),
+    ]
+    for holds, message in checks:
+        torch._check(holds, message)
+    heads, hdim = (k.shape[1], k.shape[2] * k.shape[4]) if k.dim() == 5 else (k.shape[-2], k.shape[-1])
+    torch._check(q.shape[1] % heads == 0, lambda: f"Expected a multiple of {heads} heads of k in q: {q.shape[1]}")
+    torch._check(q.shape[2] == hdim, lambda: f"Expected q of head dim {hdim} as k, but got {q.shape[2]}")
+
+
+def _new_outputs(q: Tensor, v: Tensor, lse: bool) -> Pair:
+    """Memory for O [token, head, dim] and LSE [head, token]; LSE that was not asked for has no elements."""
+    o = q.new_empty((*q.shape[:2], v.shape[min(v.dim(), 4) - 1]), dtype=torch.bfloat16 if q.dtype in _FP8 else q.dtype)
+    return o, q.new_empty((q.shape[1], q.shape[0]) if lse else (0,), dtype=torch.float32)
+
+
+def _trace(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], lse: bool) -> Pair:
+    """Check what the shapes of traced tensors show; return outputs without numbers."""
+    _check(tensors)
+    q, v = tensors[0], tensors[2]
+    return _new_outputs(q, v, lse)
+
+
+def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], lse: bool) -> Pair:
+    q, v = tensors[0], tensors[2]
+    over = _dispatcher(q)
+    if not _is_in_place(q, over):
+        _check(tensors)
+        arrays, options = pose_call(tensors, numbers)
+        done = fmha(*arrays, dispatcher=over, lse=lse, **options)
+        return done.o, done.lse if lse else q.new_empty(0, dtype=torch.float32)
+    if pose_call is _pose_paged:
+        tensors = (*tensors[:4], padded_list(tensors[4]), *tensors[5:])
+    kept = _kept_plan(over, pose_call, tensors, numbers, lse=lse)
+    outputs = _new_outputs(q, v, lse)
+    _run(kept, tensors, dict(zip(("o", "lse"), outputs, strict=True)), q)
+    return outputs
+
+
+def _kept_plan(
+    over: Dispatcher, pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], **fields: Any
+) -> _Kept:
+    """The plan of tensors on the device. ``fields`` of the problem are those that fmha's options don't have."""
+    of_tensors = [None if one is None else (one.shape, one.stride(), one.dtype, one.device) for one in tensors]
+    key = (over, over.registry.version, pose_call, numbers, *of_tensors, *fields.values())
+    if (kept := _PLANS.get(key)) is not None:
+        return kept
+    _check(tensors)
+    # addresses count the tensors, and lead from the C ABI's names back to them
+    arrays, options = pose_call([_stand_in(at, one) for at, one in enumerate(tensors, 1)], numbers)
+    posed = pose(over.device, *arrays, Options(**options))
+    plan = over.plan(dataclasses.replace(posed.problem, **fields))
+    inputs = {name: one.address - 1 for name, one in posed.inputs.items()}
+    if len(_PLANS) >= _MOST_PLANS:
+        _PLANS.clear()
+    kept = _PLANS[key] = _Kept(plan, tuple((name, inputs[name]) for name in plan.inputs if name in inputs))
+    return kept
+
+
+def _stand_in(at: int, given: Tensor | None) -> OnDevice | None:
+    if given is None:
+        return None
+    return OnDevice(address=at, shape=tuple(given.shape), dtype=_DTYPES[given.dtype], strides=given.stride())
+
+
+def _run(kept: _Kept, tensors: Sequence[Any], more: Mapping[str, Tensor], q: Tensor) -> None:
+    """Queue a plan on PyTorch's current stream. ``more`` are outputs, and inputs that no option of fmha names."""
+    if not q.shape[0]:
+        return
+    pointers = {name: tensors[at].data_ptr() for name, at in kept.inputs}
+    pointers |= {name: one.data_ptr() for name, one in more.items() if one.numel()}
+    kept.plan.run(pointers, stream=current_stream(q))
+
+
+# The annotations of the inner functions are the operators' schemas.
+def _paged_prefill(act: Callable[..., Pair]) -> Callable[..., Pair]:
+    def paged_prefill(
+        q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, page_table: Tensor, max_seqlen_q: int, max_seqlen_k: int,
+        indptr: Tensor | None = None, last_page_lens: Tensor | None = None, seqlens_k: Tensor | None = None,
+        sinks: Tensor | None = None, q_descale: Tensor | None = None, k_descale: Tensor | None = None,
+        v_descale: Tensor | None = None, causal: bool = False, window_left: int = -1, window_right: int = -1,
+        softmax_scale: float | None = None, soft_cap: float = 0.0, return_lse: bool = False,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        tensors = q, k, v, cu_seqlens_q, page_table, indptr, last_page_lens, seqlens_k, sinks
+        numbers = max_seqlen_q, max_seqlen_k, causal, window_left, window_right, softmax_scale, soft_cap
+        return act(_pose_paged, (*tensors, q_descale, k_descale, v_descale), numbers, return_lse)
+
+    return paged_prefill
+
+
+def _varlen_attention(act: Callable[..., Pair]) -> Callable[..., Pair]:
+    def varlen_attention(
+        q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int,
+        max_seqlen_k: int, causal: bool = False, window_left: int = -1, window_right: int = -1,
+        softmax_scale: float | None = None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        numbers = max_seqlen_q, max_seqlen_k, causal, window_left, window_right, softmax_scale
+        return act(_pose_varlen, (q, k, v, cu_seqlens_q, cu_seqlens_k), numbers, True)
+
+    return varlen_attention
+
+
+def _varlen_backward(act: Callable[..., Triple]) -> Callable[..., Triple]:
+    def varlen_attention_backward(
+        do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor,
+        max_seqlen_q: int, max_seqlen_k: int, causal: bool, window_left: int, window_right: int,
+        softmax_scale: float | None, deterministic: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        numbers = max_seqlen_q, max_seqlen_k, causal, window_left, window_right, softmax_scale
+        return act((q, k, v, cu_seqlens_q, cu_seqlens_k), (do, o, lse), numbers, deterministic)
+
+    return varlen_attention_backward
+
+
+def _trace_backward(
+    tensors: Sequence[Tensor], forward: Triple, numbers: tuple[Any, ...], deterministic: bool
+) -> Triple:
+    q, k, v = tensors[:3]
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+def _launch_backward(
+    tensors: Sequence[Tensor], forward: Triple, numbers: tuple[Any, ...], deterministic: bool
+) -> Triple:
+    q, k, v = tensors[:3]
+    do, o, lse = forward
+    over = _dispatcher(q)
+    if not _is_in_place(q, over):
+        arrays, options = _pose_varlen(tensors, numbers)
+        done = fmha_backward(do, *arrays, o, lse, dispatcher=over, deterministic=deterministic, **options)
+        dq, dk, dv = (torch.from_numpy(one).view(q.dtype) for one in (done.dq, done.dk, done.dv))
+        return dq, dk, dv
+    kept = _kept_plan(over, _pose_backward, tensors, numbers, deterministic=deterministic)
+    grown = {"dq": q.shape, "dk": (k.shape[0], *q.shape[1:]), "dv": (v.shape[0], q.shape[1], v.shape[2])}
+    made = {name: empty_like(q, tuple(shape), _DTYPES[q.dtype]) for name, shape in grown.items()}
+    _run(kept, tensors, {"dout": do, "o": o, "lse": lse, **made}, q)
+    dk, dv = (_add_heads(made[name], k.shape[1]) for name in ("dk", "dv"))
+    return made["dq"], dk, dv
+
+
+def _add_heads(gradient: Tensor, heads: int) -> Tensor:
+    """The sum over the heads of Q that share a head of K and V, which lie one after another."""
+    if gradient.shape[1] == heads:
+        return gradient
+    return gradient.unflatten(1, (heads, -1)).sum(2, dtype=torch.float32).to(gradient.dtype)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
+    *tensors, ctx.numbers = (*inputs[:5], inputs[5:])
+    ctx.save_for_backward(*tensors, *output)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _gradients(ctx: Any, do: Tensor, dlse: Any) -> tuple[Any, ...]:
+    q, k, v, cu_seqlens_q, cu_seqlens_k, o, lse = ctx.saved_tensors
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    given = (do.contiguous(), q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, *ctx.numbers, deterministic)
+    return (*torch.ops.ckpm.varlen_attention_backward(*given), *[None] * (2 + len(ctx.numbers)))
+
+
+def _refuse_gradients(ctx: Any, *gradients: Any) -> None:
+    raise RuntimeError("ckpm::paged_prefill has no gradient: call varlen_attention for one.")
+
+
+def _translate_errors(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Raise this project's errors as PyTorch raises such."""
+
+    @functools.wraps(call)
+    def call_and_translate(*given: Any, **more: Any) -> Any:
+        try:
+            return call(*given, **more)
+        except NoKernelError as error:
+            raise NotImplementedError(str(error)) from error
+        except CkPrefillError as error:
+            of_value = isinstance(error, ProblemError) and not isinstance(error, ArgumentError)
+            raise (ValueError if of_value else RuntimeError)(str(error)) from error
+
+    return call_and_translate
+
+
+def _register(operator: Callable[..., Any], launch: Callable[..., Any], trace: Callable[..., Any]) -> Any:
+    """Define an operator by its annotations; return its overload."""
+    call = operator(launch)
+    name = call.__name__
+    _LIBRARY.define(name + torch.library.infer_schema(call, mutates_args=()))
+    for key in ("CPU", "CUDA"):  # ROCm's tensors have CUDA's key
+        _LIBRARY.impl(name, _translate_errors(call), key)
+    torch.library.register_fake(f"ckpm::{name}", _translate_errors(operator(trace)), lib=_LIBRARY)
+    return getattr(torch.ops.ckpm, name).default
+
+
+paged_prefill = _register(_paged_prefill, _launch, _trace)
+varlen_attention = _register(_varlen_attention, _launch, _trace)
+varlen_attention_backward = _register(_varlen_backward, _launch_backward, _trace_backward)
+torch.library.register_autograd("ckpm::paged_prefill", _refuse_gradients, lib=_LIBRARY)
+torch.library.register_autograd("ckpm::varlen_attention", _gradients, setup_context=_save, lib=_LIBRARY)

@@ -1,0 +1,161 @@
+"""PyTorch's operators without kernels: what is refused, traced and launched. Skipped where PyTorch is not installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ckpm.attention.registry import Registry
+from ckpm.kernels.abi import Mask, Status
+from tests.unit.attention.fakes import FakeDevice, built, dispatcher, fp8_prefill, prefill
+
+torch: Any = pytest.importorskip("torch")
+operators: Any = pytest.importorskip("ckpm.attention.familiar.torch")
+
+INT = torch.int32
+
+
+def arguments(dtype: Any = torch.bfloat16, **given: Any) -> dict[str, Any]:
+    """Two sequences of 40 and 20 queries over 70 and 25 pages of one token."""
+    cache = torch.zeros(100, 2, 128, dtype=dtype)
+    return {
+        "q": torch.zeros(60, 4, 128, dtype=dtype), "k": cache, "v": cache,
+        "cu_seqlens_q": torch.tensor([0, 40, 60], dtype=INT), "page_table": torch.arange(95, dtype=INT),
+        "indptr": torch.tensor([0, 70, 95], dtype=INT), "max_seqlen_q": 40, "max_seqlen_k": 70, **given,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def device() -> Iterator[FakeDevice]:
+    over, device = dispatcher(prefill())
+    operators.dispatch_to(over)
+    yield device
+    operators.dispatch_to(None)
+
+
+@pytest.fixture
+def in_place(device: FakeDevice, monkeypatch: pytest.MonkeyPatch) -> FakeDevice:
+    """Tensors of the CPU are taken for tensors of the device."""
+    monkeypatch.setattr(operators, "_is_in_place", lambda q, over: True)
+    return device
+
+
+def test_masks_and_caps_of_paged_prefill_reach_the_c_abi(device: FakeDevice) -> None:
+    o, lse = operators.paged_prefill(**arguments(), causal=True, window_left=9, soft_cap=3.0, return_lse=True)
+    assert (o.shape, o.dtype, lse.shape, lse.dtype) == ((60, 4, 128), torch.bfloat16, (4, 60), torch.float32)
+    said = device.launched[0]
+    assert (said.mask_type, said.window_left, said.window_right) == (Mask.BOTTOM_RIGHT, 9, 0)
+    assert (said.logits_soft_cap, said.page_size, said.num_total_pages) == (3.0, 1, 100)
+    assert operators.paged_prefill(**arguments())[1].shape == (0,)
+    assert device.launched[1].mask_type == Mask.NONE
+
+
+def test_fp8_gives_bfloat16_and_needs_scales() -> None:
+    over, device = dispatcher(fp8_prefill())
+    operators.dispatch_to(over)
+    given, one = arguments(torch.float8_e4m3fn), torch.ones(1)
+    assert operators.paged_prefill(**given, q_descale=one, k_descale=one, v_descale=one)[0].dtype == torch.bfloat16
+    scales = dict.fromkeys(("q_descale", "k_descale", "v_descale"), one)
+    traced = {name: t.to("meta") if isinstance(t, torch.Tensor) else t for name, t in {**given, **scales}.items()}
+    assert operators.paged_prefill(**traced)[0].dtype == torch.bfloat16
+    with pytest.raises(RuntimeError, match="Expected q_descale, k_descale and v_descale together"):
+        operators.paged_prefill(**given)
+    operators.dispatch_to(None)
+    assert len(device.launched) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"q": torch.zeros(60, 4, 128, device="meta", dtype=torch.bfloat16)}, RuntimeError, "on the same device"),
+        ({"q": torch.zeros(60, 4, 128)}, RuntimeError, "Expected q, k and v of one dtype"),
+        (
+            {"q": torch.zeros(60, 512, dtype=torch.bfloat16)},
+            RuntimeError,
+            r"got \(2, 3, 3\)",
+        ),
+        ({"q": torch.zeros(60, 3, 128, dtype=torch.bfloat16)}, RuntimeError, "a multiple of 2 heads"),
+        ({"q": torch.zeros(60, 4, 64, dtype=torch.bfloat16)}, RuntimeError, "head dim 128 as k"),
+        ({"q": torch.zeros(60, 128, 4, dtype=torch.bfloat16).mT}, RuntimeError, "a contiguous last dimension"),
+        ({"indptr": torch.tensor([0, 70, 95])}, RuntimeError, "torch.int32, .* but got .*torch.int64"),
+        ({"indptr": torch.tensor([0, 95], dtype=INT)}, RuntimeError, r"indptr is \[2\], not \[3\]"),
+        ({"page_table": torch.full((95,), 100, dtype=INT)}, RuntimeError, "names page 100"),
+        ({"page_table": torch.zeros(190, dtype=INT)[::2]}, RuntimeError, "tables and scales to be contiguous"),
+        ({"softmax_scale": 0.0}, ValueError, "a scale of 0"),
+        ({"soft_cap": -1.0}, ValueError, "cap"),
+        ({"q": 3}, RuntimeError, "Expected a value of type 'Tensor' for argument 'q'"),
+        ({"sinks": torch.zeros(4)}, NotImplementedError, "no built kernel"),
+    ],
+)
+def test_refused_arguments_raise_pytorch_s_errors(
+    given: dict[str, Any], error: type[Exception], message: str, device: FakeDevice
+) -> None:
+    with pytest.raises(error, match=message) as raised:
+        operators.paged_prefill(**arguments(**given))
+    assert raised.type is error
+    assert not device.launched
+
+
+def test_failed_launch_raises_runtime_error(device: FakeDevice) -> None:
+    device.answer = lambda said: Status.HIP_ERROR
+    with pytest.raises(RuntimeError, match="said by the library"):
+        operators.paged_prefill(**arguments())
+
+
+def test_tensors_in_place_are_launched_by_their_addresses(
+    in_place: FakeDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = torch.zeros(100, 2, 2, 128, dtype=torch.bfloat16)  # K and V of a page beside one another
+    given = arguments(k=pool[:, 0], v=pool[:, 1])
+    monkeypatch.setattr(operators, "current_stream", lambda q: 77)
+    outputs = [operators.paged_prefill(**given, return_lse=True) for _ in range(2)]
+    assert len(operators._PLANS) == 1
+    for said, (o, lse) in zip(in_place.launched, outputs, strict=True):
+        names = {"q": "q", "k": "k", "v": "v", "seqstart_q": "cu_seqlens_q", "kv_indptr": "indptr"}
+        assert {name: getattr(said, name) for name in names} == {n: given[one].data_ptr() for n, one in names.items()}
+        assert (said.kv_page_indices, said.o, said.lse) == (
+            given["page_table"].data_ptr(),
+            o.data_ptr(),
+            lse.data_ptr(),
+        )
+        assert (said.batch_stride_k, said.seqlen_k, said.stream) == (512, 70, 77)
+    operators.paged_prefill(**arguments(q=torch.zeros(50, 4, 128, dtype=torch.bfloat16)))
+    operators.paged_prefill(**given, return_lse=True, causal=True)
+    assert len(operators._PLANS) == 3
+    operators.paged_prefill(**arguments(), return_lse=True)  # the shapes of the first call, not its strides
+    assert in_place.launched.pop().batch_stride_k == 256
+    assert [said.mask_type for said in in_place.launched[-2:]] == [Mask.NONE, Mask.BOTTOM_RIGHT]
+
+
+def test_backward_in_place_adds_heads_that_share_keys(in_place: FakeDevice) -> None:
+    families = ("bwd_dot_do_o", "bwd_dq_dk_dv", "bwd_convert_dq")
+    over, _ = dispatcher(Registry(one for name in families for one in built(name, dtype="bf16", hdim_q=64)), in_place)
+    operators.dispatch_to(over)
+    q, k = torch.zeros(60, 4, 64, dtype=torch.bfloat16), torch.zeros(95, 2, 64, dtype=torch.bfloat16)
+    sums = torch.tensor([0, 40, 60], dtype=INT), torch.tensor([0, 70, 95], dtype=INT)
+    numbers = (40, 70, True, -1, -1, None, False)
+    dq, dk, dv = operators.varlen_attention_backward(q, q, k, k, q, torch.zeros(4, 60), *sums, *numbers)
+    assert (dq.shape, dk.shape, dv.shape) == (q.shape, k.shape, k.shape)
+    assert in_place.launched[0].dq == dq.data_ptr()
+
+
+def test_added_heads_are_float32_sums_of_neighbours() -> None:
+    parts = torch.arange(12.0, dtype=torch.float16).reshape(1, 6, 2)
+    assert operators._add_heads(parts, 2).tolist() == [[[6.0, 9.0], [24.0, 27.0]]]
+
+
+def test_empty_batch_launches_nothing(in_place: FakeDevice) -> None:
+    given = arguments(q=torch.zeros(0, 4, 128, dtype=torch.bfloat16), cu_seqlens_q=torch.zeros(3, dtype=INT))
+    assert operators.paged_prefill(**given)[0].shape == (0, 4, 128)
+    assert not in_place.launched
+
+
+def test_traced_shapes_are_those_of_calls(device: FakeDevice) -> None:
+    done = operators.paged_prefill(**arguments(), return_lse=True)
+    for where in ("test_schema", "test_faketensor"):
+        torch.library.opcheck(operators.paged_prefill, (), {**arguments(), "return_lse": True}, test_utils=(where,))
+    meta = {name: one.to("meta") if isinstance(one, torch.Tensor) else one for name, one in arguments().items()}
+    traced = operators.paged_prefill(**meta, return_lse=True)
+    assert [(one.shape, one.dtype) for one in traced] == [(one.shape, one.dtype) for one in done]

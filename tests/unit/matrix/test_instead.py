@@ -19,7 +19,7 @@ from ckpm.matrix.problems.tables import find
 from tests.prefill.copies import HEADERS
 from tests.prefill.defects import DEFECTS, Edit
 from tests.prefill.instead import ARCH, EXTENDED, INSTEAD, UPSTREAM, V3, kernels_for
-from tests.prefill.v3_defects import SLOTS_NOT_APART, V3_DEFECTS
+from tests.prefill.v3_defects import V3_DEFECTS
 
 ARCHS = ("gfx942", "gfx950")
 
@@ -95,4 +95,3 @@ def test_planted_defects_fit_once_and_have_one_kernel() -> None:
         assert all(map(stands_once, defect.edits)), name
         (key,) = kernels_for(find(f"{defect.suite}/{defect.case}"), keys[defect.upstream])
         assert (key.pipeline == "qr_async_trload_v3") == (defect.upstream != UPSTREAM), name
-    assert stands_once(SLOTS_NOT_APART)  # of tests/prefill/test_v3_code.py

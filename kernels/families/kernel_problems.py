@@ -5,7 +5,7 @@ reached with a length that is not a multiple of the tile. A kernel has scenarios
 heads). A scenario has candidates: the first that dispatch sends to the kernel counts.
 
 Dispatch must send at least one scenario to the kernel. It may send others elsewhere: in split-KV it sends whole tiles
-of keys to the kernel that pads no keys, if the library has it.
+to a kernel that pads less, if the library has one.
 """
 
 from __future__ import annotations

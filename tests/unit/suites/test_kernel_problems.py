@@ -187,7 +187,7 @@ def test_split_kv_is_asked_for_all_its_machine_code() -> None:
 
 
 def test_whole_tiles_go_to_kernel_that_pads_less() -> None:
-    """So the kernel that pads more is not reached in the scenario of even splits."""
+    """A kernel that pads more is not reached in the scenario of even splits."""
     keys = keys_of(
         "fwd_splitkv",
         "full",

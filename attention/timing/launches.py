@@ -5,6 +5,7 @@ A workgroup's time is linear in its keys. So two lengths are recorded, and the o
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ CK_WHERE = (
 )
 Changed = tuple[str, int]
 LENGTHS = (1024, 2048)  # queries and keys of the recorded launches
+_DECLARED = re.compile(r"6kentryI\w+?_tELi(\d+)E")  # ck_tile::kentry<ARCH, workgroups of a compute unit, ...>
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +186,24 @@ class CkKernels:
             ran.append(outcome.launch.kernel)
 
         launch(LENGTHS[0])
-        waves = self.manifest.kernels[ran[0]].archs[device.arch].occupancy_waves
+        built = self.manifest.kernels[ran[0]].archs[device.arch]
         key = self.manifest.keys(ran[:1])[0]
-        copies = max(1, waves * SIMDS // (key.tile.rm0 * key.tile.rn0 * key.tile.rk0))
+        room = built.occupancy_waves * SIMDS // (key.tile.rm0 * key.tile.rn0 * key.tile.rk0)
+        copies = max(1, min(room, declared_copies(built.symbol)))
         return _record(device, known, launch, copies), key.tile.bm0
+
+
+def declared_copies(symbol: str) -> int:
+    """Workgroups of a compute unit that CK's kernel is compiled for, from its mangled name.
+
+    ROCm's compiler uses the registers that this leaves. Another one may use fewer, so that more workgroups would fit.
+
+    Raises InconclusiveError: the name has none.
+    """
+    found = _DECLARED.search(symbol)
+    if found is None:
+        raise InconclusiveError(f"'{symbol}' does not say for how many workgroups it is compiled", kind="measure")
+    return int(found[1])
 
 
 def _record(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ckpm.attention.timing.grid import DIES, cycles
-from ckpm.attention.timing.launches import Workgroup, asm_keys, ck_keys, estimate
+from ckpm.attention.timing.launches import Workgroup, asm_keys, ck_keys, declared_copies, estimate
 from ckpm.attention.timing.published import Shape
+from ckpm.base.errors import InconclusiveError
 
 ALONE = (1.0,)
 
@@ -52,6 +53,13 @@ def test_causal_grids_have_their_keys() -> None:
     shape = Shape(batch=1, heads=2, kv_heads=1, length=512, head_dim=128, causal=True)
     assert list(asm_keys(shape)) == [512] * 2  # tiles 0 and 1 of 256 queries together, for each head
     assert list(ck_keys(shape, 128)) == [512, 512, 384, 384, 256, 256, 128, 128]
+
+
+def test_copies_declared_by_ck_come_from_kernel_name() -> None:
+    """The name that clang gives ck_tile::kentry<gfx950_t, 3, FmhaFwdKernel<...>>."""
+    assert declared_copies("_ZN7ck_tile6kentryINS_8gfx950_tELi3ENS_13FmhaFwdKernelINS_28BlockFmhaELi7EEEvv") == 3
+    with pytest.raises(InconclusiveError, match="does not say"):
+        declared_copies("_ZN5aiter19fmha_fwd_hd128_bf16E")
 
 
 def test_workgroup_is_linear_in_its_keys() -> None:

@@ -20,7 +20,7 @@ from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.attention.timing import asm, grid
 from ckpm.attention.timing.checks import model
-from ckpm.attention.timing.machine import Number, cycles_together, neighbours, numbers, values
+from ckpm.attention.timing.machine import Number, cycles_together, launch_numbers, neighbours, numbers, values
 from ckpm.attention.timing.measure import manifest_of
 from ckpm.attention.timing.published import PublishedFigure, Shape
 from ckpm.attention.timing.record import SIMDS
@@ -36,6 +36,7 @@ CK_WHERE = (
     "key.bias == 'no' and key.qscale == 'no' and not (key.logits or key.lse or key.dropout or key.sink or key.skip)"
 )
 Changed = tuple[str, int]
+ByLatency = Mapping[int, Mapping[str, Number]]  # the machine with this latency of loads
 LENGTHS = (1024, 2048)  # queries and keys of the recorded launches
 _DECLARED = re.compile(r"6kentryI\w+?_tELi(\d+)E")  # ck_tile::kentry<ARCH, workgroups of a compute unit, ...>
 
@@ -98,15 +99,20 @@ def answers(
 
     Raises DeviceError, LibraryError, InconclusiveError, and as :func:`record_asm` and :func:`checks.model`.
     """
-    device, known = choose("emulator", arch), numbers(arch)
+    device, known, caches = choose("emulator", arch), numbers(arch), launch_numbers(arch)
     if changed:
         name, side = changed
-        known[name] = known[name]._replace(value=neighbours(known[name])[side])
+        table = known if name in known else caches
+        table[name] = table[name]._replace(value=neighbours(table[name])[side])
     assert isinstance(device, EmulatedDevice)
     streams = [one for one in figures if one.model == "stream"]
     of_streams = dict(zip(streams, model(device, known, streams), strict=True))
     kernels = CkKernels.open(device, ck) if ck else None
-    laws: dict[tuple[str, int, bool], tuple[Workgroup, int]] = {}
+    launched = {latency(one.shape, caches) for one in figures if one.shape}
+    of_launches = {
+        cycles: {**known, "memory_latency": known["memory_latency"]._replace(value=cycles)} for cycles in launched
+    }
+    laws: dict[tuple[str, int, bool], tuple[Mapping[int, Workgroup], int]] = {}
     made = []
     for one in figures:
         if one.shape is None:
@@ -116,13 +122,22 @@ def answers(
         law = one.model, one.shape.head_dim, one.shape.causal
         if law not in laws:
             if kernels and one.model == "fwd":
-                laws[law] = kernels.record(device, known, one.shape)
+                laws[law] = kernels.record(device, of_launches, one.shape)
             else:
-                laws[law] = record_asm(device, known, one.shape.causal, cache_folder()), asm.ROWS
-        workgroup, rows = laws[law]
+                laws[law] = record_asm(device, of_launches, one.shape.causal, cache_folder()), asm.ROWS
+        workgroups, rows = laws[law]
         keys = list(asm_keys(one.shape) if one.model == "asm" else ck_keys(one.shape, rows))
-        made.append(estimate(workgroup, keys, units))
+        made.append(estimate(workgroups[latency(one.shape, caches)], keys, units))
     return made
+
+
+def latency(shape: Shape, caches: Mapping[str, Number]) -> int:
+    """Cycles of a load: those of the first cache that holds bf16 K and V of all heads, else HBM's."""
+    footprint = 2 * 2 * shape.batch * shape.kv_heads * shape.length * shape.head_dim
+    for cache in ("l2", "infinity_cache"):
+        if footprint <= caches[f"{cache}_bytes"].value:
+            return caches[f"{cache}_latency"].value
+    return caches["hbm_latency"].value
 
 
 def asm_keys(shape: Shape) -> Iterator[int]:
@@ -142,8 +157,11 @@ def ck_keys(shape: Shape, rows: int) -> Iterator[int]:
                 yield keys
 
 
-def record_asm(device: EmulatedDevice, known: Mapping[str, Number], causal: bool, cache: Path) -> Workgroup:
-    """Record AITER's kernel. Raises DeviceError, ServiceError, TrustError, DiskFullError, OutputError."""
+def record_asm(device: EmulatedDevice, known: ByLatency, causal: bool, cache: Path) -> Mapping[int, Workgroup]:
+    """Record AITER's kernel once, for each latency.
+
+    Raises DeviceError, ServiceError, TrustError, DiskFullError, OutputError.
+    """
     code = asm.code_object(device.arch, causal, cache)
 
     def launch(length: int) -> None:
@@ -168,8 +186,8 @@ class CkKernels:
         manifest = manifest_of(file, device.arch)
         return cls(library=device.load(file, host("fwd").arguments), manifest=manifest)
 
-    def record(self, device: EmulatedDevice, known: Mapping[str, Number], shape: Shape) -> tuple[Workgroup, int]:
-        """Record dispatch's kernel for a shape; also its queries a workgroup.
+    def record(self, device: EmulatedDevice, known: ByLatency, shape: Shape) -> tuple[Mapping[int, Workgroup], int]:
+        """Record dispatch's kernel for a shape once, for each latency; also its queries a workgroup.
 
         Raises InconclusiveError: it can't be launched; DeviceError.
         """
@@ -207,21 +225,29 @@ def declared_copies(symbol: str) -> int:
 
 
 def _record(
-    device: EmulatedDevice, known: Mapping[str, Number], launch: Callable[[int], None], copies: int
-) -> Workgroup:
-    alone, matrix = [], []
-    together: tuple[tuple[float, ...], ...] = ()
+    device: EmulatedDevice, known: ByLatency, launch: Callable[[int], None], copies: int
+) -> Mapping[int, Workgroup]:
+    alone = {cycles: list[float]() for cycles in known}
+    matrix, replayed = [], dict[str, Any]()
     for length in LENGTHS:
         device.forget_recording()
         launch(length)
-        one = device.replay(values(known))
-        alone.append(float(one["cycles"]))
-        matrix.append(sum(wave["matrix"] for wave in one["waves"]) / SIMDS)
-    for count in range(2, copies + 1):
-        together += (tuple(map(float, cycles_together(device, known, count, alone[1]))),)
-    return Workgroup(
-        keys=(LENGTHS[0], LENGTHS[1]), cycles=(alone[0], alone[1]), matrix=(matrix[0], matrix[1]), together=together
-    )  # fmt: skip
+        for cycles, machine in known.items():
+            replayed = dict(device.replay(values(machine)))
+            alone[cycles].append(float(replayed["cycles"]))
+        matrix.append(sum(wave["matrix"] for wave in replayed["waves"]) / SIMDS)
+    return {
+        cycles: Workgroup(
+            keys=LENGTHS,
+            cycles=(alone[cycles][0], alone[cycles][1]),
+            matrix=(matrix[0], matrix[1]),
+            together=tuple(
+                tuple(map(float, cycles_together(device, machine, count, alone[cycles][1])))
+                for count in range(2, copies + 1)
+            ),
+        )
+        for cycles, machine in known.items()
+    }
 
 
 def _case(shape: Shape, length: int) -> SuiteCase:

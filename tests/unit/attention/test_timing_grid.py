@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ckpm.attention.timing.grid import DIES, cycles
-from ckpm.attention.timing.launches import Workgroup, asm_keys, ck_keys, declared_copies, estimate
-from ckpm.attention.timing.published import Shape
+from ckpm.attention.timing.launches import Workgroup, asm_keys, ck_keys, declared_copies, estimate, latency
+from ckpm.attention.timing.machine import launch_numbers
+from ckpm.attention.timing.published import Shape, published_figures
 from ckpm.base.errors import InconclusiveError
 
 ALONE = (1.0,)
@@ -60,6 +61,18 @@ def test_copies_declared_by_ck_come_from_kernel_name() -> None:
     assert declared_copies("_ZN7ck_tile6kentryINS_8gfx950_tELi3ENS_13FmhaFwdKernelINS_28BlockFmhaELi7EEEvv") == 3
     with pytest.raises(InconclusiveError, match="does not say"):
         declared_copies("_ZN5aiter19fmha_fwd_hd128_bf16E")
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "level"),
+    [(1, 1024, "L2"), (1, 1025, "Infinity Cache"), (64, 1024, "Infinity Cache"), (65, 1024, "HBM")],
+)
+def test_latency_is_of_cache_that_holds_k_and_v(batch: int, length: int, level: str) -> None:
+    """8 heads of K and V with 1,024 tokens of 128 dims in bf16 are 4 MiB, as much as L2 holds; 64 of them 256 MiB."""
+    measured = {one.label: one.value for one in published_figures() if one.kernel == "global-chase"}
+    shape = Shape(batch=batch, heads=64, kv_heads=8, length=length, head_dim=128, causal=False)
+    for arch in ("gfx942", "gfx950"):
+        assert latency(shape, launch_numbers(arch)) == measured[level]
 
 
 def test_workgroup_is_linear_in_its_keys() -> None:

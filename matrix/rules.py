@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm.matrix.keys import Tile, is_v3
+from ckpm.matrix.keys import Tile, is_split, is_v3
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,31 @@ def beyond_upstreams_axes(pipeline: str, hdim_q: int, hdim_v: int, page_size: in
 
     Ours: codegen/ops/fmha_batch_prefill.py of 2026 has them itself, and no kernel is to be in both dialects.
     """
-    return not is_v3(pipeline) and (hdim_q, hdim_v) in ((128, 128), (256, 256)) and page_size in (1, 16, 1024)
+    return pipeline == "qr_async" and (hdim_q, hdim_v) in ((128, 128), (256, 256)) and page_size in (1, 16, 1024)
+
+
+def split_takes_tiles_of_64_rows(pipeline: str, tile: Tile) -> bool:
+    """kernels that split the keys are for few queries: their tiles have 64 rows
+
+    Ours: kernels/include_prefill/ckpm_prefill/split.hpp.
+    """
+    return is_split(pipeline) and tile.bm0 != 64
+
+
+def split_has_no_bias(pipeline: str, bias: str) -> bool:
+    """kernels that split the keys have no bias: their rows are the queries of several heads
+
+    Ours: kernels/include_prefill/ckpm_prefill/split.hpp.
+    """
+    return is_split(pipeline) and bias != "no"
+
+
+def split_has_no_dropout(pipeline: str, dropout: bool) -> bool:
+    """kernels that split the keys have no dropout: they serve inference
+
+    Ours: kernels/include_prefill/ckpm_prefill/split.hpp.
+    """
+    return is_split(pipeline) and dropout
 
 
 def group_mode_pads_seqlen_q(mode: str, pad: str) -> bool:
@@ -384,6 +408,9 @@ RULES: Mapping[str, Rule] = {
         kv_blockscale_within_page,
         gload_only_for_small_pages,
         beyond_upstreams_axes,
+        split_takes_tiles_of_64_rows,
+        split_has_no_bias,
+        split_has_no_dropout,
         d192x128_and_d160_are_inference_only,
         qr_and_qr_async_take_128_row_tiles,
         qr_takes_no_64_wide_slices_at_d128,

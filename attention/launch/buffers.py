@@ -107,8 +107,9 @@ def prepare(problem: SuiteCase, arch: str = "gfx950") -> Prepared:
         slopes, kept = _slopes(p)
         add("bias", kept)
     outputs = {name: size for name, size in _further_outputs(posed).items() if name != p.null_output}
-    buffers |= {name: Buffer(size=size, fill=POISON, guard=guard) for name, size in outputs.items()}
-    pointers |= {name: (name, 0) for name in outputs}
+    written = {**outputs, **arguments.workspaces(posed)}
+    buffers |= {name: Buffer(size=size, fill=POISON, guard=guard) for name, size in written.items()}
+    pointers |= {name: (name, 0) for name in written}
     sink_logits = None
     if p.sink_logits:
         sink_logits = np.linspace(-1, 2, p.nhead_q)

@@ -91,7 +91,8 @@ def choices(key: Key, cpp: Features) -> Mapping[str, object]:
     """The conditions of instance.hip.j2."""
     known = spellings()["load"]
     modes = tuple((known[load], load == "gload") for load in _own_loads(key, cpp))
-    return {"d": cpp, "guarded": key.load == "gload", "loads": modes, "v3": is_v3(key.pipeline), "split": is_split(key.pipeline)}
+    kinds = {"v3": is_v3(key.pipeline), "split": is_split(key.pipeline)}
+    return {"d": cpp, "guarded": key.load == "gload", "loads": modes, **kinds}
 
 
 def substitutions(key: Key, cpp: Features, space: str) -> dict[str, str]:
@@ -287,8 +288,8 @@ def variants(values: Values, arch: str) -> int:
     if values.get("page_size") is None:
         return 1
     modes = (values["load"],) if values.get("load") else loads(values)
-    stages = 2 if is_split(values["pipeline"]) else 1
-    return stages * sum(mode == "bload" or arch != "gfx90a" for mode in modes)
+    compiled = [mode for mode in modes if mode == "bload" or arch != "gfx90a"]
+    return len(compiled) * (2 if is_split(values["pipeline"]) else 1)
 
 
 FAMILY = Family(

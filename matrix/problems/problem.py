@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
+from ckpm.matrix.keys import SPLIT_PIPELINE, V3_PIPELINE, Key, is_v3
 
 STEP = 128  # keys of one step of every batch-prefill tile of V2
+MOST_SPLITS = 64  # of batch prefill: a lane of the wave that combines them has each
 _V3_HEAD_DIMS = ((128, 128), (192, 128))
 PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
 ELEMENT_BYTES: Mapping[str, int] = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8bf16": 1, "fp8fp32": 1}
@@ -89,7 +90,8 @@ class Problem:
     cu_seqlens: bool = False  # lengths also come as running sums without padding
     dbias: bool = False  # backward: compute the gradient of an elementwise bias
     deterministic: bool = False  # backward
-    splits: int = 0  # 0: one stage
+    splits: int = 0  # of split-KV; 0: one stage
+    split_keys: int = 0  # of batch prefill: keys that one workgroup takes; 0: all
     rope: str = "no"
     rotary_dim: int = 0  # leading part of a head that is rotated
     min_seqlen_q: int = 0  # above 0: a kernel that skips sequences with no more queries
@@ -129,6 +131,11 @@ class Problem:
     def whole_steps(self) -> bool:
         """True if the keys of each sequence fill whole steps of a kernel."""
         return self.seqlen_k > 0 and self.seqlen_k % STEP == 0 and not self.ragged
+
+    @property
+    def key_splits(self) -> int:
+        """Splits of the longest sequence in batch prefill; 0 if keys are not split. A sequence of no keys has one."""
+        return -(-max(self.seqlen_k, 1) // self.split_keys) if self.split_keys else 0
 
     @property
     def head_rows(self) -> int:
@@ -226,8 +233,11 @@ def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
         values["page_size"] -= {None}
     v2_alone = p.sink_logits or (p.mask != "no" and p.window_right != 0)  # V3's masks are causal, and it has no sinks
     refused = {V3_PIPELINE} if v2_alone else set()
-    if p.v3 != "any" or refused:
-        values["pipeline"] = frozenset((V3_PIPELINE if p.v3 == "on" else "qr_async",)) - refused
+    if p.split_keys:
+        values["pipeline"] = frozenset((SPLIT_PIPELINE,))
+    else:
+        pipelines = {"any": ("qr_async", V3_PIPELINE), "on": (V3_PIPELINE,), "off": ("qr_async",)}[p.v3]
+        values["pipeline"] = frozenset(pipelines) - refused
     if p.tile_rows:
         values["tile.bm0"] = frozenset((p.tile_rows,))
     if p.mode == "batch":

@@ -101,8 +101,8 @@ struct BlockFmhaBatchPrefillPipelineQRKSVSAsync
         return 2 * kStageBytes + dropout_bytes();
     }
 
-    // What a workgroup needs to know besides Q: `first` and `last` are its rows. `Sink` is a float, or
-    // a function from a row to one.
+    // What a workgroup needs to know besides Q: `first` and `last` are its rows. `Sink` is a float,
+    // or a function from a row to one.
     template <typename Bias, typename RandomWindow, typename Dropout, typename Sink = float>
     struct Arguments
     {

@@ -116,11 +116,11 @@ struct OnlineSoftmax
         using Encoding              = typename remove_cvref_t<decltype(distribution)>::DstrEncode;
         const auto first            = distribution.calculate_index();
         sweep_tile_span(Row::get_distributed_spans()[number<0>{}], [&](auto row) {
-            constexpr auto i   = make_tuple(row);
+            constexpr auto i         = make_tuple(row);
             constexpr index_t offset = offset_in_tile<Encoding, 0>(row.impl_);
-            const float logit  = logit_of(first.at(number<0>{}) + offset);
-            origin(i)          = logit;
-            sum(i)             = logit != -numeric<float>::infinity() ? weight : 0.f;
+            const float logit        = logit_of(first.at(number<0>{}) + offset);
+            origin(i)                = logit;
+            sum(i)                   = logit != -numeric<float>::infinity() ? weight : 0.f;
         });
     }
 

@@ -14,6 +14,8 @@
 #include "ckpm_prefill/pipeline.hpp"
 #include "fmha_fwd.hpp"
 
+#include <algorithm>
+
 namespace ck_tile {
 
 // Rows of the workspace are [sequence, split, KV head, query, head of the KV head].
@@ -81,12 +83,12 @@ struct FmhaBatchPrefillSplitKernel
         alignas(128) __shared__ char lds[FmhaPipeline::GetSmemSize()];
 
         const index_t split = blockIdx.x / kargs.row_tiles;
-        const Place at      = ckpm::prefill::place_of_workgroup<Traits>(
-            kargs,
-            kM0,
-            blockIdx.x - split * kargs.row_tiles,
-            blockIdx.y * kargs.nhead_ratio_qk,
-            blockIdx.z);
+        const Place at =
+            ckpm::prefill::place_of_workgroup<Traits>(kargs,
+                                                      kM0,
+                                                      blockIdx.x - split * kargs.row_tiles,
+                                                      blockIdx.y * kargs.nhead_ratio_qk,
+                                                      blockIdx.z);
         const index_t rows   = at.seqlen_q * kargs.nhead_ratio_qk;
         const index_t splits = ckpm::prefill::splits_of(kargs, at.seqlen_k);
         if(at.first >= rows || split >= splits)
@@ -108,13 +110,13 @@ private:
     using Place     = ckpm::prefill::Place;
     using ScoreMask = typename FmhaPipeline::ScoreMask;
 
-    CK_TILE_DEVICE static auto
-    arguments(const Kargs& kargs, const Place& at, index_t rows, index_t split, bool is_last)
+    CK_TILE_DEVICE static auto arguments(
+        const Kargs& kargs, const Place& at, index_t rows, index_t split, bool is_last)
     {
-        const index_t begin  = split * kargs.split_keys;
-        const index_t end    = is_last ? at.seqlen_k : begin + kargs.split_keys;
-        const auto* sinks    = static_cast<const float*>(kargs.sink_ptr);
-        const auto sink_of   = [=, heads = kargs.heads, head = at.head](index_t row) {
+        const index_t begin = split * kargs.split_keys;
+        const index_t end   = is_last ? at.seqlen_k : begin + kargs.split_keys;
+        const auto* sinks   = static_cast<const float*>(kargs.sink_ptr);
+        const auto sink_of  = [=, heads = kargs.heads, head = at.head](index_t row) {
             // one split has the sink; rows past the end are stored nowhere
             if(sinks == nullptr || begin > 0)
                 return -numeric<float>::infinity();
@@ -122,12 +124,13 @@ private:
             return sinks[head + own - static_cast<index_t>(heads.div(own) * heads.get())] *
                    log2e_v<float>;
         };
-        const auto random = make_null_tile_window(
-            make_tuple(number<kM0>{}, number<FmhaPipeline::kN0>{}));
-        using Arguments = typename FmhaPipeline::template Arguments<null_type,
-                                                                    remove_cvref_t<decltype(random)>,
-                                                                    NullBlockDropout,
-                                                                    remove_cvref_t<decltype(sink_of)>>;
+        const auto random =
+            make_null_tile_window(make_tuple(number<kM0>{}, number<FmhaPipeline::kN0>{}));
+        using Arguments =
+            typename FmhaPipeline::template Arguments<null_type,
+                                                      remove_cvref_t<decltype(random)>,
+                                                      NullBlockDropout,
+                                                      remove_cvref_t<decltype(sink_of)>>;
         const float natural  = kargs.scale_s * ckpm::prefill::qk_descale<Traits>(kargs);
         const float cap_base = kargs.logits_soft_cap;
         return Arguments{
@@ -151,9 +154,9 @@ private:
 
     CK_TILE_DEVICE static auto load_q(const Kargs& kargs, const Place& at)
     {
-        const auto* q = static_cast<const QDataType*>(kargs.q_ptr) +
-                        at.query_start * kargs.stride_q +
-                        static_cast<long_index_t>(at.head) * kargs.nhead_stride_q;
+        const auto* q          = static_cast<const QDataType*>(kargs.q_ptr) +
+                                 at.query_start * kargs.stride_q +
+                                 static_cast<long_index_t>(at.head) * kargs.nhead_stride_q;
         constexpr auto lengths = make_tuple(number<kM0>{}, number<FmhaPipeline::kHeadDim>{});
         const auto by_head     = make_naive_tensor_view<address_space_enum::global>(
             q,
@@ -174,8 +177,10 @@ private:
                              FmhaPipeline::QPolicy::template MakeQRegTileDistribution<Problem>()));
     }
 
-    CK_TILE_DEVICE static void
-    store_o(float* o, index_t rows, index_t hdim_v, const typename FmhaPipeline::OutTile& out)
+    CK_TILE_DEVICE static void store_o(float* o,
+                                       index_t rows,
+                                       index_t hdim_v,
+                                       const typename FmhaPipeline::OutTile& out)
     {
         constexpr auto lengths = make_tuple(number<kM0>{}, number<kN1>{});
         const auto view        = pad_tensor_view(
@@ -189,20 +194,21 @@ private:
     }
 
     // In base 2. Of a row that sees no key of the split: -inf.
-    CK_TILE_DEVICE static void
-    store_lse(float* lse, index_t rows, const typename FmhaPipeline::Softmax& sums)
+    CK_TILE_DEVICE static void store_lse(float* lse,
+                                         index_t rows,
+                                         const typename FmhaPipeline::Softmax& sums)
     {
         constexpr auto lengths = make_tuple(number<kM0>{});
-        const auto view        = pad_tensor_view(
-            make_naive_tensor_view<address_space_enum::global>(
-                lse, make_tuple(rows), make_tuple(1), number<1>{}, number<1>{}),
-            lengths,
-            sequence<true>{});
+        const auto view =
+            pad_tensor_view(make_naive_tensor_view<address_space_enum::global>(
+                                lse, make_tuple(rows), make_tuple(1), number<1>{}, number<1>{}),
+                            lengths,
+                            sequence<true>{});
         auto logs = sums.origin;
         sweep_tile_span(decltype(logs)::get_distributed_spans()[number<0>{}], [&](auto row) {
             constexpr auto i = make_tuple(row);
-            logs(i)          = sums.sum[i] == 0.f ? -numeric<float>::infinity()
-                                                  : sums.origin[i] + __builtin_amdgcn_logf(sums.sum[i]) -
+            logs(i) = sums.sum[i] == 0.f ? -numeric<float>::infinity()
+                                         : sums.origin[i] + __builtin_amdgcn_logf(sums.sum[i]) -
                                                static_cast<float>(FmhaPipeline::kWeightShift);
         });
         auto window = make_tile_window(view, lengths, {0});
@@ -245,8 +251,8 @@ struct FmhaBatchPrefillSplitCombine
             at.first + static_cast<index_t>(threadIdx.x) / get_warp_size());
         if(row >= at.seqlen_q * kargs.nhead_ratio_qk)
             return;
-        const index_t splits   = ckpm::prefill::splits_of(kargs, at.seqlen_k);
-        const auto own         = [&](index_t split) {
+        const index_t splits = ckpm::prefill::splits_of(kargs, at.seqlen_k);
+        const auto own       = [&](index_t split) {
             return ckpm::prefill::first_row(kargs, at, split) + row;
         };
 
@@ -254,9 +260,9 @@ struct FmhaBatchPrefillSplitCombine
             lane < splits ? kargs.lse_acc[own(lane)] : -numeric<float>::infinity();
         const float highest =
             over_wave(log_sum, [](float a, float b) { return ck_tile::max(a, b); });
-        const float from = highest == -numeric<float>::infinity() ? 0.f : highest;
-        const float part = ck_tile::exp2(log_sum - from);
-        const float sum  = over_wave(part, [](float a, float b) { return a + b; });
+        const float from   = highest == -numeric<float>::infinity() ? 0.f : highest;
+        const float part   = ck_tile::exp2(log_sum - from);
+        const float sum    = over_wave(part, [](float a, float b) { return a + b; });
         const float weight = sum == 0.f ? 0.f : part / sum;
 
         const index_t column = lane * kColumns;
@@ -310,8 +316,8 @@ private:
             static_for<0, kColumns, 1>{}([&](auto j) { parts[i][j] = o[j]; });
         });
         static_for<0, kAtOnce, 1>{}([&](auto i) {
-            const float by = bit_cast<float>(
-                __builtin_amdgcn_readlane(bit_cast<int32_t>(weight), first + i));
+            const float by =
+                bit_cast<float>(__builtin_amdgcn_readlane(bit_cast<int32_t>(weight), first + i));
             static_for<0, kColumns, 1>{}([&](auto j) { out[j] += by * parts[i][j]; });
         });
     }
@@ -336,7 +342,7 @@ float launch_split(const ck_tile::stream_config& stream, const fmha_batch_prefil
     kargs.o_acc        = static_cast<float*>(args.o_acc_ptr);
     kargs.lse_acc      = static_cast<float*>(args.lse_acc_ptr);
     kargs.split_keys   = args.split_keys;
-    kargs.num_splits   = ck_tile::integer_divide_ceil(args.seqlen_k, args.split_keys);
+    kargs.num_splits   = ck_tile::integer_divide_ceil(std::max(args.seqlen_k, 1), args.split_keys);
     kargs.row_tiles    = ck_tile::integer_divide_ceil(rows, Kernel::kM0);
     kargs.heads        = ck_tile::mdiv(kargs.nhead_ratio_qk);
     return ck_tile::launch_kernel(

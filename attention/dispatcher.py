@@ -201,7 +201,8 @@ class Dispatcher:
         """The split of keys that is left to the dispatcher; None if there is none to choose."""
         if problem.split_keys or problem.batch_invariant or self._order != UPSTREAM:
             return None
-        return best_split(problem, self.device.compute_units)
+        there = any(is_split(one.key.pipeline) for one in self.registry.instances(problem.arch))
+        return best_split(problem, self.device.compute_units) if there else None
 
     def _search(self, problem: Problem, *, built: bool) -> Choice | str:
         """Choose among built kernels, or those that are only declared. Without one return the reasons.

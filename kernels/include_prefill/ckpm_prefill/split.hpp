@@ -265,14 +265,15 @@ struct FmhaBatchPrefillSplitCombine
         const float sum    = over_wave(part, [](float a, float b) { return a + b; });
         const float weight = sum == 0.f ? 0.f : part / sum;
 
-        const index_t column = lane * kColumns;
+        // lanes past the end read the last columns again: each lane has a weight that all need
+        const index_t column = min(lane * kColumns, kargs.hdim_v - kColumns);
         const index_t query  = kargs.heads.div(row);
         const index_t head   = at.head + row - query * kargs.nhead_ratio_qk;
-        if(column < kargs.hdim_v)
+        float out[kColumns]  = {};
+        for(index_t first = 0; first < splits; first += kAtOnce)
+            add_splits(out, kargs, own, column, first, splits, weight);
+        if(lane * kColumns < kargs.hdim_v)
         {
-            float out[kColumns] = {};
-            for(index_t first = 0; first < splits; first += kAtOnce)
-                add_splits(out, kargs, own, column, first, splits, weight);
             auto* o = static_cast<ODataType*>(kargs.o_ptr) +
                       (at.query_start + query) * kargs.stride_o +
                       static_cast<long_index_t>(head) * kargs.nhead_stride_o + column;

@@ -39,6 +39,6 @@ SPLIT_DEFECTS: Mapping[str, Defect] = {
     ),
     "a mask takes rows for queries": _found("split.verify", _bounds("return heads.div(row);", "return row;")),
     "the combine reads splits past the last": _found(
-        "split.one", _split("row_of(min(first + i, splits - 1))", "row_of(first + i)"), "memory"
+        "split.one", _split("o + min(first + i, splits - 1) * step", "o + (first + i) * step"), "memory"
     ),
 }

@@ -230,7 +230,7 @@ struct FmhaBatchPrefillSplitCombine
     static constexpr index_t kBlockSize  = kRows * get_warp_size();
     static constexpr index_t kBlockPerCu = 4;
     static constexpr index_t kColumns    = Problem::BlockFmhaShape::kN1 / get_warp_size();
-    static constexpr index_t kAtOnce     = 8; // splits whose O is on its way
+    static constexpr index_t kAtOnce     = 16; // splits whose O is on its way
     static_assert(ckpm::prefill::MAX_SPLITS == get_warp_size());
 
     CK_TILE_HOST static auto GridSize(const Kargs& kargs, index_t batch, index_t max_seqlen_q)
@@ -252,12 +252,12 @@ struct FmhaBatchPrefillSplitCombine
         if(row >= at.seqlen_q * kargs.nhead_ratio_qk)
             return;
         const index_t splits = ckpm::prefill::splits_of(kargs, at.seqlen_k);
-        const auto own       = [&](index_t split) {
-            return ckpm::prefill::first_row(kargs, at, split) + row;
-        };
+        // row `row` of the first split, and rows from one split to the next
+        const long_index_t own  = ckpm::prefill::first_row(kargs, at, 0) + row;
+        const long_index_t step = static_cast<long_index_t>(at.seqlen_q) * kargs.nhead_q;
 
         const float log_sum =
-            lane < splits ? kargs.lse_acc[own(lane)] : -numeric<float>::infinity();
+            lane < splits ? kargs.lse_acc[own + lane * step] : -numeric<float>::infinity();
         const float highest =
             over_wave(log_sum, [](float a, float b) { return ck_tile::max(a, b); });
         const float from   = highest == -numeric<float>::infinity() ? 0.f : highest;
@@ -269,9 +269,10 @@ struct FmhaBatchPrefillSplitCombine
         const index_t column = min(lane * kColumns, kargs.hdim_v - kColumns);
         const index_t query  = kargs.heads.div(row);
         const index_t head   = at.head + row - query * kargs.nhead_ratio_qk;
+        const auto* parts    = kargs.o_acc + own * kargs.hdim_v + column;
         float out[kColumns]  = {};
         for(index_t first = 0; first < splits; first += kAtOnce)
-            add_splits(out, kargs, own, column, first, splits, weight);
+            add_splits(out, parts, step * kargs.hdim_v, first, splits, weight);
         if(lane * kColumns < kargs.hdim_v)
         {
             auto* o = static_cast<ODataType*>(kargs.o_ptr) +
@@ -300,21 +301,18 @@ private:
         return value;
     }
 
-    // Past the last split, the last one is read again with a weight of 0.
-    template <typename RowOfSplit>
+    // Adds splits from `first` on. Past the last one, that is read again with a weight of 0.
     CK_TILE_DEVICE static void add_splits(float (&out)[kColumns],
-                                          const Kargs& kargs,
-                                          const RowOfSplit& row_of,
-                                          index_t column,
+                                          const float* o,
+                                          long_index_t step,
                                           index_t first,
                                           index_t splits,
                                           float weight)
     {
         float parts[kAtOnce][kColumns];
         static_for<0, kAtOnce, 1>{}([&](auto i) {
-            const long_index_t row = row_of(min(first + i, splits - 1));
-            const float* o         = kargs.o_acc + row * kargs.hdim_v + column;
-            static_for<0, kColumns, 1>{}([&](auto j) { parts[i][j] = o[j]; });
+            const float* own = o + min(first + i, splits - 1) * step;
+            static_for<0, kColumns, 1>{}([&](auto j) { parts[i][j] = own[j]; });
         });
         static_for<0, kAtOnce, 1>{}([&](auto i) {
             const float by =

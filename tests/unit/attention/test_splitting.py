@@ -31,7 +31,7 @@ def splits(keys: int, problem: Problem = VERIFY) -> int:
     return -(-problem.seqlen_k // keys)
 
 
-def test_few_queries_of_long_keys_are_split_over_all_compute_units() -> None:
+def test_few_queries_of_long_keys_are_split_over_gpu() -> None:
     """8 KV heads have 8 workgroups without a split: 256 compute units need 32 of each at least."""
     found = best_split(VERIFY, UNITS)
     assert found
@@ -104,7 +104,8 @@ def test_batch_invariant_problem_is_split_as_it_asks_alone() -> None:
     over, _ = dispatcher(both())
     asked = replace(VERIFY, batch_invariant=True)
     assert over.plan(asked).problem.split_keys == 0
-    plans = [over.plan(replace(asked, split_keys=1024, **more)) for more in ({}, {"batch": 9, "total_q": 20})]
+    batches = replace(asked, split_keys=1024), replace(asked, split_keys=1024, batch=9, total_q=20)
+    plans = [over.plan(one) for one in batches]
     assert {(plan.problem.split_keys, plan.named, plan.kernels) for plan in plans} == {(1024, True, plans[0].kernels)}
     longer = over.plan(replace(asked, split_keys=1024, seqlen_k=3000))
     assert longer.kernels == plans[0].kernels

@@ -20,7 +20,7 @@ _LAUNCH = 170  # the second kernel's launch and a workgroup of it
 _SPLIT = 1.5  # a split in that workgroup
 # One, two and more workgroups at once on a compute unit: their time over that of one. LDS holds three on gfx950.
 _TOGETHER: Mapping[str, Sequence[float]] = {"gfx950": (1.0, 1.09, 1.2)}
-_ALONE = (1.0,)
+_TWO_TOGETHER = (1.0, 1.09)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def best_split(problem: Problem, compute_units: int) -> Split | None:
     p = problem
     if p.family != "batch_prefill" or p.bias != "no" or p.p_drop or not 0 < p.seqlen_q <= MOST_QUERIES:
         return None
-    seen, together = _keys_seen(p), _TOGETHER.get(p.arch, _ALONE)
+    seen, together = _keys_seen(p), _TOGETHER.get(p.arch, _TWO_TOGETHER)
     plain = p.batch * p.nhead_q
     groups = p.batch * p.nhead_k * -(-p.seqlen_q * (p.nhead_q // p.nhead_k) // _ROWS)
     whole = _rounds(plain, compute_units, together) * (seen + _START)

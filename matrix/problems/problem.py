@@ -389,12 +389,13 @@ def launch_instructions(problem: Problem) -> int:
     A step of 64 x 128 scores at head dim 128 takes 4 waves some 400 instructions each, a workgroup 3000 besides.
     """
     steps = groups = 0
+    heads = problem.nhead_q // problem.nhead_k if problem.split_keys else 1  # of a workgroup
     for seqlen_q, seqlen_k in problem.lengths:
         y, x = mask_corner(problem, seqlen_q, seqlen_k)
-        for top in range(0, seqlen_q, 64):
+        for row in range(0, seqlen_q * heads, 64):
             begin, end = (0, seqlen_k)
             if problem.mask != "no":
-                begin, end = max(top - y + 1, 0) // 128 * 128, min(top + 63 + x, seqlen_k)
+                begin, end = max(row // heads - y + 1, 0) // 128 * 128, min((row + 63) // heads + x, seqlen_k)
             steps += max(-(-(end - begin) // 128), 0)
             groups += 1
-    return problem.nhead_q * (steps * 1600 * max(problem.hdim_q, 128) // 128 + groups * 3000)
+    return problem.nhead_q // heads * (steps * 1600 * max(problem.hdim_q, 128) // 128 + groups * 3000)

@@ -1,4 +1,4 @@
-"""Splits over the keys: when the dispatcher takes them, what it says, and the workspaces of a plan."""
+"""Splits over the keys: the dispatcher's choice and its reason, and the workspaces of a plan."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_registry_without_split_kernels_takes_v2() -> None:
 
 
 def test_batch_invariant_problem_is_split_as_it_asks_alone() -> None:
-    """Whether a split pays depends on the batch; where it begins does not, if the problem names its keys."""
+    """A split that pays depends on the batch. A split that the problem names begins at the sequence's own keys."""
     over, _ = dispatcher(both())
     asked = replace(VERIFY, batch_invariant=True)
     assert over.plan(asked).problem.split_keys == 0

@@ -14,7 +14,7 @@ from typing import Any
 from ckpm.matrix.keys import SPLIT_PIPELINE, V3_PIPELINE, Key, is_v3
 
 STEP = 128  # keys of one step of every batch-prefill tile of V2
-MOST_SPLITS = 64  # of batch prefill: a lane of the wave that combines them has each
+MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has two
 _V3_HEAD_DIMS = ((128, 128), (192, 128))
 PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
 ELEMENT_BYTES: Mapping[str, int] = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8bf16": 1, "fp8fp32": 1}

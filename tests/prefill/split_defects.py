@@ -22,7 +22,7 @@ def _found(case: str, edit: Edit, found_as: str = WRONG) -> Defect:
 
 SPLIT_DEFECTS: Mapping[str, Defect] = {
     "the combine ignores the LSE of the last split": _found(
-        "split.one", _split("lane < splits ? kargs.lse_acc", "lane < splits - 1 ? kargs.lse_acc")
+        "split.one", _split("split < splits ? kargs.lse_acc", "split < splits - 1 ? kargs.lse_acc")
     ),
     "a split ends one key early": _found(
         "split.one", _split("begin + kargs.split_keys;", "begin + kargs.split_keys - 1;")

@@ -33,7 +33,7 @@ namespace ckpm::prefill {
 
 using SplitKargs = ck_tile::FmhaBatchPrefillSplitKargs;
 
-constexpr index_t MAX_SPLITS = 64; // a lane of the combining wave has each
+constexpr index_t MAX_SPLITS = 128; // a lane of the combining wave has two
 
 // A sequence without keys has one split, which writes zeros.
 CK_TILE_DEVICE index_t splits_of(const SplitKargs& kargs, index_t seqlen_k)
@@ -216,8 +216,8 @@ private:
     }
 };
 
-// Combines the splits: a wave takes a row. Each lane has the logarithm of one split, and kColumns
-// columns of O.
+// Combines the splits: a wave takes a row. Each lane has the logarithms of two splits, 64 apart,
+// and kColumns columns of O.
 template <typename Problem_>
 struct FmhaBatchPrefillSplitCombine
 {
@@ -231,7 +231,7 @@ struct FmhaBatchPrefillSplitCombine
     static constexpr index_t kBlockPerCu = 4;
     static constexpr index_t kColumns    = Problem::BlockFmhaShape::kN1 / get_warp_size();
     static constexpr index_t kAtOnce     = 16; // splits whose O is on its way
-    static_assert(ckpm::prefill::MAX_SPLITS == get_warp_size());
+    static_assert(ckpm::prefill::MAX_SPLITS == 2 * get_warp_size());
 
     CK_TILE_HOST static auto GridSize(const Kargs& kargs, index_t batch, index_t max_seqlen_q)
     {
@@ -256,23 +256,30 @@ struct FmhaBatchPrefillSplitCombine
         const long_index_t own  = ckpm::prefill::first_row(kargs, at, 0) + row;
         const long_index_t step = static_cast<long_index_t>(at.seqlen_q) * kargs.nhead_q;
 
-        const float log_sum =
-            lane < splits ? kargs.lse_acc[own + lane * step] : -numeric<float>::infinity();
+        const auto log_sum = [&](index_t split) {
+            return split < splits ? kargs.lse_acc[own + split * step] : -numeric<float>::infinity();
+        };
+        const float low = log_sum(lane), high = log_sum(lane + get_warp_size());
         const float highest =
-            over_wave(log_sum, [](float a, float b) { return ck_tile::max(a, b); });
-        const float from   = highest == -numeric<float>::infinity() ? 0.f : highest;
-        const float part   = ck_tile::exp2(log_sum - from);
-        const float sum    = over_wave(part, [](float a, float b) { return a + b; });
-        const float weight = sum == 0.f ? 0.f : part / sum;
+            over_wave(ck_tile::max(low, high), [](float a, float b) { return ck_tile::max(a, b); });
+        const float from    = highest == -numeric<float>::infinity() ? 0.f : highest;
+        const float parts[] = {ck_tile::exp2(low - from), ck_tile::exp2(high - from)};
+        const float sum = over_wave(parts[0] + parts[1], [](float a, float b) { return a + b; });
+        const float by  = sum == 0.f ? 0.f : 1.f / sum;
 
         // lanes past the end read the last columns again: each lane has a weight that all need
         const index_t column = min(lane * kColumns, kargs.hdim_v - kColumns);
         const index_t query  = kargs.heads.div(row);
         const index_t head   = at.head + row - query * kargs.nhead_ratio_qk;
-        const auto* parts    = kargs.o_acc + own * kargs.hdim_v + column;
+        const auto* o_acc    = kargs.o_acc + own * kargs.hdim_v + column;
         float out[kColumns]  = {};
         for(index_t first = 0; first < splits; first += kAtOnce)
-            add_splits(out, parts, step * kargs.hdim_v, first, splits, weight);
+            add_splits(out,
+                       o_acc,
+                       step * kargs.hdim_v,
+                       first,
+                       splits,
+                       (first < get_warp_size() ? parts[0] : parts[1]) * by);
         if(lane * kColumns < kargs.hdim_v)
         {
             auto* o = static_cast<ODataType*>(kargs.o_ptr) +
@@ -315,8 +322,8 @@ private:
             static_for<0, kColumns, 1>{}([&](auto j) { parts[i][j] = own[j]; });
         });
         static_for<0, kAtOnce, 1>{}([&](auto i) {
-            const float by =
-                bit_cast<float>(__builtin_amdgcn_readlane(bit_cast<int32_t>(weight), first + i));
+            const float by = bit_cast<float>(__builtin_amdgcn_readlane(
+                bit_cast<int32_t>(weight), (first + i) % get_warp_size()));
             static_for<0, kColumns, 1>{}([&](auto j) { out[j] += by * parts[i][j]; });
         });
     }

@@ -36,7 +36,7 @@ def test_few_queries_of_long_keys_are_split_over_gpu() -> None:
     found = best_split(VERIFY, UNITS)
     assert found
     assert splits(found.keys) * 8 >= UNITS
-    assert splits(found.keys) <= 64
+    assert splits(found.keys) <= 128
     assert "for 256 compute units" in found.why
 
 
@@ -120,7 +120,10 @@ def test_given_split_is_taken() -> None:
     ("changes", "message"),
     [
         ({"split_keys": 100}, "split_keys 100 is not a multiple of 128"),
-        ({"split_keys": 896}, "74 splits of 896 keys, and at most 64 are combined: give a split_keys of at least 1024"),
+        (
+            {"split_keys": 384},
+            "171 splits of 384 keys, and at most 128 are combined: give a split_keys of at least 512",
+        ),
         (
             {"split_keys": 1024, "family": "fwd_pagedkv", "kv_table": "vllm", "table_width": 1024},
             "belongs to batch_prefill",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
+import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ckpm.base.display import one_line
+from ckpm.base.display import one_line, show
 from ckpm.base.errors import UnknownWordError, UsageError
 from ckpm.base.outputs import refuse_inputs_among
 from ckpm.base.tablefile import read_table
@@ -204,6 +206,12 @@ def dialect_from(args: argparse.Namespace) -> Dialect:
         raise UsageError(
             "--upstream checkout: the matrix doesn't look at source trees. Name the tree's dialect with "
             f"--dialect ({', '.join(dialect_names())})."
+        )
+    if args.upstream is None and os.environ.get("CK_ROOT"):
+        show(
+            f"note: CK_ROOT is set, but this command reads no source tree: its kernels are those of {upstream}. "
+            "`ckpm doctor` names the tree's dialect, and --dialect NAME takes it.",
+            file=sys.stderr,
         )
     return dialect(check_upstream(upstream).dialect)
 

@@ -127,15 +127,23 @@ def beyond_upstreams_axes(pipeline: str, hdim_q: int, hdim_v: int, page_size: in
 def split_takes_tiles_of_64_rows(pipeline: str, tile: Tile) -> bool:
     """kernels that split the keys are for few queries: their tiles have 64 rows
 
-    Ours: kernels/include_prefill/ckpm_prefill/split.hpp.
+    Ours: kernels/include_prefill/ckpm_prefill/split.hpp; no upstream's codegen has such kernels.
     """
     return is_split(pipeline) and tile.bm0 != 64
+
+
+def split_reads_tokens_by_64_bits(pipeline: str, page_size: int, load: str) -> bool:
+    """kernels that split the keys read pages of one token with 64-bit addresses, whatever the pool
+
+    Ours: kernels/include_prefill/ckpm_prefill/load_mode.hpp; no upstream's codegen has such kernels.
+    """
+    return is_split(pipeline) and page_size == 1 and load == "bload"
 
 
 def split_has_no_bias(pipeline: str, bias: str) -> bool:
     """kernels that split the keys have no bias: their rows are the queries of several heads
 
-    Ours: kernels/include_prefill/ckpm_prefill/split.hpp.
+    Ours: kernels/include_prefill/ckpm_prefill/split.hpp; no upstream's codegen has such kernels.
     """
     return is_split(pipeline) and bias != "no"
 
@@ -143,7 +151,7 @@ def split_has_no_bias(pipeline: str, bias: str) -> bool:
 def split_has_no_dropout(pipeline: str, dropout: bool) -> bool:
     """kernels that split the keys have no dropout: they serve inference
 
-    Ours: kernels/include_prefill/ckpm_prefill/split.hpp.
+    Ours: kernels/include_prefill/ckpm_prefill/split.hpp; no upstream's codegen has such kernels.
     """
     return is_split(pipeline) and dropout
 
@@ -409,6 +417,7 @@ RULES: Mapping[str, Rule] = {
         gload_only_for_small_pages,
         beyond_upstreams_axes,
         split_takes_tiles_of_64_rows,
+        split_reads_tokens_by_64_bits,
         split_has_no_bias,
         split_has_no_dropout,
         d192x128_and_d160_are_inference_only,

@@ -28,7 +28,7 @@ UPSTREAM = "ckpm-extended"
 WHERE = (
     "key.pipeline == 'qr_async_split' and key.dtype == 'bf16' and key.kv_layout == 'linear' and key.lse "
     "and key.kv_table == 'sglang' and key.mask != 'no' and not (key.logits or key.sink) "
-    "and (key.page_size == 1 and key.load == 'gload' or key.page_size == 16 and key.load == 'bload')"
+    "and (key.page_size == 1 or key.page_size == 16 and key.load == 'bload')"
 )
 KEYS = 65536
 HEADS = ((128, 8), (128, 128))

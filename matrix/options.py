@@ -178,7 +178,8 @@ def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full"
     parser.add_argument("--family", action=many, metavar="NAME", help=f"or 'all'; {lists} (default: {DEFAULT_FAMILY})")
     parser.add_argument("--receipt", default="0", metavar="N", help=f"{', '.join(map(str, receipts()))} (default: 0)")
     but = "" if tier == "full" else f"; full for families other than {DEFAULT_FAMILY} with a filter"
-    parser.add_argument("--tier", default=None, help=f"{', '.join(tiers())} (default: {tier}{but})")
+    own = "".join(f"; {row.default_tier} of {name}" for name, row in upstreams().items() if row.default_tier)
+    parser.add_argument("--tier", default=None, help=f"{', '.join(tiers())} (default: {tier}{but}{own})")
     parser.set_defaults(default_tier=tier)
     variants = [f"{word} of {name}" for name, row in upstream_profiles().items() for word in row]
     parser.add_argument("--profile", default=None, help=", ".join([*profiles(), *variants]))
@@ -228,12 +229,14 @@ def selection_from(args: argparse.Namespace, dialect_name: str = "") -> tuple[Di
     if "all" in families:
         families = tuple(chosen.families)
     filtered = args.filter or args.where or args.filter_file
+    upstream = upstreams().get(args.upstream or "")
+    default = (upstream and upstream.default_tier) or args.default_tier
     return chosen, Selection(
         archs=tuple(check_arch(name).name for name in split_words("--arch", args.arch, [DEFAULT_ARCH])),
         families=tuple(chosen.family(name).name for name in families),
         receipt=check_receipt(args.receipt),
         mask_impl=args.mask,
-        tier=args.tier or ("full" if filtered and DEFAULT_FAMILY not in families else args.default_tier),
+        tier=args.tier or ("full" if filtered and DEFAULT_FAMILY not in families else default),
         profile=args.profile,
         filters=tuple(args.filter),
         where=tuple(args.where),

@@ -82,8 +82,8 @@ typedef struct ckpm_problem
     void* kv_page_indices;   /* SGLang: 1-D page list; vLLM: 2-D block table */
     void* kv_last_page_lens; /* SGLang, with a page_size over 1 */
     void* seqlen_k_ptr;      /* vLLM */
-    void* o_acc;   /* with split_keys: float, [split, query, head, hdim_v] over all queries */
-    void* lse_acc; /* the same without hdim_v */
+    void* o_acc;   /* with split_keys: float, hdim_v of each split, query and head */
+    void* lse_acc; /* float, one of each split, query and head */
     void* stream;
     uint64_t dropout_seed;
     uint64_t dropout_offset;

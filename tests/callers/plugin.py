@@ -1,0 +1,88 @@
+"""A plugin of pytest: draws a seeded sample of a caller's test file, and serves its calls on the emulated device."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import ckpm
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.launch.device import choose
+from ckpm.attention.registry import Registry
+from ckpm.kernels.library.request import LIBRARY
+from tests.callers import aiter_modules, gpu
+from tests.callers.table import ARCH, Caller, callers
+
+COUNTS = pytest.StashKey[Counter[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("callers")
+    group.addoption("--caller", help="row of callers.yaml")
+    group.addoption("--libraries", type=Path, help="folder of built libraries")
+    group.addoption("--cases", type=int, help="size of the sample")
+    group.addoption("--seed", type=int, help="of the sample")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    torch.set_num_threads(1)
+    config.stash[COUNTS] = Counter()
+    sys.modules.update(aiter_modules.modules())
+    registry = Registry()
+    for library in sorted(config.getoption("libraries").rglob(LIBRARY)):
+        registry.add_library(library)
+    ckpm.install(Dispatcher(registry, choose("emulator", ARCH)))
+
+
+def left_out(item: pytest.Item, row: Caller) -> str:
+    """Why a case is not drawn; nothing of a case that may be drawn."""
+    given: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    if any(given.get(name, values[0]) not in values for name, values in row.only.items()):
+        return f"only {', '.join(f'{name} {values}' for name, values in row.only.items())}"
+    if any(given.items() >= one.items() for one in row.skipped):
+        return "skips itself"
+    if given.keys() >= {*row.work} and math.prod(given[name] for name in row.work) > row.most_work:
+        return "too large"
+    return row.without.get(getattr(item, "originalname", ""), "")
+
+
+@pytest.hookimpl(trylast=True)  # after -k
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep a sample, in the file's order."""
+    row = callers()[config.getoption("caller")]
+    reasons = [left_out(one, row) for one in items]
+    able = [one for one, reason in zip(items, reasons, strict=True) if not reason]
+    sample = random.Random(config.getoption("seed")).sample(able, min(config.getoption("cases"), len(able)))
+    kept = {id(one) for one in sample}
+    config.hook.pytest_deselected(items=[one for one in items if id(one) not in kept])
+    config.stash[COUNTS] = Counter({"collected": len(items), "drawn": len(kept), **Counter(filter(None, reasons))})
+    items[:] = [one for one in items if id(one) in kept]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["counts"] = dict(session.config.stash[COUNTS])
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[COUNTS] = Counter(getattr(node, "workeroutput", {}).get("counts", {}))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for what, count in config.stash[COUNTS].items():
+        terminalreporter.write_line(f"{count:6} {what}")
+
+
+@pytest.fixture(autouse=True)
+def _emulated_gpu() -> Iterator[None]:
+    with gpu.emulated():
+        yield

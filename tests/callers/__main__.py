@@ -25,10 +25,9 @@ RESULTS = Path("build/callers")
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tests.callers", allow_abbrev=False)
-    for name, caller in callers().items():
-        made.add_argument(
-            f"--{name}", type=Path, metavar="CLONE", help=f"a clone of {name}, for {', '.join(caller.files)}"
-        )
+    for clone, files in {one.clone: one.files for one in callers().values()}.items():
+        made.add_argument(f"--{clone}", type=Path, metavar="CLONE", help=f"a clone of {clone}, for {', '.join(files)}")
+    made.add_argument("--row", choices=callers(), help="one row of callers.yaml (default: all of the named clones)")
     made.add_argument("--cases", type=int, help="size of the samples (default: the stored ones)")
     made.add_argument("--seed", type=int, help="of the samples; without --cases and --seed outcomes are compared")
     made.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
@@ -44,7 +43,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Run the files of the given clones. Return 1 if an outcome differs from the stored ones, or is wrong."""
-    chosen = {name: caller for name, caller in callers().items() if getattr(args, name)}
+    chosen = {
+        name: caller for name, caller in callers().items() if getattr(args, caller.clone) and args.row in (None, name)
+    }
     if not chosen:
         raise UsageError("name a clone: --aiter CLONE, --flashinfer CLONE.")
     if args.accept and (args.cases is not None or args.seed is not None):
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     failed = 0
     for name, caller in chosen.items():
         libraries = args.libraries or build(name, caller)
-        seen = outcomes(name, caller, getattr(args, name), libraries, args)
+        seen = outcomes(name, caller, getattr(args, caller.clone), libraries, args)
         print_summary(name, seen)
         stored = OUTCOMES / f"caller-{name}.yaml"
         if args.accept:
@@ -70,9 +71,8 @@ def run(args: argparse.Namespace) -> int:
 def build(name: str, caller: Caller) -> Path:
     """Build the libraries of a caller's kernels, with objects of the user's cache; return their folder."""
     folder = RESULTS / name
-    for at, where in enumerate(caller.kernels):
-        words = ("--arch", ARCH, "--upstream", "ckpm", "--tier", "full", "--work", str(folder / str(at)))
-        subprocess.run([sys.executable, "-m", "ckpm", "build", *words, "--where", where], check=True)
+    words = ("--arch", ARCH, "--upstream", "ckpm", "--tier", "full", "--work", str(folder))
+    subprocess.run([sys.executable, "-m", "ckpm", "build", *words, "--where", caller.kernels], check=True)
     return folder
 
 
@@ -82,7 +82,7 @@ def outcomes(
     """Run a sample by pytest. Return outcome and detail by case; the file build/callers/NAME.xml has them as JUnit."""
     files = [str(clone.absolute() / file) for file in caller.files]
     if missing := [file for file in files if not Path(file).is_file()]:
-        raise UsageError(f"{', '.join(missing)} is not there: is {clone} a clone of {name}?")
+        raise UsageError(f"{', '.join(missing)} is not there: is {clone} a clone of {caller.clone}?")
     junit = (RESULTS / f"{name}.xml").absolute()
     junit.parent.mkdir(parents=True, exist_ok=True)
     junit.unlink(missing_ok=True)

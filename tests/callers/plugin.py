@@ -18,7 +18,8 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import choose
 from ckpm.attention.registry import Registry
 from ckpm.kernels.library.request import LIBRARY
-from tests.callers import aiter_modules, gpu
+import tests
+from tests.callers import aiter_modules, flashinfer_modules, gpu
 from tests.callers.table import ARCH, Caller, callers
 
 COUNTS = pytest.StashKey[Counter[str]]()
@@ -32,20 +33,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--seed", type=int, help="of the sample")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+@pytest.hookimpl(tryfirst=True)  # a clone's conftest.py imports the stand-ins
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     torch.set_num_threads(1)
-    config.stash[COUNTS] = Counter()
-    sys.modules.update(aiter_modules.modules())
+    early_config.stash[COUNTS] = Counter()
     registry = Registry()
-    for library in sorted(config.getoption("libraries").rglob(LIBRARY)):
+    for library in sorted(early_config.known_args_namespace.libraries.rglob(LIBRARY)):
         registry.add_library(library)
-    ckpm.install(Dispatcher(registry, choose("emulator", ARCH)))
+    dispatcher = Dispatcher(registry, choose("emulator", ARCH))
+    sys.modules.update(aiter_modules.modules() | flashinfer_modules.modules(dispatcher))
+    ckpm.install(dispatcher)
+    # FlashInfer's tests import their helpers from a package that has the name of this one
+    tests.__path__.insert(0, str(early_config.rootpath / "tests"))
 
 
 def left_out(item: pytest.Item, row: Caller) -> str:
     """Why a case is not drawn; nothing of a case that may be drawn."""
     given: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
-    if any(given.get(name, values[0]) not in values for name, values in row.only.items()):
+    if any(str(given.get(name, values[0])) not in map(str, values) for name, values in row.only.items()):
         return f"only {', '.join(f'{name} {values}' for name, values in row.only.items())}"
     if any(given.items() >= one.items() for one in row.skipped):
         return "skips itself"

@@ -16,6 +16,7 @@ ARCH = "gfx950"
 class Caller:
     """A row of callers.yaml, which describes the fields."""
 
+    clone: str
     files: Sequence[str]
     cases: int
     seed: int
@@ -24,7 +25,7 @@ class Caller:
     only: Mapping[str, Sequence[Any]]
     without: Mapping[str, str]
     skipped: Sequence[Mapping[str, Any]]
-    kernels: Sequence[str]
+    kernels: str
 
 
 def callers() -> dict[str, Caller]:

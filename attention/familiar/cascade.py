@@ -39,7 +39,7 @@ def merge_state_in_place(v: Any, s: Any, v_other: Any, s_other: Any, mask: Any =
 
 
 def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
-    """O and LSE of several sets of keys together: ``v`` [query token, set, head, dim], ``s`` [query token, set, head]."""
+    """O and LSE of several sets of keys, of ``v`` [query token, set, head, dim] and ``s`` [query token, set, head]."""
     merged = v[:, 0], s[:, 0]
     for at in range(1, v.shape[1]):
         merged = merge_state(*merged, v[:, at], s[:, at])
@@ -86,9 +86,9 @@ class MultiLevelCascadeAttentionWrapper:
         # fmt: on
         """Plan each level with its tables. ``options`` are those of a wrapper of one level. Raises as its plan."""
         tables = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
-        for level, *of_level in zip(self._levels, *tables, strict=True):
-            masked = causal and level is self._levels[-1]
-            level.plan(*of_level, num_qo_heads, num_kv_heads, head_dim, page_size, causal=masked, **options)
+        for level, sums, indptr, indices, last in zip(self._levels, *tables, strict=True):
+            options["causal"] = causal and level is self._levels[-1]
+            level.plan(sums, indptr, indices, last, num_qo_heads, num_kv_heads, head_dim, page_size, **options)
 
     begin_forward = plan
 

@@ -1,4 +1,4 @@
-"""This project's functions in the place of an installed aiter's."""
+"""Put this project's functions in the place of an installed aiter's."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapp
 from ckpm.base.errors import NoKernelError, ProblemError
 
 MODULES = (
-    "jit", "jit.core", "jit.xqa", "jit.attention", "jit.attention.variants", "jit.utils", "utils", "prefill", "cascade", "page",
-    "quantization", "quantization.nvfp4_quantization_utils", "fp4_quantization",
-)  # fmt: skip
+    *("jit", "jit.core", "jit.xqa", "jit.attention", "jit.attention.variants", "jit.utils", "utils", "prefill"),
+    *("cascade", "page", "quantization", "quantization.nvfp4_quantization_utils", "fp4_quantization"),
+)
 
 
 class Missing:

@@ -43,10 +43,10 @@ def _on_host(device: Any) -> Any:
 
 
 def _event(*_: Any, **__: Any) -> SimpleNamespace:
-    return SimpleNamespace(record=_nothing, synchronize=_nothing, elapsed_time=lambda other: 0.0)
+    return SimpleNamespace(record=_do_nothing, synchronize=_do_nothing, elapsed_time=lambda other: 0.0)
 
 
-def _nothing(*_: Any, **__: Any) -> None:
+def _do_nothing(*_: Any, **__: Any) -> None:
     pass
 
 
@@ -56,7 +56,7 @@ def _functions() -> dict[str, Any]:
         name=f"emulated {ARCH}", gcnArchName=ARCH, multi_processor_count=256, major=9, minor=5,
         total_memory=MEMORY,
     )  # fmt: skip
-    stream = SimpleNamespace(cuda_stream=0, synchronize=_nothing, wait_stream=_nothing)
+    stream = SimpleNamespace(cuda_stream=0, synchronize=_do_nothing, wait_stream=_do_nothing)
     return {
         "is_available": lambda: True,
         "device_count": lambda: 1,
@@ -66,14 +66,14 @@ def _functions() -> dict[str, Any]:
         "get_device_name": lambda device=None: properties.name,
         "mem_get_info": lambda device=None: (MEMORY, MEMORY),
         "current_stream": lambda device=None: stream,
-        "synchronize": _nothing,
-        "empty_cache": _nothing,
+        "synchronize": _do_nothing,
+        "empty_cache": _do_nothing,
         "Event": _event,
     }
 
 
 @contextmanager
-def emulated() -> Iterator[None]:
+def run_on_host() -> Iterator[None]:
     """Let PyTorch find a GPU that is the host."""
     with mock.patch.multiple(torch.cuda, **_functions()), OnHost():
         yield

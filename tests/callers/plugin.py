@@ -14,15 +14,15 @@ import pytest
 import torch
 
 import ckpm
+import tests
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import choose
 from ckpm.attention.registry import Registry
 from ckpm.kernels.library.request import LIBRARY
-import tests
 from tests.callers import aiter_modules, flashinfer_modules, gpu
 from tests.callers.table import ARCH, Caller, callers
 
-COUNTS = pytest.StashKey[Counter[str]]()
+COUNTS = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # a clone's conftest.py imports the stand-ins
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     torch.set_num_threads(1)
-    early_config.stash[COUNTS] = Counter()
+    early_config.stash[COUNTS] = {}
     registry = Registry()
     for library in sorted(early_config.known_args_namespace.libraries.rglob(LIBRARY)):
         registry.add_library(library)
@@ -48,7 +48,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def left_out(item: pytest.Item, row: Caller) -> str:
-    """Why a case is not drawn; nothing of a case that may be drawn."""
+    """Return why a case is not drawn, and nothing of a case that may be drawn."""
     given: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     if any(str(given.get(name, values[0])) not in map(str, values) for name, values in row.only.items()):
         return f"only {', '.join(f'{name} {values}' for name, values in row.only.items())}"
@@ -68,18 +68,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     sample = random.Random(config.getoption("seed")).sample(able, min(config.getoption("cases"), len(able)))
     kept = {id(one) for one in sample}
     config.hook.pytest_deselected(items=[one for one in items if id(one) not in kept])
-    config.stash[COUNTS] = Counter({"collected": len(items), "drawn": len(kept), **Counter(filter(None, reasons))})
+    config.stash[COUNTS] = {"collected": len(items), "drawn": len(kept), **Counter(filter(None, reasons))}
     items[:] = [one for one in items if id(one) in kept]
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["counts"] = dict(session.config.stash[COUNTS])
+        session.config.workeroutput["counts"] = session.config.stash[COUNTS]
 
 
 @pytest.hookimpl(optionalhook=True)  # of xdist
 def pytest_testnodedown(node: Any) -> None:
-    node.config.stash[COUNTS] = Counter(getattr(node, "workeroutput", {}).get("counts", {}))
+    node.config.stash[COUNTS] = getattr(node, "workeroutput", {}).get("counts", {})
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -89,5 +89,5 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(autouse=True)
 def _emulated_gpu() -> Iterator[None]:
-    with gpu.emulated():
+    with gpu.run_on_host():
         yield

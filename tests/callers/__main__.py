@@ -71,8 +71,9 @@ def run(args: argparse.Namespace) -> int:
 def build(name: str, caller: Caller) -> Path:
     """Build the libraries of a caller's kernels, with objects of the user's cache; return their folder."""
     folder = RESULTS / name
-    words = ("--arch", ARCH, "--upstream", "ckpm", "--tier", "full", "--work", str(folder))
-    subprocess.run([sys.executable, "-m", "ckpm", "build", *words, "--where", caller.kernels], check=True)
+    for at, where in enumerate(caller.kernels):
+        words = ("--arch", ARCH, "--upstream", "ckpm", "--tier", "full", "--work", str(folder / str(at)))
+        subprocess.run([sys.executable, "-m", "ckpm", "build", *words, "--where", where], check=True)
     return folder
 
 

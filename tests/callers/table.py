@@ -25,7 +25,7 @@ class Caller:
     only: Mapping[str, Sequence[Any]]
     without: Mapping[str, str]
     skipped: Sequence[Mapping[str, Any]]
-    kernels: str
+    kernels: Sequence[str]
 
 
 def callers() -> dict[str, Caller]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,9 +51,10 @@ class Attention:
 
 
 def default(arch: str = "gfx950") -> Dispatcher:
-    """The dispatcher of calls that name none: all libraries below build/<arch>, on a GPU of the arch or the emulator.
+    """The dispatcher of calls that name none: all libraries of a folder, on a GPU of the arch or the emulator.
 
-    build/ is the one of the current folder, else the clone's.
+    The folder is the first with a library: build/<arch> in the current folder, then in the clone, then <arch> in the
+    installed package ``ckpm_libraries``.
 
     Raises:
         NoKernelError: no library is there. Otherwise as Registry.add_library and ckpm.attention.launch.device.choose.
@@ -60,22 +62,26 @@ def default(arch: str = "gfx950") -> Dispatcher:
     with _LOCK:
         if arch not in _DEFAULTS:
             registry = Registry()
-            folders = [top.absolute() / "build" / arch for top in _tops()]
+            folders = _folders(arch)
             found = (libraries for one in folders if (libraries := sorted(one.glob(f"*/{LIBRARY}"))))
             for library in next(found, []):
                 registry.add_library(library)
             if not len(registry):
                 raise NoKernelError(
                     f"no library is in {' or in '.join(map(str, dict.fromkeys(folders)))}. Build one: "
-                    f"{build_command((arch,), DEFAULT_UPSTREAM)}; or give dispatcher=, with a library from elsewhere."
+                    f"{build_command((arch,), DEFAULT_UPSTREAM)}; or install ckpm-libraries; or give dispatcher=, with "
+                    "a library from elsewhere."
                 )
             _DEFAULTS[arch] = Dispatcher(registry, choose("auto", arch))
         return _DEFAULTS[arch]
 
 
-def _tops() -> tuple[Path, ...]:
-    """Folders that may hold build/: the current one, and the clone that this program is in."""
-    return (Path(), *(() if settings.INSTALLED else (settings.IMPORTS,)))
+def _folders(arch: str) -> list[Path]:
+    """Folders that may contain libraries of an arch: of the current folder, of the clone, of ``ckpm_libraries``."""
+    tops = (Path(), *(() if settings.INSTALLED else (settings.IMPORTS,)))
+    prebuilt = importlib.util.find_spec("ckpm_libraries")
+    packages = prebuilt.submodule_search_locations or [] if prebuilt else []
+    return [*(top.absolute() / "build" / arch for top in tops), *(Path(one) / arch for one in packages)]
 
 
 def fmha(

@@ -123,6 +123,7 @@ class PackagedUpstream:
 
     ``base`` names the upstream that owns the tree: another one, or this one itself. ``headers`` is the folder of
     kernels/ with our headers, which precede the tree's on the include path; '' for none. ``license`` is the package's.
+    ``default_tier`` is what builds take without --tier; '' for the command's own default.
     """
 
     name: str
@@ -136,6 +137,7 @@ class PackagedUpstream:
     base: str
     headers: str
     license: str
+    default_tier: str
 
     @property
     def has_codegen(self) -> bool:
@@ -257,6 +259,7 @@ class _UpstreamRow(Record, frozen=True):
     base: str = ""
     headers: str = ""
     license: str = ""
+    default_tier: str = ""
 
 
 class UpstreamTable(Record, frozen=True):
@@ -287,7 +290,7 @@ def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
                     f"{kind} has {', '.join(required)}; '{field}' is {'missing' if field in required else 'unknown'}",
                     "upstreams", name,
                 )  # fmt: skip
-        own = {"summary": row.summary, "dialect": row.dialect, "headers": row.headers}
+        own = {field: getattr(row, field) for field in ("summary", "dialect", "headers", "default_tier")}
         package = by_name[row.base] if row.base else row
         tree = {field: getattr(package, field) for field in (*_PACKAGE, "license")}
         by_name[name] = PackagedUpstream(name=name, base=row.base or name, **own, **tree)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import functools
+import os
+import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ckpm.base.display import one_line
+from ckpm.base.display import one_line, show
 from ckpm.base.errors import UnknownWordError, UsageError
 from ckpm.base.outputs import refuse_inputs_among
 from ckpm.base.tablefile import read_table
@@ -176,7 +178,8 @@ def add_selection_options(parser: argparse.ArgumentParser, *, tier: str = "full"
     parser.add_argument("--family", action=many, metavar="NAME", help=f"or 'all'; {lists} (default: {DEFAULT_FAMILY})")
     parser.add_argument("--receipt", default="0", metavar="N", help=f"{', '.join(map(str, receipts()))} (default: 0)")
     but = "" if tier == "full" else f"; full for families other than {DEFAULT_FAMILY} with a filter"
-    parser.add_argument("--tier", default=None, help=f"{', '.join(tiers())} (default: {tier}{but})")
+    own = "".join(f"; {row.default_tier} of {name}" for name, row in upstreams().items() if row.default_tier)
+    parser.add_argument("--tier", default=None, help=f"{', '.join(tiers())} (default: {tier}{but}{own})")
     parser.set_defaults(default_tier=tier)
     variants = [f"{word} of {name}" for name, row in upstream_profiles().items() for word in row]
     parser.add_argument("--profile", default=None, help=", ".join([*profiles(), *variants]))
@@ -205,6 +208,12 @@ def dialect_from(args: argparse.Namespace) -> Dialect:
             "--upstream checkout: the matrix doesn't look at source trees. Name the tree's dialect with "
             f"--dialect ({', '.join(dialect_names())})."
         )
+    if args.upstream is None and os.environ.get("CK_ROOT"):
+        show(
+            f"note: CK_ROOT is set, but this command reads no source tree: its kernels are those of {upstream}. "
+            "`ckpm doctor` names the tree's dialect, and --dialect NAME takes it.",
+            file=sys.stderr,
+        )
     return dialect(check_upstream(upstream).dialect)
 
 
@@ -220,12 +229,14 @@ def selection_from(args: argparse.Namespace, dialect_name: str = "") -> tuple[Di
     if "all" in families:
         families = tuple(chosen.families)
     filtered = args.filter or args.where or args.filter_file
+    upstream = upstreams().get(args.upstream or "")
+    default = (upstream and upstream.default_tier) or args.default_tier
     return chosen, Selection(
         archs=tuple(check_arch(name).name for name in split_words("--arch", args.arch, [DEFAULT_ARCH])),
         families=tuple(chosen.family(name).name for name in families),
         receipt=check_receipt(args.receipt),
         mask_impl=args.mask,
-        tier=args.tier or ("full" if filtered and DEFAULT_FAMILY not in families else args.default_tier),
+        tier=args.tier or ("full" if filtered and DEFAULT_FAMILY not in families else default),
         profile=args.profile,
         filters=tuple(args.filter),
         where=tuple(args.where),

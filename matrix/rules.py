@@ -124,6 +124,53 @@ def beyond_upstreams_axes(pipeline: str, hdim_q: int, hdim_v: int, page_size: in
     return not is_v3(pipeline) and (hdim_q, hdim_v) in ((128, 128), (256, 256)) and page_size in (1, 16, 1024)
 
 
+def serving_takes_bf16_and_fp8(dtype: str) -> bool:
+    """ckpm-serving has no fp16 kernels: the models that it is built for run in bf16 or fp8
+
+    Ours, of no codegen: gpt-oss, Llama-4, Qwen3.5, Gemma-4 and DeepSeek are published in bf16, fp8 or fp4.
+    """
+    return dtype == "fp16"
+
+
+def serving_has_no_bias_and_no_dropout(bias: str, dropout: bool) -> bool:
+    """ckpm-serving has no kernels with bias, ALiBi or dropout, which no serving stack passes to paged prefill
+
+    Ours, of no codegen: SGLang's aiter_backend.py, vLLM's rocm_aiter_fa.py.
+    """
+    return bias != "no" or dropout
+
+
+def serving_has_the_callers_pages(hdim_q: int, hdim_v: int, page_size: int, kv_layout: str, kv_table: str) -> bool:
+    """ckpm-serving has the pages that a caller asks for, by table: SGLang's, FlashInfer's and vLLM's
+
+    Ours, of no codegen: SGLang's 1-D tables have pages of one token, or of 64 in the vectorized layout
+    (aiter_backend.py); FlashInfer's have linear pages of 16 and 1024; vLLM's 2-D tables have pages of 16 and 64 in
+    both layouts (v1/attention/backends/rocm_aiter_fa.py). Latent attention's 192/128 has linear pages of 1 and 16.
+    """
+    pages = {
+        "sglang": ((1, "linear"), (64, "vectorized"), (16, "linear"), (1024, "linear")),
+        "vllm": ((16, "linear"), (16, "vectorized"), (64, "linear"), (64, "vectorized")),
+    }[kv_table]
+    latent = hdim_q != hdim_v and (page_size > 16 or kv_layout != "linear")
+    return latent or (page_size, kv_layout) not in pages
+
+
+def serving_has_soft_cap_or_sink(hdim_q: int, logits: bool, sink: bool) -> bool:
+    """ckpm-serving has soft caps at head dims 128 and 256 and never beside a sink, as the models that have them
+
+    Ours, of no codegen: gpt-oss (64) has sinks; Gemma-2 (256, 128) and Grok (128) have soft caps.
+    """
+    return logits and (sink or hdim_q not in (128, 256))
+
+
+def serving_has_lse_where_callers_merge(page_size: int, kv_layout: str, kv_table: str, lse: bool) -> bool:
+    """ckpm-serving has LSE for vLLM and FlashInfer, which merge chunks by it; SGLang asks for none
+
+    Ours, of no codegen: SGLang's aiter_backend.py calls mha_batch_prefill_func without return_lse.
+    """
+    return lse and kv_table == "sglang" and (page_size, kv_layout) in ((1, "linear"), (64, "vectorized"))
+
+
 def group_mode_pads_seqlen_q(mode: str, pad: str) -> bool:
     """group mode needs seqlen_q padding: the length of the next sequence is unknown
 
@@ -384,6 +431,11 @@ RULES: Mapping[str, Rule] = {
         kv_blockscale_within_page,
         gload_only_for_small_pages,
         beyond_upstreams_axes,
+        serving_takes_bf16_and_fp8,
+        serving_has_no_bias_and_no_dropout,
+        serving_has_the_callers_pages,
+        serving_has_soft_cap_or_sink,
+        serving_has_lse_where_callers_merge,
         d192x128_and_d160_are_inference_only,
         qr_and_qr_async_take_128_row_tiles,
         qr_takes_no_64_wide_slices_at_d128,

@@ -17,6 +17,8 @@ from typing import Any
 
 from ckpm.base.errors import TrustError
 from ckpm.base.records import Source, Value, as_text
+from ckpm.kernels.library.manifest import Manifest
+from ckpm.kernels.upstream.trees import OWN_HEADERS
 from ckpm.reports.release.contents import REQUIREMENTS
 from ckpm.reports.release.stages import Step
 from ckpm.reports.release.verdict import Verdict
@@ -24,6 +26,7 @@ from ckpm.reports.release.verdict import Verdict
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:ckpm:release-qualification:v1"
+LIBRARY_BUILD_TYPE = "urn:ckpm:build:v1"
 LOCAL_BUILDER = "urn:ckpm:builder:local"  # SLSA's builder.id without a named platform
 _IDENTITY = re.compile(r"(?P<name>\S+) (?P<version>\S+) sha256:(?P<sha256>[0-9a-f]{64})")
 _PAYLOAD_TYPE = "application/vnd.in-toto+json"
@@ -86,6 +89,41 @@ def _materials(sums: Mapping[str, str], verdict: Verdict, origin: Origin) -> lis
         {"name": REQUIREMENTS, "digest": {"sha256": sums[REQUIREMENTS]}},
         *({"name": f"image {name}", "digest": {"sha256": actual}} for name, _, actual in images),
     ]
+
+
+def library_provenance(sums: Mapping[str, str], manifests: Mapping[str, Manifest], commit: str, source: str) -> bytes:
+    """The statement in a wheel of prebuilt libraries. ``sums`` is sha256 by file, ``manifests`` are by arch.
+
+    Raises TrustError: the upstream of a manifest is not a package.
+    """
+    dependencies = [
+        {
+            "name": "ck-prefill-matrix",
+            **({"uri": f"{source}@{commit}"} if source else {}),
+            "digest": {"gitCommit": commit},
+        }
+    ]
+    for identity in sorted({one.upstream_identity.partition(OWN_HEADERS)[0] for one in manifests.values()}):
+        package, version, digest = package_of(identity)
+        dependencies.append({"name": "upstream", "uri": f"pkg:pypi/{package}@{version}", "digest": {"sha256": digest}})
+    document = {
+        "_type": STATEMENT,
+        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(sums.items())],
+        "predicateType": PREDICATE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": LIBRARY_BUILD_TYPE,
+                "externalParameters": {arch: one.selection for arch, one in manifests.items()},
+                "internalParameters": {
+                    arch: {"compiler": one.identity, "flags": one.flags, "link_flags": one.link_flags}
+                    for arch, one in manifests.items()
+                },
+                "resolvedDependencies": dependencies,
+            },
+            "runDetails": {"builder": {"id": LOCAL_BUILDER}},
+        },
+    }
+    return as_text(document)
 
 
 def demand_true(file: Path, sums: Mapping[str, str], verdict: Verdict, steps: Sequence[Step]) -> None:

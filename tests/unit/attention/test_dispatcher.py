@@ -354,7 +354,7 @@ def test_refusal_of_sink_logits_names_them() -> None:
 
 
 def test_default_libraries_are_found_from_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Libraries below build/ of the current folder come first, then those of the clone."""
+    """Libraries below build/ of the current folder come first, then the clone's, then those of ckpm_libraries."""
     clone, elsewhere = tmp_path / "clone", tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -372,6 +372,11 @@ def test_default_libraries_are_found_from_elsewhere(monkeypatch: pytest.MonkeyPa
     assert f"no library is in {elsewhere}/build/gfx950 or in {clone}/build/gfx950. Build one: ckpm build" in str(
         raised.value
     )
+    package = tmp_path / "site/ckpm_libraries"
+    monkeypatch.syspath_prepend(package.parent)
+    installed = manifests.write_library(package / "gfx950/ckpm-serving", manifests.document(names))
+    (package / "__init__.py").touch()
+    assert find_libraries() == {installed}
     there = manifests.write_library(clone / "build/gfx950/aiter", manifests.document(names))
     assert find_libraries() == {there}
     here = manifests.write_library(elsewhere / "build/gfx950/aiter", manifests.document(names))

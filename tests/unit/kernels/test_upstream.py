@@ -517,7 +517,7 @@ def test_our_headers_precede_tree_of_another_upstream(
 
 
 def test_headers_for_upstream_without_headers_raise(tmp_path: Path) -> None:
-    ours = r"Those that have: ckpm, ckpm-extended, ckpm-v3\."
+    ours = r"Those that have: ckpm, ckpm-extended, ckpm-v3, ckpm-serving\."
     for name in ("aiter", "checkout"):
         with pytest.raises(UsageError, match=rf"--headers: upstream {name} has no headers of ours\. {ours}"):
             locate(name, cache=tmp_path / "cache", headers=tmp_path)
@@ -535,5 +535,6 @@ def test_upstream_without_headers_of_ours_is_what_it_was() -> None:
         "ckpm": ("aiter", "include_prefill", False),
         "ckpm-extended": ("aiter", "include_prefill", False),
         "ckpm-v3": ("aiter", "include_prefill", False),
+        "ckpm-serving": ("aiter", "include_prefill", False),
     }
     assert upstreams()["ckpm"].sha256 == upstreams()["aiter"].sha256

@@ -71,6 +71,14 @@ def test_default_tier_is_entry_points_choice() -> None:
     assert selection_from(parser.parse_args(["--tier", "full"]))[1].tier == "full"
 
 
+def test_list_beside_unread_checkout_names_its_upstream(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CK_ROOT", "/rocm-libraries")
+    code, out, err = run("list", "--tier", "smoke")
+    assert (code, len(out.splitlines())) == (0, 10)
+    assert err.startswith("note: CK_ROOT is set, but this command reads no source tree: its kernels are those of aiter")
+    assert run("list", "--upstream", "aiter", "--tier", "smoke") == (0, out, "")
+
+
 def test_count_is_table_with_reason_for_nothing(run: Run) -> None:
     code, out, err = run("count", "--arch", "gfx90a,gfx950,gfx1100", "--receipt", "200")
     assert (code, err) == (0, "")

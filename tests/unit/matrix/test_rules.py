@@ -243,6 +243,39 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
         {"receipt": 800, "mask_impl": "generic"},
         {"receipt": 801, "mask_impl": "generic"},
     ),
+    ("serving_takes_bf16_and_fp8", {"dtype": "fp8bf16"}, {"dtype": "fp16"}),
+    ("serving_has_no_bias_and_no_dropout", {"bias": "no", "dropout": False}, {"bias": "alibi", "dropout": False}),
+    ("serving_has_no_bias_and_no_dropout", {"bias": "no", "dropout": False}, {"bias": "no", "dropout": True}),
+    (
+        "serving_has_the_callers_pages",
+        {"hdim_q": 128, "hdim_v": 128, "page_size": 64, "kv_layout": "vectorized", "kv_table": "sglang"},
+        {"hdim_q": 128, "hdim_v": 128, "page_size": 64, "kv_layout": "linear", "kv_table": "sglang"},
+    ),
+    (
+        "serving_has_the_callers_pages",
+        {"hdim_q": 192, "hdim_v": 128, "page_size": 16, "kv_layout": "linear", "kv_table": "vllm"},
+        {"hdim_q": 192, "hdim_v": 128, "page_size": 64, "kv_layout": "linear", "kv_table": "vllm"},
+    ),
+    (
+        "serving_has_soft_cap_or_sink",
+        {"hdim_q": 128, "logits": True, "sink": False},
+        {"hdim_q": 128, "logits": True, "sink": True},
+    ),
+    (
+        "serving_has_soft_cap_or_sink",
+        {"hdim_q": 64, "logits": False, "sink": True},
+        {"hdim_q": 64, "logits": True, "sink": False},
+    ),
+    (
+        "serving_has_lse_where_callers_merge",
+        {"page_size": 1, "kv_layout": "linear", "kv_table": "sglang", "lse": False},
+        {"page_size": 1, "kv_layout": "linear", "kv_table": "sglang", "lse": True},
+    ),
+    (
+        "serving_has_lse_where_callers_merge",
+        {"page_size": 64, "kv_layout": "vectorized", "kv_table": "vllm", "lse": True},
+        {"page_size": 64, "kv_layout": "vectorized", "kv_table": "sglang", "lse": True},
+    ),
 ]
 
 

@@ -214,9 +214,11 @@ def test_tables_as_they_are() -> None:
         "ckpm": "rocm-libraries-2026",
         "ckpm-extended": "ckpm-extended",
         "ckpm-v3": "prefill-v3",
+        "ckpm-serving": "ckpm-serving",
     }
     assert [dialect(name).name for name in dialect_names()] == [
-        "ck-2025-06", "ck-2025-11", "ckpm-extended", "prefill-v3", "rocm-libraries-2026", "rocm-libraries-2026-04",
+        "ck-2025-06", "ck-2025-11", "ckpm-extended", "ckpm-serving", "prefill-v3", "rocm-libraries-2026",
+        "rocm-libraries-2026-04",
     ]  # fmt: skip
 
 
@@ -240,14 +242,15 @@ def test_tables_as_they_are() -> None:
             check_upstream,
             "vllm",
             UnknownWordError,
-            "unknown upstream 'vllm'. Known: aiter, flash-attn, ckpm, ckpm-extended, ckpm-v3, checkout.",
+            "unknown upstream 'vllm'. Known: aiter, flash-attn, ckpm, ckpm-extended, ckpm-v3, ckpm-serving, checkout.",
         ),
         (
             dialect,
             "ck-2026",
             UnknownWordError,
             "unknown dialect 'ck-2026'; did you mean 'ck-2025-06'? "
-            "Known: ck-2025-06, ck-2025-11, ckpm-extended, prefill-v3, rocm-libraries-2026, rocm-libraries-2026-04.",
+            "Known: ck-2025-06, ck-2025-11, ckpm-extended, ckpm-serving, prefill-v3, rocm-libraries-2026, "
+            "rocm-libraries-2026-04.",
         ),
         (
             dialect("ck-2025-11").family,

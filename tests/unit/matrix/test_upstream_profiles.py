@@ -30,7 +30,9 @@ commands = pytest.mark.parametrize(("command", "words"), COMMANDS)
 
 
 @commands
-@pytest.mark.parametrize(("profile", "upstream"), [("v3", "ckpm-v3"), ("extended", "ckpm-extended")])
+@pytest.mark.parametrize(
+    ("profile", "upstream"), [("v3", "ckpm-v3"), ("extended", "ckpm-extended"), ("serving", "ckpm-serving")]
+)
 def test_profile_of_ckpm_is_upstream_in_every_command(
     command: Parse, words: tuple[str, ...], profile: str, upstream: str
 ) -> None:
@@ -54,14 +56,14 @@ def test_profile_narrows_builds_and_is_refused_for_libraries() -> None:
     suite = ("test", "--suite", "batch-prefill", "--upstream")
     with pytest.raises(UsageError, match=r"--profile aiter_group narrows what is built or listed; leave it out"):
         parse([*suite, "ckpm", "--profile", "aiter_group"])
-    with pytest.raises(UnknownWordError, match=r"unknown profile 'v4'.* Known: v3, extended"):
+    with pytest.raises(UnknownWordError, match=r"unknown profile 'v4'.* Known: v3, extended, serving"):
         parse([*suite, "ckpm", "--profile", "v4"])
     with pytest.raises(UsageError, match="--profile v4: upstream aiter has no profiles"):
         parse([*suite, "aiter", "--profile", "v4"])
 
 
 def test_table() -> None:
-    assert upstream_profiles() == {"ckpm": {"v3": "ckpm-v3", "extended": "ckpm-extended"}}
+    assert upstream_profiles() == {"ckpm": {"v3": "ckpm-v3", "extended": "ckpm-extended", "serving": "ckpm-serving"}}
     assert variant("ckpm", "all") is None
     assert not set(upstream_profiles()["ckpm"]) & set(profiles())
 

@@ -86,7 +86,7 @@ def test_why_of_pull_request_kernels_and_larger_pages() -> None:
 
 def test_its_smoke_tier_has_one_kernel_of_v3() -> None:
     smoke = select(dialect(NAME), Selection(archs=("gfx950",), tier="smoke"))
-    assert len(smoke) == 13
+    assert len(smoke) == 15
     assert [key.page_size for key in smoke if "_v3_" in key.name] == [64]
 
 

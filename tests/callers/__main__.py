@@ -107,8 +107,9 @@ def outcome(case: TestCase) -> tuple[str, str]:
     for result in case.result:
         said = " ".join((result.message or "").split())
         if isinstance(result, Skipped):
-            refused = said.removeprefix("refused: ")
-            return UNSUPPORTED, refused if refused != said else f"skipped by the test itself: {said}"
+            if said.startswith("refused: "):
+                return UNSUPPORTED, said.removeprefix("refused: ").partition(". ")[0]  # without the remedy
+            return UNSUPPORTED, f"skipped by the test itself: {said}"
         if isinstance(result, Failure | Error):
             return WRONG, said[:300]
     return PASSED, ""

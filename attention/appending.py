@@ -192,7 +192,8 @@ def _operands(given: Mapping[str, Any], device: Device) -> dict[str, Operand]:
     operands = {name: operand(name, one, device) for name, one in given.items()}
     if demand_one_place(list(operands.values())):
         raise ArgumentError(
-            "append takes arrays of the host. Of a cache on the device run the plan with addresses.", kind="device"
+            "append takes host arrays. For a cache on the device call dispatcher.plan(problem).run({name: address}).",
+            kind="device",
         )
     for name, one in operands.items():
         if len(one.shape) != _AXES[name]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import threading
 from collections.abc import Mapping
@@ -23,11 +24,12 @@ from ckpm.attention.launch.encodings import number_type
 from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.launch.plan import UNTIMED, Plan, Ran, Timing
 from ckpm.attention.registry import Registry
-from ckpm.base import settings
+from ckpm.base import rocm_places, settings
 from ckpm.base.errors import ArgumentError, NoKernelError
 from ckpm.kernels.families.libraries import build_command
 from ckpm.kernels.library.request import LIBRARY
-from ckpm.matrix.options import DEFAULT_UPSTREAM
+from ckpm.matrix.dialects import compute_units
+from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 from ckpm.matrix.problems.problem import Problem
 
 _DEFAULTS: dict[str, Dispatcher] = {}
@@ -36,11 +38,12 @@ _LOCK = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Attention:
-    """``o`` has Q's axes and dtype, or bf16 if Q is fp8. ``lse`` is natural, [batch, head, query] or [head, token].
+    """``o`` has Q's axes and dtype, but the kernel's output dtype if Q has fp8 bits.
 
-    ``random_values`` of dropout lie as [batch, head, query, key] or [head, token, key]. All are tensors of PyTorch if Q
-    is one, or the arrays that the call was given to write to. ``lse`` of arrays on the device is as the kernel
-    writes it: with ALiBi under a causal mask it is shifted. Then subtract ckpm.attention.alibi.lse_shift.
+    ``lse`` has base e, and lies as [batch, head, query] or [head, token]. ``random_values`` of dropout lie as [batch,
+    head, query, key] or [head, token, key]. All are tensors of PyTorch if Q is one, or the arrays that the call was
+    given to write to. ``lse`` of arrays on the device is as the kernel writes it: with ALiBi under a causal mask it is
+    shifted. Then subtract ckpm.attention.alibi.lse_shift.
     """
 
     o: Any
@@ -50,15 +53,16 @@ class Attention:
     ran: Ran
 
 
-def default(arch: str = "gfx950") -> Dispatcher:
+def default(arch: str = "") -> Dispatcher:
     """The dispatcher of calls that name none: all libraries of a folder, on a GPU of the arch or the emulator.
 
     The folder is the first with a library: build/<arch> in the current folder, then in the clone, then <arch> in the
-    installed package ``ckpm_libraries``.
+    installed package ``ckpm_libraries``. The default arch is that of the machine's GPU, or gfx950.
 
     Raises:
         NoKernelError: no library is there. Otherwise as Registry.add_library and ckpm.attention.launch.device.choose.
     """
+    arch = arch or _arch_here()
     with _LOCK:
         if arch not in _DEFAULTS:
             registry = Registry()
@@ -74,6 +78,12 @@ def default(arch: str = "gfx950") -> Dispatcher:
                 )
             _DEFAULTS[arch] = Dispatcher(registry, choose("auto", arch))
         return _DEFAULTS[arch]
+
+
+@functools.cache
+def _arch_here() -> str:
+    """The arch of the first GPU that libraries are built for; without one the default arch of builds."""
+    return next((arch for arch in rocm_places.gpu_archs() if arch in compute_units()), DEFAULT_ARCH)
 
 
 def _folders(arch: str) -> list[Path]:
@@ -98,11 +108,14 @@ def fmha(
 ) -> Attention:
     """Compute softmax(Q K^T * scale) V of each sequence. ckpm.attention.arrays.posing describes arrays and options.
 
-    Host arrays are copied to the device and back; floats are encoded in ``dtype``, and O comes in Q's dtype. Arrays on
-    the device are used where they lie. Results are written to ``out`` and ``lse_out``. If these are not given and Q is
-    a tensor of PyTorch, they are allocated on Q's device. The call then returns when the launch is queued on
-    ``stream``, by default PyTorch's current one. Gradients don't flow through the call. ``out`` is of the kernel's
-    dtype, or float32 or float64 on the host.
+    Without a ``dispatcher`` the call takes that of :func:`default`, for the machine's GPU or for gfx950.
+
+    Host arrays are copied to the device and back. Floats are encoded in ``dtype``, and O comes in Q's dtype. For Q of
+    fp8 bits O has the kernel's output dtype. Arrays on the device are used where they lie.
+
+    Results are written to ``out`` and ``lse_out``. If these are not given and Q is a tensor of PyTorch, they are
+    allocated on Q's device. The call then returns when the launch is queued on ``stream``, by default PyTorch's current
+    one. ``out`` is of the kernel's dtype, or float32 or float64 on the host. Gradients don't flow through the call.
 
     Raises:
         TypeError: an option that doesn't exist. HipError: memory ran out.
@@ -173,7 +186,7 @@ def _target(device: Device, p: Problem, name: str, given: Any) -> Operand:
 
 
 def uploaded_call(plan: Plan, posed: Posed, given: Mapping[str, Any], stream: int, timing: Timing) -> Attention:
-    """Run a plan with arrays of the host, and make LSE softmax's.
+    """Run a plan with arrays of the host. LSE is returned without the kernel's shift (:func:`shift_of`).
 
     Raises:
         As Plan.run. ArgumentError: of an output that is given.
@@ -212,7 +225,7 @@ def shift_of(posed: Posed) -> NDArray[np.float64]:
 
 
 def _write(target: NDArray[Any], numbers: NDArray[Any]) -> None:
-    """Numbers in a wider dtype, or their bits."""
+    """Write numbers into an array: their bits if its elements have the same size, else their values."""
     same = target.itemsize == numbers.itemsize
     target[...] = numbers.view(target.dtype) if same else numbers.astype(target.dtype)
 

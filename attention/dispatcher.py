@@ -24,9 +24,9 @@ from ckpm.attention.selection import (
     check_order,
     find_serving,
     known_defect,
-    needless,
     refusal,
     same_in_every_batch,
+    skips_stage,
     stages,
     to_keep,
 )
@@ -253,7 +253,7 @@ def _all_stages(first: Instance, there: Sequence[Instance], problem: Problem) ->
         if family == first.key.family:
             chosen.append(first)
             continue
-        if needless(family, first):
+        if skips_stage(first, family):
             continue
         beside = [one for one in mates if one.key.family == family and FAMILIES[family].serves(one.key, first.key)]
         found = find_serving(family, beside, problem)

@@ -1,7 +1,7 @@
 """Selection of registered kernels: those that serve a problem, their order, and why the others don't serve.
 
-A kernel serves by its signature (matrix.problems: what dtype, head dims, masks and lengths ask for); the order among
-those that serve is an algorithm's affair. An order that has no opinion leaves the choice to the library's own dispatch.
+A kernel's dtype, head dims, mask and other features decide if it serves a problem (matrix/problems). An order sorts the
+kernels that serve. The order ``upstream`` leaves the choice to the library's own dispatch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ Heuristic = Callable[[Problem, Sequence[Instance]], Sequence[Instance]]
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """``instances`` serve the problem, in the registry's order; ``reasons`` are why nothing serves, one a library."""
+    """``instances`` serve the problem, by priority and then in the registry's order.
+
+    ``reasons`` has a reason for each library of which no kernel serves; equal reasons once. There may be instances of
+    other libraries beside them.
+    """
 
     instances: tuple[Instance, ...]
     reasons: tuple[str, ...]
@@ -43,15 +47,18 @@ def stages(family: str) -> tuple[str, ...]:
     return libraries()[library_with(family)]
 
 
-def needless(family: str, main: Instance) -> bool:
-    """True if a launch with ``main`` has no kernel of a stage: dQ of tiles for few queries needs no conversion."""
+def skips_stage(main: Instance, family: str) -> bool:
+    """True if a launch with ``main`` runs no kernel of the stage ``family``.
+
+    Kernels of dq_dk_dv for few queries write dQ in its last dtype, so that no kernel converts it.
+    """
     return family == convert_dq.NAME and convert_dq.chain_key_of(main.key, spad=True) is None
 
 
 def find_serving(family: str, instances: Sequence[Instance], problem: Problem) -> Serving:
-    """The instances of a family that serve; without any, one reason for each library.
+    """The instances of a family that serve, and a reason for each library without any.
 
-    Each library is looked at by itself: it dispatches by the head dims that it has.
+    Each library is searched by itself, because its dispatch chooses among the head dims that it has.
     """
     groups: dict[tuple[str, str], list[Instance]] = {}
     for one in instances:
@@ -67,7 +74,7 @@ def find_serving(family: str, instances: Sequence[Instance], problem: Problem) -
 
 
 def _names_that_serve(family: str, group: Sequence[Instance], problem: Problem) -> tuple[set[str], str]:
-    """The names of one library's kernels that serve, and if there are none why."""
+    """The names of one library's kernels that serve; if there are none, the reason."""
     keys = [one.key for one in group]
     if host(library_with(family)).table_problems:
         windowed = problem.mask != "no" and (problem.window_left >= 0 or problem.window_right != 0)
@@ -82,10 +89,11 @@ def _names_that_serve(family: str, group: Sequence[Instance], problem: Problem) 
 
 
 def _dispatch_takes(key: Key, problem: Problem) -> bool:
-    """Return False for a kernel whose padding of keys isn't what its dispatch wants for the length.
+    """Return False if the dispatch of qr_async takes another kernel for the length of keys.
 
-    Dispatch of qr_async gives lengths of whole tiles to the kernel without padding, and no other lengths. Launches of
-    these families name no kernel (fwd_words.attention_conditions).
+    In batch mode it takes the kernel without padding of keys if ``seqlen_k`` is a multiple of kN0 and there are no
+    ``cu_seqlens``, and else the kernel with padding (fwd_words.attention_conditions). Launches of these families can't
+    name a kernel instead.
     """
     if key.pipeline != "qr_async" or key.mode == "group":
         return True
@@ -123,15 +131,14 @@ def refusal(instance: Instance, problem: Problem) -> str:
 
 
 def first_fit(problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
-    """The registry's order: by priority, then as they came."""
+    """The registry's order: by priority, then as they were added."""
     return able
 
 
 def seqtune(problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
-    """The smallest tile that holds all queries first; of tiles that don't, the largest.
+    """Sort by priority, then by tile: the smallest that holds all queries is first, or the largest if none does.
 
-    Lengths of Q are so rounded up to buckets, the rows of the tiles that there are, as the tuned tiles of CK's fwd are
-    taken (codegen/ops/fmha_fwd.py, property seqtune).
+    CK's fwd chooses its tuned tiles in this way (codegen/ops/fmha_fwd.py, property seqtune).
     """
 
     def bucket(one: Instance) -> tuple[bool, int]:
@@ -143,10 +150,10 @@ def seqtune(problem: Problem, able: Sequence[Instance]) -> Sequence[Instance]:
 
 
 def same_in_every_batch(able: Sequence[Instance]) -> Sequence[Instance]:
-    """The first kernel whose tile dispatch takes for any number of blocks, else the first; no second choice.
+    """One kernel: the first whose tile dispatch takes for any number of blocks, or the first of all if there is none.
 
-    Lengths, batch and compute units don't enter, because one launch has one tile for all its sequences. A kernel with
-    a known defect is not passed over either: a defect may depend on the longest sequence of the batch.
+    Lengths, batch and compute units don't matter, because one launch has one tile for all its sequences. A kernel with
+    a known defect is kept, because the defect may depend on the longest sequence of the batch.
     """
     return tuple(able[: next((at + 1 for at, one in enumerate(able) if one.key.tile.when == "always"), 1)][-1:])
 

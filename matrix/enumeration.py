@@ -25,7 +25,8 @@ Partial = tuple[Any, ...]
 def enumerate_keys(family: Family, *, arch: str, receipt: int = 0, mask_impl: str = "simplified") -> list[Key]:
     """The keys of a family for one arch and receipt, in the order in which upstream emits and dispatches them.
 
-    A name comes once, where it comes first. An arch without kernels gives an empty list; ``family.absent`` has why.
+    A name that is emitted twice is listed once, at its first place. An arch without kernels has an empty list, and
+    ``family.absent`` has the reason.
     """
     traits = family.archs.get(arch, ())
     return [key for trait in traits for key in _keys_of(family, trait, receipt, mask_impl)]
@@ -47,7 +48,7 @@ def enumerate_names(family: Family, *, arch: str, receipt: int = 0, mask_impl: s
 def _bound(
     family: Family, trait: str, receipt: int, mask_impl: str
 ) -> tuple[tuple[str, ...], list[str], list[Partial]]:
-    """The bound fields; of each kernel its name and their values."""
+    """The fields that are bound, and of each kernel the name and the values of these fields."""
     filters = _Filters(family, family.constraints(receipt))
     outer = filters.due((), GIVEN, [(trait, receipt, mask_impl)])
     bound: tuple[str, ...] = GIVEN
@@ -68,7 +69,7 @@ def _keys(columns: Mapping[str, Iterable[Any]], count: int) -> list[Key]:
     """Keys from their fields' values, column by column; a field without a column has its default.
 
     The constructor of a frozen class sets each field by a call with its name: for 23,000 keys that was a third of
-    ``matrix list``.
+    ``ckpm list``.
     """
     keys = list(map(object.__new__, repeat(Key, count)))
     for name, put in _SETTERS.items():
@@ -106,13 +107,13 @@ class _Filters:
         if len(constraints) > 1:
             fields = tuple(dict.fromkeys(name for one in constraints for name in one))
             tests.append((fields, _satisfies_any(constraints, fields)))
-        if not constraints:
+        if not constraints:  # the receipt keeps no kernel
             tests.append((("dtype",), lambda _: False))
         self._filters = [_Verdicts(fields, keeps) for fields, keeps in tests]
         self._due: dict[tuple[tuple[str, ...], ...], list[tuple[Callable[[Partial], Any], _Verdicts]]] = {}
 
     def due(self, before: tuple[str, ...], after: tuple[str, ...], partials: list[Partial]) -> list[Partial]:
-        """``partials``, which bind ``after``, less what is excluded by tests that ``before`` didn't suffice for."""
+        """The partials, which bind ``after``, that pass every test that needs a field bound since ``before``."""
         for pick, verdicts in self._between(before, after):
             partials = list(compress(partials, map(verdicts.__getitem__, map(pick, partials))))
         return partials
@@ -120,7 +121,7 @@ class _Filters:
     def _between(
         self, before: tuple[str, ...], after: tuple[str, ...]
     ) -> list[tuple[Callable[[Partial], Any], _Verdicts]]:
-        """The tests that are due, each with what picks its fields: looked up once, for blocks come by the thousand."""
+        """The tests that are due, each with a getter of its fields. Kept, because blocks come by the thousand."""
         tests = self._due.get((before, after))
         if tests is None:
             place = {name: index for index, name in enumerate(after)}
@@ -174,7 +175,7 @@ def _tile_fits(family: Family, place: TilePlace, values: Mapping[str, Any]) -> b
 def _inner(
     family: Family, filters: _Filters, outer: list[Partial], bound: tuple[str, ...], mask_impl: str
 ) -> list[Partial]:
-    """Each outer combination with the pipelines of all its blocks, in the order of the first block's loops."""
+    """Each outer combination with the pipelines of all its blocks. All have their fields in the order of the family."""
     target = (*GIVEN, *family.fields)
     plans = []
     for block in family.pipelines:

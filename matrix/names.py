@@ -41,7 +41,7 @@ def writer(family: Family, fields: Sequence[str]) -> Callable[[Sequence[Any]], s
 
 
 def _join(literal: str, word: str) -> str:
-    """A word that is empty takes the separator before it away."""
+    """Text and word; with an empty word the text loses the separator at its end."""
     return literal + word if word else literal.removesuffix("_")
 
 
@@ -54,9 +54,9 @@ def make_key(family: Family, values: Mapping[str, Any], name: str) -> Key:
 def parse(family: Family, name: str, mask_impl: str = "simplified") -> dict[str, Any]:
     """The axis values that a kernel name spells, whether or not the matrix holds such a kernel.
 
-    ``mask_impl`` decides which masks ``nmask`` means where the name alone doesn't (``mask`` is simplified, ``mc`` and
-    ``mg`` are generic), unless the pipeline has masks of one set only. A tile that is in no table gets
-    ``when='always'``. An arch trait that only upstream writes for this pipeline is read as the dialect's own.
+    ``nmask`` is a word of both mask sets: then ``mask_impl`` decides, unless the pipeline has one set only. Other words
+    are of one set (``mask`` of the simplified set, ``mc`` and ``mg`` of the generic set). A tile that is not in the
+    tables gets ``when='always'``. An arch trait that some versions of upstream write is read as the dialect's own.
 
     Raises:
         NameSyntaxError: the name doesn't fit the grammar; the message has the field and the expected words.
@@ -83,7 +83,7 @@ def parse(family: Family, name: str, mask_impl: str = "simplified") -> dict[str,
 
 
 def own_name(families: Iterable[Family], name: str) -> str:
-    """The dialect's name of a kernel that a state of upstream writes with another arch trait; other names unchanged."""
+    """A name with the dialect's own arch trait: some versions of upstream write another. Other names are unchanged."""
     for family in families:
         if not any(block.also_written for block in family.pipelines):
             continue
@@ -94,7 +94,7 @@ def own_name(families: Iterable[Family], name: str) -> str:
 
 
 def _complete(axis: Axis, values: dict[str, Any]) -> None:
-    """The fields of an axis that the name doesn't spell, from a step that has those it does."""
+    """Add the fields of an axis that the name doesn't spell, from the first step with the spelled values."""
     known = [(i, name) for i, name in enumerate(axis.fields) if name in values]
     if known and len(known) < len(axis.fields):
         for step in axis.values:
@@ -108,7 +108,7 @@ def _slots(family: Family) -> list[str]:
 
 
 def _field_words(family: Family, slot: str) -> tuple[str, ...]:
-    """The words a slot can hold, longest first so that ``kv_blockscale`` wins over a shorter prefix; () for numbers."""
+    """Patterns of the words that a slot can hold, the longest first: ``psskddv`` is tried before ``pssk``."""
     if slot == "tile":
         return (tile_pattern(family.tile_grammar),)
     words = family.words.get(slot, {})
@@ -145,8 +145,8 @@ def _read(family: Family, slot: str, word: str) -> Value | Tile:
 
 
 def _set_tile(family: Family, values: dict[str, Any]) -> None:
-    """The tile as the table has it, which also has head dims that the name doesn't spell."""
-    word = values["tile"].word if "tile" in values else None  # a name that spells none is of the only one
+    """Set the tile of the family's table, and with it a head dim that the name doesn't spell."""
+    word = values["tile"].word if "tile" in values else None  # None: the family has one tile
     for (trait, dtype, hdim_q, hdim_v), tiles in family.tiles.items():
         if (trait, dtype, hdim_q) == (values["arch_trait"], values["dtype"], values["hdim_q"]):
             for tile in tiles:

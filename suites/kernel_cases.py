@@ -1,6 +1,6 @@
-"""A case for each kernel of a library of fwd's or the backward families: what dispatch sends to it, against float64.
+"""A case for each kernel of a fwd or backward library: launches that dispatch sends to it, compared with float64.
 
-As checks.run_case, :func:`run_kernel` never raises for what a kernel did: a wrong number or a fault is the result.
+A wrong number or a fault is a result of :func:`run_kernel`, as of checks.run_case, and not an exception.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ def cases(keys: Sequence[Key], glob: str = "*") -> tuple[Case, ...]:
 
 
 def _case(key: Key, keys: Sequence[Key]) -> Case:
-    """Make a case of the first problem and a variant for each launch, which bound its time. Workers derive it again."""
+    """The case of a kernel. It has the first launch's problem, because workers derive all launches from the key again.
+
+    Its time limit follows from the number of variants: one for each launch.
+    """
     scenarios = () if FAMILIES[key.family].not_laid_out(key) else _scenarios(key, keys)
     launches = [one for scenario in scenarios for one in (*scenario.candidates, scenario.candidates[0])]
     unknown = SuiteCase(name="", suite=FAMILY_SUITE, tier="full", group=key.family)
@@ -112,9 +115,9 @@ def _run_scenarios(bench: Bench, key: Key, record: _Record) -> tuple[str, str]:
         return "unsupported", f"needs what these suites don't provide yet: {reason}"
     wanted = _scenarios(key, bench.keys)
     if not wanted:
-        return "unsupported", "this library has no first stage that leads to it and can be run"
+        return "unsupported", "the library has no first-stage kernel that leads to it and can be run"
     reached = [_scenario(bench, key, scenario, record) for scenario in wanted]
-    if any(reached):
+    if any(reached):  # dispatch may prefer another kernel in some scenarios (families/kernel_problems.py)
         return "passed", ""
     if record.others:
         return "unsupported", f"dispatch sends every candidate to {' or '.join(sorted(record.others))}"
@@ -122,7 +125,7 @@ def _run_scenarios(bench: Bench, key: Key, record: _Record) -> tuple[str, str]:
 
 
 def _scenario(bench: Bench, key: Key, scenario: Scenario, record: _Record) -> bool:
-    """True if one of the candidates reached the kernel. Raises EndError if that went wrong."""
+    """True if one of the candidates reached the kernel. Raises EndError: a launch failed, or its numbers are wrong."""
     for candidate in scenario.candidates:
         _configure(bench, {})
         first = _launch(bench, candidate, record)
@@ -158,7 +161,10 @@ def _elsewhere(ended: Ended) -> str:
 
 
 def _launch(bench: Bench, candidate: SuiteCase, record: _Record) -> Ended:
-    """Launch what dispatch chooses and compare. Raises EndError for a fault; a refusal is returned."""
+    """Launch what dispatch chooses and compare. If dispatch finds no kernel, the end is returned.
+
+    Raises EndError: a fault, a call of HIP that failed, or a problem that the library refuses as contradictory.
+    """
     try:
         ended = _RUN[bench.library.arguments](candidate, bench.device, bench.library)
     except HipError as error:

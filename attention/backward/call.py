@@ -23,6 +23,11 @@ from ckpm.attention.launch.plan import UNTIMED, Ran, Timing
 from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import Problem
 
+_HOST_ARRAYS = (
+    "fmha_backward takes host arrays. For device memory call dispatcher.plan(problem).run({name: address}). "
+    "Then add up dK and dV of the heads of Q that share a KV head."
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Backward:
@@ -62,13 +67,13 @@ def fmha_backward(
 
     Raises:
         TypeError: an option that doesn't exist. HipError: memory ran out.
-        ArgumentError: arrays on the device, whose dK and dV nothing here adds up: run the plan with addresses.
+        ArgumentError: arrays on the device.
         Errors of pose, Dispatcher.plan and Plan.run.
     """
     over = dispatcher if dispatcher is not None else default()
     posed = pose(over.device, q, k, v, Options(family="bwd_dq_dk_dv", **options))
     if posed.on_device:
-        raise ArgumentError("fmha_backward takes host arrays; run the plan with addresses.", kind="device")
+        raise ArgumentError(_HOST_ARRAYS, kind="device")
     p = dataclasses.replace(posed.problem, dbias=dbias, deterministic=deterministic)
     inputs = {**posed.inputs, **_of_forward(over.device, posed, do, o, lse)}
     plan = over.plan(p)

@@ -10,8 +10,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ckpm.attention.arrays.pytorch import arch_of
-from ckpm.attention.call import default
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar import aiter as served
 from ckpm.base.errors import NoKernelError, ProblemError
@@ -24,8 +22,8 @@ def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
     """Put ``ckpm.aiter``'s functions in the place of aiter's; return the names of the replaced functions.
 
     They are replaced in each module that is loaded by then. A call that no kernel here serves is logged with its reason
-    as a warning, and goes to aiter's own function. Without ``dispatcher`` the libraries below build/ are used that are
-    of the arch of each call's tensors. A second call changes only the dispatcher.
+    as a warning, and goes to aiter's own function. Without ``dispatcher`` the libraries are those that ``fmha`` finds.
+    A second call changes only the dispatcher.
 
     Raises:
         ImportError: no aiter is installed.
@@ -55,8 +53,7 @@ def _replacement(
     def call(*args: Any, **named: Any) -> Any:
         try:
             _check_served(known, args, named)
-            q = args[0] if args else named["q"]
-            return ours(*args, **named, dispatcher=dispatcher or default(arch_of(q)))
+            return ours(*args, **named, dispatcher=dispatcher)
         except (NoKernelError, ProblemError) as reason:
             _LOG.warning("aiter.%s: this call goes to aiter: %s", name, reason)
             return original(*args, **named)

@@ -12,7 +12,10 @@ LOG2_E = 1.4426950408889634  # a natural logarithm times this has base 2
 
 
 def demand_scale(given: float | None) -> float:
-    """The scale of a call, 0 for the usual scale. Raises ProblemError: the caller's scale is 0."""
+    """The scale for a problem, in which 0 stands for the usual scale, 1 / sqrt(hdim_q).
+
+    Raises ProblemError: the caller's scale is 0.
+    """
     if given == 0:
         raise ProblemError("a scale of 0 gives each key the same weight, which no kernel does. Give a positive scale.")
     return 0.0 if given is None else float(given)
@@ -31,7 +34,7 @@ def swap_axes(array: Any, first: int, second: int) -> Any:
 
 
 def add_page_axis(array: Any) -> Any:
-    """A cache of [token, head, dim] as pages of one token; one in pages as it is."""
+    """A cache of [token, head, dim] as pages of one token; a cache in pages unchanged."""
     if len(array.shape) != 3:
         return array
     if not isinstance(array, OnDevice):

@@ -1,4 +1,4 @@
-"""``ckpm jit NAME...``: compile kernels by name, load each, and say where the time lies."""
+"""``ckpm jit NAME...``: compile kernels by name, load each, and print the seconds of each stage."""
 
 from __future__ import annotations
 
@@ -24,19 +24,28 @@ from ckpm.matrix.options import DEFAULT_ARCH, DEFAULT_UPSTREAM
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="*", metavar="NAME", help="kernels, as `ckpm list` names them")
-    parser.add_argument("--declared", type=Path, default=None, metavar="FILE", help="those that a C++ file declares")
+    parser.add_argument("--declared", type=Path, default=None, metavar="FILE", help="kernels that a C++ file declares")
     parser.add_argument("--arch", default=DEFAULT_ARCH, help="(default: %(default)s)")
-    parser.add_argument("--upstream", default=DEFAULT_UPSTREAM, help="(default: %(default)s)")
+    parser.add_argument(
+        "--upstream",
+        default=DEFAULT_UPSTREAM,
+        help="of the kernels NAME (default: %(default)s); a declared kernel has its own",
+    )
     parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--ck-root", type=Path, default=None, help="of upstream checkout; default: CK_ROOT")
     parser.add_argument("--headers", type=Path, default=None, metavar="DIR", help="instead of our own headers (ckpm)")
-    parser.add_argument("--jobs", "-j", type=int, default=None, help="compilers at once; default: processors, memory")
+    parser.add_argument(
+        "--jobs", "-j", type=int, default=None, help="parallel compilers (default: by processors, memory)"
+    )
     parser.add_argument("--device", default="auto", choices=devices.CHOICES, help="what loads them (default: auto)")
     parser.set_defaults(run=run, log_to="stderr")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compile and load; a row for each kernel as it is finished, its folder last. Raises as ``compile_each``."""
+    """Compile the kernels and load each when it is finished. At the end print a row for each kernel, then the folders.
+
+    Raises as ``compile_each``.
+    """
     check_built_arch(args.arch)
     started = time.monotonic()
     rows: list[tuple[Compiled, float]] = []
@@ -55,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _keys_by_upstream(args: argparse.Namespace) -> dict[str, list[str | Key]]:
-    """Kernels by upstream. Raises UsageError: none is named; InputError."""
+    """The kernels to compile, by upstream. Raises UsageError: not either NAME or ``--declared``; InputError."""
     if bool(args.name) == bool(args.declared):
         raise UsageError("name kernels, or with --declared a C++ file that declares them; one of the two")
     if args.declared is None:
@@ -67,7 +76,7 @@ def _keys_by_upstream(args: argparse.Namespace) -> dict[str, list[str | Key]]:
 
 
 def _show(rows: list[tuple[Compiled, float]], seconds: float) -> None:
-    """Seconds of each kernel by stage. Those of ``compilers`` lie within ``build`` and may be of several at once."""
+    """Print the seconds of each kernel by stage. ``compilers`` is the sum over parallel compilers during ``build``."""
     table = Table(box=None, pad_edge=False)
     table.add_column("kernel", overflow="fold", min_width=40)
     for column in ("render", "wait", "build", "compilers", "load"):

@@ -1,6 +1,7 @@
-"""An order: the kernels that are compiled into one library for a wanted kernel, and the compiler and CK for it.
+"""A compile order: the kernels to compile into one library for a wanted kernel, with CK and the compiler to take.
 
-The process that compiles reads it from a file, so that both sides make the same request of kernels/library from it.
+The process that compiles reads the order from a file. So both processes make the same request to kernels/library. An
+order among kernels, as in attention/selection.py, is something else.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """One library: ``names`` are its kernels for one ``arch``, the wanted kernel first."""
+    """The compile order of one library: ``names`` are its kernels for one ``arch``, the wanted kernel first."""
 
     place: Place
     arch: str
@@ -65,20 +66,20 @@ class Order:
         )
 
     def write(self, file: Path) -> None:
-        """Raises DiskFullError, OutputError."""
+        """Replace ``file`` in one step. Raises DiskFullError, OutputError."""
         write_atomically(file, as_text(dataclasses.asdict(self)))
 
     @classmethod
     def read(cls, file: Path) -> Order:
-        """Raises RecordError: it is missing or none."""
+        """Read a compile order. Raises RecordError: the file is missing or contains something else."""
         return Source(file, "an order", "Ask for the kernel again.", RecordError).read().record(cls)
 
 
 def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> tuple[Order, tuple[Key, ...]]:
-    """The order of one kernel of a dialect, by key or name, and the keys of its library.
+    """The compile order of one kernel of a dialect, by key or name, and the keys of its library.
 
-    A kernel of split-KV's first stage comes with the combine kernels that serve it. Of names, ``nmask`` is read as one
-    of the simplified masks; a key has its own.
+    The library also has the kernels of later stages that serve the kernel, such as split-KV's combine kernels. In a
+    name, ``nmask`` stands for no mask of the simplified set. A key contains its mask set.
 
     Raises:
         NameSyntaxError: no kernel of the dialect. UnknownWordError; UsageError: no library is made for the arch, or of

@@ -1,6 +1,6 @@
-"""``python -m ckpm.attention.jit.worker ORDER JOBS``: compiles one order in the folder of its file.
+"""``python -m ckpm.attention.jit.worker ORDER JOBS owner=PID``: compile the order of a file, in the file's folder.
 
-A process of its own: it ends with whoever started it, kills included, and its compilers with it.
+The worker is a process of its own. If the process PID ends or is killed, the worker and its compilers end, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TALLY = "tally.json"  # written at the end, beside the order
 
 
 def compile_order(file: Path, jobs: int) -> int:
-    """Build the order's library below the folder of its file. Exit code 0, or raises as kernels.library.command.run."""
+    """Build an order's library below the folder of its file, and return 0. Raises as kernels.library.command.run."""
     order = Order.read(file)
     cache, place = settings.cache_folder(), order.place
     tree = locate(

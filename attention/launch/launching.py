@@ -125,8 +125,9 @@ class Outcome(Launched):
 def launch_plan(
     plan: Plan, buffers: Mapping[str, Buffer], pointers: Mapping[str, tuple[str, int]] | None, outputs: Iterable[str]
 ) -> Launched:
-    """Upload the buffers, launch, and read ``outputs`` back. ``pointers``: name -> (buffer, offset), None: by name.
+    """Upload the buffers, launch, and read ``outputs`` back. The plan's workspaces are freed at the end.
 
+    ``pointers`` maps an argument's name to a buffer and an offset. With None each buffer is passed under its own name.
     After a fault the device has been recovered, or is lost for this process.
 
     Raises:
@@ -225,8 +226,11 @@ def _map_writes(device: Device, buffer: Buffer, allocated: list[Memory]) -> Memo
 def check(prepared: Prepared) -> None:
     """Refuse a launch whose numbers contradict one another.
 
+    Page ids, and sizes by strides, are checked only in cases that must run (``expect`` is ok). Others are wrong on
+    purpose.
+
     Raises:
-        ProblemError: what, and both numbers.
+        ProblemError: the message has both numbers.
     """
     for name, (buffer, at) in prepared.pointers.items():
         if buffer not in prepared.buffers:

@@ -56,21 +56,47 @@ class Ran:
         return float(np.median(self.milliseconds))
 
 
-_V3_SWITCH = "CKPM_V3"
+class _V3Switch:
+    """The environment variable that each launch of a library reads (templates/dispatch.hip.j2).
+
+    It belongs to the process. So a launch that turns V3 off waits until no other launch runs, and others wait for it.
+    The object itself is the context of a launch that leaves the variable as it is.
+    """
+
+    NAME = "CKPM_V3"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle = threading.Condition(self._lock)
+        self._running = 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._running += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._running -= 1
+            if not self._running:
+                self._idle.notify_all()
+
+    @contextlib.contextmanager
+    def turned_off(self) -> Iterator[None]:
+        """Launch without V3."""
+        with self._lock:
+            self._idle.wait_for(lambda: not self._running)
+            before = os.environ.get(self.NAME)
+            os.environ[self.NAME] = "0"
+            try:
+                yield
+            finally:
+                if before is None:
+                    del os.environ[self.NAME]
+                else:
+                    os.environ[self.NAME] = before
 
 
-@contextlib.contextmanager
-def _v3_turned_off() -> Iterator[None]:
-    """Launch without V3: the dispatch of a library reads this at each launch (templates/dispatch.hip.j2)."""
-    before = os.environ.get(_V3_SWITCH)
-    os.environ[_V3_SWITCH] = "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_V3_SWITCH]
-        else:
-            os.environ[_V3_SWITCH] = before
+_V3 = _V3Switch()
 
 
 @dataclass(slots=True)
@@ -157,8 +183,9 @@ class Plan:
         self._demand_pointers(pointers)  # nothing is launched without a pointer that the problem needs
         if not timing.cold_bytes:
             launch = self._ended_well(self.launch(pointers, stream, timing.warmups, timing.repeats))
-            if timing.repeats and self.cleared:  # cleared before the first repeat only, so repeats add up
-                self._ended_well(self.launch(pointers, stream))
+            if timing.repeats and self.cleared:
+                # the workspaces are cleared before the first repeat only, so the outputs are sums of all repeats
+                self._ended_well(self.launch(pointers, stream))  # writes the outputs of one launch again
             return Ran(kernels=launch.kernels, milliseconds=(launch.milliseconds,) if timing.repeats else ())
         flushed = self.device.hip.malloc(timing.cold_bytes)
         try:
@@ -185,7 +212,7 @@ class Plan:
             start = ctypes.addressof(filled)
             for name, value in (("warmup", warmups), ("repeat", repeats)):
                 ctypes.c_int32.from_address(start + self._offsets[name]).value = value
-            with _v3_turned_off() if self.problem.v3 == "off" else contextlib.nullcontext():
+            with _V3.turned_off() if self.problem.v3 == "off" else _V3:
                 return self.library.launch(filled, self._kernel)
 
     def _ended_well(self, launch: Launch) -> Launch:

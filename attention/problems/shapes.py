@@ -59,8 +59,12 @@ def to_shape(problem: Problem) -> Shape:
 def from_shape(shape: Shape, family: str, arch: str = "gfx950") -> Problem:
     """A problem of a family from a shape of the testing matrix.
 
-    The family's plain values fill what the shape leaves open: batch mode (batch prefill: group) and no scales. For
-    families that read pages, pages have 128 tokens (batch prefill: 1, in SGLang's table).
+    Fields that the shape leaves open get the family's usual values: batch mode (batch prefill: group) and no scales.
+    For families that read pages, pages have 128 tokens (batch prefill: 1, in SGLang's table).
+
+    A shape only turns features on, but a problem has their numbers: a soft cap of 30, a sink of 4 tokens, 2 splits of
+    split-KV. No mask has a bound to the left, and only causal masks have a bound to the right. Append-KV has
+    ``seqlen_k`` new keys.
     """
     s, batch_prefill = shape, family == "batch_prefill"
     mode = s.mode or ("group" if batch_prefill else "batch")

@@ -1,7 +1,7 @@
-"""Cases of a sweep: each kernel, of those that a call runs first, on each shape that it serves.
+"""Cases of a sweep: each kernel of a call's first stage, on each shape that the kernel serves.
 
-With a category the shapes are the testing matrix's. Without a category each kernel gets one shape of the given sizes.
-It has the kernel's own head dims and features. :func:`tensors` draws the random arrays of a case.
+The shapes are those of a category of the testing matrix. Without a category each kernel has one shape: the given sizes,
+with the kernel's own head dims and features. :func:`tensors` makes the random arrays of a case.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ckpm.matrix.problems.matching import Matcher, is_tried
 from ckpm.matrix.problems.problem import ELEMENT_BYTES
 from ckpm.matrix.problems.testing import Shape
 
-_MASKS = {"no": "no", "": "no", "generic": "window"}  # of a key: of a shape; all others serve top_left
+_MASKS = {"no": "no", "": "no", "generic": "window"}  # a key's mask -> its shape's; others get top_left
 _BY_KERNEL = ("hdim_q", "hdim_v", "dtype", "mask", "bias", "dropout", "lse", "logits", "sink", "skip", "mode")
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One kernel, which a library's call runs first, on one shape. ``shape`` leaves nothing open of what it asks."""
+    """One kernel of a call's first stage, on one shape. ``shape`` also has the kernel's mode, layouts and pages."""
 
     shape: Shape
     key: Key
@@ -45,7 +45,8 @@ class Case:
 def cases(keys: Sequence[Key], shapes: Sequence[Shape], shard: Sequence[Key] | None = None) -> tuple[Case, ...]:
     """Each kernel of one family with each of the shapes that it serves, shape by shape in dispatch order.
 
-    Of a ``shard`` of them its kernels alone: what they serve depends on the head dims that all kernels have.
+    With a ``shard`` of the kernels there are only its cases. ``keys`` are all kernels nevertheless, because the head
+    dims of all decide which kernel serves a shape.
     """
     family, matcher = keys[0].family, Matcher(keys)
     mine = {key.name for key in (keys if shard is None else shard)}
@@ -94,7 +95,7 @@ def _of_key(key: Key) -> dict[str, Any]:
 
 
 def _settle(shape: Shape, key: Key) -> Shape:
-    """The shape with what it leaves open as the kernel has it."""
+    """The shape with the kernel's mode, layouts and pages."""
     paged = bool(key.paged_kv) or key.family == "batch_prefill"
     return dataclasses.replace(
         shape,
@@ -153,7 +154,10 @@ def not_laid_out(case: Case) -> str:
 
 
 def tensors(case: Case, arch: str, *, random_values: bool) -> Tensors:
-    """The same numbers for every kernel that serves the shape. ``random_values``: of dropout are to come back."""
+    """The arrays of a case, the same for every kernel that serves the shape.
+
+    ``random_values``: the call returns the random values of dropout.
+    """
     s = case.shape
     random = np.random.default_rng(zlib.crc32(s.name.encode()))
     q = _drawn(random, s, arch, s.batch, s.seqlen_q, s.nhead_q, s.hdim_q)
@@ -189,7 +193,7 @@ def tensors(case: Case, arch: str, *, random_values: bool) -> Tensors:
 
 
 def _drawn(random: np.random.Generator, shape: Shape, arch: str, *sizes: int) -> Floats:
-    """Uniform in -1..1, as the dtype has them."""
+    """Random numbers of -1 to 1, rounded to the shape's dtype."""
     drawn: Floats = decode(encode(random.uniform(-1, 1, sizes), shape.dtype, arch), shape.dtype, arch)
     return drawn
 
@@ -212,7 +216,7 @@ def _keys(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) ->
 
 
 def _to_pages(k: Floats, v: Floats, s: Shape, family: str, given: dict[str, Any]) -> tuple[Floats, Floats]:
-    """K and V in pages, the last first, zeros after each sequence's end."""
+    """K and V in pages, the last page first, with zeros after each sequence's end."""
     ours = family == "batch_prefill"
     size = (s.page_size or 1) if ours else _PAGE
     count = math.ceil(s.seqlen_k / size)

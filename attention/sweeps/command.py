@@ -1,6 +1,6 @@
 """``ckpm sweep run CONFIG``: compile a configuration's kernels, run each on each shape that it serves.
 
-Also ``best FILE...``, over results of all shards of a run.
+``ckpm sweep best FILE...``: list the best kernel of each problem, from the results of all shards of a run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _SHOWN = 10  # of wrong numbers and reasons
 def add_benchmark_options(parser: argparse.ArgumentParser) -> None:
     add_options(parser)
     parser.add_argument("--compile-only", action="store_true", help="compile and run nothing")
-    parser.add_argument("--jobs", "-j", type=int, default=None, help="compilers at once; default: processors, memory")
+    parser.add_argument(
+        "--jobs", "-j", type=int, default=None, help="parallel compilers (default: by processors, memory)"
+    )
     parser.add_argument(
         "--work", type=Path, default=Path("build/benchmark"), help="libraries and results (default: %(default)s)"
     )
@@ -44,7 +46,7 @@ def add_benchmark_options(parser: argparse.ArgumentParser) -> None:
 
 def add_best_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "results", type=Path, nargs="+", metavar="FILE", help="all shards of one run, as --json or --work"
+        "results", type=Path, nargs="+", metavar="FILE", help="results of all shards of one run, from --json or --work"
     )
     _add_outputs(parser)
     parser.set_defaults(run=run_best)
@@ -56,10 +58,10 @@ def _add_outputs(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command.
+    """Compile and run all cases, and write and print the results.
 
     Raises:
-        what asked_for, a build, and writing raise; DeviceError: there is no such device, or it is lost.
+        Errors of asked_for, of a build and of writing. DeviceError: there is no such device, or it is lost.
         RecordError: results of another run are in the way. InconclusiveError: no case could be run.
         CheckFailedError: a kernel faulted, or its numbers differ from the reference; all others were run.
     """
@@ -150,7 +152,7 @@ def run_best(args: argparse.Namespace) -> int:
 
 
 def table(rows: Sequence[Best]) -> Table:
-    """A line for each problem, the slowest default first."""
+    """A line for each problem. First is the problem whose default kernel is slowest compared with the best kernel."""
     shown = Table(box=None, pad_edge=False)
     for column in ("problem", "mode", "best kernel"):
         shown.add_column(column, overflow="fold")
@@ -163,7 +165,7 @@ def table(rows: Sequence[Best]) -> Table:
 
 
 def tune(file: Path, results: Results, cases: Sequence[Case]) -> int:
-    """Put the results into a tuning database, a problem at a time; how many problems.
+    """Put the results into a tuning database, problem by problem, and return the number of problems.
 
     Raises OutputError, RecordError.
     """
@@ -182,7 +184,7 @@ def tune(file: Path, results: Results, cases: Sequence[Case]) -> int:
 
 
 def summary(results: Results, answers: Sequence[Best]) -> Mapping[str, int]:
-    """Counts for a line of words."""
+    """Counts by name, for the last line of the output."""
     return {
         "kernels": results.kernels,
         "cases": results.cases,

@@ -29,7 +29,7 @@ from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.problems.case import SuiteCase
 
-# CK's kernels that its example launches for them
+# Selects the kernels that CK's example launches for the published shapes
 CK_WHERE = (
     "key.hdim_q in (64, 128) and key.dtype == 'bf16' and key.mode == 'batch' and key.tile.bm0 == 128 and "
     "key.bias == 'no' and key.qscale == 'no' and not (key.logits or key.lse or key.dropout or key.sink or key.skip)"
@@ -40,10 +40,10 @@ LENGTHS = (1024, 2048)  # queries and keys of the recorded launches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workgroup:
-    """The longest workgroup of a launch by its ``keys``. ``cycles`` and ``matrix`` are of one that is alone.
+    """The longest workgroup of two launches, of ``keys[0]`` and ``keys[1]`` keys.
 
-    ``matrix`` are cycles of one SIMD's matrix unit. ``together[k - 2]`` are the cycles of k copies on a compute unit,
-    by start offset.
+    ``cycles`` are those of one workgroup alone on its compute unit, ``matrix`` those of one SIMD's matrix unit.
+    ``together[k - 2]`` are the cycles of k copies on a compute unit with ``keys[1]`` keys, one for each start offset.
     """
 
     keys: tuple[int, int]
@@ -89,13 +89,20 @@ def answers(
 ) -> list[Answer]:
     """Model figures on an emulated device of their arch, which stands for a GPU of so many compute ``units``.
 
-    ``ck`` is a library of CK's kernels, for figures of model fwd. ``changed``: a number of the machine, and which of
-    its neighbours replaces it.
+    ``ck`` is a library of CK's kernels, which figures of model fwd need. Other figures need none. ``changed``: a number
+    of the machine, and which of its neighbours replaces it.
 
     A process has one device, so this needs a process for each arch.
 
-    Raises DeviceError, LibraryError, InconclusiveError, and as :func:`record_asm` and :func:`checks.model`.
+    Raises:
+        InconclusiveError: a figure of model fwd, without ``ck``; a launch failed.
+        DeviceError, LibraryError, and as :func:`record_asm` and :func:`checks.model`.
     """
+    if ck is None and (fwd := [one for one in figures if one.model == "fwd"]):
+        raise InconclusiveError(
+            f"{len(fwd)} figures are of CK's forward kernels, on {arch}: give a library of these kernels.",
+            kind="measure",
+        )
     device, known = choose("emulator", arch), numbers(arch)
     if changed:
         name, side = changed
@@ -113,7 +120,8 @@ def answers(
             continue
         law = one.model, one.shape.head_dim, one.shape.causal
         if law not in laws:
-            if kernels and one.model == "fwd":
+            if one.model == "fwd":
+                assert kernels is not None, "refused above"
                 laws[law] = kernels.record(device, known, one.shape)
             else:
                 laws[law] = record_asm(device, known, one.shape.causal, cache_folder()), asm.ROWS
@@ -124,7 +132,10 @@ def answers(
 
 
 def asm_keys(shape: Shape) -> Iterator[int]:
-    """Keys of each workgroup of AITER's kernels. A causal one has two tiles of queries, the first and the last left."""
+    """Keys of each workgroup of AITER's kernels: the whole length, so that all workgroups take the same time.
+
+    With a causal mask a workgroup has two tiles of queries: the first and the last that no other workgroup has.
+    """
     tiles = -(-shape.length // asm.ROWS)
     for _ in range(shape.batch * shape.heads * (-(-tiles // 2) if shape.causal else tiles)):
         yield shape.length
@@ -217,6 +228,6 @@ def _case(shape: Shape, length: int) -> SuiteCase:
 
 
 def _values(form: fwd_launching.Form) -> NDArray[Any]:
-    """bf16 of between 1 and 2, of either sign."""
+    """Bits of random bf16 numbers: 0.5 or more and below 1, of either sign."""
     generator = np.random.default_rng(0)
     return (generator.integers(0x3F00, 0x3F80, form[0]) | generator.integers(0, 2, form[0]) << 15).astype(form[1])

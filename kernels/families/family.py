@@ -27,7 +27,7 @@ Values = Mapping[str, Any]  # axis -> value, as ckpm.matrix.names.parse reads th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """One way in which a kernel must work: candidate launches; the first that dispatch sends to it counts."""
+    """One way in which a kernel must work: candidate launches, of which the first that dispatch sends to it counts."""
 
     label: str
     candidates: tuple[SuiteCase, ...]

@@ -2,7 +2,10 @@
 
 They follow each family's ``conditions``. Where one kernel serves whole tiles and another pads, the second is only
 reached with a length that is not a multiple of the tile. A kernel has scenarios (masks, numbers of splits, merged
-heads), each of which must be reached. A scenario has candidates: the first that dispatch sends to the kernel counts.
+heads). A scenario has candidates: the first that dispatch sends to the kernel counts.
+
+Dispatch must send at least one scenario to the kernel. It may send others elsewhere: in split-KV it sends whole tiles
+to a kernel that pads less, if the library has one.
 """
 
 from __future__ import annotations

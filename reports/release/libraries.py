@@ -6,7 +6,6 @@ The libraries are those of ``ckpm build --upstream ckpm --profile serving`` for 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ckpm import __version__
 from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.entry import exit_code
@@ -93,8 +91,7 @@ def _make_wheel(project: Path, target: Path) -> Path:
     """Build the project and return the wheel. Raises CheckFailedError."""
     made = project / "made"
     command = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(made))
-    environment = {**os.environ, "CKPM_VERSION": __version__}
-    done = subprocess.run(command, cwd=project, env=environment, text=True, capture_output=True, check=False)
+    done = subprocess.run(command, cwd=project, text=True, capture_output=True, check=False)
     if done.returncode:
         raise CheckFailedError(f"the wheel can't be made:\n{done.stderr.strip()}")
     (wheel,) = made.iterdir()

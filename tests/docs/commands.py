@@ -17,6 +17,7 @@ from ckpm.commands import parse
 from ckpm.docker.images import images
 from ckpm.matrix.dialects import check_arch, dialect, upstreams
 from ckpm.matrix.problems.case import FAMILY_SUITE, SUITES, TIERS
+from ckpm.reports.release.libraries import parser as libraries_parser
 from ckpm_emulator.cli import _parser as emulator_parser
 from tests.docs.pages import ROOT
 from tests.docs.sessions import noxfile
@@ -25,6 +26,7 @@ from tests.programs.conformance.__main__ import parser as conformance_parser
 
 PARSERS: dict[str, Callable[[], Any]] = {
     "ckpm_emulator": emulator_parser,
+    "ckpm.reports.release.libraries": libraries_parser,
     "tests.programs": programs_parser,
     "tests.programs.conformance": conformance_parser,
 }

@@ -19,7 +19,7 @@ from ckpm.attention.kernel_sets import kernel_set
 from ckpm.attention.registry import Instance, Registry, key_of
 from ckpm.attention.selection import refusal, stages
 from ckpm.attention.tuning import Measurement, TuningDatabase
-from ckpm.base import settings
+from ckpm.base import rocm_places, settings
 from ckpm.base.errors import ArgumentError, NoKernelError, ProblemError, UsageError
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.problems.problem import Problem
@@ -381,6 +381,22 @@ def test_default_libraries_are_found_from_elsewhere(monkeypatch: pytest.MonkeyPa
     assert find_libraries() == {there}
     here = manifests.write_library(elsewhere / "build/gfx950/aiter", manifests.document(names))
     assert find_libraries() == {here}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "arch"),
+    [((), "gfx950"), (("gfx942", "gfx942"), "gfx942"), (("gfx1100", "gfx942"), "gfx942"), (("gfx1100",), "gfx950")],
+)
+def test_default_arch_is_that_of_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpus: tuple[str, ...], arch: str
+) -> None:
+    """No library is built for gfx1100."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(settings, "INSTALLED", True)
+    monkeypatch.setattr(rocm_places, "gpu_archs", lambda: gpus)
+    monkeypatch.setattr(call, "_arch_here", call._arch_here.__wrapped__)
+    with pytest.raises(NoKernelError, match=rf"no library is in {tmp_path}/build/{arch}\. Build one: .*{arch}"):
+        call.default()
 
 
 def test_family_without_libraries_is_named() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -155,3 +158,30 @@ def test_another_kernel_than_chosen_is_error() -> None:
         plan.run(dict.fromkeys(("q", "k", "v", "o"), 4096))
     device.chosen = (plan.stages[0].name,)
     assert plan.run(dict.fromkeys(("q", "k", "v", "o"), 4096)).kernels == device.chosen
+
+
+def test_overlapping_launches_have_their_own_switch_of_v3(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The switch is the process's: a launch without V3 must not turn it off for others, nor leave it off."""
+    monkeypatch.setenv("CKPM_V3", "1")
+    seen: list[tuple[int, str | None, str | None]] = []
+
+    def answer(said: Any) -> int:
+        begin = os.environ.get("CKPM_V3")
+        time.sleep(0.005)
+        seen.append((said.warmup, begin, os.environ.get("CKPM_V3")))
+        return Status.OK
+
+    over, _ = dispatcher(prefill(), FakeDevice(answer=answer))
+    plans = [over.plan(PREFILL), over.plan(replace(PREFILL, v3="off"))]
+
+    def launch(off: int) -> None:
+        for _ in range(5):
+            plans[off].launch(POINTERS, warmups=off)
+
+    threads = [threading.Thread(target=launch, args=(off,)) for off in (0, 1, 0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == [(0, "1", "1")] * 10 + [(1, "0", "0")] * 10
+    assert os.environ["CKPM_V3"] == "1"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ckpm.attention.timing.grid import DIES, cycles
-from ckpm.attention.timing.launches import Workgroup, asm_keys, ck_keys, estimate
-from ckpm.attention.timing.published import Shape
+from ckpm.attention.timing.launches import Workgroup, answers, asm_keys, ck_keys, estimate
+from ckpm.attention.timing.published import Shape, published_figures
+from ckpm.base.errors import InconclusiveError
 
 ALONE = (1.0,)
 
@@ -62,3 +63,11 @@ def test_workgroup_is_linear_in_its_keys() -> None:
     one = estimate(law, [400] * 16, 8)  # two on each unit, at 0.6, 0.75 and 0.5 of the speed
     assert [one.value, one.least, one.most] == pytest.approx([3400 / speed for speed in (0.6, 0.75, 0.5)])
     assert one.matrix_share == pytest.approx(16 * 1600 / (8 * 3400 / 0.6))
+
+
+def test_figure_of_ck_without_library_of_ck_is_refused() -> None:
+    """The figure must not get the cycles of AITER's kernel."""
+    figures = [one for one in published_figures() if one.arch == "gfx950" and one.model in ("stream", "fwd")]
+    count = sum(one.model == "fwd" for one in figures)
+    with pytest.raises(InconclusiveError, match=f"^{count} figures are of CK's forward kernels, on gfx950: give a "):
+        answers("gfx950", 256, figures, None)

@@ -16,6 +16,7 @@ import pytest
 from ckpm.attention.launch.arguments import fwd_fields
 from ckpm.attention.launch.fwd_launching import pose
 from ckpm.kernels.families.family import Scenario
+from ckpm.kernels.families.fwd_splitkv import conditions
 from ckpm.kernels.families.render import dispatch_text as rendered
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.kernels.families.words import features
@@ -183,6 +184,24 @@ def test_split_kv_is_asked_for_all_its_machine_code() -> None:
             assert set(labels[key.name]) == wanted
     combine = next(key for key in keys if key.family == "fwd_splitkv_combine")
     assert scenarios(combine, [combine]) == ()
+
+
+def test_whole_tiles_go_to_kernel_that_pads_less() -> None:
+    """A kernel that pads more is not reached in the scenario of even splits."""
+    keys = keys_of(
+        "fwd_splitkv",
+        "full",
+        "key.hdim_q == 64 and key.dtype == 'bf16' and key.mode == 'batch' and not (key.paged_kv or key.logits) "
+        "and key.bias == key.mask == 'no' and key.lse",
+    )
+    by_pad = {key.pad: key for key in keys}
+    dispatch = Dispatch.__new__(Dispatch)
+    arms = [(compile(_python(" && ".join(conditions(key))), "arm", "eval"), key.name) for key in keys]
+    dispatch.groups = [("bf16", 64, 64, arms)]
+    padded = by_pad["pssk"]  # of queries and keys
+    chosen = {one.label: {dispatch.chosen(each) for each in one.candidates} for one in scenarios(padded, keys)}
+    assert padded.name in chosen["no mask"]
+    assert chosen["even splits"] == {by_pad["ps"].name, by_pad["psk"].name}
 
 
 def test_case_is_found_by_glob_with_or_without_suite() -> None:

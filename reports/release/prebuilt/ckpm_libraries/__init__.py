@@ -2,3 +2,5 @@
 
 ``ckpm`` finds this package when it is installed, and compares each library with the sha256 in its manifest.
 """
+
+__version__ = "0.1.0"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import Any
 
@@ -37,17 +36,6 @@ def current_stream(array: Any) -> int:
     if torch is None or array.device.type == "cpu":
         return 0
     return int(torch.cuda.current_stream(array.device).cuda_stream)
-
-
-def arch_of(array: Any) -> str:
-    """The arch whose libraries serve an array: that of its GPU if it is a tensor of PyTorch on one, else gfx950."""
-    torch = _torch_of(array)
-    return "gfx950" if torch is None or array.device.type == "cpu" else _gpu_arch(torch, array.device)
-
-
-@functools.cache
-def _gpu_arch(torch: Any, device: Any) -> str:
-    return str(torch.cuda.get_device_properties(device).gcnArchName).partition(":")[0]
 
 
 def single_precision(given: Any, beside: Any) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import pose
-from ckpm.attention.arrays.pytorch import arch_of, current_stream, empty_like, padded_list
+from ckpm.attention.arrays.pytorch import current_stream, empty_like, padded_list
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import WORDS, OnDevice
 from ckpm.attention.backward.call import fmha_backward
@@ -64,7 +64,15 @@ def dispatch_to(dispatcher: Dispatcher | None) -> None:
 
 
 def _dispatcher(q: Tensor) -> Dispatcher:
-    return _CHOSEN[0] if _CHOSEN else default(arch_of(q))
+    return _CHOSEN[0] if _CHOSEN else default(_arch(q.device))
+
+
+@functools.cache
+def _arch(device: torch.device) -> str:
+    """The arch whose libraries are used: that of the tensor's GPU, gfx950 for the CPU."""
+    if device.type == "cpu":
+        return "gfx950"
+    return str(torch.cuda.get_device_properties(device).gcnArchName).partition(":")[0]
 
 
 def _is_in_place(q: Tensor, over: Dispatcher) -> bool:

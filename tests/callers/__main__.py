@@ -108,8 +108,9 @@ def outcome(case: TestCase) -> tuple[str, str]:
         said = " ".join((result.message or "").split())
         if isinstance(result, Skipped):
             if said.startswith("refused: "):
-                return UNSUPPORTED, said.removeprefix("refused: ").partition(". ")[0]  # without the remedy
-            return UNSUPPORTED, f"skipped by the test itself: {said}"
+                reason = said.removeprefix("refused: ").partition(". ")[0]  # without the remedy
+                return UNSUPPORTED, reason.partition(" (")[0]
+            return UNSUPPORTED, "skipped by the test itself"
         if isinstance(result, Failure | Error):
             return WRONG, said[:300]
     return PASSED, ""

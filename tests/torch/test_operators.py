@@ -83,19 +83,20 @@ def test_paged_prefill_agrees_with_float64(name: str) -> None:
 def test_aiter_s_varlen_call_of_pages_agrees_with_float64(over: Dispatcher) -> None:
     call, given = paged_arguments("block table, causal")
     sums = torch.nn.functional.pad(given["seqlens_k"].cumsum(0), (1, 0)).to(INT)
-    tensors = (given["q"], given["k"], given["v"], given["cu_seqlens_q"], sums)
-    more: dict[str, Any] = {"causal": True, "return_lse": True, "block_table": given["page_table"], "dispatcher": over}
-    o, lse = ckpm.aiter.flash_attn_varlen_func(*tensors, 45, 71, **more)
+    o, lse = ckpm.aiter.flash_attn_varlen_func(
+        given["q"], given["k"], given["v"], given["cu_seqlens_q"], sums, 45, 71,
+        causal=True, return_lse=True, block_table=given["page_table"], dispatcher=over,
+    )  # fmt: skip
     want, want_lse = attention_in_float64(call, given)
     agree(o, want, "bf16")
     agree(lse, want_lse, "lse")
 
 
 def test_aiter_s_varlen_call_agrees_with_float64(over: Dispatcher) -> None:
-    call, (q, k, v), given = varlen()
-    more: dict[str, Any] = {"return_lse": True, "dispatcher": over}
-    o, _ = ckpm.aiter.flash_attn_varlen_func(*(one.detach() for one in (q, k, v)), **given, **more)
-    agree(o, in_float64(call, [one.detach().double() for one in (q, k, v)]).numpy(), "bf16")
+    call, leaves, given = varlen()
+    q, k, v = (one.detach() for one in leaves)
+    o, _ = ckpm.aiter.flash_attn_varlen_func(q, k, v, return_lse=True, dispatcher=over, **given)
+    agree(o, in_float64(call, [one.double() for one in (q, k, v)]).numpy(), "bf16")
 
 
 def test_paged_prefill_passes_opcheck() -> None:

@@ -29,7 +29,12 @@ SUITES = {
     "dispatch": "Test which kernel the API chooses for a problem, and which problems it refuses.",
 }
 CORRUPTION = "tests/faults/test_corruption.py"
-TORCH = ("tests/torch", "tests/unit/attention/test_pytorch.py", "tests/unit/attention/test_torch_operators.py")
+TORCH = (
+    "tests/torch",
+    "tests/callers",
+    "tests/unit/attention/test_pytorch.py",
+    "tests/unit/attention/test_torch_operators.py",
+)
 PROGRAMS = "programs"  # a file in nox's cache folder: it contains the path of the environment's bin/
 BUILT: set[str] = set()  # archs of the libraries that this call of nox built, and "decode"
 
@@ -70,6 +75,11 @@ TESTS = {
     ),
     "cluster": Tests("builds and suites on two workers and on Slurm", ("pytest", "tests/cluster"), "cluster"),
     "torch": Tests("operators of PyTorch on the emulated device", ("pytest", *TORCH), "torch"),
+    "callers": Tests(
+        "aiter's and FlashInfer's own test files: `callers --aiter CLONE --flashinfer CLONE`",
+        ("tests.callers",),
+        "torch",
+    ),
     "triton": Tests("500 launches of Triton kernels for each arch", ("pytest", "tests/triton"), "triton"),
 }
 

@@ -1,8 +1,8 @@
 """Defects that can be planted in a kernel's machine code.
 
-A change replaces one instruction by another instruction of the same size. Five kinds of change are never made, as they
-cannot have an effect: in unreachable code, equal operands in another order, min or max of equal operands, a wait that the
-next instruction repeats, wait states between two v_writelane of constant lanes of a register.
+A change replaces one instruction by another one of the same size. Some cannot have an effect and are never made: in
+unreachable code, equal operands in another order, min or max of equal operands, a wait that the next instruction repeats,
+wait states between two v_writelane to constant lanes of a register.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def candidates(instructions: Sequence[Instruction]) -> Iterator[tuple[str, int, 
     """Kind, index and new bits of all defects, in the order of the code. :func:`make_change` checks the bits."""
     following = successors(instructions)
     inside = reachable(0, following) if instructions else set()
-    entered = _entered(following)
+    targets = _targets(following)
     for at, instruction in enumerate(instructions):
         if at in inside and instruction.record is not None:
-            spare = _is_repeated_wait(instructions, at) or (at not in entered and _is_between_lanes(instructions, at))
+            spare = _is_repeated_wait(instructions, at) or (at not in targets and _is_between_lanes(instructions, at))
             for kind, make in _KINDS.items():
                 if not spare or kind not in ("wait", "nop"):
                     yield from ((kind, at, raw) for raw in make(instruction))
@@ -113,7 +113,7 @@ def _counts(one: Instruction) -> tuple[int, int, int]:
     return counts & 15 | counts >> 14 << 4, counts >> 8 & 15, counts >> 4 & 7
 
 
-def _entered(following: Sequence[tuple[int, ...]]) -> set[int]:
+def _targets(following: Sequence[tuple[int, ...]]) -> set[int]:
     """The instructions that are reached from another one than the one before them."""
     return {to for at, some in enumerate(following) for to in some if to != at + 1}
 
@@ -128,11 +128,11 @@ def _is_repeated_wait(instructions: Sequence[Instruction], at: int) -> bool:
 
 
 def _is_between_lanes(instructions: Sequence[Instruction], at: int) -> bool:
-    """True for an s_nop between two v_writelane to constant lanes of a register: the spill of a pair of scalar registers.
+    """True for an s_nop between two v_writelane to constant lanes of a register, as a pair of scalars is spilled.
 
-    A scalar that a vector instruction wrote needs two wait states before the second one reads it: the first one and the
-    state that is left. For EXEC and for the vector register, the first one has waited. LLVM adds states because it counts
-    the first one as a write of the pair.
+    The second one may read a scalar that a vector instruction wrote two wait states before: the first one and the state
+    that is left. The first one has waited for EXEC and for the vector register. LLVM adds states because it counts the
+    first one as a write of the pair.
     """
     if at == 0 or at + 1 >= len(instructions) or instructions[at].name != "s_nop":
         return False

@@ -75,11 +75,6 @@ TESTS = {
     ),
     "cluster": Tests("builds and suites on two workers and on Slurm", ("pytest", "tests/cluster"), "cluster"),
     "torch": Tests("operators of PyTorch on the emulated device", ("pytest", *TORCH), "torch"),
-    "callers": Tests(
-        "aiter's and FlashInfer's own test files: `callers --aiter CLONE --flashinfer CLONE`",
-        ("tests.callers",),
-        "torch",
-    ),
     "triton": Tests("500 launches of Triton kernels for each arch", ("pytest", "tests/triton"), "triton"),
 }
 
@@ -256,6 +251,13 @@ def tests(session: nox.Session) -> None:
     chosen = TESTS[name]
     python = install_extra(session, chosen.extra) if chosen.extra else program(session, "python")
     session.run(python, "-m", *add_options(chosen.words, options), external=True)
+
+
+@session("test-callers", "develop")
+def test_callers(session: nox.Session) -> None:
+    """Run aiter's and FlashInfer's own test files: `-- --aiter CLONE --flashinfer CLONE`."""
+    python = install_extra(session, "torch")
+    session.run(python, "-m", "tests.callers", *session.posargs, external=True)
 
 
 @session("lint", "develop")

@@ -118,6 +118,7 @@ class SuiteCase(Problem):
     def __str__(self) -> str:
         what = {
             "splits": self.splits,
+            "splits of": self.split_keys,
             "mask": "" if self.mask == "no" else f"{self.mask} ({self.window_left}, {self.window_right})",
             "pages of": self.page_size if self.page_size > 1 else 0,
             "new keys": self.seqlen_knew,
@@ -161,7 +162,7 @@ class SuiteCase(Problem):
 
 _ROW = (
     *("name", "suite", "tier", "group", "dtype", "mode", "seqlens_q", "seqlens_k", "sequence_ids"),
-    *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "tile_rows", "vlayout", "page_size", "kv_layout"),
+    *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "tile_rows", "split_keys", "vlayout", "page_size", "kv_layout"),
     *("kv_table", "storage", "page_order", "table_end", "pool_pages", "placement", "mask"),
     *("window_left", "window_right", "sink_size", "sink_logits", "bias", "bias_values"),
     *("alibi_per_batch", "logits_soft_cap", "lse", "p_drop", "dropout_offset", "store_randval"),
@@ -204,8 +205,8 @@ def _combination_complaint(p: SuiteCase) -> str | None:
     scales = (*p.k_page_scales, *p.v_page_scales)
     if scales and (p.qscale != "kv_blockscale" or p.page_order in ("shared", "repeated") or min(scales) <= 0):
         return "page scales are positive, and for block scales of pages of a sequence's own"
-    if p.values == "peaks" and (p.qscale != "no" or p.page_order in ("shared", "repeated")):
-        return "peaks are for tokens of a sequence's own, in a dtype that holds them without a scale"
+    if p.values == "peaks" and p.page_order in ("shared", "repeated"):
+        return "peaks are for tokens of a sequence's own"
     if p.mask == "no" and (p.window_left, p.window_right, p.sink_size) != (-1, -1, 0):
         return "a window or sink tokens need a mask"
     if p.pool_pages and p.page_order not in ("shared", "repeated"):

@@ -54,8 +54,8 @@ def timing(inputs: Inputs) -> Table:
         rows=rows,
         details=details,
         note="Executed instructions replayed through an issue model of one compute unit; no measurement. TFLOP/s are "
-        "expected at the clock of published launches, with a range for start offsets and boards. Published ones are of "
-        "other code. A row's details are the stalls of its loop.",
+        "expected at the clock of published launches. Their range is of start offsets and boards, not of the model's "
+        "error. Published ones are of other code. A row's details are the stalls of its loop.",
         folded=(Folded(title="What the timing model cannot see", lines=unseen()),) if rows else (),
     )  # fmt: skip
 

@@ -52,8 +52,8 @@ def model(inputs: Inputs) -> Table:
         ),
         rows=rows,
         note="Cycles, modelled TFLOP/s and modelled times come from counts of the emulator, at the peak clock and "
-        "without latencies. They compare builds and predict no GPU: latencies and lower clocks make it slower, and "
-        "overlap within a wave faster. Measured times are of a GPU (warm cache).",
+        "without latencies. They compare builds and predict no GPU: latencies and lower clocks make it slower, "
+        "overlap within a wave and caches faster. Measured times are of a GPU (warm cache).",
         folded=(Folded(title="What the model cannot see", lines=cannot_see()),) if rows else (),
     )  # fmt: skip
 

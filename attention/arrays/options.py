@@ -82,7 +82,7 @@ class Options:
         if self.descales is not None:
             fields["qscale"] = "pertensor" if self.kv_block_descale is None else "kv_blockscale"
             if self.of_family != "batch_prefill":
-                fields["descales"] = tuple(map(float, self.descales))
+                fields["descales"] = tuple(float(one.item() if hasattr(one, "item") else one) for one in self.descales)
         return fields
 
     def more(self, dtype: str) -> Mapping[str, tuple[Any, str]]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ckpm.attention.launch import arguments
 from ckpm.attention.launch.encodings import Bits, Floats, decode, encode, nan_bits
 from ckpm.attention.launch.hip_api import Memory
-from ckpm.attention.launch.kv_pool import Buffer, Pool, Write, add_peaks, stream
+from ckpm.attention.launch.kv_pool import Buffer, Pool, Write, add_peaks, descale, stream
 from ckpm.attention.launch.page_tables import PageTable, block_table, page_table, unused_entry
 from ckpm.base.errors import ProblemError
 from ckpm.matrix.problems.case import SuiteCase
@@ -134,7 +134,7 @@ def _further_outputs(posed: SuiteCase) -> dict[str, int]:
 def _queries(p: SuiteCase, arch: str) -> tuple[tuple[Floats, ...], Bits, float]:
     """Q of each sequence, its bits in [token, head, dim] and the per-tensor descale (1 without)."""
     low, high = p.q_range
-    descale = 1.0 if p.qscale == "no" else float(np.float32(max(-low, high) / 224))
+    factor = 1.0 if p.qscale == "no" else descale(p, p.q_range, 224)
     drawn = [
         stream(p, 1, identity).uniform(low, high, (length, p.nhead_q, p.hdim_q))
         for identity, length in zip(p.ids, p.seqlens_q, strict=True)
@@ -142,8 +142,8 @@ def _queries(p: SuiteCase, arch: str) -> tuple[tuple[Floats, ...], Bits, float]:
     if p.values == "peaks":
         for part in drawn:
             add_peaks(part)
-    bits = [encode(part / descale, p.dtype, arch) for part in drawn]
-    return tuple(decode(part, p.dtype, arch) * descale for part in bits), np.concatenate(bits), descale
+    bits = [encode(part / factor, p.dtype, arch) for part in drawn]
+    return tuple(decode(part, p.dtype, arch) * factor for part in bits), np.concatenate(bits), factor
 
 
 def _table_arrays(p: SuiteCase, table: PageTable) -> dict[str, NDArray[np.int32]]:

@@ -205,8 +205,8 @@ def _combination_complaint(p: SuiteCase) -> str | None:
     scales = (*p.k_page_scales, *p.v_page_scales)
     if scales and (p.qscale != "kv_blockscale" or p.page_order in ("shared", "repeated") or min(scales) <= 0):
         return "page scales are positive, and for block scales of pages of a sequence's own"
-    if p.values == "peaks" and (p.qscale != "no" or p.page_order in ("shared", "repeated")):
-        return "peaks are for tokens of a sequence's own, in a dtype that holds them without a scale"
+    if p.values == "peaks" and p.page_order in ("shared", "repeated"):
+        return "peaks are for tokens of a sequence's own"
     if p.mask == "no" and (p.window_left, p.window_right, p.sink_size) != (-1, -1, 0):
         return "a window or sink tokens need a mask"
     if p.pool_pages and p.page_order not in ("shared", "repeated"):

@@ -1,7 +1,8 @@
 """Defects that can be planted in a kernel's machine code.
 
-A change replaces one instruction by another instruction of the same size. Three kinds of change are never made, as they
-cannot have an effect: in unreachable code, equal operands in another order, min or max of equal operands.
+A change replaces one instruction by another one of the same size. Changes that cannot have an
+effect are never made: in unreachable code, or of the order of equal operands. A wait that the next instruction repeats
+stays, too, and so do wait states between two v_writelane to constant lanes of a register.
 """
 
 from __future__ import annotations
@@ -44,11 +45,15 @@ class Change:
 
 def candidates(instructions: Sequence[Instruction]) -> Iterator[tuple[str, int, int]]:
     """Kind, index and new bits of all defects, in the order of the code. :func:`make_change` checks the bits."""
-    inside = reachable(0, successors(instructions)) if instructions else set()
+    following = successors(instructions)
+    inside = reachable(0, following) if instructions else set()
+    targets = _targets(following)
     for at, instruction in enumerate(instructions):
         if at in inside and instruction.record is not None:
+            spare = _is_repeated_wait(instructions, at) or (at not in targets and _is_between_lanes(instructions, at))
             for kind, make in _KINDS.items():
-                yield from ((kind, at, raw) for raw in make(instruction))
+                if not spare or kind not in ("wait", "nop"):
+                    yield from ((kind, at, raw) for raw in make(instruction))
             if (unbounded := _unlimited_buffer(instructions, at)) is not None:
                 yield "bounds", at, unbounded
 
@@ -95,11 +100,45 @@ def _waits(one: Instruction) -> Iterator[int]:
     """Set one counter so high that nothing is waited for, and keep the other."""
     if one.name == "s_waitcnt":
         counts = int(one.record.simm16)
-        vector, local = counts & 15 | counts >> 14 << 4, counts >> 8 & 15
+        vector, local, _ = _counts(one)
         if vector < _NO_WAIT["vmcnt"]:
             yield _set(one, simm16=counts | 0xC00F)
         if local < _NO_WAIT["lgkmcnt"]:
             yield _set(one, simm16=counts | 0x0F00)
+
+
+def _counts(one: Instruction) -> tuple[int, int, int]:
+    """The counters of an s_waitcnt: vmcnt, lgkmcnt, expcnt."""
+    counts = int(one.record.simm16)
+    return counts & 15 | counts >> 14 << 4, counts >> 8 & 15, counts >> 4 & 7
+
+
+def _targets(following: Sequence[tuple[int, ...]]) -> set[int]:
+    """The instructions that are reached from another one than the one before them."""
+    return {to for at, some in enumerate(following) for to in some if to != at + 1}
+
+
+def _is_repeated_wait(instructions: Sequence[Instruction], at: int) -> bool:
+    """True for an s_waitcnt before another one that waits for at least as much."""
+    pair = instructions[at : at + 2]
+    if [one.name for one in pair] != ["s_waitcnt"] * 2:
+        return False
+    first, then = (_counts(one) for one in pair)
+    return all(late <= early for early, late in zip(first, then, strict=True))
+
+
+def _is_between_lanes(instructions: Sequence[Instruction], at: int) -> bool:
+    """True for an s_nop between two v_writelane to constant lanes of a register, as a pair of scalars is spilled.
+
+    The second one may read a scalar that a vector instruction wrote two wait states before: the first one and the state
+    that is left. The first one has waited for EXEC and for the vector register. LLVM adds states because it counts the
+    first one as a write of the pair.
+    """
+    if at == 0 or at + 1 >= len(instructions) or instructions[at].name != "s_nop":
+        return False
+    around = (instructions[at - 1], instructions[at + 1])
+    lanes = all(one.name == "v_writelane_b32" and 128 <= (_get(one, "src1") or 0) < 192 for one in around)
+    return lanes and len({_get(one, "vdst") for one in around}) == 1
 
 
 def _barriers(one: Instruction) -> Iterator[int]:

@@ -17,6 +17,7 @@ from ckpm.matrix.problems.case import SUITES, wave_instructions
 from ckpm.matrix.selection import Selection, select
 from ckpm.suites.checks import Result
 from ckpm.suites.suites import cases
+from ckpm_emulator.inspection.hazards import missing_states
 from ckpm_emulator.lowering.decode import Instruction, decode
 from ckpm_emulator.lowering.lower import lower
 from tests.mutants import excused
@@ -37,6 +38,10 @@ MAX_OF_OPPOSITES = (0xD10B0000, 0x40020301)  # v_max_f32 v0, v1, -v1
 MAX_OF_MAGNITUDE = (0xD10B0100, 0x00020301)  # v_max_f32 v0, |v1|, v1
 LITERAL = (0x0A0004FF, 0x3F800000)  # v_mul_f32 v0, 1.0 as a literal, v2
 LESS = 0x7D820501  # v_cmp_lt_i32 vcc, v1, v2
+LESS_PAIR = (0xD0C10002, 0x00020501)  # v_cmp_lt_i32 s[2:3], v1, v2
+LANE_32, LANE_33 = (0xD28A0005, 0x00014002), (0xD28A0005, 0x00014203)  # v_writelane_b32 v5, s2, 32; v5, s3, 33
+OTHER_LANE = (0xD28A0006, 0x00014203)  # v_writelane_b32 v6, s3, 33
+NOP_2, WAIT_MEMORY, WAIT_MORE = 0xBF800001, 0xBF8C0F74, 0xBF8C0F70  # s_waitcnt vmcnt(4), vmcnt(0)
 READ = (0xD8EC0010, 0x00000001)  # ds_read_b64 v[0:1], v1 offset:16
 
 
@@ -88,6 +93,30 @@ def test_candidates_without_effect_are_left_out() -> None:
     assert list(candidates(code(END, BARRIER, END))) == []  # code after the end is unreachable
     assert make_change("wait", 0, code(WAIT)[0], WAIT) is None
     assert make_change("wait", 0, code(WAIT)[0], 0xFFFFFFFF) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "planted"),
+    [
+        ((*LESS_PAIR, NOP_2, *LANE_32, NOP_2, *LANE_33), 1),  # the compiler's spill of s[2:3]: the first one is needed
+        ((*LESS_PAIR, NOP_2, *LANE_33), 1),
+        ((*LANE_32, NOP_2, *OTHER_LANE), 1),  # of another register, which may need states of its own
+        ((0xBF820002, *LANE_32, NOP_2, *LANE_33), 1),  # a branch to the s_nop passes by the first lane
+        ((WAIT_MEMORY, WAIT_MORE), 1),
+        ((WAIT_MORE, WAIT_MEMORY), 2),
+        ((WAIT_MEMORY, BARRIER, WAIT_MORE), 2),
+    ],
+)
+def test_candidates_leave_out_waits_that_others_repeat(words: Sequence[int], planted: int) -> None:
+    assert sum(kind in ("nop", "wait") for kind, _, _ in candidates(code(*words, END))) == planted
+
+
+def test_wait_states_that_are_left_out_are_not_missing_elsewhere() -> None:
+    """The table of hazards, which has its own sources, asks for the first s_nop of a spill and not for the second."""
+    first, second = ((0xBF800000, NOP_2), (NOP_2, 0xBF800000))
+    for states, count in ((first, 1), (second, 0)):
+        spill = code(*LESS_PAIR, states[0], *LANE_32, states[1], *LANE_33, END)
+        assert len(missing_states(spill, "gfx950")) == count
 
 
 @pytest.mark.parametrize("words", [MAX_OF_OPPOSITES, MAX_OF_MAGNITUDE])

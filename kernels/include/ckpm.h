@@ -65,7 +65,7 @@ typedef struct ckpm_problem
 {
     uint32_t struct_bytes; /* sizeof(ckpm_problem) of the caller: guards against another version */
     uint32_t abi_version;  /* CKPM_ABI_VERSION */
-    char data_type[16];    /* "fp16", "bf16", "fp8bf16"; with fp8 K and V "fp16kvfp8", "bf16kvfp8" */
+    char data_type[16]; /* "fp16", "bf16", "fp8bf16"; with fp8 K and V "fp16kvfp8", "bf16kvfp8" */
 
     const void* q;
     const void* k;
@@ -83,8 +83,8 @@ typedef struct ckpm_problem
     void* kv_page_indices;   /* SGLang: 1-D page list; vLLM: 2-D block table */
     void* kv_last_page_lens; /* SGLang, with a page_size over 1 */
     void* seqlen_k_ptr;      /* vLLM */
-    void* o_acc;   /* with split_keys: float, hdim_v of each split, query and head */
-    void* lse_acc; /* float, one of each split, query and head */
+    void* o_acc;             /* with split_keys: float, hdim_v of each split, query and head */
+    void* lse_acc;           /* float, one of each split, query and head */
     void* stream;
     uint64_t dropout_seed;
     uint64_t dropout_offset;

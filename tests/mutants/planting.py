@@ -1,8 +1,8 @@
 """Defects that can be planted in a kernel's machine code.
 
 A change replaces one instruction by another one of the same size. Some cannot have an effect and are never made: in
-unreachable code, equal operands in another order, min or max of equal operands, a wait that the next instruction repeats,
-wait states between two v_writelane to constant lanes of a register.
+unreachable code, equal operands in another order, min or max of equal operands, a wait that the next instruction
+repeats, wait states between two v_writelane to constant lanes of a register.
 """
 
 from __future__ import annotations

@@ -29,7 +29,12 @@ SUITES = {
     "dispatch": "Test which kernel the API chooses for a problem, and which problems it refuses.",
 }
 CORRUPTION = "tests/faults/test_corruption.py"
-TORCH = ("tests/torch", "tests/unit/attention/test_pytorch.py", "tests/unit/attention/test_torch_operators.py")
+TORCH = (
+    "tests/torch",
+    "tests/callers",
+    "tests/unit/attention/test_pytorch.py",
+    "tests/unit/attention/test_torch_operators.py",
+)
 PROGRAMS = "programs"  # a file in nox's cache folder: it contains the path of the environment's bin/
 BUILT: set[str] = set()  # archs of the libraries that this call of nox built, and "decode"
 
@@ -246,6 +251,13 @@ def tests(session: nox.Session) -> None:
     chosen = TESTS[name]
     python = install_extra(session, chosen.extra) if chosen.extra else program(session, "python")
     session.run(python, "-m", *add_options(chosen.words, options), external=True)
+
+
+@session("test-callers", "develop")
+def test_callers(session: nox.Session) -> None:
+    """Run aiter's and FlashInfer's own test files: `-- --aiter CLONE --flashinfer CLONE`."""
+    python = install_extra(session, "torch")
+    session.run(python, "-m", "tests.callers", *session.posargs, external=True)
 
 
 @session("lint", "develop")

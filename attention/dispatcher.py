@@ -30,10 +30,12 @@ from ckpm.attention.selection import (
     stages,
     to_keep,
 )
+from ckpm.attention.splitting import Split, best_split
 from ckpm.base.errors import NoKernelError, UsageError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.dialects import upstreams
+from ckpm.matrix.keys import is_split
 from ckpm.matrix.problems.problem import Problem, missing_load, serves
 
 if TYPE_CHECKING:
@@ -45,7 +47,8 @@ class Choice:
     """The instances that were chosen, one a stage, all of one library. ``note`` explains the choice if that is needed.
 
     ``named``: exactly these kernels are launched. Else the library chooses at launch, and ``stages`` are the expected
-    choice. ``keep``: what the caller has to ensure of its data (known defects in matrix/ledger.yaml).
+    choice. ``keep``: what the caller has to ensure of its data (known defects in matrix/ledger.yaml). ``split_keys`` of
+    the launch: as the problem has them, or chosen.
     """
 
     stages: tuple[Instance, ...]
@@ -53,6 +56,7 @@ class Choice:
     named: bool
     note: str = ""
     keep: tuple[str, ...] = ()
+    split_keys: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +146,11 @@ class Dispatcher:
             choice = choice or (found if isinstance(found, Choice) else None)
         chosen = {one.identity for one in choice.stages} if choice is not None else set()
         others = (one for one in self.registry.instances() if one.identity not in chosen)
-        refused = {one: refusal(one, problem) or _passed_over(one, self._compile is not None) for one in others}
+        split = self._split(problem)
+        refused = {
+            one: _not_split(one, split) or refusal(one, problem) or _passed_over(one, self._compile is not None)
+            for one in others
+        }
         return Explanation(problem=problem, choice=choice, refused=refused)
 
     def close(self) -> None:
@@ -162,6 +170,7 @@ class Dispatcher:
                 raise self._no_kernel(problem, choice, built=True)
             choice = self._compile_declared(self._compile, problem)
         library = self._open_library(choice)
+        problem = replace(problem, split_keys=choice.split_keys)
         return Plan(problem, self.device, library, stages=choice.stages, named=choice.named, keep=choice.keep)
 
     def _compile_declared(self, compile_kernels: Compile, problem: Problem) -> Choice:
@@ -188,11 +197,27 @@ class Dispatcher:
         state = "built" if built else "declared"
         return NoKernelError(f"no {state} kernel of {problem.family} serves the problem: {reason}. {remedy}")
 
+    def _split(self, problem: Problem) -> Split | None:
+        """The split of keys that is left to the dispatcher; None if there is none to choose."""
+        if problem.split_keys or problem.batch_invariant or self._order != UPSTREAM:
+            return None
+        there = any(is_split(one.key.pipeline) for one in self.registry.instances(problem.arch))
+        return best_split(problem, self.device.compute_units) if there else None
+
     def _search(self, problem: Problem, *, built: bool) -> Choice | str:
         """Choose among built kernels, or those that are only declared. Without one return the reasons.
 
         Raises NoKernelError: the family has no libraries. UsageError: a custom order misbehaved.
         """
+        split = self._split(problem)
+        if split and split.keys:
+            found = self._search_posed(replace(problem, split_keys=split.keys), built=built)
+            if isinstance(found, Choice):
+                return replace(found, note=split.why)
+        return self._search_posed(problem, built=built)
+
+    def _search_posed(self, problem: Problem, *, built: bool) -> Choice | str:
+        """The same with the keys split as the problem has them."""
         stages(problem.family)  # raises for a family without libraries
         there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
         found = find_serving(problem.family, there, problem)
@@ -209,7 +234,9 @@ class Dispatcher:
                     spoiled = any(one.library == first.library for one in defects)
                     named = named or spoiled or not _dispatch_finds(first, there, problem)
                     keep = tuple(text for one in chosen for text in to_keep(one, problem))
-                    return Choice(stages=chosen, order=order, named=named, note=note, keep=keep)
+                    return Choice(
+                        stages=chosen, order=order, named=named, note=note, keep=keep, split_keys=problem.split_keys
+                    )  # fmt: skip
                 lacking.append(lack)
         none = f"none of the {len(there)} registered for {problem.arch} is of {problem.family}"
         return "; ".join(dict.fromkeys(lacking)) or none
@@ -278,6 +305,11 @@ def _dispatch_finds(first: Instance, there: Sequence[Instance], problem: Problem
     keys = [one.key for one in there if one.library == first.library]
     able = [key for key in keys if serves(key, problem)]
     return missing_load(keys, problem) is None and any(key.tile.when == "always" for key in able)
+
+
+def _not_split(one: Instance, split: Split | None) -> str:
+    """The reason against a kernel that splits the keys, of a problem whose split the dispatcher chooses."""
+    return split.why if split and not split.keys and is_split(one.key.pipeline) else ""
 
 
 def _passed_over(one: Instance, compiles: bool) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ckpm import torch
+    from ckpm import aiter, torch  # noqa: A004  # as the packages are named
     from ckpm.attention import (
         Dispatcher,
         OnDevice,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         fmha,
         fmha_backward,
     )
+    from ckpm.attention.familiar.installing import install
     from ckpm.attention.launch.device import choose
     from ckpm.joined import build, list_kernels, why
 
@@ -29,6 +30,7 @@ _MODULES = {
         *("Dispatcher", "OnDevice", "Pages", "Problem", "ProblemBuilder", "Registry", "Timing"),
         *("append", "fmha", "fmha_backward"),
     ),
+    "ckpm.attention.familiar.installing": ("install",),
     "ckpm.attention.launch.device": ("choose",),
     "ckpm.joined": ("build", "list_kernels", "why"),
 }
@@ -41,11 +43,13 @@ __all__ = [
     "ProblemBuilder",
     "Registry",
     "Timing",
+    "aiter",
     "append",
     "build",
     "choose",
     "fmha",
     "fmha_backward",
+    "install",
     "list_kernels",
     "torch",
     "why",
@@ -53,8 +57,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "torch":  # not a name of _MODULES: a module, which needs PyTorch
-        return importlib.import_module("ckpm.torch")
+    if name in ("aiter", "torch"):  # modules; ckpm.torch needs PyTorch
+        return importlib.import_module(f"ckpm.{name}")
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'ckpm' has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULE_OF[name]), name)

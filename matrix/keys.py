@@ -10,11 +10,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 V3_PIPELINE = "qr_async_trload_v3"
+SPLIT_PIPELINE = "qr_async_split"
 
 
 def is_v3(pipeline: str) -> bool:
     """Return True for the pipeline of two groups of waves that take turns, which leaves the rest to V2."""
     return pipeline == V3_PIPELINE
+
+
+def is_split(pipeline: str) -> bool:
+    """Return True for V2's pipeline over some of the keys, whose results another kernel combines."""
+    return pipeline == SPLIT_PIPELINE
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm.matrix.keys import Tile, is_v3
+from ckpm.matrix.keys import Tile, is_split, is_v3
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,39 @@ def beyond_upstreams_axes(pipeline: str, hdim_q: int, hdim_v: int, page_size: in
 
     Ours: codegen/ops/fmha_batch_prefill.py of 2026 has them itself, and no kernel is to be in both dialects.
     """
-    return not is_v3(pipeline) and (hdim_q, hdim_v) in ((128, 128), (256, 256)) and page_size in (1, 16, 1024)
+    return pipeline == "qr_async" and (hdim_q, hdim_v) in ((128, 128), (256, 256)) and page_size in (1, 16, 1024)
+
+
+def split_takes_tiles_of_64_rows(pipeline: str, tile: Tile) -> bool:
+    """kernels that split the keys are for few queries: their tiles have 64 rows
+
+    Ours: kernels/include_prefill/ckpm_prefill/split.hpp; no upstream's codegen has such kernels.
+    """
+    return is_split(pipeline) and tile.bm0 != 64
+
+
+def split_reads_tokens_by_64_bits(pipeline: str, page_size: int, load: str) -> bool:
+    """kernels that split the keys read pages of one token with 64-bit addresses, whatever the pool
+
+    Ours: kernels/include_prefill/ckpm_prefill/load_mode.hpp; no upstream's codegen has such kernels.
+    """
+    return is_split(pipeline) and page_size == 1 and load == "bload"
+
+
+def split_has_no_bias(pipeline: str, bias: str) -> bool:
+    """kernels that split the keys have no bias: their rows are the queries of several heads
+
+    Ours: kernels/include_prefill/ckpm_prefill/split.hpp; no upstream's codegen has such kernels.
+    """
+    return is_split(pipeline) and bias != "no"
+
+
+def split_has_no_dropout(pipeline: str, dropout: bool) -> bool:
+    """kernels that split the keys have no dropout: they serve inference
+
+    Ours: kernels/include_prefill/ckpm_prefill/split.hpp; no upstream's codegen has such kernels.
+    """
+    return is_split(pipeline) and dropout
 
 
 def serving_takes_bf16_and_fp8(dtype: str) -> bool:
@@ -169,6 +201,14 @@ def serving_has_lse_where_callers_merge(page_size: int, kv_layout: str, kv_table
     Ours, of no codegen: SGLang's aiter_backend.py calls mha_batch_prefill_func without return_lse.
     """
     return lse and kv_table == "sglang" and (page_size, kv_layout) in ((1, "linear"), (64, "vectorized"))
+
+
+def serving_splits_masked_keys(pipeline: str, mask: str, logits: bool) -> bool:
+    """ckpm-serving splits keys under a mask and without a soft cap: what speculative verification calls
+
+    Ours, of no codegen: SGLang issue 30105 and vLLM's rocm_aiter_fa.py, causal or a window.
+    """
+    return is_split(pipeline) and (mask == "no" or logits)
 
 
 def group_mode_pads_seqlen_q(mode: str, pad: str) -> bool:
@@ -431,11 +471,16 @@ RULES: Mapping[str, Rule] = {
         kv_blockscale_within_page,
         gload_only_for_small_pages,
         beyond_upstreams_axes,
+        split_takes_tiles_of_64_rows,
+        split_reads_tokens_by_64_bits,
+        split_has_no_bias,
+        split_has_no_dropout,
         serving_takes_bf16_and_fp8,
         serving_has_no_bias_and_no_dropout,
         serving_has_the_callers_pages,
         serving_has_soft_cap_or_sink,
         serving_has_lse_where_callers_merge,
+        serving_splits_masked_keys,
         d192x128_and_d160_are_inference_only,
         qr_and_qr_async_take_128_row_tiles,
         qr_takes_no_64_wide_slices_at_d128,

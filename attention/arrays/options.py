@@ -29,6 +29,9 @@ class Options:
     ``dropout`` is a probability, its random bytes come back with ``random_values``. ``descales`` are what a number of
     Q, K and V in fp8 stands for, 1 by default; with ``kv_block_descale`` [page, head, 2] K's and V's are of pages.
 
+    ``split_keys``: of pages, the keys that one workgroup takes, by default chosen by the dispatcher. ``splits``: the
+    number of splits of contiguous keys.
+
     ``batch_invariant`` takes the same kernel whatever else is in the batch, or refuses the call.
     """
 
@@ -55,6 +58,7 @@ class Options:
     kv_block_descale: Any = None
     lse: bool = False
     splits: int = 0
+    split_keys: int = 0
     batch_invariant: bool = False
 
     @property
@@ -68,7 +72,8 @@ class Options:
             "mask": self.mask, "window_left": left, "window_right": right, "sink_size": self.sink_size,
             "sink_logits": self.sink_logits is not None, "p_drop": self.dropout, "dropout_seed": self.seed,
             "store_randval": self.random_values, "logits_soft_cap": self.soft_cap, "scale": self.scale,
-            "lse": self.lse, "splits": self.splits, "batch_invariant": self.batch_invariant,
+            "lse": self.lse, "splits": self.splits, "split_keys": self.split_keys,
+            "batch_invariant": self.batch_invariant,
         }  # fmt: skip
         if self.bias is not None:
             fields["bias"] = "bias"
@@ -77,7 +82,7 @@ class Options:
         if self.descales is not None:
             fields["qscale"] = "pertensor" if self.kv_block_descale is None else "kv_blockscale"
             if self.of_family != "batch_prefill":
-                fields["descales"] = tuple(map(float, self.descales))
+                fields["descales"] = tuple(float(one.item() if hasattr(one, "item") else one) for one in self.descales)
         return fields
 
     def more(self, dtype: str) -> Mapping[str, tuple[Any, str]]:

@@ -19,6 +19,11 @@ def _torch_of(array: Any) -> Any:
     return torch if torch is not None and isinstance(array, torch.Tensor) else None
 
 
+def namespace(array: Any) -> Any:
+    """The module whose functions take an array: torch or NumPy."""
+    return _torch_of(array) or np
+
+
 def empty_like(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """Memory for an output beside a tensor of PyTorch, on its device; None for other arrays."""
     torch = _torch_of(array)

@@ -1,13 +1,19 @@
-"""aiter's batch prefill by its own name and parameters (aiter/ops/mha.py, mha_batch_prefill_func, of summer 2026)."""
+"""aiter's attention by its own names and parameters (aiter/ops/mha.py of summer 2026).
+
+Masks have their corner at the bottom right, LSE is natural, [head, query token]. ``ours`` of a function are
+``dispatcher``, and ``dtype`` for arrays that don't say theirs.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ckpm.attention.arrays.tables import Pages
-from ckpm.attention.call import fmha
+from ckpm.attention.call import Attention, fmha
 from ckpm.attention.familiar.tensors import add_page_axis, demand_scale
-from ckpm.base.errors import ArgumentError
+from ckpm.base.errors import ArgumentError, ProblemError
+
+__all__ = ("flash_attn_varlen_fp8_pertensor_func", "flash_attn_varlen_func", "mha_batch_prefill_func")
 
 
 # fmt: off
@@ -21,13 +27,12 @@ def mha_batch_prefill_func(
     sink_size: int = 0, **ours: Any,
 ) -> Any:
     # fmt: on
-    """O, or (O, LSE), or (O, LSE, random bytes): LSE is natural, [head, query token].
+    """O, or (O, LSE), or (O, LSE, random bytes).
 
     K and V are [token, head, dim] (pages of one token), [page, token, head, dim], or vectorized as
-    attention.arrays.posing describes. The mask's corner is the bottom right. ``deterministic`` is read and changes
-    nothing: the forward pass is. ``ours`` are ``dispatcher``, and ``dtype`` for arrays that don't say theirs. LSE
-    under a causal mask with ALiBi is softmax's for arrays of the host, and the kernel's on the device, as aiter returns
-    it (ckpm.attention.alibi).
+    attention.arrays.posing describes. ``deterministic`` is read and changes nothing: the forward pass is. LSE under a
+    causal mask with ALiBi is softmax's for arrays of the host, and the kernel's on the device, as aiter returns it
+    (ckpm.attention.alibi).
 
     Raises:
         ArgumentError: some scales are there and others are not. Else as :func:`ckpm.attention.call.fmha`.
@@ -42,18 +47,88 @@ def mha_batch_prefill_func(
         kv_layout="vectorized" if len(k.shape) == 5 else "linear",
         longest=max_seqlen_k,
     )
-    left, right, *sinks = window_size
     done = fmha(
         q, add_page_axis(k), add_page_axis(v), cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, pages=pages,
         dropout=dropout_p,
         scale=demand_scale(softmax_scale), soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, lse=return_lse,
-        mask="bottom_right" if causal or (left, right) != (-1, -1) else "no",
-        window=(left, 0 if causal else right), sink_size=sink_size or sum(sinks), sink_logits=sink_ptr,
+        sink_logits=sink_ptr,
         descales=_descales((q_descale, k_descale, v_descale), kv_block_descale), kv_block_descale=kv_block_descale,
-        random_values=return_attn_probs and dropout_p > 0, out=out, **ours,
+        random_values=return_attn_probs and dropout_p > 0, out=out, **_mask(causal, window_size, sink_size), **ours,
     )  # fmt: skip
-    more = [done.lse] if return_lse else []
-    more += [done.random_values] if return_attn_probs else []
+    return _results(done, return_lse, return_attn_probs)
+
+
+# fmt: off
+def flash_attn_varlen_func(
+    q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int, max_seqlen_k: int,
+    min_seqlen_q: int = 0, dropout_p: float = 0.0, softmax_scale: float | None = None, logits_soft_cap: float = 0.0,
+    causal: bool = False, window_size: tuple[int, ...] = (-1, -1, 0), bias: Any = None, alibi_slopes: Any = None,
+    deterministic: bool = False, return_lse: bool = False, return_attn_probs: bool = False,
+    how_v3_bf16_cvt: int = 1, block_table: Any = None, out: Any = None, cu_seqlens_q_padded: Any = None,
+    cu_seqlens_k_padded: Any = None, sink_ptr: Any = None, **ours: Any,
+) -> Any:
+    # fmt: on
+    """O, or (O, LSE), or (O, LSE, random bytes), of sequences one after another, or with ``block_table`` in pages.
+
+    K and V in pages are [page, token, head, dim], and ``cu_seqlens_k`` are running sums of the sequences' keys.
+    ``deterministic`` and ``how_v3_bf16_cvt``, a rounding of aiter's own kernels, change nothing.
+
+    Raises:
+        ProblemError: a bias, which has no heads in aiter. ``min_seqlen_q``, which leaves out short sequences. Padding
+            between sequences. Else as :func:`ckpm.attention.call.fmha`.
+    """
+    del deterministic, how_v3_bf16_cvt
+    refused = {
+        "min_seqlen_q": min_seqlen_q or None, "bias": bias, "cu_seqlens_q_padded": cu_seqlens_q_padded,
+        "cu_seqlens_k_padded": cu_seqlens_k_padded,
+    }  # fmt: skip
+    if used := [name for name, one in refused.items() if one is not None]:
+        raise ProblemError(f"flash_attn_varlen_func has no {', '.join(used)} here.")
+    done = fmha(
+        q, k, v, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, dropout=dropout_p,
+        scale=demand_scale(softmax_scale), soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, lse=return_lse,
+        sink_logits=sink_ptr, random_values=return_attn_probs and dropout_p > 0, out=out,
+        **_keys(cu_seqlens_k, max_seqlen_k, block_table), **_mask(causal, window_size, 0), **ours,
+    )  # fmt: skip
+    return _results(done, return_lse, return_attn_probs)
+
+
+# fmt: off
+def flash_attn_varlen_fp8_pertensor_func(
+    q: Any, k: Any, v: Any, q_descale: Any, k_descale: Any, v_descale: Any, cu_seqlens_q: Any, cu_seqlens_k: Any,
+    max_seqlen_q: int, max_seqlen_k: int, min_seqlen_q: int = 0, logits_soft_cap: float = 0.0, causal: bool = False,
+    window_size: tuple[int, ...] = (-1, -1, 0), softmax_scale: float | None = None, sink_ptr: Any = None, **ours: Any,
+) -> Any:
+    # fmt: on
+    """O in bf16, of Q, K and V in fp8 with a scale each. Raises as :func:`flash_attn_varlen_func`."""
+    return flash_attn_varlen_func(
+        q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, min_seqlen_q, softmax_scale=softmax_scale,
+        logits_soft_cap=logits_soft_cap, causal=causal, window_size=window_size, sink_ptr=sink_ptr,
+        descales=_descales((q_descale, k_descale, v_descale), None), **ours,
+    )  # fmt: skip
+
+
+def _keys(cu_seqlens_k: Any, longest: int, block_table: Any) -> dict[str, Any]:
+    """Options of keys that lie one after another, or in the pages of a table."""
+    if block_table is None:
+        return {"cu_seqlens_k": cu_seqlens_k, "max_seqlen_k": longest}
+    lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
+    return {"pages": Pages(indices=block_table, seqlens_k=lengths, longest=longest)}
+
+
+def _mask(causal: bool, window_size: tuple[int, ...], sink_size: int) -> dict[str, Any]:
+    """Options of aiter's mask. Some of its functions have the number of sinks as a third number of the window."""
+    left, right, *sinks = window_size
+    return {
+        "mask": "bottom_right" if causal or (left, right) != (-1, -1) else "no",
+        "window": (left, 0 if causal else right),
+        "sink_size": sink_size or sum(sinks),
+    }
+
+
+def _results(done: Attention, lse: bool, random_values: bool) -> Any:
+    more = [done.lse] if lse else []
+    more += [done.random_values] if random_values else []
     return (done.o, *more) if more else done.o
 
 

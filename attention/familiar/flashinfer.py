@@ -40,7 +40,7 @@ def _dtype_name(data_type: Any) -> str:
     return str(getattr(data_type, "__name__", data_type)).rpartition(".")[2]
 
 
-def _refuse(call: str, given: Mapping[str, Any]) -> None:
+def refuse(call: str, given: Mapping[str, Any]) -> None:
     """Raises ProblemError: a parameter that is not served has an effect."""
     plain = [name for name, one in given.items() if one is None or (isinstance(one, int | str) and one in (0, "NONE"))]
     if used := sorted(given.keys() - plain):
@@ -81,7 +81,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         del paged_kv_last_page_len_buf, custom_mask_buf, mask_indptr_buf, backend
         if kv_layout not in _LAYOUTS:
             raise ProblemError(f"kv_layout '{kv_layout}' is none of {', '.join(_LAYOUTS)}.")
-        _refuse("the wrapper", {"use_cuda_graph": use_cuda_graph, "jit_args": jit_args})
+        refuse("the wrapper", {"use_cuda_graph": use_cuda_graph, "jit_args": jit_args})
         self._layout, self._dispatcher = kv_layout, dispatcher
         self._planned: _Planned | None = None
 
@@ -115,7 +115,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
             ProblemError: another of FlashInfer's parameters is used, or a dtype that no kernel reads.
         """
         del non_blocking, seq_lens, seq_lens_q, block_tables, fixed_split_size, disable_split_kv
-        _refuse("plan", {
+        refuse("plan", {
             "custom_mask": custom_mask, "packed_custom_mask": packed_custom_mask, "rope_scale": rope_scale,
             "rope_theta": rope_theta, "pos_encoding_mode": pos_encoding_mode, "prefix_len_ptr": prefix_len_ptr,
             "use_fp16_qk_reduction": use_fp16_qk_reduction, "token_pos_in_items_ptr": token_pos_in_items_ptr,
@@ -165,7 +165,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
             ArgumentError: LSE of raw addresses, which can't be turned here; else as :func:`attention.call.fmha`.
         """
         del enable_pdl
-        _refuse("run", {
+        refuse("run", {
             "args": args or None, "kv_cache_sf": kv_cache_sf, "use_fp16_softmax": use_fp16_softmax,
             "skip_softmax_threshold_scale_factor": skip_softmax_threshold_scale_factor,
             "uses_spcompress": uses_spcompress,
@@ -212,7 +212,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
     ) -> Any:
         # fmt: on
         """Run with the mask, cap and scale of this call, which replace the planned ones. Raises as :meth:`run`."""
-        _refuse("forward", {
+        refuse("forward", {
             "pos_encoding_mode": pos_encoding_mode, "use_fp16_qk_reduction": use_fp16_qk_reduction,
             "rope_scale": rope_scale, "rope_theta": rope_theta,
         })  # fmt: skip

@@ -93,6 +93,8 @@ def prefill_fields(problem: Problem) -> Fields:
         fields |= {f"stride_{tensor}": p.stride(tensor).batch for tensor in rows}
     if p.mode == "batch":
         fields["seqlen_k"] = launch_seqlen_k(p)
+    if p.split_keys:
+        fields["split_keys"] = p.split_keys
     if p.qscale == "kv_blockscale":
         fields |= {"block_stride_kv_descale": 2 * p.nhead_k, "nhead_stride_kv_descale": 2}
     return fields
@@ -230,13 +232,13 @@ def fields(library: str, problem: Problem) -> Fields:
 
 
 def workspaces(problem: Problem) -> Mapping[str, int]:
-    """Bytes of what a plan owns, by its pointer: the accumulators of split-KV, D and dQ's of the backward pass."""
+    """Bytes of what a plan owns, by its pointer: the accumulators of splits, D and dQ's of the backward pass."""
     p = problem
     if p.family == "bwd_dq_dk_dv":
         return backward_workspaces(p)
-    if not p.splits:
+    rows = (p.splits or p.key_splits) * p.nhead_q * p.rows_q
+    if not rows:
         return {}
-    rows = p.splits * p.nhead_q * p.rows_q
     return {"o_acc": rows * p.hdim_v * 4, "lse_acc": rows * 4}
 
 

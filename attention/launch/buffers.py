@@ -122,13 +122,13 @@ def prepare(problem: SuiteCase, arch: str = "gfx950") -> Prepared:
 
 
 def _further_outputs(posed: SuiteCase) -> dict[str, int]:
-    """Bytes of what a kernel writes besides O: the log-sum-exp in fp32, dropout's random numbers of 8 bits."""
+    """Bytes of what a kernel writes besides O: LSE in fp32, dropout's bytes, the workspaces of splits."""
     p = posed
     heads = p.nhead_q * (p.batch if p.mode == "batch" else 1)
     sizes = {"lse": heads * p.stride("lse").nhead * 4} if p.lse else {}
     if p.stores_random:
         sizes["rand_val"] = heads * p.stride("randval").nhead
-    return sizes
+    return {**sizes, **arguments.workspaces(p)}
 
 
 def _queries(p: SuiteCase, arch: str) -> tuple[tuple[Floats, ...], Bits, float]:

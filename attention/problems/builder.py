@@ -137,6 +137,10 @@ class ProblemBuilder:
     def splits(self, count: int) -> ProblemBuilder:
         return self._with(splits=count)
 
+    def split_keys(self, keys: int) -> ProblemBuilder:
+        """Let a workgroup of batch prefill take so many keys; 0 leaves this to the dispatcher."""
+        return self._with(split_keys=keys)
+
     def new_keys(self, rows: int, rope: str = "no", rotary_dim: int = 0) -> ProblemBuilder:
         """Appended to a cache; rope is no, inter or half."""
         return self._with(seqlen_knew=rows, rope=rope, rotary_dim=rotary_dim)

@@ -11,7 +11,7 @@ from ckpm.attention.problems.shapes import broken_rules
 from ckpm.base.errors import ProblemError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.configurations.limits import limits
-from ckpm.matrix.problems.problem import CHOICES, PAGED, Problem, Strides
+from ckpm.matrix.problems.problem import CHOICES, MOST_SPLITS, PAGED, STEP, Problem, Strides
 
 _LARGEST = 2**31 - 1  # sizes and strides are int32 in the C ABI
 _MOST_SPLITS = 128
@@ -21,7 +21,7 @@ _SMALLEST_FACTOR, _LARGEST_FACTOR = 2.0**-126, 2.0**16
 _POSITIVE = ("batch", "nhead_q", "nhead_k", "hdim_q", "hdim_v")
 _COUNTS = (
     *("seqlen_q", "seqlen_k", "total_q", "total_k", "seqlen_knew", "page_size", "pool_pages", "table_width"),
-    *("sink_size", "splits", "dropout_seed", "dropout_offset", "rotary_dim", "tile_rows", "min_seqlen_q"),
+    *("sink_size", "splits", "dropout_seed", "dropout_offset", "rotary_dim", "tile_rows", "min_seqlen_q", "split_keys"),
 )
 _WINDOW = ("window_left", "window_right")
 _SIZES = (*_POSITIVE, *_COUNTS, *_WINDOW)
@@ -101,6 +101,8 @@ def _contradictions(p: Problem) -> Iterator[str]:
         yield "total_q, total_k and cu_seqlens belong to group mode"
     if p.splits > _MOST_SPLITS or (p.splits > 0) != (p.family == "fwd_splitkv"):
         yield f"fwd_splitkv, and no other family, takes 1 to {_MOST_SPLITS} splits, not {p.splits}"
+    if p.split_keys:
+        yield from _split_contradictions(p)
     if (p.deterministic or p.dbias) and not p.family.startswith("bwd"):
         yield "deterministic and dbias belong to the backward pass"
     if p.batch_invariant:
@@ -144,6 +146,19 @@ def _reasons_to_vary(p: Problem) -> Iterator[str]:
         yield f"batch_invariant: a launch of {p.family} names no kernel, and its library may choose by the batch"
     if p.p_drop > 0:
         yield "batch_invariant: dropout draws its bytes by a sequence's place in the batch"
+
+
+def _split_contradictions(p: Problem) -> Iterator[str]:
+    if p.family != "batch_prefill":
+        yield f"split_keys belongs to batch_prefill, not to {p.family}"
+    if p.split_keys % STEP:
+        yield f"split_keys {p.split_keys} is not a multiple of {STEP}"
+    if p.key_splits > MOST_SPLITS:
+        least = -(-p.seqlen_k // (MOST_SPLITS * STEP)) * STEP
+        has = f"a seqlen_k of {p.seqlen_k} has {p.key_splits} splits of {p.split_keys} keys"
+        yield f"{has}, and at most {MOST_SPLITS} are combined: give a split_keys of at least {least}"
+    if p.bias != "no" or p.p_drop:
+        yield "kernels that split the keys have no bias and no dropout"
 
 
 def _page_contradictions(p: Problem) -> Iterator[str]:

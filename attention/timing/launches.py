@@ -5,6 +5,7 @@ A workgroup's time is linear in its keys. So two lengths are recorded, and the o
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.attention.timing import asm, grid
 from ckpm.attention.timing.checks import model
-from ckpm.attention.timing.machine import Number, cycles_together, neighbours, numbers, values
+from ckpm.attention.timing.machine import Number, cycles_together, launch_numbers, neighbours, numbers, values
 from ckpm.attention.timing.measure import manifest_of
 from ckpm.attention.timing.published import PublishedFigure, Shape
 from ckpm.attention.timing.record import SIMDS
@@ -35,7 +36,9 @@ CK_WHERE = (
     "key.bias == 'no' and key.qscale == 'no' and not (key.logits or key.lse or key.dropout or key.sink or key.skip)"
 )
 Changed = tuple[str, int]
+ByLatency = Mapping[int, Mapping[str, Number]]  # the machine with this latency of loads
 LENGTHS = (1024, 2048)  # queries and keys of the recorded launches
+_DECLARED = re.compile(r"6kentryI\w+?_tELi(\d+)E")  # ck_tile::kentry<ARCH, workgroups of a compute unit, ...>
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,15 +106,20 @@ def answers(
             f"{len(fwd)} figures are of CK's forward kernels, on {arch}: give a library of these kernels.",
             kind="measure",
         )
-    device, known = choose("emulator", arch), numbers(arch)
+    device, known, caches = choose("emulator", arch), numbers(arch), launch_numbers(arch)
     if changed:
         name, side = changed
-        known[name] = known[name]._replace(value=neighbours(known[name])[side])
+        table = known if name in known else caches
+        table[name] = table[name]._replace(value=neighbours(table[name])[side])
     assert isinstance(device, EmulatedDevice)
     streams = [one for one in figures if one.model == "stream"]
     of_streams = dict(zip(streams, model(device, known, streams), strict=True))
     kernels = CkKernels.open(device, ck) if ck else None
-    laws: dict[tuple[str, int, bool], tuple[Workgroup, int]] = {}
+    launched = {latency(one.shape, caches) for one in figures if one.shape}
+    of_launches = {
+        cycles: {**known, "memory_latency": known["memory_latency"]._replace(value=cycles)} for cycles in launched
+    }
+    laws: dict[tuple[str, int, bool], tuple[Mapping[int, Workgroup], int]] = {}
     made = []
     for one in figures:
         if one.shape is None:
@@ -122,13 +130,22 @@ def answers(
         if law not in laws:
             if one.model == "fwd":
                 assert kernels is not None, "refused above"
-                laws[law] = kernels.record(device, known, one.shape)
+                laws[law] = kernels.record(device, of_launches, one.shape)
             else:
-                laws[law] = record_asm(device, known, one.shape.causal, cache_folder()), asm.ROWS
-        workgroup, rows = laws[law]
+                laws[law] = record_asm(device, of_launches, one.shape.causal, cache_folder()), asm.ROWS
+        workgroups, rows = laws[law]
         keys = list(asm_keys(one.shape) if one.model == "asm" else ck_keys(one.shape, rows))
-        made.append(estimate(workgroup, keys, units))
+        made.append(estimate(workgroups[latency(one.shape, caches)], keys, units))
     return made
+
+
+def latency(shape: Shape, caches: Mapping[str, Number]) -> int:
+    """Cycles of a load: those of the first cache that holds bf16 K and V of all heads, else HBM's."""
+    footprint = 2 * 2 * shape.batch * shape.kv_heads * shape.length * shape.head_dim
+    for cache in ("l2", "infinity_cache"):
+        if footprint <= caches[f"{cache}_bytes"].value:
+            return caches[f"{cache}_latency"].value
+    return caches["hbm_latency"].value
 
 
 def asm_keys(shape: Shape) -> Iterator[int]:
@@ -151,8 +168,11 @@ def ck_keys(shape: Shape, rows: int) -> Iterator[int]:
                 yield keys
 
 
-def record_asm(device: EmulatedDevice, known: Mapping[str, Number], causal: bool, cache: Path) -> Workgroup:
-    """Record AITER's kernel. Raises DeviceError, ServiceError, TrustError, DiskFullError, OutputError."""
+def record_asm(device: EmulatedDevice, known: ByLatency, causal: bool, cache: Path) -> Mapping[int, Workgroup]:
+    """Record AITER's kernel once, for each latency.
+
+    Raises DeviceError, ServiceError, TrustError, DiskFullError, OutputError.
+    """
     code = asm.code_object(device.arch, causal, cache)
 
     def launch(length: int) -> None:
@@ -177,8 +197,8 @@ class CkKernels:
         manifest = manifest_of(file, device.arch)
         return cls(library=device.load(file, host("fwd").arguments), manifest=manifest)
 
-    def record(self, device: EmulatedDevice, known: Mapping[str, Number], shape: Shape) -> tuple[Workgroup, int]:
-        """Record dispatch's kernel for a shape; also its queries a workgroup.
+    def record(self, device: EmulatedDevice, known: ByLatency, shape: Shape) -> tuple[Mapping[int, Workgroup], int]:
+        """Record dispatch's kernel for a shape once, for each latency; also its queries a workgroup.
 
         Raises InconclusiveError: it can't be launched; DeviceError.
         """
@@ -195,28 +215,50 @@ class CkKernels:
             ran.append(outcome.launch.kernel)
 
         launch(LENGTHS[0])
-        waves = self.manifest.kernels[ran[0]].archs[device.arch].occupancy_waves
+        built = self.manifest.kernels[ran[0]].archs[device.arch]
         key = self.manifest.keys(ran[:1])[0]
-        copies = max(1, waves * SIMDS // (key.tile.rm0 * key.tile.rn0 * key.tile.rk0))
+        room = built.occupancy_waves * SIMDS // (key.tile.rm0 * key.tile.rn0 * key.tile.rk0)
+        copies = max(1, min(room, declared_copies(built.symbol)))
         return _record(device, known, launch, copies), key.tile.bm0
 
 
+def declared_copies(symbol: str) -> int:
+    """Workgroups of a compute unit that CK's kernel is compiled for, from its mangled name.
+
+    ROCm's compiler uses the registers that this leaves. Another one may use fewer, so that more workgroups would fit.
+
+    Raises InconclusiveError: the name has none.
+    """
+    found = _DECLARED.search(symbol)
+    if found is None:
+        raise InconclusiveError(f"'{symbol}' does not say for how many workgroups it is compiled", kind="measure")
+    return int(found[1])
+
+
 def _record(
-    device: EmulatedDevice, known: Mapping[str, Number], launch: Callable[[int], None], copies: int
-) -> Workgroup:
-    alone, matrix = [], []
-    together: tuple[tuple[float, ...], ...] = ()
+    device: EmulatedDevice, known: ByLatency, launch: Callable[[int], None], copies: int
+) -> Mapping[int, Workgroup]:
+    alone = {cycles: list[float]() for cycles in known}
+    matrix, replayed = [], dict[str, Any]()
     for length in LENGTHS:
         device.forget_recording()
         launch(length)
-        one = device.replay(values(known))
-        alone.append(float(one["cycles"]))
-        matrix.append(sum(wave["matrix"] for wave in one["waves"]) / SIMDS)
-    for count in range(2, copies + 1):
-        together += (tuple(map(float, cycles_together(device, known, count, alone[1]))),)
-    return Workgroup(
-        keys=(LENGTHS[0], LENGTHS[1]), cycles=(alone[0], alone[1]), matrix=(matrix[0], matrix[1]), together=together
-    )  # fmt: skip
+        for cycles, machine in known.items():
+            replayed = dict(device.replay(values(machine)))
+            alone[cycles].append(float(replayed["cycles"]))
+        matrix.append(sum(wave["matrix"] for wave in replayed["waves"]) / SIMDS)
+    return {
+        cycles: Workgroup(
+            keys=LENGTHS,
+            cycles=(alone[cycles][0], alone[cycles][1]),
+            matrix=(matrix[0], matrix[1]),
+            together=tuple(
+                tuple(map(float, cycles_together(device, machine, count, alone[cycles][1])))
+                for count in range(2, copies + 1)
+            ),
+        )
+        for cycles, machine in known.items()
+    }
 
 
 def _case(shape: Shape, length: int) -> SuiteCase:

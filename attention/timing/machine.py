@@ -27,9 +27,10 @@ class NumberRow(Record, frozen=True):
 
 
 class TimingMachine(Record, frozen=True):
-    """machine.yaml. ``cannot_see`` lists what the model leaves out."""
+    """machine.yaml. ``launches`` are caches of the GPU, ``cannot_see`` lists what the model leaves out."""
 
     numbers: dict[str, NumberRow]
+    launches: dict[str, NumberRow]
     cannot_see: tuple[str, ...]
 
 
@@ -43,7 +44,15 @@ class Number(NamedTuple):
 
 def numbers(arch: str, file: Path = TABLE) -> dict[str, Number]:
     """An arch's numbers by name. Raises InconclusiveError: the table lacks the arch; TableError."""
-    rows = read_table(file, TimingMachine).record.numbers
+    return _of_arch(read_table(file, TimingMachine).record.numbers, arch, file)
+
+
+def launch_numbers(arch: str) -> dict[str, Number]:
+    """Sizes and latencies of an arch's caches. Raises as :func:`numbers`."""
+    return _of_arch(read_table(TABLE, TimingMachine).record.launches, arch, TABLE)
+
+
+def _of_arch(rows: Mapping[str, NumberRow], arch: str, file: Path) -> dict[str, Number]:
     if any(arch not in row.values for row in rows.values()):
         raise InconclusiveError(
             f"the timing model has no numbers of {arch}: add them to {file.name}, with sources.", kind="measure"

@@ -35,7 +35,8 @@ class Asked:
 
     ``resident`` copies of it are on a compute unit: None is as many as occupancy and the grid allow, or, on a
     ``full_gpu``, as occupancy alone does. A recorded launch stands for one of ``heads`` times as many workgroups. With
-    ``offsets`` the copies are replayed with start offsets, too.
+    ``offsets`` the copies are replayed with start offsets, too. ``kernel`` is a part of the symbol of the kernel to
+    replay, of a launch of several.
     """
 
     workgroup: int | None = None
@@ -44,6 +45,7 @@ class Asked:
     sensitivity: bool = False
     heads: int = 1
     offsets: bool = False
+    kernel: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +131,9 @@ class Modelled:
         """Raises InconclusiveError: the problem can't be laid out or launched."""
         device = self.device
         device.forget_recording()
-        device.configure(record={"workgroup": asked.workgroup, "only": asked.workgroup is not None})
+        device.configure(
+            record={"kernel": asked.kernel, "workgroup": asked.workgroup, "only": asked.workgroup is not None}
+        )
         try:
             outcome = run_problem(device, self.library, prepare(problem, device.arch), named)
         except CkPrefillError as error:

@@ -39,11 +39,36 @@ def test_of_straddling_store_dwords_in_range_are_written() -> None:
     assert struct.unpack_from("<3I", after.memory[memory_base()]) == (0xAA, 2, 3)
 
 
-@pytest.mark.parametrize(("voffset", "expected"), [(8, 64 // 4 + 3), (12, 64 // 4 + 4), (16, 0)])
-def test_soffset_takes_no_part_in_range_check(voffset: int, expected: int) -> None:
-    """CDNA4 ISA 9.1.5.1: InstOffset + vgpr_offset >= NumRecords; LLVM: soffset is excluded from bounds checking."""
-    scalars = resource(16) | {50: 64}
+@pytest.mark.parametrize(
+    ("soffset", "voffset", "expected"),
+    [(64, 8, 64 // 4 + 3), (64, 12, 64 // 4 + 4), (64, 16, 0), (80, 0, 0), (0xFFFFFFF0, 32, 0), (4, 0xFFFFFFFC, 0)],
+)
+def test_soffset_counts_in_range_check_without_wrapping(soffset: int, voffset: int, expected: int) -> None:
+    """ROCm/rocm-systems, pull request 10928: SOFFSET counts, and only VOFFSET + inst_offset wraps at 32 bits."""
+    scalars = resource(80) | {50: soffset}
     after = run_wave("buffer_load_dword v30, v20, s[40:43], s50 offen\n", {20: voffset}, scalars, memory=DATA)
+    assert after.vector[30, 0] == expected
+
+
+def test_store_beyond_records_by_soffset_is_dropped() -> None:
+    assembly = "buffer_store_dwordx2 v[30:31], v20, s[40:43], s50 offen\n"
+    after = run_wave(assembly, {20: 0, 30: 0xAA, 31: 0xBB}, resource(8) | {50: 4}, memory=DATA)
+    assert struct.unpack_from("<4I", after.memory[memory_base()]) == (1, 0xAA, 3, 4)
+
+
+@pytest.mark.parametrize(("voffset", "expected"), [(0xFFFFFFF0, 1), (0xFFFFFFF4, 2), (0xFFFFFFEC, 0)])
+def test_voffset_and_instruction_offset_wrap(voffset: int, expected: int) -> None:
+    """ROCm/rocm-systems, pull request 10928."""
+    assembly = "buffer_load_dword v30, v20, s[40:43], 0 offen offset:16\n"
+    after = run_wave(assembly, {20: voffset}, resource(256), memory=DATA)
+    assert after.vector[30, 0] == expected
+
+
+@pytest.mark.parametrize(("voffset", "expected"), [(4, 2), (8, 0)])
+def test_index_without_stride_leaves_bytes_checked(voffset: int, expected: int) -> None:
+    """CDNA4 ISA 9.1.5.1: a structured buffer has a stride. The index 100 is not compared."""
+    assembly = "buffer_load_dword v30, v[20:21], s[40:43], 0 idxen offen\n"
+    after = run_wave(assembly, {20: 100, 21: voffset}, resource(8), memory=DATA)
     assert after.vector[30, 0] == expected
 
 

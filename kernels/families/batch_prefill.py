@@ -23,7 +23,7 @@ from ckpm.kernels.families.words import (
     spellings,
     tile_words,
 )
-from ckpm.matrix.keys import Key, Tile, is_v3
+from ckpm.matrix.keys import Key, Tile, is_split, is_v3
 
 NAME = "batch_prefill"
 WIDE_GUARD = "defined(__gfx94__) || defined(__gfx950__)"  # archs for which gload (CK's GLOBAL_LOAD_LDS) is compiled
@@ -91,7 +91,8 @@ def choices(key: Key, cpp: Features) -> Mapping[str, object]:
     """The conditions of instance.hip.j2."""
     known = spellings()["load"]
     modes = tuple((known[load], load == "gload") for load in _own_loads(key, cpp))
-    return {"d": cpp, "guarded": key.load == "gload", "loads": modes, "v3": is_v3(key.pipeline)}
+    kinds = {"v3": is_v3(key.pipeline), "split": is_split(key.pipeline)}
+    return {"d": cpp, "guarded": key.load == "gload", "loads": modes, **kinds}
 
 
 def substitutions(key: Key, cpp: Features, space: str) -> dict[str, str]:
@@ -153,6 +154,7 @@ def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
         f"t.has_dropout == {flag(key.dropout)}",
         *_scale_conditions(cpp.paged, key.qscale, key.sink),
         *_shape_conditions(key.mode, key.pad, key.dtype, key.tile),
+        *((when,) if (when := spellings()["when"][key.tile.when]) and not is_split(key.pipeline) else ()),
         *(
             _page_conditions(cpp, key.tile.bn0, key.page_size, key.kv_layout, key.kv_table, selected)
             if cpp.paged
@@ -200,8 +202,6 @@ def _shape_conditions(mode: str, pad: str, dtype: str, tile: Tile) -> tuple[str,
     _, _, pads_q, pads_v = pad_flags(pad)
     requirements.append(f"a.hdim_q % {vec} == 0" if pads_q else f"a.hdim_q == {tile.bk0max}")
     requirements.append(f"a.hdim_v % {vec} == 0" if pads_v else f"a.hdim_v == {tile.bn1}")
-    if when := spellings()["when"][tile.when]:
-        requirements.append(when)
     return tuple(requirements)
 
 
@@ -239,10 +239,12 @@ def dispatch_text(keys: Sequence[Key], cpp: Features) -> str:
         environment()
         .get_template("dispatch.hip.j2")
         .render(
-            dtypes=_by_dtype((key, arm) for key, arm in arms if not is_v3(key.pipeline)),
+            dtypes=_by_dtype((key, arm) for key, arm in arms if not is_v3(key.pipeline) and not is_split(key.pipeline)),
             v3_dtypes=_by_dtype((key, arm) for key, arm in arms if is_v3(key.pipeline)),
+            split_dtypes=_by_dtype((key, arm) for key, arm in arms if is_split(key.pipeline)),
             v3_device=" || ".join(map(device_check, sorted(v3_traits))),
             arms=[arm for _, arm in arms],
+            own_headers=cpp.own_headers,
             selects=cpp.takes_load and any(key.load for key in keys),
         )
     )
@@ -272,7 +274,8 @@ def symbol(values: Values) -> re.Pattern[str]:
     traits = symbol_words.traits(values) + rf"Lb{int(values['dropout'])}E"
     if values.get("page_size") is not None:
         traits += symbol_words.paged_traits(values)
-    return symbol_words.attention(values, symbol_words.shape(values), traits)
+    kernel = r"SplitProblemI.*?" if is_split(values["pipeline"]) else "^(?!.*SplitProblemI).*?"
+    return symbol_words.attention(values, kernel + symbol_words.shape(values), traits)
 
 
 def _compiled_for(values: Values, arch: str, archs: Mapping[str, tuple[str, ...]]) -> bool:
@@ -281,11 +284,12 @@ def _compiled_for(values: Values, arch: str, archs: Mapping[str, tuple[str, ...]
 
 
 def variants(values: Values, arch: str) -> int:
-    """Number of load modes."""
+    """Number of load modes, times two for a kernel of splits, which brings the kernel that combines them."""
     if values.get("page_size") is None:
         return 1
     modes = (values["load"],) if values.get("load") else loads(values)
-    return sum(mode == "bload" or arch != "gfx90a" for mode in modes)
+    compiled = [mode for mode in modes if mode == "bload" or arch != "gfx90a"]
+    return len(compiled) * (2 if is_split(values["pipeline"]) else 1)
 
 
 FAMILY = Family(

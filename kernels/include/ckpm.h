@@ -17,7 +17,7 @@
 extern "C" {
 #endif
 
-#define CKPM_ABI_VERSION 1
+#define CKPM_ABI_VERSION 2
 #define CKPM_API         __attribute__((visibility("default")))
 
 enum ckpm_status
@@ -82,6 +82,8 @@ typedef struct ckpm_problem
     void* kv_page_indices;   /* SGLang: 1-D page list; vLLM: 2-D block table */
     void* kv_last_page_lens; /* SGLang, with a page_size over 1 */
     void* seqlen_k_ptr;      /* vLLM */
+    void* o_acc;   /* with split_keys: float, hdim_v of each split, query and head */
+    void* lse_acc; /* float, one of each split, query and head */
     void* stream;
     uint64_t dropout_seed;
     uint64_t dropout_offset;
@@ -95,6 +97,8 @@ typedef struct ckpm_problem
     int32_t batch_stride_q, batch_stride_k, batch_stride_v, batch_stride_bias, batch_stride_randval;
     int32_t batch_stride_lse, batch_stride_o;
     int32_t mask_type, window_left, window_right, sink_size;
+    /* above 0: keys that one workgroup takes, of at most 128 splits of seqlen_k */
+    int32_t split_keys;
     int32_t bias_type, qscale_type;
     int32_t block_stride_kv_descale, nhead_stride_kv_descale;
     int32_t is_group_mode, is_v_rowmajor, has_logits_soft_cap, has_lse, has_dropout, has_sink,

@@ -142,6 +142,11 @@ struct fmha_batch_prefill_args
         drop_seed_offset;
     ck_tile::index_t nblock_stride_kv_block_descale = 0;
     ck_tile::index_t nhead_stride_kv_block_descale  = 0;
+    // Above 0: so many keys of a sequence go to one workgroup, and `seqlen_k` is the longest
+    // sequence's. The workspaces have a row for each split, query and head.
+    ck_tile::index_t split_keys = 0;
+    void* o_acc_ptr             = nullptr;
+    void* lse_acc_ptr           = nullptr;
 };
 
 namespace ckpm::prefill {

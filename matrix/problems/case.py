@@ -118,6 +118,7 @@ class SuiteCase(Problem):
     def __str__(self) -> str:
         what = {
             "splits": self.splits,
+            "splits of": self.split_keys,
             "mask": "" if self.mask == "no" else f"{self.mask} ({self.window_left}, {self.window_right})",
             "pages of": self.page_size if self.page_size > 1 else 0,
             "new keys": self.seqlen_knew,
@@ -161,7 +162,7 @@ class SuiteCase(Problem):
 
 _ROW = (
     *("name", "suite", "tier", "group", "dtype", "mode", "seqlens_q", "seqlens_k", "sequence_ids"),
-    *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "tile_rows", "vlayout", "page_size", "kv_layout"),
+    *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "tile_rows", "split_keys", "vlayout", "page_size", "kv_layout"),
     *("kv_table", "storage", "page_order", "table_end", "pool_pages", "placement", "mask"),
     *("window_left", "window_right", "sink_size", "sink_logits", "bias", "bias_values"),
     *("alibi_per_batch", "logits_soft_cap", "lse", "p_drop", "dropout_offset", "store_randval"),

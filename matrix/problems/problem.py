@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
+from ckpm.matrix.keys import SPLIT_PIPELINE, V3_PIPELINE, Key, is_split, is_v3
 
 STEP = 128  # keys of one step of every batch-prefill tile of V2
+MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has two
 _V3_HEAD_DIMS = ((128, 128), (192, 128))
 PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
 ELEMENT_BYTES: Mapping[str, int] = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8bf16": 1, "fp8fp32": 1}
@@ -89,7 +90,8 @@ class Problem:
     cu_seqlens: bool = False  # lengths also come as running sums without padding
     dbias: bool = False  # backward: compute the gradient of an elementwise bias
     deterministic: bool = False  # backward
-    splits: int = 0  # 0: one stage
+    splits: int = 0  # of split-KV; 0: one stage
+    split_keys: int = 0  # of batch prefill: keys that one workgroup takes; 0: all
     rope: str = "no"
     rotary_dim: int = 0  # leading part of a head that is rotated
     min_seqlen_q: int = 0  # above 0: a kernel that skips sequences with no more queries
@@ -129,6 +131,11 @@ class Problem:
     def whole_steps(self) -> bool:
         """True if the keys of each sequence fill whole steps of a kernel."""
         return self.seqlen_k > 0 and self.seqlen_k % STEP == 0 and not self.ragged
+
+    @property
+    def key_splits(self) -> int:
+        """Splits of the longest sequence in batch prefill; 0 if keys are not split. A sequence of no keys has one."""
+        return -(-max(self.seqlen_k, 1) // self.split_keys) if self.split_keys else 0
 
     @property
     def head_rows(self) -> int:
@@ -226,8 +233,11 @@ def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
         values["page_size"] -= {None}
     v2_alone = p.sink_logits or (p.mask != "no" and p.window_right != 0)  # V3's masks are causal, and it has no sinks
     refused = {V3_PIPELINE} if v2_alone else set()
-    if p.v3 != "any" or refused:
-        values["pipeline"] = frozenset((V3_PIPELINE if p.v3 == "on" else "qr_async",)) - refused
+    if p.split_keys:
+        values["pipeline"] = frozenset((SPLIT_PIPELINE,))
+    else:
+        pipelines = {"any": ("qr_async", V3_PIPELINE), "on": (V3_PIPELINE,), "off": ("qr_async",)}[p.v3]
+        values["pipeline"] = frozenset(pipelines) - refused
     if p.tile_rows:
         values["tile.bm0"] = frozenset((p.tile_rows,))
     if p.mode == "batch":
@@ -351,12 +361,16 @@ def in_words(values: frozenset[Any]) -> str:
 def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
     """The load mode that dispatch may choose for the problem and that none of the serving kernels has; None if none.
 
-    A dialect without load modes in its names has one dispatch for all pools and misses none, and V3's one mode serves
-    every pool.
+    A dialect without load modes in its names has one dispatch for all pools and misses none. V3's one mode serves every
+    pool, and so does the one of pages of one token in kernels that split the keys.
     """
     able = serving_kernels(keys, problem)
-    there = {key.load if f"_{key.load}_" in key.name and not is_v3(key.pipeline) else None for key in able}
+    there = {key.load if f"_{key.load}_" in key.name and not _has_one_load(key) else None for key in able}
     return None if None in there else next((load for load in loads(problem) if load not in there), None)
+
+
+def _has_one_load(key: Key) -> bool:
+    return is_v3(key.pipeline) or (is_split(key.pipeline) and key.page_size == 1)
 
 
 def refused_for(load: str) -> str:
@@ -379,12 +393,13 @@ def launch_instructions(problem: Problem) -> int:
     A step of 64 x 128 scores at head dim 128 takes 4 waves some 400 instructions each, a workgroup 3000 besides.
     """
     steps = groups = 0
+    heads = problem.nhead_q // problem.nhead_k if problem.split_keys else 1  # of a workgroup
     for seqlen_q, seqlen_k in problem.lengths:
         y, x = mask_corner(problem, seqlen_q, seqlen_k)
-        for top in range(0, seqlen_q, 64):
+        for row in range(0, seqlen_q * heads, 64):
             begin, end = (0, seqlen_k)
             if problem.mask != "no":
-                begin, end = max(top - y + 1, 0) // 128 * 128, min(top + 63 + x, seqlen_k)
+                begin, end = max(row // heads - y + 1, 0) // 128 * 128, min((row + 63) // heads + x, seqlen_k)
             steps += max(-(-(end - begin) // 128), 0)
             groups += 1
-    return problem.nhead_q * (steps * 1600 * max(problem.hdim_q, 128) // 128 + groups * 3000)
+    return problem.nhead_q // heads * (steps * 1600 * max(problem.hdim_q, 128) // 128 + groups * 3000)

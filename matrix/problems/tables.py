@@ -47,7 +47,7 @@ class _Lengths(Record, frozen=True):
 
 
 _INTEGERS = (
-    *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "tile_rows", "page_size", "pool_pages"),
+    *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "tile_rows", "split_keys", "page_size", "pool_pages"),
     *("window_left", "window_right", "sink_size", "seed", "dropout_offset"),
 )
 # the fields of a case that are a SuiteCase's as they are
@@ -101,6 +101,7 @@ _WORDS: Mapping[str, Callable[[Any], str]] = {
     "heads": lambda value: f"h{value[0]}x{value[1]}",
     "page_size": lambda value: f"ps{value}",
     "tile_rows": lambda value: f"m{value}" if value else "",
+    "split_keys": lambda value: f"s{value}" if value else "",
     "sink_size": lambda value: f"sink{value}" if value else "",
     "sink_logits": lambda value: "sinklogits" if value else "",
     "lse": lambda value: "lse" if value else "",

@@ -40,7 +40,7 @@ def model(inputs: Inputs) -> Table:
                 ]
             )  # fmt: skip
     numbers = (
-        "workgroup cycles", "steady cycles", "grid cycles", "TFLOP/s, full GPU", "% of roof", "modelled us",
+        "workgroup cycles", "steady cycles", "grid cycles", "modelled TFLOP/s, peak clock", "% of roof", "modelled us",
         "measured us", "flop/byte", "wave-instructions", "LDS conflict cycles", "bytes at least",
     )  # fmt: skip
     return Table(
@@ -51,7 +51,9 @@ def model(inputs: Inputs) -> Table:
             problem="name", library="choice", bound_by="choice", **dict.fromkeys(numbers, "number"), kernel="kernel",
         ),
         rows=rows,
-        note="Cycles and modelled times come from counts of the emulator. Measured times are of a GPU (warm cache).",
+        note="Cycles, modelled TFLOP/s and modelled times come from counts of the emulator, at the peak clock and "
+        "without latencies. They compare builds and predict no GPU: latencies and lower clocks make it slower, and "
+        "overlap within a wave faster. Measured times are of a GPU (warm cache).",
         folded=(Folded(title="What the model cannot see", lines=cannot_see()),) if rows else (),
     )  # fmt: skip
 

@@ -54,7 +54,7 @@ def _versions(inputs: Inputs) -> list[str]:
     lines = ["", "### V3 over V2, as modelled, as measured and as published"]
     for about in dict.fromkeys(row.about for row in rows):
         lines += ["", f"{shown(about)}:", ""]
-        lines.append("| row | published | modelled | error | on a GPU | error |")
+        lines.append("| row | published, of TFLOP/s | modelled, of cycles | error | on a GPU | error |")
         lines.append("| --- | ---: | ---: | ---: | ---: | ---: |")
         for row in rows:
             if row.about == about:

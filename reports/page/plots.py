@@ -173,7 +173,10 @@ def _modelled_points(library: LibraryResults, arch: str, machine: Machine) -> It
     if library.measured and library.measured.provenance["arch"] == arch:
         for one in library.measured.problems:
             guess = estimate(one, machine)
-            title = f"{one.problem}: {guess.steady_tflops:.0f} TFLOP/s, {guess.of_roof:.0%} of the roof; {one.kernel}"
+            title = (
+                f"{one.problem}: modelled, {guess.steady_tflops:.0f} TFLOP/s at peak clock, "
+                f"{guess.of_roof:.0%} of the roof; {one.kernel}"
+            )
             yield guess.intensity, guess.steady_tflops * 1e12, "unchanged", title
 
 

@@ -15,7 +15,7 @@ from ckpm.attention.timing.published import PublishedFigure, published_figures
 from ckpm.reports.gates.model import Machine, machines
 
 OUTSIDE = 0.035
-BOARDS = 0.14  # relative: clocks of gfx950 that others publish of one kernel differ so much (references.yaml)
+BOARDS = 0.14  # relative, ours: how far the clocks of boards may differ (references.yaml); not the model's error
 LAUNCH_SECONDS = 2.7e-6  # of many short kernels one after another: bitonic sort, 2.5 to 2.9 us (mgpusim's MI300A times)
 _MATRIX_CYCLES = 4096  # of two tiles of 64 keys, 256 queries and head dim 128: what the cycles of the table are of
 _FITTED = ("MI355X", 16)  # whose rows give the exponent: the others have shares that differ too little

@@ -134,7 +134,8 @@ def _versions(about: str, rows: Sequence[PublishedRow]) -> Table:
     """One of the documents' tables: V3 over V2 as modelled and as published."""
     table = Table(title=about, box=None, title_justify="left", pad_edge=False)
     texts = ("row", "error", "assumed")
-    for column in (texts[0], "V2 cycles", "V3 cycles", "V2 loop", "V3 loop", "V3/V2", "published", *texts[1:]):
+    counted = ("V2 cycles", "V3 cycles", "V2 loop", "V3 loop", "V3/V2, cycles", "published, TFLOP/s")
+    for column in (texts[0], *counted, *texts[1:]):
         table.add_column(column, justify="left" if column in texts else "right")
     for row in rows:
         figures = [""] * 5

@@ -14,7 +14,7 @@ from itertools import groupby
 from multiprocessing import get_context
 from pathlib import Path
 
-from ckpm.attention.timing.machine import numbers
+from ckpm.attention.timing.machine import launch_numbers, numbers
 from ckpm.attention.timing.published import PublishedFigure
 from ckpm.base.errors import RecordError
 from ckpm.base.files import write_atomically
@@ -206,7 +206,8 @@ def vary(
 ) -> dict[str, tuple[Mapping[str, GroupScore], Mapping[str, GroupScore]]]:
     """The groups with a fifth less and a fifth more of each doubtful number. Raises as :func:`score_model`."""
     found = {}
-    for name in (name for name, number in numbers("gfx950").items() if number.doubtful):
+    known = {**numbers("gfx950"), **launch_numbers("gfx950")}
+    for name in (name for name, number in known.items() if number.doubtful):
         low, high = (score_model(figures, pairs, tier, ck, (name, side)).groups for side in (0, 1))
         found[name] = low, high
     return found

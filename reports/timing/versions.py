@@ -202,18 +202,25 @@ def launch(one: Timed, arch: str, beside: Iterable[Timed] = ()) -> Launch | None
 
 
 def _speeds(one: Timed, beside: Iterable[Timed]) -> Iterator[tuple[float, tuple[float, ...]]]:
-    """Cycles of a copy and speeds of several, at the median, best and worst start offsets.
+    """Cycles of a copy that is alone and speeds of several, at the median, best and worst start offsets.
 
-    Without such replays, each copy has the cycles that it takes among ``resident`` ones.
+    ``cycles`` of a row are of copies that start together, which need not be the median. So a long problem's cycles are
+    compared with a shorter one's at this start. Without such replays, each copy has the cycles that it takes among
+    ``resident`` ones.
     """
-    alike = [other for other in (one, *beside) if other.kernel == one.kernel and len(other.copies) >= one.resident]
+    alike = [
+        other
+        for other in (one, *beside)
+        if other.copies and (other.kernel, other.resident) == (one.kernel, one.resident)
+    ]
     if not alike:
         yield from ((one.cycles, (1.0,) * one.resident) for _ in range(3))
         return
-    copies = max(alike, key=lambda other: (other is one, other.cycles)).copies[: one.resident]
-    share = copies[0].cycles / copies[-1].cycles
+    other = max(alike, key=lambda other: (other is one, other.cycles))
+    alone, *_ = other.copies
     for name in ("cycles", "least", "most"):
-        yield one.cycles * share, tuple(copies[0].cycles / getattr(copy, name) for copy in copies)
+        speeds = tuple(alone.cycles / getattr(copy, name) for copy in other.copies)
+        yield one.cycles * alone.cycles / other.cycles, speeds
 
 
 def show_range(whole: Launch) -> str:

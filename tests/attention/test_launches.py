@@ -69,6 +69,26 @@ def test_bits_follow_batch_unless_call_is_batch_invariant(registry: Registry, de
     assert np.array_equal(fixed[0].o, fixed[1].o)
 
 
+def test_few_queries_of_long_keys_are_split(over: Dispatcher) -> None:
+    """Bits repeat, and where a call names its split they don't depend on the other sequence."""
+    lengths = ((4, 3000), (1, 700))
+    call = paged_call(11, lengths, heads=(8, 2), lse=True, **CAUSAL)
+    first, second = call.check(over), call.check(over)
+    assert "_qr_async_split_" in first.ran.kernels[0]
+    assert np.array_equal(first.o, second.o)
+    assert np.array_equal(first.lse, second.lse)
+    fixed: dict[str, Any] = {"batch_invariant": True, "split_keys": 512}
+    both = call.check(over, **fixed)
+    q, k, v = call.arrays
+    pages = replace(call.options["pages"], indptr=np.array([0, 3000], np.int32))
+    alone = fmha(
+        q[:4], k, v, dtype="bf16", dispatcher=over, pages=pages, cu_seqlens_q=np.array([0, 4], np.int32), lse=True,
+        **CAUSAL, **fixed,
+    )  # fmt: skip
+    assert np.array_equal(alone.o, both.o[:4])
+    assert np.array_equal(alone.lse, both.lse[:, :4])
+
+
 def test_every_order_gives_numbers_that_agree(registry: Registry, device: Device, tmp_path: Any) -> None:
     call = CALLS["batch prefill"]
     kernels = {}

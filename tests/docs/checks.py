@@ -15,7 +15,7 @@ from ckpm.base import errors
 from tests.docs.commands import complaints
 from tests.docs.pages import NOT_HERE, ROOT, apply_diff, blocks, prose
 
-_KINDS = {"console", "diff", "python", "text", "yaml", "{toctree}", "{raw}", "{literalinclude}"}
+_KINDS = {"console", "diff", "python", "text", "yaml", "{toctree}", "{raw}", "{literalinclude}", "{eval-rst}"}
 _MARK = re.compile(rf"{'|'.join(NOT_HERE)}|exit=\d+")
 _NAMED = re.compile(r"`(\w+Error)`(?: \((\d+)\))?")
 _EXIT_CODE = re.compile(r"[Ee]xit codes? (\d+)")

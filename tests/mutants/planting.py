@@ -1,8 +1,8 @@
 """Defects that can be planted in a kernel's machine code.
 
-A change replaces one instruction by another one of the same size. Some cannot have an effect and are never made: in
-unreachable code, equal operands in another order, min or max of equal operands, a wait that the next instruction
-repeats, wait states between two v_writelane to constant lanes of a register.
+A change replaces one instruction by another one of the same size. Changes that cannot have an
+effect are never made: in unreachable code, or of the order of equal operands. A wait that the next instruction repeats
+stays, too, and so do wait states between two v_writelane to constant lanes of a register.
 """
 
 from __future__ import annotations

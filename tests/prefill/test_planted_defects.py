@@ -9,9 +9,10 @@ from ckpm.matrix.problems.tables import find
 from tests.prefill.copies import PrefillCopy
 from tests.prefill.defects import DEFECTS, WRONG, Defect
 from tests.prefill.instead import EXTENDED, UPSTREAM, V3, kernels_for
+from tests.prefill.split_defects import SPLIT_DEFECTS
 from tests.prefill.v3_defects import V3_DEFECTS
 
-EVERY = {**DEFECTS, **V3_DEFECTS}
+EVERY = {**DEFECTS, **V3_DEFECTS, **SPLIT_DEFECTS}
 Kernels = dict[str, tuple[Key, ...]]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import ckpm
 from ckpm import torch as operators
 from ckpm.attention import reference
 from ckpm.attention.arrays.pytorch import empty_like
@@ -77,6 +78,25 @@ def test_paged_prefill_agrees_with_float64(name: str) -> None:
     want, want_lse = attention_in_float64(call, given)
     agree(o, want, "bf16")
     agree(lse, want_lse, "lse")
+
+
+def test_aiter_s_varlen_call_of_pages_agrees_with_float64(over: Dispatcher) -> None:
+    call, given = paged_arguments("block table, causal")
+    sums = torch.nn.functional.pad(given["seqlens_k"].cumsum(0), (1, 0)).to(INT)
+    o, lse = ckpm.aiter.flash_attn_varlen_func(
+        given["q"], given["k"], given["v"], given["cu_seqlens_q"], sums, 45, 71,
+        causal=True, return_lse=True, block_table=given["page_table"], dispatcher=over,
+    )  # fmt: skip
+    want, want_lse = attention_in_float64(call, given)
+    agree(o, want, "bf16")
+    agree(lse, want_lse, "lse")
+
+
+def test_aiter_s_varlen_call_agrees_with_float64(over: Dispatcher) -> None:
+    call, leaves, given = varlen()
+    q, k, v = (one.detach() for one in leaves)
+    o, _ = ckpm.aiter.flash_attn_varlen_func(q, k, v, return_lse=True, dispatcher=over, **given)
+    agree(o, in_float64(call, [one.double() for one in (q, k, v)]).numpy(), "bf16")
 
 
 def test_paged_prefill_passes_opcheck() -> None:

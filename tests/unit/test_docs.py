@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
 import pytest
 
+import ckpm
 from ckpm.matrix.dialects import dialect, dialect_names, upstreams
 from ckpm.matrix.enumeration import enumerate_names
 from ckpm.matrix.selection import Selection, select
@@ -23,6 +25,14 @@ def test_page_files_include_every_page() -> None:
     names = {name_of(file) for file in page_files()}
     assert names >= {"README.md", "docs/index.md", "docs/first-hour.md", "docs/howto/first-gpu-run.md"}
     assert sum(len(list(blocks(name_of(file), file.read_text()))) for file in page_files()) > 30
+
+
+def test_api_page_lists_all_exports_of_ckpm_but_its_modules() -> None:
+    text = (ROOT / "docs/reference/api.md").read_text()
+    listed = re.findall(r"^\.\. autoapi(?:function|class):: (\S+)\.(\w+)$", text, re.MULTILINE)
+    found = {name: getattr(importlib.import_module(module), name) for module, name in listed}
+    exported = {name: getattr(ckpm, name) for name in ckpm.__all__ if name not in ("aiter", "torch", "Problem")}
+    assert exported.items() <= found.items()
 
 
 def page(*lines: str, fence: str = "console") -> str:

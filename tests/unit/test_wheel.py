@@ -143,7 +143,8 @@ def test_help_names_every_command() -> None:
 
 def test_imports_are_dependencies() -> None:
     folders = [ROOT / name for name in ("ckpm", *SOURCES)]
-    texts = [file.read_text() for folder in folders for file in folder.rglob("*.py")]
+    files = [file for folder in folders for file in folder.rglob("*.py")]
+    texts = [file.read_text() for file in files if file.name != "hatch_build.py"]  # imported by hatchling alone
     imported = set()
     for node in (node for text in texts for node in nodes(text)):
         if isinstance(node, ast.Import):

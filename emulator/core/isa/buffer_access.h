@@ -3,6 +3,7 @@
 
 #include "isa/access.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace emu {
@@ -13,6 +14,14 @@ struct Resource
     uint64_t records; // bytes, or elements if stride is not 0
     uint32_t stride;
     bool scratch; // the wave's own
+
+    // Begin `soffset` bytes later. The range ends where it did if it is counted in bytes.
+    void step(uint32_t soffset, bool by_index = false)
+    {
+        base += soffset;
+        if(!by_index)
+            records -= std::min<uint64_t>(records, soffset);
+    }
 };
 
 // Where each lane of an access goes, relative to the resource's base with soffset added to it.
@@ -20,7 +29,7 @@ struct alignas(64) Lanes
 {
     uint64_t offset[LANES];
     Resource resource;
-    const uint32_t* index; // of a structured buffer's element, else null
+    const uint32_t* index; // which is checked: of a structured buffer's element, else null
     uint64_t mask;         // EXEC
     uint64_t whole;        // of these, lanes whose every dword is in range
 };

@@ -82,14 +82,14 @@ def scratch_cell(state: State, lane: int) -> Callable[[int], Cell]:
 
 
 def buffer_address(state: State, resource: int, voffset: int, soffset: int, offset: int, size: int) -> int:
-    """Raw buffer: base + soffset + voffset + offset, if the latter two lie within NUM_RECORDS (CDNA4 ISA, 9.1.5.1)."""
+    """Raw buffer: base + soffset + voffset + offset, if their sum is within NUM_RECORDS (rocm-systems, 10928)."""
     base = (int(state.scalar[resource]) | int(state.scalar[resource + 1]) << 32) & (1 << 48) - 1
     stride = int(state.scalar[resource + 1]) >> 16 & 0x3FFF
     if stride:
         raise NotImplementedError("structured buffers")
     records = int(state.scalar[resource + 2])
-    checked = voffset + offset
-    return NOWHERE if checked + size > records else base + soffset + checked
+    within = soffset + (voffset + offset) % 2**32
+    return NOWHERE if within + size > records else base + within
 
 
 def sign_extend(bits: int, width: int) -> int:

@@ -154,7 +154,7 @@ def _lds_target(state: State, rng: np.random.Generator) -> None:
 
 
 def buffer_cases(op: Any, arch: str, base: int, lds: bool = False) -> Iterator[Case]:
-    """Raw buffers, in range and out of range; the range check must not wrap at 32 bits."""
+    """Raw buffers, in range and out of range; of soffset and the other two, only the latter wrap at 32 bits."""
     rng = generator(f"{op.name} {lds}")
     table = OPERANDS.get(op, {})
     for n in range(8):

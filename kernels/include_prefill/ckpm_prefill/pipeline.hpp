@@ -12,6 +12,7 @@
 #include "ckpm_prefill/v_loader.hpp"
 
 #include <type_traits>
+#include <utility>
 
 namespace ck_tile {
 
@@ -82,7 +83,7 @@ struct BlockFmhaBatchPrefillPipelineQRKSVSAsync
     using Scores    = remove_cvref_t<decltype(QkGemm::MakeCBlockTile())>;
     using OutTile   = remove_cvref_t<decltype(PvGemm::MakeCBlockTile())>;
     using Softmax   = ckpm::prefill::OnlineSoftmax<ckpm::prefill::RowOf<Scores>>;
-    using ScoreMask = ckpm::prefill::ScoreBounds<kHasMask, kHasSink>;
+    using ScoreMask = typename Problem::template ScoreMask<kHasMask, kHasSink>;
 
     static constexpr index_t kStageBytes = max(KLoader::Lds::kBytes, VLoader::Lds::kBytes);
 
@@ -100,8 +101,9 @@ struct BlockFmhaBatchPrefillPipelineQRKSVSAsync
         return 2 * kStageBytes + dropout_bytes();
     }
 
-    // What a workgroup needs to know besides Q: `first` and `last` are its queries.
-    template <typename Bias, typename RandomWindow, typename Dropout>
+    // What a workgroup needs to know besides Q: `first` and `last` are its rows. `Sink` is a float,
+    // or a function from a row to one.
+    template <typename Bias, typename RandomWindow, typename Dropout, typename Sink = float>
     struct Arguments
     {
         ckpm::prefill::CacheView k, v;
@@ -110,7 +112,7 @@ struct BlockFmhaBatchPrefillPipelineQRKSVSAsync
         float scale;        // of raw scores into base 2, Q's and K's descales included
         float soft_cap;     // in base 2
         float soft_cap_rcp; // of raw scores into what the cap's tanh takes
-        float sink;         // a logit in base 2, -inf for none
+        Sink sink;          // a logit in base 2, -inf for none
         const float*
             k_scales; // block scales of the head in page 0, page_scales floats from page to page
         const float* v_scales;
@@ -135,8 +137,7 @@ struct BlockFmhaBatchPrefillPipelineQRKSVSAsync
         Result result;
         result.v_scale = 1.f;
         set_tile(result.out, 0.f);
-        const bool sink = args.sink != -numeric<float>::infinity();
-        result.softmax.start(args.sink, sink ? exp2(static_cast<float>(kWeightShift)) : 0.f);
+        result.softmax.start(args.sink, exp2(static_cast<float>(kWeightShift)));
 
         const auto tiles = ckpm::prefill::key_tiles<kN0>(args.mask, args.first, args.last);
         if(tiles.count() <= 0)
@@ -187,7 +188,7 @@ private:
     // Which tiles the next reads of K and of V are of
     struct Cursor
     {
-        ckpm::prefill::KeyTiles<kN0> tiles;
+        decltype(ckpm::prefill::key_tiles<kN0>(std::declval<ScoreMask>(), 0, 0)) tiles;
         index_t k_tile, v_tile;
         CK_TILE_DEVICE index_t k_start() const { return tiles.start_of(k_tile); }
         CK_TILE_DEVICE index_t v_start() const { return tiles.start_of(v_tile); }

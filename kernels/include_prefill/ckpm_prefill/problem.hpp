@@ -4,6 +4,7 @@
 #include "ck_tile/core.hpp"
 #include "ck_tile/ops/fmha/block/block_attention_bias_enum.hpp"
 #include "ckpm_prefill/load_mode.hpp"
+#include "ckpm_prefill/score_bounds.hpp"
 
 #include <type_traits>
 
@@ -92,6 +93,17 @@ struct BlockFmhaBatchPrefillPipelineProblem
     static constexpr index_t kBlockSize     = BlockFmhaShape::NumWarps * get_warp_size();
     static constexpr bool kHasDropout       = Traits::kHasDropout;
     static constexpr bool kUseTrLoad        = kUseTrLoad_;
+
+    template <bool kHasMask, bool kHasSink>
+    using ScoreMask = ckpm::prefill::ScoreBounds<kHasMask, kHasSink>;
+};
+
+// The same for a workgroup that takes some of the keys, and all heads of a KV head.
+template <typename Problem_>
+struct FmhaBatchPrefillSplitProblem : Problem_
+{
+    template <bool kHasMask, bool kHasSink>
+    using ScoreMask = ckpm::prefill::SplitBounds<kHasMask, kHasSink>;
 };
 
 } // namespace ck_tile

@@ -96,4 +96,75 @@ CK_TILE_DEVICE KeyTiles<kN0> key_tiles(const ScoreBounds<kHasMask, kHasSink>& bo
     return {sinks, window, start};
 }
 
+// The bounds of a workgroup of a split: row is query * heads + head of the KV head, and the keys
+// are [begin, end). `begin` is a multiple of kN0.
+template <bool kHasMask, bool kHasSink>
+struct SplitBounds
+{
+    static constexpr bool kMasks = kHasMask;
+    using Whole                  = ScoreBounds<kHasMask, kHasSink>;
+
+    Whole whole;
+    ck_tile::mdiv heads;
+    index_t begin, end;
+
+    CK_TILE_DEVICE index_t query(index_t row) const { return heads.div(row); }
+
+    CK_TILE_DEVICE index_t right_end(index_t row) const
+    {
+        if constexpr(!kHasMask)
+            return end;
+        return ck_tile::min(whole.right_end(query(row)), end);
+    }
+
+    CK_TILE_DEVICE index_t left_end(index_t row) const { return whole.left_end(query(row)); }
+
+    CK_TILE_DEVICE index_t sinks_end(index_t row) const { return whole.sinks_end(query(row)); }
+
+    template <index_t kN0>
+    CK_TILE_DEVICE bool right_sees_all(index_t first, index_t start) const
+    {
+        return start + kN0 <= right_end(first);
+    }
+
+    CK_TILE_DEVICE bool left_sees_all(index_t last, index_t start) const
+    {
+        return whole.left_sees_all(query(last), start);
+    }
+};
+
+// The tiles of keys of one split: those of KeyTiles that lie in it.
+template <index_t kN0>
+struct SplitTiles
+{
+    index_t sinks, window, sinks_start, window_start;
+
+    CK_TILE_DEVICE index_t count() const { return sinks + window; }
+
+    CK_TILE_DEVICE index_t start_of(index_t index) const
+    {
+        const index_t tile = ck_tile::min(index, count() - 1);
+        return tile < sinks ? sinks_start + tile * kN0 : window_start + (tile - sinks) * kN0;
+    }
+};
+
+template <index_t kN0, bool kHasMask, bool kHasSink>
+CK_TILE_DEVICE SplitTiles<kN0> key_tiles(const SplitBounds<kHasMask, kHasSink>& bounds,
+                                         index_t first,
+                                         index_t last)
+{
+    const auto all = key_tiles<kN0>(bounds.whole, bounds.query(first), bounds.query(last));
+    // tiles `from` to `to`, less those before and after the split
+    const index_t begin = bounds.begin / kN0;
+    const index_t end   = ck_tile::integer_divide_ceil(bounds.end, kN0);
+    const auto count    = [&](index_t from, index_t to) {
+        return ck_tile::max(ck_tile::min(to, end) - ck_tile::max(from, begin), 0);
+    };
+    const index_t window = all.window_start / kN0;
+    return {count(0, all.sinks),
+            count(window, window + all.window),
+            bounds.begin,
+            ck_tile::max(all.window_start, bounds.begin)};
+}
+
 } // namespace ckpm::prefill

@@ -100,11 +100,28 @@ struct OnlineSoftmax
     Row origin; // in base 2, -inf before the first key
     Row sum;    // of the weights
 
-    // `first` and `weight` stand for a key that every row has besides: a sink. -inf and 0 for none.
-    CK_TILE_DEVICE void start(float first, float weight)
+    // `logit` is the score of a key that every row has besides: a sink. -inf for none.
+    CK_TILE_DEVICE void start(float logit, float weight)
     {
-        ck_tile::set_tile(origin, first);
-        ck_tile::set_tile(sum, weight);
+        ck_tile::set_tile(origin, logit);
+        ck_tile::set_tile(sum, logit != -ck_tile::numeric<float>::infinity() ? weight : 0.f);
+    }
+
+    // The same with a logit of each row.
+    template <typename LogitOfRow>
+    CK_TILE_DEVICE void start(const LogitOfRow& logit_of, float weight)
+    {
+        using namespace ck_tile;
+        constexpr auto distribution = Row::get_tile_distribution();
+        using Encoding              = typename remove_cvref_t<decltype(distribution)>::DstrEncode;
+        const auto first            = distribution.calculate_index();
+        sweep_tile_span(Row::get_distributed_spans()[number<0>{}], [&](auto row) {
+            constexpr auto i         = make_tuple(row);
+            constexpr index_t offset = offset_in_tile<Encoding, 0>(row.impl_);
+            const float logit        = logit_of(first.at(number<0>{}) + offset);
+            origin(i)                = logit;
+            sum(i)                   = logit != -numeric<float>::infinity() ? weight : 0.f;
+        });
     }
 
     // Takes a tile's scores (times `scale` they are in base 2) and leaves weights, times 2^kShift,

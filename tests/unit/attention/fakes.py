@@ -60,6 +60,8 @@ class FakeHip:
 
 
 class FakeDevice(Device):
+    compute_units = 256
+
     def __init__(self, kind: str = "emulator", answer: Answer = lambda arguments: Status.OK) -> None:
         self.kind, self.arch, self.hip = kind, ARCH, FakeHip()  # type: ignore[assignment]
         self.answer, self.loaded, self.launched, self.names = answer, list[Path](), list[Any](), list[str | None]()

@@ -10,7 +10,17 @@ import pytest
 
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.aiter import mha_batch_prefill_func
+from ckpm.attention.familiar.aiter import (
+    flash_attn_varlen_fp8_pertensor_func,
+    flash_attn_varlen_func,
+    mha_batch_prefill_func,
+)
+from ckpm.attention.familiar.cascade import (
+    MultiLevelCascadeAttentionWrapper,
+    merge_state,
+    merge_state_in_place,
+    merge_states,
+)
 from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.familiar.tensors import add_page_axis, swap_axes
 from ckpm.attention.registry import Registry
@@ -71,6 +81,54 @@ def test_aiter_s_vllm_table_of_larger_pages() -> None:
     assert (said.page_size, said.kv_table, said.batch_stride_block_table, said.kv_layout) == (16, 1, 5, 0)
     assert said.seqlen_k_ptr
     assert not said.kv_indptr
+
+
+def run_varlen(registry: Registry, **given: Any) -> tuple[Any, FakeDevice]:
+    over, device = dispatcher(registry)
+    given = {"q": Q, "k": K[:95], "v": K[:95], "max_seqlen_q": 40, "max_seqlen_k": 70, "dtype": "bf16", **given}
+    return flash_attn_varlen_func(cu_seqlens_q=SUMS, cu_seqlens_k=INDPTR, dispatcher=over, **given), device
+
+
+def test_aiter_s_varlen_call_reads_a_block_table() -> None:
+    pool, table = np.zeros((12, 16, 2, 128)), np.zeros((2, 5), np.int32)
+    registry = Registry(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128))
+    (o, lse), device = run_varlen(registry, k=pool, v=pool, block_table=table, window_size=(9, -1, 2), return_lse=True)
+    said = device.launched[0]
+    assert (o.shape, lse.shape) == ((60, 4, 128), (4, 60))
+    assert (said.page_size, said.kv_table, said.window_left, said.sink_size) == (16, 1, 9, 2)
+    assert said.seqlen_k_ptr
+
+
+def test_aiter_s_varlen_call_without_table_is_of_forward_kernels() -> None:
+    o, device = run_varlen(Registry(built("fwd", dtype="bf16", hdim_q=128, mode="group")), causal=True)
+    said = device.launched[0]
+    assert (o.shape, said.mask_type, said.seqlen_k) == ((60, 4, 128), Mask.BOTTOM_RIGHT, 70)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"min_seqlen_q": 1},
+        {"bias": np.zeros((60, 95))},
+        {"cu_seqlens_q_padded": SUMS},
+        {"cu_seqlens_k_padded": INDPTR},
+    ],
+)
+def test_aiter_s_varlen_parameters_without_kernels_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ProblemError, match=next(iter(given))):
+        run_varlen(prefill(), **given)
+
+
+def test_aiter_s_fp8_varlen_call_has_scales_of_its_kernel() -> None:
+    over, device = dispatcher(Registry(built("fwd", dtype="fp8bf16", hdim_q=128, mode="group")))
+    q, k = (one.astype(ml_dtypes.float8_e4m3fn) for one in (Q, K[:95]))
+    scales = (np.full(1, value, np.float32) for value in (0.5, 0.25, 2.0))
+    given: tuple[Any, ...] = (q, k, k, *scales, SUMS, INDPTR, 40, 70)
+    o = flash_attn_varlen_fp8_pertensor_func(*given, dispatcher=over)
+    said = device.launched[0]
+    assert (o.shape, o.dtype) == ((60, 4, 128), ml_dtypes.bfloat16)
+    assert said.scale_s == pytest.approx(0.5 * 0.25 / 128**0.5)
+    assert said.scale_o == pytest.approx(2 / 448)  # P is scaled to e4m3fn's largest number
 
 
 def wrapper(**given: Any) -> tuple[BatchPrefillWithPagedKVCacheWrapper, FakeDevice]:
@@ -223,3 +281,45 @@ def test_views_of_addresses_are_those_of_arrays() -> None:
         assert (view.address, view.shape) == (64, same.shape)
         steps = zip(view.shape, view.strides, same.strides, strict=True)
         assert all(length == 1 or 4 * mine == step for length, mine, step in steps)
+
+
+def test_flashinfer_s_cascade_masks_its_last_level_alone() -> None:
+    over, device = dispatcher(prefill())
+    cascade = MultiLevelCascadeAttentionWrapper(2, None, dispatcher=over)
+    whole, pages = np.array([0, 60], np.int32), np.array([0, 70], np.int32)
+    tables = [whole, SUMS], [pages, INDPTR], [INDICES, INDICES], [np.ones(1, np.int32), np.ones(2, np.int32)]
+    cascade.plan(*tables, 4, 2, 128, 1, causal=True, q_data_type="torch.bfloat16")
+    cache = np.zeros((100, 2, 1, 2, 128), np.float32)
+    assert cascade.run(Q.astype(np.float32), cache).shape == (60, 4, 128)
+    launched = {said.batch: said.mask_type for said in device.launched}
+    assert launched == {1: Mask.NONE, 2: Mask.BOTTOM_RIGHT}
+
+
+def attend(q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    """O and base-2 LSE of every key, in float64."""
+    scores = np.einsum("qhd,khd->qhk", q, k)
+    weights = np.exp(scores)
+    return np.einsum("qhk,khd->qhd", weights, v) / weights.sum(-1, keepdims=True), np.log2(weights.sum(-1))
+
+
+def test_merged_states_are_attention_over_all_keys() -> None:
+    q, k, v = np.random.default_rng(0).normal(size=(3, 30, 4, 8))
+    parts = [attend(q, k[at], v[at]) for at in (slice(0, 3), slice(3, 20), slice(20, 30))]
+    o, lse = (np.stack(one, axis=1) for one in zip(*parts, strict=True))
+    for mine, want in zip(merge_states(o, lse), attend(q, k, v), strict=True):
+        np.testing.assert_allclose(mine, want, rtol=1e-12)
+
+
+def test_merged_state_without_keys_is_the_other_state() -> None:
+    (o, lse), nothing = attend(*np.ones((3, 2, 1, 4))), (np.zeros((2, 1, 4)), np.full((2, 1), -np.inf))
+    for mine, want in zip(merge_state(o, lse, *nothing), (o, lse), strict=True):
+        np.testing.assert_array_equal(mine, want)
+    for mine, want in zip(merge_state(*nothing, *nothing), nothing, strict=True):
+        np.testing.assert_array_equal(mine, want)
+
+
+def test_state_is_merged_in_place_where_mask_is_true() -> None:
+    v, s = np.zeros((3, 1, 2)), np.zeros((3, 1))
+    merge_state_in_place(v, s, np.ones((3, 1, 2)), np.zeros((3, 1)), mask=np.array([True, False, True]))
+    assert v[:, 0, 0].tolist() == [0.5, 0, 0.5]
+    assert s[:, 0].tolist() == [1, 0, 1]

@@ -108,7 +108,7 @@ def test_harness_reads_or_refuses_every_field(family: str) -> None:
 
 
 def test_problem_knows_its_version() -> None:
-    assert (LaunchArguments().struct_bytes, LaunchArguments().abi_version) == (ctypes.sizeof(LaunchArguments), 1)
+    assert (LaunchArguments().struct_bytes, LaunchArguments().abi_version) == (ctypes.sizeof(LaunchArguments), 2)
 
 
 def test_problem_is_not_changed_but_copied() -> None:
@@ -117,7 +117,7 @@ def test_problem_is_not_changed_but_copied() -> None:
         problem.batch = 4
     other = problem.replace(batch=4)
     assert (problem.batch, other.batch, other.q, other.data_type, other.scale_s) == (3, 4, 1 << 40, b"bf16", 0.5)
-    assert repr(other).endswith("abi_version=1, data_type='bf16', q=1099511627776, batch=4, scale_s=0.5)")
+    assert repr(other).endswith("abi_version=2, data_type='bf16', q=1099511627776, batch=4, scale_s=0.5)")
 
 
 def test_problem_has_no_other_fields() -> None:
@@ -158,7 +158,7 @@ def test_library_of_someone_else(library: Callable[..., Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "size"), [(2, ctypes.sizeof(LaunchArguments)), (1, ctypes.sizeof(LaunchArguments) - 8)]
+    ("version", "size"), [(1, ctypes.sizeof(LaunchArguments)), (2, ctypes.sizeof(LaunchArguments) - 8)]
 )
 def test_library_of_another_version(library: Callable[..., Path], version: int, size: int) -> None:
     text = f"int ckpm_abi_version(void) {{ return {version}; }} long ckpm_problem_bytes(void) {{ return {size}; }}"
@@ -171,7 +171,7 @@ def test_library_of_another_version(library: Callable[..., Path], version: int, 
 
 def ours(name: str) -> str:
     """C of a library with one kernel, whose name is a C expression; its launches end with status 77."""
-    answers = {"int abi_version(void)": "1", "long problem_bytes(void)": str(ctypes.sizeof(LaunchArguments))}
+    answers = {"int abi_version(void)": "2", "long problem_bytes(void)": str(ctypes.sizeof(LaunchArguments))}
     answers |= {
         "const char* dialect(void)": '"d"',
         "int kernel_count(void)": "1",

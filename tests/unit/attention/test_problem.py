@@ -41,6 +41,7 @@ def test_every_setter_reports_its_own() -> None:
             build.dropout(0.5, 7, 8, store=True),
             {"p_drop": 0.5, "dropout_seed": 7, "dropout_offset": 8, "store_randval": True},
         ),
+        "split_keys": (build.split_keys(256), {"split_keys": 256}),
         "lse": (build.lse(), {"lse": True}),
         "soft_cap": (build.soft_cap(30.0), {"logits_soft_cap": 30.0}),
         "scale": (build.scale(0.5), {"scale": 0.5}),

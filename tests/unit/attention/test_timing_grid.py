@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from ckpm.attention.timing.grid import DIES, cycles
-from ckpm.attention.timing.launches import Workgroup, answers, asm_keys, ck_keys, estimate
+from ckpm.attention.timing.launches import (
+    Workgroup,
+    answers,
+    asm_keys,
+    ck_keys,
+    declared_copies,
+    estimate,
+    latency,
+)
+from ckpm.attention.timing.machine import launch_numbers
 from ckpm.attention.timing.published import Shape, published_figures
 from ckpm.base.errors import InconclusiveError
 
@@ -53,6 +62,25 @@ def test_causal_grids_have_their_keys() -> None:
     shape = Shape(batch=1, heads=2, kv_heads=1, length=512, head_dim=128, causal=True)
     assert list(asm_keys(shape)) == [512] * 2  # tiles 0 and 1 of 256 queries together, for each head
     assert list(ck_keys(shape, 128)) == [512, 512, 384, 384, 256, 256, 128, 128]
+
+
+def test_copies_declared_by_ck_come_from_kernel_name() -> None:
+    """The name that clang gives ck_tile::kentry<gfx950_t, 3, FmhaFwdKernel<...>>."""
+    assert declared_copies("_ZN7ck_tile6kentryINS_8gfx950_tELi3ENS_13FmhaFwdKernelINS_28BlockFmhaELi7EEEvv") == 3
+    with pytest.raises(InconclusiveError, match="does not say"):
+        declared_copies("_ZN5aiter19fmha_fwd_hd128_bf16E")
+
+
+@pytest.mark.parametrize(
+    ("batch", "length", "level"),
+    [(1, 1024, "L2"), (1, 1025, "Infinity Cache"), (64, 1024, "Infinity Cache"), (65, 1024, "HBM")],
+)
+def test_latency_is_of_cache_that_holds_k_and_v(batch: int, length: int, level: str) -> None:
+    """8 heads of K and V with 1,024 tokens of 128 dims in bf16 are 4 MiB, as much as L2 holds; 64 of them 256 MiB."""
+    measured = {one.label: one.value for one in published_figures() if one.kernel == "global-chase"}
+    shape = Shape(batch=batch, heads=64, kv_heads=8, length=length, head_dim=128, causal=False)
+    for arch in ("gfx942", "gfx950"):
+        assert latency(shape, launch_numbers(arch)) == measured[level]
 
 
 def test_workgroup_is_linear_in_its_keys() -> None:

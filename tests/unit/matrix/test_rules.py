@@ -88,6 +88,22 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
         {"pipeline": "qr_async_trload_v3", "hdim_q": 128, "hdim_v": 128, "page_size": 16},
         {"pipeline": "qr_async", "hdim_q": 128, "hdim_v": 128, "page_size": 16},
     ),
+    *[
+        (rule, {"pipeline": "qr_async", **never}, {"pipeline": "qr_async_split", **never})
+        for rule, never in (
+            ("serving_splits_masked_keys", {"mask": "no", "logits": False}),
+            ("serving_splits_masked_keys", {"mask": "mask", "logits": True}),
+            ("split_has_no_bias", {"bias": "alibi"}),
+            ("split_has_no_dropout", {"dropout": True}),
+            ("split_takes_tiles_of_64_rows", {"tile": TILE}),
+            ("split_reads_tokens_by_64_bits", {"page_size": 1, "load": "bload"}),
+        )
+    ],
+    (
+        "split_reads_tokens_by_64_bits",
+        {"pipeline": "qr_async_split", "page_size": 16, "load": "bload"},
+        {"pipeline": "qr_async_split", "page_size": 1, "load": "bload"},
+    ),
     (
         "gload_only_for_small_pages",
         {"load": "gload", "page_size": 127, "tile": TILE},

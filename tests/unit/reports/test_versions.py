@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.attention.timing.record import Timed, Timings
+from ckpm.attention.timing.record import Copies, Timed, Timings
 from ckpm.commands import main
 from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.overall import overall
-from ckpm.reports.timing.versions import PublishedRow, published_rows
+from ckpm.reports.timing.versions import PublishedRow, launch, published_rows
 from ckpm.reports.verdicts import V3_AGAINST_V2, Gate, Row
 from tests.unit.reports.report_samples import write
 from tests.unit.reports.test_report import document, inputs, shown
 from tests.unit.reports.timing_samples import make_timed, timings
 
 EIGHT_K = "performance/published_fp8.tensor-q8k"
+LONG = "performance/published_fp8.tensor-q16k"
 FORTY = "performance/published_fp8.page-h40q37k"
 NAMES = {"V3": "x_qr_async_trload_v3_vr_y", "V2": "x_qr_async_vr_y"}
 LABELS = [f"h=6/1 sq={length}k c" for length in (1, 2, 4, 8, 16, 32, 65, 131)] + [
@@ -68,6 +69,29 @@ def test_row_has_error_of_modelled_ratio(v2: int, error: float) -> None:
     assert (row.modelled.v2.cycles, row.modelled.v3.cycles) == (v2, 1000)
     operations = 4 * 128 * 6 * (8192 * 8193 // 2)
     assert row.modelled.v3.tflops == pytest.approx(operations / (1000 / 2.4e9 + 2.7e-6) / 1e12, rel=0.1)
+
+
+ALONE = Copies(cycles=420, least=420, most=420)
+TWO = Copies(cycles=532, least=488, most=564)
+
+
+def test_launch_has_the_median_of_start_offsets() -> None:
+    """Half of the compute units have two workgroups, and the longest one has a neighbour up to its end."""
+    _, v2 = pair(560, 270)  # what a replay takes whose copies start together
+    whole = launch(dataclasses.replace(v2, copies=(ALONE, TWO)), "gfx950")
+    assert whole is not None
+    assert (whole.cycles, whole.least, whole.most) == pytest.approx((532, 488, 564))
+
+
+def test_longer_launch_has_speeds_of_the_shorter_one() -> None:
+    """Twice the cycles with the same start mean twice the cycles with each start."""
+    short, long = (pair(cycles, 270, name)[1] for cycles, name in ((560, EIGHT_K), (1120, LONG)))
+    long = dataclasses.replace(long, launched=768)
+    doubled = tuple(Copies(cycles=2 * one.cycles, least=2 * one.least, most=2 * one.most) for one in (ALONE, TWO))
+    beside = launch(long, "gfx950", [dataclasses.replace(short, copies=(ALONE, TWO))])
+    assert beside == launch(dataclasses.replace(long, cycles=1000, copies=doubled), "gfx950")
+    assert beside is not None
+    assert beside.least < beside.cycles < beside.most
 
 
 def test_version_of_other_run_makes_no_ratio() -> None:

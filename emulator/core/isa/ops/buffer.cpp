@@ -1,12 +1,12 @@
 // Buffer instructions: MUBUF (CDNA3 and CDNA4 ISA documents, section "Vector memory buffer
 // instructions").
 //
-// Address of a lane: base + soffset + inst_offset + voffset (+ index * stride). Without an index
-// inst_offset + voffset is checked against num_records in bytes, not wrapping at 32 bits, each
-// dword of a wide access by itself; with one, the index. soffset takes no part. Out of range, loads
-// give 0 and stores are dropped. The resource of a wave's scratch is the only one with swizzle and
-// added thread ids that is known; another one stops the launch. docs/reference/device-semantics.md
-// names the sources.
+// Address of a lane: base + soffset + offset (+ index * stride), where offset is inst_offset +
+// voffset, of which 32 bits count. With an index and a stride, the index is checked against
+// num_records. Else bytes are: soffset + offset, not wrapping, each dword of a wide access by
+// itself. Out of range, loads give 0 and stores are dropped. The resource of a wave's scratch is
+// the only one with swizzle and added thread ids that is known; another one stops the launch.
+// docs/reference/device-semantics.md names the sources.
 #include "checks/checks.h"
 #include "isa/access.h"
 #include "isa/atomics.h"
@@ -65,11 +65,12 @@ uint64_t in_range(const Lanes& lanes, unsigned skip)
 void set_offsets(Wave& w, const MicroOp* op, Lanes& lanes)
 {
     scalars_must_be_defined(w, op, op->src[2].code, 1, "the buffer offset");
-    const uint64_t common = static_cast<uint32_t>(op->offset);
-    lanes.resource.base += scalar_value(w, op, op->src[2].code);
+    const uint32_t common = static_cast<uint32_t>(op->offset);
     const uint32_t* index = op->flags & IDXEN ? w.v[op->src[0].code] : nullptr;
     if(index != nullptr)
         must_be_defined(w, op, op->src[0].code, w.exec(), "the buffer index");
+    lanes.index = lanes.resource.stride == 0 ? nullptr : index;
+    lanes.resource.step(scalar_value(w, op, op->src[2].code), lanes.index != nullptr);
     if(op->flags & OFFEN)
     {
         must_be_defined(w, op, op->src[0].code + (index != nullptr), w.exec(), "the buffer offset");
@@ -85,7 +86,6 @@ void set_offsets(Wave& w, const MicroOp* op, Lanes& lanes)
     if(index != nullptr)
         for(unsigned l = 0; l < LANES; ++l)
             lanes.offset[l] += uint64_t{index[l]} * lanes.resource.stride;
-    lanes.index = index;
 }
 
 // Stops at the first lane of lanes.whole that is outside the allocations; their hull goes first.
@@ -210,9 +210,10 @@ bool aim_whole(Wave& w, const MicroOp* op, unsigned bytes, WholeLoad& aimed)
 {
     if(!unwatched(w) || (op->flags & (IDXEN | OFFEN)) != OFFEN)
         return false;
-    const Resource used = resource(w, op);
+    Resource used = resource(w, op);
     if(used.scratch) [[unlikely]]
         return false;
+    used.step(scalar_value(w, op, op->src[2].code));
     aimed.offset = w.v[op->src[0].code];
     uint32_t low = ~0u, high = 0;
     for(unsigned l = 0; l < LANES; ++l)
@@ -221,7 +222,7 @@ bool aim_whole(Wave& w, const MicroOp* op, unsigned bytes, WholeLoad& aimed)
         high = std::max(high, aimed.offset[l]);
     }
     const uint64_t common = static_cast<uint32_t>(op->offset);
-    const uint64_t base   = used.base + scalar_value(w, op, op->src[2].code) + common;
+    const uint64_t base   = used.base + common;
     if(common + high + bytes > used.records ||
        !w.group->ranges.check(base + low, high - low + bytes))
         return false;

@@ -1,0 +1,106 @@
+"""FlashInfer's cascade attention by its own names (flashinfer/cascade.py, of summer 2026).
+
+A level is a paged cache that its sequences share. Levels run one after another, and their results are merged by LSE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ckpm.attention.arrays.pytorch import namespace
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper, refuse
+
+
+def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
+    """O and LSE of two sets of keys together, of [query token, head, dim] and base-2 LSE [query token, head].
+
+    A set without keys has an LSE of minus infinity. Two such sets give an O of 0.
+    """
+    xp = namespace(v_a)
+    largest = xp.maximum(s_a, s_b)
+    base = xp.where(xp.isinf(largest), xp.zeros_like(largest), largest)
+    weight_a, weight_b = xp.exp2(s_a - base), xp.exp2(s_b - base)
+    whole = weight_a + weight_b
+    divisor = xp.where(whole == 0, xp.ones_like(whole), whole)
+    v = (v_a * weight_a[..., None] + v_b * weight_b[..., None]) / divisor[..., None]
+    return _as_dtype(v, v_a), xp.where(whole == 0, largest, base + xp.log2(divisor))
+
+
+def merge_state_in_place(v: Any, s: Any, v_other: Any, s_other: Any, mask: Any = None) -> None:
+    """Merge a state into ``v`` and ``s``; with ``mask`` [query token] only where it is true."""
+    merged = merge_state(v, s, v_other, s_other)
+    for target, one in zip((v, s), merged, strict=True):
+        if mask is None:
+            target[...] = one
+        else:
+            target[mask] = one[mask]
+
+
+def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
+    """O and LSE of several sets of keys, of ``v`` [query token, set, head, dim] and ``s`` [query token, set, head]."""
+    merged = v[:, 0], s[:, 0]
+    for at in range(1, v.shape[1]):
+        merged = merge_state(*merged, v[:, at], s[:, at])
+    return merged
+
+
+class MultiLevelCascadeAttentionWrapper:
+    """``plan`` once for a batch, then ``run`` for each layer: the last level is masked, the others are whole."""
+
+    def __init__(
+        self,
+        num_levels: int,
+        float_workspace_buffer: Any = None,
+        kv_layout: str = "NHD",
+        use_cuda_graph: bool = False,
+        qo_indptr_buf_arr: Any = None,
+        paged_kv_indptr_buf_arr: Any = None,
+        paged_kv_indices_buf_arr: Any = None,
+        paged_kv_last_page_len_buf_arr: Any = None,
+        *,
+        dispatcher: Dispatcher | None = None,
+    ) -> None:
+        """Raises ProblemError: as a wrapper of one level."""
+        del qo_indptr_buf_arr, paged_kv_indptr_buf_arr, paged_kv_indices_buf_arr, paged_kv_last_page_len_buf_arr
+        refuse("the wrapper", {"use_cuda_graph": use_cuda_graph})
+        self._levels = [
+            BatchPrefillWithPagedKVCacheWrapper(float_workspace_buffer, kv_layout, dispatcher=dispatcher)
+            for _ in range(num_levels)
+        ]
+
+    @property
+    def is_cuda_graph_enabled(self) -> bool:
+        return False
+
+    def reset_workspace_buffer(self, float_workspace_buffer: Any, int_workspace_buffers: Any) -> None:
+        """Do nothing: no buffer is used."""
+
+    # fmt: off
+    def plan(
+        self, qo_indptr_arr: Sequence[Any], paged_kv_indptr_arr: Sequence[Any], paged_kv_indices_arr: Sequence[Any],
+        paged_kv_last_page_len: Sequence[Any], num_qo_heads: int, num_kv_heads: int, head_dim: int, page_size: int,
+        causal: bool = False, **options: Any,
+    ) -> None:
+        # fmt: on
+        """Plan each level with its tables. ``options`` are those of a wrapper of one level. Raises as its plan."""
+        tables = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
+        for level, sums, indptr, indices, last in zip(self._levels, *tables, strict=True):
+            options["causal"] = causal and level is self._levels[-1]
+            level.plan(sums, indptr, indices, last, num_qo_heads, num_kv_heads, head_dim, page_size, **options)
+
+    begin_forward = plan
+
+    def run(self, q: Any, paged_kv_cache: Any) -> Any:
+        """O [query token, head, dim]. Raises as a wrapper of one level."""
+        first, *others = [level.run(q, paged_kv_cache, return_lse=True) for level in reversed(self._levels)]
+        for state in others:
+            first = merge_state(*first, *state)
+        return first[0]
+
+    forward = run
+
+
+def _as_dtype(array: Any, like: Any) -> Any:
+    return array.astype(like.dtype) if hasattr(array, "astype") else array.to(like.dtype)

@@ -1,0 +1,73 @@
+"""Put this project's functions in the place of an installed aiter's."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.familiar import aiter as served
+from ckpm.base.errors import NoKernelError, ProblemError
+
+SERVED = tuple(served.__all__)
+_LOG = logging.getLogger(__name__)
+
+
+def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
+    """Put ``ckpm.aiter``'s functions in the place of aiter's; return the names of the replaced functions.
+
+    They are replaced in each module that is loaded by then. A call that no kernel here serves is logged with its reason
+    as a warning, and goes to aiter's own function. Without ``dispatcher`` the libraries are those that ``fmha`` finds.
+    A second call changes only the dispatcher.
+
+    Raises:
+        ImportError: no aiter is installed.
+    """
+    theirs = importlib.import_module("aiter")
+    replaced = {}
+    for name in SERVED:
+        original = getattr(theirs, name, None)
+        if original is not None:
+            original = getattr(original, "replaced_by_ckpm", original)
+            replaced[name] = original, _replacement(name, getattr(served, name), original, dispatcher)
+    for module in list(sys.modules.values()):
+        for name, (original, ours) in replaced.items():
+            there = getattr(module, "__dict__", {}).get(name)
+            if there is not None and getattr(there, "replaced_by_ckpm", there) is original:
+                setattr(module, name, ours)
+    _LOG.info("aiter's %s are served by ckpm", ", ".join(replaced))
+    return tuple(replaced)
+
+
+def _replacement(
+    name: str, ours: Callable[..., Any], original: Callable[..., Any], dispatcher: Dispatcher | None
+) -> Callable[..., Any]:
+    known = [one.name for one in inspect.signature(ours).parameters.values() if one.kind is not one.VAR_KEYWORD]
+
+    @functools.wraps(original)
+    def call(*args: Any, **named: Any) -> Any:
+        try:
+            _check_served(known, args, named)
+            return ours(*args, **named, dispatcher=dispatcher)
+        except (NoKernelError, ProblemError) as reason:
+            _LOG.warning("aiter.%s: this call goes to aiter: %s", name, reason)
+            return original(*args, **named)
+
+    call.replaced_by_ckpm = original  # type: ignore[attr-defined]
+    return call
+
+
+def _check_served(known: list[str], args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Raises ProblemError: a parameter of a newer aiter, or gradients, which these functions don't have."""
+    if unknown := [*named.keys() - set(known), *map(str, range(len(known), len(args)))]:
+        raise ProblemError(f"aiter's parameter {', '.join(sorted(unknown))} is not known here.")
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.is_grad_enabled():
+        given = [*args, *named.values()]
+        if any(getattr(one, "requires_grad", False) for one in given):
+            raise ProblemError("the call needs gradients: ckpm.torch.varlen_attention has them.")

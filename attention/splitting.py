@@ -1,0 +1,67 @@
+"""Keys of a problem split among workgroups: whether it pays, and how many keys each workgroup takes.
+
+A kernel that splits has as rows the queries of all heads of a KV head, 64 to a tile, so it reads K and V once for them.
+Its workgroups write O and LSE in float32, and a second kernel combines them. Times are in keys: what a workgroup takes
+for one key when it is alone, 72 cycles on the timing model (docs/reference/own-kernels.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ckpm.matrix.problems.problem import MOST_SPLITS, STEP, Problem
+
+MOST_QUERIES = 64  # of a sequence
+_ROWS = 64  # of a tile, also of V2's smallest
+_WORTH = 0.9  # the share of the time without splits that makes them worth their workspace
+_START = 160  # a workgroup's beginning and end
+_LAUNCH = 170  # the second kernel's launch and a workgroup of it
+_SPLIT = 1.5  # a split in that workgroup
+# One, two and more workgroups at once on a compute unit: their time over that of one. LDS holds three on gfx950.
+_TOGETHER: Mapping[str, Sequence[float]] = {"gfx950": (1.0, 1.09, 1.2)}
+_TWO_TOGETHER = (1.0, 1.09)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """``keys`` of a workgroup, 0 if splitting doesn't pay; ``why`` in words."""
+
+    keys: int
+    why: str
+
+
+def best_split(problem: Problem, compute_units: int) -> Split | None:
+    """The split that the estimate has as fastest; None for a problem that no kernel splits."""
+    p = problem
+    if p.family != "batch_prefill" or p.bias != "no" or p.p_drop or not 0 < p.seqlen_q <= MOST_QUERIES:
+        return None
+    seen, together = _keys_seen(p), _TOGETHER.get(p.arch, _TWO_TOGETHER)
+    plain = p.batch * p.nhead_q
+    groups = p.batch * p.nhead_k * -(-p.seqlen_q * (p.nhead_q // p.nhead_k) // _ROWS)
+    whole = _rounds(plain, compute_units, together) * (seen + _START)
+    cost, keys, used = _WORTH * whole, 0, plain
+    for splits in range(1, min(MOST_SPLITS, -(-p.seqlen_k // STEP)) + 1):
+        own = -(-p.seqlen_k // (splits * STEP)) * STEP
+        count = groups * -(-seen // own)
+        split = _rounds(count, compute_units, together) * (min(own, seen) + _START) + _LAUNCH + _SPLIT * splits
+        if split < cost:
+            cost, keys, used = split, own, count
+    units = f"{compute_units} compute units"
+    if not keys:
+        return Split(0, f"keys are not split: {plain} workgroups without splits for {units}")
+    numbers = f"{used} workgroups instead of {plain} for {units}"
+    return Split(keys, f"keys are split into ranges of {keys}: {numbers}, estimated at {cost / whole:.0%} of the time")
+
+
+def _rounds(workgroups: int, compute_units: int, together: Sequence[float]) -> float:
+    """The time of so many workgroups over that of one that is alone."""
+    rounds, rest = divmod(-(-workgroups // compute_units), len(together))
+    return rounds * together[-1] + (together[rest - 1] if rest else 0)
+
+
+def _keys_seen(p: Problem) -> int:
+    """Keys of a sequence that its queries see through a window, sink tokens included."""
+    if p.mask == "no" or p.window_left < 0:
+        return p.seqlen_k
+    return min(p.seqlen_k, p.window_left + p.seqlen_q + max(p.window_right, 0) + p.sink_size)

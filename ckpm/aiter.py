@@ -1,0 +1,9 @@
+"""``ckpm.aiter``: aiter's functions by their own names and parameters, over this project's kernels."""
+
+from ckpm.attention.familiar.aiter import (
+    flash_attn_varlen_fp8_pertensor_func,
+    flash_attn_varlen_func,
+    mha_batch_prefill_func,
+)
+
+__all__ = ["flash_attn_varlen_fp8_pertensor_func", "flash_attn_varlen_func", "mha_batch_prefill_func"]

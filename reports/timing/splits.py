@@ -1,0 +1,116 @@
+"""``ckpm timing splits``: model kernels that split the keys beside the time that reading K and V once takes.
+
+The workgroup of a split and that of the combine are run and replayed. The launch of the splits is then scheduled over
+the compute units, and takes no less than the memory needs for K and V. Both launches have their overhead. Times are at
+the highest clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+
+from ckpm.attention.splitting import best_split
+from ckpm.attention.timing import grid
+from ckpm.attention.timing.modelling import Asked, Modelled, open_library
+from ckpm.attention.timing.tables import ARCH, WORK, library
+from ckpm.base.display import show
+from ckpm.base.errors import InconclusiveError
+from ckpm.kernels.code.toolchains import CHOICES
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
+from ckpm.reports.gates.model import machines
+from ckpm.reports.timing.clock import LAUNCH_SECONDS
+
+UPSTREAM = "ckpm-extended"
+WHERE = (
+    "key.pipeline == 'qr_async_split' and key.dtype == 'bf16' and key.kv_layout == 'linear' and key.lse "
+    "and key.kv_table == 'sglang' and key.mask != 'no' and not (key.logits or key.sink) "
+    "and (key.page_size == 1 or key.page_size == 16 and key.load == 'bload')"
+)
+KEYS = 65536
+HEADS = ((128, 8), (128, 128))
+QUERIES = (1, 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitTime:
+    """Cycles of the launch of the splits and of the combine, and of the memory to read K and V once."""
+
+    problem: str
+    split_keys: int
+    workgroups: int
+    split: float
+    combine: float
+    memory: float
+
+    def __str__(self) -> str:
+        mhz = machines()[ARCH].clock_mhz
+        floor = self.memory / mhz
+        microseconds = (max(self.split, self.memory) + self.combine) / mhz + 2e6 * LAUNCH_SECONDS
+        cycles = f"{self.split:,.0f} + {self.combine:,.0f} cycles, {microseconds:.1f} us"
+        return (
+            f"{self.problem}: {self.workgroups} workgroups of {self.split_keys} keys: {cycles}, "
+            f"{microseconds / floor:.2f} times the {floor:.1f} us of reading K and V once"
+        )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
+    parser.add_argument("--work", type=Path, default=WORK, metavar="DIR", help="where to build (default: %(default)s)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Raises InconclusiveError: the build failed, or a launch fails; DeviceError, LibraryError."""
+    place = open_library(library(args.toolchain, args.work, upstream=UPSTREAM, where=WHERE), ARCH)
+    for page in (1, 16):
+        for heads in HEADS:
+            for queries in QUERIES:
+                show(str(model(place, case(heads, queries, page))))
+    return 0
+
+
+def case(heads: tuple[int, int], queries: int, page: int) -> SuiteCase:
+    """One sequence of KEYS keys under a causal mask."""
+    return SuiteCase(
+        name=f"{queries} queries, heads {heads[0]}/{heads[1]}, pages of {page}", suite="batch-prefill", tier="full",
+        group="splits", seqlens_q=(queries,), seqlens_k=(KEYS,), nhead_q=heads[0], nhead_k=heads[1], page_size=page,
+        lse=True, mask="bottom_right", window_right=0, checks=(),
+    )  # fmt: skip
+
+
+def model(place: Modelled, problem: SuiteCase) -> SplitTime:
+    """Model a launch, split as the dispatcher does it. One KV head is run: heads differ in their numbers alone.
+
+    Raises InconclusiveError: the dispatcher splits nothing, no kernel is there, or a launch fails.
+    """
+    p, units = problem, place.device.compute_units
+    found = best_split(p, units)
+    if not found or not found.keys:
+        raise InconclusiveError(f"{p.name}: the dispatcher splits no keys.", kind="measure")
+    head = dataclasses.replace(p, nhead_q=p.nhead_q // p.nhead_k, nhead_k=1, split_keys=found.keys)
+    if why := missing_kernel(place.keys, head):
+        raise InconclusiveError(f"{p.name}: {why}", kind="measure")
+    kernel = serving_kernels(place.keys, head)[0].name
+    counts = head.key_splits * p.nhead_k, -(-p.seqlen_q * p.nhead_q // 4)
+    times = [
+        _launch(place, head, kernel, symbol, count)
+        for symbol, count in zip(("SplitKernel", "SplitCombine"), counts, strict=True)
+    ]
+    bytes_ = 2 * KEYS * p.nhead_k * p.hdim_q * p.element_bytes
+    return SplitTime(
+        problem=p.name, split_keys=found.keys, workgroups=counts[0], split=times[0], combine=times[1],
+        memory=bytes_ / machines()[ARCH].hbm_bytes_a_cycle,
+    )  # fmt: skip
+
+
+def _launch(place: Modelled, head: SuiteCase, kernel: str, symbol: str, workgroups: int) -> float:
+    """Cycles of so many workgroups like the first of the kernel with ``symbol`` in its name."""
+    timed = place.model(head, kernel, Asked(workgroup=0, kernel=symbol, offsets=True, full_gpu=True))
+    if isinstance(timed, str):
+        raise InconclusiveError(f"{head.name}: {timed}", kind="measure")
+    speeds = [timed.copies[0].cycles / one.cycles for one in timed.copies]
+    return grid.cycles([timed.copies[0].cycles] * workgroups, place.device.compute_units, speeds)

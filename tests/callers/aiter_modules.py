@@ -1,0 +1,68 @@
+"""Stand-ins for the modules of aiter that its tests import, without aiter's own kernels.
+
+Written from what the tests use. ``ckpm.install`` puts this project's functions in the place of theirs. A call that
+falls through to a stand-in's own function is skipped with the reason, because aiter's kernels need a GPU.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from ckpm.attention.familiar.installing import SERVED
+
+FP8 = torch.float8_e4m3fn  # gfx950's
+
+
+def per_tensor_quant(x: Any, quant_dtype: Any = torch.int8, **_: Any) -> tuple[Any, Any]:
+    """Numbers of ``quant_dtype`` whose largest is the format's largest, and what one of them stands for, [1]."""
+    largest = torch.finfo(quant_dtype).max if quant_dtype.is_floating_point else torch.iinfo(quant_dtype).max
+    scale = x.float().abs().max() / largest
+    return (x.float() / scale).to(quant_dtype), scale.view(1)
+
+
+class _Reasons(logging.Handler):
+    """Keeps the last reason for which a call fell through."""
+
+    last = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.last = str(record.args[-1]) if isinstance(record.args, tuple) else ""
+
+
+_REASONS = _Reasons(logging.WARNING)
+logging.getLogger("ckpm.attention.familiar.installing").addHandler(_REASONS)
+
+
+def _own_function(*_: Any, **__: Any) -> Any:
+    pytest.skip(f"refused: {_REASONS.last}")
+
+
+def _module(name: str, **members: Any) -> ModuleType:
+    made = ModuleType(name)
+    made.__dict__.update(members)
+    return made
+
+
+def modules() -> dict[str, ModuleType]:
+    """Stand-ins by name, for sys.modules."""
+    own = dict.fromkeys(SERVED, _own_function)
+    kinds = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "fp8": FP8, "i8": torch.int8}
+    dtypes = _module("aiter.dtypes", **kinds, d_dtypes=kinds, str2bool=bool, str2Dtype=kinds.__getitem__)
+    mha = _module("aiter.ops.mha", **own)
+    common = _module("aiter.test_common", perftest=lambda **_: lambda function: function)
+    whole = _module(
+        "aiter",
+        **own,
+        dtypes=dtypes,
+        per_tensor_quant=per_tensor_quant,
+        test_common=common,
+        ops=_module("aiter.ops", mha=mha),
+        logger=logging.getLogger("aiter"),
+    )
+    parts = (whole, dtypes, common, whole.ops, mha)
+    return {one.__name__: one for one in parts} | {"pandas": _module("pandas")}

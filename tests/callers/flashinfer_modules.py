@@ -1,0 +1,169 @@
+"""Stand-ins for the modules of FlashInfer that its tests import.
+
+Paged prefill and cascades are this project's. The functions that tests compare with (single prefill, the older cascade
+wrappers) are computed here in float64, and those that fill caches are plain PyTorch. Anything else skips its test.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.familiar import cascade
+from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
+from ckpm.base.errors import NoKernelError, ProblemError
+
+MODULES = (
+    *("jit", "jit.core", "jit.xqa", "jit.attention", "jit.attention.variants", "jit.utils", "utils", "prefill"),
+    *("cascade", "page", "quantization", "quantization.nvfp4_quantization_utils", "fp4_quantization"),
+)
+
+
+class Missing:
+    """A name of FlashInfer's that nothing stands in for: a test that calls it is skipped."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, name: str) -> Missing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Missing(f"{self.name}.{name}")
+
+    def __or__(self, other: Any) -> Missing:
+        return self
+
+    def __call__(self, *_: Any, **__: Any) -> Missing:
+        if "PYTEST_CURRENT_TEST" in os.environ:
+            pytest.skip(f"refused: {self.name} is not served")
+        return self
+
+
+class _Module(ModuleType):
+    def __getattr__(self, name: str) -> Missing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Missing(f"{self.__name__}.{name}")
+
+
+class MissingJITCacheError(Exception):
+    """An error of FlashInfer's that its conftest.py catches; nothing raises it here."""
+
+
+def attend(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
+    """O and base-2 LSE of one sequence in float64, the mask's corner at the bottom right."""
+    k, v = (one.double().repeat_interleave(q.shape[1] // one.shape[1], dim=1) for one in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q.double(), k) * q.shape[2] ** -0.5
+    if causal:
+        hidden = torch.ones(scores.shape[1:], dtype=torch.bool).triu(k.shape[0] - q.shape[0] + 1)
+        scores = scores.masked_fill(hidden, -math.inf)
+    o = torch.einsum("hqk,khd->qhd", scores.softmax(-1).nan_to_num(0.0), v)
+    return o, scores.logsumexp(-1).T * math.log2(math.e)
+
+
+def single_prefill_with_kv_cache(q: Any, k: Any, v: Any, causal: bool = False, **others: Any) -> Any:
+    """O as FlashInfer's own single prefill would give it."""
+    if used := [name for name, one in others.items() if one not in (None, "NONE", 0, 0.0, "auto", "NHD")]:
+        pytest.skip(f"refused: single_prefill_with_kv_cache has no {', '.join(sorted(used))}")
+    return attend(q, k, v, causal)[0].to(q.dtype)
+
+
+def get_seq_lens(indptr: Any, last_page_len: Any, page_size: int) -> Any:
+    """Tokens of each sequence of a page table."""
+    return ((indptr[1:] - indptr[:-1] - 1).clamp(min=0) * page_size + last_page_len).int()
+
+
+def get_batch_indices_positions(append_indptr: Any, seq_lens: Any, tokens: int) -> tuple[Any, Any]:
+    """The sequence and the position of each token that is appended."""
+    counts = append_indptr[1:] - append_indptr[:-1]
+    batch = torch.repeat_interleave(torch.arange(len(counts)), counts)
+    place = torch.arange(tokens) - append_indptr[batch]
+    return batch.int(), (seq_lens[batch] - counts[batch] + place).int()
+
+
+def append_paged_kv_cache(
+    k: Any, v: Any, batch: Any, positions: Any, cache: Any, indices: Any, indptr: Any, last_page_len: Any, layout: str
+) -> None:
+    """Write tokens into a cache of [page, 2, token, head, dim]."""
+    size = cache.shape[2]
+    pages = indices[(indptr[batch.long()] + positions // size).long()].long()
+    for half, one in enumerate((k, v)):
+        cache[pages, half, (positions % size).long()] = one
+
+
+class OlderCascade:
+    """The older wrappers of a shared prefix, in float64: keys that are not paged, then each sequence's own pages."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self._tables: tuple[Any, ...] = ()
+
+    def begin_forward(self, *tables: Any, **_: Any) -> None:
+        self._tables = tables[:4] if torch.is_tensor(tables[3]) else (None, *tables[:3])
+
+    def forward(self, q: Any, k_shared: Any, v_shared: Any, cache: Any, causal: bool = False) -> Any:
+        sums, indptr, indices, last = self._tables
+        sums = torch.arange(len(last) + 1) if sums is None else sums
+        parts = []
+        for at, length in enumerate(get_seq_lens(indptr, last, cache.shape[2]).tolist()):
+            pages = cache[indices[indptr[at] : indptr[at + 1]].long()].transpose(1, 2).flatten(0, 1)[:length]
+            k, v = (torch.cat((shared, pages[:, half])) for half, shared in enumerate((k_shared, v_shared)))
+            parts.append(attend(q[sums[at] : sums[at + 1]], k, v, causal)[0])
+        return torch.cat(parts).to(q.dtype)
+
+
+def _skips_refused(call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def call_or_skip(*args: Any, **named: Any) -> Any:
+        try:
+            return call(*args, **named)
+        except (NoKernelError, ProblemError) as reason:
+            pytest.skip(f"refused: {reason}")
+
+    return call_or_skip
+
+
+def _wrapper(own: Any, dispatcher: Dispatcher) -> type:
+    """A wrapper of this project that skips a test whose call is refused."""
+    members = {name: _skips_refused(getattr(own, name)) for name in ("plan", "run", "begin_forward", "forward")}
+    start = _skips_refused(functools.partialmethod(own.__init__, dispatcher=dispatcher).__get__(None, own))
+    return type(own.__name__, (own,), {**members, "__init__": start})
+
+
+def modules(dispatcher: Dispatcher) -> dict[str, ModuleType]:
+    """Stand-ins by name, for sys.modules."""
+    whole = _Module("flashinfer")
+    made = {name: _Module(f"flashinfer.{name}") for name in MODULES}
+    for name, module in made.items():
+        parent, _, last = name.rpartition(".")
+        setattr(made[parent] if parent else whole, last, module)
+    made["jit"].MissingJITCacheError = MissingJITCacheError  # type: ignore[attr-defined]
+    made["utils"].__dict__.update(
+        has_flashinfer_jit_cache=lambda: True,
+        get_compute_capability=lambda device: (9, 5),
+        is_sm90a_supported=lambda device: False,
+        is_sm12x_supported=lambda device: False,
+        GPUArchitectureError=MissingJITCacheError,
+    )
+    paged = _wrapper(BatchPrefillWithPagedKVCacheWrapper, dispatcher)
+    served = {
+        "BatchPrefillWithPagedKVCacheWrapper": paged,
+        "MultiLevelCascadeAttentionWrapper": _wrapper(cascade.MultiLevelCascadeAttentionWrapper, dispatcher),
+        **{name: getattr(cascade, name) for name in ("merge_state", "merge_state_in_place", "merge_states")},
+        "single_prefill_with_kv_cache": single_prefill_with_kv_cache,
+        "BatchDecodeWithSharedPrefixPagedKVCacheWrapper": OlderCascade,
+        "BatchPrefillWithSharedPrefixPagedKVCacheWrapper": OlderCascade,
+        "append_paged_kv_cache": append_paged_kv_cache,
+        "get_batch_indices_positions": get_batch_indices_positions,
+        "get_seq_lens": get_seq_lens,
+    }
+    for one in (whole, made["prefill"], made["cascade"], made["page"]):
+        one.__dict__.update(served)
+    return {"flashinfer": whole, **{module.__name__: module for module in made.values()}}

@@ -1,0 +1,44 @@
+"""Defects of splits over the keys, planted in the headers, and the smoke case that finds each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.prefill.defects import WRONG, Defect, Edit
+from tests.prefill.instead import EXTENDED
+
+
+def _split(old: str, new: str) -> Edit:
+    return Edit(header="split.hpp", old=old, new=new)
+
+
+def _bounds(old: str, new: str) -> Edit:
+    return Edit(header="score_bounds.hpp", old=old, new=new)
+
+
+def _found(case: str, edit: Edit, found_as: str = WRONG) -> Defect:
+    return Defect(edits=(edit,), suite="batch-prefill", case=case, found_as=found_as, upstream=EXTENDED)
+
+
+SPLIT_DEFECTS: Mapping[str, Defect] = {
+    "the combine ignores the LSE of the last split": _found(
+        "split.one", _split("split < splits ? kargs.lse_acc", "split < splits - 1 ? kargs.lse_acc")
+    ),
+    "a split ends one key early": _found(
+        "split.one", _split("begin + kargs.split_keys;", "begin + kargs.split_keys - 1;")
+    ),
+    "splits after the first lack their last tile": _found(
+        "split.edges",
+        _bounds(
+            "const index_t begin = bounds.begin / kN0;",
+            "const index_t begin = bounds.begin / kN0 + (bounds.begin > 0);",
+        ),
+    ),
+    "every split has the sink": _found(
+        "split.sink_logits", _split("sinks == nullptr || begin > 0", "sinks == nullptr")
+    ),
+    "a mask takes rows for queries": _found("split.verify", _bounds("return heads.div(row);", "return row;")),
+    "the combine reads splits past the last": _found(
+        "split.one", _split("o + min(first + i, splits - 1) * step", "o + (first + i) * step"), "memory"
+    ),
+}

@@ -1,0 +1,104 @@
+"""ckpm.install: replaced functions of an aiter, calls that fall through to it, and their log lines."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckpm.attention.familiar import aiter as served
+from ckpm.attention.familiar.installing import SERVED, install
+from ckpm.base.errors import LaunchError
+from tests.unit.attention.fakes import dispatcher, prefill
+
+SUMS, INDPTR = np.array([0, 40, 60], np.int32), np.array([0, 70, 95], np.int32)
+CALL: dict[str, Any] = {
+    "q": np.zeros((60, 4, 128), np.float16), "k": np.zeros((100, 2, 128), np.float16),
+    "v": np.zeros((100, 2, 128), np.float16), "cu_seqlens_q": SUMS, "kv_indptr": INDPTR,
+    "kv_page_indices": np.arange(95, dtype=np.int32), "max_seqlen_q": 40, "max_seqlen_k": 70,
+}  # fmt: skip
+
+
+@pytest.fixture
+def theirs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """An aiter whose own functions return their name."""
+    made, caller = ModuleType("aiter"), ModuleType("a_caller")
+    for name in SERVED:
+
+        def own(*_: Any, name: str = name, **__: Any) -> str:
+            return f"aiter's {name}"
+
+        setattr(made, name, own)
+    caller.mha_batch_prefill_func = made.mha_batch_prefill_func  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "aiter", made)
+    monkeypatch.setitem(sys.modules, "a_caller", caller)
+    return made
+
+
+def test_installed_functions_launch_kernels(theirs: ModuleType) -> None:
+    over, device = dispatcher(prefill(dtype="fp16"))
+    assert install(over) == SERVED
+    assert theirs.mha_batch_prefill_func(**CALL).shape == (60, 4, 128)
+    assert len(device.launched) == 1
+
+
+def test_function_that_a_caller_imported_is_replaced(theirs: ModuleType) -> None:
+    install(dispatcher(prefill(dtype="fp16"))[0])
+    assert sys.modules["a_caller"].mha_batch_prefill_func is theirs.mha_batch_prefill_func
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"q": np.zeros((60, 4, 64), np.float16)}, "not [100, 1, 2, 64]"),
+        ({"logits_soft_cap": 3.0}, "no kernel with logits True"),
+        ({"q_descale": np.ones(1)}, "come together"),
+        ({"page_sum": 1}, "aiter's parameter page_sum is not known here"),
+    ],
+)
+def test_refused_calls_reach_aiter_with_a_log_line(
+    theirs: ModuleType, more: dict[str, Any], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    over, device = dispatcher(prefill(dtype="fp16", logits=False))
+    install(over)
+    with caplog.at_level(logging.WARNING):
+        caplog.clear()
+        assert theirs.mha_batch_prefill_func(**{**CALL, **more}) == "aiter's mha_batch_prefill_func"
+    assert not device.launched
+    (line,) = caplog.messages
+    assert line.startswith("aiter.mha_batch_prefill_func: this call goes to aiter: ")
+    assert reason in line
+
+
+def test_call_that_needs_gradients_reaches_aiter(theirs: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    over, _ = dispatcher(prefill(dtype="fp16"))
+    install(over)
+    torch = SimpleNamespace(is_grad_enabled=lambda: True, Tensor=SimpleNamespace)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    wanting = SimpleNamespace(requires_grad=True)
+    assert theirs.mha_batch_prefill_func(**{**CALL, "q": wanting}) == "aiter's mha_batch_prefill_func"
+
+
+def test_failed_launch_does_not_reach_aiter(theirs: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    @functools.wraps(served.mha_batch_prefill_func)
+    def fail(*_: Any, **__: Any) -> None:
+        raise LaunchError("a page fault")
+
+    monkeypatch.setattr(served, "mha_batch_prefill_func", fail)
+    install(dispatcher(prefill(dtype="fp16"))[0])
+    with pytest.raises(LaunchError):
+        theirs.mha_batch_prefill_func(**CALL)
+
+
+def test_second_install_changes_the_dispatcher_only(theirs: ModuleType) -> None:
+    (first, one), (second, other) = (dispatcher(prefill(dtype="fp16")) for _ in range(2))
+    install(first)
+    install(second)
+    theirs.mha_batch_prefill_func(**CALL)
+    assert (len(one.launched), len(other.launched)) == (0, 1)
+    assert theirs.mha_batch_prefill_func(**CALL, page_sum=1) == "aiter's mha_batch_prefill_func"

@@ -1,0 +1,137 @@
+"""Splits over the keys: the dispatcher's choice and its reason, and the workspaces of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ckpm.attention.problems.validation import validate
+from ckpm.attention.registry import Registry
+from ckpm.attention.splitting import best_split
+from ckpm.base.errors import NoKernelError, ProblemError
+from ckpm.matrix.problems.problem import Problem
+from tests.unit.attention.fakes import built, dispatcher
+
+UNITS = 256
+VERIFY = Problem(
+    family="batch_prefill", mode="group", batch=1, seqlen_q=4, total_q=4, seqlen_k=65536, nhead_q=128, nhead_k=8,
+    page_size=64, pool_pages=2000, mask="bottom_right", window_right=0, lse=True,
+)  # fmt: skip
+
+
+def both() -> Registry:
+    """Kernels of 64-token pages that split the keys, and those that don't."""
+    fields: dict[str, Any] = {"dtype": "bf16", "hdim_q": 128, "page_size": 64, "load": ("bload", "gload")}
+    return Registry(built("batch_prefill", "ckpm-extended", **fields))
+
+
+def splits(keys: int, problem: Problem = VERIFY) -> int:
+    return -(-problem.seqlen_k // keys)
+
+
+def test_few_queries_of_long_keys_are_split_over_gpu() -> None:
+    """8 KV heads have 8 workgroups without a split: 256 compute units need 32 of each at least."""
+    found = best_split(VERIFY, UNITS)
+    assert found
+    assert splits(found.keys) * 8 >= UNITS
+    assert splits(found.keys) <= 128
+    assert "for 256 compute units" in found.why
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"batch": 512, "total_q": 2048, "nhead_k": 128}, "a workgroup of each head fills the GPU"),
+        ({"seqlen_k": 256}, "two steps of keys are shorter than a second launch"),
+        ({"window_left": 127}, "a window leaves two steps of keys"),
+    ],
+)
+def test_full_gpu_short_keys_and_windows_are_not_split(changes: dict[str, Any], why: str) -> None:
+    found = best_split(replace(VERIFY, **changes), UNITS)
+    assert found
+    assert not found.keys, why
+    assert found.why.startswith("keys are not split")
+
+
+@pytest.mark.parametrize("changes", [{"seqlen_q": 65}, {"bias": "alibi"}, {"p_drop": 0.5}, {"family": "fwd_pagedkv"}])
+def test_problems_that_no_kernel_splits_have_no_split(changes: dict[str, Any]) -> None:
+    assert best_split(replace(VERIFY, **changes), UNITS) is None
+
+
+def test_more_compute_units_have_shorter_ranges() -> None:
+    ranges = [found.keys for units in (32, 304) if (found := best_split(VERIFY, units))]
+    assert ranges[0] > ranges[1]
+
+
+def test_plan_splits_and_owns_workspaces() -> None:
+    over, device = dispatcher(both())
+    plan = over.plan(VERIFY)
+    assert plan.stages[0].key.pipeline == "qr_async_split"
+    keys = plan.problem.split_keys
+    rows = splits(keys) * 128 * 4
+    assert plan.workspaces == {"o_acc": rows * 128 * 4, "lse_acc": rows * 4}
+    device.chosen = plan.kernels
+    plan.run(dict.fromkeys((*plan.inputs, *plan.outputs), 4096))
+    (launched,) = device.launched
+    assert (launched.split_keys, launched.seqlen_k) == (keys, 65536)
+    assert launched.o_acc
+    assert launched.lse_acc
+    said = str(over.why(VERIFY))
+    assert f"keys are split into ranges of {keys}" in said
+    assert "it serves, but ranks lower" in said
+
+
+def test_plan_without_split_says_why() -> None:
+    over, _ = dispatcher(both())
+    short = replace(VERIFY, seqlen_k=200)
+    plan = over.plan(short)
+    assert (plan.stages[0].key.pipeline, plan.problem.split_keys, plan.workspaces) == ("qr_async", 0, {})
+    assert "keys are not split: 128 workgroups without splits for 256 compute units" in str(over.why(short))
+
+
+def test_registry_without_split_kernels_takes_v2() -> None:
+    fields: dict[str, Any] = {"dtype": "bf16", "hdim_q": 128, "page_size": 64, "pipeline": "qr_async"}
+    over, _ = dispatcher(Registry(built("batch_prefill", "ckpm-extended", **fields)))
+    assert over.plan(VERIFY).stages[0].key.pipeline == "qr_async"
+    with pytest.raises(NoKernelError, match="pipeline qr_async_split"):
+        over.plan(replace(VERIFY, split_keys=1024))
+
+
+def test_batch_invariant_problem_is_split_as_it_asks_alone() -> None:
+    """A split that pays depends on the batch. A split that the problem names begins at the sequence's own keys."""
+    over, _ = dispatcher(both())
+    asked = replace(VERIFY, batch_invariant=True)
+    assert over.plan(asked).problem.split_keys == 0
+    batches = replace(asked, split_keys=1024), replace(asked, split_keys=1024, batch=9, total_q=20)
+    plans = [over.plan(one) for one in batches]
+    assert {(plan.problem.split_keys, plan.named, plan.kernels) for plan in plans} == {(1024, True, plans[0].kernels)}
+    longer = over.plan(replace(asked, split_keys=1024, seqlen_k=3000))
+    assert longer.kernels == plans[0].kernels
+
+
+def test_given_split_is_taken() -> None:
+    over, _ = dispatcher(both())
+    assert over.plan(replace(VERIFY, split_keys=4096)).problem.split_keys == 4096
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"split_keys": 100}, "split_keys 100 is not a multiple of 128"),
+        (
+            {"split_keys": 384},
+            "171 splits of 384 keys, and at most 128 are combined: give a split_keys of at least 512",
+        ),
+        (
+            {"split_keys": 1024, "family": "fwd_pagedkv", "kv_table": "vllm", "table_width": 1024},
+            "belongs to batch_prefill",
+        ),
+        ({"split_keys": 1024, "bias": "alibi"}, "have no bias and no dropout"),
+        ({"split_keys": -1}, "split_keys is -1"),
+    ],
+)
+def test_impossible_split_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ProblemError, match=message):
+        validate(replace(VERIFY, **changes))

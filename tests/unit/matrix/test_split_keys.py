@@ -1,0 +1,153 @@
+"""Kernels that split the keys: what ckpm-extended has of them, and the problems that they serve."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import pytest
+
+from ckpm.kernels.families.table import FAMILIES
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
+from ckpm.matrix.explain import why
+from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.problems.case import SuiteCase
+from ckpm.matrix.problems.problem import serving_kernels
+from ckpm.matrix.problems.tables import problems
+from ckpm.matrix.selection import Selection, select
+
+EXTENDED = dialect("ckpm-extended").family("batch_prefill")
+TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
+NAME = (
+    "fmha_batch_prefill_d128_{dtype}_group_ps{page}_{load}_{tile}_qr_async_split_vr_psskddv_{cap}_nbias_{mask}_{lse}_"
+    "ndropout_nqscale_{sink}_{layout}_{table}"
+)
+ONE = NAME.format(
+    dtype="bf16", page=16, load="bload", tile=TILE, cap="nlogits", mask="mask", lse="lse", sink="nsink",
+    layout="linear", table="sglang",
+)  # fmt: skip
+
+
+NOT_THERE = {("vectorized", 1, "bload"), ("vectorized", 1, "gload"), ("linear", 1, "bload")}
+
+
+def own_names() -> set[str]:
+    """Names of every page and load of our selector, without bias and dropout, and with a sink where there is a mask."""
+    places = {
+        (layout, page, load)
+        for layout, page, load in itertools.product(
+            ("linear", "vectorized"), (1, 16, 64, 128, 1024, 2048), ("bload", "gload")
+        )
+        if (layout, page, load) not in NOT_THERE and (load == "bload" or page < 128)
+    }
+    masks = (("nmask", "nsink"), ("mask", "nsink"), ("mask", "sink"))
+    rest = itertools.product(("fp16", "bf16"), ("logits", "nlogits"), ("lse", "nlse"), ("vllm", "sglang"))
+    return {
+        NAME.format(
+            dtype=dtype, page=page, load=load, tile=TILE, cap=cap, mask=mask, lse=lse, sink=sink, layout=layout,
+            table=table,
+        )
+        for dtype, cap, lse, table in rest
+        for layout, page, load in places
+        for mask, sink in masks
+    }  # fmt: skip
+
+
+def test_dialect_has_splits_of_each_page_and_feature() -> None:
+    names = [name for name in enumerate_names(EXTENDED, arch="gfx942") if "_split_" in name]
+    assert len(names) == 720
+    assert set(names) == own_names()
+
+
+def test_name_parses_back_to_its_key() -> None:
+    keys = [key for key in enumerate_keys(EXTENDED, arch="gfx950") if "_split_" in key.name]
+    for key in keys[::7]:
+        assert make_key(EXTENDED, parse(EXTENDED, key.name), key.name) == key
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("_nbias_", "_alibi_", "split_has_no_bias"),
+        ("_ps16_", "_ps1_", "split_reads_tokens_by_64_bits"),
+        ("_ndropout_", "_dropout_", "split_has_no_dropout"),
+        (TILE, "b128x128x32x128x32x128_r4x1x1_r4x1x1_w32x32x16_w32x32x16", "split_takes_tiles_of_64_rows"),
+    ],
+)
+def test_why_names_rule_that_keeps_kernel_out(old: str, new: str, rule: str) -> None:
+    said = why(dialect("ckpm-extended"), Selection(archs=("gfx950",)), ONE.replace(old, new))
+    assert [reason.name for reason in said.reasons] == [rule]
+    assert not why(dialect("ckpm-extended"), Selection(archs=("gfx950",)), ONE).reasons
+
+
+def test_smoke_tier_has_each_value_of_split_kernels() -> None:
+    smoke = [
+        key
+        for key in select(dialect("ckpm-extended"), Selection(archs=("gfx950",), tier="smoke"))
+        if "_split_" in key.name
+    ]
+    assert len(smoke) == 4
+    for field, values in {
+        "dtype": {"bf16", "fp16"}, "mask": {"no", "mask"}, "lse": {True, False}, "logits": {True, False},
+        "sink": {True, False}, "kv_layout": {"linear", "vectorized"}, "kv_table": {"sglang", "vllm"},
+        "load": {"bload", "gload"}, "page_size": {1, 16, 1024},
+    }.items():  # fmt: skip
+        assert {getattr(key, field) for key in smoke} == values, field
+
+
+def case(**changes: Any) -> SuiteCase:
+    first = next(one for one in problems("batch-prefill") if one.name == "batch-prefill/split.one")
+    return dataclasses.replace(first, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "pipelines"),
+    [
+        ({}, {"qr_async_split"}),
+        ({"split_keys": 0, "page_size": 64}, {"qr_async"}),
+        ({"page_size": 64}, {"qr_async_split"}),
+        ({"hdim_q": 192}, set()),
+        ({"bias": "alibi"}, set()),
+        ({"p_drop": 0.1}, set()),
+        ({"dtype": "fp8bf16", "qscale": "pertensor", "lse": False}, set()),
+    ],
+)
+def test_problem_with_split_keys_is_served_by_split_alone(changes: dict[str, Any], pipelines: set[str]) -> None:
+    able = serving_kernels(enumerate_keys(EXTENDED, arch="gfx950"), case(**changes))
+    assert {key.pipeline for key in able} == pipelines
+
+
+def test_other_dialects_serve_no_split() -> None:
+    for name in ("rocm-libraries-2026", "prefill-v3", "ck-2025-06"):
+        assert not serving_kernels(enumerate_keys(dialect(name).family("batch_prefill"), arch="gfx950"), case())
+
+
+SYMBOL = (  # of clang 22, from a library's code object; V2's has no SplitProblem around the problem
+    "_ZN7ck_tile6kentryILi2ENS_{kernel}INS_36BlockFmhaBatchPrefillPipelineProblemIDF16_DF16_DF16_ffDF16_hfDF16_fDF16_NS_"
+    "13TileFmhaShapeINS_8sequenceIJLi64ELi128ELi64ELi128ELi64ELi128EEEENS6_IJLi4ELi1ELi1EEEENS6_IJLi16ELi16ELi16EEEES8_S9_"
+    "Lb1EEELb1ENS_17ComposedAttentionILj4ELb1EEENS_30SimplifiedGenericAttentionMaskILb1EEELb0ELi1024ENS_26TileFmhaBatchPrefill"
+    "TraitsILb1ELb1ELb1ELb1ELb1ELNS_22BlockAttentionBiasEnumE0ELb0ELb0ELb0ELNS_28BlockAttentionQuantScaleEnumE0ELin1ELb0ELb1E"
+    "Li1024ELNS_37BlockAttentionKVCacheMemoryLayoutEnumE0ELNS_36BlockAttentionKVCacheLookupTableEnumE0E"
+    "LNS_33BlockAttentionKVCacheLoadModeEnumE0EEEEEEEEEEEJNS_26FmhaBatchPrefillSplitKargsEEEEvDpT1_"
+)
+PIPELINE = "40BlockFmhaBatchPrefillPipelineQRKSVSAsync"
+
+
+def test_symbols_of_split_and_v2_are_told_apart() -> None:
+    """A kernel of splits is two symbols, with the same problem in both. V2's is a third."""
+    symbols = [
+        SYMBOL.format(kernel=f"27FmhaBatchPrefillSplitKernelINS_{PIPELINE}INS_28FmhaBatchPrefillSplitProblem"),
+        SYMBOL.format(kernel="28FmhaBatchPrefillSplitCombineINS_28FmhaBatchPrefillSplitProblem"),
+        SYMBOL.format(kernel=f"37FmhaBatchPrefillWithPagedKVCacheKernelINS_{PIPELINE}"),
+    ]
+    name = NAME.format(
+        dtype="fp16", page=1024, load="bload", tile=TILE, cap="logits", mask="mask", lse="nlse", sink="sink",
+        layout="vectorized", table="vllm",
+    )  # fmt: skip
+    split, v2 = parse(EXTENDED, name), parse(EXTENDED, name.replace("_split", ""))
+    family = FAMILIES["batch_prefill"]
+    assert [bool(family.symbol(split).search(one)) for one in symbols] == [True, True, False]
+    assert [bool(family.symbol(v2).search(one)) for one in symbols] == [False, False, True]
+    assert (family.variants(split, "gfx950"), family.variants(v2, "gfx950")) == (2, 1)

@@ -149,12 +149,7 @@ def _dtype(posed: Posed, name: str) -> str:
         return {"lse": "fp32", "rand_val": "bits8"}[name]
     if posed.floats is not None:
         return WORDS[posed.floats.name]
-    return "bits16" if posed.inputs["q"].dtype == "bits16" else _kernel_dtype(posed.problem)
-
-
-def _kernel_dtype(p: Problem) -> str:
-    """The dtype of O as the kernel writes it."""
-    return {"fp8bf16": "bf16", "fp8fp32": "fp32"}.get(p.dtype, p.dtype)
+    return "bits16" if posed.inputs["q"].dtype == "bits16" else posed.problem.o_dtype
 
 
 def _address(posed: Posed, name: str, base: int) -> int:
@@ -180,7 +175,7 @@ def _target(device: Device, p: Problem, name: str, given: Any) -> Operand:
     made = operand({"o": "out", "lse": "lse_out"}.get(name, name), given, device)
     demand_shape(made, _shapes(p)[name])
     if name == "lse" or (name == "o" and (made.on_device or made.dtype not in ("fp32", "fp64"))):
-        demand_dtype(made, "fp32" if name == "lse" else _kernel_dtype(p))
+        demand_dtype(made, "fp32" if name == "lse" else p.o_dtype)
     demand_writable(made)
     return made
 
@@ -209,7 +204,7 @@ def uploaded_call(plan: Plan, posed: Posed, given: Mapping[str, Any], stream: in
         plan.finish()
         for name, target in targets.items():
             assert target.array is not None, "all are on the host"
-            kind = number_type(_kernel_dtype(p), p.arch) if name == "o" else target.array.dtype
+            kind = number_type(p.o_dtype, p.arch) if name == "o" else target.array.dtype
             numbers = hip.read(memory[name], kind, target.shape)
             if name == "lse" and shifts_lse(p):
                 numbers = (numbers - shift_of(posed)).astype(np.float32)

@@ -74,7 +74,7 @@ def weight_error(problem: SuiteCase, expected: Expected) -> Floats:
 
 def o_tolerance(problem: SuiteCase, expected: Expected) -> Floats:
     """[token, head, dim]: the largest acceptable |kernel - reference|."""
-    form = ROUNDING[problem.dtype]
+    form = ROUNDING[problem.q_dtype]
     row = (2 * weight_error(problem, expected) + 2 * (expected.keys + 128) * U).T[:, :, None]
     size = np.abs(expected.o)
     if form.p_mean:
@@ -167,7 +167,7 @@ def mean_shift(problem: SuiteCase, got: Floats, expected: Expected) -> float | N
     seen = np.isfinite(got) & (want > _SMALLEST)
     if seen.sum() < _ENOUGH:
         return None
-    step = np.exp2(np.floor(np.log2(want[seen]))) * ROUNDING[problem.dtype].o_step
+    step = np.exp2(np.floor(np.log2(want[seen]))) * ROUNDING[problem.q_dtype].o_step
     return float(((np.abs(got[seen]) - want[seen]) / step).mean())
 
 

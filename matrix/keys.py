@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 V3_PIPELINE = "qr_async_trload_v3"
+MIXED_DTYPES = ("fp16kvfp8", "bf16kvfp8")  # Q and O in 16 bits, K and V in fp8
 SPLIT_PIPELINE = "qr_async_split"
 
 

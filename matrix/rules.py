@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm.matrix.keys import Tile, is_split, is_v3
+from ckpm.matrix.keys import MIXED_DTYPES, Tile, is_split, is_v3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,15 @@ def sink_needs_mask(sink: bool, mask: str) -> bool:
     return sink and mask == "no"
 
 
+_FP8_KV = ("fp8bf16", *MIXED_DTYPES)
+
+
 def fp8_needs_qscale(dtype: str, qscale: str) -> bool:
     """fp8 kernels are built with per-tensor or KV block scales, never without
 
     codegen/ops/fmha_batch_prefill.py, get_pipelines.
     """
-    return dtype == "fp8bf16" and qscale == "no"
+    return dtype in _FP8_KV and qscale == "no"
 
 
 def qscale_needs_fp8(dtype: str, qscale: str) -> bool:
@@ -73,7 +76,7 @@ def qscale_needs_fp8(dtype: str, qscale: str) -> bool:
 
     codegen/ops/fmha_batch_prefill.py, get_pipelines.
     """
-    return dtype != "fp8bf16" and qscale != "no"
+    return dtype not in _FP8_KV and qscale != "no"
 
 
 def fp8_is_inference_only(dtype: str, bias: str, lse: bool, dropout: bool) -> bool:
@@ -82,6 +85,22 @@ def fp8_is_inference_only(dtype: str, bias: str, lse: bool, dropout: bool) -> bo
     codegen/ops/fmha_batch_prefill.py, get_pipelines.
     """
     return dtype == "fp8bf16" and (bias != "no" or lse or dropout)
+
+
+def fp8_kv_is_inference_only(dtype: str, bias: str, dropout: bool) -> bool:
+    """fp8 K and V beside a Q of 16 bits are a cache's, which is for inference: no bias, no dropout
+
+    Ours: codegen has no such dtype. CK issue 3744 and vLLM's unified backend need neither; LSE merges chunks.
+    """
+    return dtype in MIXED_DTYPES and (bias != "no" or dropout)
+
+
+def fp8_kv_has_one_load_for_pages_of_one_token(dtype: str, page_size: int, load: str) -> bool:
+    """dispatch takes 64-bit loads for pages of one token: a Q of 16 bits with fp8 K and V has no other kernel for them
+
+    Ours: kernels/include_prefill/ckpm_prefill/load_mode.hpp. Other dtypes have both loads, as codegen has them.
+    """
+    return dtype in MIXED_DTYPES and page_size == 1 and load != "gload"
 
 
 def fp8_has_no_sink(dtype: str, sink: bool) -> bool:
@@ -116,12 +135,21 @@ def gload_only_for_small_pages(load: str, page_size: int, tile: Tile) -> bool:
     return load == "gload" and page_size >= tile.bn0
 
 
-def beyond_upstreams_axes(pipeline: str, hdim_q: int, hdim_v: int, page_size: int) -> bool:
-    """ckpm-extended has only page sizes and head dims of V2 that dialect rocm-libraries-2026 lacks
+def beyond_upstreams_axes(pipeline: str, dtype: str, hdim_q: int, hdim_v: int, page_size: int) -> bool:
+    """ckpm-extended has only dtypes, page sizes and head dims of V2 that dialect rocm-libraries-2026 lacks
 
     Ours: codegen/ops/fmha_batch_prefill.py of 2026 has them itself, and no kernel is to be in both dialects.
     """
-    return pipeline == "qr_async" and (hdim_q, hdim_v) in ((128, 128), (256, 256)) and page_size in (1, 16, 1024)
+    upstreams = (hdim_q, hdim_v) in ((128, 128), (256, 256)) and page_size in (1, 16, 1024)
+    return upstreams and pipeline == "qr_async" and dtype not in MIXED_DTYPES
+
+
+def split_has_k_and_v_of_qs_dtype(pipeline: str, dtype: str) -> bool:
+    """kernels that split the keys read K and V in Q's dtype: fp8 beside 16 bits is not built
+
+    Ours: kernels/include_prefill/ckpm_prefill/split.hpp; no upstream's codegen has such kernels.
+    """
+    return is_split(pipeline) and dtype in MIXED_DTYPES
 
 
 def split_takes_tiles_of_64_rows(pipeline: str, tile: Tile) -> bool:
@@ -157,11 +185,12 @@ def split_has_no_dropout(pipeline: str, dropout: bool) -> bool:
 
 
 def serving_takes_bf16_and_fp8(dtype: str) -> bool:
-    """ckpm-serving has no fp16 kernels: the models that it is built for run in bf16 or fp8
+    """ckpm-serving has kernels of bf16 and of fp8 alone, which the models that it is built for run in
 
-    Ours, of no codegen: gpt-oss, Llama-4, Qwen3.5, Gemma-4 and DeepSeek are published in bf16, fp8 or fp4.
+    Ours, of no codegen: gpt-oss, Llama-4, Qwen3.5, Gemma-4 and DeepSeek are published in bf16, fp8 or fp4. No stack
+    calls CK with fp8 K and V beside a Q of 16 bits yet; these kernels are compiled on demand.
     """
-    return dtype == "fp16"
+    return dtype not in ("bf16", "fp8bf16")
 
 
 def serving_has_no_bias_and_no_dropout(bias: str, dropout: bool) -> bool:
@@ -466,6 +495,8 @@ RULES: Mapping[str, Rule] = {
         fp8_needs_qscale,
         qscale_needs_fp8,
         fp8_is_inference_only,
+        fp8_kv_is_inference_only,
+        fp8_kv_has_one_load_for_pages_of_one_token,
         fp8_has_no_sink,
         page_size_1_is_linear,
         kv_blockscale_within_page,
@@ -473,6 +504,7 @@ RULES: Mapping[str, Rule] = {
         beyond_upstreams_axes,
         split_takes_tiles_of_64_rows,
         split_reads_tokens_by_64_bits,
+        split_has_k_and_v_of_qs_dtype,
         split_has_no_bias,
         split_has_no_dropout,
         serving_takes_bf16_and_fp8,

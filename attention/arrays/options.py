@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from ckpm.attention.arrays.tables import Pages
+from ckpm.matrix.problems.problem import tensor_dtypes
 
 CAUSAL = ("top_left", "bottom_right")  # masks that are causal without a window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Options:
-    """``dtype`` of the kernel (fp16, bf16, fp32, fp8bf16) is needed where Q's doesn't say it: then floats are encoded.
+    """``dtype`` of the kernel (fp16, bf16, fp32, fp8bf16; with fp8 K and V fp16kvfp8, bf16kvfp8) is needed where Q and
+    K don't say it: then floats are encoded.
 
     ``family`` is fwd, with ``splits`` fwd_splitkv, with ``pages`` batch_prefill; fwd_pagedkv has to be named. Sequences
     of several lengths come one after another with ``cu_seqlens_q`` and, without pages, ``cu_seqlens_k`` [batch + 1],
@@ -28,6 +30,7 @@ class Options:
 
     ``dropout`` is a probability, its random bytes come back with ``random_values``. ``descales`` are what a number of
     Q, K and V in fp8 stands for, 1 by default; with ``kv_block_descale`` [page, head, 2] K's and V's are of pages.
+    With fp8 K and V beside a Q of 16 bits, Q's is None, and K's and V's may be [head] of K.
 
     ``split_keys``: of pages, the keys that one workgroup takes, by default chosen by the dispatcher. ``splits``: the
     number of splits of contiguous keys.
@@ -89,7 +92,7 @@ class Options:
         """Inputs beside Q, K, V and tables, by the C ABI's names, with the dtypes of their elements."""
         given: dict[str, tuple[Any, str]] = {"sink": (self.sink_logits, "fp32")}
         if self.bias is not None:
-            given["bias"] = self.bias, "fp32" if dtype == "fp8bf16" else dtype
+            given["bias"] = self.bias, "fp32" if dtype == "fp8bf16" else tensor_dtypes(dtype)[0]
         else:
             given["bias"] = self.alibi_slopes, "fp32"
         if self.descales is not None and self.of_family == "batch_prefill":

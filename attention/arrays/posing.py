@@ -40,7 +40,8 @@ from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import encode, number_type
 from ckpm.attention.problems.validation import factor_is_usable
 from ckpm.base.errors import ArgumentError, ProblemError
-from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides
+from ckpm.matrix.keys import MIXED_DTYPES
+from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides, tensor_dtypes
 
 _FLOATS = ("fp32", "fp64")
 
@@ -55,12 +56,14 @@ class Posed:
     floats: np.dtype[Any] | None = None
 
 
-def kernel_dtype(q: Operand, asked: str | None) -> str:
+def kernel_dtype(q: Operand, asked: str | None, k: Operand | None = None) -> str:
     """The dtype of the kernels. Raises ArgumentError: it has to be said, or is none."""
     if asked is not None:
         if asked not in ELEMENT_BYTES:
             raise ArgumentError(f"dtype '{asked}' is none of {', '.join(ELEMENT_BYTES)}.", kind="dtype")
         return asked
+    if q.dtype in ("fp16", "bf16") and k is not None and k.dtype in (*FP8, "bits8"):
+        return f"{q.dtype}kvfp8"
     if q.dtype in ("fp16", "bf16", "fp32"):
         return q.dtype
     if q.dtype in FP8:
@@ -94,11 +97,12 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
         ArgumentError, ProblemError: of an array.
     """
     given = {"q": operand("q", q, device), "k": operand("k", k, device), "v": operand("v", v, device)}
-    kind = kernel_dtype(given["q"], asked.dtype)
-    if kind == "fp8bf16" and asked.descales is None:
-        asked = dataclasses.replace(asked, descales=(1.0, 1.0, 1.0))
+    kind = kernel_dtype(given["q"], asked.dtype, given["k"])
+    if kind == "fp8bf16" or kind in MIXED_DTYPES:
+        asked = dataclasses.replace(asked, descales=_descales(kind, asked.descales))
     floats = given["q"].array.dtype if given["q"].array is not None and given["q"].dtype in _FLOATS else None
-    given = {name: encode_operand(one, kind, device.arch) for name, one in given.items()}
+    of_q, of_kv, _ = tensor_dtypes(kind)
+    given = {name: encode_operand(one, of_q if name == "q" else of_kv, device.arch) for name, one in given.items()}
     listed = _read_tables(device, asked)
     extra = {
         name: encode_operand(operand(name, array, device), word, device.arch)
@@ -111,7 +115,10 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
         sizes |= _contiguous_keys(given, listed, asked, sizes)
     else:
         sizes |= paged_keys(given, listed, asked.pages, kind, sizes)
-    problem = Problem(family=asked.of_family, arch=device.arch, dtype=kind, **{**sizes, **asked.features()})
+    features = asked.features()
+    if kind in MIXED_DTYPES and features["qscale"] == "pertensor" and extra and _are_of_heads(extra):
+        features["qscale"] = "perhead"
+    problem = Problem(family=asked.of_family, arch=device.arch, dtype=kind, **{**sizes, **features})
     if on_device:
         problem = dataclasses.replace(problem, strides=_strides(problem, given))
     posed = {**given, **_pointers(listed, problem), **extra}
@@ -127,6 +134,24 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
 
 def _as_read(more: Mapping[str, tuple[Any, str]], q: Any) -> dict[str, tuple[Any, str]]:
     return {name: (single_precision(one, q) if word == "fp32" else one, word) for name, (one, word) in more.items()}
+
+
+def _descales(kind: str, given: tuple[Any, Any, Any] | None) -> tuple[Any, Any, Any]:
+    """The scales of an fp8 Q, K and V, or of K and V beside a Q without one.
+
+    Raises ArgumentError: an fp8 Q has none, or another Q has one.
+    """
+    mixed = kind in MIXED_DTYPES
+    of_q, of_k, of_v = given or (None if mixed else 1.0, 1.0, 1.0)
+    if mixed and of_q is not None:
+        raise ArgumentError("a Q of 16 bits has no q_descale: leave it out, and put its factor in scale.", kind="scale")
+    if not mixed and of_q is None:
+        raise ArgumentError("q_descale, k_descale and v_descale come together with an fp8 Q.", kind="dtype")
+    return of_q, of_k, of_v
+
+
+def _are_of_heads(extra: Mapping[str, Operand]) -> bool:
+    return any(extra[name].size > 1 for name in ("k_descale", "v_descale") if name in extra)
 
 
 def _one_number(one: Operand) -> Operand:
@@ -174,11 +199,15 @@ def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
     shapes |= dict.fromkeys(("q_descale", "k_descale", "v_descale"), (1,))
     if p.qscale == "kv_blockscale":
         shapes |= dict.fromkeys(("k_descale", "v_descale"), (p.pool_pages, p.nhead_k, 2))
+    elif p.qscale == "perhead":
+        shapes |= dict.fromkeys(("k_descale", "v_descale"), (p.nhead_k,))
     for name, one in extra.items():
         demand_shape(one, shapes[name])
-    scales = [one.array for name, one in extra.items() if name.endswith("_descale") and one.array is not None]
-    if p.qscale == "pertensor" and scales:
-        _check_descales(p, *(float(one[0]) for one in scales))
+    scales = {name: one.array for name, one in extra.items() if name.endswith("_descale") and one.array is not None}
+    if p.qscale in ("pertensor", "perhead") and scales:
+        of_q = float(scales["q_descale"][0]) if "q_descale" in scales else 1.0
+        for of_k, of_v in zip(scales["k_descale"].tolist(), scales["v_descale"].tolist(), strict=True):
+            _check_descales(p, of_q, of_k, of_v)
     for one in extra.values():
         if one.on_device:
             demand_contiguous(one)

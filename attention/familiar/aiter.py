@@ -133,10 +133,16 @@ def _results(done: Attention, lse: bool, random_values: bool) -> Any:
 
 
 def _descales(given: tuple[Any, Any, Any], of_pages: Any) -> tuple[Any, Any, Any] | None:
-    """Q's scale with K's and V's or with those of pages, as aiter wants them; None without scales."""
-    there = [one is not None for one in given]
-    if of_pages is not None and there != [True, False, False]:
-        raise ArgumentError("kv_block_descale comes with q_descale, without k_descale and v_descale.", kind="dtype")
-    if of_pages is None and any(there) and not all(there):
+    """Q's scale with K's and V's or with those of pages, as aiter wants them; None without scales.
+
+    A Q of 16 bits beside fp8 K and V has none.
+    """
+    of_q, of_k, of_v = (one is not None for one in given)
+    if of_pages is not None and (of_k or of_v):
+        raise ArgumentError(
+            "kv_block_descale comes with q_descale, without k_descale and v_descale; a Q of 16 bits has no q_descale.",
+            kind="dtype",
+        )
+    if of_pages is None and (of_k != of_v or (of_q and not of_k)):
         raise ArgumentError("q_descale, k_descale and v_descale come together.", kind="dtype")
-    return given if any(there) else None
+    return given if of_q or of_k or of_pages is not None else None

@@ -19,6 +19,7 @@ from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar.tensors import LOG2_E, demand_scale, swap_axes
 from ckpm.base.errors import ArgumentError, ProblemError
+from ckpm.matrix.keys import MIXED_DTYPES
 
 _LAYOUTS = ("NHD", "HND")
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8_e4m3fn": "fp8bf16"}
@@ -125,12 +126,15 @@ class BatchPrefillWithPagedKVCacheWrapper:
         if word not in _DTYPES:
             raise ProblemError(f"q_data_type {q_data_type} is none of {', '.join(_DTYPES)}.")
         written = "bfloat16" if _DTYPES[word] == "fp8bf16" else word
-        for name, given, served in (("kv_data_type", kv_data_type, (word,)), ("o_data_type", o_data_type, (written,))):
-            if given is not None and _dtype_name(given) not in served:
-                raise ProblemError(f"{name} {_dtype_name(given)} is not served with q_data_type {word}: {served[0]}.")
+        dtype, of_kv = _DTYPES[word], word if kv_data_type is None else _dtype_name(kv_data_type)
+        if f"{dtype}kvfp8" in MIXED_DTYPES and _DTYPES.get(of_kv) == "fp8bf16":
+            dtype, of_kv = f"{dtype}kvfp8", word
+        for name, given, served in (("kv_data_type", of_kv, word), ("o_data_type", o_data_type, written)):
+            if given is not None and _dtype_name(given) != served:
+                raise ProblemError(f"{name} {_dtype_name(given)} is not served with q_data_type {word}: {served}.")
         self._planned = _Planned(
             options={
-                "dtype": _DTYPES[word], "cu_seqlens_q": qo_indptr, "max_seqlen_q": max_token_per_sequence,
+                "dtype": dtype, "cu_seqlens_q": qo_indptr, "max_seqlen_q": max_token_per_sequence,
                 "pages": Pages(
                     indices=padded_list(paged_kv_indices),
                     indptr=paged_kv_indptr,
@@ -184,7 +188,10 @@ class BatchPrefillWithPagedKVCacheWrapper:
         if options["dtype"] == "fp8bf16":
             options["descales"] = scales
         else:
-            of_q, of_k, of_o = map(float, scales)
+            of_q, of_k, of_o = scales
+            if options["dtype"] in MIXED_DTYPES:
+                options["descales"], of_k, of_o = (None, of_k, of_o), 1.0, 1.0
+            of_q, of_k, of_o = map(float, (of_q, of_k, of_o))
             if of_q * of_k != 1:
                 options["scale"] = (options["scale"] or planned.hdims[0] ** -0.5) * of_q * of_k
         if of_o != 1 and (isinstance(q, OnDevice) or _dtype_name(q.dtype) == "uint16"):

@@ -94,7 +94,7 @@ def _pose_paged(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
     )  # fmt: skip
     options = {
         "cu_seqlens_q": cu_seqlens_q, "max_seqlen_q": longest_q, "pages": pages, "sink_logits": sinks,
-        "descales": None if descales[0] is None else tuple(descales), "scale": demand_scale(scale),
+        "descales": tuple(descales) if descales[1] is not None else None, "scale": demand_scale(scale),
         "soft_cap": soft_cap, **_mask(causal, left, right),
     }  # fmt: skip
     return (q, add_page_axis(k), add_page_axis(v)), options
@@ -120,11 +120,12 @@ def _check(tensors: Sequence[Any]) -> None:
     q, k, v = tensors[:3]
     there = [one for one in tensors if one is not None]
     scales = [one is not None for one in tensors[9:]]
+    mixed = bool(scales) and q.dtype in _READ[:2] and k.dtype == v.dtype and k.dtype in _FP8
     dims, devices = (q.dim(), k.dim(), v.dim()), {str(one.device) for one in there}
     checks: list[tuple[bool, Callable[[], str]]] = [
         (len(devices) == 1, lambda: f"Expected all tensors to be on the same device, but found {sorted(devices)}"),
         (
-            q.dtype == k.dtype == v.dtype and q.dtype in _READ,
+            mixed or (q.dtype == k.dtype == v.dtype and q.dtype in _READ),
             lambda: f"Expected q, k and v of one dtype of {_READ}, but got {q.dtype}, {k.dtype} and {v.dtype}",
         ),
         (
@@ -133,8 +134,8 @@ def _check(tensors: Sequence[Any]) -> None:
         ),
         (all(one.is_contiguous() for one in there[3:]), lambda: "Expected tables and scales to be contiguous"),
         (
-            sum(scales) in ((3,) if scales and q.dtype in _FP8 else (0, 3)),
-            lambda: "Expected q_descale, k_descale and v_descale together, and with fp8",
+            scales == [False, True, True] if mixed else sum(scales) in ((3,) if scales and q.dtype in _FP8 else (0, 3)),
+            lambda: "Expected q_descale, k_descale and v_descale together, and with fp8; q_descale with an fp8 q alone",
         ),
         (
             dims in ((3, 3, 3), (3, 4, 4), (3, 5, 5)),

@@ -6,7 +6,7 @@ Arrays beside Q, K, V and O are contiguous:
 - elementwise bias and dropout's bytes: [batch, head, query, key] (group mode: [head, token, key], the keys of the
   longest sequence)
 - ALiBi's slopes: [head] or [batch, head]
-- block scales: [page, head, K and V]
+- block scales: [page, head, K and V]; scales of heads: [head]
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from collections.abc import Callable, Mapping
 from ckpm.attention.launch.encodings import largest
 from ckpm.base.errors import ProblemError
 from ckpm.kernels.families.libraries import host
-from ckpm.matrix.problems.problem import CHOICES, Problem, Strides, launch_seqlen_k
+from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides, launch_seqlen_k
 
 Fields = dict[str, int | float | str]
 
 SPLIT_KEYS = 16  # of a split of dQ's accumulators: no tile has fewer keys
-_OUT_BYTES = {"fp32": 4, "fp8fp32": 4, "fp8": 1}
 
 
 def _number(field: str, word: str) -> int:
@@ -31,7 +30,7 @@ def _number(field: str, word: str) -> int:
 
 def out_bytes(problem: Problem) -> int:
     """Bytes of an element of O."""
-    return _OUT_BYTES.get(problem.dtype, 2)
+    return ELEMENT_BYTES[problem.o_dtype]
 
 
 def attention_fields(problem: Problem) -> Fields:
@@ -97,6 +96,8 @@ def prefill_fields(problem: Problem) -> Fields:
         fields["split_keys"] = p.split_keys
     if p.qscale == "kv_blockscale":
         fields |= {"block_stride_kv_descale": 2 * p.nhead_k, "nhead_stride_kv_descale": 2}
+    elif p.qscale == "perhead":
+        fields["nhead_stride_kv_descale"] = 1
     return fields
 
 
@@ -276,7 +277,8 @@ def inputs(problem: Problem) -> tuple[str, ...]:
     if p.family == "batch_prefill":
         names += ["kv_page_indices", *(["seqlen_k_ptr"] if p.kv_table == "vllm" else ["kv_indptr"])]
         names += ["kv_last_page_lens"] if p.kv_table == "sglang" and p.page_size > 1 else []
-        names += ["q_descale", "k_descale", "v_descale"] if p.qscale != "no" else []
+        names += ["q_descale"] if p.scales_q else []
+        names += ["k_descale", "v_descale"] if p.qscale != "no" else []
         return (*names, *(["sink"] if p.sink_logits else []))
     names += ["seqstart_k"] if p.mode == "group" else []
     names += ["block_table"] if p.page_size else []

@@ -113,7 +113,7 @@ def prepare(problem: SuiteCase, arch: str = "gfx950") -> Prepared:
     if p.sink_logits:
         sink_logits = np.linspace(-1, 2, p.nhead_q)
         add("sink", sink_logits.astype(np.float32))
-    if p.qscale != "no":
+    if p.scales_q:
         add("q_descale", np.array([q_descale], np.float32))
     inputs = Inputs(problem=p, q=q, k=tuple(pool.k), v=tuple(pool.v), bias=bias, slopes=slopes, sink_logits=sink_logits)
     return Prepared(
@@ -134,7 +134,7 @@ def _further_outputs(posed: SuiteCase) -> dict[str, int]:
 def _queries(p: SuiteCase, arch: str) -> tuple[tuple[Floats, ...], Bits, float]:
     """Q of each sequence, its bits in [token, head, dim] and the per-tensor descale (1 without)."""
     low, high = p.q_range
-    factor = 1.0 if p.qscale == "no" else descale(p, p.q_range, 224)
+    factor = descale(p, p.q_range, 224) if p.scales_q else 1.0
     drawn = [
         stream(p, 1, identity).uniform(low, high, (length, p.nhead_q, p.hdim_q))
         for identity, length in zip(p.ids, p.seqlens_q, strict=True)
@@ -142,8 +142,8 @@ def _queries(p: SuiteCase, arch: str) -> tuple[tuple[Floats, ...], Bits, float]:
     if p.values == "peaks":
         for part in drawn:
             add_peaks(part)
-    bits = [encode(part / factor, p.dtype, arch) for part in drawn]
-    return tuple(decode(part, p.dtype, arch) * factor for part in bits), np.concatenate(bits), factor
+    bits = [encode(part / factor, p.q_dtype, arch) for part in drawn]
+    return tuple(decode(part, p.q_dtype, arch) * factor for part in bits), np.concatenate(bits), factor
 
 
 def _table_arrays(p: SuiteCase, table: PageTable) -> dict[str, NDArray[np.int32]]:

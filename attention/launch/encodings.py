@@ -17,7 +17,7 @@ Bits = NDArray[Any]
 
 
 def number_type(dtype: str, arch: str) -> Any:
-    """The NumPy type of a kernel dtype's Q, K and V."""
+    """The NumPy type of the elements of Q, K and V, which have one dtype."""
     fp8 = ml_dtypes.float8_e4m3fn if arch == "gfx950" else ml_dtypes.float8_e4m3fnuz
     numbers = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16, "fp8bf16": fp8, "fp8": fp8, "fp32": np.float32}
     return np.dtype(numbers[dtype])

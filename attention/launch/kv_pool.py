@@ -94,16 +94,18 @@ class Pool:
         if factors is not None:
             drawn *= factors[:, None, None, None]
         descale = self.descales(pages, tensor)[:, None, :, None]
-        bits = encode(drawn / descale, p.dtype, self.arch)
-        tokens: Floats = (decode(bits, p.dtype, self.arch) * descale).reshape(-1, *shape[2:])[:length]
+        bits = encode(drawn / descale, p.kv_dtype, self.arch)
+        tokens: Floats = (decode(bits, p.kv_dtype, self.arch) * descale).reshape(-1, *shape[2:])[:length]
         if "nan_slack" in p.checks and not shares_pages(p):
-            bits.reshape(-1, *shape[2:])[length:] = nan_bits(p.dtype, self.arch)
+            bits.reshape(-1, *shape[2:])[length:] = nan_bits(p.kv_dtype, self.arch)
         self.pages[tensor].update(zip(pages.tolist(), bits, strict=True))
         return tokens
 
     def descales(self, pages: NDArray[np.int64], tensor: str) -> Floats:
         """[page, head]: what a stored number is multiplied with."""
         p = self.problem
+        if p.qscale == "perhead":
+            return np.broadcast_to(self._head_scales(tensor).astype(np.float64), (len(pages), p.nhead_k))
         if p.qscale != "kv_blockscale":
             return np.full((len(pages), p.nhead_k), 1.0 if p.qscale == "no" else self.base_descale)
         factors = self._factors(pages, tensor)
@@ -113,6 +115,11 @@ class Pool:
         if factors is not None:
             scales *= factors[:, None].astype(np.float32)
         return scales.astype(np.float64)
+
+    def _head_scales(self, tensor: str) -> NDArray[np.float32]:
+        """[head]: the scales of K's or V's heads, 8 of them in turn."""
+        own = np.arange(self.problem.nhead_k) * (3 if tensor == "k" else 5) + (tensor == "v")
+        return np.float32(self.base_descale) * (1 + own % 8 / 8).astype(np.float32)
 
     def _factors(self, pages: NDArray[np.int64], tensor: str) -> Floats | None:
         """[page]: the problem's page scales, which go by a page's place in its sequence; None without."""
@@ -125,7 +132,7 @@ class Pool:
         p = self.problem
         own = p.page_elements("k") * p.element_bytes * p.hdim_q // (p.hdim_q + p.hdim_v)
         places = {"k": ("kv", 0), "v": ("kv", own)} if p.storage == "interleaved" else {"k": ("k", 0), "v": ("v", 0)}
-        if p.qscale == "pertensor":
+        if p.qscale in ("pertensor", "perhead"):
             places |= {"k_descale": ("k_descale", 0), "v_descale": ("v_descale", 0)}
         elif p.qscale == "kv_blockscale":
             places |= {"k_descale": ("kv_descale", 0), "v_descale": ("kv_descale", 4)}
@@ -155,9 +162,11 @@ class Pool:
                 guard=guard,
                 sparse="freed_pages" in p.checks,
             )
-        if p.qscale == "pertensor":
-            scale = Write(0, np.array([self.base_descale], np.float32))
-            buffers |= {name: Buffer(size=4, writes=(scale,), guard=guard) for name in ("k_descale", "v_descale")}
+        if p.qscale in ("pertensor", "perhead"):
+            for tensor in ("k", "v"):
+                one = np.array([self.base_descale], np.float32)
+                scales = self._head_scales(tensor) if p.qscale == "perhead" else one
+                buffers[f"{tensor}_descale"] = Buffer(size=scales.nbytes, writes=(Write(0, scales),), guard=guard)
         elif p.qscale == "kv_blockscale":
             pages = np.array(sorted(self.pages["k"]), np.int64)
             both = np.stack([self.descales(pages, "k"), self.descales(pages, "v")], axis=-1).astype(np.float32)
@@ -178,19 +187,21 @@ class Pool:
             else:
                 block = bits.reshape(slots // p.vector, p.vector, heads, hdim).transpose(2, 0, 3, 1)
         elif p.storage == "gaps":
-            block = np.full((slots, heads, 2 * hdim), nan_bits(p.dtype, self.arch), bits.dtype)
+            block = np.full((slots, heads, 2 * hdim), nan_bits(p.kv_dtype, self.arch), bits.dtype)
             block[..., :hdim] = bits
         else:
             block = bits
         flat = block.reshape(-1)
         if p.storage == "gaps" and p.kv_layout == "vectorized":
-            flat = np.concatenate((flat, np.full(flat.size, nan_bits(p.dtype, self.arch), bits.dtype)))
+            flat = np.concatenate((flat, np.full(flat.size, nan_bits(p.kv_dtype, self.arch), bits.dtype)))
         return flat
 
     def _columns(self) -> Bits:
         """V column-major: [head, dim, token of the pool]."""
         p = self.problem
-        data = np.full((p.nhead_k, p.hdim_v, self.table.pool_pages), nan_bits(p.dtype, self.arch), bits_type(p.dtype))
+        data = np.full(
+            (p.nhead_k, p.hdim_v, self.table.pool_pages), nan_bits(p.kv_dtype, self.arch), bits_type(p.kv_dtype)
+        )
         if p.table_end == "zeros":
             data[:, :, 0] = 0
         for page, bits in self.pages["v"].items():
@@ -200,7 +211,7 @@ class Pool:
     def _nan_page(self, tensor: str) -> Bits:
         p = self.problem
         shape = (p.page_size, p.nhead_k, p.hdim_q if tensor == "k" else p.hdim_v)
-        return np.full(shape, nan_bits(p.dtype, self.arch), bits_type(p.dtype))
+        return np.full(shape, nan_bits(p.kv_dtype, self.arch), bits_type(p.kv_dtype))
 
     def _poisoned_pages(self) -> set[int]:
         """Pages that hold NaN: all unreferenced ones of a small pool, the neighbours in a large one."""

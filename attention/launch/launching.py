@@ -25,6 +25,7 @@ from ckpm.attention.launch.kv_pool import Buffer, Write
 from ckpm.attention.launch.plan import Plan
 from ckpm.base.errors import HipError, ProblemError
 from ckpm.kernels.abi import Status
+from ckpm.matrix.problems.problem import ELEMENT_BYTES
 
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
@@ -60,7 +61,7 @@ class Outcome(Launched):
     def o(self) -> Floats:
         """O as [token, head, hdim_v]."""
         p = self.prepared.problem
-        return decode(self.o_bits(), "bf16" if p.dtype == "fp8bf16" else p.dtype, self.prepared.arch)
+        return decode(self.o_bits(), p.o_dtype, self.prepared.arch)
 
     def o_bits(self) -> NDArray[Any]:
         """O's bits as [token, head, hdim_v]."""
@@ -311,7 +312,7 @@ def _check_sizes(prepared: Prepared) -> None:
     p, f = prepared.problem, prepared.fields
     tokens, keys = sum(p.seqlens_q), max(p.seqlens_k)
     out = 4 if p.dtype == "fp32" else 2
-    _require(prepared, "q", _rows_end(prepared, "q", p.hdim_q) * p.element_bytes)
+    _require(prepared, "q", _rows_end(prepared, "q", p.hdim_q) * ELEMENT_BYTES[p.q_dtype])
     _require(prepared, "o", _rows_end(prepared, "o", p.hdim_v) * out)
     for name, hdim in (("k", p.hdim_q), ("v", p.hdim_v)):
         _require(prepared, name, _pool_end(prepared, name, hdim) * p.element_bytes)
@@ -323,9 +324,12 @@ def _check_sizes(prepared: Prepared) -> None:
         _require(prepared, "bias", ((p.batch - 1) * int(f["stride_bias"]) + p.nhead_q) * 4)
     if p.p_drop and p.store_randval:
         _require(prepared, "rand_val", _rows_end(prepared, "randval", keys))
-    for name in ("q_descale", "k_descale", "v_descale") if p.qscale != "no" else ():
-        paged = p.qscale == "kv_blockscale" and name != "q_descale"
-        steps = (int(f["num_total_pages"]) - 1, p.nhead_k - 1) if paged else (0, 0)
+    scales = (*(["q_descale"] if p.scales_q else []), *(["k_descale", "v_descale"] if p.qscale != "no" else []))
+    for name in scales:
+        of_kv = name != "q_descale"
+        pages = int(f["num_total_pages"]) if p.qscale == "kv_blockscale" and of_kv else 1
+        heads = p.nhead_k if p.qscale in ("kv_blockscale", "perhead") and of_kv else 1
+        steps = pages - 1, heads - 1
         strides = (int(f.get(f"{what}_stride_kv_descale", 0)) for what in ("block", "nhead"))
         last = sum(step * stride for step, stride in zip(steps, strides, strict=True))
         _require(prepared, name, (last + 1) * 4)

@@ -11,6 +11,7 @@ from ckpm.attention.problems.shapes import broken_rules
 from ckpm.base.errors import ProblemError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.configurations.limits import limits
+from ckpm.matrix.problems.case import scales_complaint
 from ckpm.matrix.problems.problem import CHOICES, MOST_SPLITS, PAGED, STEP, Problem, Strides
 
 _LARGEST = 2**31 - 1  # sizes and strides are int32 in the C ABI
@@ -95,8 +96,8 @@ def _contradictions(p: Problem) -> Iterator[str]:
     yield from _unusable_scales(p)
     if p.store_randval and not p.p_drop:
         yield "store_randval needs dropout"
-    if (p.dtype == "fp8bf16") != (p.qscale != "no"):
-        yield "fp8bf16 needs a qscale, other dtypes have none"
+    if why := scales_complaint(p):
+        yield why
     if p.mode == "batch" and (p.total_q or p.total_k or p.cu_seqlens):
         yield "total_q, total_k and cu_seqlens belong to group mode"
     if p.splits > _MOST_SPLITS or (p.splits > 0) != (p.family == "fwd_splitkv"):

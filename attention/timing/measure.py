@@ -36,7 +36,14 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_ARCH, add_library_options
 from ckpm.matrix.problems.case import TIERS, SuiteCase
 from ckpm.matrix.problems.ledger import Ledger, read_ledger, source
-from ckpm.matrix.problems.problem import measured_kernel, missing_kernel, missing_load, refused_for, serving_kernels
+from ckpm.matrix.problems.problem import (
+    ELEMENT_BYTES,
+    measured_kernel,
+    missing_kernel,
+    missing_load,
+    refused_for,
+    serving_kernels,
+)
 from ckpm.matrix.problems.tables import read
 
 TABLE = TABLES / "performance.yaml"
@@ -106,7 +113,7 @@ def compulsory_bytes(problem: SuiteCase) -> int:
     """Bytes of Q, K, V and O, each once: they cross the memory's pins whatever is cached."""
     p = problem
     queries, keys = sum(p.seqlens_q) * p.nhead_q, sum(p.seqlens_k) * p.nhead_k
-    inputs = (queries * p.hdim_q + keys * (p.hdim_q + p.hdim_v)) * p.element_bytes
+    inputs = queries * p.hdim_q * ELEMENT_BYTES[p.q_dtype] + keys * (p.hdim_q + p.hdim_v) * p.element_bytes
     return inputs + queries * p.hdim_v * (4 if p.dtype == "fp32" else 2)
 
 

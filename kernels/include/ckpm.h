@@ -47,7 +47,8 @@ enum ckpm_qscale
 {
     CKPM_QSCALE_NONE          = 0,
     CKPM_QSCALE_PERTENSOR     = 1,
-    CKPM_QSCALE_KV_BLOCKSCALE = 2
+    CKPM_QSCALE_KV_BLOCKSCALE = 2,
+    CKPM_QSCALE_PERHEAD       = 3 /* of each KV head; with a Q of 16 bits alone */
 };
 enum ckpm_kv_layout
 {
@@ -64,13 +65,13 @@ typedef struct ckpm_problem
 {
     uint32_t struct_bytes; /* sizeof(ckpm_problem) of the caller: guards against another version */
     uint32_t abi_version;  /* CKPM_ABI_VERSION */
-    char data_type[16];    /* "fp16", "bf16", "fp8bf16" */
+    char data_type[16]; /* "fp16", "bf16", "fp8bf16"; with fp8 K and V "fp16kvfp8", "bf16kvfp8" */
 
     const void* q;
     const void* k;
     const void* v;
     const void* bias;      /* elementwise bias or ALiBi slopes: with a bias_type */
-    const void* q_descale; /* the three descales: with a qscale_type */
+    const void* q_descale; /* the three descales: with a qscale_type; Q's for an fp8 Q alone */
     const void* k_descale;
     const void* v_descale;
     void* rand_val; /* with store_randval, which needs has_dropout */
@@ -82,8 +83,8 @@ typedef struct ckpm_problem
     void* kv_page_indices;   /* SGLang: 1-D page list; vLLM: 2-D block table */
     void* kv_last_page_lens; /* SGLang, with a page_size over 1 */
     void* seqlen_k_ptr;      /* vLLM */
-    void* o_acc;   /* with split_keys: float, hdim_v of each split, query and head */
-    void* lse_acc; /* float, one of each split, query and head */
+    void* o_acc;             /* with split_keys: float, hdim_v of each split, query and head */
+    void* lse_acc;           /* float, one of each split, query and head */
     void* stream;
     uint64_t dropout_seed;
     uint64_t dropout_offset;

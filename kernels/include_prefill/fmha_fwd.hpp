@@ -53,17 +53,22 @@ struct FmhaFwdBf16
 {};
 struct FmhaFwdFp8Bf16
 {};
+struct FmhaFwdFp16KvFp8
+{};
+struct FmhaFwdBf16KvFp8
+{};
 
 namespace ckpm::prefill {
 
-// Q, K, V and P have one type; sums, scores and LSE are in float32.
-template <typename Qkv, typename Bias, typename Out>
+// Q and P have one type, and so K and V unless the cache has another; sums, scores and LSE are in
+// float32.
+template <typename Q, typename Bias, typename Out, typename Cache = Q>
 struct Types
 {
-    using QDataType             = Qkv;
-    using KDataType             = Qkv;
-    using VDataType             = Qkv;
-    using PDataType             = Qkv;
+    using QDataType             = Q;
+    using KDataType             = Cache;
+    using VDataType             = Cache;
+    using PDataType             = Q;
     using BiasDataType          = Bias;
     using ODataType             = Out;
     using RandValOutputDataType = uint8_t;
@@ -88,6 +93,14 @@ struct FmhaFwdTypeConfig<FmhaFwdBf16>
 template <>
 struct FmhaFwdTypeConfig<FmhaFwdFp8Bf16>
     : ckpm::prefill::Types<ck_tile::fp8_t, float, ck_tile::bf16_t>
+{};
+template <>
+struct FmhaFwdTypeConfig<FmhaFwdFp16KvFp8>
+    : ckpm::prefill::Types<ck_tile::half_t, ck_tile::half_t, ck_tile::half_t, ck_tile::fp8_t>
+{};
+template <>
+struct FmhaFwdTypeConfig<FmhaFwdBf16KvFp8>
+    : ckpm::prefill::Types<ck_tile::bf16_t, ck_tile::bf16_t, ck_tile::bf16_t, ck_tile::fp8_t>
 {};
 
 struct FmhaMasks

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ckpm.matrix.keys import MIXED_DTYPES
 from ckpm.matrix.problems.problem import CHOICES as PROBLEM_CHOICES
 from ckpm.matrix.problems.problem import STEP, Problem, launch_instructions
 
@@ -21,7 +22,7 @@ TIERS = ("smoke", "full", "nightly")  # each contains the ones before it
 _BELOW_4_GB = (1 << 32) - (1 << 28)
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
-    "dtype": ("fp16", "bf16", "fp8bf16", "fp32"),
+    "dtype": ("fp16", "bf16", "fp8bf16", "fp32", *MIXED_DTYPES),
     **{name: PROBLEM_CHOICES[name] for name in ("mode", "vlayout", "kv_layout", "kv_table")},
     # K and V in two pools, page by page in one, or in two with gaps between pages, tokens and heads
     "storage": ("separate", "interleaved", "gaps"),
@@ -200,8 +201,8 @@ def _combination_complaint(p: SuiteCase) -> str | None:
         return f"a vectorized layout needs row-major V and pages of a multiple of {p.vector} tokens for {p.dtype}"
     if p.vlayout == "col" and (p.page_size > 1 or p.storage != "separate"):
         return "column-major V has page size 1 and a pool of its own"
-    if (p.dtype == "fp8bf16") != (p.qscale != "no"):
-        return "fp8bf16 needs a qscale, other dtypes have none"
+    if why := scales_complaint(p):
+        return why
     scales = (*p.k_page_scales, *p.v_page_scales)
     if scales and (p.qscale != "kv_blockscale" or p.page_order in ("shared", "repeated") or min(scales) <= 0):
         return "page scales are positive, and for block scales of pages of a sequence's own"
@@ -219,6 +220,16 @@ def _combination_complaint(p: SuiteCase) -> str | None:
         return f"pools of {size} bytes don't fit below 4 GiB beside the program"
     if not 0 <= p.p_drop < 1 or p.logits_soft_cap < 0 or p.sink_size < 0:
         return "p_drop must be in [0, 1), logits_soft_cap and sink_size not negative"
+    return None
+
+
+def scales_complaint(problem: Problem) -> str | None:
+    """The reason why no kernel has the problem's scales; None if its dtype and scales fit."""
+    p = problem
+    if (p.dtype in ("fp8bf16", *MIXED_DTYPES)) != (p.qscale != "no"):
+        return "fp8 needs a qscale, other dtypes have none"
+    if p.qscale == "perhead" and p.dtype not in MIXED_DTYPES:
+        return f"perhead scales are for {' and '.join(MIXED_DTYPES)}"
     return None
 
 

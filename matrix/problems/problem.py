@@ -11,13 +11,26 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from ckpm.matrix.keys import SPLIT_PIPELINE, V3_PIPELINE, Key, is_split, is_v3
+from ckpm.matrix.keys import MIXED_DTYPES, SPLIT_PIPELINE, V3_PIPELINE, Key, is_split, is_v3
 
 STEP = 128  # keys of one step of every batch-prefill tile of V2
 MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has two
 _V3_HEAD_DIMS = ((128, 128), (192, 128))
 PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
-ELEMENT_BYTES: Mapping[str, int] = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8bf16": 1, "fp8fp32": 1}
+# Of K and V.
+ELEMENT_BYTES: Mapping[str, int] = {
+    **{"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8bf16": 1, "fp8fp32": 1},
+    **dict.fromkeys(MIXED_DTYPES, 1),
+}
+
+
+def tensor_dtypes(dtype: str) -> tuple[str, str, str]:
+    """The dtypes of the elements of Q, of K and V, and of O."""
+    if dtype in MIXED_DTYPES:
+        own = dtype.removesuffix("kvfp8")
+        return own, "fp8", own
+    return dtype, dtype, {"fp8bf16": "bf16", "fp8fp32": "fp32"}.get(dtype, dtype)
+
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "family": ("fwd", "fwd_splitkv", "fwd_pagedkv", "fwd_appendkv", "batch_prefill", "fwd_v3", "bwd_dq_dk_dv"),
@@ -27,7 +40,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "vlayout": ("row", "col"),
     "mask": ("no", "top_left", "bottom_right", "window"),
     "bias": ("no", "bias", "alibi"),
-    "qscale": ("no", "pertensor", "kv_blockscale"),
+    "qscale": ("no", "pertensor", "kv_blockscale", "perhead"),  # perhead: K's and V's, of each KV head
     "kv_layout": ("linear", "vectorized"),
     "kv_table": ("sglang", "vllm"),
     "rope": ("no", "inter", "half"),
@@ -101,11 +114,32 @@ class Problem:
 
     @property
     def element_bytes(self) -> int:
+        """Bytes of an element of K and V."""
         return ELEMENT_BYTES[self.dtype]
 
     @property
+    def q_dtype(self) -> str:
+        """The dtype of Q's elements."""
+        return tensor_dtypes(self.dtype)[0]
+
+    @property
+    def kv_dtype(self) -> str:
+        """The dtype of K's and V's elements."""
+        return tensor_dtypes(self.dtype)[1]
+
+    @property
+    def o_dtype(self) -> str:
+        """The dtype of O's elements."""
+        return tensor_dtypes(self.dtype)[2]
+
+    @property
+    def scales_q(self) -> bool:
+        """True if Q has a descale, too."""
+        return self.qscale != "no" and self.dtype not in MIXED_DTYPES
+
+    @property
     def vector(self) -> int:
-        """Elements of a 16-byte load: the x of the vectorized layouts."""
+        """Elements of a 16-byte load of K and V: the x of the vectorized layouts."""
         return 16 // self.element_bytes
 
     @property
@@ -223,7 +257,7 @@ def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
         "mask": _masks(p),
         "lse": frozenset((p.lse,)),
         "dropout": frozenset((p.p_drop > 0,)),
-        "qscale": frozenset((p.qscale,)),
+        "qscale": frozenset(("pertensor" if p.qscale == "perhead" else p.qscale,)),  # one kernel, by a stride
         "sink": frozenset((True,)) if p.sink_size else frozenset((False, None)),
         "page_size": frozenset((p.page_size, None) if p.page_size == 1 else (p.page_size,)),
         "kv_layout": frozenset((p.kv_layout, None) if p.kv_layout == "linear" else (p.kv_layout,)),
@@ -260,6 +294,8 @@ def loads(problem: Problem) -> tuple[str, ...]:
     p = problem
     if p.page_size >= STEP:
         return ("bload",)
+    if p.page_size == 1 and p.dtype in MIXED_DTYPES:  # of ckpm alone, which has the newest selector
+        return ("gload",)
     return ("gload",) if p.pool_bytes > 2**31 - 1 else ("bload", "gload")
 
 

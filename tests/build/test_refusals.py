@@ -162,7 +162,8 @@ def test_missing_page_table_is_named(library: Callable[[str], Library], dialect:
             ({**DESCALES, "qscale_type": QScale.PERTENSOR, name: None}, f"{name} must not be null with a qscale_type")
             for name in DESCALES
         ),
-        ({"qscale_type": 3}, "qscale_type must be 0 to 2"),
+        ({"qscale_type": 4}, "qscale_type must be 0 to 3"),
+        ({**DESCALES, "qscale_type": QScale.PERHEAD}, "qscale_type may be 3 only with fp8 K and V and a Q of 16 bits"),
         ({"kv_layout": 2}, "kv_layout must be 0 or 1"),
         ({"kv_table": -1}, "kv_table must be 0 or 1"),
         ({"page_size": 0}, "page_size must be a power of two"),

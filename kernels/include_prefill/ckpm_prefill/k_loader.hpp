@@ -7,12 +7,15 @@
 // hand.
 #pragma once
 
+#include "ckpm_prefill/cached_type.hpp"
 #include "ckpm_prefill/lds_tile.hpp"
 #include "ckpm_prefill/paged_cache.hpp"
 
 namespace ckpm::prefill {
 
+// `Cached` is K's type in the cache, T in LDS.
 template <typename T,
+          typename Cached,
           index_t kN0,
           index_t kHeadDim,
           index_t kPageSize,
@@ -23,6 +26,7 @@ struct KLoader
 {
     using Lds    = LdsTile<T, kN0>;
     using Reader = CacheReader<kPath, kPageSize>;
+    using Chunk  = CachedChunk<T, Cached>;
 
     static constexpr index_t kStages = kHeadDim / Lds::kColumns;
     static constexpr index_t kReads  = STAGE_BYTES / (kBlockSize * CHUNK_BYTES); // of a thread
@@ -68,7 +72,7 @@ struct KLoader
                     Reader::place(view_, pages_[lookup], row + column_offset<0>(i.value));
             }
             const index_t step = column_offset<kStage>(i.value) - column_offset<0>(i.value);
-            staged_[i.value]   = reader_.read(places_[i.value] + step);
+            staged_[i.value] = reader_.template read<typename Chunk::Bits>(places_[i.value] + step);
         });
     }
 
@@ -77,7 +81,7 @@ struct KLoader
         ck_tile::static_for<0, kReads, 1>{}([&](auto i) {
             store_lds(lds,
                       Lds::offset(row_ + i.value * kRowStep, chunk_ + i.value * kChunkStep),
-                      staged_[i.value]);
+                      Chunk::widen(staged_[i.value]));
         });
     }
 
@@ -88,8 +92,11 @@ private:
     CK_TILE_DEVICE index_t column_offset(index_t i) const
     {
         const index_t chunk = ck_tile::min(chunk_ + i * kChunkStep + kStage * Lds::kChunks,
-                                           view_.row_bytes / CHUNK_BYTES - 1);
-        return chunk * (kVectorized ? kPageSize * CHUNK_BYTES : CHUNK_BYTES);
+                                           view_.row_bytes / Chunk::kBytes - 1);
+        if constexpr(kVectorized && Chunk::kWidens)
+            return chunk / Chunk::kInVector * kPageSize * CHUNK_BYTES +
+                   chunk % Chunk::kInVector * Chunk::kBytes;
+        return chunk * (kVectorized ? kPageSize * CHUNK_BYTES : Chunk::kBytes);
     }
 
     // Keys past the sequence's last one are that one again: masked later, and never NaN of old.
@@ -114,7 +121,7 @@ private:
     index_t start_ = 0;
     int32_t pages_[kLookups];
     typename Reader::Place places_[kReads]; // of stage 0
-    int32x4_t staged_[kReads];
+    typename Chunk::Bits staged_[kReads];
     Reader reader_;
 };
 

@@ -18,10 +18,11 @@ struct FmhaBatchPrefillWithPagedKVCacheKernel
     using Kargs            = FmhaBatchPrefillKargs;
 
     using QDataType    = typename Problem::QDataType;
-    using KDataType    = typename Problem::KDataType;
     using BiasDataType = typename Problem::BiasDataType;
     using ODataType    = typename Problem::ODataType;
+    using Cached       = typename Problem::CacheDataType;
 
+    static constexpr bool kMixed         = !std::is_same_v<Cached, QDataType>;
     static constexpr index_t kBlockSize  = FmhaPipeline::kBlockSize;
     static constexpr index_t kBlockPerCu = FmhaPipeline::kBlockPerCu;
     static constexpr index_t kM0         = FmhaPipeline::kM0;
@@ -46,7 +47,7 @@ struct FmhaBatchPrefillWithPagedKVCacheKernel
         const auto q      = load_q(kargs, at);
         auto result       = FmhaPipeline{}(q, args, lds);
         const auto& sums  = result.softmax;
-        const float scale = result.v_scale * ckpm::prefill::v_descale<Traits>(kargs);
+        const float scale = result.v_scale * ckpm::prefill::v_descale<Traits, kMixed>(kargs, at);
 
         if constexpr(Traits::kStoreLSE)
             store_lse(kargs, at, sums);
@@ -134,12 +135,12 @@ private:
             typename FmhaPipeline::template Arguments<remove_cvref_t<decltype(bias)>,
                                                       remove_cvref_t<decltype(random)>,
                                                       remove_cvref_t<decltype(dropout)>>;
-        const float natural  = kargs.scale_s * ckpm::prefill::qk_descale<Traits>(kargs);
+        const float natural  = kargs.scale_s * ckpm::prefill::qk_descale<Traits, kMixed>(kargs, at);
         const float cap_base = kargs.logits_soft_cap;
         const float* sinks   = static_cast<const float*>(kargs.sink_ptr);
         return Arguments{
-            ckpm::prefill::k_view<Traits, KDataType>(kargs, at),
-            ckpm::prefill::v_view<Traits, KDataType>(kargs, at),
+            ckpm::prefill::k_view<Traits, Cached>(kargs, at),
+            ckpm::prefill::v_view<Traits, Cached>(kargs, at),
             ckpm::prefill::mask_of<typename FmhaPipeline::ScoreMask>(kargs, at),
             at.first,
             last,

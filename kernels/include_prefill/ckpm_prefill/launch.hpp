@@ -167,33 +167,45 @@ CK_TILE_DEVICE ScoreMask mask_of(const Kargs& kargs, const Place& at)
     return mask;
 }
 
-// What raw scores are multiplied with besides scale_s. Block scales come tile by tile.
-template <typename Traits>
-CK_TILE_DEVICE float qk_descale(const Kargs& kargs)
-{
-    using Scale = ck_tile::BlockAttentionQuantScaleEnum;
-    float by    = 1.f;
-    if constexpr(Traits::QScaleEnum != Scale::NO_SCALE)
-        by *= *static_cast<const float*>(kargs.q_descale_ptr);
-    if constexpr(Traits::QScaleEnum == Scale::PERTENSOR)
-        by *= *static_cast<const float*>(kargs.k_descale_ptr);
-    return by;
-}
-
-template <typename Traits>
-CK_TILE_DEVICE float v_descale(const Kargs& kargs)
-{
-    if constexpr(Traits::QScaleEnum == ck_tile::BlockAttentionQuantScaleEnum::PERTENSOR)
-        return *static_cast<const float*>(kargs.v_descale_ptr);
-    else
-        return 1.f;
-}
-
 // Of K or V: the block scales of a KV head, page 0 first.
 CK_TILE_DEVICE const float* block_scales(const Kargs& kargs, const Place& at, const void* scales)
 {
     return static_cast<const float*>(scales) +
            static_cast<long_index_t>(at.kv_head) * kargs.nhead_stride_kv_block_descale;
+}
+
+// Of K or V: one scale for all, and beside a Q of 16 bits one for a KV head or, without a stride,
+// for all.
+template <bool kMixed>
+CK_TILE_DEVICE float tensor_scale(const Kargs& kargs, const Place& at, const void* scales)
+{
+    if constexpr(kMixed)
+        return *block_scales(kargs, at, scales);
+    else
+        return *static_cast<const float*>(scales);
+}
+
+// What raw scores are multiplied with besides scale_s. Block scales come tile by tile. A Q of 16
+// bits (kMixed) has no scale.
+template <typename Traits, bool kMixed = false>
+CK_TILE_DEVICE float qk_descale(const Kargs& kargs, const Place& at)
+{
+    using Scale = ck_tile::BlockAttentionQuantScaleEnum;
+    float by    = 1.f;
+    if constexpr(Traits::QScaleEnum != Scale::NO_SCALE && !kMixed)
+        by *= *static_cast<const float*>(kargs.q_descale_ptr);
+    if constexpr(Traits::QScaleEnum == Scale::PERTENSOR)
+        by *= tensor_scale<kMixed>(kargs, at, kargs.k_descale_ptr);
+    return by;
+}
+
+template <typename Traits, bool kMixed = false>
+CK_TILE_DEVICE float v_descale(const Kargs& kargs, const Place& at)
+{
+    if constexpr(Traits::QScaleEnum == ck_tile::BlockAttentionQuantScaleEnum::PERTENSOR)
+        return tensor_scale<kMixed>(kargs, at, kargs.v_descale_ptr);
+    else
+        return 1.f;
 }
 
 } // namespace ckpm::prefill

@@ -42,8 +42,9 @@ struct CacheView
     index_t last_token;   // of the sequence: its length less one
 };
 
-// Reads 16 bytes at a place that a page and an offset in it name. What is read is always a live
-// token's: callers clamp tokens and columns, so no path relies on out-of-range reads giving zeros.
+// Reads 8 or 16 bytes at a place that a page and an offset in it name. What is read is always a
+// live token's: callers clamp tokens and columns, so no path relies on out-of-range reads giving
+// zeros.
 template <LoadPath kPath, index_t kPageSize>
 struct CacheReader
 {
@@ -102,13 +103,16 @@ struct CacheReader
             return page_of(view, page, offset);
     }
 
-    CK_TILE_DEVICE int32x4_t read(Place place) const
+    template <typename Bits>
+    CK_TILE_DEVICE Bits read(Place place) const
     {
         if constexpr(kPath == LoadPath::ADDRESS_64)
         {
-            using Global = const __attribute__((address_space(1))) int32x4_t*;
+            using Global = const __attribute__((address_space(1))) Bits*;
             return *reinterpret_cast<Global>(reinterpret_cast<uintptr_t>(place));
         }
+        else if constexpr(std::is_same_v<Bits, ck_tile::int32x2_t>)
+            return ck_tile::llvm_amdgcn_raw_buffer_load_i32x2(resource_, place, 0, 0);
         else
             return ck_tile::llvm_amdgcn_raw_buffer_load_i32x4(resource_, place, 0, 0);
     }

@@ -26,8 +26,9 @@ struct BlockFmhaBatchPrefillPipelineQRKSVSAsync
     using QPolicy  = BlockFmhaPipelineQXCustomPolicy<true>;
     using PvPolicy = BlockFmhaPipelineQXKSVSCustomPolicy<true, false, 1, 1>;
 
-    using KDataType = typename Problem::KDataType;
-    using PDataType = typename Problem::PDataType;
+    using KDataType     = typename Problem::KDataType;
+    using PDataType     = typename Problem::PDataType;
+    using CacheDataType = typename Problem::CacheDataType;
 
     static constexpr index_t kBlockSize = Problem::kBlockSize;
     static constexpr index_t kM0        = Shape::kM0;
@@ -60,10 +61,22 @@ struct BlockFmhaBatchPrefillPipelineQRKSVSAsync
 
     static constexpr auto kPath =
         ckpm::prefill::load_path<Traits::kPageBlockSize, kN0, Traits::kKVLoadMode>();
-    using KLoader = ckpm::prefill::
-        KLoader<KDataType, kN0, kHeadDim, Traits::kPageBlockSize, kPath, kVectorized, kBlockSize>;
-    using VLoader = ckpm::prefill::
-        VLoader<KDataType, kN0, kN1, Traits::kPageBlockSize, kPath, kVectorized, kBlockSize>;
+    using KLoader = ckpm::prefill::KLoader<KDataType,
+                                           CacheDataType,
+                                           kN0,
+                                           kHeadDim,
+                                           Traits::kPageBlockSize,
+                                           kPath,
+                                           kVectorized,
+                                           kBlockSize>;
+    using VLoader = ckpm::prefill::VLoader<KDataType,
+                                           CacheDataType,
+                                           kN0,
+                                           kN1,
+                                           Traits::kPageBlockSize,
+                                           kPath,
+                                           kVectorized,
+                                           kBlockSize>;
 
     // A stage has the same half of LDS in every tile. Where that takes one stage more, as of head
     // dims 192 and 128, the last of K's is empty.

@@ -68,8 +68,9 @@ template <typename QDataType_,
 struct BlockFmhaBatchPrefillPipelineProblem
 {
     using QDataType             = QDataType_;
-    using KDataType             = KDataType_;
-    using VDataType             = VDataType_;
+    using CacheDataType         = KDataType_; // of K and V in the cache
+    using KDataType             = QDataType_; // as they are multiplied
+    using VDataType             = QDataType_;
     using SaccDataType          = SaccDataType_;
     using SMPLComputeDataType   = SMPLComputeDataType_;
     using BiasDataType          = BiasDataType_;
@@ -85,7 +86,7 @@ struct BlockFmhaBatchPrefillPipelineProblem
 
     static_assert(kIsGroupMode_, "batch prefill has group mode only");
     static_assert(kPageBlockSize_ == Traits::kPageBlockSize, "one page size");
-    static_assert(std::is_same_v<KDataType, VDataType> && std::is_same_v<QDataType, KDataType>);
+    static_assert(std::is_same_v<KDataType_, VDataType_>);
     static_assert(BlockFmhaShape::IsVLayoutRowMajor, "V is row-major in every layout of the cache");
 
     static constexpr index_t kNumGemm0Warps = BlockFmhaShape::NumGemm0Warps;

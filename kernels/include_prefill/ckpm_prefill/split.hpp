@@ -96,7 +96,7 @@ struct FmhaBatchPrefillSplitKernel
         auto args         = arguments(kargs, at, rows, split, split + 1 == splits);
         const auto q      = load_q(kargs, at);
         auto result       = FmhaPipeline{}(q, args, lds);
-        const float scale = result.v_scale * ckpm::prefill::v_descale<Traits>(kargs);
+        const float scale = result.v_scale * ckpm::prefill::v_descale<Traits>(kargs, at);
 
         const long_index_t row = ckpm::prefill::first_row(kargs, at, split) + at.first;
         store_lse(kargs.lse_acc + row, rows - at.first, result.softmax);
@@ -131,7 +131,7 @@ private:
                                                       remove_cvref_t<decltype(random)>,
                                                       NullBlockDropout,
                                                       remove_cvref_t<decltype(sink_of)>>;
-        const float natural  = kargs.scale_s * ckpm::prefill::qk_descale<Traits>(kargs);
+        const float natural  = kargs.scale_s * ckpm::prefill::qk_descale<Traits>(kargs, at);
         const float cap_base = kargs.logits_soft_cap;
         return Arguments{
             ckpm::prefill::k_view<Traits, KDataType>(kargs, at),

@@ -1,6 +1,7 @@
 // V of a tile of keys, stage by stage, from the cache through registers to LDS as [head dim, key].
 #pragma once
 
+#include "ckpm_prefill/cached_type.hpp"
 #include "ckpm_prefill/lds_tile.hpp"
 #include "ckpm_prefill/paged_cache.hpp"
 
@@ -44,7 +45,9 @@ struct FourTokens<uint8_t>
     }
 };
 
+// `Cached` is V's type in the cache, T in LDS.
 template <typename T,
+          typename Cached,
           index_t kN0,
           index_t kHeadDim,
           index_t kPageSize,
@@ -55,6 +58,7 @@ struct VLoader
 {
     using Lds    = LdsTile<T, kHeadDim>;
     using Reader = CacheReader<kPath, kPageSize>;
+    using Chunk  = CachedChunk<T, Cached>;
     using Bits   = std::conditional_t<sizeof(T) == 1, uint8_t, uint16_t>;
 
     static constexpr index_t kVector = Lds::kVector;
@@ -110,7 +114,8 @@ struct VLoader
             constexpr index_t id =
                 kIds == 1 ? 0 : kStage * kLookups + (kLookups == 1 ? 0 : i.value);
             const index_t slot = Reader::slot_of(token(kStage, i.value));
-            staged_[i.value]   = reader_.read(Reader::place(view_, pages_[id], offset(slot)));
+            staged_[i.value]   = reader_.template read<typename Chunk::Bits>(
+                Reader::place(view_, pages_[id], offset(slot)));
         });
         staged_first_ = start_ + kStage * kTokens;
     }
@@ -133,18 +138,22 @@ private:
         return ck_tile::min(start_ + stage * kTokens + in_stage, view_.last_token);
     }
 
-    // In its page, of the 16 bytes that hold `slot`. Columns past the head dim are its last ones
+    // In its page, of the chunk that holds `slot`. Columns past the head dim are its last ones
     // again: they are stored nowhere.
     CK_TILE_DEVICE index_t offset(index_t slot) const
     {
         if constexpr(kVectorized)
         {
-            const index_t dims   = view_.row_bytes / static_cast<index_t>(sizeof(T));
+            const index_t dims   = view_.row_bytes / static_cast<index_t>(sizeof(Cached));
             const index_t column = ck_tile::min(column_, dims - 1);
-            return (slot / kVector * dims + column) * CHUNK_BYTES;
+            const index_t chunk  = slot / kVector;
+            if constexpr(Chunk::kWidens)
+                return (chunk / Chunk::kInVector * dims + column) * CHUNK_BYTES +
+                       chunk % Chunk::kInVector * Chunk::kBytes;
+            return (chunk * dims + column) * CHUNK_BYTES;
         }
-        const index_t chunk = ck_tile::min(column_, view_.row_bytes / CHUNK_BYTES - 1);
-        return slot * view_.token_bytes + chunk * CHUNK_BYTES;
+        const index_t chunk = ck_tile::min(column_, view_.row_bytes / Chunk::kBytes - 1);
+        return slot * view_.token_bytes + chunk * Chunk::kBytes;
     }
 
     CK_TILE_DEVICE index_t live_bytes() const
@@ -163,12 +172,16 @@ private:
         const index_t within    = group_ * bytes;
         const index_t place =
             Lds::offset(column_ * kVector, within / CHUNK_BYTES) + within % CHUNK_BYTES;
+        const int32x4_t tokens[] = {Chunk::widen(staged_[0]),
+                                    Chunk::widen(staged_[1]),
+                                    Chunk::widen(staged_[2]),
+                                    Chunk::widen(staged_[3])};
         ck_tile::static_for<0, 4, 1>{}([&](auto word) {
             ck_tile::static_for<0, kColumnsOfWord, 1>{}([&](auto column) {
-                const auto four = Four::template column<column.value>(staged_[0][word.value],
-                                                                      staged_[1][word.value],
-                                                                      staged_[2][word.value],
-                                                                      staged_[3][word.value]);
+                const auto four = Four::template column<column.value>(tokens[0][word.value],
+                                                                      tokens[1][word.value],
+                                                                      tokens[2][word.value],
+                                                                      tokens[3][word.value]);
                 store_lds(lds, place + (word * kColumnsOfWord + column) * CHUNK_BYTES, four);
             });
         });
@@ -191,18 +204,18 @@ private:
         ck_tile::static_for<0, kReads, 1>{}([&](auto i) {
             store_lds(lds,
                       Lds::offset(column_, group_ + i.value * (kBlockSize / kHeadDim)),
-                      staged_[i.value]);
+                      Chunk::widen(staged_[i.value]));
         });
     }
 
     // Zeroes all but the first `live` of the vector's tokens.
-    CK_TILE_DEVICE static void keep_first(int32x4_t& vector, index_t live)
+    CK_TILE_DEVICE static void keep_first(typename Chunk::Bits& vector, index_t live)
     {
-        constexpr index_t in_word = 4 / sizeof(T);
-        ck_tile::static_for<0, 4, 1>{}([&](auto word) {
+        constexpr index_t in_word = 4 / sizeof(Cached);
+        ck_tile::static_for<0, Chunk::kBytes / 4, 1>{}([&](auto word) {
             const index_t left = live - word.value * in_word; // of this word
             const uint32_t some =
-                (uint32_t{1} << (static_cast<uint32_t>(left) * 8 * sizeof(T) & 31)) - 1;
+                (uint32_t{1} << (static_cast<uint32_t>(left) * 8 * sizeof(Cached) & 31)) - 1;
             const uint32_t kept = left >= in_word ? ~uint32_t{0} : left <= 0 ? 0 : some;
             vector[word.value] =
                 static_cast<int32_t>(static_cast<uint32_t>(vector[word.value]) & kept);
@@ -214,7 +227,7 @@ private:
     index_t start_        = 0;
     index_t staged_first_ = 0; // token of the stage that is in registers
     int32_t pages_[kIds];
-    int32x4_t staged_[kReads];
+    typename Chunk::Bits staged_[kReads];
     Reader reader_;
 };
 

@@ -61,7 +61,7 @@ struct FmhaBatchPrefillV3Kernel
         const auto result = FmhaPipeline{}(q, arguments(kargs, at), lds);
         if(own >= at.rows())
             return;
-        const float scale = result.v_scale * ckpm::prefill::v_descale<Traits>(kargs);
+        const float scale = result.v_scale * ckpm::prefill::v_descale<Traits>(kargs, at);
         const float by    = result.sum == 0.f ? 0.f : scale / result.sum;
         auto* o = static_cast<ODataType*>(kargs.o_ptr) + (at.token() + own) * kargs.stride_o +
                   static_cast<long_index_t>(at.head) * kargs.nhead_stride_o + lane / 32 * 4;
@@ -81,7 +81,7 @@ private:
     CK_TILE_DEVICE static auto arguments(const Kargs& kargs, const Place& at)
     {
         using Element        = typename Problem::KDataType;
-        const float natural  = kargs.scale_s * ckpm::prefill::qk_descale<Traits>(kargs);
+        const float natural  = kargs.scale_s * ckpm::prefill::qk_descale<Traits>(kargs, at);
         const float cap_base = kargs.logits_soft_cap;
         return typename FmhaPipeline::Arguments{
             ckpm::prefill::k_view<Traits, Element>(kargs, at),

@@ -41,8 +41,8 @@ def gather(prepared: Prepared, tensor: str) -> tuple[np.ndarray, ...]:
             place = place + dim * f["stride_v"]
         else:
             place = place + slot * f[f"stride_{tensor}"] + dim
-        bits = read(prepared.buffers[name], base + place * p.element_bytes, bits_type(p.dtype))
-        rows.append(decode(bits, p.dtype, prepared.arch) * _descale(prepared, tensor, page, head))
+        bits = read(prepared.buffers[name], base + place * p.element_bytes, bits_type(p.kv_dtype))
+        rows.append(decode(bits, p.kv_dtype, prepared.arch) * _descale(prepared, tensor, page, head))
     return tuple(rows)
 
 
@@ -127,7 +127,7 @@ def test_known_encodings() -> None:
 
 
 @given(
-    dtype=st.sampled_from(["bf16", "fp16", "fp8bf16"]),
+    dtype=st.sampled_from(["bf16", "fp16", "fp8bf16", "bf16kvfp8", "fp16kvfp8"]),
     arch=st.sampled_from(["gfx942", "gfx950"]),
     page_size=st.sampled_from([1, 16, 32]),
     kv_layout=st.sampled_from(["linear", "vectorized"]),
@@ -135,7 +135,7 @@ def test_known_encodings() -> None:
     storage=st.sampled_from(["separate", "interleaved", "gaps"]),
     page_order=st.sampled_from(["identity", "reversed", "scrambled", "high", "spread", "shared", "repeated"]),
     table_end=st.sampled_from(["exact", "zeros", "nan_page", "minus_one"]),
-    qscale=st.sampled_from(["pertensor", "kv_blockscale"]),
+    qscale=st.sampled_from(["pertensor", "kv_blockscale", "perhead"]),
     lengths=st.lists(st.integers(0, 70), min_size=1, max_size=3),
     heads=st.integers(1, 3),
     hdims=st.tuples(st.sampled_from([16, 48]), st.sampled_from([16, 32])),
@@ -148,7 +148,7 @@ def test_any_layout_reads_back(**drawn: object) -> None:
     assert isinstance(hdims, tuple)
     problem = make_case(
         **drawn, nhead_q=heads, nhead_k=heads, seqlens_k=tuple(lengths), seqlens_q=(2,) * len(lengths),
-        hdim_q=hdims[0], hdim_v=hdims[1], qscale=qscale if drawn["dtype"] == "fp8bf16" else "no",
+        hdim_q=hdims[0], hdim_v=hdims[1], qscale=qscale if "fp8" in str(drawn["dtype"]) else "no",
         checks=("reference", "nan_canary", "nan_slack"), seed=5,
     )  # fmt: skip
     if complaint(problem) is None:

@@ -250,8 +250,10 @@ def test_what_is_not_served_is_refused() -> None:
         BatchPrefillWithPagedKVCacheWrapper().run(Q, CACHE)
     with pytest.raises(ProblemError, match="plan has no custom_mask, rope_theta here"):
         wrapper(custom_mask=np.ones(3), rope_theta=1e4, pos_encoding_mode="NONE", non_blocking=True)
-    with pytest.raises(ProblemError, match="kv_data_type float8_e4m3fn is not served with q_data_type bfloat16"):
-        wrapper(kv_data_type="float8_e4m3fn", o_data_type="torch.bfloat16")
+    with pytest.raises(ProblemError, match="kv_data_type float8_e5m2 is not served with q_data_type bfloat16"):
+        wrapper(kv_data_type="float8_e5m2", o_data_type="torch.bfloat16")
+    with pytest.raises(ProblemError, match="kv_data_type float8_e4m3fn is not served with q_data_type float32"):
+        wrapper(q_data_type="float32", kv_data_type="float8_e4m3fn")
     with pytest.raises(ProblemError, match="o_data_type float32 is not served"):
         wrapper(o_data_type=np.float32)
     with pytest.raises(ProblemError, match="the wrapper has no use_cuda_graph here"):

@@ -123,7 +123,7 @@ def test_builder_builds_what_can_be_posed() -> None:
             "the descale nan of V is not finite",
         ),
         ({"store_randval": True}, ProblemError, "store_randval needs dropout"),
-        ({"qscale": "pertensor"}, ProblemError, "fp8bf16 needs a qscale, other dtypes have none"),
+        ({"qscale": "pertensor"}, ProblemError, "fp8 needs a qscale, other dtypes have none"),
         ({"splits": 2}, ProblemError, "takes 1 to 128 splits, not 2"),
         ({"family": "fwd_splitkv", "splits": 200}, ProblemError, "takes 1 to 128 splits, not 200"),
         ({"deterministic": True}, ProblemError, "deterministic and dbias belong to the backward"),

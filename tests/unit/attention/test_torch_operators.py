@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ckpm.attention.registry import Registry
-from ckpm.kernels.abi import Mask, Status
+from ckpm.kernels.abi import Mask, QScale, Status
 from tests.unit.attention.fakes import FakeDevice, built, dispatcher, fp8_prefill, prefill
 
 torch: Any = pytest.importorskip("torch")
@@ -64,6 +64,21 @@ def test_fp8_gives_bfloat16_and_needs_scales() -> None:
         operators.paged_prefill(**given)
     operators.dispatch_to(None)
     assert len(device.launched) == 1
+
+
+def test_fp8_cache_beside_bfloat16_has_scales_of_k_and_v_alone() -> None:
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm-extended", dtype="bf16kvfp8", page_size=1)))
+    operators.dispatch_to(over)
+    cache, one, heads = torch.zeros(100, 2, 128, dtype=torch.float8_e4m3fn), torch.ones(1), torch.ones(2)
+    given = arguments(k=cache, v=cache)
+    assert operators.paged_prefill(**given, k_descale=one, v_descale=one)[0].dtype == torch.bfloat16
+    operators.paged_prefill(**given, k_descale=heads, v_descale=heads)
+    assert [said.qscale_type for said in device.launched] == [QScale.PERTENSOR, QScale.PERHEAD]
+    for scales in ({}, {"k_descale": one}, dict.fromkeys(("q_descale", "k_descale", "v_descale"), one)):
+        with pytest.raises(RuntimeError, match="q_descale with an fp8 q alone"):
+            operators.paged_prefill(**given, **scales)
+    operators.dispatch_to(None)
+    assert len(device.launched) == 2
 
 
 @pytest.mark.parametrize(

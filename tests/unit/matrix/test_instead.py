@@ -19,6 +19,7 @@ from ckpm.matrix.problems.tables import find
 from tests.prefill.copies import HEADERS
 from tests.prefill.defects import DEFECTS, Edit
 from tests.prefill.instead import ARCH, EXTENDED, INSTEAD, UPSTREAM, V3, kernels_for
+from tests.prefill.mixed_defects import MIXED_DEFECTS
 from tests.prefill.v3_defects import V3_DEFECTS
 
 ARCHS = ("gfx942", "gfx950")
@@ -91,7 +92,7 @@ def test_planted_defects_fit_once_and_have_one_kernel() -> None:
         upstream: tuple(enumerate_keys(dialect(upstreams()[upstream].dialect).family("batch_prefill"), arch=ARCH))
         for upstream in (UPSTREAM, V3, EXTENDED)
     }
-    for name, defect in (*DEFECTS.items(), *V3_DEFECTS.items()):
+    for name, defect in (*DEFECTS.items(), *V3_DEFECTS.items(), *MIXED_DEFECTS.items()):
         assert all(map(stands_once, defect.edits)), name
         (key,) = kernels_for(find(f"{defect.suite}/{defect.case}"), keys[defect.upstream])
-        assert (key.pipeline == "qr_async_trload_v3") == (defect.upstream != UPSTREAM), name
+        assert (key.pipeline == "qr_async_trload_v3") == (name in V3_DEFECTS), name

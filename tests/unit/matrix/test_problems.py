@@ -12,6 +12,7 @@ from ckpm.base.errors import ProblemError, SetupError, TableError, UnknownWordEr
 from ckpm.commands import main
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.keys import MIXED_DTYPES
 from ckpm.matrix.problems.case import (
     CHECKS,
     PAIRWISE,
@@ -84,11 +85,9 @@ def test_kernels_have_cases_that_find_planted_defects() -> None:
     cases = problems("batch-prefill", "smoke")
     for name in dialect_names():
         keys = select_some(dialect(name), Selection(archs=("gfx950",), tier="smoke"))
-        # pages that upstream doesn't build have groups of their own
-        plain = [k for k in keys if k.hdim_q == 128 and k.dtype != "fp8bf16" and k.page_size in (None, 1, 16, 1024)]
-        plain = [
-            k for k in plain if k.pipeline == "qr_async"
-        ]  # kernels that split the keys have groups of their own, too
+        # pages, dtypes and splits that upstream doesn't build have groups of their own
+        plain = [k for k in keys if k.hdim_q == 128 and k.qscale == "no" and k.page_size in (None, 1, 16, 1024)]
+        plain = [k for k in plain if k.pipeline == "qr_async"]
         for group in ("negative_scores", "pairs", "key_residues", "head_dims_kernels", "head_dims_narrow"):
             mine = [p for p in cases if p.group in (group, f"{group}_paged", f"{group}_batch")]
             left = {key.name for key in plain if not any(serves(key, p) for p in mine)}
@@ -237,9 +236,8 @@ def test_full_dialects_serve_every_case_of_their_features(name: str) -> None:
         reason = missing_kernel(keys, problem)
         newer = problem.page_size > 1 or problem.sink_size or problem.sink_logits or problem.dtype == "fp8bf16"
         newer = newer or problem.hdim_q > 128 or problem.kv_table == "vllm"
-        if (
-            problem.page_size in (64, 128, 2048) or problem.split_keys or problem.v3 == "on"
-        ):  # of ckpm-extended, or prefill-v3, alone
+        beyond = problem.page_size in (64, 128, 2048) or problem.dtype in MIXED_DTYPES or problem.split_keys
+        if beyond or problem.v3 == "on":  # of ckpm-extended, or prefill-v3, alone
             assert reason is not None, problem.name
         elif name == "rocm-libraries-2026":
             assert (reason is None) == (problem.mode == "group" and problem.vlayout == "row"), (problem.name, reason)

@@ -75,24 +75,48 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
     ),
     (
         "beyond_upstreams_axes",
-        {"pipeline": "qr_async", "hdim_q": 192, "hdim_v": 128, "page_size": 16},
-        {"pipeline": "qr_async", "hdim_q": 256, "hdim_v": 256, "page_size": 1024},
+        {"pipeline": "qr_async", "dtype": "bf16", "hdim_q": 192, "hdim_v": 128, "page_size": 16},
+        {"pipeline": "qr_async", "dtype": "fp8bf16", "hdim_q": 256, "hdim_v": 256, "page_size": 1024},
     ),
     (
         "beyond_upstreams_axes",
-        {"pipeline": "qr_async", "hdim_q": 128, "hdim_v": 128, "page_size": 64},
-        {"pipeline": "qr_async", "hdim_q": 128, "hdim_v": 128, "page_size": 16},
+        {"pipeline": "qr_async", "dtype": "fp16", "hdim_q": 128, "hdim_v": 128, "page_size": 64},
+        {"pipeline": "qr_async", "dtype": "fp16", "hdim_q": 128, "hdim_v": 128, "page_size": 16},
     ),
     (
         "beyond_upstreams_axes",
-        {"pipeline": "qr_async_trload_v3", "hdim_q": 128, "hdim_v": 128, "page_size": 16},
-        {"pipeline": "qr_async", "hdim_q": 128, "hdim_v": 128, "page_size": 16},
+        {"pipeline": "qr_async_trload_v3", "dtype": "fp8bf16", "hdim_q": 128, "hdim_v": 128, "page_size": 16},
+        {"pipeline": "qr_async", "dtype": "fp8bf16", "hdim_q": 128, "hdim_v": 128, "page_size": 16},
+    ),
+    (
+        "beyond_upstreams_axes",
+        {"pipeline": "qr_async", "dtype": "bf16kvfp8", "hdim_q": 128, "hdim_v": 128, "page_size": 16},
+        {"pipeline": "qr_async", "dtype": "bf16", "hdim_q": 128, "hdim_v": 128, "page_size": 16},
+    ),
+    *(
+        (
+            "fp8_kv_is_inference_only",
+            {"dtype": "bf16", "bias": "no", "dropout": False, **feature},
+            {"dtype": "bf16kvfp8", "bias": "no", "dropout": False, **feature},
+        )
+        for feature in ({"bias": "alibi"}, {"bias": "bias"}, {"dropout": True})
+    ),
+    (
+        "fp8_kv_has_one_load_for_pages_of_one_token",
+        {"dtype": "fp16kvfp8", "page_size": 1, "load": "gload"},
+        {"dtype": "fp16kvfp8", "page_size": 1, "load": "bload"},
+    ),
+    (
+        "fp8_needs_qscale",
+        {"dtype": "bf16kvfp8", "qscale": "kv_blockscale"},
+        {"dtype": "bf16kvfp8", "qscale": "no"},
     ),
     *[
         (rule, {"pipeline": "qr_async", **never}, {"pipeline": "qr_async_split", **never})
         for rule, never in (
             ("serving_splits_masked_keys", {"mask": "no", "logits": False}),
             ("serving_splits_masked_keys", {"mask": "mask", "logits": True}),
+            ("split_has_k_and_v_of_qs_dtype", {"dtype": "bf16kvfp8"}),
             ("split_has_no_bias", {"bias": "alibi"}),
             ("split_has_no_dropout", {"dropout": True}),
             ("split_takes_tiles_of_64_rows", {"tile": TILE}),

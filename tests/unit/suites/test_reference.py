@@ -225,19 +225,19 @@ def kernel_model(
     return o, lse
 
 
-@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8bf16"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp8bf16", "bf16kvfp8", "fp16kvfp8"])
 @pytest.mark.parametrize("ranges", [((-2, 2), (-1, 1)), ((-10, 10), (-5, 5)), ((-0.01, 0.01), (0.5, 1.0))])
 @pytest.mark.parametrize("keys", [1, 100, 900])
 def test_kernel_rounding_is_within_tolerance_and_wrong_page_not(
     dtype: str, ranges: tuple[tuple[float, float], tuple[float, float]], keys: int
 ) -> None:
     problem = make_case(
-        dtype=dtype, qscale="pertensor" if dtype == "fp8bf16" else "no", seqlens_q=(40,), seqlens_k=(keys,), nhead_q=2,
+        dtype=dtype, qscale="pertensor" if "fp8" in dtype else "no", seqlens_q=(40,), seqlens_k=(keys,), nhead_q=2,
         hdim_q=64, hdim_v=64, q_range=ranges[0], kv_range=ranges[1], seed=11, lse=True,
     )  # fmt: skip
     inputs = prepare(problem).inputs
     expected = exact(inputs)
-    o, lse = kernel_model(problem, inputs, dtype)
+    o, lse = kernel_model(problem, inputs, problem.q_dtype)
     found = compare_o(problem, o, expected)
     assert found.passed, str(found)
     assert keys == 1 or found.worst > 0.05  # the bound is not so wide that everything passes

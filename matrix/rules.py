@@ -216,12 +216,20 @@ def serving_has_the_callers_pages(hdim_q: int, hdim_v: int, page_size: int, kv_l
     return latent or (page_size, kv_layout) not in pages
 
 
-def serving_has_soft_cap_or_sink(hdim_q: int, logits: bool, sink: bool) -> bool:
-    """ckpm-serving has soft caps at head dims 128 and 256 and never beside a sink, as the models that have them
+def serving_has_no_sink_tokens(sink: bool) -> bool:
+    """ckpm-serving has no kernels with sink tokens: callers pass sink logits, which every kernel takes
 
-    Ours, of no codegen: gpt-oss (64) has sinks; Gemma-2 (256, 128) and Grok (128) have soft caps.
+    Ours, of no codegen: SGLang's aiter_backend.py passes sink_ptr without sink_size.
     """
-    return logits and (sink or hdim_q not in (128, 256))
+    return sink
+
+
+def serving_has_the_models_soft_caps(hdim_q: int, logits: bool) -> bool:
+    """ckpm-serving has soft caps at head dims 128 and 256, as the models that have them
+
+    Ours, of no codegen: Gemma-2 (256, 128) and Grok (128) have soft caps.
+    """
+    return logits and hdim_q not in (128, 256)
 
 
 def serving_has_lse_where_callers_merge(page_size: int, kv_layout: str, kv_table: str, lse: bool) -> bool:
@@ -510,7 +518,8 @@ RULES: Mapping[str, Rule] = {
         serving_takes_bf16_and_fp8,
         serving_has_no_bias_and_no_dropout,
         serving_has_the_callers_pages,
-        serving_has_soft_cap_or_sink,
+        serving_has_no_sink_tokens,
+        serving_has_the_models_soft_caps,
         serving_has_lse_where_callers_merge,
         serving_splits_masked_keys,
         d192x128_and_d160_are_inference_only,

@@ -53,6 +53,35 @@ def _mask(causal: bool, window_left: int) -> dict[str, Any]:
     return {"mask": "bottom_right" if masked else "no", "window": (window_left, 0 if causal else -1)}
 
 
+def _kernel_dtype(q_data_type: Any, kv_data_type: Any, o_data_type: Any) -> str:
+    """Return the kernels' dtype. Raises ProblemError: no kernel reads these dtypes."""
+    word = _dtype_name(q_data_type)
+    if word not in _DTYPES:
+        raise ProblemError(f"q_data_type {q_data_type} is none of {', '.join(_DTYPES)}.")
+    written = "bfloat16" if _DTYPES[word] == "fp8bf16" else word
+    dtype, of_kv = _DTYPES[word], word if kv_data_type is None else _dtype_name(kv_data_type)
+    if f"{dtype}kvfp8" in MIXED_DTYPES and _DTYPES.get(of_kv) == "fp8bf16":
+        dtype, of_kv = f"{dtype}kvfp8", word
+    for name, given, served in (("kv_data_type", of_kv, word), ("o_data_type", o_data_type, written)):
+        if given is not None and _dtype_name(given) != served:
+            raise ProblemError(f"{name} {_dtype_name(given)} is not served with q_data_type {word}: {served}.")
+    return dtype
+
+
+def _take_scales(options: dict[str, Any], scales: tuple[Any, ...], hdim_q: int) -> float:
+    """Add the scales of Q, K and V to a call's options. Return the factor of O that no kernel applies."""
+    if options["dtype"] == "fp8bf16":
+        options["descales"] = scales
+        return 1.0
+    of_q, of_k, of_o = scales
+    if options["dtype"] in MIXED_DTYPES:
+        options["descales"], of_k, of_o = (None, of_k, of_o), 1.0, 1.0
+    of_q, of_k, of_o = map(float, (of_q, of_k, of_o))
+    if of_q * of_k != 1:
+        options["scale"] = (options["scale"] or hdim_q**-0.5) * of_q * of_k
+    return float(of_o)
+
+
 class BatchPrefillWithPagedKVCacheWrapper:
     """``plan`` once for a batch, then ``run`` for each layer.
 
@@ -122,16 +151,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
             "use_fp16_qk_reduction": use_fp16_qk_reduction, "token_pos_in_items_ptr": token_pos_in_items_ptr,
             "token_pos_in_items_len": token_pos_in_items_len, "max_item_len_ptr": max_item_len_ptr,
         })  # fmt: skip
-        word = _dtype_name(q_data_type)
-        if word not in _DTYPES:
-            raise ProblemError(f"q_data_type {q_data_type} is none of {', '.join(_DTYPES)}.")
-        written = "bfloat16" if _DTYPES[word] == "fp8bf16" else word
-        dtype, of_kv = _DTYPES[word], word if kv_data_type is None else _dtype_name(kv_data_type)
-        if f"{dtype}kvfp8" in MIXED_DTYPES and _DTYPES.get(of_kv) == "fp8bf16":
-            dtype, of_kv = f"{dtype}kvfp8", word
-        for name, given, served in (("kv_data_type", of_kv, word), ("o_data_type", o_data_type, written)):
-            if given is not None and _dtype_name(given) != served:
-                raise ProblemError(f"{name} {_dtype_name(given)} is not served with q_data_type {word}: {served}.")
+        dtype = _kernel_dtype(q_data_type, kv_data_type, o_data_type)
         self._planned = _Planned(
             options={
                 "dtype": dtype, "cu_seqlens_q": qo_indptr, "max_seqlen_q": max_token_per_sequence,
@@ -184,16 +204,8 @@ class BatchPrefillWithPagedKVCacheWrapper:
         options = {**planned.options, "lse": return_lse, "sink_logits": sinks}
         if window_left is not None:
             options |= _mask(options["window"][1] == 0, window_left)
-        scales, of_o = tuple(1.0 if one is None else one for one in (q_scale, k_scale, v_scale)), 1.0
-        if options["dtype"] == "fp8bf16":
-            options["descales"] = scales
-        else:
-            of_q, of_k, of_o = scales
-            if options["dtype"] in MIXED_DTYPES:
-                options["descales"], of_k, of_o = (None, of_k, of_o), 1.0, 1.0
-            of_q, of_k, of_o = map(float, (of_q, of_k, of_o))
-            if of_q * of_k != 1:
-                options["scale"] = (options["scale"] or planned.hdims[0] ** -0.5) * of_q * of_k
+        scales = tuple(1.0 if one is None else one for one in (q_scale, k_scale, v_scale))
+        of_o = _take_scales(options, scales, planned.hdims[0])
         if of_o != 1 and (isinstance(q, OnDevice) or _dtype_name(q.dtype) == "uint16"):
             raise ArgumentError("v_scale of raw addresses or bits can't be applied here: scale V or O.", kind="device")
         done = fmha(q, k, v, dispatcher=self._dispatcher, out=out, **options)

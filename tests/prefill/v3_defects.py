@@ -56,7 +56,7 @@ V3_DEFECTS: Mapping[str, Defect] = {
     ),
     "a page id is used one tile early": _found(
         "batch-prefill",
-        "v3_residues.ps16",
+        "v3_residues.ps16-wide-q256k1to64",
         WRONG,
         _pipeline("stream.v_source(tile, v_page)", "stream.v_source(tile, k_page)"),
     ),
@@ -69,7 +69,7 @@ V3_DEFECTS: Mapping[str, Defect] = {
     ),
     "nothing waits for the first tile of K": _found(
         "batch-prefill",
-        "v3_residues.ps16",
+        "v3_residues.ps16-wide-q256k1to64",
         WRONG,
         _pipeline(
             "v_source = stream.v_source(0, first_page);\n            finish();",

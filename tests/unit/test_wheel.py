@@ -119,7 +119,7 @@ def test_wheel_has_no_generic_package_names(ckpm: Path, tmp_path: Path) -> None:
     [
         (["nope"], "there is no command 'nope'. See ckpm --help."),
         ([], "a command is missing. See ckpm --help."),
-        (["timing"], "ckpm timing needs one of: model, show, tables, score. See ckpm --help."),
+        (["timing"], "ckpm timing needs one of: model, show, tables, splits, score. See ckpm --help."),
     ],
 )
 def test_unknown_command_is_refused(words: list[str], message: str) -> None:

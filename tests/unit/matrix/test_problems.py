@@ -60,8 +60,8 @@ def test_smoke_tier_suits_emulator() -> None:
     No library has kernels for all.
     """
     cases = [problem for suite in SUITES for problem in problems(suite)]
-    assert sum(map(wave_instructions, cases)) < 440e6
-    assert len([problem for problem in cases if problem.v3 != "on"]) < 2300
+    assert sum(map(wave_instructions, cases)) < 480e6
+    assert len([problem for problem in cases if problem.v3 != "on"]) < 2600
 
 
 def test_nothing_that_issue_asks_for_is_missing_from_smoke() -> None:

@@ -296,16 +296,8 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
         {"hdim_q": 192, "hdim_v": 128, "page_size": 16, "kv_layout": "linear", "kv_table": "vllm"},
         {"hdim_q": 192, "hdim_v": 128, "page_size": 64, "kv_layout": "linear", "kv_table": "vllm"},
     ),
-    (
-        "serving_has_soft_cap_or_sink",
-        {"hdim_q": 128, "logits": True, "sink": False},
-        {"hdim_q": 128, "logits": True, "sink": True},
-    ),
-    (
-        "serving_has_soft_cap_or_sink",
-        {"hdim_q": 64, "logits": False, "sink": True},
-        {"hdim_q": 64, "logits": True, "sink": False},
-    ),
+    ("serving_has_no_sink_tokens", {"sink": False}, {"sink": True}),
+    ("serving_has_the_models_soft_caps", {"hdim_q": 256, "logits": True}, {"hdim_q": 64, "logits": True}),
     (
         "serving_has_lse_where_callers_merge",
         {"page_size": 1, "kv_layout": "linear", "kv_table": "sglang", "lse": False},

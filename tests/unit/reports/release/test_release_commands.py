@@ -235,7 +235,7 @@ def test_commands_of_page_exist() -> None:
     shown = [line.removeprefix("$ ").split() for line in lines if line.startswith(("$ nox", "$ ckpm"))]
     qualified = [words[words.index("--") + 1 :] for words in shown if "release-qualification" in words]
     verified = [words[1:] for words in shown if words[0] == "ckpm"]
-    assert (len(qualified), len(verified)) == (4, 3)
+    assert (len(qualified), len(verified)) == (4, 5)
     for words in [*(["qualify", *words] for words in qualified), *verified]:
         assert parse(words)
 

@@ -50,27 +50,27 @@ def provenance(sums: Mapping[str, str], verdict: Verdict, steps: Sequence[Step],
     """The document. ``sums`` is sha256 by name and includes requirements.txt. Raises TrustError."""
     facts = verdict.facts
     run = uuid.uuid5(uuid.NAMESPACE_OID, json.dumps([facts.commit, dict(sorted(sums.items()))]))
+    definition = {
+        "buildType": BUILD_TYPE,
+        "externalParameters": {
+            "archs": list(verdict.archs),
+            "upstream": facts.upstream,
+            "tier": facts.tier,
+            "toolchain": verdict.toolchain,
+        },
+        "internalParameters": {"commands": [step.shown for step in steps]},
+        "resolvedDependencies": _materials(sums, verdict, origin),
+    }
+    details = {"builder": {"id": origin.builder}, "metadata": {"invocationId": origin.invocation or run.urn}}
+    return _statement(sums, definition, details)
+
+
+def _statement(sums: Mapping[str, str], definition: Mapping[str, Any], details: Mapping[str, Any]) -> bytes:
     document = {
         "_type": STATEMENT,
         "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(sums.items())],
         "predicateType": PREDICATE,
-        "predicate": {
-            "buildDefinition": {
-                "buildType": BUILD_TYPE,
-                "externalParameters": {
-                    "archs": list(verdict.archs),
-                    "upstream": facts.upstream,
-                    "tier": facts.tier,
-                    "toolchain": verdict.toolchain,
-                },
-                "internalParameters": {"commands": [step.shown for step in steps]},
-                "resolvedDependencies": _materials(sums, verdict, origin),
-            },
-            "runDetails": {
-                "builder": {"id": origin.builder},
-                "metadata": {"invocationId": origin.invocation or run.urn},
-            },
-        },
+        "predicate": {"buildDefinition": definition, "runDetails": details},
     }
     return as_text(document)
 
@@ -106,24 +106,16 @@ def library_provenance(sums: Mapping[str, str], manifests: Mapping[str, Manifest
     for identity in sorted({one.upstream_identity.partition(OWN_HEADERS)[0] for one in manifests.values()}):
         package, version, digest = package_of(identity)
         dependencies.append({"name": "upstream", "uri": f"pkg:pypi/{package}@{version}", "digest": {"sha256": digest}})
-    document = {
-        "_type": STATEMENT,
-        "subject": [{"name": name, "digest": {"sha256": digest}} for name, digest in sorted(sums.items())],
-        "predicateType": PREDICATE,
-        "predicate": {
-            "buildDefinition": {
-                "buildType": LIBRARY_BUILD_TYPE,
-                "externalParameters": {arch: one.selection for arch, one in manifests.items()},
-                "internalParameters": {
-                    arch: {"compiler": one.identity, "flags": one.flags, "link_flags": one.link_flags}
-                    for arch, one in manifests.items()
-                },
-                "resolvedDependencies": dependencies,
-            },
-            "runDetails": {"builder": {"id": LOCAL_BUILDER}},
+    definition = {
+        "buildType": LIBRARY_BUILD_TYPE,
+        "externalParameters": {arch: one.selection for arch, one in manifests.items()},
+        "internalParameters": {
+            arch: {"compiler": one.identity, "flags": one.flags, "link_flags": one.link_flags}
+            for arch, one in manifests.items()
         },
+        "resolvedDependencies": dependencies,
     }
-    return as_text(document)
+    return _statement(sums, definition, {"builder": {"id": LOCAL_BUILDER}})
 
 
 def demand_true(file: Path, sums: Mapping[str, str], verdict: Verdict, steps: Sequence[Step]) -> None:

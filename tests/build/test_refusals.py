@@ -132,7 +132,7 @@ def test_early_ck_with_larger_pages_is_refused(library: Callable[[str], Library]
         ({"store_randval": 1, "rand_val": 8}, "store_randval needs has_dropout"),
         ({"has_dropout": 1, "store_randval": 1}, "rand_val must not be null with store_randval"),
         ({"struct_bytes": 8}, "the caller's ckpm_problem is of another version: use the ckpm.h beside this library"),
-        ({"abi_version": 2}, "the caller's ckpm_problem is of another version: use the ckpm.h beside this library"),
+        ({"abi_version": 1}, "the caller's ckpm_problem is of another version: use the ckpm.h beside this library"),
     ],
 )
 def test_impossible_problem_is_refused(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ckpm.base.tablefile import Record, read_table
 
 ARCH = "gfx950"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
+class Caller(Record, frozen=True, kw_only=True):
     """A row of callers.yaml, which describes the fields."""
 
     clone: str
@@ -28,7 +26,10 @@ class Caller:
     kernels: Sequence[str]
 
 
+class _Callers(Record, frozen=True):
+    callers: dict[str, Caller]
+
+
 def callers() -> dict[str, Caller]:
-    """The rows by name."""
-    rows = yaml.safe_load(Path(__file__).with_name("callers.yaml").read_text())
-    return {name: Caller(**row) for name, row in rows.items()}
+    """The rows by name. Raises TableError."""
+    return read_table(Path(__file__).with_name("callers.yaml"), _Callers).record.callers

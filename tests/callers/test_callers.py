@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
@@ -45,7 +45,7 @@ def test_batch_prefill_large_kvcache():
 def run_cases(folder: Path, monkeypatch: pytest.MonkeyPatch, **asked: int) -> dict[str, tuple[str, str]]:
     (folder / "test_theirs.py").write_text(CASES)
     monkeypatch.setattr("tests.callers.__main__.RESULTS", folder)
-    row = dataclasses.replace(callers()["aiter-bf16"], files=["test_theirs.py"])
+    row = msgspec.structs.replace(callers()["aiter-bf16"], files=["test_theirs.py"])
     args = argparse.Namespace(jobs=0, **asked)
     return dict(outcomes("aiter-bf16", row, folder, folder / "no libraries", args))
 

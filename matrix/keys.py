@@ -11,6 +11,7 @@ from typing import Any
 
 V3_PIPELINE = "qr_async_trload_v3"
 MIXED_DTYPES = ("fp16kvfp8", "bf16kvfp8")  # Q and O in 16 bits, K and V in fp8
+FP8_KV_DTYPES = ("fp8bf16", *MIXED_DTYPES)  # of batch prefill, with scales of K and V
 SPLIT_PIPELINE = "qr_async_split"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm.matrix.keys import MIXED_DTYPES, Tile, is_split, is_v3
+from ckpm.matrix.keys import FP8_KV_DTYPES, MIXED_DTYPES, Tile, is_split, is_v3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +60,12 @@ def sink_needs_mask(sink: bool, mask: str) -> bool:
     return sink and mask == "no"
 
 
-_FP8_KV = ("fp8bf16", *MIXED_DTYPES)
-
-
 def fp8_needs_qscale(dtype: str, qscale: str) -> bool:
     """fp8 kernels are built with per-tensor or KV block scales, never without
 
     codegen/ops/fmha_batch_prefill.py, get_pipelines.
     """
-    return dtype in _FP8_KV and qscale == "no"
+    return dtype in FP8_KV_DTYPES and qscale == "no"
 
 
 def qscale_needs_fp8(dtype: str, qscale: str) -> bool:
@@ -76,7 +73,7 @@ def qscale_needs_fp8(dtype: str, qscale: str) -> bool:
 
     codegen/ops/fmha_batch_prefill.py, get_pipelines.
     """
-    return dtype not in _FP8_KV and qscale != "no"
+    return dtype not in FP8_KV_DTYPES and qscale != "no"
 
 
 def fp8_is_inference_only(dtype: str, bias: str, lse: bool, dropout: bool) -> bool:

@@ -40,7 +40,7 @@ from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import encode, number_type
 from ckpm.attention.problems.validation import factor_is_usable
 from ckpm.base.errors import ArgumentError, ProblemError
-from ckpm.matrix.keys import MIXED_DTYPES
+from ckpm.matrix.keys import FP8_KV_DTYPES, MIXED_DTYPES
 from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Strides, tensor_dtypes
 
 _FLOATS = ("fp32", "fp64")
@@ -98,7 +98,7 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
     """
     given = {"q": operand("q", q, device), "k": operand("k", k, device), "v": operand("v", v, device)}
     kind = kernel_dtype(given["q"], asked.dtype, given["k"])
-    if kind == "fp8bf16" or kind in MIXED_DTYPES:
+    if kind in FP8_KV_DTYPES:
         asked = dataclasses.replace(asked, descales=_descales(kind, asked.descales))
     floats = given["q"].array.dtype if given["q"].array is not None and given["q"].dtype in _FLOATS else None
     of_q, of_kv, _ = tensor_dtypes(kind)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.call import Attention, fmha
-from ckpm.attention.familiar.tensors import add_page_axis, demand_scale
+from ckpm.attention.familiar.tensors import add_page_axis, demand_scale, mask_options
 from ckpm.base.errors import ArgumentError, ProblemError
 
 __all__ = ("flash_attn_varlen_fp8_pertensor_func", "flash_attn_varlen_func", "mha_batch_prefill_func")
@@ -119,11 +119,7 @@ def _keys(cu_seqlens_k: Any, longest: int, block_table: Any) -> dict[str, Any]:
 def _mask(causal: bool, window_size: tuple[int, ...], sink_size: int) -> dict[str, Any]:
     """Options of aiter's mask. Some of its functions have the number of sinks as a third number of the window."""
     left, right, *sinks = window_size
-    return {
-        "mask": "bottom_right" if causal or (left, right) != (-1, -1) else "no",
-        "window": (left, 0 if causal else right),
-        "sink_size": sink_size or sum(sinks),
-    }
+    return {**mask_options(causal, left, right), "sink_size": sink_size or sum(sinks)}
 
 
 def _results(done: Attention, lse: bool, random_values: bool) -> Any:

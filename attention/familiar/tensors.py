@@ -21,6 +21,12 @@ def demand_scale(given: float | None) -> float:
     return 0.0 if given is None else float(given)
 
 
+def mask_options(causal: bool, left: int, right: int) -> dict[str, Any]:
+    """Options of a mask with its corner at the bottom right. -1 means open, but causal masks end at the diagonal."""
+    masked = causal or (left, right) != (-1, -1)
+    return {"mask": "bottom_right" if masked else "no", "window": (left, 0 if causal else right)}
+
+
 def swap_axes(array: Any, first: int, second: int) -> Any:
     """A view with two axes exchanged."""
     if not isinstance(array, OnDevice):

@@ -22,7 +22,7 @@ from ckpm.attention.arrays.tensors import WORDS, OnDevice
 from ckpm.attention.backward.call import fmha_backward
 from ckpm.attention.call import default, fmha
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.tensors import add_page_axis, demand_scale
+from ckpm.attention.familiar.tensors import add_page_axis, demand_scale, mask_options
 from ckpm.attention.launch.plan import Plan
 from ckpm.base.errors import ArgumentError, CkPrefillError, NoKernelError, ProblemError
 
@@ -80,11 +80,6 @@ def _is_in_place(q: Tensor, over: Dispatcher) -> bool:
     return q.device.type == "cuda" and over.device.kind == "hip"
 
 
-def _mask(causal: bool, left: int, right: int) -> dict[str, Any]:
-    masked = causal or (left, right) != (-1, -1)
-    return {"mask": "bottom_right" if masked else "no", "window": (left, 0 if causal else right)}
-
-
 def _pose_paged(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
     q, k, v, cu_seqlens_q, table, indptr, last_page_lens, seqlens_k, sinks, *descales = tensors
     longest_q, longest_k, causal, left, right, scale, soft_cap = numbers
@@ -95,7 +90,7 @@ def _pose_paged(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
     options = {
         "cu_seqlens_q": cu_seqlens_q, "max_seqlen_q": longest_q, "pages": pages, "sink_logits": sinks,
         "descales": tuple(descales) if descales[1] is not None else None, "scale": demand_scale(scale),
-        "soft_cap": soft_cap, **_mask(causal, left, right),
+        "soft_cap": soft_cap, **mask_options(causal, left, right),
     }  # fmt: skip
     return (q, add_page_axis(k), add_page_axis(v)), options
 
@@ -105,7 +100,7 @@ def _pose_varlen(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
     longest_q, longest_k, causal, left, right, scale = numbers
     options = {
         "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "max_seqlen_q": longest_q,
-        "max_seqlen_k": longest_k, "scale": demand_scale(scale), **_mask(causal, left, right),
+        "max_seqlen_k": longest_k, "scale": demand_scale(scale), **mask_options(causal, left, right),
     }  # fmt: skip
     return (q, k, v), options
 

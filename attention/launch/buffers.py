@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ckpm.attention.launch import arguments
 from ckpm.attention.launch.encodings import Bits, Floats, decode, encode, nan_bits
 from ckpm.attention.launch.hip_api import Memory
-from ckpm.attention.launch.kv_pool import Buffer, Pool, Write, add_peaks, descale, stream
+from ckpm.attention.launch.kv_pool import Buffer, Pool, Write, add_peaks, range_descale, stream
 from ckpm.attention.launch.page_tables import PageTable, block_table, page_table, unused_entry
 from ckpm.base.errors import ProblemError
 from ckpm.matrix.problems.case import SuiteCase
@@ -134,7 +134,7 @@ def _further_outputs(posed: SuiteCase) -> dict[str, int]:
 def _queries(p: SuiteCase, arch: str) -> tuple[tuple[Floats, ...], Bits, float]:
     """Q of each sequence, its bits in [token, head, dim] and the per-tensor descale (1 without)."""
     low, high = p.q_range
-    factor = descale(p, p.q_range, 224) if p.scales_q else 1.0
+    factor = range_descale(p, p.q_range, 224) if p.scales_q else 1.0
     drawn = [
         stream(p, 1, identity).uniform(low, high, (length, p.nhead_q, p.hdim_q))
         for identity, length in zip(p.ids, p.seqlens_q, strict=True)

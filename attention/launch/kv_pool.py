@@ -55,7 +55,7 @@ def add_peaks(tokens: Floats) -> None:
     tokens[count, :, count % tokens.shape[-1]] += _PEAK
 
 
-def descale(p: SuiteCase, drawn: tuple[float, float], largest: float) -> float:
+def range_descale(p: SuiteCase, drawn: tuple[float, float], largest: float) -> float:
     """The number in float32 that makes ``largest`` of the largest number that a tensor of this range can hold."""
     return float(np.float32((max(-drawn[0], drawn[1]) + _PEAK * (p.values == "peaks")) / largest))
 
@@ -68,7 +68,7 @@ class Pool:
         self.pages: dict[str, dict[int, Bits]] = {"k": {}, "v": {}}  # page -> bits [slot, head, dim]
         self.k: list[Floats] = []
         self.v: list[Floats] = []
-        self.base_descale = descale(p, p.kv_range, 112)
+        self.base_descale = range_descale(p, p.kv_range, 112)
         self.place = {int(page): place for pages in table.pages for place, page in enumerate(pages)}  # in its sequence
         for index, pages in enumerate(table.pages):
             for number, (tensor, hdim) in enumerate((("k", p.hdim_q), ("v", p.hdim_v))):

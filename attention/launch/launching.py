@@ -311,9 +311,8 @@ def _check_sizes(prepared: Prepared) -> None:
     """The last element that sizes and strides lead to must lie in its buffer."""
     p, f = prepared.problem, prepared.fields
     tokens, keys = sum(p.seqlens_q), max(p.seqlens_k)
-    out = 4 if p.dtype == "fp32" else 2
     _require(prepared, "q", _rows_end(prepared, "q", p.hdim_q) * ELEMENT_BYTES[p.q_dtype])
-    _require(prepared, "o", _rows_end(prepared, "o", p.hdim_v) * out)
+    _require(prepared, "o", _rows_end(prepared, "o", p.hdim_v) * ELEMENT_BYTES[p.o_dtype])
     for name, hdim in (("k", p.hdim_q), ("v", p.hdim_v)):
         _require(prepared, name, _pool_end(prepared, name, hdim) * p.element_bytes)
     if p.lse:

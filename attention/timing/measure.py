@@ -114,7 +114,7 @@ def compulsory_bytes(problem: SuiteCase) -> int:
     p = problem
     queries, keys = sum(p.seqlens_q) * p.nhead_q, sum(p.seqlens_k) * p.nhead_k
     inputs = queries * p.hdim_q * ELEMENT_BYTES[p.q_dtype] + keys * (p.hdim_q + p.hdim_v) * p.element_bytes
-    return inputs + queries * p.hdim_v * (4 if p.dtype == "fp32" else 2)
+    return inputs + queries * p.hdim_v * ELEMENT_BYTES[p.o_dtype]
 
 
 def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kernel: str = EVERY) -> Measurements:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm.matrix.keys import MIXED_DTYPES
+from ckpm.matrix.keys import FP8_KV_DTYPES, MIXED_DTYPES
 from ckpm.matrix.problems.problem import CHOICES as PROBLEM_CHOICES
 from ckpm.matrix.problems.problem import STEP, Problem, launch_instructions
 
@@ -226,7 +226,7 @@ def _combination_complaint(p: SuiteCase) -> str | None:
 def scales_complaint(problem: Problem) -> str | None:
     """The reason why no kernel has the problem's scales; None if its dtype and scales fit."""
     p = problem
-    if (p.dtype in ("fp8bf16", *MIXED_DTYPES)) != (p.qscale != "no"):
+    if (p.dtype in FP8_KV_DTYPES) != (p.qscale != "no"):
         return "fp8 needs a qscale, other dtypes have none"
     if p.qscale == "perhead" and p.dtype not in MIXED_DTYPES:
         return f"perhead scales are for {' and '.join(MIXED_DTYPES)}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from ckpm.matrix.keys import MIXED_DTYPES, SPLIT_PIPELINE, V3_PIPELINE, Key, is_split, is_v3
+from ckpm.matrix.keys import MIXED_DTYPES, SPLIT_PIPELINE, V3_PIPELINE, Key, is_v3
 
 STEP = 128  # keys of one step of every batch-prefill tile of V2
 MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has two
@@ -294,7 +294,7 @@ def loads(problem: Problem) -> tuple[str, ...]:
     p = problem
     if p.page_size >= STEP:
         return ("bload",)
-    if p.page_size == 1 and p.dtype in MIXED_DTYPES:  # of ckpm alone, which has the newest selector
+    if p.page_size == 1 and (p.split_keys or p.dtype in MIXED_DTYPES):  # of ckpm alone, which has the newest selector
         return ("gload",)
     return ("gload",) if p.pool_bytes > 2**31 - 1 else ("bload", "gload")
 
@@ -397,16 +397,12 @@ def in_words(values: frozenset[Any]) -> str:
 def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
     """The load mode that dispatch may choose for the problem and that none of the serving kernels has; None if none.
 
-    A dialect without load modes in its names has one dispatch for all pools and misses none. V3's one mode serves every
-    pool, and so does the one of pages of one token in kernels that split the keys.
+    A dialect without load modes in its names has one dispatch for all pools and misses none, and V3's one mode serves
+    every pool.
     """
     able = serving_kernels(keys, problem)
-    there = {key.load if f"_{key.load}_" in key.name and not _has_one_load(key) else None for key in able}
+    there = {key.load if f"_{key.load}_" in key.name and not is_v3(key.pipeline) else None for key in able}
     return None if None in there else next((load for load in loads(problem) if load not in there), None)
-
-
-def _has_one_load(key: Key) -> bool:
-    return is_v3(key.pipeline) or (is_split(key.pipeline) and key.page_size == 1)
 
 
 def refused_for(load: str) -> str:

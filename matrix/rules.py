@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm.matrix.keys import FP8_KV_DTYPES, MIXED_DTYPES, Tile, is_split, is_v3
+from ckpm.matrix.keys import ANY_PAGE, FP8_KV_DTYPES, MIXED_DTYPES, Tile, is_split, is_v3
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +132,23 @@ def gload_only_for_small_pages(load: str, page_size: int, tile: Tile) -> bool:
     return load == "gload" and page_size >= tile.bn0
 
 
+def any_page_has_64_bit_loads(page_size: int, load: str) -> bool:
+    """a kernel for pages of any multiple of 16 tokens has 64-bit loads alone, which reach every pool
+
+    Ours, of no codegen: kernels/include_prefill/ckpm_prefill/paged_cache.hpp. A tile may lie in several pages, so that
+    pages have no descriptors.
+    """
+    return page_size == ANY_PAGE and load != "gload"
+
+
+def any_page_is_inference_only(page_size: int, bias: str, dropout: bool) -> bool:
+    """kernels for pages of any multiple of 16 tokens have no elementwise bias and no dropout; ALiBi they have
+
+    Ours, of no codegen: vLLM's rocm_aiter_unified_attn.py, which has such pages, passes neither.
+    """
+    return page_size == ANY_PAGE and (bias == "bias" or dropout)
+
+
 def beyond_upstreams_axes(pipeline: str, dtype: str, hdim_q: int, hdim_v: int, page_size: int) -> bool:
     """ckpm-extended has only dtypes, page sizes and head dims of V2 that dialect rocm-libraries-2026 lacks
 
@@ -202,14 +219,15 @@ def serving_has_the_callers_pages(hdim_q: int, hdim_v: int, page_size: int, kv_l
     """ckpm-serving has the pages that a caller asks for, by table: SGLang's, FlashInfer's and vLLM's
 
     Ours, of no codegen: SGLang's 1-D tables have pages of one token, or of 64 in the vectorized layout
-    (aiter_backend.py); FlashInfer's have linear pages of 16 and 1024; vLLM's 2-D tables have pages of 16 and 64 in
-    both layouts (v1/attention/backends/rocm_aiter_fa.py). Latent attention's 192/128 has linear pages of 1 and 16.
+    (aiter_backend.py); FlashInfer's have linear pages of 16 and 1024. vLLM's 2-D tables have both layouts: pages of 16
+    and 64 in v1/attention/backends/rocm_aiter_fa.py, any multiple of 16 in rocm_aiter_unified_attn.py. Latent
+    attention's 192/128 has linear pages of 1 and 16.
     """
     pages = {
         "sglang": ((1, "linear"), (64, "vectorized"), (16, "linear"), (1024, "linear")),
-        "vllm": ((16, "linear"), (16, "vectorized"), (64, "linear"), (64, "vectorized")),
+        "vllm": tuple((size, layout) for size in (16, 64, ANY_PAGE) for layout in ("linear", "vectorized")),
     }[kv_table]
-    latent = hdim_q != hdim_v and (page_size > 16 or kv_layout != "linear")
+    latent = hdim_q != hdim_v and (page_size not in (1, 16) or kv_layout != "linear")
     return latent or (page_size, kv_layout) not in pages
 
 
@@ -372,7 +390,7 @@ def v3_has_no_sink(pipeline: str, sink: bool) -> bool:
 
 
 def v3_takes_pages_up_to_1024(pipeline: str, page_size: int) -> bool:
-    """V3 has pages of 1, 16, 64 and 1024 tokens; V2 also has 128 and 2048
+    """V3 has pages of 1, 16, 64 and 1024 tokens; V2 has other sizes, too
 
     Ours: the codegen of pull request 6054 has 1, 16 and 1024.
     """
@@ -506,6 +524,8 @@ RULES: Mapping[str, Rule] = {
         page_size_1_is_linear,
         kv_blockscale_within_page,
         gload_only_for_small_pages,
+        any_page_has_64_bit_loads,
+        any_page_is_inference_only,
         beyond_upstreams_axes,
         split_takes_tiles_of_64_rows,
         split_reads_tokens_by_64_bits,

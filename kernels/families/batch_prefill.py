@@ -23,7 +23,7 @@ from ckpm.kernels.families.words import (
     spellings,
     tile_words,
 )
-from ckpm.matrix.keys import Key, Tile, is_split, is_v3
+from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key, Tile, is_split, is_v3
 
 NAME = "batch_prefill"
 WIDE_GUARD = "defined(__gfx94__) || defined(__gfx950__)"  # archs for which gload (CK's GLOBAL_LOAD_LDS) is compiled
@@ -144,8 +144,9 @@ def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
 
     Source: fmha_batch_prefill.py of each version (FmhaFwdApiTrait checks).
     """
-    # V3 has one load mode for each size of pages
-    selected = key.load if cpp.takes_load and not is_v3(key.pipeline) else None
+    # V3 has one load mode for each size of pages, kernels for any page have one for all
+    one_load = is_v3(key.pipeline) or key.page_size == ANY_PAGE
+    selected = key.load if cpp.takes_load and not one_load else None
     return (
         *_layout_conditions(key.mode, key.vlayout),
         f"t.has_logits_soft_cap == {flag(key.logits)}",
@@ -214,7 +215,7 @@ def _page_conditions(
     return (
         f"t.kv_memory_layout == {page['kv_layout']}",
         f"t.kv_lookup_table == {page['kv_table']}",
-        f"t.page_size == {page['page_size']}",
+        f"t.page_size % {PAGE_STEP} == 0" if page_size == ANY_PAGE else f"t.page_size == {page_size}",
         *((f"{_selector('a', bn0, 'kElementBytes', cpp)} == {page['load']}",) if load else ()),
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from ckpm.matrix.keys import MIXED_DTYPES, SPLIT_PIPELINE, V3_PIPELINE, Key, is_v3
+from ckpm.matrix.keys import ANY_PAGE, MIXED_DTYPES, SPLIT_PIPELINE, V3_PIPELINE, Key, is_v3, takes_pages
 
 STEP = 128  # keys of one step of every batch-prefill tile of V2
 MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has two
@@ -347,11 +347,16 @@ def serving_kernels(keys: Iterable[Key], problem: Problem) -> list[Key]:
 
 
 def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:
-    """The keys of which a field has one of the values. V3 has descriptors for pages, which reach every pool."""
+    """The keys of which a field has one of the values. Loads of kernels that :func:`_reaches_every_pool` always fit."""
     value = attrgetter(field)
-    if field != "load":
-        return [key for key in keys if value(key) in values]
-    return [key for key in keys if key.load in values or (is_v3(key.pipeline) and key.load == "bload")]
+    if field == "page_size" and takes_pages(ANY_PAGE, problem.page_size):
+        values |= {ANY_PAGE}
+    return [key for key in keys if value(key) in values or (field == "load" and _reaches_every_pool(key))]
+
+
+def _reaches_every_pool(key: Key) -> bool:
+    """V3 has descriptors for pages, a kernel for any page has 64-bit addresses; there is one load mode."""
+    return (is_v3(key.pipeline) and key.load == "bload") or key.page_size == ANY_PAGE
 
 
 def measured_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
@@ -397,11 +402,12 @@ def in_words(values: frozenset[Any]) -> str:
 def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
     """The load mode that dispatch may choose for the problem and that none of the serving kernels has; None if none.
 
-    A dialect without load modes in its names has one dispatch for all pools and misses none, and V3's one mode serves
-    every pool.
+    A dialect without load modes in its names has one dispatch for all pools and misses none. V3 and kernels for any
+    page serve every pool.
     """
     able = serving_kernels(keys, problem)
-    there = {key.load if f"_{key.load}_" in key.name and not is_v3(key.pipeline) else None for key in able}
+    own = [key for key in able if f"_{key.load}_" in key.name and not is_v3(key.pipeline) and key.page_size != ANY_PAGE]
+    there = {key.load if key in own else None for key in able}
     return None if None in there else next((load for load in loads(problem) if load not in there), None)
 
 

@@ -138,6 +138,16 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
         {"load": "bload", "page_size": 1024, "tile": TILE},
         {"load": "gload", "page_size": 1024, "tile": TILE},
     ),
+    ("any_page_has_64_bit_loads", {"page_size": 0, "load": "gload"}, {"page_size": 0, "load": "bload"}),
+    ("any_page_has_64_bit_loads", {"page_size": 16, "load": "bload"}, {"page_size": 0, "load": "bload"}),
+    *[
+        (
+            "any_page_is_inference_only",
+            {"page_size": 0, "bias": "alibi", "dropout": False},
+            {"page_size": 0, "bias": "no", "dropout": False, **feature},
+        )
+        for feature in ({"bias": "bias"}, {"dropout": True})
+    ],
     ("group_mode_pads_seqlen_q", {"mode": "group", "pad": "psdv"}, {"mode": "group", "pad": "pdv"}),
     ("group_mode_pads_seqlen_q", {"mode": "batch", "pad": "npad"}, {"mode": "group", "pad": "npad"}),
     *[

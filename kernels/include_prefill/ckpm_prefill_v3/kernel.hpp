@@ -61,8 +61,16 @@ struct FmhaBatchPrefillV3Kernel
         const auto result = FmhaPipeline{}(q, arguments(kargs, at), lds);
         if(own >= at.rows())
             return;
+        const auto& total = result.sum;
         const float scale = result.v_scale * ckpm::prefill::v_descale<Traits>(kargs, at);
-        const float by    = result.sum == 0.f ? 0.f : scale / result.sum;
+        const float by    = total.sum == 0.f ? 0.f : scale / total.sum;
+        if constexpr(Traits::kStoreLSE)
+        {
+            auto* lse = static_cast<float*>(kargs.lse_ptr) + at.token() +
+                        static_cast<long_index_t>(at.head) * kargs.nhead_stride_lse;
+            if(lane < 32) // two lanes have one query
+                lse[own] = total.lse();
+        }
         auto* o = static_cast<ODataType*>(kargs.o_ptr) + (at.token() + own) * kargs.stride_o +
                   static_cast<long_index_t>(at.head) * kargs.nhead_stride_o + lane / 32 * 4;
         for(index_t i = 0; i < 16; ++i)

@@ -46,7 +46,7 @@ struct BlockFmhaBatchPrefillV3Pipeline
     static_assert(kM0 == 256 && kN0 == ckpm::prefill::v3::kTokens && kN1 == 128 &&
                       (kHeadDim == 128 || kHeadDim == 192) && kBlockSize == 512,
                   "8 waves of 32 queries, tiles of 64 keys, head dims of 128 or 192/128");
-    static_assert(!Traits::kStoreLSE && !Traits::kHasDropout && !Traits::kHasSink &&
+    static_assert(!Traits::kHasDropout && !Traits::kHasSink &&
                       Traits::BiasEnum == BlockAttentionBiasEnum::NO_BIAS,
                   "V2 has what V3 has not");
     static constexpr bool kOddBegins =
@@ -88,7 +88,7 @@ struct BlockFmhaBatchPrefillV3Pipeline
     struct Result
     {
         Floats16 out[4];
-        float sum;
+        ckpm::prefill::v3::WeightSum sum;
         float v_scale; // of `out`
     };
 
@@ -136,7 +136,7 @@ private:
 
         CK_TILE_DEVICE Result result() const
         {
-            return {{out[0], out[1], out[2], out[3]}, sum, v_scale};
+            return {{out[0], out[1], out[2], out[3]}, {softmax.shift, sum}, v_scale};
         }
 
         // Tiles that no bound cuts have a loop of their own, which has two of them a pass. An odd

@@ -372,7 +372,7 @@ def v3_has_no_dropout(pipeline: str, dropout: bool) -> bool:
 
 
 def v3_has_no_sink(pipeline: str, sink: bool) -> bool:
-    """V3 batch prefill has no sinks: those are V2's
+    """V3 batch prefill has no sink tokens: those are V2's
 
     Pull request 6054, codegen/ops/fmha_batch_prefill.py, pipelines of gfx950.
     """
@@ -396,16 +396,19 @@ def v3_has_one_load_for_each_page_size(pipeline: str, page_size: int, load: str)
     return is_v3(pipeline) and (load == "gload") != (page_size == 1)
 
 
-def v3_beyond_pull_request_6054(pipeline: str, hdim_q: int, kv_layout: str, page_size: int, lse: bool) -> bool:
+def v3_beyond_pull_request_6054(
+    pipeline: str, hdim_q: int, kv_layout: str, page_size: int, lse: bool, mask: str
+) -> bool:
     """V3's kernels of pull request 6054 (head dim 128, linear pages of 1, 16, 1024, no LSE) are dialect prefill-v3's
 
     Ours: codegen/ops/fmha_batch_prefill.py of that pull request has them, and no kernel is to be in both dialects.
     """
-    return is_v3(pipeline) and (hdim_q, kv_layout) == (128, "linear") and page_size in (1, 16, 1024) and not lse
+    data = (hdim_q, kv_layout) == (128, "linear") and page_size in (1, 16, 1024)
+    return is_v3(pipeline) and data and not lse and mask != "generic"
 
 
 def v3_has_no_window(pipeline: str, mask: str) -> bool:
-    """V3 batch prefill has no mask or a causal one; sliding windows are V2's
+    """V3 of pull request 6054 has no mask or a causal one; sliding windows are V2's
 
     Pull request 6054, "No mask / causal mask"; codegen/ops/fmha_batch_prefill.py of it.
     """

@@ -265,13 +265,11 @@ def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
     }
     if p.sink_logits:  # a pointer without a key field; the CK of 2026 that takes it is known by its page sizes
         values["page_size"] -= {None}
-    v2_alone = p.sink_logits or (p.mask != "no" and p.window_right != 0)  # V3's masks are causal, and it has no sinks
-    refused = {V3_PIPELINE} if v2_alone else set()
     if p.split_keys:
         values["pipeline"] = frozenset((SPLIT_PIPELINE,))
     else:
         pipelines = {"any": ("qr_async", V3_PIPELINE), "on": (V3_PIPELINE,), "off": ("qr_async",)}[p.v3]
-        values["pipeline"] = frozenset(pipelines) - refused
+        values["pipeline"] = frozenset(pipelines)
     if p.tile_rows:
         values["tile.bm0"] = frozenset((p.tile_rows,))
     if p.mode == "batch":
@@ -323,6 +321,14 @@ def _masks(p: Problem) -> frozenset[str]:
     return frozenset(("mask", "causal") if p.window_left < 0 else ("mask",))
 
 
+def _v3_masks(p: Problem) -> tuple[str, ...]:
+    """Masks of V3's kernels that take the problem, whatever the mask set: `generic` has any bounds and sink logits."""
+    if p.mask == "no":
+        return () if p.sink_logits else ("no",)
+    causal = p.mask != "window" and (p.window_left < 0, p.window_right) == (True, 0) and not p.sink_logits
+    return ("causal", "generic") if causal else ("generic",)
+
+
 def launch_seqlen_k(problem: Problem) -> int:
     """The host's seqlen_k in batch mode, from which dispatch derives whether key padding is needed.
 
@@ -349,9 +355,8 @@ def serving_kernels(keys: Iterable[Key], problem: Problem) -> list[Key]:
 def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:
     """The keys of which a field has one of the values. V3 has descriptors for pages, which reach every pool."""
     value = attrgetter(field)
-    if field != "load":
-        return [key for key in keys if value(key) in values]
-    return [key for key in keys if key.load in values or (is_v3(key.pipeline) and key.load == "bload")]
+    of_v3 = {"load": (*values, "bload"), "mask": _v3_masks(problem)}.get(field, values)
+    return [key for key in keys if value(key) in (of_v3 if is_v3(key.pipeline) else values)]
 
 
 def measured_kernel(keys: Iterable[Key], problem: Problem) -> str | None:

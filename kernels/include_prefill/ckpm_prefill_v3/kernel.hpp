@@ -61,9 +61,15 @@ struct FmhaBatchPrefillV3Kernel
         const auto result = FmhaPipeline{}(q, arguments(kargs, at), lds);
         if(own >= at.rows())
             return;
-        const auto& total = result.sum;
-        const float scale = result.v_scale * ckpm::prefill::v_descale<Traits>(kargs, at);
-        const float by    = total.sum == 0.f ? 0.f : scale / total.sum;
+        auto total  = result.sum;
+        float scale = result.v_scale * ckpm::prefill::v_descale<Traits>(kargs, at);
+        if constexpr(FmhaPipeline::kHasWindow) // which is the kernel of sink logits, too
+        {
+            if(kargs.sink_ptr != nullptr)
+                scale *= total.add_sink(static_cast<const float*>(kargs.sink_ptr)[at.head] *
+                                        log2e_v<float>);
+        }
+        const float by = total.sum == 0.f ? 0.f : scale / total.sum;
         if constexpr(Traits::kStoreLSE)
         {
             auto* lse = static_cast<float*>(kargs.lse_ptr) + at.token() +

@@ -1,4 +1,4 @@
-"""V3 in ckpm-extended: LSE, pages, layouts and head dims beyond pull request 6054, and V2 beside it as it was."""
+"""V3 in ckpm-extended: LSE, windows, pages, layouts, head dims beyond pull request 6054, and V2 beside it as it was."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ckpm.matrix.selection import Selection, select
 
 NAME = "ckpm-extended"
 EXTENDED = dialect(NAME).family("batch_prefill")
-V3_KERNELS = 144 + 176  # without and with LSE
+V3_KERNELS = 144 + 176 + 176  # of pages and head dims; LSE; windows with and without LSE
 TILES = {128: "b256x64x128x128x64x128", 192: "b256x64x192x128x64x192"}
 V3 = (
     "fmha_batch_prefill_d{hdim}_fp8bf16_group_ps{page}_{load}_{tile}_r8x1x1_r8x1x1_w32x32x32_w32x32x32_"
@@ -28,16 +28,18 @@ V3 = (
 
 
 def beyond() -> set[str]:
-    """Pages of 16, 64 and 1024 with the vectorized layout, head dims 192/128, and LSE in all forms."""
+    """Pages of 16, 64 and 1024 with the vectorized layout, head dims 192/128; LSE and windows in all forms."""
     names = set()
     forms = itertools.product((128, 192), ("linear", "vectorized"), (1, 16, 64, 1024), ("lse", "nlse"))
     for hdim, layout, page, lse in forms:
-        pulled = (hdim, layout, lse) == (128, "linear", "nlse") and page != 64
-        if (layout, page) == ("vectorized", 1) or pulled:
+        if (layout, page) == ("vectorized", 1):
             continue
+        pulled = (hdim, layout, lse) == (128, "linear", "nlse") and page != 64
         load = "gload" if page == 1 else "bload"
         scales = ("pertensor", "kv_blockscale") if page >= 64 else ("pertensor",)  # a tile of 64 keys has one scale
-        others = itertools.product(scales, ("logits", "nlogits"), ("nmask", "mc"), ("vllm", "sglang"))
+        others = itertools.product(
+            scales, ("logits", "nlogits"), ("mg",) if pulled else ("nmask", "mc", "mg"), ("vllm", "sglang")
+        )
         for scale, cap, mask, table in others:
             names.add(
                 V3.format(
@@ -72,7 +74,7 @@ def test_no_kernel_is_in_both_dialects() -> None:
     places = []
     for name in (NAME, "prefill-v3"):
         keys = enumerate_keys(dialect(name).family("batch_prefill"), arch="gfx950")
-        places.append({(k.hdim_q, k.kv_layout, k.page_size, k.lse) for k in keys if "_v3_" in k.name})
+        places.append({(k.hdim_q, k.kv_layout, k.page_size, k.lse, k.mask) for k in keys if "_v3_" in k.name})
     assert not places[0] & places[1]
 
 
@@ -88,10 +90,11 @@ def test_why_of_pull_request_kernels_and_larger_pages() -> None:
         assert [reason.name for reason in said.reasons] == [rule]
 
 
-def test_its_smoke_tier_has_two_kernels_of_v3() -> None:
+def test_its_smoke_tier_has_three_kernels_of_v3() -> None:
     smoke = select(dialect(NAME), Selection(archs=("gfx950",), tier="smoke"))
-    assert len([key for key in smoke if "_split_" not in key.name]) == 16 + 12  # of fp8 K and V alone: test_mixed.py
-    assert [(key.page_size, key.lse) for key in smoke if "_v3_" in key.name] == [(64, True), (64, False)]
+    assert len([key for key in smoke if "_split_" not in key.name]) == 17 + 12  # of fp8 K and V alone: test_mixed.py
+    v3 = {(key.page_size, key.mask, key.lse) for key in smoke if "_v3_" in key.name}
+    assert v3 == {(64, "no", False), (64, "generic", True), (1, "generic", False)}
 
 
 def fp8(**changes: Any) -> SuiteCase:
@@ -114,6 +117,13 @@ def fp8(**changes: Any) -> SuiteCase:
         ({"page_size": 128}, 0),
         ({"lse": True}, 1),
         ({"lse": True, "page_size": 1}, 1),
+        ({"mask": "bottom_right", "window_right": 0}, 2),  # the causal kernel, then the one of any bounds
+        ({"mask": "bottom_right", "window_left": 20, "window_right": 0}, 1),
+        ({"mask": "top_left", "window_right": 20, "page_size": 1}, 1),
+        ({"mask": "window", "window_right": 0}, 1),
+        ({"mask": "bottom_right", "window_right": 0, "sink_logits": True}, 1),
+        ({"sink_logits": True}, 0),
+        ({"mask": "bottom_right", "window_left": 20, "window_right": 0, "sink_size": 4}, 0),
     ],
 )
 def test_which_requests_v3_serves(changes: dict[str, Any], count: int) -> None:

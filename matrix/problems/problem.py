@@ -15,7 +15,7 @@ from ckpm.matrix.keys import MIXED_DTYPES, SPLIT_PIPELINE, V3_PIPELINE, Key, is_
 
 STEP = 128  # keys of one step of every batch-prefill tile of V2
 MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has two
-_V3_HEAD_DIMS = ((128, 128), (192, 128))
+_V3_HEAD_DIMS = ((64, 64), (128, 128), (192, 128))
 PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
 # Of K and V.
 ELEMENT_BYTES: Mapping[str, int] = {
@@ -353,9 +353,13 @@ def serving_kernels(keys: Iterable[Key], problem: Problem) -> list[Key]:
 
 
 def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:
-    """The keys of which a field has one of the values. V3 has descriptors for pages, which reach every pool."""
+    """The keys of which a field has one of the values.
+
+    V3 has descriptors for pages, which reach every pool, kernels of any bounds, and pads no head dim.
+    """
     value = attrgetter(field)
-    of_v3 = {"load": (*values, "bload"), "mask": _v3_masks(problem)}.get(field, values)
+    own = {"load": (*values, "bload"), "mask": _v3_masks(problem), "hdim_q": (problem.hdim_q,)}
+    of_v3 = own.get(field, values)
     return [key for key in keys if value(key) in (of_v3 if is_v3(key.pipeline) else values)]
 
 

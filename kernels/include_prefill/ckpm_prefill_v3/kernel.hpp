@@ -79,7 +79,7 @@ struct FmhaBatchPrefillV3Kernel
         }
         auto* o = static_cast<ODataType*>(kargs.o_ptr) + (at.token() + own) * kargs.stride_o +
                   static_cast<long_index_t>(at.head) * kargs.nhead_stride_o + lane / 32 * 4;
-        for(index_t i = 0; i < 16; ++i)
+        for(index_t i = 0; i < FmhaPipeline::kN1 / 8; ++i)
         {
             ext_vector_t<ODataType, 4> four;
             for(index_t j = 0; j < 4; ++j)

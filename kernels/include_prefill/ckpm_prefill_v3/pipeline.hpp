@@ -44,9 +44,10 @@ struct BlockFmhaBatchPrefillV3Pipeline
 
     static_assert(std::is_same_v<typename Problem::KDataType, fp8_t>, "V3 is for fp8");
     static_assert(Problem::kUseTrLoad, "linear V is transposed as it is read from LDS");
-    static_assert(kM0 == 256 && kN0 == ckpm::prefill::v3::kTokens && kN1 == 128 &&
-                      (kHeadDim == 128 || kHeadDim == 192) && kBlockSize == 512,
-                  "8 waves of 32 queries, tiles of 64 keys, head dims of 128 or 192/128");
+    static_assert(kM0 == 256 && kN0 == ckpm::prefill::v3::kTokens && kBlockSize == 512,
+                  "8 waves of 32 queries, tiles of 64 keys");
+    static_assert((kHeadDim == kN1 && (kN1 == 64 || kN1 == 128)) || (kHeadDim == 192 && kN1 == 128),
+                  "head dims of 64, 128 or 192/128");
     static_assert(!Traits::kHasDropout && !Traits::kHasSink &&
                       Traits::BiasEnum == BlockAttentionBiasEnum::NO_BIAS,
                   "V2 has what V3 has not");
@@ -60,8 +61,8 @@ struct BlockFmhaBatchPrefillV3Pipeline
                                              BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_LAYOUT,
                                          ckpm::prefill::v3::LinearLayout,
                                          ckpm::prefill::v3::VectorizedLayout>;
-    using Stream    = ckpm::prefill::v3::PageStream<Traits::kPageBlockSize, kHeadDim, Layout>;
-    using Products  = ckpm::prefill::v3::Products<kHeadDim, Layout>;
+    using Stream    = ckpm::prefill::v3::PageStream<Traits::kPageBlockSize, kHeadDim, kN1, Layout>;
+    using Products  = ckpm::prefill::v3::Products<kHeadDim, kN1, Layout>;
     using Floats16  = ckpm::prefill::v3::Floats16;
     using LdsByte   = ckpm::prefill::v3::LdsByte;
     using Queries   = ckpm::prefill::v3::Bytes32[Products::kSteps];
@@ -86,9 +87,10 @@ struct BlockFmhaBatchPrefillV3Pipeline
 
     // O before its rows are divided by the sums: of query lane % 32 and 32 columns each, half of
     // them in either half of the wave
+    using Out = Floats16[Products::kProductsOfV];
     struct Result
     {
-        Floats16 out[4];
+        Out out;
         ckpm::prefill::v3::WeightSum sum;
         float v_scale; // of `out`
     };
@@ -139,7 +141,10 @@ private:
 
         CK_TILE_DEVICE Result result() const
         {
-            return {{out[0], out[1], out[2], out[3]}, {softmax.shift, sum}, v_scale};
+            Result made{{}, {softmax.shift, sum}, v_scale};
+            for(index_t i = 0; i < Products::kProductsOfV; ++i)
+                made.out[i] = out[i];
+            return made;
         }
 
         // The place in the sequence of a tile. A wave counts tiles from the first one that a query
@@ -437,7 +442,7 @@ private:
         CK_TILE_DEVICE void rescale(float by)
         {
 #pragma unroll
-            for(index_t i = 0; i < 64; ++i)
+            for(index_t i = 0; i < 16 * Products::kProductsOfV; ++i)
             {
                 float o = out[i / 16][i % 16] * by;
                 asm("" : "+v"(o)); // else two of them are packed
@@ -464,7 +469,7 @@ private:
         Stream stream;
 
         Floats16 scores[2];
-        Floats16 out[4];
+        Out out;
         ckpm::prefill::v3::Weights ones;
         float sum = 0.f;  // of weights
         float weighed_by; // the scale of the scores that became `weights`

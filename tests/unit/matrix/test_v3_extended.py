@@ -19,8 +19,8 @@ from ckpm.matrix.selection import Selection, select
 
 NAME = "ckpm-extended"
 EXTENDED = dialect(NAME).family("batch_prefill")
-V3_KERNELS = 144 + 176 + 176  # of pages and head dims; LSE; windows with and without LSE
-TILES = {128: "b256x64x128x128x64x128", 192: "b256x64x192x128x64x192"}
+V3_KERNELS = 144 + 176 + 176 + 264  # of pages and head dims; LSE; windows with and without LSE; all at head dim 64
+TILES = {64: "b256x64x64x64x64x64", 128: "b256x64x128x128x64x128", 192: "b256x64x192x128x64x192"}
 V3 = (
     "fmha_batch_prefill_d{hdim}_fp8bf16_group_ps{page}_{load}_{tile}_r8x1x1_r8x1x1_w32x32x32_w32x32x32_"
     "qr_async_trload_v3_vr_pssk_{cap}_nbias_{mask}_{lse}_ndropout_{scale}_nsink_{layout}_{table}_gfx950"
@@ -28,9 +28,9 @@ V3 = (
 
 
 def beyond() -> set[str]:
-    """Pages of 16, 64 and 1024 with the vectorized layout, head dims 192/128; LSE and windows in all forms."""
+    """Pages of 16, 64 and 1024 with the vectorized layout, head dims 64 and 192/128; LSE and windows in all forms."""
     names = set()
-    forms = itertools.product((128, 192), ("linear", "vectorized"), (1, 16, 64, 1024), ("lse", "nlse"))
+    forms = itertools.product((64, 128, 192), ("linear", "vectorized"), (1, 16, 64, 1024), ("lse", "nlse"))
     for hdim, layout, page, lse in forms:
         if (layout, page) == ("vectorized", 1):
             continue
@@ -109,6 +109,13 @@ def fp8(**changes: Any) -> SuiteCase:
         ({"pool_pages": 400_000}, 1),  # over 2 GB: a page has a descriptor, wherever it is
         ({"page_size": 16, "pool_pages": 1_600_000, "kv_layout": "vectorized"}, 1),
         ({"hdim_q": 112}, 0),
+        ({"hdim_q": 64}, 0),  # beside a V of 128
+        ({"hdim_q": 64, "hdim_v": 64}, 1),
+        (
+            {"hdim_q": 64, "hdim_v": 64, "page_size": 1, "mask": "bottom_right", "window_left": 127, "window_right": 0},
+            1,
+        ),
+        ({"hdim_q": 56, "hdim_v": 56}, 0),
         ({"hdim_q": 160}, 0),
         ({"kv_layout": "vectorized"}, 1),
         ({"hdim_q": 192}, 1),

@@ -84,6 +84,14 @@ def fp8_is_inference_only(dtype: str, bias: str, lse: bool, dropout: bool) -> bo
     return dtype == "fp8bf16" and (bias != "no" or lse or dropout)
 
 
+def fp8_of_v2_is_inference_only(pipeline: str, dtype: str, bias: str, lse: bool, dropout: bool) -> bool:
+    """fp8 kernels of V2 serve inference only: no bias, no LSE, no dropout
+
+    codegen/ops/fmha_batch_prefill.py, get_pipelines. V3 has LSE beside them: kernels/include_prefill/ckpm_prefill_v3.
+    """
+    return not is_v3(pipeline) and fp8_is_inference_only(dtype, bias, lse, dropout)
+
+
 def fp8_kv_is_inference_only(dtype: str, bias: str, dropout: bool) -> bool:
     """fp8 K and V beside a Q of 16 bits are a cache's, which is for inference: no bias, no dropout
 
@@ -366,7 +374,7 @@ def v3_has_no_bias(pipeline: str, bias: str) -> bool:
 
 
 def v3_has_no_lse(pipeline: str, lse: bool) -> bool:
-    """V3 batch prefill stores no LSE: that is V2's, in fp16 and bf16
+    """V3 of pull request 6054 stores no LSE: V2 does, in fp16 and bf16
 
     Pull request 6054, codegen/ops/fmha_batch_prefill.py, pipelines of gfx950.
     """
@@ -382,7 +390,7 @@ def v3_has_no_dropout(pipeline: str, dropout: bool) -> bool:
 
 
 def v3_has_no_sink(pipeline: str, sink: bool) -> bool:
-    """V3 batch prefill has no sinks: those are V2's
+    """V3 batch prefill has no sink tokens: those are V2's
 
     Pull request 6054, codegen/ops/fmha_batch_prefill.py, pipelines of gfx950.
     """
@@ -406,16 +414,19 @@ def v3_has_one_load_for_each_page_size(pipeline: str, page_size: int, load: str)
     return is_v3(pipeline) and (load == "gload") != (page_size == 1)
 
 
-def v3_beyond_pull_request_6054(pipeline: str, hdim_q: int, kv_layout: str, page_size: int) -> bool:
-    """V3's kernels of pull request 6054 (head dim 128, linear pages of 1, 16 and 1024) are those of dialect prefill-v3
+def v3_beyond_pull_request_6054(
+    pipeline: str, hdim_q: int, kv_layout: str, page_size: int, lse: bool, mask: str
+) -> bool:
+    """V3's kernels of pull request 6054 (head dim 128, linear pages of 1, 16, 1024, no LSE) are dialect prefill-v3's
 
     Ours: codegen/ops/fmha_batch_prefill.py of that pull request has them, and no kernel is to be in both dialects.
     """
-    return is_v3(pipeline) and (hdim_q, kv_layout) == (128, "linear") and page_size in (1, 16, 1024)
+    data = (hdim_q, kv_layout) == (128, "linear") and page_size in (1, 16, 1024)
+    return is_v3(pipeline) and data and not lse and mask != "generic"
 
 
 def v3_has_no_window(pipeline: str, mask: str) -> bool:
-    """V3 batch prefill has no mask or a causal one; sliding windows are V2's
+    """V3 of pull request 6054 has no mask or a causal one; sliding windows are V2's
 
     Pull request 6054, "No mask / causal mask"; codegen/ops/fmha_batch_prefill.py of it.
     """
@@ -518,6 +529,7 @@ RULES: Mapping[str, Rule] = {
         fp8_needs_qscale,
         qscale_needs_fp8,
         fp8_is_inference_only,
+        fp8_of_v2_is_inference_only,
         fp8_kv_is_inference_only,
         fp8_kv_has_one_load_for_pages_of_one_token,
         fp8_has_no_sink,

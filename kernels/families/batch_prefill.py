@@ -150,7 +150,7 @@ def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
     return (
         *_layout_conditions(key.mode, key.vlayout),
         f"t.has_logits_soft_cap == {flag(key.logits)}",
-        *_type_conditions(key.mask_impl, key.mask, key.bias),
+        *_type_conditions(*_masks_taken(key), key.bias),
         f"t.has_lse == {flag(key.lse)}",
         f"t.has_dropout == {flag(key.dropout)}",
         *_scale_conditions(cpp.paged, key.qscale, key.sink),
@@ -165,8 +165,15 @@ def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
     )
 
 
+def _masks_taken(key: Key) -> tuple[str, str]:
+    """The mask set and the mask by which a kernel is dispatched. V3's generic kernel takes every mask."""
+    return ("simplified", "mask") if is_v3(key.pipeline) and key.mask == "generic" else (key.mask_impl, key.mask)
+
+
 def _v3_conditions(mask: str) -> tuple[str, ...]:
-    """Conditions of V3 on what V2 takes at run time: sink logits, and a causal mask with other window bounds."""
+    """Conditions of V3 on what its generic kernel and V2 take at run time: sink logits, and bounds beside causal."""
+    if mask == "generic":
+        return ()
     bounds = ("a.window_size_left < 0", "a.window_size_right == 0") if mask == "causal" else ()
     return ("a.sink_ptr == nullptr", *bounds)
 

@@ -15,7 +15,7 @@ from ckpm.matrix.keys import ANY_PAGE, MIXED_DTYPES, SPLIT_PIPELINE, V3_PIPELINE
 
 STEP = 128  # keys of one step of every batch-prefill tile of V2
 MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has two
-_V3_HEAD_DIMS = ((128, 128), (192, 128))
+_V3_HEAD_DIMS = ((64, 64), (128, 128), (192, 128))
 PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
 # Of K and V.
 ELEMENT_BYTES: Mapping[str, int] = {
@@ -265,13 +265,11 @@ def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
     }
     if p.sink_logits:  # a pointer without a key field; the CK of 2026 that takes it is known by its page sizes
         values["page_size"] -= {None}
-    v2_alone = p.sink_logits or (p.mask != "no" and p.window_right != 0)  # V3's masks are causal, and it has no sinks
-    refused = {V3_PIPELINE} if v2_alone else set()
     if p.split_keys:
         values["pipeline"] = frozenset((SPLIT_PIPELINE,))
     else:
         pipelines = {"any": ("qr_async", V3_PIPELINE), "on": (V3_PIPELINE,), "off": ("qr_async",)}[p.v3]
-        values["pipeline"] = frozenset(pipelines) - refused
+        values["pipeline"] = frozenset(pipelines)
     if p.tile_rows:
         values["tile.bm0"] = frozenset((p.tile_rows,))
     if p.mode == "batch":
@@ -323,6 +321,14 @@ def _masks(p: Problem) -> frozenset[str]:
     return frozenset(("mask", "causal") if p.window_left < 0 else ("mask",))
 
 
+def _v3_masks(p: Problem) -> tuple[str, ...]:
+    """Masks of V3's kernels that take the problem, whatever the mask set: `generic` has any bounds and sink logits."""
+    if p.mask == "no":
+        return () if p.sink_logits else ("no",)
+    causal = p.mask != "window" and (p.window_left < 0, p.window_right) == (True, 0) and not p.sink_logits
+    return ("causal", "generic") if causal else ("generic",)
+
+
 def launch_seqlen_k(problem: Problem) -> int:
     """The host's seqlen_k in batch mode, from which dispatch derives whether key padding is needed.
 
@@ -347,16 +353,20 @@ def serving_kernels(keys: Iterable[Key], problem: Problem) -> list[Key]:
 
 
 def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:
-    """The keys of which a field has one of the values. Loads of kernels that :func:`_reaches_every_pool` always fit."""
+    """The keys of which a field has one of the values. Kernels for any page have 64-bit addresses alone.
+
+    V3 has descriptors for pages, which reach every pool, kernels of any bounds, and pads no head dim.
+    """
     value = attrgetter(field)
     if field == "page_size" and takes_pages(ANY_PAGE, problem.page_size):
         values |= {ANY_PAGE}
-    return [key for key in keys if value(key) in values or (field == "load" and _reaches_every_pool(key))]
-
-
-def _reaches_every_pool(key: Key) -> bool:
-    """V3 has descriptors for pages, a kernel for any page has 64-bit addresses; there is one load mode."""
-    return (is_v3(key.pipeline) and key.load == "bload") or key.page_size == ANY_PAGE
+    own = {"load": (*values, "bload"), "mask": _v3_masks(problem), "hdim_q": (problem.hdim_q,)}
+    of_v3 = own.get(field, values)
+    return [
+        key
+        for key in keys
+        if value(key) in (of_v3 if is_v3(key.pipeline) else values) or (field == "load" and key.page_size == ANY_PAGE)
+    ]
 
 
 def measured_kernel(keys: Iterable[Key], problem: Problem) -> str | None:

@@ -34,7 +34,6 @@ from tests.prefill.v3_defects import WAIT_TOO_SHORT
 SCORES = 32  # of a lane in a tile: 64 keys and 32 queries on 64 lanes
 PRODUCT = "v_mfma_f32_32x32x64_f8f6f4"
 SUM = "v_mfma_f32_16x16x128_f8f6f4"  # of the weights
-PRODUCTS_OF_V = 4  # 128 columns by 32 queries, over 64 keys
 TILES = (2, 1, 2, 1)  # of a pass of each loop: whole tiles, then those that a bound cuts; in either group
 ROW_OF_A_LOAD = 128  # bytes of a token of K that one load into LDS takes
 
@@ -47,8 +46,8 @@ class Kernel:
 
     @property
     def products(self) -> int:
-        """The products of a tile: two halves of 32 keys by 32 queries, over 64 columns each, and V's."""
-        return 2 * self.key.hdim_q // 64 + PRODUCTS_OF_V
+        """The products of a tile: two halves of 32 keys by 32 queries over 64 columns each, and V's 32 columns each."""
+        return 2 * self.key.hdim_q // 64 + self.key.hdim_v // 32
 
     @property
     def loads(self) -> int:
@@ -70,14 +69,18 @@ class Kernel:
 def kernels(copy: PrefillCopy, v3_keys: tuple[Key, ...], extended_keys: tuple[Key, ...]) -> tuple[Kernel, ...]:
     """The kernels with one mask for each table, of V3's 32. The tables differ only before the loops.
 
-    And of ckpm-extended's the plainest of each page size, layout, head dim and scale.
+    And of ckpm-extended's the plainest of each page size, layout, head dim and scale, without LSE.
     """
     masks = {"sglang": "no", "vllm": "causal"}
     v3 = [key for key in v3_keys if key.pipeline.endswith("_v3") and key.mask == masks[str(key.kv_table)]]
     assert len(v3) == 16
-    plain = [key for key in extended_keys if key.pipeline.endswith("_v3") and not key.logits and key.mask == "no"]
+    plain = [
+        key
+        for key in extended_keys
+        if key.pipeline.endswith("_v3") and (key.logits, key.lse, key.mask) == (False, False, "no")
+    ]
     beyond = [key for key in plain if key.kv_table == "sglang"]
-    assert len(beyond) == 18
+    assert len(beyond) == 18 + 11  # head dim 64 has 11
     return *built(copy, v3), *built(copy, beyond, EXTENDED)
 
 
@@ -180,7 +183,7 @@ def test_tile_has_no_branch_but_over_rare_work(kernels: tuple[Kernel, ...]) -> N
             assert len(loop.ways) == 2**rare, kernel.key.name
             most = max(loop.ways, key=lambda taken: len([*taken]))
             longest = Counter(plain(kernel.code.instructions[at]) for at in set(most) - set(way))
-            of_o = 64  # numbers of a lane
+            of_o = kernel.key.hdim_v // 2  # numbers of a lane
             assert longest["v_exp_f32"] == (SCORES + 1) * tiles, kernel.key.name
             assert of_o * rare <= longest["v_mul_f32"] < (of_o + 6) * rare, kernel.key.name
 
@@ -222,7 +225,7 @@ def test_block_scales_cost_no_pass_over_tile(kernels: tuple[Kernel, ...]) -> Non
             assert of_scores < tiles * SCORES / 2
             assert arithmetic < tiles * SCORES, (kernel.key.name, more)
             compared += 1
-    assert compared == (4 + 7) * 4
+    assert compared == (4 + 7 + 4) * 4
 
 
 def test_registers_allow_two_waves_without_spills(kernels: tuple[Kernel, ...]) -> None:

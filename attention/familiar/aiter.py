@@ -134,19 +134,24 @@ def unified_attention(
     # fmt: on
     """``out``, of queries over the pages of a block table; prefill and decode alike.
 
-    K and V are [page, token, head, dim], or vectorized with ``shuffled_kv_cache``. The mask is causal. ``backend`` and
-    ``skip_reduce``, which are of aiter's kernels, change nothing. Scales beside K and V of 16 bits must be 1, which is
-    checked of arrays of the host.
+    K and V are [page, token, head, dim], or vectorized with ``shuffled_kv_cache``. The mask is causal. ``backend``, a
+    choice among aiter's kernels, changes nothing. Scales beside K and V of 16 bits must be 1, which is checked of
+    arrays of the host.
 
     Raises:
-        ProblemError: ``causal`` is false. A scale of O or of blocks, or a bias of pairs of queries. Else as
-            :func:`ckpm.attention.call.fmha`.
+        ProblemError: ``causal`` is false. A scale of O or of blocks, a bias of pairs of queries, results of parts.
+            Else as :func:`ckpm.attention.call.fmha`.
     """
-    del skip_reduce, backend
-    refused = {"q_scales": q_scales, "output_scale": output_scale, "qq_bias": qq_bias}
-    if used := [name for name, one in refused.items() if one is not None] or ([] if causal else ["causal=False"]):
+    del backend
+    refused = {
+        "q_scales": q_scales, "output_scale": output_scale, "qq_bias": qq_bias, "skip_reduce": skip_reduce or None,
+        "causal=False": None if causal else True,
+    }  # fmt: skip
+    if used := [name for name, one in refused.items() if one is not None]:
         raise ProblemError(f"unified_attention has no {', '.join(used)} here.")
     scales = shrink_scale(q_descale), shrink_scale(k_descale), shrink_scale(v_descale)
+    if not has_fp8(k):
+        _demand_ones(scales)
     pages = Pages(
         indices=block_table, seqlens_k=as_int32(seqused_k), longest=max_seqlen_k,
         kv_layout="vectorized" if shuffled_kv_cache else "linear",
@@ -154,7 +159,7 @@ def unified_attention(
     return fmha(
         q, k, v, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, pages=pages, scale=demand_scale(softmax_scale),
         soft_cap=softcap, alibi_slopes=alibi_slopes, sink_logits=sinks, out=out,
-        descales=_descales(scales, None) if has_fp8(k) else _no_descales(scales),
+        descales=_descales(scales, None) if has_fp8(k) else None,
         **_mask(causal, window_size, 0), **ours,
     ).o  # fmt: skip
 
@@ -195,8 +200,8 @@ def _descales(given: tuple[Any, Any, Any], of_pages: Any) -> tuple[Any, Any, Any
     return given if of_q or of_k or of_pages is not None else None
 
 
-def _no_descales(given: tuple[Any, ...]) -> None:
-    """No scales for 16-bit K and V. Raises ArgumentError: a scale of the host is not 1."""
+def _demand_ones(given: tuple[Any, ...]) -> None:
+    """Raises ArgumentError: a scale of the host, beside 16-bit K and V, is not 1."""
     for one in given:
         if one is not None and is_on_host(one) and float(one.reshape(-1)[0]) != 1:
             raise ArgumentError("k and v of 16 bits have no scales: give 1, or none.", kind="scale")

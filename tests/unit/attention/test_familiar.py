@@ -183,6 +183,7 @@ def test_aiter_s_unified_attention_reads_an_fp8_cache() -> None:
     [
         ({"causal": False}, "unified_attention has no causal=False here"),
         ({"output_scale": np.ones(1)}, "unified_attention has no output_scale here"),
+        ({"skip_reduce": True}, "unified_attention has no skip_reduce here"),
         ({"qq_bias": np.ones((4, 4))}, "unified_attention has no qq_bias here"),
         ({"k_descale": np.full(1, 0.5)}, "k and v of 16 bits have no scales"),
     ],

@@ -33,7 +33,7 @@ class Expected:
     sum w|v|, ``energy`` the root of sum (w v)^2, ``floor`` sum |v| over the row's denominator. ``score`` [head, token]
     is the largest sum of |terms| of a row's scaled dot products. ``added`` [head, token] is the largest size of what is
     added to a dot product (finite bias, ALiBi) or bounds it (the soft cap). ``keys`` [head, token] is the number of
-    keys that a row sees.
+    keys that a row sees. ``sum_energy`` and ``sum_floor`` [head, token] are ``energy`` and ``floor`` for a V of ones.
     """
 
     o: Floats
@@ -44,6 +44,8 @@ class Expected:
     score: Floats
     added: Floats
     keys: Floats
+    sum_energy: Floats
+    sum_floor: Floats
 
 
 def visible(problem: Problem, seqlen_q: int, seqlen_k: int) -> NDArray[np.bool_]:
@@ -95,7 +97,9 @@ def exact(inputs: Inputs, random_values: Sequence[Bytes] | None = None) -> Expec
     o_like: dict[str, Floats] = {
         name: np.zeros((total, p.nhead_q, p.hdim_v)) for name in ("o", "magnitude", "energy", "floor")
     }
-    row_like: dict[str, Floats] = {name: np.zeros((p.nhead_q, total)) for name in ("lse", "score", "added", "keys")}
+    row_like: dict[str, Floats] = {
+        name: np.zeros((p.nhead_q, total)) for name in ("lse", "score", "added", "keys", "sum_energy", "sum_floor")
+    }
     for head, rows, values in parts:
         for name in o_like:
             o_like[name][rows, head] = values[name]
@@ -172,6 +176,8 @@ def _softmax(p: SuiteCase, scores: Floats, v: Floats, sink: float, kept: NDArray
         "magnitude": weights @ size,
         "energy": np.sqrt((weights * weights) @ (v * v)),
         "floor": (seen / safe[:, None]) @ size,
+        "sum_energy": np.sqrt((weights * weights).sum(axis=1)),
+        "sum_floor": seen.sum(axis=1) / safe,
     }
 
 

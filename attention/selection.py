@@ -7,7 +7,7 @@ kernels that serve. The order ``upstream`` leaves the choice to the library's ow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ckpm.attention.problems.shapes import to_shape
 from ckpm.attention.registry import Instance
@@ -77,11 +77,8 @@ def _names_that_serve(family: str, group: Sequence[Instance], problem: Problem) 
     """The names of one library's kernels that serve; if there are none, the reason."""
     keys = [one.key for one in group]
     if host(library_with(family)).table_problems:
-        windowed = problem.mask != "no" and (problem.window_left >= 0 or problem.window_right != 0)
-        asked = replace(problem, v3="off") if windowed else problem  # V3's kernels don't read a window's bounds
-        return {key.name for key in kernels_of.serving_kernels(keys, asked)}, kernels_of.missing_kernel(
-            keys, asked
-        ) or ""
+        reason = kernels_of.missing_kernel(keys, problem) or ""
+        return {key.name for key in kernels_of.serving_kernels(keys, problem)}, reason
     match = Matcher(keys)(family, to_shape(problem))
     able = [key for key in match.kernels if _dispatch_takes(key, problem)]
     refused = f"dispatch launches none of the {len(match.kernels)} that fit at a seqlen_k of {problem.seqlen_k}"

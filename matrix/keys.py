@@ -13,6 +13,8 @@ V3_PIPELINE = "qr_async_trload_v3"
 MIXED_DTYPES = ("fp16kvfp8", "bf16kvfp8")  # Q and O in 16 bits, K and V in fp8
 FP8_KV_DTYPES = ("fp8bf16", *MIXED_DTYPES)  # of batch prefill, with scales of K and V
 SPLIT_PIPELINE = "qr_async_split"
+ANY_PAGE = 0  # as a page size: each launch gives it, a multiple of PAGE_STEP
+PAGE_STEP = 16
 
 
 def is_v3(pipeline: str) -> bool:
@@ -23,6 +25,18 @@ def is_v3(pipeline: str) -> bool:
 def is_split(pipeline: str) -> bool:
     """Return True for V2's pipeline over some of the keys, whose results another kernel combines."""
     return pipeline == SPLIT_PIPELINE
+
+
+def takes_pages(page_size: int | None, asked: int) -> bool:
+    """Return True if kernels of a key's page size take pages of so many tokens. None: they take pages of one token."""
+    if page_size == ANY_PAGE:
+        return asked > 0 and asked % PAGE_STEP == 0
+    return asked == (page_size or 1)
+
+
+def example_page(page_size: int | None) -> int:
+    """The tokens of a page that kernels of a key's page size take; those of any page, three steps."""
+    return 3 * PAGE_STEP if page_size == ANY_PAGE else page_size or 1
 
 
 @dataclass(frozen=True, slots=True)

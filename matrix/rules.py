@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm.matrix.keys import FP8_KV_DTYPES, MIXED_DTYPES, Tile, is_split, is_v3
+from ckpm.matrix.keys import ANY_PAGE, FP8_KV_DTYPES, MIXED_DTYPES, Tile, is_split, is_v3
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,14 @@ def fp8_is_inference_only(dtype: str, bias: str, lse: bool, dropout: bool) -> bo
     return dtype == "fp8bf16" and (bias != "no" or lse or dropout)
 
 
+def fp8_of_v2_is_inference_only(pipeline: str, dtype: str, bias: str, lse: bool, dropout: bool) -> bool:
+    """fp8 kernels of V2 serve inference only: no bias, no LSE, no dropout
+
+    codegen/ops/fmha_batch_prefill.py, get_pipelines. V3 has LSE beside them: kernels/include_prefill/ckpm_prefill_v3.
+    """
+    return not is_v3(pipeline) and fp8_is_inference_only(dtype, bias, lse, dropout)
+
+
 def fp8_kv_is_inference_only(dtype: str, bias: str, dropout: bool) -> bool:
     """fp8 K and V beside a Q of 16 bits are a cache's, which is for inference: no bias, no dropout
 
@@ -130,6 +138,23 @@ def gload_only_for_small_pages(load: str, page_size: int, tile: Tile) -> bool:
     codegen/ops/fmha_batch_prefill.py, get_fwd_blobs; rocm-libraries pull request 6653.
     """
     return load == "gload" and page_size >= tile.bn0
+
+
+def any_page_has_64_bit_loads(page_size: int, load: str) -> bool:
+    """a kernel for pages of any multiple of 16 tokens has 64-bit loads alone, which reach every pool
+
+    Ours, of no codegen: kernels/include_prefill/ckpm_prefill/paged_cache.hpp. A tile may lie in several pages, so that
+    pages have no descriptors.
+    """
+    return page_size == ANY_PAGE and load != "gload"
+
+
+def any_page_is_inference_only(page_size: int, bias: str, dropout: bool) -> bool:
+    """kernels for pages of any multiple of 16 tokens have no elementwise bias and no dropout; ALiBi they have
+
+    Ours, of no codegen: vLLM's rocm_aiter_unified_attn.py, which has such pages, passes neither.
+    """
+    return page_size == ANY_PAGE and (bias == "bias" or dropout)
 
 
 def beyond_upstreams_axes(pipeline: str, dtype: str, hdim_q: int, hdim_v: int, page_size: int) -> bool:
@@ -202,14 +227,15 @@ def serving_has_the_callers_pages(hdim_q: int, hdim_v: int, page_size: int, kv_l
     """ckpm-serving has the pages that a caller asks for, by table: SGLang's, FlashInfer's and vLLM's
 
     Ours, of no codegen: SGLang's 1-D tables have pages of one token, or of 64 in the vectorized layout
-    (aiter_backend.py); FlashInfer's have linear pages of 16 and 1024; vLLM's 2-D tables have pages of 16 and 64 in
-    both layouts (v1/attention/backends/rocm_aiter_fa.py). Latent attention's 192/128 has linear pages of 1 and 16.
+    (aiter_backend.py); FlashInfer's have linear pages of 16 and 1024. vLLM's 2-D tables have both layouts: pages of 16
+    and 64 in v1/attention/backends/rocm_aiter_fa.py, any multiple of 16 in rocm_aiter_unified_attn.py. Latent
+    attention's 192/128 has linear pages of 1 and 16.
     """
     pages = {
         "sglang": ((1, "linear"), (64, "vectorized"), (16, "linear"), (1024, "linear")),
-        "vllm": ((16, "linear"), (16, "vectorized"), (64, "linear"), (64, "vectorized")),
+        "vllm": tuple((size, layout) for size in (16, 64, ANY_PAGE) for layout in ("linear", "vectorized")),
     }[kv_table]
-    latent = hdim_q != hdim_v and (page_size > 16 or kv_layout != "linear")
+    latent = hdim_q != hdim_v and (page_size not in (1, 16) or kv_layout != "linear")
     return latent or (page_size, kv_layout) not in pages
 
 
@@ -348,7 +374,7 @@ def v3_has_no_bias(pipeline: str, bias: str) -> bool:
 
 
 def v3_has_no_lse(pipeline: str, lse: bool) -> bool:
-    """V3 batch prefill stores no LSE: that is V2's, in fp16 and bf16
+    """V3 of pull request 6054 stores no LSE: V2 does, in fp16 and bf16
 
     Pull request 6054, codegen/ops/fmha_batch_prefill.py, pipelines of gfx950.
     """
@@ -364,7 +390,7 @@ def v3_has_no_dropout(pipeline: str, dropout: bool) -> bool:
 
 
 def v3_has_no_sink(pipeline: str, sink: bool) -> bool:
-    """V3 batch prefill has no sinks: those are V2's
+    """V3 batch prefill has no sink tokens: those are V2's
 
     Pull request 6054, codegen/ops/fmha_batch_prefill.py, pipelines of gfx950.
     """
@@ -372,7 +398,7 @@ def v3_has_no_sink(pipeline: str, sink: bool) -> bool:
 
 
 def v3_takes_pages_up_to_1024(pipeline: str, page_size: int) -> bool:
-    """V3 has pages of 1, 16, 64 and 1024 tokens; V2 also has 128 and 2048
+    """V3 has pages of 1, 16, 64 and 1024 tokens; V2 has other sizes, too
 
     Ours: the codegen of pull request 6054 has 1, 16 and 1024.
     """
@@ -388,16 +414,19 @@ def v3_has_one_load_for_each_page_size(pipeline: str, page_size: int, load: str)
     return is_v3(pipeline) and (load == "gload") != (page_size == 1)
 
 
-def v3_beyond_pull_request_6054(pipeline: str, hdim_q: int, kv_layout: str, page_size: int) -> bool:
-    """V3's kernels of pull request 6054 (head dim 128, linear pages of 1, 16 and 1024) are those of dialect prefill-v3
+def v3_beyond_pull_request_6054(
+    pipeline: str, hdim_q: int, kv_layout: str, page_size: int, lse: bool, mask: str
+) -> bool:
+    """V3's kernels of pull request 6054 (head dim 128, linear pages of 1, 16, 1024, no LSE) are dialect prefill-v3's
 
     Ours: codegen/ops/fmha_batch_prefill.py of that pull request has them, and no kernel is to be in both dialects.
     """
-    return is_v3(pipeline) and (hdim_q, kv_layout) == (128, "linear") and page_size in (1, 16, 1024)
+    data = (hdim_q, kv_layout) == (128, "linear") and page_size in (1, 16, 1024)
+    return is_v3(pipeline) and data and not lse and mask != "generic"
 
 
 def v3_has_no_window(pipeline: str, mask: str) -> bool:
-    """V3 batch prefill has no mask or a causal one; sliding windows are V2's
+    """V3 of pull request 6054 has no mask or a causal one; sliding windows are V2's
 
     Pull request 6054, "No mask / causal mask"; codegen/ops/fmha_batch_prefill.py of it.
     """
@@ -500,12 +529,15 @@ RULES: Mapping[str, Rule] = {
         fp8_needs_qscale,
         qscale_needs_fp8,
         fp8_is_inference_only,
+        fp8_of_v2_is_inference_only,
         fp8_kv_is_inference_only,
         fp8_kv_has_one_load_for_pages_of_one_token,
         fp8_has_no_sink,
         page_size_1_is_linear,
         kv_blockscale_within_page,
         gload_only_for_small_pages,
+        any_page_has_64_bit_loads,
+        any_page_is_inference_only,
         beyond_upstreams_axes,
         split_takes_tiles_of_64_rows,
         split_reads_tokens_by_64_bits,

@@ -29,6 +29,7 @@ from ckpm.attention.arrays.tables import TABLES, lengths_of, longest_of, paged_k
 from ckpm.attention.arrays.tensors import (
     FP8,
     Operand,
+    contiguous,
     demand_contiguous,
     demand_dtype,
     demand_one_place,
@@ -287,13 +288,22 @@ def _contiguous_keys(
 
 
 def _strides(problem: Problem, given: Mapping[str, Operand]) -> tuple[tuple[str, Strides], ...]:
-    """Strides of the tensors on the device that are not contiguous."""
+    """Strides of the tensors on the device that are not contiguous.
+
+    Raises ArgumentError: within a head of a vectorized page elements don't lie one after another.
+    """
     found = []
     for name, one in given.items():
         if one.contiguous:
             continue
         if name != "q" and problem.kv_layout == "vectorized":
             page, head = one.strides[:2]
+            if one.strides[2:] != contiguous(one.shape[2:]):
+                raise ArgumentError(
+                    f"{name} has strides {list(one.strides)}: the last three axes of vectorized pages must lie one "
+                    "after another. Give a contiguous copy.",
+                    kind="not-contiguous",
+                )
             found.append((name, dataclasses.replace(problem.stride(name), batch=page, nhead=head)))
         elif len(one.strides) == 3:
             row, head, _ = one.strides

@@ -130,8 +130,10 @@ class Pool:
 
     def pointers(self) -> dict[str, tuple[str, int]]:
         p = self.problem
-        own = p.page_elements("k") * p.element_bytes * p.hdim_q // (p.hdim_q + p.hdim_v)
-        places = {"k": ("kv", 0), "v": ("kv", own)} if p.storage == "interleaved" else {"k": ("k", 0), "v": ("v", 0)}
+        rows = {"interleaved": p.page_size * p.nhead_k, "packed": 1}.get(p.storage, 0)  # of K before V's in one pool
+        places = {"k": ("k", 0), "v": ("v", 0)}
+        if rows:
+            places = {"k": ("kv", 0), "v": ("kv", rows * p.hdim_q * p.element_bytes)}
         if p.qscale in ("pertensor", "perhead"):
             places |= {"k_descale": ("k_descale", 0), "v_descale": ("v_descale", 0)}
         elif p.qscale == "kv_blockscale":
@@ -149,8 +151,10 @@ class Pool:
                 data = self._columns()
                 buffers["v"] = Buffer(size=data.nbytes, writes=(Write(0, data),), placement=p.placement, guard=guard)
                 continue
+            if tensor == "v" and p.storage == "packed":
+                continue  # it lies beside K
             stride = p.page_elements(tensor) * p.element_bytes
-            blocks = {page: self._block(bits, tensor) for page, bits in self.pages[tensor].items()}
+            blocks = {page: self._block(bits, tensor) for page, bits in self._pages_of(tensor).items()}
             blocks |= dict.fromkeys(self._poisoned_pages(), self._block(self._nan_page(tensor), tensor))
             if p.table_end == "zeros" and 0 not in self.pages[tensor]:
                 blocks[0] = self._block(np.zeros_like(self._nan_page(tensor)), tensor)
@@ -177,11 +181,20 @@ class Pool:
             )
         return buffers
 
+    def _pages_of(self, tensor: str) -> dict[int, Bits]:
+        """page -> bits [slot, head, dim]; of storage packed a token's K and V."""
+        pages = self.pages[tensor]
+        if self.problem.storage != "packed":
+            return pages
+        return {page: np.concatenate((bits, self.pages["v"][page]), axis=-1) for page, bits in pages.items()}
+
     def _block(self, bits: Bits, tensor: str) -> Bits:
         """A page's bits in memory order, gaps included."""
         p = self.problem
         slots, heads, hdim = bits.shape
-        if p.kv_layout == "vectorized":
+        if p.storage in ("heads_first", "packed"):
+            block = bits.swapaxes(0, 1)
+        elif p.kv_layout == "vectorized":
             if tensor == "k":
                 block = bits.reshape(slots, heads, hdim // p.vector, p.vector).transpose(1, 2, 0, 3)
             else:
@@ -210,7 +223,8 @@ class Pool:
 
     def _nan_page(self, tensor: str) -> Bits:
         p = self.problem
-        shape = (p.page_size, p.nhead_k, p.hdim_q if tensor == "k" else p.hdim_v)
+        hdim = p.hdim_q + p.hdim_v if p.storage == "packed" else p.hdim_q if tensor == "k" else p.hdim_v
+        shape = (p.page_size, p.nhead_k, hdim)
         return np.full(shape, nan_bits(p.kv_dtype, self.arch), bits_type(p.kv_dtype))
 
     def _poisoned_pages(self) -> set[int]:

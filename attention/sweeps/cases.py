@@ -20,7 +20,7 @@ from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.reference import TOLERANCES
-from ckpm.matrix.keys import Key
+from ckpm.matrix.keys import Key, example_page
 from ckpm.matrix.problems.matching import Matcher, is_tried
 from ckpm.matrix.problems.problem import ELEMENT_BYTES
 from ckpm.matrix.problems.testing import Shape
@@ -103,7 +103,7 @@ def _settle(shape: Shape, key: Key) -> Shape:
         vlayout=key.vlayout or "row",
         qscale=key.qscale or "no",
         paged_kv=paged,
-        page_size=(key.page_size or 1) if key.family == "batch_prefill" else None,
+        page_size=example_page(key.page_size) if key.family == "batch_prefill" else None,
         kv_layout=key.kv_layout or "linear",
         kv_table=key.kv_table or "sglang",
     )

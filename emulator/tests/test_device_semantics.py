@@ -90,6 +90,15 @@ def test_with_index_num_records_counts_elements(index: int, expected: int) -> No
     assert after.vector[30, 0] == expected
 
 
+@pytest.mark.parametrize(("word", "expected"), [(0, 0), (0x7000, 0), (0x8000, 2), (0x27000, 2)])
+def test_resource_of_invalid_format_is_unbound(word: int, expected: int) -> None:
+    """CDNA4 ISA 9.1.4: the format INVALID means "unbound resource" and is not replaced by the opcode's."""
+    assembly = "buffer_load_dwordx2 v[30:31], v20, s[40:43], 0 offen\nbuffer_store_dword v21, v20, s[40:43], 0 offen\n"
+    after = run_wave(assembly, {20: 4, 21: 0xAA}, resource(256) | {43: word}, memory=DATA)
+    assert after.vector[30:32, 17].tolist() == [expected, expected and 3]
+    assert struct.unpack_from("<2I", after.memory[memory_base()]) == (1, 0xAA if expected else 2)
+
+
 def test_resource_beyond_memory_faults_only_if_lane_is_on() -> None:
     """LLVM, SIInstrInfo::hasUnwantedEffectsWhenEXECEmpty: a vector memory instruction has no effect with EXEC 0."""
     assembly, beyond = "buffer_load_dword v30, v20, s[40:43], 0 offen\n", resource(0xFFFFFFFF)

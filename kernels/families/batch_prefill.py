@@ -23,7 +23,7 @@ from ckpm.kernels.families.words import (
     spellings,
     tile_words,
 )
-from ckpm.matrix.keys import Key, Tile, is_split, is_v3
+from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key, Tile, is_split, is_v3
 
 NAME = "batch_prefill"
 WIDE_GUARD = "defined(__gfx94__) || defined(__gfx950__)"  # archs for which gload (CK's GLOBAL_LOAD_LDS) is compiled
@@ -144,12 +144,13 @@ def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
 
     Source: fmha_batch_prefill.py of each version (FmhaFwdApiTrait checks).
     """
-    # V3 has one load mode for each size of pages
-    selected = key.load if cpp.takes_load and not is_v3(key.pipeline) else None
+    # V3 has one load mode for each size of pages, kernels for any page have one for all
+    one_load = is_v3(key.pipeline) or key.page_size == ANY_PAGE
+    selected = key.load if cpp.takes_load and not one_load else None
     return (
         *_layout_conditions(key.mode, key.vlayout),
         f"t.has_logits_soft_cap == {flag(key.logits)}",
-        *_type_conditions(key.mask_impl, key.mask, key.bias),
+        *_type_conditions(*_masks_taken(key), key.bias),
         f"t.has_lse == {flag(key.lse)}",
         f"t.has_dropout == {flag(key.dropout)}",
         *_scale_conditions(cpp.paged, key.qscale, key.sink),
@@ -164,8 +165,15 @@ def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
     )
 
 
+def _masks_taken(key: Key) -> tuple[str, str]:
+    """The mask set and the mask by which a kernel is dispatched. V3's generic kernel takes every mask."""
+    return ("simplified", "mask") if is_v3(key.pipeline) and key.mask == "generic" else (key.mask_impl, key.mask)
+
+
 def _v3_conditions(mask: str) -> tuple[str, ...]:
-    """Conditions of V3 on what V2 takes at run time: sink logits, and a causal mask with other window bounds."""
+    """Conditions of V3 on what its generic kernel and V2 take at run time: sink logits, and bounds beside causal."""
+    if mask == "generic":
+        return ()
     bounds = ("a.window_size_left < 0", "a.window_size_right == 0") if mask == "causal" else ()
     return ("a.sink_ptr == nullptr", *bounds)
 
@@ -214,7 +222,7 @@ def _page_conditions(
     return (
         f"t.kv_memory_layout == {page['kv_layout']}",
         f"t.kv_lookup_table == {page['kv_table']}",
-        f"t.page_size == {page['page_size']}",
+        f"t.page_size % {PAGE_STEP} == 0" if page_size == ANY_PAGE else f"t.page_size == {page_size}",
         *((f"{_selector('a', bn0, 'kElementBytes', cpp)} == {page['load']}",) if load else ()),
     )
 

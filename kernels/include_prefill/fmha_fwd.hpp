@@ -235,6 +235,7 @@ auto fmha_batch_prefill_create_kargs_and_grids(fmha_batch_prefill_args args)
     kargs.sink_size                      = args.sink_size;
     kargs.scale_s                        = args.scale_s;
     kargs.logits_soft_cap                = args.logits_soft_cap;
+    kargs.page_tokens                    = ck_tile::mdiv(args.page_block_size);
     ckpm::prefill::set_dropout(kargs, args);
     return std::make_pair(kargs, Kernel::GridSize(args.batch, args.nhead_q, args.max_seqlen_q));
 }

@@ -25,7 +25,7 @@ from ckpm.base.bounded import LARGEST_TABLE, BoundsError, parse_json, read_text
 from ckpm.base.errors import InputError, TableError, unknown_word
 from ckpm.base.tablefile import Field, describe, load
 from ckpm.matrix.configurations.limits import spellings
-from ckpm.matrix.keys import Key, Tile
+from ckpm.matrix.keys import Key, Tile, example_page
 
 _REQUIRED = object()
 
@@ -242,7 +242,7 @@ def configuration_of(key: Key, arch: str) -> Configuration:
         "sink": bool(key.sink),
         "skip": bool(key.skip),
         "paged_kv": paged or bool(key.paged_kv),
-        "page_size": key.page_size or (1 if paged else 0),
+        "page_size": example_page(key.page_size) if paged else 0,
         "kv_memory_layout": key.kv_layout or ("linear" if paged else None),
         "kv_lookup_table": key.kv_table or ("sglang" if paged else None),
         "pipeline": _PIPELINES.get(key.family, key.pipeline),

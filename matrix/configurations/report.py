@@ -15,7 +15,7 @@ from ckpm.matrix.dialects import Dialect, check_arch, receipts
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.explain import Reason, find, outside
 from ckpm.matrix.families import MASK_IMPLS, Axis, Family
-from ckpm.matrix.keys import KEY_FIELDS, Key
+from ckpm.matrix.keys import KEY_FIELDS, Key, takes_pages
 from ckpm.matrix.names import make_key, own_name
 
 
@@ -243,7 +243,7 @@ def _equal(family: Family, key: Key, asked: Mapping[str, Any]) -> bool:
         and key.mask in ("", *_MASKS[asked["mask"]])
         and (key.mask != "" or asked["mask"] == "no")
         and ("lse" not in family.fields or has["lse"] == asked["lse"])  # backward reads it, append-KV has none
-        and (key.family not in _SIZED_PAGES or has["page_size"] == asked["page_size"])
+        and (key.family not in _SIZED_PAGES or takes_pages(key.page_size, asked["page_size"]))
         and all(asked[name] in (None, has[name]) for name in ("kv_memory_layout", "kv_lookup_table"))
     )
     slots = {**_SLOTS.get(key.family, _ATTENTION_SLOTS)}

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from ckpm.matrix.configurations.configuration import PATHS
 from ckpm.matrix.configurations.limits import limits
+from ckpm.matrix.keys import ANY_PAGE, takes_pages
 
 Function = TypeVar("Function", bound=Callable[..., str])
 
@@ -333,12 +334,13 @@ def family_reads_paged_kv(family: str, paged_kv: bool) -> str:
 
 
 @error("page_size")
-def batch_prefill_page_size_is_a_power_of_two(family: str, page_size: int) -> str:
-    """a token's page is found by shifts, so batch prefill has a page size and it is a power of two
+def batch_prefill_page_size_is_served(family: str, page_size: int) -> str:
+    """a token's page is found by shifts, so a page holds a power of two of tokens; our own kernels take multiples of 16
 
-    validation.py, validate_config, rules of batch_prefill.
+    validation.py, validate_config, rules of batch_prefill, which have powers of two alone.
     """
-    wrong = family == "batch_prefill" and (page_size <= 0 or page_size & (page_size - 1) != 0)
+    shifts = page_size > 0 and page_size & (page_size - 1) == 0
+    wrong = family == "batch_prefill" and not shifts and not takes_pages(ANY_PAGE, page_size)
     return f"page_size {page_size}" if wrong else ""
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm.matrix.keys import FP8_KV_DTYPES, MIXED_DTYPES
+from ckpm.matrix.keys import ANY_PAGE, FP8_KV_DTYPES, MIXED_DTYPES, takes_pages
 from ckpm.matrix.problems.problem import CHOICES as PROBLEM_CHOICES
 from ckpm.matrix.problems.problem import STEP, Problem, launch_instructions
 
@@ -24,8 +24,9 @@ _BELOW_4_GB = (1 << 32) - (1 << 28)
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "dtype": ("fp16", "bf16", "fp8bf16", "fp32", *MIXED_DTYPES),
     **{name: PROBLEM_CHOICES[name] for name in ("mode", "vlayout", "kv_layout", "kv_table")},
-    # K and V in two pools, page by page in one, or in two with gaps between pages, tokens and heads
-    "storage": ("separate", "interleaved", "gaps"),
+    # K and V in two pools, page by page in one, or in two with gaps between pages, tokens and heads. Of linear pages:
+    # two pools of [page, head, token, dim], or one of them with a token's K and V side by side
+    "storage": ("separate", "interleaved", "gaps", "heads_first", "packed"),
     # which physical pages the table names, and in which order
     "page_order": ("identity", "reversed", "scrambled", "high", "spread", "lines", "shared", "repeated"),
     # what follows the table's last valid entry: nothing, page 0, a page of NaNs, -1
@@ -151,7 +152,7 @@ class SuiteCase(Problem):
 
     def page_elements(self, tensor: str) -> int:
         row = self.page_size * self.nhead_k
-        if self.storage == "interleaved":
+        if self.storage in ("interleaved", "packed"):
             return row * (self.hdim_q + self.hdim_v)
         own = row * (self.hdim_q if tensor == "k" else self.hdim_v)
         return 2 * own if self.storage == "gaps" else own
@@ -193,12 +194,14 @@ def complaint(problem: SuiteCase) -> str | None:
 def _combination_complaint(p: SuiteCase) -> str | None:
     if p.nhead_q % p.nhead_k:
         return f"nhead_q {p.nhead_q} is not a multiple of nhead_k {p.nhead_k}"
-    if p.page_size & (p.page_size - 1):
-        return f"page_size {p.page_size} is not a power of two"
+    if p.page_size & (p.page_size - 1) and not takes_pages(ANY_PAGE, p.page_size):
+        return f"page_size {p.page_size} is neither a power of two nor a multiple of 16"
     if p.hdim_q % p.vector or p.hdim_v % p.vector:
         return f"head dims must be multiples of {p.vector} for {p.dtype}"
     if p.kv_layout == "vectorized" and (p.page_size % p.vector or p.vlayout == "col"):
         return f"a vectorized layout needs row-major V and pages of a multiple of {p.vector} tokens for {p.dtype}"
+    if p.storage in ("heads_first", "packed") and p.kv_layout != "linear":
+        return f"storage {p.storage} has linear pages"
     if p.vlayout == "col" and (p.page_size > 1 or p.storage != "separate"):
         return "column-major V has page size 1 and a pool of its own"
     if why := scales_complaint(p):

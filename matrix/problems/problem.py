@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from ckpm.matrix.keys import MIXED_DTYPES, SPLIT_PIPELINE, V3_PIPELINE, Key, is_v3
+from ckpm.matrix.keys import ANY_PAGE, MIXED_DTYPES, SPLIT_PIPELINE, V3_PIPELINE, Key, is_v3, takes_pages
 
 STEP = 128  # keys of one step of every batch-prefill tile of V2
 MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has two
-_V3_HEAD_DIMS = ((128, 128), (192, 128))
+_V3_HEAD_DIMS = ((64, 64), (128, 128), (192, 128))
 PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
 # Of K and V.
 ELEMENT_BYTES: Mapping[str, int] = {
@@ -265,13 +265,11 @@ def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
     }
     if p.sink_logits:  # a pointer without a key field; the CK of 2026 that takes it is known by its page sizes
         values["page_size"] -= {None}
-    v2_alone = p.sink_logits or (p.mask != "no" and p.window_right != 0)  # V3's masks are causal, and it has no sinks
-    refused = {V3_PIPELINE} if v2_alone else set()
     if p.split_keys:
         values["pipeline"] = frozenset((SPLIT_PIPELINE,))
     else:
         pipelines = {"any": ("qr_async", V3_PIPELINE), "on": (V3_PIPELINE,), "off": ("qr_async",)}[p.v3]
-        values["pipeline"] = frozenset(pipelines) - refused
+        values["pipeline"] = frozenset(pipelines)
     if p.tile_rows:
         values["tile.bm0"] = frozenset((p.tile_rows,))
     if p.mode == "batch":
@@ -323,6 +321,14 @@ def _masks(p: Problem) -> frozenset[str]:
     return frozenset(("mask", "causal") if p.window_left < 0 else ("mask",))
 
 
+def _v3_masks(p: Problem) -> tuple[str, ...]:
+    """Masks of V3's kernels that take the problem, whatever the mask set: `generic` has any bounds and sink logits."""
+    if p.mask == "no":
+        return () if p.sink_logits else ("no",)
+    causal = p.mask != "window" and (p.window_left < 0, p.window_right) == (True, 0) and not p.sink_logits
+    return ("causal", "generic") if causal else ("generic",)
+
+
 def launch_seqlen_k(problem: Problem) -> int:
     """The host's seqlen_k in batch mode, from which dispatch derives whether key padding is needed.
 
@@ -347,11 +353,20 @@ def serving_kernels(keys: Iterable[Key], problem: Problem) -> list[Key]:
 
 
 def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:
-    """The keys of which a field has one of the values. V3 has descriptors for pages, which reach every pool."""
+    """The keys of which a field has one of the values. Kernels for any page have 64-bit addresses alone.
+
+    V3 has descriptors for pages, which reach every pool, kernels of any bounds, and pads no head dim.
+    """
     value = attrgetter(field)
-    if field != "load":
-        return [key for key in keys if value(key) in values]
-    return [key for key in keys if key.load in values or (is_v3(key.pipeline) and key.load == "bload")]
+    if field == "page_size" and takes_pages(ANY_PAGE, problem.page_size):
+        values |= {ANY_PAGE}
+    own = {"load": (*values, "bload"), "mask": _v3_masks(problem), "hdim_q": (problem.hdim_q,)}
+    of_v3 = own.get(field, values)
+    return [
+        key
+        for key in keys
+        if value(key) in (of_v3 if is_v3(key.pipeline) else values) or (field == "load" and key.page_size == ANY_PAGE)
+    ]
 
 
 def measured_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
@@ -397,11 +412,12 @@ def in_words(values: frozenset[Any]) -> str:
 def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
     """The load mode that dispatch may choose for the problem and that none of the serving kernels has; None if none.
 
-    A dialect without load modes in its names has one dispatch for all pools and misses none, and V3's one mode serves
-    every pool.
+    A dialect without load modes in its names has one dispatch for all pools and misses none. V3 and kernels for any
+    page serve every pool.
     """
     able = serving_kernels(keys, problem)
-    there = {key.load if f"_{key.load}_" in key.name and not is_v3(key.pipeline) else None for key in able}
+    own = [key for key in able if f"_{key.load}_" in key.name and not is_v3(key.pipeline) and key.page_size != ANY_PAGE]
+    there = {key.load if key in own else None for key in able}
     return None if None in there else next((load for load in loads(problem) if load not in there), None)
 
 

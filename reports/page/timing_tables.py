@@ -102,7 +102,7 @@ def score(inputs: Inputs) -> Table:
         for name, group in (made.groups.items() if made else ())
     ]
     about = (
-        f"{'; '.join(errors)}. Numbers of the model come from rows of role calibrate, which do not count. "
+        f"{'; '.join(errors)}. Numbers of the model come from documents, rows of role calibrate, and assumptions. "
         "Errors are in percent. GHz is the clock at which TFLOP/s are expected."
     )
     return Table(

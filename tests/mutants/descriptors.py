@@ -47,12 +47,13 @@ def _off(value: int) -> Sequence[int]:
 
 
 _RSRC3, _RSRC1, _RSRC2, _PROPERTIES = 44, 48, 52, 56
+_ACCUM_OFFSET = _Field("fours before the accumulation registers", _RSRC3, 4, 0, 6, _fewer)
 _FIELDS = (
     _Field("LDS bytes", 0, 4, 0, 32, _less_memory),
     _Field("scratch bytes", 4, 4, 0, 32, _less_memory),
     _Field("eights of vector registers", _RSRC1, 4, 0, 6, _fewer),
     _Field("eights of scalar registers", _RSRC1, 4, 6, 4, _fewer_pairs),
-    _Field("fours before the accumulation registers", _RSRC3, 4, 0, 6, _fewer),
+    _ACCUM_OFFSET,
     _Field("scratch", _RSRC2, 4, 0, 1, _off),
     _Field("user SGPRs", _RSRC2, 4, 1, 5, lambda value: (value - 1, value + 1)),
     _Field("workgroup's x", _RSRC2, 4, 7, 1, _off),
@@ -75,9 +76,15 @@ class Word:
     text: str
 
 
-def changes(descriptor: bytes) -> Iterator[Word]:
-    """List the changes of a descriptor of 64 bytes."""
+def changes(descriptor: bytes, *, accumulates: bool) -> Iterator[Word]:
+    """List the changes of a descriptor of 64 bytes.
+
+    Without accumulation registers in the code, all registers are vector registers, wherever ACCUM_OFFSET is
+    (ckpm_emulator.lowering.descriptor).
+    """
     for field in _FIELDS:
+        if field is _ACCUM_OFFSET and not accumulates:
+            continue
         word = int.from_bytes(descriptor[field.offset : field.offset + field.size], "little")
         mask = (1 << field.bits) - 1
         value = word >> field.low & mask

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ckpm_emulator.lowering.decode import Instruction
+from ckpm_emulator.lowering.descriptor import accumulates
 from tests.mutants import descriptors, planting
 
 KINDS = (*planting.KINDS, descriptors.KIND)
@@ -59,7 +60,7 @@ def draw(kernels: Mapping[str, Kernel], seed: int, count: int) -> tuple[Mutant, 
 def _candidates(name: str, kernel: Kernel) -> Iterator[Mutant]:
     for kind, at, raw in planting.candidates(kernel.instructions):
         yield Mutant(kernel=name, kind=kind, at=at, raw=raw, text="")
-    for word in descriptors.changes(kernel.descriptor):
+    for word in descriptors.changes(kernel.descriptor, accumulates=any(map(accumulates, kernel.instructions))):
         yield Mutant(kernel=name, kind=descriptors.KIND, at=word.offset, raw=word.value, text=word.text, size=word.size)
 
 

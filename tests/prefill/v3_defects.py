@@ -58,7 +58,7 @@ V3_DEFECTS: Mapping[str, Defect] = {
         "batch-prefill",
         "v3_residues.ps16-wide-q256k1to64",
         WRONG,
-        _pipeline("stream.v_source(tile, v_page)", "stream.v_source(tile, k_page)"),
+        _pipeline("stream.v_source(place_of(tile), v_page)", "stream.v_source(place_of(tile), k_page)"),
     ),
     # scales that differ by less than a factor of 2 hide it
     "block scales are those of the tile before": _found(
@@ -72,8 +72,8 @@ V3_DEFECTS: Mapping[str, Defect] = {
         "v3_residues.ps16-wide-q256k1to64",
         WRONG,
         _pipeline(
-            "v_source = stream.v_source(0, first_page);\n            finish();",
-            "v_source = stream.v_source(0, first_page);",
+            "v_source = stream.v_source(place_of(0), first_page);\n            finish();",
+            "v_source = stream.v_source(place_of(0), first_page);",
         ),
     ),
     "the third tile of K overwrites the second": _found(
@@ -102,6 +102,28 @@ V3_DEFECTS: Mapping[str, Defect] = {
             "static_cast<uint32_t>(live_bytes(view, tile))",
             "static_cast<uint32_t>(view.num_pages) * view.page_bytes",
         ),
+    ),
+    # O is the same: it is divided by the sum alone
+    "LSE is of half the sum": _found(
+        "batch-prefill",
+        "v3_extended_lse_rises.ps64_causal",
+        WRONG,
+        _pipeline("{softmax.shift, sum}", "{softmax.shift - 1.f, sum}"),
+        upstream=EXTENDED,
+    ),
+    "tiles that a window's left bound cuts are taken for whole ones": _found(
+        "batch-prefill",
+        "v3_extended_bounds.ps64-window-l127-q300",
+        WRONG,
+        _pipeline("min((left_whole() + kGroup) | 1, tiles)", "1"),
+        upstream=EXTENDED,
+    ),
+    "O is not rescaled for a sink above its scores": _found(
+        "batch-prefill",
+        "v3_extended_windows_rises.ps64",
+        WRONG,
+        Edit(folder=_FOLDER, header="kernel.hpp", old="scale *= total.add_sink(", new="total.add_sink("),
+        upstream=EXTENDED,
     ),
     # the slots hold NaN, times weights of 0
     "slots of vectorized V after the last token are not zeroed": _found(

@@ -67,8 +67,7 @@ def refusal(
         return Refusal(start, reason)
     reached = _reachable(kernel.function.name, instructions, spans)
     different = {instructions[at].encoding: instructions[at] for at in reached}.values()
-    accumulates = any(map(_accumulates, different))
-    granted = Granted.of(kernel.rsrc1, kernel.rsrc3, accumulates=accumulates)
+    granted = Granted.of(kernel.rsrc1, kernel.rsrc3, accumulates=any(map(accumulates, different)))
     judged: dict[Encoding, str] = {}
     for at in reached:
         encoding = instructions[at].encoding
@@ -181,7 +180,8 @@ def _without_scratch(instruction: Instruction, kernel: KernelInfo) -> str:
     return f"{instruction.text}: the kernel's descriptor enables no scratch"
 
 
-def _accumulates(instruction: Instruction) -> bool:
+def accumulates(instruction: Instruction) -> bool:
+    """True for an instruction that names an accumulation register."""
     return any(operand.first >= ACCUMULATION for operand in operands(instruction))
 
 

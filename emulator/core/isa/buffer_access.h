@@ -8,6 +8,9 @@
 
 namespace emu {
 
+// MicroOp::control of MTBUF: with nfmt << 4 and dfmt, which are used in place of the resource's.
+inline constexpr uint16_t TYPED = 0x80;
+
 struct Resource
 {
     uint64_t base;

@@ -105,7 +105,7 @@ inline constexpr Field OFFSET_CDNA3{0, 16}, OFFSET_CDNA4{0, 18};
 namespace srd {
 
 inline constexpr Field BASE_HIGH{0, 16}, STRIDE{16, 14}, SWIZZLE_ENABLE{31, 1}; // of word 1
-inline constexpr Field ADD_TID_ENABLE{23, 1};                                   // of word 3
+inline constexpr Field DATA_FORMAT{15, 4}, ADD_TID_ENABLE{23, 1};               // of word 3
 
 constexpr uint64_t base(const uint32_t* words)
 {
@@ -126,6 +126,9 @@ constexpr bool is_scratch(const uint32_t* words)
 {
     return words[0] == 0 && words[1] == SCRATCH_WORD_1 && words[3] == SCRATCH_WORD_3;
 }
+
+// The data format 0, INVALID, is that of no buffer.
+constexpr bool is_unbound(const uint32_t* words) { return DATA_FORMAT.of(words[3]) == 0; }
 
 // num_records of Triton's resources, INT32_MAX - 1: one value for every pointer, no size of
 // anything. Lanes that are masked off have the offset INT32_MAX, which is out of that range.

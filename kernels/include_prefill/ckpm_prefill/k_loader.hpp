@@ -66,7 +66,7 @@ struct KLoader
             if constexpr(kStage == 0)
             {
                 constexpr index_t lookup = kLookups == 1 ? 0 : i.value;
-                const index_t slot       = Reader::slot_of(token(i.value));
+                const index_t slot       = Reader::slot_of(view_, token(i.value));
                 const index_t row        = slot * (kVectorized ? CHUNK_BYTES : view_.token_bytes);
                 places_[i.value] =
                     Reader::place(view_, pages_[lookup], row + column_offset<0>(i.value));
@@ -94,9 +94,9 @@ private:
         const index_t chunk = ck_tile::min(chunk_ + i * kChunkStep + kStage * Lds::kChunks,
                                            view_.row_bytes / Chunk::kBytes - 1);
         if constexpr(kVectorized && Chunk::kWidens)
-            return chunk / Chunk::kInVector * kPageSize * CHUNK_BYTES +
+            return chunk / Chunk::kInVector * Reader::tokens_of_page(view_) * CHUNK_BYTES +
                    chunk % Chunk::kInVector * Chunk::kBytes;
-        return chunk * (kVectorized ? kPageSize * CHUNK_BYTES : Chunk::kBytes);
+        return chunk * (kVectorized ? Reader::tokens_of_page(view_) * CHUNK_BYTES : Chunk::kBytes);
     }
 
     // Keys past the sequence's last one are that one again: masked later, and never NaN of old.
@@ -112,7 +112,7 @@ private:
         if constexpr(kVectorized)
             return view_.head_bytes;
         const index_t page_end = (start_ & ~(kPageSize - 1)) + kPageSize - 1;
-        const index_t last     = Reader::slot_of(ck_tile::min(page_end, view_.last_token));
+        const index_t last     = Reader::slot_of(view_, ck_tile::min(page_end, view_.last_token));
         return last * view_.token_bytes + view_.row_bytes;
     }
 

@@ -42,6 +42,8 @@ struct FmhaBatchPrefillKargs
     bool drop_by_pointer, store_randval;
     uint8_t keep_up_to; // of a random byte
     float rp_undrop;
+
+    mdiv page_tokens; // of a page
 };
 
 } // namespace ck_tile
@@ -63,6 +65,15 @@ struct Place
 };
 
 template <typename Traits>
+CK_TILE_DEVICE index_t tokens_of_page(const Kargs& kargs)
+{
+    if constexpr(Traits::kPageBlockSize == ANY_PAGE)
+        return static_cast<index_t>(kargs.page_tokens.get());
+    else
+        return Traits::kPageBlockSize;
+}
+
+template <typename Traits>
 CK_TILE_DEVICE Place place_of_workgroup(
     const Kargs& kargs, index_t tile_rows, uint32_t tile, uint32_t head, uint32_t batch)
 {
@@ -81,10 +92,10 @@ CK_TILE_DEVICE Place place_of_workgroup(
         const index_t count = kargs.kv_indptr[at.batch + 1] - begin;
         at.pages            = kargs.kv_page_indices + begin;
         at.seqlen_k         = count;
-        if constexpr(Traits::kPageBlockSize > 1)
-            at.seqlen_k =
-                count > 0 ? (count - 1) * Traits::kPageBlockSize + kargs.kv_last_page_lens[at.batch]
-                          : 0;
+        if constexpr(Traits::kPageBlockSize != 1)
+            at.seqlen_k = count > 0 ? (count - 1) * tokens_of_page<Traits>(kargs) +
+                                          kargs.kv_last_page_lens[at.batch]
+                                    : 0;
     }
     else
     {
@@ -106,7 +117,7 @@ CK_TILE_DEVICE CacheView cache_view(const Kargs& kargs,
                                     index_t hdim)
 {
     constexpr index_t bytes   = sizeof(Element);
-    constexpr index_t page    = Traits::kPageBlockSize;
+    const index_t page        = tokens_of_page<Traits>(kargs);
     constexpr bool vectorized = Traits::kKVMemoryLayout ==
                                 ck_tile::BlockAttentionKVCacheMemoryLayoutEnum::VECTORIZED_LAYOUT;
     CacheView view;
@@ -120,6 +131,8 @@ CK_TILE_DEVICE CacheView cache_view(const Kargs& kargs,
         vectorized ? page * view.row_bytes : (page - 1) * view.token_bytes + view.row_bytes;
     view.num_pages  = kargs.num_total_pages;
     view.last_token = at.seqlen_k - 1;
+    if constexpr(Traits::kPageBlockSize == ANY_PAGE)
+        view.page_tokens = kargs.page_tokens;
     return view;
 }
 

@@ -13,6 +13,11 @@ using ck_tile::index_t;
 using ck_tile::int32x4_t;
 using ck_tile::long_index_t;
 
+// As a kernel's page size: each launch gives the tokens of a page, a multiple of PAGE_STEP.
+// Such tokens, from a multiple of PAGE_STEP on, lie in one page.
+inline constexpr index_t ANY_PAGE  = 0;
+inline constexpr index_t PAGE_STEP = 16;
+
 enum class LoadPath
 {
     PAGE_DESCRIPTOR, // pages hold whole tiles: a descriptor for each page, trimmed to what lives in
@@ -32,14 +37,15 @@ constexpr LoadPath load_path()
 // K or V of one head of one sequence.
 struct CacheView
 {
-    const char* base;     // the head's first byte in page 0
-    const int32_t* pages; // the sequence's pages
-    uint32_t page_bytes;  // from page to page: a stride of int32 elements of at most 2 bytes
-    index_t token_bytes;  // linear: from token to token; vectorized: unused
-    index_t head_bytes;   // of the head in one page, from its first byte to its last
-    index_t row_bytes;    // of one token's head dim
-    index_t num_pages;    // of the pool
-    index_t last_token;   // of the sequence: its length less one
+    const char* base;          // the head's first byte in page 0
+    const int32_t* pages;      // the sequence's pages
+    uint32_t page_bytes;       // from page to page: a stride of int32 elements of at most 2 bytes
+    index_t token_bytes;       // linear: from token to token; vectorized: unused
+    index_t head_bytes;        // of the head in one page, from its first byte to its last
+    index_t row_bytes;         // of one token's head dim
+    index_t num_pages;         // of the pool
+    index_t last_token;        // of the sequence: its length less one
+    ck_tile::mdiv page_tokens; // of a page, where kernels take any
 };
 
 // Reads 8 or 16 bytes at a place that a page and an offset in it name. What is read is always a
@@ -48,7 +54,10 @@ struct CacheView
 template <LoadPath kPath, index_t kPageSize>
 struct CacheReader
 {
+    static constexpr bool kAnyPage = kPageSize == ANY_PAGE;
+    static constexpr index_t kStep = kAnyPage ? PAGE_STEP : kPageSize; // of tokens of one page
     static_assert((kPageSize & (kPageSize - 1)) == 0, "pages hold a power of two of tokens");
+    static_assert(!kAnyPage || kPath == LoadPath::ADDRESS_64, "pages of any size, and any pool");
 #if defined(__HIP_DEVICE_COMPILE__) && !defined(__gfx90a__) && !defined(__gfx94__) && \
     !defined(__gfx950__)
     static_assert(kPageSize < 0,
@@ -56,15 +65,25 @@ struct CacheReader
                   "gfx942 or gfx950: build it for one of them");
 #endif
 
-    CK_TILE_DEVICE static constexpr index_t slot_of(index_t token)
+    CK_TILE_DEVICE static index_t tokens_of_page(const CacheView& view)
     {
-        return token & (kPageSize - 1);
+        if constexpr(kAnyPage)
+            return static_cast<index_t>(view.page_tokens.get());
+        else
+            return kPageSize;
+    }
+
+    CK_TILE_DEVICE static index_t slot_of(const CacheView& view, index_t token)
+    {
+        if constexpr(kAnyPage)
+            return token - static_cast<index_t>(entry_of(view, token)) * tokens_of_page(view);
+        else
+            return token & (kPageSize - 1);
     }
 
     CK_TILE_DEVICE static int32_t lookup(const CacheView& view, index_t token)
     {
-        // unsigned: the shift that the compiler makes of it needs no correction for negative tokens
-        return view.pages[static_cast<uint32_t>(token) / static_cast<uint32_t>(kPageSize)];
+        return view.pages[entry_of(view, token)];
     }
 
     // Before the reads of a tile: `page` is the page of all its tokens where pages hold whole
@@ -118,6 +137,16 @@ struct CacheReader
     }
 
 private:
+    // The place of a token's page in its sequence.
+    CK_TILE_DEVICE static uint32_t entry_of(const CacheView& view, index_t token)
+    {
+        // unsigned: the shift that the compiler makes of it needs no correction for negative tokens
+        if constexpr(kAnyPage)
+            return view.page_tokens.div(static_cast<uint32_t>(token));
+        else
+            return static_cast<uint32_t>(token) / static_cast<uint32_t>(kPageSize);
+    }
+
     // 32 by 32 bits, plus 64: one instruction, also with an offset that is the same in every page
     CK_TILE_DEVICE static const char* page_of(const CacheView& view,
                                               int32_t page,

@@ -66,13 +66,14 @@ struct VLoader
     static constexpr index_t kStages = kN0 / kTokens;
     static constexpr index_t kReads  = 4; // of a thread: four tokens, or four chunks of tokens
     static_assert(kReads * kBlockSize * CHUNK_BYTES == STAGE_BYTES && kN0 % kTokens == 0);
-    static_assert(!kVectorized || kPageSize % kVector == 0, "a chunk of tokens lies in one page");
+    static_assert(!kVectorized || Reader::kStep % kVector == 0,
+                  "a chunk of tokens lies in one page");
 
     // Linear: four lanes along a row of 64 bytes, then along groups of four tokens, so that the
     // columns that a wave stores lie in different banks. Vectorized: lanes along head dim.
     static constexpr index_t kLanesAlong = 4;
     static constexpr index_t kGroups     = kTokens / kReads;
-    static constexpr bool kGroupInPage   = kPageSize >= kReads;
+    static constexpr bool kGroupInPage   = Reader::kStep >= kReads;
     static constexpr index_t kLookups    = kPath == LoadPath::PAGE_DESCRIPTOR ? 1
                                            : kVectorized                      ? kReads
                                            : kGroupInPage                     ? 1
@@ -113,7 +114,7 @@ struct VLoader
         ck_tile::static_for<0, kReads, 1>{}([&](auto i) {
             constexpr index_t id =
                 kIds == 1 ? 0 : kStage * kLookups + (kLookups == 1 ? 0 : i.value);
-            const index_t slot = Reader::slot_of(token(kStage, i.value));
+            const index_t slot = Reader::slot_of(view_, token(kStage, i.value));
             staged_[i.value]   = reader_.template read<typename Chunk::Bits>(
                 Reader::place(view_, pages_[id], offset(slot)));
         });
@@ -161,7 +162,7 @@ private:
         if constexpr(kVectorized)
             return view_.head_bytes;
         const index_t page_end = (start_ & ~(kPageSize - 1)) + kPageSize - 1;
-        const index_t last     = Reader::slot_of(ck_tile::min(page_end, view_.last_token));
+        const index_t last     = Reader::slot_of(view_, ck_tile::min(page_end, view_.last_token));
         return last * view_.token_bytes + view_.row_bytes;
     }
 

@@ -61,11 +61,25 @@ struct FmhaBatchPrefillV3Kernel
         const auto result = FmhaPipeline{}(q, arguments(kargs, at), lds);
         if(own >= at.rows())
             return;
-        const float scale = result.v_scale * ckpm::prefill::v_descale<Traits>(kargs, at);
-        const float by    = result.sum == 0.f ? 0.f : scale / result.sum;
+        auto total  = result.sum;
+        float scale = result.v_scale * ckpm::prefill::v_descale<Traits>(kargs, at);
+        if constexpr(FmhaPipeline::kHasWindow) // which is the kernel of sink logits, too
+        {
+            if(kargs.sink_ptr != nullptr)
+                scale *= total.add_sink(static_cast<const float*>(kargs.sink_ptr)[at.head] *
+                                        log2e_v<float>);
+        }
+        const float by = total.sum == 0.f ? 0.f : scale / total.sum;
+        if constexpr(Traits::kStoreLSE)
+        {
+            auto* lse = static_cast<float*>(kargs.lse_ptr) + at.token() +
+                        static_cast<long_index_t>(at.head) * kargs.nhead_stride_lse;
+            if(lane < 32) // two lanes have one query
+                lse[own] = total.lse();
+        }
         auto* o = static_cast<ODataType*>(kargs.o_ptr) + (at.token() + own) * kargs.stride_o +
                   static_cast<long_index_t>(at.head) * kargs.nhead_stride_o + lane / 32 * 4;
-        for(index_t i = 0; i < 16; ++i)
+        for(index_t i = 0; i < FmhaPipeline::kN1 / 8; ++i)
         {
             ext_vector_t<ODataType, 4> four;
             for(index_t j = 0; j < 4; ++j)

@@ -29,7 +29,7 @@ CK_TILE_DEVICE float load_scale(const float* scale)
     return value;
 }
 
-template <index_t kPageSize, index_t kHeadDim, typename Layout>
+template <index_t kPageSize, index_t kHeadDim, index_t kColumns, typename Layout>
 class PageStream
 {
     static constexpr bool kVectorized = std::is_same_v<Layout, VectorizedLayout>;
@@ -119,7 +119,7 @@ public:
         if constexpr(kDescriptor)
             return {descriptor(v_, tile, page), {v_offset(tile)}};
         else
-            return {{start_of(v_, page, v_chunk_ * kChunkBytes)}};
+            return {{start_of(v_, page, v_chunk() * kChunkBytes)}};
     }
 
     // Else the compiler makes a source where it is used.
@@ -164,12 +164,18 @@ private:
         else
             return slot(tile) * k_.token_bytes + chunk * kChunkBytes;
     }
+    // Where a row of V is half of kRowBytes, as with K some load what others load.
+    CK_TILE_DEVICE index_t v_chunk() const
+    {
+        constexpr index_t chunks = kVectorized ? kColumns : kColumns / kChunkBytes;
+        return kColumns < kRowBytes ? v_chunk_ % chunks : v_chunk_;
+    }
     CK_TILE_DEVICE index_t v_offset(index_t tile) const
     {
         if constexpr(kVectorized)
-            return slot(tile) / 16 * (16 * kRowBytes) + v_chunk_ * kChunkBytes;
+            return slot(tile) / 16 * (16 * kColumns) + v_chunk() * kChunkBytes;
         else
-            return slot(tile) * v_.token_bytes + v_chunk_ * kChunkBytes;
+            return slot(tile) * v_.token_bytes + v_chunk() * kChunkBytes;
     }
 
     CK_TILE_DEVICE index_t live_bytes(const CacheView& view, index_t tile) const

@@ -37,20 +37,22 @@ struct BlockFmhaBatchPrefillV3Pipeline
     static constexpr index_t kHeadDim    = Shape::kQKHeaddim;
 
     static constexpr bool kHasMask    = Problem::FmhaMask::IsMasking;
+    static constexpr bool kHasWindow  = kHasMask && Problem::FmhaMask::IsLocal; // any bounds
     static constexpr bool kHasSoftCap = Traits::kHasLogitsSoftCap;
     static constexpr bool kBlockScale =
         Traits::QScaleEnum == BlockAttentionQuantScaleEnum::KV_BLOCKSCALE;
 
     static_assert(std::is_same_v<typename Problem::KDataType, fp8_t>, "V3 is for fp8");
     static_assert(Problem::kUseTrLoad, "linear V is transposed as it is read from LDS");
-    static_assert(kM0 == 256 && kN0 == ckpm::prefill::v3::kTokens && kN1 == 128 &&
-                      (kHeadDim == 128 || kHeadDim == 192) && kBlockSize == 512,
-                  "8 waves of 32 queries, tiles of 64 keys, head dims of 128 or 192/128");
-    static_assert(!Traits::kStoreLSE && !Traits::kHasDropout && !Traits::kHasSink &&
+    static_assert(kM0 == 256 && kN0 == ckpm::prefill::v3::kTokens && kBlockSize == 512,
+                  "8 waves of 32 queries, tiles of 64 keys");
+    static_assert((kHeadDim == kN1 && (kN1 == 64 || kN1 == 128)) || (kHeadDim == 192 && kN1 == 128),
+                  "head dims of 64, 128 or 192/128");
+    static_assert(!Traits::kHasDropout && !Traits::kHasSink &&
                       Traits::BiasEnum == BlockAttentionBiasEnum::NO_BIAS,
                   "V2 has what V3 has not");
-    static constexpr bool kOddBegins =
-        Traits::kPageBlockSize % (2 * kN0) != 0; // pages, with odd tiles
+    static constexpr bool kOddBegins = // pages, with odd tiles of a wave's count
+        kHasWindow || Traits::kPageBlockSize % (2 * kN0) != 0;
     static_assert(!kBlockScale || Traits::kPageBlockSize >= kN0,
                   "a tile has one scale: it must lie within a page");
 
@@ -59,8 +61,8 @@ struct BlockFmhaBatchPrefillV3Pipeline
                                              BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_LAYOUT,
                                          ckpm::prefill::v3::LinearLayout,
                                          ckpm::prefill::v3::VectorizedLayout>;
-    using Stream    = ckpm::prefill::v3::PageStream<Traits::kPageBlockSize, kHeadDim, Layout>;
-    using Products  = ckpm::prefill::v3::Products<kHeadDim, Layout>;
+    using Stream    = ckpm::prefill::v3::PageStream<Traits::kPageBlockSize, kHeadDim, kN1, Layout>;
+    using Products  = ckpm::prefill::v3::Products<kHeadDim, kN1, Layout>;
     using Floats16  = ckpm::prefill::v3::Floats16;
     using LdsByte   = ckpm::prefill::v3::LdsByte;
     using Queries   = ckpm::prefill::v3::Bytes32[Products::kSteps];
@@ -85,10 +87,11 @@ struct BlockFmhaBatchPrefillV3Pipeline
 
     // O before its rows are divided by the sums: of query lane % 32 and 32 columns each, half of
     // them in either half of the wave
+    using Out = Floats16[Products::kProductsOfV];
     struct Result
     {
-        Floats16 out[4];
-        float sum;
+        Out out;
+        ckpm::prefill::v3::WeightSum sum;
         float v_scale; // of `out`
     };
 
@@ -97,7 +100,7 @@ struct BlockFmhaBatchPrefillV3Pipeline
     CK_TILE_DEVICE Result operator()(const Queries& q, const Arguments& args, char* lds) const
     {
         const auto tiles = ckpm::prefill::key_tiles<kN0>(args.mask, args.first, args.last);
-        Wave wave(args, q, lds);
+        Wave wave(args, q, lds, tiles.window_start / kN0);
         if(tiles.count() > 0)
         {
             if(wave.index < 4)
@@ -116,9 +119,11 @@ private:
 
     struct Wave
     {
-        CK_TILE_DEVICE Wave(const Arguments& given, const Queries& queries, char* memory)
+        CK_TILE_DEVICE
+        Wave(const Arguments& given, const Queries& queries, char* memory, index_t before_window)
             : args(given),
               q(queries),
+              before(before_window),
               index(__builtin_amdgcn_readfirstlane(threadIdx.x / get_warp_size())),
               lane(threadIdx.x % get_warp_size()),
               first(given.first + index * 32),
@@ -136,15 +141,35 @@ private:
 
         CK_TILE_DEVICE Result result() const
         {
-            return {{out[0], out[1], out[2], out[3]}, sum, v_scale};
+            Result made{{}, {softmax.shift, sum}, v_scale};
+            for(index_t i = 0; i < Products::kProductsOfV; ++i)
+                made.out[i] = out[i];
+            return made;
+        }
+
+        // The place in the sequence of a tile. A wave counts tiles from the first one that a query
+        // of the workgroup sees.
+        CK_TILE_DEVICE index_t place_of(index_t tile) const
+        {
+            if constexpr(kHasWindow)
+                return before + tile;
+            else
+                return tile;
+        }
+
+        // The first tile that is not before the window of any of the wave's queries
+        CK_TILE_DEVICE index_t left_whole() const
+        {
+            const index_t end = max(args.mask.left_end(first + 31), 0);
+            return integer_divide_ceil(end, kN0) - before;
         }
 
         // Tiles that no bound cuts have a loop of their own, which has two of them a pass. An odd
-        // one is left to the loop of those that are cut.
+        // one is left to the loops of those that are cut.
         template <index_t kGroup>
         CK_TILE_DEVICE void run(index_t tiles)
         {
-            const index_t whole = min(args.mask.right_end(first) / kN0, tiles);
+            const index_t whole = min(args.mask.right_end(first) / kN0 - place_of(0), tiles);
             begin();
             if constexpr(kGroup == 0)
             {
@@ -154,7 +179,7 @@ private:
                 weigh<0, true>(0);
                 consume();
                 finish();
-                index_t tile = 1;
+                index_t tile = cut_left<0>(1, tiles);
                 for(; tile + 1 < whole; tile += 2)
                     turns<0>(tile);
                 for(; tile < tiles; ++tile)
@@ -167,7 +192,7 @@ private:
                 prepare(1);
                 consume();
                 finish();
-                index_t tile = 1;
+                index_t tile = cut_left<1>(1, tiles);
                 for(; tile < min(whole, tiles - 1); tile += 2)
                     turns<1>(tile);
                 for(; tile < tiles; ++tile)
@@ -176,6 +201,20 @@ private:
             }
             add_up();
             multiply_v<true>(tiles - 1, (tiles - 1) % 2);
+        }
+
+        // Takes the tiles that a window's left bound cuts, up to an odd one: group 1 weighs the
+        // tile before.
+        template <index_t kGroup>
+        CK_TILE_DEVICE index_t cut_left(index_t tile, [[maybe_unused]] index_t tiles)
+        {
+            if constexpr(kHasWindow)
+            {
+                const index_t end = min((left_whole() + kGroup) | 1, tiles);
+                for(; tile < end; ++tile)
+                    turn<kGroup, true>(tile, tile % 2);
+            }
+            return tile;
         }
 
         // Two at once, so that the buffers' addresses are constants
@@ -222,16 +261,16 @@ private:
         {
             int32_t near[3];
             for(index_t i = 0; i < 3; ++i)
-                near[i] = stream.lookup(stream.entry(i));
+                near[i] = stream.lookup(stream.entry(place_of(i)));
             asm volatile("s_waitcnt vmcnt(0)"
                          : "+v"(near[0]), "+v"(near[1]), "+v"(near[2])::"memory");
             const int32_t first_page = Stream::settled(near[0]);
             v_page                   = Stream::settled(near[1]);
             k_page                   = Stream::settled(near[2]);
             load_scales(first_page);
-            stream.load(stream.k_source(0, first_page), k_buffer(0));
-            k_source = stream.k_source(1, v_page);
-            v_source = stream.v_source(0, first_page);
+            stream.load(stream.k_source(place_of(0), first_page), k_buffer(0));
+            k_source = stream.k_source(place_of(1), v_page);
+            v_source = stream.v_source(place_of(0), first_page);
             finish();
             take_scales<0>();
             ahead = loaded;
@@ -240,15 +279,15 @@ private:
         // For issue(tile), while the wave multiplies
         CK_TILE_DEVICE void prepare(index_t tile)
         {
-            k_source = stream.k_source(tile + 1, k_page);
-            v_source = stream.v_source(tile, v_page);
+            k_source = stream.k_source(place_of(tile + 1), k_page);
+            v_source = stream.v_source(place_of(tile), v_page);
             Stream::settle(k_source);
             Stream::settle(v_source);
         }
 
         CK_TILE_DEVICE void issue(index_t tile, index_t buffer)
         {
-            looked_up = stream.lookup(stream.entry(tile + 3));
+            looked_up = stream.lookup(stream.entry(place_of(tile + 3)));
             load_scales(v_page);
             stream.load(k_source, k_buffer(1 - buffer));
             stream.load(v_source, v_buffer(buffer));
@@ -329,7 +368,7 @@ private:
         template <bool kLast>
         CK_TILE_DEVICE void multiply_v(index_t tile, index_t buffer)
         {
-            const index_t live = args.v.last_token + 1 - tile * kN0;
+            const index_t live = args.v.last_token + 1 - place_of(tile) * kN0;
             Products::template multiply_v<kLast>(out, weights, v_buffer(buffer), reads, live);
         }
 
@@ -376,11 +415,23 @@ private:
             }
             if constexpr(kBounded)
             {
+                constexpr float hidden = -numeric<float>::infinity();
                 const index_t end =
-                    args.mask.right_end(row) - tile * kN0 - lane / 32 * Layout::kHalfKeys;
-                each_score([&](float score, index_t key) {
-                    return key < end ? score : -numeric<float>::infinity();
-                });
+                    args.mask.right_end(row) - place_of(tile) * kN0 - lane / 32 * Layout::kHalfKeys;
+                if constexpr(kHasWindow)
+                {
+                    // one comparison for both bounds
+                    const index_t seen = args.mask.right_end(row) - args.mask.left_end(row);
+                    index_t from       = end - seen;
+                    const auto count   = static_cast<uint32_t>(max(seen, 0));
+                    asm("" : "+v"(from)); // else the loop keeps 32 of its differences
+                    each_score([&](float score, index_t key) {
+                        return static_cast<uint32_t>(key - from) < count ? score : hidden;
+                    });
+                }
+                else
+                    each_score(
+                        [&](float score, index_t key) { return key < end ? score : hidden; });
             }
             // a scale of 0 would make NaN of a masked score
             scale      = max(scale, numeric<float>::min());
@@ -391,7 +442,7 @@ private:
         CK_TILE_DEVICE void rescale(float by)
         {
 #pragma unroll
-            for(index_t i = 0; i < 64; ++i)
+            for(index_t i = 0; i < 16 * Products::kProductsOfV; ++i)
             {
                 float o = out[i / 16][i % 16] * by;
                 asm("" : "+v"(o)); // else two of them are packed
@@ -410,6 +461,7 @@ private:
 
         const Arguments& args;
         const Queries& q;
+        index_t before; // tiles before the workgroup's first one
         index_t index, lane;
         index_t first, row; // queries: the wave's first one, and the lane's
         LdsByte* lds;
@@ -417,7 +469,7 @@ private:
         Stream stream;
 
         Floats16 scores[2];
-        Floats16 out[4];
+        Out out;
         ckpm::prefill::v3::Weights ones;
         float sum = 0.f;  // of weights
         float weighed_by; // the scale of the scores that became `weights`

@@ -31,8 +31,8 @@ CK_TILE_DEVICE void products()
     __builtin_amdgcn_sched_group_barrier(0x008, kCount, 0); // MFMA
 }
 
-// kHeadDim: of Q and K. V has 128 columns.
-template <index_t kHeadDim, typename Layout>
+// kHeadDim: of Q and K; kColumns: of V.
+template <index_t kHeadDim, index_t kColumns, typename Layout>
 struct Products
 {
     using Reads = typename Layout::Reads;
@@ -40,9 +40,9 @@ struct Products
     static constexpr bool kVectorized = std::is_same_v<Layout, VectorizedLayout>;
     static constexpr index_t kSteps   = kHeadDim / 64; // 32 bytes of a row for each half of a wave
     static constexpr int kReadsOfK    = 4 * kSteps;
-    static constexpr int kReadsOfV    = kVectorized ? 8 : 16;
     static constexpr int kProductsOfK = 2 * kSteps;
-    static constexpr int kProductsOfV = 4;
+    static constexpr int kProductsOfV = kColumns / 32;
+    static constexpr int kReadsOfV    = (kVectorized ? 2 : 4) * kProductsOfV;
 
     using KRows = Bytes16[kReadsOfK]; // a lane's, of a tile
 
@@ -68,7 +68,7 @@ struct Products
 
     // live: tokens of the tile, of which a last one may have fewer than 64
     template <bool kLast>
-    CK_TILE_DEVICE static void multiply_v(Floats16 (&out)[4],
+    CK_TILE_DEVICE static void multiply_v(Floats16 (&out)[kProductsOfV],
                                           const Weights& weights,
                                           const LdsByte* tile,
                                           const Reads& reads,

@@ -20,6 +20,32 @@ CK_TILE_DEVICE Halves both_halves(float x)
     return {__builtin_bit_cast(float, low), __builtin_bit_cast(float, high)};
 }
 
+// What a query's weights add up to: 2 to the power of each score, in base 2, less `origin`
+struct WeightSum
+{
+    float origin;
+    float sum; // of weights as they were multiplied with V, in fp8
+
+    // Adds a key that has a logit, in base 2, and no V: a sink. What was accumulated keeps its size
+    // in units of the origin, which may rise: returns by how much it must be rescaled.
+    CK_TILE_DEVICE float add_sink(float logit)
+    {
+        const float fresh = ck_tile::max(origin, logit);
+        const float by    = ck_tile::exp2(origin - fresh);
+        sum               = sum * by + ck_tile::exp2(logit - fresh);
+        origin            = fresh;
+        return by;
+    }
+
+    // Of what O was divided by: outputs that are merged by it are what one pass over all their keys
+    // had made. -inf of a query without a key.
+    CK_TILE_DEVICE float lse() const
+    {
+        return sum == 0.f ? -ck_tile::numeric<float>::infinity()
+                          : origin * ck_tile::log2e_rcp_v<float> + ck_tile::log(sum);
+    }
+};
+
 // The origin of a lane's query, in base 2: the largest score when it was set. The sum of weights is
 // the matrix unit's.
 //

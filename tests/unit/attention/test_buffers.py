@@ -129,10 +129,10 @@ def test_known_encodings() -> None:
 @given(
     dtype=st.sampled_from(["bf16", "fp16", "fp8bf16", "bf16kvfp8", "fp16kvfp8"]),
     arch=st.sampled_from(["gfx942", "gfx950"]),
-    page_size=st.sampled_from([1, 16, 32]),
+    page_size=st.sampled_from([1, 16, 32, 48]),
     kv_layout=st.sampled_from(["linear", "vectorized"]),
     kv_table=st.sampled_from(["sglang", "vllm"]),
-    storage=st.sampled_from(["separate", "interleaved", "gaps"]),
+    storage=st.sampled_from(["separate", "interleaved", "gaps", "heads_first", "packed"]),
     page_order=st.sampled_from(["identity", "reversed", "scrambled", "high", "spread", "shared", "repeated"]),
     table_end=st.sampled_from(["exact", "zeros", "nan_page", "minus_one"]),
     qscale=st.sampled_from(["pertensor", "kv_blockscale", "perhead"]),
@@ -165,6 +165,19 @@ def test_vectorized_page_by_hand() -> None:
     head, slot, dim = 1, 11, 37
     assert k[head * 128 * 16 + (dim // 8) * 16 * 8 + slot * 8 + dim % 8] == prepared.inputs.k[0][slot, head, dim]
     assert v[head * 128 * 16 + (slot // 8) * 128 * 8 + dim * 8 + slot % 8] == prepared.inputs.v[0][slot, head, dim]
+
+
+@pytest.mark.parametrize("page_size", [16, 48])
+def test_packed_page_by_hand(page_size: int) -> None:
+    """vLLM's cache of [page, head, token, dims of K and then of V]: the place of one number, counted by hand."""
+    fields = {"nhead_q": 2, "nhead_k": 2, "hdim_q": 192, "seqlens_k": (page_size,), "page_order": "identity"}
+    prepared = prepare(make_case(page_size=page_size, storage="packed", **fields))
+    cache = decode(prepared.buffers["kv"].writes[0].data, "bf16", "")
+    head, slot, dim = 1, 11, 37
+    token = (head * page_size + slot) * (192 + 128)
+    assert cache[token + dim] == prepared.inputs.k[0][slot, head, dim]
+    assert cache[token + 192 + dim] == prepared.inputs.v[0][slot, head, dim]
+    assert prepared.pointers["v"] == ("kv", 2 * 192)
 
 
 def test_column_major_v_by_hand() -> None:

@@ -160,7 +160,7 @@ def test_what_contradicts_itself_is_one_error(changes: dict[str, Any], error: ty
         ({"pool_pages": 0}, "pool_pages must say how many pages"),
         ({"kv_table": "vllm", "table_width": 3}, "a table row of 3 pages of 1 doesn't hold seqlen_k 70"),
         ({"page_size": 4, "kv_layout": "vectorized"}, "pages of a multiple of 8 tokens for bf16"),
-        ({"page_size": 3}, "page_size 3 (batch_prefill_page_size_is_a_power_of_two"),
+        ({"page_size": 3}, "page_size 3 (batch_prefill_page_size_is_served"),
         ({"family": "fwd_pagedkv"}, "fwd_pagedkv reads linear pages by a vllm table"),
     ],
 )

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from ckpm.kernels.families import words
+from ckpm.kernels.families.batch_prefill import harness_text
 from ckpm.kernels.families.family import INCLUDE
 from ckpm.kernels.families.render import dispatch_text, instance_text
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.families import MASK_IMPLS
-from ckpm.matrix.keys import MIXED_DTYPES, Key
+from ckpm.matrix.keys import ANY_PAGE, MIXED_DTYPES, PAGE_STEP, Key
 from ckpm.matrix.selection import Selection, select
 
 UPSTREAM = upstreams()["ckpm"]
@@ -73,6 +74,29 @@ def test_dispatch_of_every_kernel_calls_our_selector() -> None:
     assert calls == {f"{arguments}, a.k_ptr, a.v_ptr"}
 
 
+def test_pages_of_any_size_are_multiples_of_step_of_our_headers() -> None:
+    """They have one load mode, so dispatch asks for none; the request that has a kernel of its page size takes that."""
+    every = keys("simplified", "smoke", "ckpm-extended")
+    arms = [
+        line for line in dispatch_text(every, words.features("ckpm-extended")).splitlines() if "t.page_size" in line
+    ]
+    whole = [line for line in arms if f"t.page_size % {PAGE_STEP} == 0" in line]
+    assert len(whole) == len([key for key in every if key.page_size == ANY_PAGE]) == 3
+    assert not [line for line in whole if "select_kv_load_mode" in line]
+    assert f"PAGE_STEP = {PAGE_STEP};" in (HEADERS / "ckpm_prefill" / "paged_cache.hpp").read_text()
+    assert f"ANY_PAGE  = {ANY_PAGE};" in (HEADERS / "ckpm_prefill" / "paged_cache.hpp").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("ckpm-extended", "a power of two or a multiple of 16"), ("rocm-libraries-2026", "a power of two")],
+)
+def test_library_without_pages_of_any_size_refuses_them(name: str, message: str) -> None:
+    text = harness_text(name, words.features(name))
+    assert f'"page_size must be {message}"' in text
+    assert ("p.page_size % 16 != 0" in text) == (name == "ckpm-extended")
+
+
 @pytest.mark.parametrize("mask_impl", MASK_IMPLS)
 def test_smoke_tier_holds_every_value_of_every_axis(mask_impl: str) -> None:
     smoke, full = keys(mask_impl, "smoke"), keys(mask_impl)
@@ -84,7 +108,7 @@ def test_smoke_tier_holds_every_value_of_every_axis(mask_impl: str) -> None:
 def test_ckpm_extended_smoke_tier_has_requested_values(mask_impl: str) -> None:
     for tier in ("smoke", "full"):
         every = keys(mask_impl, tier, "ckpm-extended")
-        assert {key.page_size for key in every} >= {64, 128, 2048}
+        assert {key.page_size for key in every} >= {32, 64, 128, 256, 2048, ANY_PAGE}
         assert {(key.hdim_q, key.hdim_v) for key in every} >= {(64, 64), (192, 128)}
         v2 = [key for key in every if key.pipeline == "qr_async" and key.dtype not in MIXED_DTYPES]
         own = {(key.hdim_q in (128, 256), key.page_size in (1, 16, 1024)) for key in v2}

@@ -128,6 +128,25 @@ def test_v3_takes_no_request_that_it_would_compute_wrong() -> None:
     assert "sink_ptr" not in v2
 
 
+def test_v3_of_any_bounds_takes_every_mask_and_sinks() -> None:
+    extended = select(
+        dialect("ckpm-extended"),
+        Selection(archs=("gfx950",), where=("key.page_size == 64", "key.lse", "not key.logits", "key.mask != 'no'")),
+    )
+    one = next(key for key in extended if is_v3(key) and key.mask == "generic")
+    same = [key for key in extended if is_v3(key) and dataclasses.replace(key, name="", mask="generic") == one_of(one)]
+    assert [key.mask for key in same] == ["causal", "generic"]  # a causal request takes the first
+    text = dispatch_text([one], words.features("ckpm-extended"))
+    (taken,) = re.findall(r"if\((.*)\)\n\s+return fmha_batch_prefill_<T0>", text)
+    assert "t.mask_type != mask_enum::no_mask" in taken
+    assert "t.has_sink == false" in taken  # sink tokens are V2's
+    assert not re.search("sink_ptr|window_size", taken)
+
+
+def one_of(key: Key) -> Key:
+    return dataclasses.replace(key, name="")
+
+
 def test_units_do_not_mix_v3_and_v2() -> None:
     for unit in plan_units(keys("gfx950")):
         assert len({is_v3(key) for key in unit.keys}) == 1

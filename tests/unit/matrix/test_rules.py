@@ -35,8 +35,14 @@ LEFT_TO_V2: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("v3_has_one_load_for_each_page_size", {"page_size": 1, "load": "gload"}, {"page_size": 1, "load": "bload"}),
     *[
         ("v3_beyond_pull_request_6054", {**own, **beyond}, own)
-        for own in ({"hdim_q": 128, "kv_layout": "linear", "page_size": 16},)
-        for beyond in ({"hdim_q": 192}, {"kv_layout": "vectorized"}, {"page_size": 64})
+        for own in ({"hdim_q": 128, "kv_layout": "linear", "page_size": 16, "lse": False, "mask": "no"},)
+        for beyond in (
+            {"hdim_q": 192},
+            {"kv_layout": "vectorized"},
+            {"page_size": 64},
+            {"lse": True},
+            {"mask": "generic"},
+        )
     ],
 )
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it lets pass, values it excludes
@@ -54,6 +60,21 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
             "fp8_is_inference_only",
             {"dtype": "bf16", "bias": "no", "lse": False, "dropout": False, **feature},
             {"dtype": "fp8bf16", "bias": "no", "lse": False, "dropout": False, **feature},
+        )
+        for feature in ({"bias": "alibi"}, {"lse": True}, {"dropout": True})
+    ],
+    *[
+        (
+            "fp8_of_v2_is_inference_only",
+            {
+                "pipeline": "qr_async_trload_v3",
+                "dtype": "fp8bf16",
+                "bias": "no",
+                "lse": False,
+                "dropout": False,
+                **feature,
+            },
+            {"pipeline": "qr_async", "dtype": "fp8bf16", "bias": "no", "lse": False, "dropout": False, **feature},
         )
         for feature in ({"bias": "alibi"}, {"lse": True}, {"dropout": True})
     ],
@@ -138,6 +159,16 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
         {"load": "bload", "page_size": 1024, "tile": TILE},
         {"load": "gload", "page_size": 1024, "tile": TILE},
     ),
+    ("any_page_has_64_bit_loads", {"page_size": 0, "load": "gload"}, {"page_size": 0, "load": "bload"}),
+    ("any_page_has_64_bit_loads", {"page_size": 16, "load": "bload"}, {"page_size": 0, "load": "bload"}),
+    *[
+        (
+            "any_page_is_inference_only",
+            {"page_size": 0, "bias": "alibi", "dropout": False},
+            {"page_size": 0, "bias": "no", "dropout": False, **feature},
+        )
+        for feature in ({"bias": "bias"}, {"dropout": True})
+    ],
     ("group_mode_pads_seqlen_q", {"mode": "group", "pad": "psdv"}, {"mode": "group", "pad": "pdv"}),
     ("group_mode_pads_seqlen_q", {"mode": "batch", "pad": "npad"}, {"mode": "group", "pad": "npad"}),
     *[

@@ -1,4 +1,4 @@
-"""V3 in ckpm-extended: pages, layouts and head dims beyond pull request 6054, and V2 beside it as it was."""
+"""V3 in ckpm-extended: LSE, windows, pages, layouts, head dims beyond pull request 6054, and V2 beside it as it was."""
 
 from __future__ import annotations
 
@@ -19,27 +19,32 @@ from ckpm.matrix.selection import Selection, select
 
 NAME = "ckpm-extended"
 EXTENDED = dialect(NAME).family("batch_prefill")
-TILES = {128: "b256x64x128x128x64x128", 192: "b256x64x192x128x64x192"}
+V3_KERNELS = 144 + 176 + 176 + 264  # of pages and head dims; LSE; windows with and without LSE; all at head dim 64
+TILES = {64: "b256x64x64x64x64x64", 128: "b256x64x128x128x64x128", 192: "b256x64x192x128x64x192"}
 V3 = (
     "fmha_batch_prefill_d{hdim}_fp8bf16_group_ps{page}_{load}_{tile}_r8x1x1_r8x1x1_w32x32x32_w32x32x32_"
-    "qr_async_trload_v3_vr_pssk_{cap}_nbias_{mask}_nlse_ndropout_{scale}_nsink_{layout}_{table}_gfx950"
+    "qr_async_trload_v3_vr_pssk_{cap}_nbias_{mask}_{lse}_ndropout_{scale}_nsink_{layout}_{table}_gfx950"
 )
 
 
 def beyond() -> set[str]:
-    """Issue 14, part 1: pages of 16, 64 and 1024 with the vectorized layout, and head dims 192/128."""
+    """Pages of 16, 64 and 1024 with the vectorized layout, head dims 64 and 192/128; LSE and windows in all forms."""
     names = set()
-    for hdim, layout, page in itertools.product((128, 192), ("linear", "vectorized"), (1, 16, 64, 1024)):
-        if (layout, page) == ("vectorized", 1) or ((hdim, layout) == (128, "linear") and page != 64):
+    forms = itertools.product((64, 128, 192), ("linear", "vectorized"), (1, 16, 64, 1024), ("lse", "nlse"))
+    for hdim, layout, page, lse in forms:
+        if (layout, page) == ("vectorized", 1):
             continue
+        pulled = (hdim, layout, lse) == (128, "linear", "nlse") and page != 64
         load = "gload" if page == 1 else "bload"
         scales = ("pertensor", "kv_blockscale") if page >= 64 else ("pertensor",)  # a tile of 64 keys has one scale
-        others = itertools.product(scales, ("logits", "nlogits"), ("nmask", "mc"), ("vllm", "sglang"))
+        others = itertools.product(
+            scales, ("logits", "nlogits"), ("mg",) if pulled else ("nmask", "mc", "mg"), ("vllm", "sglang")
+        )
         for scale, cap, mask, table in others:
             names.add(
                 V3.format(
                     hdim=hdim, page=page, load=load, tile=TILES[hdim], cap=cap, mask=mask, scale=scale, layout=layout,
-                    table=table,
+                    table=table, lse=lse,
                 )
             )  # fmt: skip
     return names
@@ -49,10 +54,10 @@ def beyond() -> set[str]:
 def test_v3_has_what_issue_names_and_v2_is_what_it_was(masks: str) -> None:
     listed = enumerate_names(EXTENDED, arch="gfx950", mask_impl=masks)
     v3 = [name for name in listed if "_v3_" in name]
-    assert len(v3) == 144
-    assert set(v3) == beyond() == set(listed[:144])
+    assert len(v3) == V3_KERNELS
+    assert set(v3) == beyond() == set(listed[:V3_KERNELS])
     older = enumerate_names(EXTENDED, arch="gfx942", mask_impl=masks)
-    assert listed[144:] == older
+    assert listed[V3_KERNELS:] == older
     v2 = [name for name in older if "_split_" not in name and "kvfp8" not in name]  # test_mixed.py has the latter
     assert len(v2) == {"simplified": 11_040, "generic": 18_400}[masks]
     assert not any("gfx9" in name for name in older)
@@ -60,7 +65,7 @@ def test_v3_has_what_issue_names_and_v2_is_what_it_was(masks: str) -> None:
 
 def test_name_parses_back_to_its_key() -> None:
     keys = enumerate_keys(EXTENDED, arch="gfx950")
-    for key in (*keys[:144], *keys[144::50]):
+    for key in (*keys[:V3_KERNELS], *keys[V3_KERNELS::50]):
         assert make_key(EXTENDED, parse(EXTENDED, key.name), key.name) == key
 
 
@@ -69,14 +74,14 @@ def test_no_kernel_is_in_both_dialects() -> None:
     places = []
     for name in (NAME, "prefill-v3"):
         keys = enumerate_keys(dialect(name).family("batch_prefill"), arch="gfx950")
-        places.append({(k.hdim_q, k.kv_layout, k.page_size) for k in keys if "_v3_" in k.name})
+        places.append({(k.hdim_q, k.kv_layout, k.page_size, k.lse, k.mask) for k in keys if "_v3_" in k.name})
     assert not places[0] & places[1]
 
 
 def test_why_of_pull_request_kernels_and_larger_pages() -> None:
     one = V3.format(
         hdim=128, page=64, load="bload", tile=TILES[128], cap="nlogits", mask="mc", scale="pertensor", layout="linear",
-        table="vllm",
+        table="vllm", lse="nlse",
     )  # fmt: skip
     selection = Selection(archs=("gfx950",))
     assert why(dialect(NAME), selection, one).reasons == ()
@@ -85,10 +90,11 @@ def test_why_of_pull_request_kernels_and_larger_pages() -> None:
         assert [reason.name for reason in said.reasons] == [rule]
 
 
-def test_its_smoke_tier_has_one_kernel_of_v3() -> None:
+def test_its_smoke_tier_has_three_kernels_of_v3() -> None:
     smoke = select(dialect(NAME), Selection(archs=("gfx950",), tier="smoke"))
-    assert len([key for key in smoke if "_split_" not in key.name]) == 15 + 12  # of fp8 K and V alone: test_mixed.py
-    assert [key.page_size for key in smoke if "_v3_" in key.name] == [64]
+    assert len([key for key in smoke if "_split_" not in key.name]) == 17 + 12  # of fp8 K and V alone: test_mixed.py
+    v3 = {(key.page_size, key.mask, key.lse) for key in smoke if "_v3_" in key.name}
+    assert v3 == {(64, "no", False), (64, "generic", True), (1, "generic", False)}
 
 
 def fp8(**changes: Any) -> SuiteCase:
@@ -103,12 +109,28 @@ def fp8(**changes: Any) -> SuiteCase:
         ({"pool_pages": 400_000}, 1),  # over 2 GB: a page has a descriptor, wherever it is
         ({"page_size": 16, "pool_pages": 1_600_000, "kv_layout": "vectorized"}, 1),
         ({"hdim_q": 112}, 0),
+        ({"hdim_q": 64}, 0),  # beside a V of 128
+        ({"hdim_q": 64, "hdim_v": 64}, 1),
+        (
+            {"hdim_q": 64, "hdim_v": 64, "page_size": 1, "mask": "bottom_right", "window_left": 127, "window_right": 0},
+            1,
+        ),
+        ({"hdim_q": 56, "hdim_v": 56}, 0),
         ({"hdim_q": 160}, 0),
         ({"kv_layout": "vectorized"}, 1),
         ({"hdim_q": 192}, 1),
         ({"hdim_q": 192, "page_size": 1, "pool_pages": 25_600_000}, 1),  # over 4 GB: pages of one token have addresses
         ({"hdim_q": 192, "kv_layout": "vectorized", "qscale": "kv_blockscale"}, 1),
         ({"page_size": 128}, 0),
+        ({"lse": True}, 1),
+        ({"lse": True, "page_size": 1}, 1),
+        ({"mask": "bottom_right", "window_right": 0}, 2),  # the causal kernel, then the one of any bounds
+        ({"mask": "bottom_right", "window_left": 20, "window_right": 0}, 1),
+        ({"mask": "top_left", "window_right": 20, "page_size": 1}, 1),
+        ({"mask": "window", "window_right": 0}, 1),
+        ({"mask": "bottom_right", "window_right": 0, "sink_logits": True}, 1),
+        ({"sink_logits": True}, 0),
+        ({"mask": "bottom_right", "window_left": 20, "window_right": 0, "sink_size": 4}, 0),
     ],
 )
 def test_which_requests_v3_serves(changes: dict[str, Any], count: int) -> None:

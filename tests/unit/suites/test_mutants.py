@@ -143,6 +143,13 @@ def test_draw_is_repeatable_and_without_duplicates() -> None:
     assert {"LDS bytes 1024 -> 0", "arguments 1 -> 0", "user SGPRs 2 -> 3", "workgroup's x 1 -> 0"} <= {*words}
 
 
+@pytest.mark.parametrize(("words", "planted"), [((), False), ((0xD3D94000, 0x18000101), True)])
+def test_accumulation_offset_is_planted_where_code_uses_it(words: Sequence[int], planted: bool) -> None:
+    """The second kernel has v_accvgpr_write_b32 a0, v1."""
+    texts = [each.text for each in draw({"a": kernel(*words, END)}, 1, 1000)]
+    assert ("fours before the accumulation registers 3 -> 2" in texts) is planted
+
+
 def trials(kind: str, *detected: bool, survived: str = "") -> list[Trial]:
     mutant = Mutant(kernel="k", kind=kind, at=0, raw=0, text="")
     return [Trial(mutant=mutant, killed_by="sanitize" if one else "", survived=survived) for one in detected]

@@ -69,7 +69,7 @@ HIP_API hipError_t hipPeekAtLastError(void)
 
 HIP_API hipError_t hipGetLastError(void)
 {
-    const hipError_t error = hipPeekAtLastError(); // a fault's stays until it is cleared
+    const hipError_t error = hipPeekAtLastError(); // a fault's error is not cleared here
     emu::remembered        = hipSuccess;
     return error;
 }

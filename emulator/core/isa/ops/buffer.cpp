@@ -4,8 +4,9 @@
 // Address of a lane: base + soffset + offset (+ index * stride), where offset is inst_offset +
 // voffset, of which 32 bits count. With an index and a stride, the index is checked against
 // num_records. Else bytes are: soffset + offset, not wrapping, each dword of a wide access by
-// itself. Out of range, loads give 0 and stores are dropped. The resource of a wave's scratch is
-// the only one with swizzle and added thread ids that is known; another one stops the launch.
+// itself. Out of range, loads give 0 and stores are dropped; an unbound resource has nothing in
+// range. The resource of a wave's scratch is the only one with swizzle and added thread ids that is
+// known; another one stops the launch.
 // docs/reference/device-semantics.md names the sources.
 #include "checks/checks.h"
 #include "isa/access.h"
@@ -34,6 +35,8 @@ Resource resource(Wave& w, const MicroOp* op)
             raise_unknown(w, op, "a buffer resource with swizzle or add_tid_enable");
         return {reinterpret_cast<uint64_t>(w.scratch), 0, 0, true};
     }
+    if(srd::is_unbound(words) && !(op->control & TYPED)) [[unlikely]]
+        return {srd::base(words), 0, srd::stride(words), false};
     if(w.group->srd_range && w.exec() != 0)
     {
         uint64_t unmapped = 0;

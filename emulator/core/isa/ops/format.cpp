@@ -15,12 +15,11 @@ namespace emu {
 
 namespace {
 
-constexpr uint16_t TYPED      = 0x80; // MicroOp::control of MTBUF: with nfmt << 4 and dfmt
 constexpr unsigned MOST_BYTES = 16;
 
 // Fields of word 3 of a resource (ISA, "Buffer resource descriptor").
 constexpr Field DST_SEL[] = {{0, 3}, {3, 3}, {6, 3}, {9, 3}};
-constexpr Field NUM_FORMAT{12, 3}, DATA_FORMAT{15, 4};
+constexpr Field NUM_FORMAT{12, 3};
 
 struct Format
 {
@@ -41,7 +40,7 @@ Format format_of(const Wave& w, const MicroOp* op)
     else
     {
         const uint32_t word = w.s[op->src[1].code - SCALAR + 3];
-        format.data         = DATA_FORMATS[DATA_FORMAT.of(word)];
+        format.data         = DATA_FORMATS[srd::DATA_FORMAT.of(word)];
         format.number       = static_cast<NumberFormat>(NUM_FORMAT.of(word));
         for(unsigned i = 0; i < 4; ++i)
             format.select[i] = DST_SEL[i].of(word);

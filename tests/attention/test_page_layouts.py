@@ -1,0 +1,60 @@
+"""Views of one cache on the emulated gfx950, as callers have it: the bits of contiguous pages, and no copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.arrays.tensors import OnDevice
+from ckpm.attention.call import fmha
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.launch.device import Device
+from ckpm.attention.launch.encodings import decode, encode
+from tests.attention.cache_views import LAYOUTS, view_cache
+from tests.attention.calls import ARCH, paged_call
+
+LENGTHS = ((40, 70), (20, 600))
+LINEAR = [(size, "vllm", layout) for size in (32, 48, 112, 528) for layout in LAYOUTS if "vectors" not in layout]
+VECTORS = [(256, "vllm"), (48, "sglang"), (112, "sglang"), (528, "sglang")]
+
+
+def copy_to_device(device: Device, array: np.ndarray[Any, Any], dtype: str) -> OnDevice:
+    memory = device.hip.malloc(array.nbytes)
+    device.hip.write(memory, array)
+    return OnDevice(address=memory.address, shape=array.shape, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("size", "table", "layout"),
+    [*LINEAR, *((*one, f"vectors{end}") for one in VECTORS for end in ("", "_interleaved"))],
+)
+def test_view_of_cache_gives_bits_of_contiguous_pages(
+    size: int, table: str, layout: str, over: Dispatcher, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kv_layout = "vectorized" if "vectors" in layout else "linear"
+    call = paged_call(3, LENGTHS, size, table, kv_layout, heads=(4, 2), mask="bottom_right")
+    host = call.check(over)
+    q, k, v = call.arrays
+    cache = np.zeros(k.size + v.size)
+    views = view_cache(cache, layout, k.shape[0], size, 2, 128)
+    for view, array in zip(views, (k, v), strict=True):
+        view.array[...] = array
+    pool = copy_to_device(device, encode(cache, "bf16", ARCH), "bf16")
+    given = call.options["pages"]
+    indices = given.indices if table == "vllm" else np.pad(given.indices, (0, 256))
+    rest = {"seqlens_k": given.seqlens_k, "indptr": given.indptr, "last_page_lens": given.last_page_lens}
+    tables = {name: copy_to_device(device, one, "int32") for name, one in rest.items() if one is not None}
+    pages = Pages(indices=copy_to_device(device, indices, "int32"), longest=600, kv_layout=kv_layout, **tables)
+    sums = copy_to_device(device, call.options["cu_seqlens_q"], "int32")
+    queries, o = copy_to_device(device, encode(q, "bf16", ARCH), "bf16"), device.hip.malloc(q.size * 2)
+    monkeypatch.setattr(device.hip, "malloc", pytest.fail)  # nothing is copied
+    done = fmha(
+        queries, *(view.on_device(pool.address) for view in views), dispatcher=over, cu_seqlens_q=sums, max_seqlen_q=40,
+        pages=pages, mask="bottom_right", out=OnDevice(address=o.address, shape=q.shape, dtype="bf16"),
+    )  # fmt: skip
+    device.hip.synchronize()
+    assert done.ran.kernels == host.ran.kernels
+    assert (decode(device.hip.read(o, np.uint16, q.shape), "bf16", ARCH) == host.o).all()

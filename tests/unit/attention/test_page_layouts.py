@@ -1,0 +1,100 @@
+"""Views of callers' caches: each page size in each layout reaches a kernel as strides, without a copy of the cache."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.arrays.tensors import OnDevice
+from ckpm.attention.call import fmha
+from ckpm.attention.registry import Registry
+from ckpm.base.errors import ArgumentError
+from tests.attention.cache_views import LAYOUTS, view_cache
+from tests.unit.attention.fakes import PREFILL, FakeDevice, built, dispatcher
+
+SIZES = (1, 16, 32, 48, 64, 112, 128, 256, 528, 1024, 2048)  # tokens of a page
+HEADS, HDIM = 2, 128
+
+
+def on_device(shape: tuple[int, ...], dtype: str, address: int = 1 << 20) -> OnDevice:
+    return OnDevice(address=address, shape=shape, dtype=dtype)
+
+
+def registry() -> Registry:
+    """bf16 kernels of head dim 128: pages of one token of ckpm, all others of ckpm-extended."""
+    fields: dict[str, Any] = {"dtype": "bf16", "hdim_q": HDIM, "tile": {"bm0": 128}, "mask": "no", "lse": False}
+    ours = built("batch_prefill", "ckpm", page_size=1, bias="no", dropout=False, logits=False, **fields)
+    return Registry((*ours, *built("batch_prefill", "ckpm-extended", bias="no", dropout=False, logits=False, **fields)))
+
+
+KERNELS = registry()
+
+
+def launch(k: OnDevice, v: OnDevice, size: int, kv_layout: str, table: str) -> tuple[Any, str, FakeDevice]:
+    """Launch 60 queries over 9 pages; the C struct, the kernel's name and the device."""
+    over, device = dispatcher(KERNELS)
+    tables: dict[str, Any] = {"indices": on_device((1, 9), "int32"), "seqlens_k": on_device((1,), "int32")}
+    if table == "sglang":
+        tables = {"indices": on_device((9 + 256,), "int32"), "indptr": on_device((2,), "int32")}
+        tables |= {"last_page_lens": on_device((1,), "int32")} if size > 1 else {}
+    done = fmha(
+        on_device((60, HEADS, HDIM), "bf16"), k, v, dispatcher=over, cu_seqlens_q=on_device((2,), "int32"),
+        max_seqlen_q=60, pages=Pages(**tables, longest=9 * size, kv_layout=kv_layout),
+        out=on_device((60, HEADS, HDIM), "bf16"),
+    )  # fmt: skip
+    return device.launched[0], over.plan(done.problem).kernels[0], device
+
+
+@pytest.mark.parametrize("table", ["vllm", "sglang"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", SIZES)
+def test_view_of_cache_reaches_kernel_as_it_lies(size: int, layout: str, table: str) -> None:
+    vectorized = layout.startswith("vectors")
+    if vectorized and size == 1:
+        return
+    cache = np.arange(9 * size * HEADS * HDIM * 2, dtype=np.uint32)
+    k, v = view_cache(cache, layout, 9, size, HEADS, HDIM)
+    said, name, device = launch(
+        k.on_device(1 << 22), v.on_device(1 << 22), size, "vectorized" if vectorized else "linear", table
+    )
+    assert not device.hip.memory  # type: ignore[attr-defined]
+    assert (said.k, said.v) == ((1 << 22) + 2 * k.offset, (1 << 22) + 2 * v.offset)
+    page, head = 5, 1
+    for one, tensor in ((k, "k"), (v, "v")):
+        start = (
+            one.offset + page * getattr(said, f"batch_stride_{tensor}") + head * getattr(said, f"nhead_stride_{tensor}")
+        )
+        token = size // 2
+        if not vectorized:
+            assert (
+                cache[start + token * getattr(said, f"stride_{tensor}") * (size > 1)] == one.array[page, token, head, 0]
+            )
+        else:
+            assert cache[start] == one.array[page, head, 0, 0, 0]
+    exact = size in (1, 32, 64, 128, 256, 2048)
+    assert f"_ps{size}_" in name if exact else "_psx16_gload_" in name
+
+
+def test_vectors_with_gaps_within_a_head_are_refused() -> None:
+    k, v = view_cache(np.zeros(9 * 48 * 2 * HEADS * HDIM, np.uint32), "vectors_interleaved", 9, 48, HEADS, HDIM)
+    swapped = OnDevice(address=4096, shape=k.array.shape, dtype="bf16", strides=(12288, 6144, 8, 128, 1))
+    with pytest.raises(ArgumentError, match="the last three axes of vectorized pages must lie one after another"):
+        launch(swapped, v.on_device(4096), 48, "vectorized", "vllm")
+
+
+def test_why_names_kernel_of_any_page_and_page_sizes_of_others() -> None:
+    over, _ = dispatcher(KERNELS)
+    posed = replace(PREFILL, nhead_q=HEADS, page_size=48, kv_table="vllm", table_width=9)
+    said = over.why(posed)
+    assert said.choice is not None
+    assert "_psx16_gload_" in said.choice.stages[0].name
+    assert not said.choice.named
+    reasons = {reason for one, reason in said.refused.items() if one.key.page_size == 64}
+    assert {reason.partition(" among")[0] for reason in reasons} == {"no kernel with page_size 48"}
+    exact = over.why(replace(posed, page_size=64)).choice
+    assert exact is not None
+    assert "_ps64_" in exact.stages[0].name

@@ -1,0 +1,114 @@
+"""Pages of 32 and 256 tokens and of any multiple of 16: names, rules, and a kernel for each size that callers have."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from ckpm.matrix.dialects import dialect
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.explain import why
+from ckpm.matrix.keys import ANY_PAGE, Key, takes_pages
+from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.problems.case import SuiteCase, complaint
+from ckpm.matrix.problems.problem import missing_load, serving_kernels
+from ckpm.matrix.selection import Selection, select
+
+EXTENDED, SERVING = (dialect(name).family("batch_prefill") for name in ("ckpm-extended", "ckpm-serving"))
+NAME = (
+    "fmha_batch_prefill_d128_bf16_group_psx16_gload_b128x128x32x128x32x128_r4x1x1_r4x1x1_w32x32x16_w32x32x16_qr_async_vr_"
+    "psskddv_nlogits_nbias_mask_nlse_ndropout_nqscale_nsink_linear_vllm"
+)
+
+
+def any_page(family: Any) -> list[Key]:
+    return [key for key in enumerate_keys(family, arch="gfx950") if key.page_size == ANY_PAGE]
+
+
+def case(**changes: Any) -> SuiteCase:
+    fields: dict[str, Any] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", "pool_pages": 100}
+    fields |= {"mask": "bottom_right", "window_right": 0, "kv_table": "vllm", "tile_rows": 128}
+    return SuiteCase(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(("family", "count"), [(EXTENDED, 1344), (SERVING, 76)])
+def test_name_parses_back_to_its_key(family: Any, count: int) -> None:
+    keys = any_page(family)
+    assert len(keys) == count
+    for key in keys[::5]:
+        assert "_psx16_gload_" in key.name
+        assert make_key(family, parse(family, key.name), key.name) == key
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("_gload_", "_bload_", "any_page_has_64_bit_loads"),
+        ("_ndropout_", "_dropout_", "any_page_is_inference_only"),
+        ("_nbias_", "_bias_", "any_page_is_inference_only"),
+        ("_bf16_group", "_bf16kvfp8_group", "fp8_needs_qscale"),
+        ("psx16_gload", "ps256_gload", "gload_only_for_small_pages"),
+    ],
+)
+def test_why_names_rule_of_missing_kernel(old: str, new: str, rule: str) -> None:
+    chosen = dialect("ckpm-extended")
+    said = why(chosen, Selection(archs=("gfx950",)), NAME.replace(old, new))
+    assert [reason.name for reason in said.reasons] == [rule]
+    assert not why(chosen, Selection(archs=("gfx950",)), NAME).reasons
+
+
+@pytest.mark.parametrize(("page", "taken"), [(16, True), (48, True), (4112, True), (0, False), (24, False)])
+def test_multiples_of_16_are_pages_of_any_size(page: int, taken: bool) -> None:
+    assert takes_pages(ANY_PAGE, page) == taken
+    assert (complaint(case(page_size=page)) is None) == taken
+
+
+@pytest.mark.parametrize("table", ["vllm", "sglang"])
+@pytest.mark.parametrize("layout", ["linear", "vectorized"])
+def test_every_multiple_of_16_has_kernel_for_any_pool(layout: str, table: str) -> None:
+    keys = [key for key in enumerate_keys(EXTENDED, arch="gfx950") if key.dtype == "bf16" and key.hdim_q == 128]
+    for page in (*range(16, 1100, 16), 2048, 4096):
+        for pool in (100, 2**24):
+            posed = case(page_size=page, kv_layout=layout, kv_table=table, pool_pages=pool)
+            able = serving_kernels(keys, posed)
+            assert {key.page_size for key in able} - {page} == {ANY_PAGE}
+            assert missing_load([key for key in keys if key.page_size == ANY_PAGE], posed) is None
+
+
+@pytest.mark.parametrize("layout", ["linear", "vectorized"])
+def test_serving_has_vllm_s_pages_at_each_head_dim(layout: str) -> None:
+    keys = enumerate_keys(SERVING, arch="gfx942")
+    for hdim in (64, 128, 256):
+        for page in (16, 32, 48, 64, 256, 528, 1024):
+            for lse in (False, True):
+                posed = case(page_size=page, kv_layout=layout, lse=lse, hdim_q=hdim, hdim_v=hdim)
+                assert serving_kernels(keys, posed), (hdim, page, lse)
+
+
+def test_page_scales_need_kernel_of_their_page() -> None:
+    """A tile has one scale of K, so pages hold whole tiles."""
+    keys = enumerate_keys(EXTENDED, arch="gfx950")
+    scaled = {"dtype": "fp8bf16", "qscale": "kv_blockscale"}
+    assert {key.page_size for key in serving_kernels(keys, case(page_size=256, **scaled))} == {256}
+    assert not serving_kernels(keys, case(page_size=528, **scaled))
+
+
+def test_smoke_tier_has_each_kind_of_page() -> None:
+    keys = select(dialect("ckpm-extended"), Selection(archs=("gfx950",), tier="smoke"))
+    kinds = {(key.page_size, key.dtype, key.kv_layout, key.kv_table) for key in keys if key.page_size in (0, 32, 256)}
+    assert kinds == {
+        (32, "bf16", "linear", "vllm"),
+        (256, "bf16", "vectorized", "vllm"),
+        *((0, "bf16", *place) for place in (("linear", "vllm"), ("vectorized", "sglang"))),
+        (0, "bf16kvfp8", "linear", "vllm"),
+    }
+
+
+def test_kernel_of_a_page_size_comes_before_that_of_any() -> None:
+    """Dispatch takes the first that serves: the order of the axis."""
+    keys = enumerate_keys(EXTENDED, arch="gfx950")
+    one = dataclasses.replace(next(key for key in keys if key.name == NAME), name="", load=None)
+    there = [key for key in keys if dataclasses.replace(key, name="", page_size=ANY_PAGE, load=None) == one]
+    assert [key.page_size for key in there] == [32, 32, 64, 64, 128, 256, 2048, ANY_PAGE]

@@ -112,12 +112,12 @@ def add_options(usual: tuple[str, ...], given: list[str]) -> list[str]:
     return [*(word for word in usual if not (named and (word.startswith("tests/") or word == "--ignore"))), *given]
 
 
-def install_extra(session: nox.Session, extra: str) -> str:
+def install_extra(session: nox.Session, *extras: str) -> str:
     """Make an environment with more requirements than the shared environment; return its Python."""
-    folder = session.cache_dir / f"environment-{extra}"
+    folder = session.cache_dir / f"environment-{'-'.join(extras)}"
     python = str(folder / "bin/python")
     session.run(program(session, "python"), "-m", "venv", str(folder), silent=True)
-    files = ("-r", "requirements.txt", "-r", f"requirements-{extra}.txt")
+    files = ["-r", "requirements.txt", *(word for one in extras for word in ("-r", f"requirements-{one}.txt"))]
     session.run(python, "-m", "pip", "install", "--quiet", "--no-compile", "--require-hashes", *files, external=True)
     return python
 
@@ -255,8 +255,8 @@ def tests(session: nox.Session) -> None:
 
 @session("test-callers", "develop")
 def test_callers(session: nox.Session) -> None:
-    """Run aiter's and FlashInfer's own test files: `-- --aiter CLONE --flashinfer CLONE`."""
-    python = install_extra(session, "torch")
+    """Run callers' test files and backends: `-- --aiter CLONE --flashinfer CLONE --sglang FOLDER --vllm FOLDER`."""
+    python = install_extra(session, "torch", "triton")
     session.run(python, "-m", "tests.callers", *session.posargs, external=True)
 
 

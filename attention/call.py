@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from ckpm.matrix.problems.problem import Problem
 
 _DEFAULTS: dict[str, Dispatcher] = {}
 _LOCK = threading.Lock()
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -232,6 +234,7 @@ def _new(posed: Posed, name: str) -> NDArray[Any]:
 
 
 def _attention(outputs: Mapping[str, Any], p: Problem, ran: Ran) -> Attention:
+    _LOG.debug("%s ran", ", ".join(ran.kernels) or "no kernel")
     found = {name: outputs.get(key) for name, key in (("lse", "lse"), ("random_values", "rand_val"))}
     return Attention(o=outputs["o"], **found, problem=p, ran=ran)
 

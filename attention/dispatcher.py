@@ -104,6 +104,7 @@ class Dispatcher:
         self._order, self._tuning, self._compile = order, tuning, compile
         self._lock = threading.RLock()
         self._plans: dict[Problem, Plan] = {}
+        self._refused: dict[Problem, NoKernelError] = {}
         self._plans_version = registry.version
         self._libraries: dict[Path, Library] = {}
 
@@ -125,11 +126,17 @@ class Dispatcher:
             return kept
         with self._lock:
             if self._plans_version != self.registry.version:
-                self._plans, self._plans_version = {}, self.registry.version
+                self._forget()
+            if before := self._refused.get(problem):
+                raise NoKernelError(str(before), kind=before.kind)
             if problem not in self._plans:
-                made = self._make_plan(validate(problem))
+                try:
+                    made = self._make_plan(validate(problem))
+                except NoKernelError as reason:  # kept, as a search among all kernels takes half a second
+                    self._refused[problem] = reason.with_traceback(None)
+                    raise
                 if self._plans_version != self.registry.version:  # compiling registers libraries
-                    self._plans, self._plans_version = {}, self.registry.version
+                    self._forget()
                 self._plans[problem] = made
             return self._plans[problem]
 
@@ -152,6 +159,10 @@ class Dispatcher:
             for one in others
         }
         return Explanation(problem=problem, choice=choice, refused=refused)
+
+    def _forget(self) -> None:
+        """Begin anew after a change of the registry."""
+        self._plans, self._refused, self._plans_version = {}, {}, self.registry.version
 
     def close(self) -> None:
         """Forget all plans and free their workspaces."""

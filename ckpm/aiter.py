@@ -4,6 +4,12 @@ from ckpm.attention.familiar.aiter import (
     flash_attn_varlen_fp8_pertensor_func,
     flash_attn_varlen_func,
     mha_batch_prefill_func,
+    unified_attention,
 )
 
-__all__ = ["flash_attn_varlen_fp8_pertensor_func", "flash_attn_varlen_func", "mha_batch_prefill_func"]
+__all__ = [
+    "flash_attn_varlen_fp8_pertensor_func",
+    "flash_attn_varlen_func",
+    "mha_batch_prefill_func",
+    "unified_attention",
+]

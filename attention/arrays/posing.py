@@ -270,7 +270,7 @@ def _contiguous_keys(
         if sums is None or len(k.shape) != 3 or len(v.shape) != 3:
             raise ArgumentError("with cu_seqlens_q, k and v are [token, head, dim], with cu_seqlens_k.", kind="shape")
         demand_shape(sums, (sizes["batch"] + 1,), "batch + 1")
-        lengths = lengths_of(sums, k.shape[0], "k")
+        lengths = lengths_of(sums, k.shape[0], "k", spare=True)
         demand_shape(k, (k.shape[0], k.shape[1], sizes["hdim_q"]), "token, head, dim of q")
         demand_shape(v, (k.shape[0], k.shape[1], v.shape[2]), "token, head of k, dim")
         return {

@@ -37,16 +37,18 @@ class Pages:
     longest: int | None = None
 
 
-def lengths_of(sums: Operand, total: int, name: str) -> Lengths | None:
-    """The length of each sequence, or None if the sums are on the device."""
+def lengths_of(sums: Operand, total: int, name: str, *, spare: bool = False) -> Lengths | None:
+    """The length of each sequence, or None if the sums are on the device. ``spare``: rows may follow the last one."""
     if len(sums.shape) != 1 or sums.shape[0] < 2:
         raise ArgumentError(f"{sums.name} is {list(sums.shape)}, not [batch + 1].", kind="shape")
     if sums.array is None:
         return None
     lengths: Lengths = np.diff(sums.array)
-    if sums.array[0] != 0 or (lengths < 0).any() or sums.array[-1] != total:
+    last = int(sums.array[-1])
+    if sums.array[0] != 0 or (lengths < 0).any() or last > total or (last < total and not spare):
         raise ArgumentError(
-            f"{sums.name} must ascend from 0 to the {total} rows of {name}, not {sums.array.tolist()[:8]}.",
+            f"{sums.name} must ascend from 0 to {'at most ' if spare else ''}the {total} rows of {name}, not "
+            f"{sums.array.tolist()[:8]}.",
             kind="shape",
         )
     return lengths

@@ -1,5 +1,7 @@
 """aiter's attention by its own names and parameters (aiter/ops/mha.py of summer 2026).
 
+``unified_attention`` is of aiter/ops/triton/attention/unified_attention.py.
+
 Masks have their corner at the bottom right, LSE is natural, [head, query token]. ``ours`` of a function are
 ``dispatcher``, and ``dtype`` for arrays that don't say theirs.
 """
@@ -10,10 +12,23 @@ from typing import Any
 
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.call import Attention, fmha
-from ckpm.attention.familiar.tensors import add_page_axis, demand_scale, mask_options
+from ckpm.attention.familiar.tensors import (
+    add_page_axis,
+    as_int32,
+    demand_scale,
+    has_fp8,
+    is_on_host,
+    mask_options,
+    shrink_scale,
+)
 from ckpm.base.errors import ArgumentError, ProblemError
 
-__all__ = ("flash_attn_varlen_fp8_pertensor_func", "flash_attn_varlen_func", "mha_batch_prefill_func")
+__all__ = (
+    "flash_attn_varlen_fp8_pertensor_func",
+    "flash_attn_varlen_func",
+    "mha_batch_prefill_func",
+    "unified_attention",
+)
 
 
 # fmt: off
@@ -74,13 +89,13 @@ def flash_attn_varlen_func(
     ``deterministic`` and ``how_v3_bf16_cvt``, a rounding of aiter's own kernels, change nothing.
 
     Raises:
-        ProblemError: a bias, which has no heads in aiter. ``min_seqlen_q``, which leaves out short sequences. Padding
-            between sequences. Else as :func:`ckpm.attention.call.fmha`.
+        ProblemError: a bias, which has no heads in aiter. ``min_seqlen_q`` over 1, which leaves out short sequences.
+            Padding between sequences. Else as :func:`ckpm.attention.call.fmha`.
     """
     del deterministic, how_v3_bf16_cvt
     refused = {
-        "min_seqlen_q": min_seqlen_q or None, "bias": bias, "cu_seqlens_q_padded": cu_seqlens_q_padded,
-        "cu_seqlens_k_padded": cu_seqlens_k_padded,
+        "min_seqlen_q": min_seqlen_q if (min_seqlen_q or 0) > 1 else None, "bias": bias,
+        "cu_seqlens_q_padded": cu_seqlens_q_padded, "cu_seqlens_k_padded": cu_seqlens_k_padded,
     }  # fmt: skip
     if used := [name for name, one in refused.items() if one is not None]:
         raise ProblemError(f"flash_attn_varlen_func has no {', '.join(used)} here.")
@@ -106,6 +121,47 @@ def flash_attn_varlen_fp8_pertensor_func(
         logits_soft_cap=logits_soft_cap, causal=causal, window_size=window_size, sink_ptr=sink_ptr,
         descales=_descales((q_descale, k_descale, v_descale), None), **ours,
     )  # fmt: skip
+
+
+# fmt: off
+def unified_attention(
+    q: Any, k: Any, v: Any, out: Any, cu_seqlens_q: Any, max_seqlen_q: int, seqused_k: Any, max_seqlen_k: int,
+    softmax_scale: float, causal: bool, window_size: tuple[int, ...], block_table: Any, softcap: float, q_descale: Any,
+    k_descale: Any, v_descale: Any, q_scales: Any = None, alibi_slopes: Any = None, output_scale: Any = None,
+    qq_bias: Any = None, sinks: Any = None, shuffled_kv_cache: bool = False, skip_reduce: bool = False,
+    backend: str | None = None, **ours: Any,
+) -> Any:
+    # fmt: on
+    """``out``, of queries over the pages of a block table; prefill and decode alike.
+
+    K and V are [page, token, head, dim], or vectorized with ``shuffled_kv_cache``. The mask is causal. ``backend``, a
+    choice among aiter's kernels, changes nothing. Scales beside K and V of 16 bits must be 1, which is checked of
+    arrays of the host.
+
+    Raises:
+        ProblemError: ``causal`` is false. A scale of O or of blocks, a bias of pairs of queries, results of parts.
+            Else as :func:`ckpm.attention.call.fmha`.
+    """
+    del backend
+    refused = {
+        "q_scales": q_scales, "output_scale": output_scale, "qq_bias": qq_bias, "skip_reduce": skip_reduce or None,
+        "causal=False": None if causal else True,
+    }  # fmt: skip
+    if used := [name for name, one in refused.items() if one is not None]:
+        raise ProblemError(f"unified_attention has no {', '.join(used)} here.")
+    scales = shrink_scale(q_descale), shrink_scale(k_descale), shrink_scale(v_descale)
+    if not has_fp8(k):
+        _demand_ones(scales)
+    pages = Pages(
+        indices=block_table, seqlens_k=as_int32(seqused_k), longest=max_seqlen_k,
+        kv_layout="vectorized" if shuffled_kv_cache else "linear",
+    )  # fmt: skip
+    return fmha(
+        q, k, v, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, pages=pages, scale=demand_scale(softmax_scale),
+        soft_cap=softcap, alibi_slopes=alibi_slopes, sink_logits=sinks, out=out,
+        descales=_descales(scales, None) if has_fp8(k) else None,
+        **_mask(causal, window_size, 0), **ours,
+    ).o  # fmt: skip
 
 
 def _keys(cu_seqlens_k: Any, longest: int, block_table: Any) -> dict[str, Any]:
@@ -142,3 +198,10 @@ def _descales(given: tuple[Any, Any, Any], of_pages: Any) -> tuple[Any, Any, Any
     if of_pages is None and (of_k != of_v or (of_q and not of_k)):
         raise ArgumentError("q_descale, k_descale and v_descale come together.", kind="dtype")
     return given if of_q or of_k or of_pages is not None else None
+
+
+def _demand_ones(given: tuple[Any, ...]) -> None:
+    """Raises ArgumentError: a scale of the host, beside 16-bit K and V, is not 1."""
+    for one in given:
+        if one is not None and is_on_host(one) and float(one.reshape(-1)[0]) != 1:
+            raise ArgumentError("k and v of 16 bits have no scales: give 1, or none.", kind="scale")

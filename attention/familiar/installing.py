@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -15,6 +16,8 @@ from ckpm.attention.familiar import aiter as served
 from ckpm.base.errors import NoKernelError, ProblemError
 
 SERVED = tuple(served.__all__)
+_UNIFIED = "unified_attention"
+_HOMES = ("aiter", f"aiter.ops.triton.attention.{_UNIFIED}", f"aiter.ops.triton.{_UNIFIED}")  # the last of older ones
 _LOG = logging.getLogger(__name__)
 
 
@@ -28,10 +31,13 @@ def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
     Raises:
         ImportError: no aiter is installed.
     """
-    theirs = importlib.import_module("aiter")
+    homes = [importlib.import_module("aiter")]
+    for name in _HOMES[1:]:
+        with contextlib.suppress(ImportError):  # without Triton
+            homes.append(importlib.import_module(name))
     replaced = {}
     for name in SERVED:
-        original = getattr(theirs, name, None)
+        original = next((one for home in homes if callable(one := getattr(home, name, None))), None)
         if original is not None:
             original = getattr(original, "replaced_by_ckpm", original)
             replaced[name] = original, _replacement(name, getattr(served, name), original, dispatcher)
@@ -53,10 +59,12 @@ def _replacement(
     def call(*args: Any, **named: Any) -> Any:
         try:
             _check_served(known, args, named)
-            return ours(*args, **named, dispatcher=dispatcher)
+            done = ours(*args, **named, dispatcher=dispatcher)
         except (NoKernelError, ProblemError) as reason:
             _LOG.warning("aiter.%s: this call goes to aiter: %s", name, reason)
             return original(*args, **named)
+        _LOG.debug("aiter.%s: this call was served", name)
+        return done
 
     call.replaced_by_ckpm = original  # type: ignore[attr-defined]
     return call

@@ -48,3 +48,26 @@ def add_page_axis(array: Any) -> Any:
     strides = array.strides or contiguous(array.shape)
     shape = array.shape
     return dataclasses.replace(array, shape=(shape[0], 1, *shape[1:]), strides=(strides[0], *strides))
+
+
+def as_int32(array: Any) -> Any:
+    """A table of int64, as int32; any other table unchanged."""
+    if isinstance(array, OnDevice) or not str(array.dtype).endswith("int64"):
+        return array
+    return array.astype("int32") if hasattr(array, "astype") else array.int()
+
+
+def has_fp8(array: Any) -> bool:
+    """Return True if the elements of an array have 8 bits."""
+    return any(word in str(array.dtype) for word in ("8", "e4m3"))
+
+
+def is_on_host(array: Any) -> bool:
+    """Return True for arrays of NumPy and for tensors of the host."""
+    return str(getattr(array, "device", "")) == "cpu"
+
+
+def shrink_scale(given: Any) -> Any:
+    """A view of the one number that a tensor of PyTorch repeats; anything else unchanged."""
+    repeats = hasattr(given, "stride") and given.ndim > 0 and not any(given.stride())
+    return given[(slice(0, 1),) * given.ndim] if repeats else given

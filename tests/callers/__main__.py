@@ -1,4 +1,6 @@
-"""``python -m tests.callers --aiter CLONE --flashinfer CLONE``: run callers' test files on the emulated gfx950.
+"""``python -m tests.callers --aiter CLONE --flashinfer CLONE --sglang FOLDER --vllm FOLDER`` on the emulated gfx950.
+
+Runs test files of clones, and backends of unpacked packages.
 
 Builds the kernels first: half an hour on two idle processors, if no build has left their objects in the cache.
 """
@@ -20,13 +22,14 @@ from tests.callers.table import ARCH, Caller, callers
 from tests.programs.conformance import acceptance
 from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, differences, read
 
+HERE = Path(__file__).parent
 RESULTS = Path("build/callers")
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tests.callers", allow_abbrev=False)
     for clone, files in {one.clone: one.files for one in callers().values()}.items():
-        made.add_argument(f"--{clone}", type=Path, metavar="CLONE", help=f"a clone of {clone}, for {', '.join(files)}")
+        made.add_argument(f"--{clone}", type=Path, metavar="FOLDER", help=f"a clone of {clone}, for {', '.join(files)}")
     made.add_argument("--row", choices=callers(), help="one row of callers.yaml (default: all of the named clones)")
     made.add_argument("--cases", type=int, help="size of the samples (default: the stored ones)")
     made.add_argument("--seed", type=int, help="of the samples; without --cases and --seed outcomes are compared")
@@ -47,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         name: caller for name, caller in callers().items() if getattr(args, caller.clone) and args.row in (None, name)
     }
     if not chosen:
-        raise UsageError("name a clone: --aiter CLONE, --flashinfer CLONE.")
+        raise UsageError("name a clone or an unpacked package: --aiter, --flashinfer, --sglang, --vllm.")
     if args.accept and (args.cases is not None or args.seed is not None):
         raise UsageError("--accept stores the usual samples: leave --cases and --seed away.")
     failed = 0
@@ -81,7 +84,8 @@ def outcomes(
     name: str, caller: Caller, clone: Path, libraries: Path, args: argparse.Namespace
 ) -> Mapping[str, tuple[str, str]]:
     """Run a sample by pytest. Return outcome and detail by case; the file build/callers/NAME.xml has them as JUnit."""
-    files = [str(clone.absolute() / file) for file in caller.files]
+    folder = HERE if caller.driven else clone.absolute()
+    files = [str(folder / file) for file in caller.files]
     if missing := [file for file in files if not Path(file).is_file()]:
         raise UsageError(f"{', '.join(missing)} is not there: is {clone} a clone of {caller.clone}?")
     junit = (RESULTS / f"{name}.xml").absolute()

@@ -14,8 +14,10 @@ import pytest
 import torch
 
 from ckpm.attention.familiar.installing import SERVED
+from tests.callers.missing import Module
 
 FP8 = torch.float8_e4m3fn  # gfx950's
+UNIFIED = ("attention.unified_attention", "unified_attention")  # its module, and the older place
 
 
 def per_tensor_quant(x: Any, quant_dtype: Any = torch.int8, **_: Any) -> tuple[Any, Any]:
@@ -26,12 +28,12 @@ def per_tensor_quant(x: Any, quant_dtype: Any = torch.int8, **_: Any) -> tuple[A
 
 
 class _Reasons(logging.Handler):
-    """Keeps the last reason for which a call fell through."""
+    """Keeps aiter's function and the reason of the last call that fell through."""
 
     last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.last = str(record.args[-1]) if isinstance(record.args, tuple) else ""
+        self.last = ": ".join(map(str, record.args)) if isinstance(record.args, tuple) else ""
 
 
 _REASONS = _Reasons(logging.WARNING)
@@ -42,27 +44,19 @@ def _own_function(*_: Any, **__: Any) -> Any:
     pytest.skip(f"refused: {_REASONS.last}")
 
 
-def _module(name: str, **members: Any) -> ModuleType:
-    made = ModuleType(name)
-    made.__dict__.update(members)
-    return made
-
-
 def modules() -> dict[str, ModuleType]:
     """Stand-ins by name, for sys.modules."""
     own = dict.fromkeys(SERVED, _own_function)
     kinds = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "fp8": FP8, "i8": torch.int8}
-    dtypes = _module("aiter.dtypes", **kinds, d_dtypes=kinds, str2bool=bool, str2Dtype=kinds.__getitem__)
-    mha = _module("aiter.ops.mha", **own)
-    common = _module("aiter.test_common", perftest=lambda **_: lambda function: function)
-    whole = _module(
-        "aiter",
-        **own,
-        dtypes=dtypes,
-        per_tensor_quant=per_tensor_quant,
-        test_common=common,
-        ops=_module("aiter.ops", mha=mha),
-        logger=logging.getLogger("aiter"),
-    )
-    parts = (whole, dtypes, common, whole.ops, mha)
-    return {one.__name__: one for one in parts} | {"pandas": _module("pandas")}
+    dtypes = Module("aiter.dtypes", **kinds, d_dtypes=kinds, str2bool=bool, str2Dtype=kinds.__getitem__)
+    common = Module("aiter.test_common", perftest=lambda **_: lambda function: function)
+    unified = {name: Module(f"aiter.ops.triton.{name}", **own) for name in UNIFIED}
+    parts = [dtypes, common, Module("aiter.ops"), Module("aiter.ops.mha", **own), Module("aiter.mla")]
+    parts += [Module("aiter.ops.triton"), Module("aiter.ops.triton.attention"), *unified.values()]
+    found: dict[str, ModuleType] = {one.__name__: one for one in [Module("aiter", **own), *parts, Module("pandas")]}
+    for name, one in found.items():
+        parent, _, last = name.rpartition(".")
+        if parent:
+            setattr(found[parent], last, one)
+    found["aiter"].__dict__.update(per_tensor_quant=per_tensor_quant, logger=logging.getLogger("aiter"))
+    return found

@@ -7,8 +7,6 @@ wrappers) are computed here in float64, and those that fill caches are plain PyT
 from __future__ import annotations
 
 import functools
-import math
-import os
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -20,6 +18,8 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar import cascade
 from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.base.errors import NoKernelError, ProblemError
+from tests.callers.missing import Module
+from tests.callers.reference import attend
 
 MODULES = (
     *("jit", "jit.core", "jit.xqa", "jit.attention", "jit.attention.variants", "jit.utils", "utils", "prefill"),
@@ -27,46 +27,8 @@ MODULES = (
 )
 
 
-class Missing:
-    """A name of FlashInfer's that nothing stands in for: a test that calls it is skipped."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __getattr__(self, name: str) -> Missing:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Missing(f"{self.name}.{name}")
-
-    def __or__(self, other: Any) -> Missing:
-        return self
-
-    def __call__(self, *_: Any, **__: Any) -> Missing:
-        if "PYTEST_CURRENT_TEST" in os.environ:
-            pytest.skip(f"refused: {self.name} is not served")
-        return self
-
-
-class _Module(ModuleType):
-    def __getattr__(self, name: str) -> Missing:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Missing(f"{self.__name__}.{name}")
-
-
 class MissingJITCacheError(Exception):
     """An error of FlashInfer's that its conftest.py catches; nothing raises it here."""
-
-
-def attend(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
-    """O and base-2 LSE of one sequence in float64, the mask's corner at the bottom right."""
-    k, v = (one.double().repeat_interleave(q.shape[1] // one.shape[1], dim=1) for one in (k, v))
-    scores = torch.einsum("qhd,khd->hqk", q.double(), k) * q.shape[2] ** -0.5
-    if causal:
-        hidden = torch.ones(scores.shape[1:], dtype=torch.bool).triu(k.shape[0] - q.shape[0] + 1)
-        scores = scores.masked_fill(hidden, -math.inf)
-    o = torch.einsum("hqk,khd->qhd", scores.softmax(-1).nan_to_num(0.0), v)
-    return o, scores.logsumexp(-1).T * math.log2(math.e)
 
 
 def single_prefill_with_kv_cache(q: Any, k: Any, v: Any, causal: bool = False, **others: Any) -> Any:
@@ -139,8 +101,8 @@ def _wrapper(own: Any, dispatcher: Dispatcher) -> type:
 
 def modules(dispatcher: Dispatcher) -> dict[str, ModuleType]:
     """Stand-ins by name, for sys.modules."""
-    whole = _Module("flashinfer")
-    made = {name: _Module(f"flashinfer.{name}") for name in MODULES}
+    whole = Module("flashinfer")
+    made = {name: Module(f"flashinfer.{name}") for name in MODULES}
     for name, module in made.items():
         parent, _, last = name.rpartition(".")
         setattr(made[parent] if parent else whole, last, module)

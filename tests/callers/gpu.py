@@ -28,6 +28,7 @@ class OnHost(TorchFunctionMode):  # type: ignore[misc]  # without PyTorch it is 
         given = dict(kwargs or {})
         if func is torch.Tensor.cuda:
             return args[0]
+        given.pop("pin_memory", None)
         if "device" in given:
             given["device"] = _on_host(given["device"])
         if func is torch.Tensor.to:

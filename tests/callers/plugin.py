@@ -16,10 +16,13 @@ import torch
 import ckpm
 import tests
 from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.jit.on_demand import on_demand
+from ckpm.attention.kernel_sets import kernel_set
 from ckpm.attention.launch.device import choose
 from ckpm.attention.registry import Registry
 from ckpm.kernels.library.request import LIBRARY
 from tests.callers import aiter_modules, flashinfer_modules, gpu
+from tests.callers.backends.loading import load_backends
 from tests.callers.table import ARCH, Caller, callers
 
 COUNTS = pytest.StashKey[dict[str, int]]()
@@ -37,12 +40,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     torch.set_num_threads(1)
     early_config.stash[COUNTS] = {}
+    row = callers()[early_config.known_args_namespace.caller]
     registry = Registry()
     for library in sorted(early_config.known_args_namespace.libraries.rglob(LIBRARY)):
         registry.add_library(library)
-    dispatcher = Dispatcher(registry, choose("emulator", ARCH))
+    for kernels in row.on_demand:
+        registry.add(kernel_set(kernels.family, upstream=kernels.upstream, dtype=kernels.dtype))
+    dispatcher = Dispatcher(registry, choose("emulator", ARCH), compile=on_demand() if row.on_demand else None)
     sys.modules.update(aiter_modules.modules() | flashinfer_modules.modules(dispatcher))
+    if row.driven:
+        with gpu.run_on_host():
+            load_backends(row.clone, early_config.rootpath)
     ckpm.install(dispatcher)
+    if row.driven:
+        return
     # FlashInfer's tests import their helpers from a package that has the name of this one
     tests.__path__.insert(0, str(early_config.rootpath / "tests"))
 

@@ -11,6 +11,14 @@ from ckpm.base.tablefile import Record, read_table
 ARCH = "gfx950"
 
 
+class Kernels(Record, frozen=True, kw_only=True):
+    """Kernels of an upstream that are declared, and compiled when a call needs one."""
+
+    family: str
+    upstream: str
+    dtype: str = "*"
+
+
 class Caller(Record, frozen=True, kw_only=True):
     """A row of callers.yaml, which describes the fields."""
 
@@ -18,12 +26,14 @@ class Caller(Record, frozen=True, kw_only=True):
     files: Sequence[str]
     cases: int
     seed: int
-    most_work: float
-    work: Sequence[str]
-    only: Mapping[str, Sequence[Any]]
-    without: Mapping[str, str]
-    skipped: Sequence[Mapping[str, Any]]
-    kernels: Sequence[str]
+    most_work: float = 1
+    work: Sequence[str] = ()
+    only: Mapping[str, Sequence[Any]] = {}
+    without: Mapping[str, str] = {}
+    skipped: Sequence[Mapping[str, Any]] = ()
+    kernels: Sequence[str] = ()
+    driven: bool = False
+    on_demand: Sequence[Kernels] = ()
 
 
 class _Callers(Record, frozen=True):

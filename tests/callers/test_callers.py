@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from ckpm.base.errors import UsageError
-from tests.callers import flashinfer_modules
 from tests.callers.__main__ import main, outcomes
 from tests.callers.gpu import run_on_host
+from tests.callers.reference import attend
 from tests.callers.table import callers
 from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
 
@@ -82,7 +82,7 @@ def test_gpu_s_devices_are_the_host() -> None:
 
 def test_reference_of_single_prefill_is_pytorch_s_attention() -> None:
     q, k, v = torch.randn(3, 40, 4, 16, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    o, lse = flashinfer_modules.attend(q, k, v, causal=True)
+    o, lse = attend(q, k, v, causal=True)
     want = torch.nn.functional.scaled_dot_product_attention(*(one.transpose(0, 1) for one in (q, k, v)), is_causal=True)
     torch.testing.assert_close(o, want.transpose(0, 1))
     torch.testing.assert_close(torch.exp2(lse[0]), torch.exp(torch.einsum("hd,hd->h", q[0], k[0]) / 4))

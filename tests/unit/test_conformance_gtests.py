@@ -125,8 +125,9 @@ def test_read_of_stored_suite_is_equal(tmp_path: Path) -> None:
 
 
 def test_with_table_replaces_text_between_marks() -> None:
-    page = f"above\n{acceptance.BEGIN}\n| old |\n{acceptance.END}\nbelow\n"
-    changed = acceptance.with_table(page, suites())
+    begin, end = acceptance.BEGIN.format("one"), acceptance.END.format("one")
+    page = f"above\n{begin}\n| old |\n{end}\nbelow\n"
+    changed = acceptance.with_table(page, "one", table(suites()))
     assert changed.splitlines() == ["above", acceptance.BEGIN, *table(suites()), acceptance.END, "below"]
     assert acceptance.with_table(changed, suites()) == changed
     with pytest.raises(UsageError, match="write both"):

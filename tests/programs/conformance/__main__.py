@@ -21,8 +21,9 @@ import yaml
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import UsageError
 from ckpm.base.files import write_atomically
+from tests.callers.backends.cases import results
 from tests.programs.conformance import acceptance, ck_gtests, gtests, rocm_examples
-from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, differences, read, suites
+from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, differences, read, suites, table
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs/reference/conformance.md"
@@ -176,7 +177,8 @@ def _starter(root: Path, chosen: Programs, name: str, arch: str) -> gtests.Start
 def write_table(args: argparse.Namespace) -> int:
     """Write the table into its page, or with --check return 1 if it has changed."""
     before = PAGE.read_text()
-    after = acceptance.with_table(before, suites())
+    after = acceptance.with_table(before, "conformance", table(suites()))
+    after = acceptance.with_table(after, "backends", results())
     if args.check:
         if before != after:
             print(f"{PAGE.name}: the table has changed; run: python -m tests.programs.conformance table")

@@ -6,7 +6,7 @@ No command stores a wrong test: a person writes the account that explains the de
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ import yaml
 
 from ckpm.base.errors import UsageError
 from ckpm.base.files import write_atomically
-from tests.programs.conformance.stored import UNSUPPORTED, WRONG, Ran, Suite, table
+from tests.programs.conformance.stored import UNSUPPORTED, WRONG, Ran, Suite
 
-BEGIN, END = "<!-- conformance: python -m tests.programs.conformance table -->", "<!-- conformance ends -->"
+BEGIN, END = "<!-- {}: python -m tests.programs.conformance table -->", "<!-- {} ends -->"
 
 
 def ran(seen: Mapping[str, tuple[str, str]], before: Ran | None) -> Ran:
@@ -53,10 +53,11 @@ def _document(one: Ran) -> dict[str, Any]:
     return {"tests": one.tests, **listed}
 
 
-def with_table(page: str, suites: tuple[Suite, ...]) -> str:
-    """Replace the part of a page between the marks by the table of ``suites``."""
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+def with_table(page: str, name: str, lines: Sequence[str]) -> str:
+    """Replace the part of a page between the marks of a table by the lines of the table."""
+    begin_mark, end_mark = BEGIN.format(name), END.format(name)
+    head, begin, rest = page.partition(begin_mark)
+    _, end, tail = rest.partition(end_mark)
     if not begin or not end:
-        raise UsageError(f"there is no '{BEGIN}' before a '{END}': write both where the table belongs.")
-    return "\n".join((f"{head}{begin}", *table(suites), f"{end}{tail}"))
+        raise UsageError(f"there is no '{begin_mark}' before a '{end_mark}': write both where the table belongs.")
+    return "\n".join((f"{head}{begin}", *lines, f"{end}{tail}"))

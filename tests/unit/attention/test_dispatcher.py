@@ -53,6 +53,21 @@ def test_upstream_s_order_leaves_choice_to_library() -> None:
     assert device.names == [None]
 
 
+def test_refusal_is_kept_until_the_registry_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[Problem] = []
+    monkeypatch.setattr("ckpm.attention.dispatcher.find_missing", lambda problem, preferred: searches.append(problem))
+    over, _ = dispatcher(prefill(lse=False))
+    wanted = replace(PREFILL, lse=True)
+    said = set()
+    for _ in range(2):
+        with pytest.raises(NoKernelError) as raised:
+            over.plan(wanted)
+        said.add(str(raised.value))
+    assert (len(searches), len(said)) == (1, 1)
+    over.registry.add(prefill(lse=True).instances())
+    assert over.plan(wanted).stages[0].key.lse
+
+
 def test_library_without_load_mode_gets_kernel_by_name() -> None:
     """The newest selector asks for 64-bit loads for pages of one token: a library of 32-bit ones finds nothing."""
     fields: dict[str, Any] = {"upstream": "ckpm", "page_size": 1, "kv_table": "sglang", "kv_layout": "linear"}

@@ -14,6 +14,7 @@ from ckpm.attention.familiar.aiter import (
     flash_attn_varlen_fp8_pertensor_func,
     flash_attn_varlen_func,
     mha_batch_prefill_func,
+    unified_attention,
 )
 from ckpm.attention.familiar.cascade import (
     MultiLevelCascadeAttentionWrapper,
@@ -100,7 +101,7 @@ def test_aiter_s_varlen_call_reads_a_block_table() -> None:
 
 
 def test_aiter_s_varlen_call_without_table_is_of_forward_kernels() -> None:
-    o, device = run_varlen(Registry(built("fwd", dtype="bf16", hdim_q=128, mode="group")), causal=True)
+    o, device = run_varlen(Registry(built("fwd", dtype="bf16", hdim_q=128, mode="group")), causal=True, min_seqlen_q=1)
     said = device.launched[0]
     assert (o.shape, said.mask_type, said.seqlen_k) == ((60, 4, 128), Mask.BOTTOM_RIGHT, 70)
 
@@ -108,7 +109,7 @@ def test_aiter_s_varlen_call_without_table_is_of_forward_kernels() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"min_seqlen_q": 1},
+        {"min_seqlen_q": 2},
         {"bias": np.zeros((60, 95))},
         {"cu_seqlens_q_padded": SUMS},
         {"cu_seqlens_k_padded": INDPTR},
@@ -117,6 +118,81 @@ def test_aiter_s_varlen_call_without_table_is_of_forward_kernels() -> None:
 def test_aiter_s_varlen_parameters_without_kernels_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ProblemError, match=next(iter(given))):
         run_varlen(prefill(), **given)
+
+
+def test_aiter_s_varlen_call_ignores_rows_after_last_key() -> None:
+    """vLLM gathers keys into the beginning of a buffer for 32,768."""
+    registry = Registry(built("fwd", dtype="bf16", hdim_q=128, mode="group"))
+    assert run_varlen(registry, k=K, v=K)[0].shape == (60, 4, 128)
+    with pytest.raises(ArgumentError, match="cu_seqlens_k must ascend from 0 to at most the 94 rows of k"):
+        run_varlen(registry, k=K[:94], v=K[:94])
+    with pytest.raises(ArgumentError, match="cu_seqlens_q must ascend from 0 to the 61 rows of q"):
+        run_varlen(registry, q=np.zeros((61, 4, 128)))
+
+
+LENGTHS, TABLE = np.array([70, 25]), np.zeros((2, 5), np.int32)  # int64, as SGLang has them
+
+
+def run_unified(over: Dispatcher, **given: Any) -> Any:
+    given = {
+        "q": Q.astype(ml_dtypes.bfloat16), "k": np.zeros((12, 16, 2, 128), ml_dtypes.bfloat16),
+        "out": np.zeros(Q.shape, ml_dtypes.bfloat16), "causal": True, "window_size": (-1, -1), "softcap": 0.0,
+        "q_descale": None, "k_descale": None, "v_descale": None, "softmax_scale": 0.5, **given,
+    }  # fmt: skip
+    return unified_attention(
+        v=given["k"], cu_seqlens_q=SUMS, max_seqlen_q=40, seqused_k=LENGTHS, max_seqlen_k=80, block_table=TABLE,
+        dispatcher=over, **given,
+    )  # fmt: skip
+
+
+def test_aiter_s_unified_attention_reads_a_block_table() -> None:
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=16)))
+    out = np.zeros(Q.shape, ml_dtypes.bfloat16)
+    one = np.ones((), np.float32)
+    assert run_unified(over, out=out, k_descale=one, v_descale=one, sinks=np.ones(4, np.float32)) is out
+    run_unified(over, window_size=(9, 0), softcap=3.0)
+    first, second = device.launched
+    assert (first.page_size, first.kv_table, first.kv_layout, first.seqlen_k) == (16, 1, 0, 80)
+    assert (first.mask_type, first.window_left, first.window_right) == (Mask.BOTTOM_RIGHT, -1, 0)
+    assert (first.scale_s, second.window_left, second.logits_soft_cap) == (0.5, 9, 3.0)
+    assert first.sink
+    assert not second.sink
+
+
+def test_aiter_s_unified_attention_reads_shuffled_pages() -> None:
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=16)))
+    k, v = np.zeros((12, 2, 16, 16, 8), ml_dtypes.bfloat16), np.zeros((12, 2, 2, 128, 8), ml_dtypes.bfloat16)
+    given: dict[str, Any] = dict.fromkeys(("q_descale", "k_descale", "v_descale"))
+    q = Q.astype(ml_dtypes.bfloat16)
+    unified_attention(
+        q, k, v, np.zeros_like(q), SUMS, 40, LENGTHS, 80, 0.5, True, (-1, -1), TABLE, 0.0, **given,
+        shuffled_kv_cache=True, dispatcher=over,
+    )  # fmt: skip
+    assert device.launched[0].kv_layout == 1
+
+
+def test_aiter_s_unified_attention_reads_an_fp8_cache() -> None:
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm-extended", dtype="bf16kvfp8", page_size=16)))
+    pool, scale = np.zeros((12, 16, 2, 128), ml_dtypes.float8_e4m3fn), np.full(1, 0.5, np.float32)
+    run_unified(over, k=pool, k_descale=scale, v_descale=scale)
+    assert device.launched[0].k_descale
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"causal": False}, "unified_attention has no causal=False here"),
+        ({"output_scale": np.ones(1)}, "unified_attention has no output_scale here"),
+        ({"skip_reduce": True}, "unified_attention has no skip_reduce here"),
+        ({"qq_bias": np.ones((4, 4))}, "unified_attention has no qq_bias here"),
+        ({"k_descale": np.full(1, 0.5)}, "k and v of 16 bits have no scales"),
+    ],
+)
+def test_aiter_s_unified_attention_refuses_the_rest(given: dict[str, Any], reason: str) -> None:
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=16)))
+    with pytest.raises(ProblemError, match=reason):
+        run_unified(over, **given)
+    assert not device.launched
 
 
 def test_aiter_s_fp8_varlen_call_has_scales_of_its_kernel() -> None:

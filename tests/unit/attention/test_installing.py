@@ -47,6 +47,25 @@ def test_installed_functions_launch_kernels(theirs: ModuleType) -> None:
     assert len(device.launched) == 1
 
 
+def test_unified_attention_is_replaced_in_its_module(theirs: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = ModuleType("aiter.ops.triton.attention.unified_attention")
+    place.unified_attention = theirs.unified_attention  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, place.__name__, place)
+    monkeypatch.delattr(theirs, "unified_attention")
+    assert install(dispatcher(prefill(dtype="fp16"))[0]) == SERVED
+    assert place.unified_attention.replaced_by_ckpm() == "aiter's unified_attention"
+
+
+def test_served_call_has_two_debug_lines(theirs: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
+    over, device = dispatcher(prefill(dtype="fp16"))
+    device.chosen = ("a kernel",)
+    install(over)
+    with caplog.at_level(logging.DEBUG, "ckpm.attention"):
+        caplog.clear()
+        theirs.mha_batch_prefill_func(**CALL)
+    assert caplog.messages == ["a kernel ran", "aiter.mha_batch_prefill_func: this call was served"]
+
+
 def test_function_that_a_caller_imported_is_replaced(theirs: ModuleType) -> None:
     install(dispatcher(prefill(dtype="fp16"))[0])
     assert sys.modules["a_caller"].mha_batch_prefill_func is theirs.mha_batch_prefill_func

@@ -1,0 +1,59 @@
+"""Calls that a backend makes, what serves them, and its result against float64."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from typing import Any
+
+from ckpm.attention.reference import agreement
+from tests.callers.backends.cases import Case
+from tests.callers.backends.numbers import Numbers
+
+_PLACES = ("ckpm.attention.call", "ckpm.attention.familiar.installing")
+
+
+class _Calls(logging.Handler):
+    """Names of aiter's functions that were served, with the kernels, from the log lines."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.found: list[tuple[str, str]] = []
+        self._kernels = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        assert isinstance(record.args, tuple)
+        if record.name == _PLACES[0]:
+            self._kernels = str(record.args[0])
+        elif record.levelno == logging.DEBUG:
+            self.found.append((str(record.args[0]), self._kernels))
+
+
+@contextmanager
+def served_calls() -> Iterator[list[tuple[str, str]]]:
+    """A list that gets (aiter's function, kernels) of each call that is served meanwhile."""
+    handler = _Calls()
+    loggers = [logging.getLogger(name) for name in _PLACES]
+    levels = [one.level for one in loggers]
+    for one in loggers:
+        one.addHandler(handler)
+        one.setLevel(logging.DEBUG)
+    try:
+        yield handler.found
+    finally:
+        for one, level in zip(loggers, levels, strict=True):
+            one.removeHandler(handler)
+            one.setLevel(level)
+
+
+def check(case: Case, numbers: Numbers, o: Any, calls: list[tuple[str, str]], left: int) -> None:
+    """Fail if the result is wrong, or calls were served by other kernels than the case lists."""
+    want = numbers.expected(left)
+    got = o.reshape(want.shape).double().numpy()
+    found = agreement(got, want.numpy(), "fp8bf16" if any("_fp8bf16_" in names for _, names in calls) else "bf16")
+    assert found.passed, str(found)
+    assert {name for name, _ in calls} == case.calls.keys(), calls
+    for name, kernels in calls:
+        assert any(fnmatch(kernels, pattern) for pattern in case.calls[name].split()), f"{name}: {kernels}"

@@ -1,0 +1,78 @@
+"""SGLang's AiterAttnBackend from its package: each test is a case of cases.yaml."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+import torch
+
+from tests.callers.backends import sglang_stands as stands
+from tests.callers.backends.cases import Case, cases
+from tests.callers.backends.checking import check, served_calls
+from tests.callers.backends.numbers import Numbers, sums
+
+CASES = cases("sglang")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sglang(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name]
+    for setting, word in case.settings.items():
+        monkeypatch.setenv(setting, word)
+    theirs = importlib.import_module(stands.BACKEND)
+    theirs.get_schedule().page_size = case.page
+    # the module reads this setting when it is imported
+    monkeypatch.setattr(theirs, "_use_fp8_prefill_attn", stands.is_set("SGLANG_AITER_FP8_PREFILL_ATTN", "True"))
+    numbers = Numbers(case)
+    mode = theirs.ForwardMode.DECODE if case.drive == "decode" else theirs.ForwardMode.EXTEND
+    batch = stands.Batch(case, numbers, mode)
+    arch = theirs.AttentionArch.MLA if case.drive.startswith("mla") else theirs.AttentionArch.MHA
+    backend = theirs.AiterAttnBackend(stands.model_runner(case, batch, arch))
+    with served_calls() as calls:
+        backend.init_forward_metadata(batch.forward)
+        o = DRIVES[case.drive](backend, batch, numbers, stands.layer(case, numbers))
+    check(case, numbers, o, calls, left=left_of(case))
+
+
+def left_of(case: Case) -> int:
+    """Keys before a query's own that it sees: unified attention gets one fewer than batch prefill."""
+    return case.window - ("unified_attention" in case.calls) if case.window else -1
+
+
+def extend(backend: Any, batch: stands.Batch, numbers: Numbers, layer: Any) -> Any:
+    """New tokens after those in the cache."""
+    q, k, v = numbers.of_new_tokens()
+    return backend.forward_extend(q, k, v, layer, batch.forward, sinks=numbers.sinks)
+
+
+def decode(backend: Any, batch: stands.Batch, numbers: Numbers, layer: Any) -> Any:
+    """One new token a sequence."""
+    q, k, v = numbers.of_new_tokens()
+    return backend.forward_decode(q, k, v, layer, batch.forward, sinks=numbers.sinks)
+
+
+def extend_latent(backend: Any, batch: stands.Batch, numbers: Numbers, layer: Any) -> Any:
+    """New tokens without a prefix, of an MLA model."""
+    q, k, v = numbers.of_new_tokens()
+    return backend.forward_extend(q, k, v, layer, batch.forward, save_kv_cache=False)
+
+
+def extend_latent_by_chunks(backend: Any, batch: stands.Batch, numbers: Numbers, layer: Any) -> Any:
+    """New tokens of an MLA model, then their prefix as one chunk, merged as SGLang's model does it."""
+    batch.forward.mha_return_lse = True
+    q, k, v = numbers.of_new_tokens()
+    o, lse = backend.forward_extend(q, k, v, layer, batch.forward, save_kv_cache=False)
+    old = [length - new for length, new in zip(numbers.all, numbers.new, strict=True)]
+    batch.forward.attn_attend_prefix_cache = True
+    batch.forward.prefix_chunk_idx = 0
+    batch.forward.prefix_chunk_cu_seq_lens = [sums(old)]
+    batch.forward.prefix_chunk_max_seq_lens = [max(old)]
+    k, v = (torch.cat([one[:n] for one, n in zip(all_of, old, strict=True)]) for all_of in (numbers.k, numbers.v))
+    before, lse_before = backend.forward_extend(q, k, v, layer, batch.forward, save_kv_cache=False)
+    merge = importlib.import_module("sglang.kernels.ops.attention.merge_state").merge_state_triton
+    return merge(before, lse_before, o, lse)[0]
+
+
+DRIVES = {"": extend, "decode": decode, "mla": extend_latent, "mla-chunk": extend_latent_by_chunks}

@@ -10,7 +10,7 @@ import pytest
 from ckpm.base.errors import UsageError
 from tests.programs.conformance import __main__ as command
 from tests.programs.conformance import acceptance, ck_gtests, gtests
-from tests.programs.conformance.__main__ import GTESTS, PAGE, Programs, main, programs
+from tests.programs.conformance.__main__ import GTESTS, PAGE, Programs, main, programs, with_tables
 from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, Ran, Suite, read, suites, table
 
 FAULT = (
@@ -128,15 +128,15 @@ def test_with_table_replaces_text_between_marks() -> None:
     begin, end = acceptance.BEGIN.format("one"), acceptance.END.format("one")
     page = f"above\n{begin}\n| old |\n{end}\nbelow\n"
     changed = acceptance.with_table(page, "one", table(suites()))
-    assert changed.splitlines() == ["above", acceptance.BEGIN, *table(suites()), acceptance.END, "below"]
-    assert acceptance.with_table(changed, suites()) == changed
+    assert changed.splitlines() == ["above", begin, *table(suites()), end, "below"]
+    assert acceptance.with_table(changed, "one", table(suites())) == changed
     with pytest.raises(UsageError, match="write both"):
-        acceptance.with_table(page.replace(acceptance.END, ""), suites())
+        acceptance.with_table(page.replace(end, ""), "one", [])
 
 
-def test_page_has_table_of_stored_outcomes() -> None:
+def test_page_has_tables_of_stored_outcomes() -> None:
     page = PAGE.read_text()
-    assert acceptance.with_table(page, suites()) == page, "python -m tests.programs.conformance table"
+    assert with_tables(page) == page, "python -m tests.programs.conformance table"
 
 
 def test_stored_outcomes_have_accounts() -> None:

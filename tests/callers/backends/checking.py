@@ -50,7 +50,7 @@ def served_calls() -> Iterator[list[tuple[str, str]]]:
 
 def check(case: Case, numbers: Numbers, o: Any, calls: list[tuple[str, str]], left: int) -> None:
     """Fail if the result is wrong, or calls were served by other kernels than the case lists."""
-    want = numbers.expected(left)
+    want = numbers.exact_o(left)
     got = o.reshape(want.shape).double().numpy()
     found = agreement(got, want.numpy(), "fp8bf16" if any("_fp8bf16_" in names for _, names in calls) else "bf16")
     assert found.passed, str(found)

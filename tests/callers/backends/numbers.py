@@ -42,7 +42,7 @@ class Numbers:
         k, v = (torch.cat([one[half][-new:] for one, new in zip(wide, self.new, strict=True)]) for half in (0, 1))
         return torch.cat(self.q), k, v
 
-    def expected(self, left: int = -1) -> Any:
+    def exact_o(self, left: int = -1) -> Any:
         """O in float64, of all sequences one after another; a query sees ``left`` keys before its own."""
         see = functools.partial(attend, causal=True, left=left, sinks=self.sinks, cap=self.case.cap)
         return torch.cat([see(q, *self.wide(at))[0] for at, q in enumerate(self.q)])

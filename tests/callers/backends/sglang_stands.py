@@ -124,7 +124,7 @@ class Batch:
 
 
 def model_runner(case: Case, batch: Batch, arch: Any) -> SimpleNamespace:
-    """What the backend reads of a model."""
+    """The parts of a model that the backend reads."""
     heads_q, heads_k = case.heads
     config = SimpleNamespace(
         dtype=torch.bfloat16, is_multimodal=False, num_attention_heads=heads_q, head_dim=case.dims[0],

@@ -34,7 +34,7 @@ OWN = (
 
 
 def merge_attn_states(*given: Any) -> None:
-    """In the place of vLLM's C++: its own function for CPUs."""
+    """Merge by vLLM's own function for CPUs, in the place of its C++."""
     importlib.import_module(_MERGE)._merge_attn_states_torch(*given)
 
 
@@ -69,7 +69,7 @@ def finder(folder: Path) -> Finder:
 
 
 def config(case: Case, implementation: Any) -> SimpleNamespace:
-    """What the builders of metadata read of a configuration with one layer."""
+    """The parts of a configuration with one layer that builders of metadata read."""
     heads_q, heads_k = case.heads
     model = SimpleNamespace(
         dtype=torch.bfloat16, get_num_attention_heads=lambda parallel: heads_q, get_head_size=lambda: case.dims[0],

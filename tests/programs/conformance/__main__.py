@@ -174,11 +174,16 @@ def _starter(root: Path, chosen: Programs, name: str, arch: str) -> gtests.Start
     return gtests.starter(file, arch, root)
 
 
+def with_tables(page: str) -> str:
+    """Replace the tables of the page by those of the stored outcomes."""
+    page = acceptance.with_table(page, "conformance", table(suites()))
+    return acceptance.with_table(page, "backends", results())
+
+
 def write_table(args: argparse.Namespace) -> int:
     """Write the table into its page, or with --check return 1 if it has changed."""
     before = PAGE.read_text()
-    after = acceptance.with_table(before, "conformance", table(suites()))
-    after = acceptance.with_table(after, "backends", results())
+    after = with_tables(before)
     if args.check:
         if before != after:
             print(f"{PAGE.name}: the table has changed; run: python -m tests.programs.conformance table")

@@ -309,12 +309,13 @@ def test_what_dialect_has_no_kernel_for_is_left_out_and_said(
     assert run("--suite", "sanitize", "--upstream", "ckpm", "--output", str(tmp_path / "r.json")) == 0
     out = capsys.readouterr().out
     assert "1 cases are left out, rocm-libraries-2026 has no kernel for them: mode batch: rule group_mode_only" in out
-    v3 = sum(p.v3 == "on" for p in problems("sanitize"))
+    v3 = sum(p.v3 == "on" and not p.lse for p in problems("sanitize"))  # of fp8 with LSE another rule is named
     assert f"{v3} cases are left out, rocm-libraries-2026 has no kernel for them: pipeline qr_async_trload_v3" in out
     split = sum(p.split_keys > 0 for p in problems("sanitize"))
     assert f"{split} cases are left out, rocm-libraries-2026 has no kernel for them: pipeline qr_async_split" in out
     names = [row["name"] for row in json.loads((tmp_path / "r.json").read_text())["cases"]]
-    assert names == [p.name for p in problems("sanitize") if p.mode == "group" and p.v3 != "on" and not p.split_keys]
+    left = [p for p in problems("sanitize") if p.mode == "group" and p.v3 != "on" and not p.split_keys]
+    assert names == [p.name for p in left if p.page_size in (1, 16, 1024) and p.dtype != "bf16kvfp8"]
     assert (
         run("--suite", "sanitize", "--upstream", "ckpm", "--reproduce", "half.batch") == 0
     )  # whoever names it, asks it

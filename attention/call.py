@@ -234,7 +234,8 @@ def _new(posed: Posed, name: str) -> NDArray[Any]:
 
 
 def _attention(outputs: Mapping[str, Any], p: Problem, ran: Ran) -> Attention:
-    _LOG.debug("%s ran", ", ".join(ran.kernels) or "no kernel")
+    if _LOG.isEnabledFor(logging.DEBUG):
+        _LOG.debug("%s ran", ", ".join(ran.kernels) or "no kernel")
     found = {name: outputs.get(key) for name, key in (("lse", "lse"), ("random_values", "rand_val"))}
     return Attention(o=outputs["o"], **found, problem=p, ran=ran)
 

@@ -161,7 +161,7 @@ class Dispatcher:
         return Explanation(problem=problem, choice=choice, refused=refused)
 
     def _forget(self) -> None:
-        """Begin anew after a change of the registry."""
+        """Begin anew: after a change of the registry, and at the end."""
         self._plans, self._refused, self._plans_version = {}, {}, self.registry.version
 
     def close(self) -> None:
@@ -169,7 +169,7 @@ class Dispatcher:
         with self._lock:
             for plan in self._plans.values():
                 plan.close()
-            self._plans = {}
+            self._forget()
 
     def _with_order(self, problem: Problem) -> Problem:
         return replace(problem, batch_invariant=True) if self._order == BATCH_INVARIANT else problem

@@ -27,6 +27,11 @@ def is_split(pipeline: str) -> bool:
     return pipeline == SPLIT_PIPELINE
 
 
+def has_one_load(pipeline: str, page_size: int | None) -> bool:
+    """Return True if a kernel reaches every pool, so that dispatch asks for no load mode: V3, and pages of any size."""
+    return is_v3(pipeline) or page_size == ANY_PAGE
+
+
 def takes_pages(page_size: int | None, asked: int) -> bool:
     """Return True if kernels of a key's page size take pages of so many tokens. None: they take pages of one token."""
     if page_size == ANY_PAGE:

@@ -206,8 +206,8 @@ def pose(case: SuiteCase, arch: str, table: PageTable) -> SuiteCase:
     for tensor, hdim in (("k", p.hdim_q), ("v", p.hdim_v)):
         plain = p.stride(tensor)
         strides[tensor] = Strides(p.page_elements(tensor), head * plain.nhead, head * plain.row)
-        if p.storage in ("heads_first", "packed"):
-            row = hdim if p.storage == "heads_first" else p.hdim_q + p.hdim_v
+        if p.heads_first:
+            row = p.row_elements(tensor)
             strides[tensor] = Strides(p.page_elements(tensor), p.page_size * row, row)
         if tensor == "v" and p.vlayout == "col":
             strides[tensor] = Strides(1, hdim * p.pool_pages, p.pool_pages)

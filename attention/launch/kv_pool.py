@@ -192,7 +192,7 @@ class Pool:
         """A page's bits in memory order, gaps included."""
         p = self.problem
         slots, heads, hdim = bits.shape
-        if p.storage in ("heads_first", "packed"):
+        if p.heads_first:
             block = bits.swapaxes(0, 1)
         elif p.kv_layout == "vectorized":
             if tensor == "k":
@@ -223,8 +223,7 @@ class Pool:
 
     def _nan_page(self, tensor: str) -> Bits:
         p = self.problem
-        hdim = p.hdim_q + p.hdim_v if p.storage == "packed" else p.hdim_q if tensor == "k" else p.hdim_v
-        shape = (p.page_size, p.nhead_k, hdim)
+        shape = (p.page_size, p.nhead_k, p.row_elements(tensor))
         return np.full(shape, nan_bits(p.kv_dtype, self.arch), bits_type(p.kv_dtype))
 
     def _poisoned_pages(self) -> set[int]:

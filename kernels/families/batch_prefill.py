@@ -23,7 +23,7 @@ from ckpm.kernels.families.words import (
     spellings,
     tile_words,
 )
-from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key, Tile, is_split, is_v3
+from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key, Tile, has_one_load, is_split, is_v3
 
 NAME = "batch_prefill"
 WIDE_GUARD = "defined(__gfx94__) || defined(__gfx950__)"  # archs for which gload (CK's GLOBAL_LOAD_LDS) is compiled
@@ -144,9 +144,7 @@ def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
 
     Source: fmha_batch_prefill.py of each version (FmhaFwdApiTrait checks).
     """
-    # V3 has one load mode for each size of pages, kernels for any page have one for all
-    one_load = is_v3(key.pipeline) or key.page_size == ANY_PAGE
-    selected = key.load if cpp.takes_load and not one_load else None
+    selected = key.load if cpp.takes_load and not has_one_load(key.pipeline, key.page_size) else None
     return (
         *_layout_conditions(key.mode, key.vlayout),
         f"t.has_logits_soft_cap == {flag(key.logits)}",

@@ -150,11 +150,22 @@ class SuiteCase(Problem):
     def pages_of(self, sequence: int) -> int:
         return -(-self.seqlens_k[sequence] // self.page_size)
 
+    @property
+    def heads_first(self) -> bool:
+        """True if pages are [head, token, dim]."""
+        return self.storage in ("heads_first", "packed")
+
+    def row_elements(self, tensor: str) -> int:
+        """Elements of a token's row in a page: of storage packed, V's after K's."""
+        if self.storage == "packed":
+            return self.hdim_q + self.hdim_v
+        return self.hdim_q if tensor == "k" else self.hdim_v
+
     def page_elements(self, tensor: str) -> int:
         row = self.page_size * self.nhead_k
-        if self.storage in ("interleaved", "packed"):
+        if self.storage == "interleaved":
             return row * (self.hdim_q + self.hdim_v)
-        own = row * (self.hdim_q if tensor == "k" else self.hdim_v)
+        own = row * self.row_elements(tensor)
         return 2 * own if self.storage == "gaps" else own
 
     def row(self) -> dict[str, Any]:
@@ -200,7 +211,7 @@ def _combination_complaint(p: SuiteCase) -> str | None:
         return f"head dims must be multiples of {p.vector} for {p.dtype}"
     if p.kv_layout == "vectorized" and (p.page_size % p.vector or p.vlayout == "col"):
         return f"a vectorized layout needs row-major V and pages of a multiple of {p.vector} tokens for {p.dtype}"
-    if p.storage in ("heads_first", "packed") and p.kv_layout != "linear":
+    if p.heads_first and p.kv_layout != "linear":
         return f"storage {p.storage} has linear pages"
     if p.vlayout == "col" and (p.page_size > 1 or p.storage != "separate"):
         return "column-major V has page size 1 and a pool of its own"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from ckpm.matrix.keys import ANY_PAGE, MIXED_DTYPES, SPLIT_PIPELINE, V3_PIPELINE, Key, is_v3, takes_pages
+from ckpm.matrix.keys import ANY_PAGE, MIXED_DTYPES, SPLIT_PIPELINE, V3_PIPELINE, Key, has_one_load, is_v3, takes_pages
 
 STEP = 128  # keys of one step of every batch-prefill tile of V2
 MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has two
@@ -416,8 +416,10 @@ def missing_load(keys: Iterable[Key], problem: Problem) -> str | None:
     page serve every pool.
     """
     able = serving_kernels(keys, problem)
-    own = [key for key in able if f"_{key.load}_" in key.name and not is_v3(key.pipeline) and key.page_size != ANY_PAGE]
-    there = {key.load if key in own else None for key in able}
+    there = {
+        key.load if f"_{key.load}_" in key.name and not has_one_load(key.pipeline, key.page_size) else None
+        for key in able
+    }
     return None if None in there else next((load for load in loads(problem) if load not in there), None)
 
 

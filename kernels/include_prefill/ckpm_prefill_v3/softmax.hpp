@@ -37,8 +37,8 @@ struct WeightSum
         return by;
     }
 
-    // Of what O was divided by: outputs that are merged by it are what one pass over all their keys
-    // had made. -inf of a query without a key.
+    // Of what O was divided by, the sum of rounded weights: outputs that are merged by it differ
+    // from one pass by roundings. -inf of a query without a key.
     CK_TILE_DEVICE float lse() const
     {
         return sum == 0.f ? -ck_tile::numeric<float>::infinity()

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from tests.callers.aiter_modules import FP8
 from tests.callers.backends.cases import Case
 from tests.callers.reference import attend
 
-FP8 = torch.float8_e4m3fn  # gfx950's
 K_SCALE, V_SCALE = 0.5, 2.0  # what a number of an fp8 cache stands for
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -41,22 +43,12 @@ def left_of(case: Case) -> int:
     return case.window - ("unified_attention" in case.calls) if case.window else -1
 
 
-def extend(backend: Any, batch: stands.Batch, numbers: Numbers, layer: Any) -> Any:
+def forward(
+    backend: Any, batch: stands.Batch, numbers: Numbers, layer: Any, method: str = "forward_extend", **options: Any
+) -> Any:
     """New tokens after those in the cache."""
     q, k, v = numbers.of_new_tokens()
-    return backend.forward_extend(q, k, v, layer, batch.forward, sinks=numbers.sinks)
-
-
-def decode(backend: Any, batch: stands.Batch, numbers: Numbers, layer: Any) -> Any:
-    """One new token a sequence."""
-    q, k, v = numbers.of_new_tokens()
-    return backend.forward_decode(q, k, v, layer, batch.forward, sinks=numbers.sinks)
-
-
-def extend_latent(backend: Any, batch: stands.Batch, numbers: Numbers, layer: Any) -> Any:
-    """New tokens without a prefix, of an MLA model."""
-    q, k, v = numbers.of_new_tokens()
-    return backend.forward_extend(q, k, v, layer, batch.forward, save_kv_cache=False)
+    return getattr(backend, method)(q, k, v, layer, batch.forward, sinks=numbers.sinks, **options)
 
 
 def extend_latent_by_chunks(backend: Any, batch: stands.Batch, numbers: Numbers, layer: Any) -> Any:
@@ -75,4 +67,9 @@ def extend_latent_by_chunks(backend: Any, batch: stands.Batch, numbers: Numbers,
     return merge(before, lse_before, o, lse)[0]
 
 
-DRIVES = {"": extend, "decode": decode, "mla": extend_latent, "mla-chunk": extend_latent_by_chunks}
+DRIVES: Mapping[str, Callable[..., Any]] = {
+    "": forward,
+    "decode": functools.partial(forward, method="forward_decode"),
+    "mla": functools.partial(forward, save_kv_cache=False),
+    "mla-chunk": extend_latent_by_chunks,
+}

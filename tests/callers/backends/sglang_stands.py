@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
+from tests.callers.aiter_modules import FP8
 from tests.callers.backends.cases import Case
 from tests.callers.backends.importing import Finder
-from tests.callers.backends.numbers import FP8, Numbers, shuffled_pages
+from tests.callers.backends.numbers import Numbers, shuffled_pages
 
 BACKEND = "sglang.srt.layers.attention.aiter_backend"
 OWN = (

@@ -11,9 +11,10 @@ from unittest import mock
 
 import torch
 
+from tests.callers.aiter_modules import FP8
 from tests.callers.backends.cases import Case
 from tests.callers.backends.importing import Finder
-from tests.callers.backends.numbers import FP8, Numbers, shuffled_pages, sums
+from tests.callers.backends.numbers import Numbers, shuffled_pages, sums
 
 FLASH = "vllm.v1.attention.backends.rocm_aiter_fa"
 UNIFIED = "vllm.v1.attention.backends.rocm_aiter_unified_attn"

@@ -6,7 +6,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ckpm.matrix.dialects import TABLES, Dialect, read_dialect
+from ckpm.matrix.dialects import TABLES, Dialect, dialect, read_dialect
+from ckpm.matrix.explain import why
+from ckpm.matrix.selection import Selection
 
 Run = Callable[..., tuple[int, str, str]]  # what a fixture `run` gives: exit code, standard output, standard error
 
@@ -20,6 +22,11 @@ ABSENT = (
     "ck-2025-11 has no batch_prefill kernel for gfx1100: batch prefill gathers pages through gfx9 buffer instructions; "
     "wave32 archs have no such pipeline\n"
 )
+
+
+def reasons_against(name: str, kernel: str) -> list[str]:
+    """Names of the rules and axes that keep a kernel out of a dialect on gfx950."""
+    return [reason.name for reason in why(dialect(name), Selection(archs=("gfx950",)), kernel).reasons]
 
 
 def edit_dialect(folder: Path, file: str, old: str, new: str, read: str = "") -> Dialect:

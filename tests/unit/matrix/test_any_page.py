@@ -9,12 +9,12 @@ import pytest
 
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
-from ckpm.matrix.explain import why
 from ckpm.matrix.keys import ANY_PAGE, Key, takes_pages
 from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.problems.case import SuiteCase, complaint
 from ckpm.matrix.problems.problem import missing_load, serving_kernels
 from ckpm.matrix.selection import Selection, select
+from tests.unit.matrix.matrix_samples import reasons_against
 
 EXTENDED, SERVING = (dialect(name).family("batch_prefill") for name in ("ckpm-extended", "ckpm-serving"))
 NAME = (
@@ -53,10 +53,8 @@ def test_name_parses_back_to_its_key(family: Any, count: int) -> None:
     ],
 )
 def test_why_names_rule_of_missing_kernel(old: str, new: str, rule: str) -> None:
-    chosen = dialect("ckpm-extended")
-    said = why(chosen, Selection(archs=("gfx950",)), NAME.replace(old, new))
-    assert [reason.name for reason in said.reasons] == [rule]
-    assert not why(chosen, Selection(archs=("gfx950",)), NAME).reasons
+    assert reasons_against("ckpm-extended", NAME.replace(old, new)) == [rule]
+    assert not reasons_against("ckpm-extended", NAME)
 
 
 @pytest.mark.parametrize(("page", "taken"), [(16, True), (48, True), (4112, True), (0, False), (24, False)])

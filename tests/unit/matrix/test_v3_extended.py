@@ -10,12 +10,12 @@ import pytest
 
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
-from ckpm.matrix.explain import why
 from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
+from tests.unit.matrix.matrix_samples import reasons_against
 
 NAME = "ckpm-extended"
 EXTENDED = dialect(NAME).family("batch_prefill")
@@ -84,11 +84,9 @@ def test_why_of_pull_request_kernels_and_larger_pages() -> None:
         hdim=128, page=64, load="bload", tile=TILES[128], cap="nlogits", mask="mc", scale="pertensor", layout="linear",
         table="vllm", lse="nlse",
     )  # fmt: skip
-    selection = Selection(archs=("gfx950",))
-    assert why(dialect(NAME), selection, one).reasons == ()
+    assert not reasons_against(NAME, one)
     for page, rule in {16: "v3_beyond_pull_request_6054", 2048: "v3_takes_pages_up_to_1024"}.items():
-        said = why(dialect(NAME), selection, one.replace("_ps64_", f"_ps{page}_"))
-        assert [reason.name for reason in said.reasons] == [rule]
+        assert reasons_against(NAME, one.replace("_ps64_", f"_ps{page}_")) == [rule]
 
 
 def test_its_smoke_tier_has_three_kernels_of_v3() -> None:

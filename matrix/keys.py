@@ -27,6 +27,11 @@ def is_split(pipeline: str) -> bool:
     return pipeline == SPLIT_PIPELINE
 
 
+def has_large_head(hdim_q: int) -> bool:
+    """Return True for batch prefill's head dims 512 and 576/512."""
+    return hdim_q > 256
+
+
 def has_one_load(pipeline: str, page_size: int | None) -> bool:
     """Return True if a kernel reaches every pool, so that dispatch asks for no load mode: V3, and pages of any size."""
     return is_v3(pipeline) or page_size == ANY_PAGE

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm.matrix.keys import ANY_PAGE, FP8_KV_DTYPES, MIXED_DTYPES, Tile, is_split, is_v3
+from ckpm.matrix.keys import ANY_PAGE, FP8_KV_DTYPES, MIXED_DTYPES, Tile, has_large_head, is_split, is_v3
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +182,14 @@ def split_takes_tiles_of_64_rows(pipeline: str, tile: Tile) -> bool:
     return is_split(pipeline) and tile.bm0 != 64
 
 
+def split_takes_head_dim_128(pipeline: str, hdim_q: int) -> bool:
+    """kernels that split the keys are for head dim 128, of which the dispatcher estimates whether splitting pays
+
+    Ours, of no codegen: kernels/include_prefill/ckpm_prefill/split.hpp, attention/splitting.py.
+    """
+    return is_split(pipeline) and hdim_q != 128
+
+
 def split_reads_tokens_by_64_bits(pipeline: str, page_size: int, load: str) -> bool:
     """kernels that split the keys read pages of one token with 64-bit addresses, whatever the pool
 
@@ -204,6 +212,30 @@ def split_has_no_dropout(pipeline: str, dropout: bool) -> bool:
     Ours: kernels/include_prefill/ckpm_prefill/split.hpp; no upstream's codegen has such kernels.
     """
     return is_split(pipeline) and dropout
+
+
+def large_heads_have_what_models_call(hdim_q: int, bias: str, dropout: bool, logits: bool, sink: bool) -> bool:
+    """head dims 512 and 576/512 have no bias, ALiBi, dropout, soft cap or sink tokens, which their models don't call
+
+    Ours, of no codegen: Gemma-4 (SGLang issue 38757) and DeepSeek's latent attention.
+    """
+    return has_large_head(hdim_q) and (bias != "no" or dropout or logits or sink)
+
+
+def large_heads_read_linear_pages(hdim_q: int, kv_layout: str) -> bool:
+    """head dims 512 and 576/512 read linear pages: 512 columns of vectorized V are more than a workgroup's 256 lanes
+
+    Ours, of no codegen: kernels/include_prefill/ckpm_prefill/v_loader.hpp, where a lane loads one column of V.
+    """
+    return has_large_head(hdim_q) and kv_layout != "linear"
+
+
+def large_heads_read_tokens_by_64_bits(hdim_q: int, page_size: int, load: str) -> bool:
+    """head dims 512 and 576/512 read pages of one token with 64-bit addresses, as dispatch takes them for any pool
+
+    Ours, of no codegen: kernels/include_prefill/ckpm_prefill/load_mode.hpp.
+    """
+    return has_large_head(hdim_q) and page_size == 1 and load == "bload"
 
 
 def serving_takes_bf16_and_fp8(dtype: str) -> bool:
@@ -255,12 +287,16 @@ def serving_has_the_models_soft_caps(hdim_q: int, logits: bool) -> bool:
     return logits and hdim_q not in (128, 256)
 
 
-def serving_has_lse_where_callers_merge(page_size: int, kv_layout: str, kv_table: str, lse: bool) -> bool:
-    """ckpm-serving has LSE for vLLM and FlashInfer, which merge chunks by it; SGLang asks for none
+def serving_has_lse_where_callers_merge(
+    hdim_q: int, hdim_v: int, page_size: int, kv_layout: str, kv_table: str, lse: bool
+) -> bool:
+    """ckpm-serving has LSE for vLLM and FlashInfer, which merge chunks by it, and for latent attention with a prefix
 
-    Ours, of no codegen: SGLang's aiter_backend.py calls mha_batch_prefill_func without return_lse.
+    Ours, of no codegen: SGLang's aiter_backend.py calls mha_batch_prefill_func without return_lse, and merges a prefix
+    of latent attention by LSE (SGLang issue 35522).
     """
-    return lse and kv_table == "sglang" and (page_size, kv_layout) in ((1, "linear"), (64, "vectorized"))
+    of_sglang = kv_table == "sglang" and (page_size, kv_layout) in ((1, "linear"), (64, "vectorized"))
+    return lse and of_sglang and hdim_q == hdim_v
 
 
 def serving_splits_masked_keys(pipeline: str, mask: str, logits: bool) -> bool:
@@ -540,10 +576,14 @@ RULES: Mapping[str, Rule] = {
         any_page_is_inference_only,
         beyond_upstreams_axes,
         split_takes_tiles_of_64_rows,
+        split_takes_head_dim_128,
         split_reads_tokens_by_64_bits,
         split_has_k_and_v_of_qs_dtype,
         split_has_no_bias,
         split_has_no_dropout,
+        large_heads_have_what_models_call,
+        large_heads_read_linear_pages,
+        large_heads_read_tokens_by_64_bits,
         serving_takes_bf16_and_fp8,
         serving_has_no_bias_and_no_dropout,
         serving_has_the_callers_pages,

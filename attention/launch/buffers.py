@@ -206,9 +206,11 @@ def pose(case: SuiteCase, arch: str, table: PageTable) -> SuiteCase:
     for tensor, hdim in (("k", p.hdim_q), ("v", p.hdim_v)):
         plain = p.stride(tensor)
         strides[tensor] = Strides(p.page_elements(tensor), head * plain.nhead, head * plain.row)
+        row = p.row_elements(tensor)
         if p.heads_first:
-            row = p.row_elements(tensor)
             strides[tensor] = Strides(p.page_elements(tensor), p.page_size * row, row)
+        if p.storage == "latent":
+            strides[tensor] = Strides(p.page_elements(tensor), row, p.nhead_k * row)
         if tensor == "v" and p.vlayout == "col":
             strides[tensor] = Strides(1, hdim * p.pool_pages, p.pool_pages)
     return dataclasses.replace(p, strides=tuple(strides.items()))

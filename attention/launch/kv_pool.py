@@ -78,6 +78,9 @@ class Pool:
     def _fill_pages(self, index: int, pages: NDArray[np.int64], number: int, tensor: str, hdim: int) -> Floats:
         """Draw a sequence's tokens, put their bits into its pages, and give back what the bits stand for."""
         p, length = self.problem, self.problem.seqlens_k[index]
+        if tensor == "v" and p.storage == "latent":
+            self.pages["v"].update({page: self.pages["k"][page][..., :hdim] for page in pages.tolist()})
+            return self.k[index][..., :hdim]
         shape = (len(pages), p.page_size, p.nhead_k, hdim)
         if shares_pages(p):  # content belongs to the page, whoever names it
             drawn = np.array([stream(p, 4 + number, page).uniform(*p.kv_range, shape[1:]) for page in pages.tolist()])
@@ -131,7 +134,7 @@ class Pool:
     def pointers(self) -> dict[str, tuple[str, int]]:
         p = self.problem
         rows = {"interleaved": p.page_size * p.nhead_k, "packed": 1}.get(p.storage, 0)  # of K before V's in one pool
-        places = {"k": ("k", 0), "v": ("v", 0)}
+        places = {"k": ("k", 0), "v": ("k" if p.storage == "latent" else "v", 0)}
         if rows:
             places = {"k": ("kv", 0), "v": ("kv", rows * p.hdim_q * p.element_bytes)}
         if p.qscale in ("pertensor", "perhead"):
@@ -151,8 +154,8 @@ class Pool:
                 data = self._columns()
                 buffers["v"] = Buffer(size=data.nbytes, writes=(Write(0, data),), placement=p.placement, guard=guard)
                 continue
-            if tensor == "v" and p.storage == "packed":
-                continue  # it lies beside K
+            if tensor == "v" and p.storage in ("packed", "latent"):
+                continue  # it lies beside K or in it
             stride = p.page_elements(tensor) * p.element_bytes
             blocks = {page: self._block(bits, tensor) for page, bits in self._pages_of(tensor).items()}
             blocks |= dict.fromkeys(self._poisoned_pages(), self._block(self._nan_page(tensor), tensor))

@@ -91,7 +91,7 @@ def choices(key: Key, cpp: Features) -> Mapping[str, object]:
     """The conditions of instance.hip.j2."""
     known = spellings()["load"]
     modes = tuple((known[load], load == "gload") for load in _own_loads(key, cpp))
-    kinds = {"v3": is_v3(key.pipeline), "split": is_split(key.pipeline)}
+    kinds = {"v3": is_v3(key.pipeline), "split": is_split(key.pipeline), "latent": key.hdim_q == 576}
     return {"d": cpp, "guarded": key.load == "gload", "loads": modes, **kinds}
 
 

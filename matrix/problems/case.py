@@ -25,8 +25,9 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "dtype": ("fp16", "bf16", "fp8bf16", "fp32", *MIXED_DTYPES),
     **{name: PROBLEM_CHOICES[name] for name in ("mode", "vlayout", "kv_layout", "kv_table")},
     # K and V in two pools, page by page in one, or in two with gaps between pages, tokens and heads. Of linear pages:
-    # two pools of [page, head, token, dim], or one of them with a token's K and V side by side
-    "storage": ("separate", "interleaved", "gaps", "heads_first", "packed"),
+    # two pools of [page, head, token, dim], or one of them with a token's K and V side by side; or one pool of K, whose
+    # first columns are V
+    "storage": ("separate", "interleaved", "gaps", "heads_first", "packed", "latent"),
     # which physical pages the table names, and in which order
     "page_order": ("identity", "reversed", "scrambled", "high", "spread", "lines", "shared", "repeated"),
     # what follows the table's last valid entry: nothing, page 0, a page of NaNs, -1
@@ -156,10 +157,10 @@ class SuiteCase(Problem):
         return self.storage in ("heads_first", "packed")
 
     def row_elements(self, tensor: str) -> int:
-        """Elements of a token's row in a page: of storage packed, V's after K's."""
+        """Elements of a token's row in a page: of storage packed, V's after K's; of storage latent, K's."""
         if self.storage == "packed":
             return self.hdim_q + self.hdim_v
-        return self.hdim_q if tensor == "k" else self.hdim_v
+        return self.hdim_q if tensor == "k" or self.storage == "latent" else self.hdim_v
 
     def page_elements(self, tensor: str) -> int:
         row = self.page_size * self.nhead_k
@@ -211,8 +212,10 @@ def _combination_complaint(p: SuiteCase) -> str | None:
         return f"head dims must be multiples of {p.vector} for {p.dtype}"
     if p.kv_layout == "vectorized" and (p.page_size % p.vector or p.vlayout == "col"):
         return f"a vectorized layout needs row-major V and pages of a multiple of {p.vector} tokens for {p.dtype}"
-    if p.heads_first and p.kv_layout != "linear":
+    if p.storage in ("heads_first", "packed", "latent") and p.kv_layout != "linear":
         return f"storage {p.storage} has linear pages"
+    if p.storage == "latent" and (p.hdim_v > p.hdim_q or p.values == "page_number"):
+        return "in storage latent V is the first columns of K: it has no more, and no numbers of its own"
     if p.vlayout == "col" and (p.page_size > 1 or p.storage != "separate"):
         return "column-major V has page size 1 and a pool of its own"
     if why := scales_complaint(p):

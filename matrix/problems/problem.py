@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from ckpm.matrix.keys import ANY_PAGE, MIXED_DTYPES, SPLIT_PIPELINE, V3_PIPELINE, Key, has_one_load, is_v3, takes_pages
+from ckpm.matrix.keys import (
+    ANY_PAGE,
+    MIXED_DTYPES,
+    SPLIT_PIPELINE,
+    V3_PIPELINE,
+    Key,
+    has_large_head,
+    has_one_load,
+    is_v3,
+    takes_pages,
+)
 
 STEP = 128  # keys of one step of every batch-prefill tile of V2
 MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has two
@@ -292,7 +302,8 @@ def loads(problem: Problem) -> tuple[str, ...]:
     p = problem
     if p.page_size >= STEP:
         return ("bload",)
-    if p.page_size == 1 and (p.split_keys or p.dtype in MIXED_DTYPES):  # of ckpm alone, which has the newest selector
+    ours = p.split_keys or p.dtype in MIXED_DTYPES or has_large_head(max(p.hdim_q, p.hdim_v))
+    if p.page_size == 1 and ours:  # of ckpm alone, which has the newest selector
         return ("gload",)
     return ("gload",) if p.pool_bytes > 2**31 - 1 else ("bload", "gload")
 
@@ -300,7 +311,8 @@ def loads(problem: Problem) -> tuple[str, ...]:
 def _head_dims(p: Problem) -> frozenset[int]:
     """hdim_q of the kernels that hold the problem's head dims: dispatch takes the first that a library has.
 
-    Only ckpm-extended has head dims 64 and 192/128. A feature may be missing there and exist for 128 or 256.
+    Only ckpm-extended has head dims 64, 192/128, 512 and 576/512. A feature may be missing there and exist for larger
+    ones.
     """
     largest = max(p.hdim_q, p.hdim_v)
     if largest <= 64:
@@ -309,7 +321,11 @@ def _head_dims(p: Problem) -> frozenset[int]:
         return frozenset((128,))
     if p.hdim_q <= 192 and p.hdim_v <= 128:
         return frozenset((192, 256))
-    return frozenset((256 if largest <= 256 else largest,))
+    if largest <= 256:
+        return frozenset((256,))
+    if largest <= 512:
+        return frozenset((512, 576))
+    return frozenset((576,)) if p.hdim_q <= 576 and p.hdim_v <= 512 else frozenset((largest,)) - {576}
 
 
 def _masks(p: Problem) -> frozenset[str]:

@@ -36,6 +36,12 @@ class View:
         return OnDevice(address=place, shape=self.array.shape, dtype="bf16", strides=strides)
 
 
+def view_latent(cache: NDArray[Any], pool: int, page: int, hdim_v: int) -> tuple[View, View]:
+    """K and V of a latent cache of one axis: one head, whose V is the first columns of K."""
+    k = cache.reshape(pool, page, 1, -1)
+    return View(k, 0), View(k[..., :hdim_v], 0)
+
+
 def view_cache(cache: NDArray[Any], layout: str, pool: int, page: int, heads: int, hdim: int) -> tuple[View, View]:
     """K and V of a cache of one axis with room for both: [page, token, head, dim], or posing.py's vectorized pages."""
     if layout == "packed":

@@ -24,7 +24,8 @@ PAGED = (
     "key.kv_table == 'sglang' and key.hdim_q == 128 and not (key.lse or key.logits or key.dropout)"
 )
 SPLIT = "key.pipeline == 'qr_async_split' and key.page_size == 1"  # one kernel, with a mask and LSE
-ANY_PAGE = "key.page_size in (32, 256, 0) and key.dtype == 'bf16'"  # five kernels, with a mask
+ANY_PAGE = "key.page_size in (32, 256, 0) and key.dtype == 'bf16' and key.hdim_q == 128"  # five kernels, with a mask
+LATENT = "key.hdim_q == 576 and key.page_size == 1"  # one kernel, with a mask and LSE
 # four kernels in the smoke tier: three in batch mode with a mask, one in group mode with bias, dbias and dropout
 BACKWARD = (
     "key.dtype == 'bf16' and key.hdim_q == 64 and "
@@ -41,7 +42,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     for family in FAMILIES:
         subprocess.run([*command, "--family", ",".join(libraries()[family])], cwd=ROOT, check=True)
     subprocess.run([*command, "--upstream", "ckpm", "--where", PAGED], cwd=ROOT, check=True)
-    subprocess.run([*command, "--upstream", "ckpm-extended", "--where", f"{SPLIT} or {ANY_PAGE}"], cwd=ROOT, check=True)
+    subprocess.run(
+        [*command, "--upstream", "ckpm-extended", "--where", f"{SPLIT} or {ANY_PAGE} or {LATENT}"], cwd=ROOT, check=True
+    )
     subprocess.run([*command, "--family", "bwd_dq_dk_dv", "--where", BACKWARD], cwd=ROOT, check=True)
     return tuple(sorted(work.glob(f"build/{ARCH}/*/libckpm.so")))
 

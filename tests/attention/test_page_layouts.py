@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode, encode
-from tests.attention.cache_views import LAYOUTS, view_cache
-from tests.attention.calls import ARCH, paged_call
+from tests.attention.cache_views import LAYOUTS, View, view_cache, view_latent
+from tests.attention.calls import ARCH, Call, paged_call
 
 LENGTHS = ((40, 70), (20, 600))
 LINEAR = [(size, "vllm", layout) for size in (32, 48, 112, 528) for layout in LAYOUTS if "vectors" not in layout]
@@ -36,25 +37,51 @@ def test_view_of_cache_gives_bits_of_contiguous_pages(
 ) -> None:
     kv_layout = "vectorized" if "vectors" in layout else "linear"
     call = paged_call(3, LENGTHS, size, table, kv_layout, heads=(4, 2), mask="bottom_right")
-    host = call.check(over)
-    q, k, v = call.arrays
+    _, k, v = call.arrays
     cache = np.zeros(k.size + v.size)
     views = view_cache(cache, layout, k.shape[0], size, 2, 128)
     for view, array in zip(views, (k, v), strict=True):
         view.array[...] = array
+    compare_with_host(call, cache, views, over, device, monkeypatch)
+
+
+def test_v_within_latent_k_gives_bits_of_two_pools(
+    over: Dispatcher, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Absorbed latent attention: one KV head, whose V is the first 512 columns of K."""
+    given = paged_call(3, LENGTHS, heads=(4, 1), hdim=576, mask="bottom_right", lse=True)
+    q, k, _ = given.arrays
+    call = replace(given, arrays=(q, k, np.ascontiguousarray(k[..., :512])), v=[one[..., :512] for one in given.k])
+    compare_with_host(call, k, view_latent(k, k.shape[0], 1, 512), over, device, monkeypatch)
+
+
+def compare_with_host(
+    call: Call,
+    cache: np.ndarray[Any, Any],
+    views: tuple[View, View],
+    over: Dispatcher,
+    device: Device,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Launch with views of the cache on the device, and again with arrays of the host: both have the same bits."""
+    host = call.check(over)
+    q, given = call.arrays[0], call.options["pages"]
     pool = copy_to_device(device, encode(cache, "bf16", ARCH), "bf16")
-    given = call.options["pages"]
-    indices = given.indices if table == "vllm" else np.pad(given.indices, (0, 256))
+    indices = given.indices if given.indptr is None else np.pad(given.indices, (0, 256))
     rest = {"seqlens_k": given.seqlens_k, "indptr": given.indptr, "last_page_lens": given.last_page_lens}
     tables = {name: copy_to_device(device, one, "int32") for name, one in rest.items() if one is not None}
-    pages = Pages(indices=copy_to_device(device, indices, "int32"), longest=600, kv_layout=kv_layout, **tables)
+    pages = Pages(indices=copy_to_device(device, indices, "int32"), longest=600, kv_layout=given.kv_layout, **tables)
     sums = copy_to_device(device, call.options["cu_seqlens_q"], "int32")
-    queries, o = copy_to_device(device, encode(q, "bf16", ARCH), "bf16"), device.hip.malloc(q.size * 2)
+    queries, o = copy_to_device(device, encode(q, "bf16", ARCH), "bf16"), device.hip.malloc(host.o.size * 2)
+    lse = device.hip.malloc(q.shape[0] * q.shape[1] * 4)
     monkeypatch.setattr(device.hip, "malloc", pytest.fail)  # nothing is copied
+    outputs = {"out": OnDevice(address=o.address, shape=host.o.shape, dtype="bf16")}
+    if host.lse is not None:
+        outputs["lse_out"] = OnDevice(address=lse.address, shape=host.lse.shape, dtype="fp32")
     done = fmha(
         queries, *(view.on_device(pool.address) for view in views), dispatcher=over, cu_seqlens_q=sums, max_seqlen_q=40,
-        pages=pages, mask="bottom_right", out=OnDevice(address=o.address, shape=q.shape, dtype="bf16"),
+        pages=pages, mask="bottom_right", lse=host.lse is not None, **outputs,
     )  # fmt: skip
     device.hip.synchronize()
     assert done.ran.kernels == host.ran.kernels
-    assert (decode(device.hip.read(o, np.uint16, q.shape), "bf16", ARCH) == host.o).all()
+    assert (decode(device.hip.read(o, np.uint16, host.o.shape), "bf16", ARCH) == host.o).all()

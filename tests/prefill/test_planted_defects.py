@@ -9,11 +9,12 @@ from ckpm.matrix.problems.tables import find
 from tests.prefill.copies import PrefillCopy
 from tests.prefill.defects import DEFECTS, WRONG, Defect
 from tests.prefill.instead import EXTENDED, UPSTREAM, V3, kernels_for
+from tests.prefill.large_head_defects import LARGE_HEAD_DEFECTS
 from tests.prefill.mixed_defects import MIXED_DEFECTS
 from tests.prefill.split_defects import SPLIT_DEFECTS
 from tests.prefill.v3_defects import V3_DEFECTS
 
-EVERY = {**DEFECTS, **V3_DEFECTS, **SPLIT_DEFECTS, **MIXED_DEFECTS}
+EVERY = {**DEFECTS, **V3_DEFECTS, **SPLIT_DEFECTS, **MIXED_DEFECTS, **LARGE_HEAD_DEFECTS}
 Kernels = dict[str, tuple[Key, ...]]
 
 
@@ -56,7 +57,8 @@ def test_case_finds_defect(copy: PrefillCopy, kernels: Kernels, name: str) -> No
     assert found.fault or "elements differ" in found.message
 
 
-def test_cases_of_v3_and_mixed_defects_are_smoke() -> None:
+def test_cases_of_defects_in_smoke_kernels_are_smoke() -> None:
     """The smoke library of ckpm-extended has one kernel of V3, so its defects are found in the full tier."""
-    of_v3 = [*(one for one in V3_DEFECTS.values() if one.upstream == V3), *MIXED_DEFECTS.values()]
-    assert {find(f"{one.suite}/{one.case}").tier for one in of_v3} == {"smoke"}
+    of_v3 = (one for one in V3_DEFECTS.values() if one.upstream == V3)
+    smoke = [*of_v3, *MIXED_DEFECTS.values(), *LARGE_HEAD_DEFECTS.values()]
+    assert {find(f"{one.suite}/{one.case}").tier for one in smoke} == {"smoke"}

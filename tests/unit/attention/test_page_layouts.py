@@ -13,7 +13,7 @@ from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import fmha
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError
-from tests.attention.cache_views import LAYOUTS, view_cache
+from tests.attention.cache_views import LAYOUTS, view_cache, view_latent
 from tests.unit.attention.fakes import PREFILL, FakeDevice, built, dispatcher
 
 SIZES = (1, 16, 32, 48, 64, 112, 128, 256, 528, 1024, 2048)  # tokens of a page
@@ -32,19 +32,22 @@ def registry() -> Registry:
 
 
 KERNELS = registry()
+LATENT = Registry(built("batch_prefill", "ckpm-extended", dtype="bf16", hdim_q=576, mask="no", lse=False))
 
 
-def launch(k: OnDevice, v: OnDevice, size: int, kv_layout: str, table: str) -> tuple[Any, str, FakeDevice]:
+def launch(
+    k: OnDevice, v: OnDevice, size: int, kv_layout: str, table: str, kernels: Registry = KERNELS
+) -> tuple[Any, str, FakeDevice]:
     """Launch 60 queries over 9 pages; the C struct, the kernel's name and the device."""
-    over, device = dispatcher(KERNELS)
+    over, device = dispatcher(kernels)
     tables: dict[str, Any] = {"indices": on_device((1, 9), "int32"), "seqlens_k": on_device((1,), "int32")}
     if table == "sglang":
         tables = {"indices": on_device((9 + 256,), "int32"), "indptr": on_device((2,), "int32")}
         tables |= {"last_page_lens": on_device((1,), "int32")} if size > 1 else {}
     done = fmha(
-        on_device((60, HEADS, HDIM), "bf16"), k, v, dispatcher=over, cu_seqlens_q=on_device((2,), "int32"),
-        max_seqlen_q=60, pages=Pages(**tables, longest=9 * size, kv_layout=kv_layout),
-        out=on_device((60, HEADS, HDIM), "bf16"),
+        on_device((60, HEADS, k.shape[3] if kv_layout == "linear" else HDIM), "bf16"), k, v, dispatcher=over,
+        cu_seqlens_q=on_device((2,), "int32"), max_seqlen_q=60,
+        pages=Pages(**tables, longest=9 * size, kv_layout=kv_layout), out=on_device((60, HEADS, v.shape[3]), "bf16"),
     )  # fmt: skip
     return device.launched[0], over.plan(done.problem).kernels[0], device
 
@@ -77,6 +80,20 @@ def test_view_of_cache_reaches_kernel_as_it_lies(size: int, layout: str, table: 
             assert cache[start] == one.array[page, head, 0, 0, 0]
     exact = size in (1, 32, 64, 128, 256, 2048)
     assert f"_ps{size}_" in name if exact else "_psx16_gload_" in name
+
+
+@pytest.mark.parametrize("table", ["vllm", "sglang"])
+@pytest.mark.parametrize("size", SIZES)
+def test_v_within_latent_k_reaches_kernel_as_it_lies(size: int, table: str) -> None:
+    """Absorbed latent attention: V has the address and the strides of K."""
+    k, v = view_latent(np.arange(9 * size * 576, dtype=np.uint32), 9, size, 512)
+    said, name, device = launch(k.on_device(1 << 22), v.on_device(1 << 22), size, "linear", table, LATENT)
+    assert not device.hip.memory  # type: ignore[attr-defined]
+    assert (said.k, said.v, said.hdim_q, said.hdim_v) == (1 << 22, 1 << 22, 576, 512)
+    assert said.batch_stride_k == said.batch_stride_v == 576 * size
+    if size > 1:
+        assert said.stride_k == said.stride_v == 576
+    assert name.startswith("fmha_batch_prefill_d576_bf16_")
 
 
 def test_vectors_with_gaps_within_a_head_are_refused() -> None:

@@ -141,6 +141,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
             ("split_has_no_bias", {"bias": "alibi"}),
             ("split_has_no_dropout", {"dropout": True}),
             ("split_takes_tiles_of_64_rows", {"tile": TILE}),
+            ("split_takes_head_dim_128", {"hdim_q": 512}),
             ("split_reads_tokens_by_64_bits", {"page_size": 1, "load": "bload"}),
         )
     ],
@@ -149,6 +150,18 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
         {"pipeline": "qr_async_split", "page_size": 16, "load": "bload"},
         {"pipeline": "qr_async_split", "page_size": 1, "load": "bload"},
     ),
+    *[
+        (rule, {"hdim_q": 256, **never}, {"hdim_q": hdim, **never})
+        for hdim in (512, 576)
+        for rule, never in (
+            ("large_heads_have_what_models_call", {"bias": "alibi", "dropout": False, "logits": False, "sink": False}),
+            ("large_heads_have_what_models_call", {"bias": "no", "dropout": True, "logits": False, "sink": False}),
+            ("large_heads_have_what_models_call", {"bias": "no", "dropout": False, "logits": True, "sink": False}),
+            ("large_heads_have_what_models_call", {"bias": "no", "dropout": False, "logits": False, "sink": True}),
+            ("large_heads_read_linear_pages", {"kv_layout": "vectorized"}),
+            ("large_heads_read_tokens_by_64_bits", {"page_size": 1, "load": "bload"}),
+        )
+    ],
     (
         "gload_only_for_small_pages",
         {"load": "gload", "page_size": 127, "tile": TILE},
@@ -331,13 +344,18 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
     ("serving_has_the_models_soft_caps", {"hdim_q": 256, "logits": True}, {"hdim_q": 64, "logits": True}),
     (
         "serving_has_lse_where_callers_merge",
-        {"page_size": 1, "kv_layout": "linear", "kv_table": "sglang", "lse": False},
-        {"page_size": 1, "kv_layout": "linear", "kv_table": "sglang", "lse": True},
+        {"hdim_q": 128, "hdim_v": 128, "page_size": 1, "kv_layout": "linear", "kv_table": "sglang", "lse": False},
+        {"hdim_q": 128, "hdim_v": 128, "page_size": 1, "kv_layout": "linear", "kv_table": "sglang", "lse": True},
     ),
     (
         "serving_has_lse_where_callers_merge",
-        {"page_size": 64, "kv_layout": "vectorized", "kv_table": "vllm", "lse": True},
-        {"page_size": 64, "kv_layout": "vectorized", "kv_table": "sglang", "lse": True},
+        {"hdim_q": 576, "hdim_v": 512, "page_size": 1, "kv_layout": "linear", "kv_table": "sglang", "lse": True},
+        {"hdim_q": 512, "hdim_v": 512, "page_size": 1, "kv_layout": "linear", "kv_table": "sglang", "lse": True},
+    ),
+    (
+        "serving_has_lse_where_callers_merge",
+        {"hdim_q": 64, "hdim_v": 64, "page_size": 64, "kv_layout": "vectorized", "kv_table": "vllm", "lse": True},
+        {"hdim_q": 64, "hdim_v": 64, "page_size": 64, "kv_layout": "vectorized", "kv_table": "sglang", "lse": True},
     ),
 ]
 

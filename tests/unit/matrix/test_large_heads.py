@@ -1,0 +1,147 @@
+"""Head dims 512 and 576/512: which kernels there are, the rules that keep others out, and the problems they serve."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import pytest
+
+from ckpm.kernels.families.render import instance_text
+from ckpm.kernels.families.words import features
+from ckpm.matrix.dialects import dialect, dialect_names
+from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.keys import Key, has_large_head
+from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.problems.case import SuiteCase, complaint
+from ckpm.matrix.problems.problem import loads, missing_load, serving_kernels
+from ckpm.matrix.selection import Selection, select
+from tests.unit.matrix.matrix_samples import reasons_against
+
+EXTENDED, SERVING = (dialect(name).family("batch_prefill") for name in ("ckpm-extended", "ckpm-serving"))
+NAME = (
+    "fmha_batch_prefill_d{hdim}_{dtype}_group_ps{page}_{load}_b64x128x32x512x16x{hdim}_r4x1x1_r4x1x1_w16x16x32_w16x16x16_"
+    "qr_async_vr_psskddv_nlogits_nbias_{mask}_{lse}_ndropout_nqscale_nsink_linear_{table}"
+)
+ONE = NAME.format(hdim=576, dtype="bf16", page=16, load="bload", mask="mask", lse="lse", table="sglang")
+PLACES = (
+    ("1", "gload"),
+    *itertools.product(("16", "32", "64"), ("bload", "gload")),
+    *itertools.product(("128", "256", "1024", "2048"), ("bload",)),
+    ("x16", "gload"),
+)
+LATENT: dict[str, Any] = {"hdim_q": 576, "hdim_v": 512}
+
+
+def large(family: Any, arch: str = "gfx950") -> list[Key]:
+    return [key for key in enumerate_keys(family, arch=arch) if has_large_head(key.hdim_q)]
+
+
+def case(**changes: Any) -> SuiteCase:
+    fields: dict[str, Any] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", "pool_pages": 100}
+    return SuiteCase(**{**fields, "hdim_q": 512, "hdim_v": 512, **changes})
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
+def test_dialect_has_large_heads_of_each_linear_page(arch: str) -> None:
+    rest = itertools.product((512, 576), ("fp16", "bf16"), ("nmask", "mask"), ("lse", "nlse"), ("vllm", "sglang"))
+    names = {
+        NAME.format(hdim=hdim, dtype=dtype, page=page, load=load, mask=mask, lse=lse, table=table)
+        for hdim, dtype, mask, lse, table in rest
+        for page, load in PLACES
+    }
+    assert {key.name for key in large(EXTENDED, arch)} == names
+
+
+def test_name_parses_back_to_its_key() -> None:
+    for key in large(EXTENDED)[::7]:
+        assert make_key(EXTENDED, parse(EXTENDED, key.name), key.name) == key
+
+
+def test_no_other_dialect_has_large_heads() -> None:
+    for name in set(dialect_names()) - {"ckpm-extended", "ckpm-serving"}:
+        assert large(dialect(name).family("batch_prefill")) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "rule"),
+    [
+        ("_nbias_", "_alibi_", "large_heads_have_what_models_call"),
+        ("_ndropout_", "_dropout_", "large_heads_have_what_models_call"),
+        ("_nlogits_", "_logits_", "large_heads_have_what_models_call"),
+        ("_nsink_", "_sink_", "large_heads_have_what_models_call"),
+        ("_linear_", "_vectorized_", "large_heads_read_linear_pages"),
+        ("_ps16_", "_ps1_", "large_heads_read_tokens_by_64_bits"),
+        ("_qr_async_", "_qr_async_split_", "split_takes_head_dim_128"),
+    ],
+)
+def test_why_names_rule_that_keeps_kernel_out(old: str, new: str, rule: str) -> None:
+    assert reasons_against("ckpm-extended", ONE.replace(old, new)) == [rule]
+    assert not reasons_against("ckpm-extended", ONE)
+
+
+def test_serving_has_pages_of_gemma_and_of_latent_caches() -> None:
+    found = {(key.hdim_q, key.kv_table, key.page_size, key.lse) for key in large(SERVING)}
+    both = (False, True)
+    assert found == {
+        *itertools.product((512,), ("sglang",), (1,), (False,)),
+        *itertools.product((512,), ("sglang",), (16, 1024), both),
+        *itertools.product((512,), ("vllm",), (16, 64, 0), both),
+        *itertools.product((576,), ("sglang",), (1, 16), both),
+        *itertools.product((576,), ("vllm",), (16,), both),
+    }
+
+
+@pytest.mark.parametrize(("name", "count"), [("ckpm-extended", 4), ("ckpm-serving", 3)])
+def test_smoke_tier_has_each_way_to_load(name: str, count: int) -> None:
+    smoke = [
+        key for key in select(dialect(name), Selection(archs=("gfx942",), tier="smoke")) if has_large_head(key.hdim_q)
+    ]
+    assert len(smoke) == count
+    assert {key.hdim_q for key in smoke} == {512, 576}
+    assert {key.page_size for key in smoke} >= {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("dims", "served"),
+    [
+        ((512, 512), {512, 576}),
+        ((264, 264), {512, 576}),
+        ((256, 264), {512, 576}),
+        ((576, 512), {576}),
+        ((520, 128), {576}),
+        ((584, 512), set()),
+        ((576, 520), set()),
+        ((256, 256), {256}),
+    ],
+)
+def test_head_dims_are_padded_to_the_next_kernel(dims: tuple[int, int], served: set[int]) -> None:
+    able = serving_kernels(enumerate_keys(EXTENDED, arch="gfx950"), case(hdim_q=dims[0], hdim_v=dims[1], page_size=64))
+    assert {key.hdim_q for key in able} == served
+
+
+@pytest.mark.parametrize("page", [1, 16, 48, 64, 128, 528, 2048])
+@pytest.mark.parametrize("dims", [{}, LATENT])
+def test_every_linear_page_has_kernel_for_any_pool(dims: dict[str, Any], page: int) -> None:
+    keys = large(EXTENDED)
+    for pool in (100, 2**24):
+        posed = case(page_size=page, pool_pages=pool, **dims)
+        assert serving_kernels(keys, posed)
+        assert missing_load(keys, posed) is None
+    assert loads(case(**dims)) == ("gload",)
+
+
+def test_latent_storage_has_v_within_k() -> None:
+    latent = case(storage="latent", page_size=16, **LATENT)
+    assert complaint(latent) is None
+    assert latent.page_elements("v") == latent.page_elements("k") == 16 * 576
+    for changes in ({"hdim_v": 584}, {"values": "page_number"}, {"kv_layout": "vectorized"}):
+        assert complaint(dataclasses.replace(latent, **changes)) is not None
+
+
+def test_instance_adds_head_dim_576_to_ck_s_list() -> None:
+    """CK refuses head dims that its list of tile lengths has not."""
+    texts = {key.hdim_q: instance_text(key, features("ckpm-extended")) for key in large(EXTENDED)}
+    assert "ceil_to_qualified_tile_length<576>" in texts[576]
+    assert "ceil_to_qualified_tile_length" not in texts[512]

@@ -16,7 +16,7 @@ CHUNK = 48
 
 
 def mask_chunks(call: Call) -> Floats:
-    """Return O [token, head, dim] of queries that see the keys from ``position // CHUNK * CHUNK`` to their own position."""
+    """Return O [token, head, dim]; a query sees the keys from ``position // CHUNK * CHUNK`` to its position."""
     outputs = []
     for q, k, v in zip(call.q, call.k, call.v, strict=True):
         position, key = np.ogrid[len(k) - len(q) : len(k), : len(k)]

@@ -336,9 +336,7 @@ def test_refusal_has_no_command_of_kernel_with_known_defect() -> None:
     """CK of November 2025 has a race in dense kernels of head dim 192 (rocm-libraries pull request 4742)."""
     over, _ = dispatcher(prefill())
     latent = Problem(family="fwd", mode="group", dtype="bf16", hdim_q=192, hdim_v=128, total_q=60, total_k=60, batch=2)
-    with pytest.raises(
-        NoKernelError, match="serves it either .known defect v-overwrites-the-last-slice-of-k of"
-    ) as raised:
+    with pytest.raises(NoKernelError, match=r"either.*known defect v-overwrites-the-last-slice-of-k") as raised:
         over.plan(latent)
     assert "ckpm jit" not in str(raised.value)
 

@@ -299,6 +299,16 @@ def serving_has_lse_where_callers_merge(
     return lse and of_sglang and hdim_q == hdim_v
 
 
+def serving_has_no_mask_for_merged_chunks(mask: str, lse: bool, page_size: int, kv_table: str) -> bool:
+    """ckpm-serving has kernels without a mask for chunks that callers merge by LSE, and for FlashInfer's pages
+
+    Ours, of no codegen: SGLang's aiter_backend.py and vLLM's rocm_aiter_unified_attn.py are causal or have a window.
+    FlashInfer's plan() has no mask by default.
+    """
+    of_flashinfer = kv_table == "sglang" and page_size in (16, 1024)
+    return mask == "no" and not lse and not of_flashinfer
+
+
 def serving_splits_masked_keys(pipeline: str, mask: str, logits: bool) -> bool:
     """ckpm-serving splits keys under a mask and without a soft cap: what speculative verification calls
 
@@ -590,6 +600,7 @@ RULES: Mapping[str, Rule] = {
         serving_has_no_sink_tokens,
         serving_has_the_models_soft_caps,
         serving_has_lse_where_callers_merge,
+        serving_has_no_mask_for_merged_chunks,
         serving_splits_masked_keys,
         d192x128_and_d160_are_inference_only,
         qr_and_qr_async_take_128_row_tiles,

@@ -357,6 +357,16 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
         {"hdim_q": 64, "hdim_v": 64, "page_size": 64, "kv_layout": "vectorized", "kv_table": "vllm", "lse": True},
         {"hdim_q": 64, "hdim_v": 64, "page_size": 64, "kv_layout": "vectorized", "kv_table": "sglang", "lse": True},
     ),
+    (
+        "serving_has_no_mask_for_merged_chunks",
+        {"mask": "no", "lse": True, "page_size": 16, "kv_table": "vllm"},
+        {"mask": "no", "lse": False, "page_size": 16, "kv_table": "vllm"},
+    ),
+    (
+        "serving_has_no_mask_for_merged_chunks",
+        {"mask": "no", "lse": False, "page_size": 16, "kv_table": "sglang"},
+        {"mask": "no", "lse": False, "page_size": 1, "kv_table": "sglang"},
+    ),
 ]
 
 

@@ -75,12 +75,11 @@ def compare_with_host(
     queries, o = copy_to_device(device, encode(q, "bf16", ARCH), "bf16"), device.hip.malloc(host.o.size * 2)
     lse = device.hip.malloc(q.shape[0] * q.shape[1] * 4)
     monkeypatch.setattr(device.hip, "malloc", pytest.fail)  # nothing is copied
-    outputs = {"out": OnDevice(address=o.address, shape=host.o.shape, dtype="bf16")}
-    if host.lse is not None:
-        outputs["lse_out"] = OnDevice(address=lse.address, shape=host.lse.shape, dtype="fp32")
+    lse_out = None if host.lse is None else OnDevice(address=lse.address, shape=host.lse.shape, dtype="fp32")
     done = fmha(
         queries, *(view.on_device(pool.address) for view in views), dispatcher=over, cu_seqlens_q=sums, max_seqlen_q=40,
-        pages=pages, mask="bottom_right", lse=host.lse is not None, **outputs,
+        pages=pages, mask="bottom_right", lse=host.lse is not None, lse_out=lse_out,
+        out=OnDevice(address=o.address, shape=host.o.shape, dtype="bf16"),
     )  # fmt: skip
     device.hip.synchronize()
     assert done.ran.kernels == host.ran.kernels

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -47,10 +48,12 @@ Posing = Callable[[Sequence[Any], Sequence[Any]], Posed]
 
 
 class _Kept(NamedTuple):
-    """A plan, and for each pointer that it reads the index of its tensor."""
+    """A plan, the pointers that it reads, a function that picks their tensors, and the shape and dtype of O."""
 
     plan: Plan
-    inputs: tuple[tuple[str, int], ...]
+    inputs: tuple[str, ...]
+    pick: Callable[[Sequence[Any]], tuple[Tensor, ...]]
+    o: tuple[tuple[int, ...], torch.dtype]
 
 
 _PLANS: dict[tuple[Any, ...], _Kept] = {}
@@ -77,7 +80,7 @@ def _arch(device: torch.device) -> str:
 
 def _is_in_place(q: Tensor, over: Dispatcher) -> bool:
     """True if kernels read the tensors where they lie; ``fmha`` copies others, or refuses them."""
-    return q.device.type == "cuda" and over.device.kind == "hip"
+    return q.is_cuda and over.device.kind == "hip"
 
 
 def _pose_paged(tensors: Sequence[Any], numbers: Sequence[Any]) -> Posed:
@@ -148,41 +151,55 @@ def _check(tensors: Sequence[Any]) -> None:
     torch._check(q.shape[2] == hdim, lambda: f"Expected q of head dim {hdim} as k, but got {q.shape[2]}")
 
 
-def _new_outputs(q: Tensor, v: Tensor, lse: bool) -> Pair:
-    """Memory for O [token, head, dim] and LSE [head, token]; LSE that was not asked for has no elements."""
-    o = q.new_empty((*q.shape[:2], v.shape[min(v.dim(), 4) - 1]), dtype=torch.bfloat16 if q.dtype in _FP8 else q.dtype)
-    return o, q.new_empty((q.shape[1], q.shape[0]) if lse else (0,), dtype=torch.float32)
+def _o_of(q: Tensor, v: Tensor) -> tuple[tuple[int, ...], torch.dtype]:
+    """Shape [token, head, dim] and dtype of O."""
+    shape = (*q.shape[:2], v.shape[min(v.dim(), 4) - 1])
+    return shape, torch.bfloat16 if q.dtype in _FP8 else q.dtype
+
+
+def _new(q: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Memory for an output beside Q."""
+    return q.new_empty(shape, dtype=dtype)
+
+
+def _new_lse(q: Tensor, lse: bool) -> Tensor:
+    """Memory for LSE [head, token]; without elements if it was not asked for."""
+    return _new(q, (q.shape[1], q.shape[0]) if lse else (0,), torch.float32)
 
 
 def _trace(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], lse: bool) -> Pair:
     """Check what the shapes of traced tensors show; return outputs without numbers."""
     _check(tensors)
     q, v = tensors[0], tensors[2]
-    return _new_outputs(q, v, lse)
+    return _new(q, *_o_of(q, v)), _new_lse(q, lse)
 
 
 def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], lse: bool) -> Pair:
-    q, v = tensors[0], tensors[2]
+    q = tensors[0]
     over = _dispatcher(q)
     if not _is_in_place(q, over):
         _check(tensors)
         arrays, options = pose_call(tensors, numbers)
         done = fmha(*arrays, dispatcher=over, lse=lse, **options)
-        return done.o, done.lse if lse else q.new_empty(0, dtype=torch.float32)
-    if pose_call is _pose_paged:
-        tensors = (*tensors[:4], padded_list(tensors[4]), *tensors[5:])
+        return done.o, done.lse if lse else _new_lse(q, lse)
+    if pose_call is _pose_paged and (padded := padded_list(tensors[4])) is not tensors[4]:
+        tensors = (*tensors[:4], padded, *tensors[5:])
     kept = _kept_plan(over, pose_call, tensors, numbers, lse=lse)
-    outputs = _new_outputs(q, v, lse)
-    _run(kept, tensors, dict(zip(("o", "lse"), outputs, strict=True)), q)
-    return outputs
+    outputs = {"o": _new(q, *kept.o)}
+    if lse:
+        outputs["lse"] = _new_lse(q, lse)
+    _run(kept, tensors, outputs, q)
+    return outputs["o"], outputs["lse"] if lse else _new_lse(q, lse)
 
 
 def _kept_plan(
     over: Dispatcher, pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], **fields: Any
 ) -> _Kept:
     """The plan of tensors on the device. ``fields`` of the problem are those that fmha's options don't have."""
-    of_tensors = [None if one is None else (one.shape, one.stride(), one.dtype, one.device) for one in tensors]
-    key = (over, over.registry.version, pose_call, numbers, *of_tensors, *fields.values())
+    key = (
+        over, over.registry.version, pose_call, numbers, *fields.values(),
+        *[None if one is None else (one.shape, one.stride(), one.dtype, one.device) for one in tensors],
+    )  # fmt: skip
     if (kept := _PLANS.get(key)) is not None:
         return kept
     _check(tensors)
@@ -193,7 +210,9 @@ def _kept_plan(
     inputs = {name: one.address - 1 for name, one in posed.inputs.items()}
     if len(_PLANS) >= _MOST_PLANS:
         _PLANS.clear()
-    kept = _PLANS[key] = _Kept(plan, tuple((name, inputs[name]) for name in plan.inputs if name in inputs))
+    read = tuple(name for name in plan.inputs if name in inputs)
+    pick = operator.itemgetter(*(inputs[name] for name in read))
+    kept = _PLANS[key] = _Kept(plan, read, pick, _o_of(tensors[0], tensors[2]))
     return kept
 
 
@@ -207,8 +226,9 @@ def _run(kept: _Kept, tensors: Sequence[Any], more: Mapping[str, Tensor], q: Ten
     """Queue a plan on PyTorch's current stream. ``more`` are outputs, and inputs that no option of fmha names."""
     if not q.shape[0]:
         return
-    pointers = {name: tensors[at].data_ptr() for name, at in kept.inputs}
-    pointers |= {name: one.data_ptr() for name, one in more.items() if one.numel()}
+    pointers = dict(zip(kept.inputs, map(Tensor.data_ptr, kept.pick(tensors)), strict=True))
+    for name, one in more.items():
+        pointers[name] = one.data_ptr()
     kept.plan.run(pointers, stream=current_stream(q))
 
 
@@ -306,9 +326,9 @@ def _translate_errors(call: Callable[..., Any]) -> Callable[..., Any]:
     """Raise this project's errors as PyTorch raises such."""
 
     @functools.wraps(call)
-    def call_and_translate(*given: Any, **more: Any) -> Any:
+    def call_and_translate(*given: Any) -> Any:
         try:
-            return call(*given, **more)
+            return call(*given)
         except NoKernelError as error:
             raise NotImplementedError(str(error)) from error
         except CkPrefillError as error:
@@ -318,14 +338,14 @@ def _translate_errors(call: Callable[..., Any]) -> Callable[..., Any]:
     return call_and_translate
 
 
-def _register(operator: Callable[..., Any], launch: Callable[..., Any], trace: Callable[..., Any]) -> Any:
+def _register(define: Callable[..., Any], launch: Callable[..., Any], trace: Callable[..., Any]) -> Any:
     """Define an operator by its annotations; return its overload."""
-    call = operator(launch)
+    call = define(_translate_errors(launch))
     name = call.__name__
     _LIBRARY.define(name + torch.library.infer_schema(call, mutates_args=()))
     for key in ("CPU", "CUDA"):  # ROCm's tensors have CUDA's key
-        _LIBRARY.impl(name, _translate_errors(call), key)
-    torch.library.register_fake(f"ckpm::{name}", _translate_errors(operator(trace)), lib=_LIBRARY)
+        _LIBRARY.impl(name, call, key)
+    torch.library.register_fake(f"ckpm::{name}", define(_translate_errors(trace)), lib=_LIBRARY)
     return getattr(torch.ops.ckpm, name).default
 
 

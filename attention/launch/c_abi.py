@@ -21,6 +21,7 @@ from ckpm.kernels.library.manifest import remedy_for
 Signature = tuple[Any, list[Any]]  # the result's type, the arguments' types
 
 _MESSAGE_BYTES = 1024
+_Message = ctypes.c_char * _MESSAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +67,20 @@ class Library:
             raise TypeError(f"{self.arguments.START}_launch takes no kernel's name")
         named = [None if kernel is None else kernel.encode()] if self.arguments.BY_NAME else []
         milliseconds = ctypes.c_float(0)
-        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
+        message = _Message()
         status = self.calls["launch"](
             ctypes.byref(arguments), *named, ctypes.byref(milliseconds), message, _MESSAGE_BYTES
         )
         stages = range(self.arguments.STAGES)
         chosen = [self.calls["selected_kernel"](*([stage] if len(stages) > 1 else [])) for stage in stages]
-        if status not in tuple(Status):
-            raise LibraryError(f"{self.path}: damaged: a launch ended with status {status}. {remedy_for(self.path)}")
+        try:
+            ended = Status(status)
+        except ValueError:
+            raise LibraryError(
+                f"{self.path}: damaged: a launch ended with status {status}. {remedy_for(self.path)}"
+            ) from None
         return Launch(
-            status=Status(status),
+            status=ended,
             message=message.value.decode(errors="replace"),
             kernels=tuple(_text(name, self.path) for name in chosen if name),
             milliseconds=milliseconds.value,

@@ -7,7 +7,6 @@ of a call itself. The plan owns the workspaces between them and lists the kernel
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import threading
 from collections.abc import Iterator, Mapping, Set
@@ -68,7 +67,7 @@ class _V3Switch:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)
-        self._running = 0
+        self._running = self._waiting = 0
 
     def __enter__(self) -> None:
         with self._lock:
@@ -77,14 +76,16 @@ class _V3Switch:
     def __exit__(self, *error: object) -> None:
         with self._lock:
             self._running -= 1
-            if not self._running:
+            if self._waiting and not self._running:
                 self._idle.notify_all()
 
     @contextlib.contextmanager
     def turned_off(self) -> Iterator[None]:
         """Launch without V3."""
         with self._lock:
+            self._waiting += 1
             self._idle.wait_for(lambda: not self._running)
+            self._waiting -= 1
             before = os.environ.get(self.NAME)
             os.environ[self.NAME] = "0"
             try:
@@ -138,7 +139,8 @@ class Plan:
         self.fields = arguments.fields(library.family, problem)
         self._template = library.arguments(**self.fields)
         self._kind = type(self._template)
-        self._offsets = {name: getattr(self._kind, name).offset for name in (each[0] for each in self._kind._fields_)}
+        self._setters = {name: getattr(self._kind, name).__set__ for name in self._kind.kinds()}
+        self._needed = (*self.inputs, *self.outputs)
         self._kernel = self.kernels[0] if named and library.arguments.BY_NAME else None
         self._by_stream: dict[int, _Workspace] = {}
         self._lock = threading.Lock()
@@ -154,23 +156,21 @@ class Plan:
         return self._fill(pointers, stream)
 
     def _demand_pointers(self, pointers: Mapping[str, int]) -> None:
-        for name in (*self.inputs, *self.outputs):
-            if not pointers.get(name):
-                raise ArgumentError(
-                    f"{name} is null, and {self.problem.family} needs it for this problem.", kind="null"
-                )
+        if not all(map(pointers.get, self._needed)):
+            name = next(one for one in self._needed if not pointers.get(one))
+            raise ArgumentError(f"{name} is null, and {self.problem.family} needs it for this problem.", kind="null")
 
     def _fill(self, pointers: Mapping[str, int], stream: int) -> CheckedArguments:
-        filled = self._kind.from_buffer_copy(self._template)
-        start = ctypes.addressof(filled)
-        for name, address in pointers.items():
-            if name not in self._offsets:
-                raise TypeError(f"{self._kind.START}_problem has no field '{name}'")
-            try:
-                ctypes.c_void_p.from_address(start + self._offsets[name]).value = address
-            except TypeError as error:
-                raise ArgumentError(f"{name} is {address!r}: it must be an address.", kind="dtype") from error
-        ctypes.c_void_p.from_address(start + self._offsets["stream"]).value = stream
+        filled, setters = self._kind.from_buffer_copy(self._template), self._setters
+        name = ""
+        try:
+            for name, address in pointers.items():
+                setters[name](filled, address)
+        except KeyError:
+            raise TypeError(f"{self._kind.START}_problem has no field '{name}'") from None
+        except TypeError as error:
+            raise ArgumentError(f"{name} is {pointers[name]!r}: it must be an address.", kind="dtype") from error
+        setters["stream"](filled, stream)
         return filled
 
     def run(self, pointers: Mapping[str, int], *, stream: int = 0, timing: Timing = UNTIMED) -> Ran:
@@ -204,16 +204,20 @@ class Plan:
 
         Suites give memory of their own for a workspace among the ``pointers``.
         """
+        if self.workspaces.keys() <= pointers.keys():
+            return self._launch_filled(self._fill(pointers, stream), warmups, repeats)
         with self._workspace(stream, pointers) as own:
             for name in self.cleared:
                 if name in own:
                     self.device.hip.clear(own[name], stream)
             filled = self._fill({**{name: part.address for name, part in own.items()}, **pointers}, stream)
-            start = ctypes.addressof(filled)
-            for name, value in (("warmup", warmups), ("repeat", repeats)):
-                ctypes.c_int32.from_address(start + self._offsets[name]).value = value
-            with _V3.turned_off() if self.problem.v3 == "off" else _V3:
-                return self.library.launch(filled, self._kernel)
+            return self._launch_filled(filled, warmups, repeats)
+
+    def _launch_filled(self, filled: CheckedArguments, warmups: int, repeats: int) -> Launch:
+        self._setters["warmup"](filled, warmups)
+        self._setters["repeat"](filled, repeats)
+        with _V3.turned_off() if self.problem.v3 == "off" else _V3:
+            return self.library.launch(filled, self._kernel)
 
     def _ended_well(self, launch: Launch) -> Launch:
         if launch.status != Status.OK:
@@ -242,9 +246,6 @@ class Plan:
     @contextlib.contextmanager
     def _workspace(self, stream: int, given: Mapping[str, int]) -> Iterator[Mapping[str, Memory]]:
         """The stream's own workspaces beside those that are given, used by one launch at a time."""
-        if not self.workspaces.keys() - given.keys():
-            yield {}
-            return
         with self._lock:
             own = self._by_stream.setdefault(stream, _Workspace({}))
         with own.lock:

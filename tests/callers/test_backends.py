@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import math
@@ -107,6 +108,16 @@ def test_fp8_numbers_stand_for_scaled_ones() -> None:
     k, v = numbers.wide(0)
     assert torch.equal(k.float(), numbers.k[0].float() * 0.5)
     assert torch.equal(v.float(), numbers.v[0].float() * 2.0)
+
+
+@pytest.mark.parametrize(("error", "passes"), [(0.1, True), (0.12, False)])
+def test_tolerance_of_fp8_weights_grows_with_v_scale(error: float, passes: bool) -> None:
+    case = Case(what="", heads=[2, 1], dims=[64, 64], lengths=[[3, 4]], kv="fp8", calls={"call": "*"})
+    numbers = Numbers(case)
+    o = numbers.exact_o()
+    o[1, 1, 5] += error  # of a tolerance of 0.055 times the scale 2
+    with contextlib.nullcontext() if passes else pytest.raises(AssertionError, match="differs"):
+        check(case, numbers, o, [("call", "fmha_fwd_d64_fp8bf16_group")], left=-1)
 
 
 def test_pages_of_sequences_are_apart() -> None:

@@ -194,9 +194,9 @@ def in_place(over: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> Any:
         placed = whole.view(given.dtype)[: given.numel()].view(given.shape)
         return placed.copy_(given.detach())
 
-    new_outputs = implementation._new_outputs
+    new = implementation._new
     monkeypatch.setattr(implementation, "_is_in_place", lambda q, over: True)
-    monkeypatch.setattr(implementation, "_new_outputs", lambda *given: tuple(map(put, new_outputs(*given))))
+    monkeypatch.setattr(implementation, "_new", lambda *given: put(new(*given)))
     monkeypatch.setattr(implementation, "empty_like", lambda *given: put(empty_like(*given)))
     yield put
     for memory in held:

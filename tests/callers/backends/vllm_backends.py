@@ -1,17 +1,18 @@
-"""vLLM's AiterFlashAttention and RocmAiterUnifiedAttention from its package: each test is a case of cases.yaml."""
+"""vLLM's ROCm backends and its MLA prefill from its package: each test is a case of cases.yaml."""
 
 from __future__ import annotations
 
 import importlib
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from tests.callers.backends import vllm_stands as stands
-from tests.callers.backends.cases import cases
+from tests.callers.backends.cases import Case, cases
 from tests.callers.backends.checking import check, served_calls
-from tests.callers.backends.numbers import Numbers
+from tests.callers.backends.numbers import Numbers, sums
 from tests.callers.missing import Missing
 
 CASES = cases("vllm")
@@ -22,6 +23,13 @@ def test_vllm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.ops, "aiter", Missing("torch.ops.aiter"), raising=False)
     case = CASES[name]
     numbers = Numbers(case)
+    with served_calls() as calls:
+        o = (attend_latent if case.drive == "mla" else attend)(case, numbers)
+    check(case, numbers, o, calls, left=case.window - 1 if case.window else -1)
+
+
+def attend(case: Case, numbers: Numbers) -> Any:
+    """New tokens after those in a paged cache."""
     if case.drive == "unified":
         backend = importlib.import_module(stands.UNIFIED).RocmAiterUnifiedAttentionBackend
     else:
@@ -34,7 +42,25 @@ def test_vllm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     layer = SimpleNamespace(layer_name="one", _q_scale=None, _k_scale=numbers.k_scale, _v_scale=numbers.v_scale)
     q, k, v = numbers.of_new_tokens()
     o = torch.empty(len(q), case.heads[0], case.dims[1], dtype=torch.bfloat16)
-    with served_calls() as calls:
-        metadata = builder.build(0, common)
-        attention.forward(layer, q, k, v, cache, metadata, o)
-    check(case, numbers, o, calls, left=case.window - 1 if case.window else -1)
+    attention.forward(layer, q, k, v, cache, builder.build(0, common), o)
+    return o
+
+
+def attend_latent(case: Case, numbers: Numbers) -> Any:
+    """New tokens of an MLA model, and their prefix as one chunk, merged as vLLM's model does it."""
+    backend = stands.latent_prefill(case)
+    starts, longest = sums(numbers.new), max(numbers.new)
+    backend.prepare_metadata(SimpleNamespace(query_start_loc=starts, max_query_len=longest))
+    q, k, v = numbers.of_new_tokens()
+    old = [length - new for length, new in zip(numbers.all, numbers.new, strict=True)]
+    if not any(old):
+        return backend.run_prefill_new_tokens(q, k, v, return_softmax_lse=False)
+    after, lse_after = backend.run_prefill_new_tokens(q, k, v, return_softmax_lse=True)
+    chunk = SimpleNamespace(
+        query_start_loc=starts, cu_seq_lens=sums(old), max_query_len=longest, max_seq_len=max(old)
+    )  # fmt: skip
+    k, v = (torch.cat([one[:n] for one, n in zip(all_of, old, strict=True)]) for all_of in (numbers.k, numbers.v))
+    before, lse_before = backend.run_prefill_context_chunk(chunk, q, k, v)
+    o = torch.empty_like(after)
+    stands.merge_attn_states(o, before, lse_before, after, lse_after)
+    return o

@@ -18,7 +18,8 @@ from tests.callers.backends.numbers import Numbers, shuffled_pages, sums
 
 FLASH = "vllm.v1.attention.backends.rocm_aiter_fa"
 UNIFIED = "vllm.v1.attention.backends.rocm_aiter_unified_attn"
-BACKENDS = (FLASH, UNIFIED)
+LATENT = "vllm.v1.attention.backends.mla.prefill.aiter_flash_attn"
+BACKENDS = (FLASH, UNIFIED, LATENT)
 _MERGE = "vllm.v1.attention.ops.merge_attn_states"
 _CORE = "vllm.v1.attention.backend"
 OWN = (
@@ -27,6 +28,7 @@ OWN = (
     _CORE,
     "vllm._aiter_ops",
     "vllm.utils.math_utils",
+    "vllm.v1.attention.backends.mla.prefill.base",
     "vllm.v1.attention.backends.rocm_attn",
     "vllm.v1.attention.backends.utils",
     "vllm.v1.kv_cache_interface",
@@ -117,3 +119,12 @@ def filled_cache(case: Case, numbers: Numbers, attention: Any, table: Any) -> An
             at = torch.arange(len(one))
             half[row[at // case.page], at % case.page] = one.view(kind)
     return cache
+
+
+def latent_prefill(case: Case) -> Any:
+    """The backend of an MLA model's prefill. 64 numbers of a head turn with the position."""
+    dim, dim_v = case.dims
+    return importlib.import_module(LATENT).AiterFlashAttnPrefillBackend(
+        num_heads=case.heads[0], scale=dim**-0.5, kv_lora_rank=512, qk_nope_head_dim=dim - 64, qk_rope_head_dim=64,
+        v_head_dim=dim_v, vllm_config=None,
+    )  # fmt: skip

@@ -62,6 +62,8 @@ def async_pipelines_fit_in_lds(
     """an async pipeline keeps three buffers of the larger of K and V in LDS, and Q in registers
 
     validation.py, tile_passes_all_constraints. It allows gfx950's 163840 bytes on every arch; here an arch has its own.
+
+    Contradicted: our own kernels of head dims 512 and 576/512 have slices of 16 keys of V in LDS, CK's pipelines of 32.
     """
     if pipeline not in _ASYNC or not _usable(family, tile, warp):
         return ""

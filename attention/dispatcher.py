@@ -199,8 +199,9 @@ class Dispatcher:
     def _no_kernel(self, problem: Problem, reason: str, *, built: bool) -> NoKernelError:
         """The refusal of a problem that nothing serves, with the kernel that would."""
         one = find_missing(problem, (each.upstream for each in self.registry.instances(problem.arch)))
-        if one is None:
-            remedy = f"No kernel of {', '.join(upstreams())} serves it either: change the problem."
+        if isinstance(one, str):
+            against = f" ({one})" if one and one not in reason else ""
+            remedy = f"No kernel of {', '.join(upstreams())} serves it either{against}: change the problem."
         elif built:
             remedy = f"Compile one: {compile_command(one)}, and add the library in the folder that it prints."
         else:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         fmha,
         fmha_backward,
     )
+    from ckpm.attention.chunks import chunk_lengths, chunk_pages
     from ckpm.attention.familiar.installing import install
     from ckpm.attention.launch.device import choose
     from ckpm.joined import build, list_kernels, why
@@ -30,6 +31,7 @@ _MODULES = {
         *("Dispatcher", "OnDevice", "Pages", "Problem", "ProblemBuilder", "Registry", "Timing"),
         *("append", "fmha", "fmha_backward"),
     ),
+    "ckpm.attention.chunks": ("chunk_lengths", "chunk_pages"),
     "ckpm.attention.familiar.installing": ("install",),
     "ckpm.attention.launch.device": ("choose",),
     "ckpm.joined": ("build", "list_kernels", "why"),
@@ -47,6 +49,8 @@ __all__ = [
     "append",
     "build",
     "choose",
+    "chunk_lengths",
+    "chunk_pages",
     "fmha",
     "fmha_backward",
     "install",

@@ -14,19 +14,23 @@ from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.problem import Problem
 
 
-def find_missing(problem: Problem, preferred: Iterable[str] = ()) -> Instance | None:
-    """The first kernel of a packaged CK that serves and can be compiled; ``preferred`` upstreams are searched first."""
-    known = upstreams()
+def find_missing(problem: Problem, preferred: Iterable[str] = ()) -> Instance | str:
+    """The first kernel of a packaged CK that serves and can be compiled; ``preferred`` upstreams are searched first.
+
+    Without one, the known defect of the first that serves, "" if none does.
+    """
+    known, against = upstreams(), ""
     for upstream in dict.fromkeys((*(name for name in preferred if name in known), *known)):
         of = dialect(known[upstream].dialect)
         with contextlib.suppress(CkPrefillError):  # the dialect has no such family, or the arch no such kernel
             keys = enumerate_keys(of.family(problem.family), arch=problem.arch)
             declared = [Instance(key=key, arch=problem.arch, upstream=upstream, dialect=of.name) for key in keys]
             for one in find_serving(problem.family, declared, problem).instances:
-                if not known_defect(one, problem):
-                    order_for(one.key, Place(upstream=upstream), one.arch, one.dialect)
+                order_for(one.key, Place(upstream=upstream), one.arch, one.dialect)
+                if not (defect := known_defect(one, problem)):
                     return one
-    return None
+                against = against or defect
+    return against
 
 
 def compile_command(one: Instance) -> str:

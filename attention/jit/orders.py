@@ -16,7 +16,7 @@ from ckpm.base.errors import RecordError, UsageError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, as_text
 from ckpm.kernels.code.toolchains import Toolchain
-from ckpm.kernels.families.libraries import libraries, library_with
+from ckpm.kernels.families.libraries import libraries, library_of, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.kernels.library.request import Request
 from ckpm.kernels.upstream.tree import Tree
@@ -106,6 +106,7 @@ def order_for(asked: str | Key, place: Place, arch: str, dialect_name: str) -> t
     if defect := defect_of(key, dialect_name):
         raise UsageError(f"{name}: this CK can't compile it ({defect.name}): {defect.reason}", kind="empty-selection")
     members = libraries()[family.name]
+    library_of(members, dialect_name)
     others = tuple(name for name in members if name != family.name)
     keys = (key, *_kernels_that_serve(key, dataclasses.replace(selection, families=others), dialect_name))
     order = Order(

@@ -268,14 +268,18 @@ struct FmhaBatchPrefillSplitCombine
         const float by  = sum == 0.f ? 0.f : 1.f / sum;
 
         // lanes past the end read the last columns again: each lane has a weight that all need
-        const index_t column = min(lane * kColumns, kargs.hdim_v - kColumns);
-        const index_t query  = kargs.heads.div(row);
-        const index_t head   = at.head + row - query * kargs.nhead_ratio_qk;
-        const auto* o_acc    = kargs.o_acc + own * kargs.hdim_v + column;
-        float out[kColumns]  = {};
+        // unsigned, beside addresses that all lanes share: one register serves all loads, and no
+        // load overwrites it
+        const uint32_t column = ck_tile::min(static_cast<uint32_t>(lane * kColumns),
+                                             static_cast<uint32_t>(kargs.hdim_v - kColumns));
+        const index_t query   = kargs.heads.div(row);
+        const index_t head    = at.head + row - query * kargs.nhead_ratio_qk;
+        const auto* o_acc     = kargs.o_acc + own * kargs.hdim_v;
+        float out[kColumns]   = {};
         for(index_t first = 0; first < splits; first += kAtOnce)
             add_splits(out,
                        o_acc,
+                       column,
                        step * kargs.hdim_v,
                        first,
                        splits,
@@ -311,15 +315,19 @@ private:
     // Adds splits from `first` on. Past the last one, that is read again with a weight of 0.
     CK_TILE_DEVICE static void add_splits(float (&out)[kColumns],
                                           const float* o,
+                                          uint32_t column,
                                           long_index_t step,
                                           index_t first,
                                           index_t splits,
                                           float weight)
     {
+        using Global = const __attribute__((address_space(1))) float*;
         float parts[kAtOnce][kColumns];
         static_for<0, kAtOnce, 1>{}([&](auto i) {
-            const float* own = o + min(first + i, splits - 1) * step;
-            static_for<0, kColumns, 1>{}([&](auto j) { parts[i][j] = own[j]; });
+            auto own = reinterpret_cast<Global>(
+                reinterpret_cast<uintptr_t>(o + min(first + i, splits - 1) * step));
+            asm("" : "+s"(own)); // else the compiler adds the column first, and has 16 addresses
+            static_for<0, kColumns, 1>{}([&](auto j) { parts[i][j] = (own + column)[j]; });
         });
         static_for<0, kAtOnce, 1>{}([&](auto i) {
             const float by = bit_cast<float>(__builtin_amdgcn_readlane(

@@ -55,7 +55,12 @@ def test_upstream_s_order_leaves_choice_to_library() -> None:
 
 def test_refusal_is_kept_until_the_registry_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[Problem] = []
-    monkeypatch.setattr("ckpm.attention.dispatcher.find_missing", lambda problem, preferred: searches.append(problem))
+
+    def find_none(problem: Problem, preferred: object) -> str:
+        searches.append(problem)
+        return ""
+
+    monkeypatch.setattr("ckpm.attention.dispatcher.find_missing", find_none)
     over, _ = dispatcher(prefill(lse=False))
     wanted = replace(PREFILL, lse=True)
     said = set()
@@ -325,6 +330,15 @@ def test_problem_that_nothing_serves_reports_what_is_missing(changes: dict[str, 
         over.plan(replace(PREFILL, **changes))
     assert message in str(raised.value)
     assert not device.loaded
+
+
+def test_refusal_has_no_command_of_kernel_with_known_defect() -> None:
+    """CK of November 2025 has a race in dense kernels of head dim 192 (rocm-libraries pull request 4742)."""
+    over, _ = dispatcher(prefill())
+    latent = Problem(family="fwd", mode="group", dtype="bf16", hdim_q=192, hdim_v=128, total_q=60, total_k=60, batch=2)
+    with pytest.raises(NoKernelError, match=r"either.*known defect v-overwrites-the-last-slice-of-k") as raised:
+        over.plan(latent)
+    assert "ckpm jit" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from ckpm.attention.jit.orders import Order, Place, order_for
 from ckpm.base.errors import CkPrefillError, NameSyntaxError, RecordError, UnknownWordError, UsageError
 from ckpm.kernels.library.request import prepare
-from ckpm.matrix.dialects import dialect
+from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.selection import Selection, select
 from tests.unit.attention.jit_requests import COMPILER, DIALECT, NAME, TREE
 
@@ -76,6 +76,14 @@ def test_what_cannot_be_compiled_is_refused(name: str, arch: str, kind: type[CkP
     asked = names("fwd_splitkv_combine")[0] if name == "combine" else name
     with pytest.raises(kind, match=words):
         order_for(asked, PLACE, arch, DIALECT)
+
+
+def test_order_of_family_without_texts_in_dialect_is_refused() -> None:
+    """Texts of fwd are those of aiter's CK alone; flash-attn's has the same kernels by name."""
+    of = dialect(upstreams()["flash-attn"].dialect)
+    key = select(of, Selection(archs=("gfx950",), families=("fwd",)))[0]
+    with pytest.raises(UsageError, match="can't be rendered"):
+        order_for(key, Place(upstream="flash-attn"), "gfx950", of.name)
 
 
 def test_kernel_of_another_arch_is_refused_with_reason() -> None:

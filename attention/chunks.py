@@ -1,0 +1,100 @@
+"""Chunked attention, as Llama 4's local layers have it: a query sees the keys of its own chunk up to itself.
+
+No kernel has such a mask. Each chunk becomes a sequence under a causal mask from the bottom right. O and LSE are the
+same, because the queries of a chunk end where its keys end. vLLM calls such sequences virtual batches.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ckpm.attention.arrays.tables import Pages
+from ckpm.base.errors import ArgumentError
+
+Lengths = NDArray[np.int32]
+
+
+class _Chunks(NamedTuple):
+    """Chunks of all sequences in order: their ``sequence``, their number in it, queries and keys."""
+
+    sequence: NDArray[np.int64]
+    number: NDArray[np.int64]
+    queries: NDArray[np.int64]
+    keys: NDArray[np.int64]
+
+
+def chunk_lengths(cu_seqlens_q: Any, cu_seqlens_k: Any, chunk: int) -> tuple[Lengths, Lengths]:
+    """Return running sums of queries and keys with a sequence for each chunk of ``chunk`` keys.
+
+    Use them with ``mask="bottom_right"`` in the place of the given sums, [batch + 1], int32 of the host. Rows of Q, K,
+    V, O and LSE stay where they are.
+
+    Raises:
+        ArgumentError: the chunk is not positive.
+    """
+    made = _chunks(np.diff(np.asarray(cu_seqlens_q)), np.diff(np.asarray(cu_seqlens_k)), chunk, 1)
+    return _sums(made.queries), _sums(made.keys)
+
+
+def chunk_pages(cu_seqlens_q: Any, pages: Pages, page_size: int, chunk: int) -> tuple[Lengths, Pages]:
+    """Return running sums of queries and a page table with a sequence for each chunk of keys that has queries.
+
+    Use them with ``mask="bottom_right"`` in the place of the given tables, which are arrays of the host. Rows of Q, O
+    and LSE stay where they are. ``page_size`` is the number of tokens of a page.
+
+    Raises:
+        ArgumentError: the chunk is not positive, or not a multiple of ``page_size``.
+    """
+    seqlens_q, table = np.diff(np.asarray(cu_seqlens_q)), np.asarray(pages.indices)
+    listed = table.ndim == 1
+    starts = np.asarray(pages.indptr) if listed else np.arange(len(seqlens_q)) * table.shape[1]
+    made = _chunks(seqlens_q, _list_keys(pages, page_size) if listed else np.asarray(pages.seqlens_k), chunk, page_size)
+    used = made.queries > 0
+    used[0] |= not used.any()  # a call has at least one sequence
+    sequence, number, queries, keys = (of_chunks[used] for of_chunks in made)
+    entries = -(-keys // page_size)
+    first = starts[sequence] + number * (chunk // page_size)
+    sums, longest = _sums(queries), int(keys.max())
+    if listed:
+        places = np.repeat(first - np.cumsum(entries) + entries, entries) + np.arange(entries.sum())
+        last = np.where(keys > 0, keys - (entries - 1) * page_size, 0).astype(np.int32)
+        return sums, dataclasses.replace(
+            pages, indices=table[places], indptr=_sums(entries), last_page_lens=last, longest=longest
+        )
+    columns = np.minimum(np.arange(max(int(entries.max()), 1)), np.maximum(entries - 1, 0)[:, None])
+    rows = table.reshape(-1)[first[:, None] + columns] if table.size else table[sequence]
+    return sums, dataclasses.replace(pages, indices=rows, seqlens_k=keys.astype(np.int32), longest=longest)
+
+
+def _list_keys(pages: Pages, page_size: int) -> NDArray[np.int64]:
+    """Keys of each sequence of a list of pages."""
+    counts = np.diff(np.asarray(pages.indptr)).astype(np.int64)
+    last = page_size if pages.last_page_lens is None else np.asarray(pages.last_page_lens)
+    return np.where(counts > 0, (counts - 1) * page_size + last, 0)
+
+
+def _chunks(seqlens_q: NDArray[Any], seqlens_k: NDArray[Any], chunk: int, page_size: int) -> _Chunks:
+    """Split each sequence at multiples of ``chunk`` keys. Queries before the first key stay in the first chunk.
+
+    Raises ArgumentError.
+    """
+    if chunk < 1 or chunk % page_size:
+        raise ArgumentError(
+            f"chunk {chunk} must be positive, and a multiple of the {page_size} tokens of a page.", kind="shape"
+        )
+    counts = np.maximum(-(-seqlens_k // chunk), 1)
+    sequence = np.repeat(np.arange(len(counts)), counts)
+    number = np.arange(len(sequence)) - np.repeat(np.cumsum(counts) - counts, counts)
+    left = seqlens_k[sequence].astype(np.int64) - number * chunk  # keys from the chunk's first one on
+    # the last query is at the last key
+    until_end = np.minimum(seqlens_q[sequence], np.where(number > 0, left, seqlens_q[sequence]))
+    of_later = np.minimum(seqlens_q[sequence], np.maximum(left - chunk, 0))
+    return _Chunks(sequence, number, np.maximum(until_end - of_later, 0), np.minimum(left, chunk))
+
+
+def _sums(lengths: NDArray[np.int64]) -> Lengths:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)

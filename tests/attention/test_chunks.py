@@ -1,0 +1,44 @@
+"""Calls with a sequence for each chunk, compared with a chunked mask over whole score matrices in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ckpm.attention import reference
+from ckpm.attention.call import fmha
+from ckpm.attention.chunks import chunk_lengths, chunk_pages
+from ckpm.attention.dispatcher import Dispatcher
+from tests.attention.calls import Call, Floats, contiguous, paged_call
+
+LENGTHS = ((100, 150), (20, 25), (1, 300), (48, 48))
+CHUNK = 48
+
+
+def mask_chunks(call: Call) -> Floats:
+    """Return O [token, head, dim]; a query sees the keys from ``position // CHUNK * CHUNK`` to its position."""
+    outputs = []
+    for q, k, v in zip(call.q, call.k, call.v, strict=True):
+        position, key = np.ogrid[len(k) - len(q) : len(k), : len(k)]
+        seen = (key <= position) & (key >= position // CHUNK * CHUNK)
+        scores = np.einsum("qhd,kd->hqk", q, k[:, 0]) / np.sqrt(q.shape[-1])
+        weights = np.exp(np.where(seen, scores, -np.inf))
+        outputs.append(np.einsum("hqk,kd->qhd", weights / weights.sum(-1, keepdims=True), v[:, 0]))
+    return np.concatenate(outputs)
+
+
+@pytest.mark.parametrize(("size", "layout"), [(1, "linear"), (16, "vectorized")])
+def test_pages_in_chunks_agree_with_chunked_mask(size: int, layout: str, over: Dispatcher) -> None:
+    call = paged_call(21, LENGTHS, size, layout=layout)
+    sums, pages = chunk_pages(call.options["cu_seqlens_q"], call.options["pages"], size, CHUNK)
+    done = fmha(*call.arrays, dispatcher=over, dtype="bf16", mask="bottom_right", cu_seqlens_q=sums, pages=pages)
+    assert (said := reference.agreement(done.o, mask_chunks(call), "bf16")).passed, said
+
+
+def test_contiguous_keys_in_chunks_agree_with_chunked_mask(over: Dispatcher) -> None:
+    call = contiguous(22, LENGTHS, layout="")
+    sums = chunk_lengths(call.options["cu_seqlens_q"], call.options["cu_seqlens_k"], CHUNK)
+    done = fmha(
+        *call.arrays, dispatcher=over, dtype="bf16", mask="bottom_right", cu_seqlens_q=sums[0], cu_seqlens_k=sums[1]
+    )
+    assert (said := reference.agreement(done.o, mask_chunks(call), "bf16")).passed, said

@@ -1,0 +1,99 @@
+"""Chunks as sequences: the keys that a query sees, by the definition of a chunked mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.chunks import chunk_lengths, chunk_pages
+from ckpm.base.errors import ArgumentError
+
+LENGTHS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 90)), min_size=1, max_size=4)
+
+
+def sums(lengths: list[int]) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+
+
+def seen_by_definition(lengths: list[tuple[int, int]], chunk: int) -> list[list[int]]:
+    """Keys of each row of Q, counted in the call: a query at position i sees keys from i // chunk * chunk to i."""
+    seen, before = [], 0
+    for queries, keys in lengths:
+        for position in range(keys - queries, keys):
+            first = max(position // chunk * chunk, 0)
+            seen.append([before + key for key in range(first, position + 1)])
+        before += keys
+    return seen
+
+
+def seen_under_mask(cu_seqlens_q: np.ndarray, keys: list[list[Any]]) -> list[list[Any]]:
+    """Keys of each row of Q under a causal mask from the bottom right; ``keys`` of each sequence in order."""
+    rows = []
+    for queries, own in zip(np.diff(cu_seqlens_q).tolist(), keys, strict=True):
+        rows += [own[: max(len(own) - queries + row + 1, 0)] for row in range(queries)]
+    return rows
+
+
+@given(LENGTHS, st.integers(1, 50))
+def test_chunk_lengths_any_sequences_see_own_chunk(lengths: list[tuple[int, int]], chunk: int) -> None:
+    of_q, of_k = sums([q for q, _ in lengths]), sums([k for _, k in lengths])
+    made_q, made_k = chunk_lengths(of_q, of_k, chunk)
+    places = [list(range(*span)) for span in zip(made_k[:-1].tolist(), made_k[1:].tolist(), strict=True)]
+    assert seen_under_mask(made_q, places) == seen_by_definition(lengths, chunk)
+    assert (made_q[-1], made_k[-1]) == (of_q[-1], of_k[-1])
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@given(lengths=LENGTHS, size=st.sampled_from((1, 4, 16)), pages_of_chunk=st.integers(1, 4), seed=st.integers(0, 99))
+def test_chunk_pages_any_tables_see_own_chunk(
+    lengths: list[tuple[int, int]], size: int, pages_of_chunk: int, seed: int, flat: bool
+) -> None:
+    counts = [-(-keys // size) for _, keys in lengths]
+    numbers = np.random.default_rng(seed).permutation(sum(counts)).astype(np.int32)
+    rows = np.split(numbers, np.cumsum(counts)[:-1])
+    if flat:
+        last = np.array(
+            [keys - (count - 1) * size if count else 0 for (_, keys), count in zip(lengths, counts, strict=True)]
+        )
+        table = Pages(indices=numbers, indptr=sums(counts), last_page_lens=last.astype(np.int32))
+    else:
+        wide = np.full((len(rows), max(counts) + 1), -1, np.int32)
+        for at, row in enumerate(rows):
+            wide[at, : len(row)] = row
+        table = Pages(indices=wide, seqlens_k=np.array([keys for _, keys in lengths], np.int32))
+    of_q = sums([q for q, _ in lengths])
+    made_q, made = chunk_pages(of_q, table, size, pages_of_chunk * size)
+    if flat:
+        spans = zip(made.indptr[:-1].tolist(), made.indptr[1:].tolist(), made.last_page_lens.tolist(), strict=True)
+        own = [(made.indices[a:b].tolist(), (b - a - 1) * size + last if b > a else 0) for a, b, last in spans]
+    else:
+        own = [(row.tolist(), keys) for row, keys in zip(made.indices, made.seqlens_k.tolist(), strict=True)]
+    keys = [[(pages[key // size], key % size) for key in range(count)] for pages, count in own]
+    place = [
+        (page, slot)
+        for row, (_, count) in zip(rows, lengths, strict=True)
+        for page, slot in ((row[key // size], key % size) for key in range(count))
+    ]
+    expected = [[place[key] for key in row] for row in seen_by_definition(lengths, pages_of_chunk * size)]
+    assert seen_under_mask(made_q, keys) == expected
+    assert made.longest == max(len(one) for one in keys)
+    assert made_q[-1] == of_q[-1]
+
+
+def test_chunk_pages_chunk_within_page_is_refused() -> None:
+    table = Pages(indices=np.zeros((1, 1), np.int32), seqlens_k=np.array([16], np.int32))
+    with pytest.raises(ArgumentError, match="multiple of the 16 tokens of a page"):
+        chunk_pages([0, 4], table, 16, 24)
+
+
+def test_chunk_pages_chunks_without_queries_are_left_out() -> None:
+    table = Pages(indices=np.arange(64, dtype=np.int32)[None], seqlens_k=np.array([1000], np.int32))
+    made_q, made = chunk_pages([0, 4], table, 16, 256)
+    assert made_q.tolist() == [0, 4]
+    assert made.seqlens_k.tolist() == [1000 - 768]
+    assert made.indices[0, :15].tolist() == list(range(48, 63))

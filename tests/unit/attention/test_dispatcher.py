@@ -372,7 +372,7 @@ def test_refusal_has_command_of_kernel_that_serves(changes: dict[str, Any], upst
 def test_problem_beyond_every_ck_is_refused_without_command() -> None:
     over, _ = dispatcher(prefill())
     with pytest.raises(NoKernelError, match=r"No kernel of aiter, .* serves it either: change the problem"):
-        over.plan(replace(PREFILL, hdim_q=512, hdim_v=512))
+        over.plan(replace(PREFILL, hdim_q=584, hdim_v=584))
 
 
 def test_refusal_of_sink_logits_names_them() -> None:

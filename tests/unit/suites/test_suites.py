@@ -315,7 +315,8 @@ def test_what_dialect_has_no_kernel_for_is_left_out_and_said(
     assert f"{split} cases are left out, rocm-libraries-2026 has no kernel for them: pipeline qr_async_split" in out
     names = [row["name"] for row in json.loads((tmp_path / "r.json").read_text())["cases"]]
     left = [p for p in problems("sanitize") if p.mode == "group" and p.v3 != "on" and not p.split_keys]
-    assert names == [p.name for p in left if p.page_size in (1, 16, 1024) and p.dtype != "bf16kvfp8"]
+    there = (p for p in left if p.page_size in (1, 16, 1024) and p.dtype != "bf16kvfp8" and p.hdim_v < 512)
+    assert names == [p.name for p in there]
     assert (
         run("--suite", "sanitize", "--upstream", "ckpm", "--reproduce", "half.batch") == 0
     )  # whoever names it, asks it

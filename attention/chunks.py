@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.arrays.tables import Lengths, Pages, keys_of_list
 from ckpm.base.errors import ArgumentError
-
-Lengths = NDArray[np.int32]
 
 
 class _Chunks(NamedTuple):
@@ -51,8 +49,13 @@ def chunk_pages(cu_seqlens_q: Any, pages: Pages, page_size: int, chunk: int) -> 
     """
     seqlens_q, table = np.diff(np.asarray(cu_seqlens_q)), np.asarray(pages.indices)
     listed = table.ndim == 1
-    starts = np.asarray(pages.indptr) if listed else np.arange(len(seqlens_q)) * table.shape[1]
-    made = _chunks(seqlens_q, _list_keys(pages, page_size) if listed else np.asarray(pages.seqlens_k), chunk, page_size)
+    if listed:
+        starts = np.asarray(pages.indptr)
+        last = page_size if pages.last_page_lens is None else np.asarray(pages.last_page_lens)
+        seqlens_k = keys_of_list(np.diff(starts), page_size, last)
+    else:
+        starts, seqlens_k = np.arange(len(seqlens_q)) * table.shape[1], np.asarray(pages.seqlens_k)
+    made = _chunks(seqlens_q, seqlens_k, chunk, page_size)
     used = made.queries > 0
     used[0] |= not used.any()  # a call has at least one sequence
     sequence, number, queries, keys = (of_chunks[used] for of_chunks in made)
@@ -61,20 +64,13 @@ def chunk_pages(cu_seqlens_q: Any, pages: Pages, page_size: int, chunk: int) -> 
     sums, longest = _sums(queries), int(keys.max())
     if listed:
         places = np.repeat(first - np.cumsum(entries) + entries, entries) + np.arange(entries.sum())
-        last = np.where(keys > 0, keys - (entries - 1) * page_size, 0).astype(np.int32)
+        rest = np.where(keys > 0, keys - (entries - 1) * page_size, 0).astype(np.int32)
         return sums, dataclasses.replace(
-            pages, indices=table[places], indptr=_sums(entries), last_page_lens=last, longest=longest
+            pages, indices=table[places], indptr=_sums(entries), last_page_lens=rest, longest=longest
         )
     columns = np.minimum(np.arange(max(int(entries.max()), 1)), np.maximum(entries - 1, 0)[:, None])
     rows = table.reshape(-1)[first[:, None] + columns] if table.size else table[sequence]
     return sums, dataclasses.replace(pages, indices=rows, seqlens_k=keys.astype(np.int32), longest=longest)
-
-
-def _list_keys(pages: Pages, page_size: int) -> NDArray[np.int64]:
-    """Keys of each sequence of a list of pages."""
-    counts = np.diff(np.asarray(pages.indptr)).astype(np.int64)
-    last = page_size if pages.last_page_lens is None else np.asarray(pages.last_page_lens)
-    return np.where(counts > 0, (counts - 1) * page_size + last, 0)
 
 
 def _chunks(seqlens_q: NDArray[Any], seqlens_k: NDArray[Any], chunk: int, page_size: int) -> _Chunks:
@@ -89,11 +85,11 @@ def _chunks(seqlens_q: NDArray[Any], seqlens_k: NDArray[Any], chunk: int, page_s
     counts = np.maximum(-(-seqlens_k // chunk), 1)
     sequence = np.repeat(np.arange(len(counts)), counts)
     number = np.arange(len(sequence)) - np.repeat(np.cumsum(counts) - counts, counts)
-    left = seqlens_k[sequence].astype(np.int64) - number * chunk  # keys from the chunk's first one on
+    whole, left = seqlens_q[sequence], seqlens_k[sequence].astype(np.int64) - number * chunk  # keys from the chunk on
     # the last query is at the last key
-    until_end = np.minimum(seqlens_q[sequence], np.where(number > 0, left, seqlens_q[sequence]))
-    of_later = np.minimum(seqlens_q[sequence], np.maximum(left - chunk, 0))
-    return _Chunks(sequence, number, np.maximum(until_end - of_later, 0), np.minimum(left, chunk))
+    until_end = np.where(number > 0, np.minimum(whole, left), whole)
+    of_later = np.minimum(whole, np.maximum(left - chunk, 0))
+    return _Chunks(sequence, number, until_end - of_later, np.minimum(left, chunk))
 
 
 def _sums(lengths: NDArray[np.int64]) -> Lengths:

@@ -25,7 +25,7 @@ import numpy as np
 from ckpm.attention.alibi import shifts_lse
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.pytorch import padded_list, single_precision
-from ckpm.attention.arrays.tables import TABLES, lengths_of, longest_of, paged_keys
+from ckpm.attention.arrays.tables import TABLES, keys_of_list, lengths_of, longest_of, paged_keys
 from ckpm.attention.arrays.tensors import (
     FP8,
     Operand,
@@ -169,8 +169,8 @@ def sequence_lengths(posed: Posed) -> list[tuple[int, int]]:
     if "seqstart_q" in arrays:
         seqlens_q = np.diff(arrays["seqstart_q"])
     if "kv_indptr" in arrays:
-        counts, last = np.diff(arrays["kv_indptr"]), arrays.get("kv_last_page_lens", p.page_size)
-        seqlens_k = np.where(counts > 0, (counts - 1) * p.page_size + last, 0)
+        last = arrays.get("kv_last_page_lens", p.page_size)
+        seqlens_k = keys_of_list(np.diff(arrays["kv_indptr"]), p.page_size, last)
     elif "seqlen_k_ptr" in arrays:
         seqlens_k = arrays["seqlen_k_ptr"]
     elif "seqstart_k" in arrays:

@@ -102,6 +102,11 @@ def paged_keys(
     }  # fmt: skip
 
 
+def keys_of_list(counts: Lengths, size: int, last: Lengths | int) -> Lengths:
+    """Keys of each sequence of a list: ``counts`` of its pages of ``size`` tokens, and the tokens in each last page."""
+    return np.where(counts > 0, (counts - 1) * size + last, 0).astype(np.int32)
+
+
 def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | None:
     """Keys of each sequence; None of a table on the device. Raises ArgumentError."""
     if "indptr" not in listed or (size > 1 and "last_page_lens" not in listed):
@@ -123,12 +128,12 @@ def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | N
             kind="shape",
         )
     if last is None or last.array is None:
-        return counts * size
+        return keys_of_list(counts, size, size)
     if ((last.array > size) | ((last.array < 1) & (counts > 0))).any():
         raise ArgumentError(
             f"last_page_lens {last.array.tolist()[:8]} are not from 1 to the {size} tokens of a page.", kind="shape"
         )
-    return np.where(counts > 0, (counts - 1) * size + last.array, 0).astype(np.int32)
+    return keys_of_list(counts, size, last.array)
 
 
 def _vllm(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | None:

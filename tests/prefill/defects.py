@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.prefill.instead import UPSTREAM
+from tests.prefill.instead import EXTENDED, UPSTREAM
 
 WRONG = "wrong numbers"
 
@@ -32,6 +32,11 @@ class Defect:
     case: str
     found_as: str
     upstream: str = UPSTREAM
+
+
+def extended_defect(suite: str, case: str, edit: Edit, found_as: str = WRONG) -> Defect:
+    """Return a defect of one edit that a case on ckpm-extended finds."""
+    return Defect(edits=(edit,), suite=suite, case=case, found_as=found_as, upstream=EXTENDED)
 
 
 DEFECTS: Mapping[str, Defect] = {

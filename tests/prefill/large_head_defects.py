@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.prefill.defects import WRONG, Defect, Edit
-from tests.prefill.instead import EXTENDED
-
-
-def _found(suite: str, case: str, edit: Edit, found_as: str = WRONG) -> Defect:
-    return Defect(edits=(edit,), suite=suite, case=case, found_as=found_as, upstream=EXTENDED)
-
+from tests.prefill.defects import Defect, Edit, extended_defect
 
 LARGE_HEAD_DEFECTS: Mapping[str, Defect] = {
     # of 576 columns the last 64, which carry the positions
-    "the last of an odd number of K's stages is not multiplied": _found(
+    "the last of an odd number of K's stages is not multiplied": extended_defect(
         "batch-prefill",
         "large_heads.latent",
         Edit(
@@ -24,12 +18,12 @@ LARGE_HEAD_DEFECTS: Mapping[str, Defect] = {
         ),
     ),
     # as if V had a pool of its own
-    "a row of V has the columns of V alone": _found(
+    "a row of V has the columns of V alone": extended_defect(
         "batch-prefill",
         "large_heads.latent_pages",
         Edit(header="launch.hpp", old="kargs.stride_v,", new="kargs.hdim_v,"),
     ),
-    "columns of V past the head dim are read": _found(
+    "columns of V past the head dim are read": extended_defect(
         "page-fault",
         "large_heads.d264-q33k1",
         Edit(

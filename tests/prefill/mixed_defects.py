@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.prefill.defects import WRONG, Defect, Edit
-from tests.prefill.instead import EXTENDED
-
-
-def _found(suite: str, case: str, edit: Edit, found_as: str = WRONG) -> Defect:
-    return Defect(edits=(edit,), suite=suite, case=case, found_as=found_as, upstream=EXTENDED)
-
+from tests.prefill.defects import Defect, Edit, extended_defect
 
 MIXED_DEFECTS: Mapping[str, Defect] = {
-    "the high two of four numbers are the low two": _found(
+    "the high two of four numbers are the low two": extended_defect(
         "batch-prefill",
         "mixed.d256",
         Edit(header="cached_type.hpp", old="two<true>(bits[1])", new="two<false>(bits[1])"),
     ),
-    "both chunks of a vector of K are its first": _found(
+    "both chunks of a vector of K are its first": extended_defect(
         "large-kv",
         "mixed.ps16_vectorized",
         Edit(
@@ -27,7 +21,7 @@ MIXED_DEFECTS: Mapping[str, Defect] = {
             new="chunk % Chunk::kInVector * 0",
         ),
     ),
-    "both chunks of a vector of V are its first": _found(
+    "both chunks of a vector of V are its first": extended_defect(
         "batch-prefill",
         "mixed.blocks_fp16",
         Edit(
@@ -37,12 +31,12 @@ MIXED_DEFECTS: Mapping[str, Defect] = {
         ),
     ),
     # tokens after the last one, NaN among them, count as words of LDS
-    "unused slots are counted in numbers of 16 bits": _found(
+    "unused slots are counted in numbers of 16 bits": extended_defect(
         "page-fault",
         "mixed.blocks_fp16-q33k127",
         Edit(header="v_loader.hpp", old="in_word = 4 / sizeof(Cached);", new="in_word = 4 / sizeof(T);"),
     ),
-    "every head has the first head's scale": _found(
+    "every head has the first head's scale": extended_defect(
         "batch-prefill",
         "mixed.ps1_heads",
         Edit(
@@ -52,7 +46,7 @@ MIXED_DEFECTS: Mapping[str, Defect] = {
         ),
     ),
     # vLLM gives none (CK issue 3744)
-    "the scale of a Q without one is read": _found(
+    "the scale of a Q without one is read": extended_defect(
         "batch-prefill",
         "mixed.ps1",
         Edit(

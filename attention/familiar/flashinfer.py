@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ckpm.attention.arrays.pytorch import padded_list
+import numpy as np
+from numpy.typing import NDArray
+
+from ckpm.attention.arrays.pytorch import namespace, padded_list
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import fmha
@@ -48,9 +51,54 @@ def refuse(call: str, given: Mapping[str, Any]) -> None:
         raise ProblemError(f"{call} has no {', '.join(used)} here. Leave it out, or call dispatcher.fmha.")
 
 
-def _mask(causal: bool, window_left: int) -> dict[str, Any]:
-    masked = causal or window_left >= 0
+def _mask(causal: bool, window_left: int, *, custom: bool = False) -> dict[str, Any]:
+    """Options of a mask. One of the caller's own takes the place of the causal one, and needs kernels with a mask.
+
+    Kernels without one divide by the sum of a row's weights, which is 0 if the row sees no key.
+    """
+    causal = causal and not custom
+    masked = causal or custom or window_left >= 0
     return {"mask": "bottom_right" if masked else "no", "window": (window_left, 0 if causal else -1)}
+
+
+def _on_host(given: Any) -> NDArray[Any]:
+    """A table or mask as an array of the host. Raises ArgumentError: it is a raw address."""
+    if isinstance(given, OnDevice):
+        raise ArgumentError("a custom mask and its tables are read on the host: give arrays.", kind="device")
+    return np.asarray(given if namespace(given) is np else given.cpu())
+
+
+def _lengths(qo_indptr: Any, indptr: Any, last_page_lens: Any, page_size: int) -> list[tuple[int, int]]:
+    """Queries and keys of each sequence. Raises ArgumentError: a table is a raw address."""
+    pages = np.diff(_on_host(indptr))
+    keys = np.where(pages > 0, (pages - 1) * page_size + _on_host(last_page_lens), 0)
+    return list(zip(np.diff(_on_host(qo_indptr)).tolist(), keys.tolist(), strict=True))
+
+
+def _bias_of_mask(
+    mask: Any, packed: Any, lengths: Sequence[tuple[int, int]], nhead: int, longest: int
+) -> NDArray[np.float32]:
+    """A bias [head, query token, key]: minus infinity where a custom mask hides the key, else 0.
+
+    ``mask`` is a truth value for each query and key of a sequence, one sequence after another. ``packed`` has bits
+    instead, the lowest one first; each sequence begins with a byte.
+
+    Raises ArgumentError: there are more or fewer values than the lengths give.
+    """
+    values = _on_host(mask if packed is None else packed).reshape(-1)
+    sizes = [queries * keys for queries, keys in lengths]
+    if packed is not None:
+        sizes = [-(-size // 8) * 8 for size in sizes]
+        values = np.unpackbits(values.view(np.uint8), bitorder="little")
+    if sum(sizes) != values.size:
+        name = "custom_mask" if packed is None else "packed_custom_mask"
+        raise ArgumentError(f"{name} has {values.size} values, and the lengths give {sum(sizes)}.", kind="shape")
+    bias = np.full((sum(queries for queries, _ in lengths), longest), -np.inf, np.float32)
+    rows = bias
+    for (queries, keys), part in zip(lengths, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
+        rows[:queries, :keys][part[: queries * keys].reshape(queries, keys) != 0] = 0
+        rows = rows[queries:]
+    return np.ascontiguousarray(np.broadcast_to(bias, (nhead, *bias.shape)))
 
 
 def _kernel_dtype(q_data_type: Any, kv_data_type: Any, o_data_type: Any) -> str:
@@ -111,7 +159,12 @@ class BatchPrefillWithPagedKVCacheWrapper:
         del paged_kv_last_page_len_buf, custom_mask_buf, mask_indptr_buf, backend
         if kv_layout not in _LAYOUTS:
             raise ProblemError(f"kv_layout '{kv_layout}' is none of {', '.join(_LAYOUTS)}.")
-        refuse("the wrapper", {"use_cuda_graph": use_cuda_graph, "jit_args": jit_args})
+        refuse("the wrapper", {"jit_args": jit_args})
+        if use_cuda_graph:
+            raise ProblemError(
+                "the wrapper has no use_cuda_graph here: a captured launch keeps the lengths and addresses of its "
+                "plan, and a later plan can't change them. Leave it out."
+            )
         self._layout, self._dispatcher = kv_layout, dispatcher
         self._planned: _Planned | None = None
 
@@ -139,19 +192,29 @@ class BatchPrefillWithPagedKVCacheWrapper:
         """Keep what all runs share. Tables on a GPU need both maxima, which FlashInfer copies to the host to learn.
 
         ``seq_lens``, ``seq_lens_q`` and ``block_tables`` repeat the other tables for other backends. Keys are never
-        split, so that results don't depend on the batch.
+        split, so that results don't depend on the batch. A custom mask takes the place of the causal one. It becomes a
+        bias for kernels that have one, with 2 bytes for each head, query and key of the longest sequence.
 
         Raises:
             ProblemError: another of FlashInfer's parameters is used, or a dtype that no kernel reads.
+            ArgumentError: a custom mask of another size.
         """
         del non_blocking, seq_lens, seq_lens_q, block_tables, fixed_split_size, disable_split_kv
         refuse("plan", {
-            "custom_mask": custom_mask, "packed_custom_mask": packed_custom_mask, "rope_scale": rope_scale,
-            "rope_theta": rope_theta, "pos_encoding_mode": pos_encoding_mode, "prefix_len_ptr": prefix_len_ptr,
+            "rope_scale": rope_scale, "rope_theta": rope_theta, "pos_encoding_mode": pos_encoding_mode,
+            "prefix_len_ptr": prefix_len_ptr,
             "use_fp16_qk_reduction": use_fp16_qk_reduction, "token_pos_in_items_ptr": token_pos_in_items_ptr,
             "token_pos_in_items_len": token_pos_in_items_len, "max_item_len_ptr": max_item_len_ptr,
         })  # fmt: skip
         dtype = _kernel_dtype(q_data_type, kv_data_type, o_data_type)
+        given = custom_mask if packed_custom_mask is None else packed_custom_mask
+        bias, custom = None, given is not None
+        if custom:
+            lengths = _lengths(qo_indptr, paged_kv_indptr, paged_kv_last_page_len, page_size)
+            max_sequence_kv = max_sequence_kv or max((keys for _, keys in lengths), default=0)
+            bias = _bias_of_mask(custom_mask, packed_custom_mask, lengths, num_qo_heads, max_sequence_kv)
+            if (torch := namespace(given)) is not np:
+                bias = torch.from_numpy(bias).to(given.device, getattr(torch, _dtype_name(q_data_type)))
         self._planned = _Planned(
             options={
                 "dtype": dtype, "cu_seqlens_q": qo_indptr, "max_seqlen_q": max_token_per_sequence,
@@ -161,7 +224,8 @@ class BatchPrefillWithPagedKVCacheWrapper:
                     last_page_lens=paged_kv_last_page_len if page_size > 1 else None,
                     longest=max_sequence_kv,
                 ),
-                "scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0, **_mask(causal, window_left),
+                "scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0, "bias": bias,
+                **_mask(causal, window_left, custom=custom),
             },
             nhead_q=num_qo_heads,
             cache=(page_size, num_kv_heads),
@@ -203,7 +267,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
             raise ArgumentError("LSE of raw addresses stays natural: call dispatcher.fmha with lse_out.", kind="device")
         options = {**planned.options, "lse": return_lse, "sink_logits": sinks}
         if window_left is not None:
-            options |= _mask(options["window"][1] == 0, window_left)
+            options |= _mask(options["window"][1] == 0, window_left, custom=options["bias"] is not None)
         scales = tuple(1.0 if one is None else one for one in (q_scale, k_scale, v_scale))
         of_o = _take_scales(options, scales, planned.hdims[0])
         if of_o != 1 and (isinstance(q, OnDevice) or _dtype_name(q.dtype) == "uint16"):
@@ -237,7 +301,9 @@ class BatchPrefillWithPagedKVCacheWrapper:
         })  # fmt: skip
         if self._planned is None:
             raise ProblemError("forward comes after plan.")
-        given = {"scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0, **_mask(causal, window_left)}
+        custom = self._planned.options["bias"] is not None
+        given = {"scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0}
+        given |= _mask(causal, window_left, custom=custom)
         self._planned = dataclasses.replace(self._planned, options={**self._planned.options, **given})
         return self.run(q, paged_kv_cache, k_scale=k_scale, v_scale=v_scale, return_lse=return_lse)
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from ckpm.attention import reference
 from ckpm.attention.appending import append
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
@@ -195,6 +197,43 @@ def test_aiter_s_and_flashinfer_s_calls_give_same_numbers(over: Dispatcher) -> N
         o, lse2 = wrapper.run(q, cache if layout == "NHD" else cache.swapaxes(2, 3), return_lse=True)
         assert (o == host.o).all()
         np.testing.assert_allclose(np.exp2(lse2.T), np.exp(host.lse), rtol=1e-5)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_flashinfer_s_custom_mask_agrees_with_float64(packed: bool, over: Dispatcher) -> None:
+    call = paged_call(11, LENGTHS)
+    random = np.random.default_rng(11)
+    masks = [random.random(lengths) < 0.5 for lengths in LENGTHS]
+    masks[0][3, :64] = False  # the row sees nothing in the first tile of keys
+    masks[0][4] = False  # nor at all
+    if packed:
+        bits = [np.packbits(mask.reshape(-1), bitorder="little") for mask in masks]
+        given = {"packed_custom_mask": np.concatenate(bits)}
+    else:
+        given = {"custom_mask": np.concatenate([mask.reshape(-1) for mask in masks])}
+    pages, (q, k, v) = call.options["pages"], call.arrays
+    wrapper = BatchPrefillWithPagedKVCacheWrapper(dispatcher=over)
+    tables = (call.options["cu_seqlens_q"], pages.indptr, pages.indices, np.ones(2, np.int32))
+    wrapper.plan(*tables, 2, 1, 128, 1, causal=True, q_data_type="bfloat16", **given)
+    o, lse = wrapper.run(q, np.stack((k, v), axis=1), return_lse=True)
+    want = [softmax_over_seen(*one, mask, 128**-0.5) for *one, mask in zip(call.q, call.k, call.v, masks, strict=True)]
+    exact_o, exact_lse = (np.concatenate(one) for one in zip(*want, strict=True))
+    assert (o[4] == 0).all()
+    assert (lse[4] == -np.inf).all()
+    assert (verdict := reference.agreement(o, exact_o, "bf16")).passed, str(verdict)
+    np.testing.assert_allclose(lse, exact_lse, atol=1e-3)
+
+
+def softmax_over_seen(
+    q: NDArray[Any], k: NDArray[Any], v: NDArray[Any], seen: NDArray[np.bool_], scale: float
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """O [query, head, dim] and LSE of base 2 [query, head] over the keys that each query sees; one head of K and V."""
+    scores = np.where(seen[:, None], np.einsum("qhd,kd->qhk", q, k[:, 0]) * scale, -np.inf)
+    weights = np.exp(scores)
+    whole = weights.sum(-1)
+    with np.errstate(divide="ignore"):
+        lse = np.log2(whole)
+    return weights @ v[:, 0] / np.where(whole == 0, 1, whole)[..., None], lse
 
 
 @pytest.mark.parametrize("given", [{}, {"rope": "inter"}, {"rope": "half", "page_size": 128}])

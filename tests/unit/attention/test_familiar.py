@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import ml_dtypes
@@ -234,10 +235,46 @@ def test_flashinfer_s_masks_are_ck_s(given: dict[str, Any], mask: tuple[int, int
     assert (said.mask_type, said.window_left, said.window_right) == mask
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_custom_mask_becomes_bias_of_minus_infinity(packed: bool) -> None:
+    seen: list[Any] = []
+
+    def kernel(said: Any) -> int:
+        bits = (ctypes.c_uint16 * (4 * 60 * 70)).from_address(said.bias)
+        seen.append(np.array(bits, np.uint16).view(ml_dtypes.bfloat16).reshape(4, 60, 70).astype(np.float32))
+        return 0
+
+    masks = [np.random.default_rng(3).random((40, 70)) < 0.5, np.tri(20, 25, 5, dtype=bool)]
+    given: dict[str, Any] = {"custom_mask": np.concatenate([one.reshape(-1) for one in masks])}
+    if packed:
+        bits = [np.packbits(one.reshape(-1), bitorder="little") for one in masks]
+        given |= {"packed_custom_mask": np.concatenate(bits), "custom_mask": None}
+    made, device = wrapper(causal=True, window_left=9, **given)
+    device.answer = kernel
+    made.run(Q, CACHE)
+    made.run(Q, CACHE, window_left=-1)
+    made.forward(Q, CACHE, causal=True)
+    said = [(one.mask_type, one.window_left, one.window_right) for one in device.launched]
+    assert said == [(Mask.BOTTOM_RIGHT, left, -1) for left in (9, -1, -1)]
+    for bias in seen:
+        assert ((bias[:, :40] == 0) == masks[0]).all()
+        assert ((bias[:, 40:, :25] == 0) == masks[1]).all()
+        assert set(np.unique(bias)) == {0, -np.inf}
+
+
+@pytest.mark.parametrize("given", [{"custom_mask": np.ones(3299)}, {"packed_custom_mask": np.ones(412, np.uint8)}])
+def test_custom_mask_of_another_size_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match=r"custom_mask has 3299 values, and the lengths give 3300|has 3296 .* 3304"):
+        wrapper(**given)
+
+
+def test_custom_mask_of_raw_addresses_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="a custom mask and its tables are read on the host"):
+        wrapper(custom_mask=OnDevice(address=4096, shape=(3300,), dtype="bits8"))
+
+
 def test_flashinfer_s_lse_has_base_2_by_token() -> None:
     def natural(said: Any) -> int:
-        import ctypes
-
         ones = np.full((4, 60), np.log(8.0), np.float32)
         ctypes.memmove(said.lse, ones.ctypes.data, ones.nbytes)
         return 0
@@ -286,8 +323,6 @@ def test_flashinfer_s_forward_replaces_the_plan() -> None:
 
 def test_flashinfer_s_scales_of_unquantised_caches() -> None:
     """K's and Q's scales are part of the softmax scale, V's one is O's, as FlashInfer applies them."""
-    import ctypes
-
     bits = np.full(Q.shape, 0x3F80, np.uint16)  # 1.0 in bf16
 
     def kernel(said: Any) -> int:
@@ -324,15 +359,15 @@ def test_what_is_not_served_is_refused() -> None:
         BatchPrefillWithPagedKVCacheWrapper(None, "DHN")
     with pytest.raises(ProblemError, match="run comes after plan"):
         BatchPrefillWithPagedKVCacheWrapper().run(Q, CACHE)
-    with pytest.raises(ProblemError, match="plan has no custom_mask, rope_theta here"):
-        wrapper(custom_mask=np.ones(3), rope_theta=1e4, pos_encoding_mode="NONE", non_blocking=True)
+    with pytest.raises(ProblemError, match="plan has no prefix_len_ptr, rope_theta here"):
+        wrapper(prefix_len_ptr=np.ones(3), rope_theta=1e4, pos_encoding_mode="NONE", non_blocking=True)
     with pytest.raises(ProblemError, match="kv_data_type float8_e5m2 is not served with q_data_type bfloat16"):
         wrapper(kv_data_type="float8_e5m2", o_data_type="torch.bfloat16")
     with pytest.raises(ProblemError, match="kv_data_type float8_e4m3fn is not served with q_data_type float32"):
         wrapper(q_data_type="float32", kv_data_type="float8_e4m3fn")
     with pytest.raises(ProblemError, match="o_data_type float32 is not served"):
         wrapper(o_data_type=np.float32)
-    with pytest.raises(ProblemError, match="the wrapper has no use_cuda_graph here"):
+    with pytest.raises(ProblemError, match="no use_cuda_graph here: a captured launch keeps the lengths"):
         BatchPrefillWithPagedKVCacheWrapper(None, "NHD", True)
     with pytest.raises(ProblemError, match="a scale of 0"):
         wrapper(sm_scale=0.0)

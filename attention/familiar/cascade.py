@@ -10,7 +10,7 @@ from typing import Any
 
 from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper, refuse
+from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 
 
 def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
@@ -62,17 +62,19 @@ class MultiLevelCascadeAttentionWrapper:
         *,
         dispatcher: Dispatcher | None = None,
     ) -> None:
-        """Raises ProblemError: as a wrapper of one level."""
-        del qo_indptr_buf_arr, paged_kv_indptr_buf_arr, paged_kv_indices_buf_arr, paged_kv_last_page_len_buf_arr
-        refuse("the wrapper", {"use_cuda_graph": use_cuda_graph})
+        """Raises as a wrapper of one level."""
+        arrays = qo_indptr_buf_arr, paged_kv_indptr_buf_arr, paged_kv_indices_buf_arr, paged_kv_last_page_len_buf_arr
+        none = (None,) * num_levels
         self._levels = [
-            BatchPrefillWithPagedKVCacheWrapper(float_workspace_buffer, kv_layout, dispatcher=dispatcher)
-            for _ in range(num_levels)
+            BatchPrefillWithPagedKVCacheWrapper(
+                float_workspace_buffer, kv_layout, use_cuda_graph, *buffers, dispatcher=dispatcher
+            )
+            for buffers in zip(*(one or none for one in arrays), strict=True)
         ]
 
     @property
     def is_cuda_graph_enabled(self) -> bool:
-        return False
+        return self._levels[0].is_cuda_graph_enabled
 
     def reset_workspace_buffer(self, float_workspace_buffer: Any, int_workspace_buffers: Any) -> None:
         """Do nothing: no buffer is used."""

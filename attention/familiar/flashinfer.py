@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ckpm.attention.arrays.pytorch import namespace, padded_list
+from ckpm.attention.arrays.pytorch import padded_list
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.familiar.custom_masks import bias_of
+from ckpm.attention.familiar.graphs import FixedTables
 from ckpm.attention.familiar.tensors import LOG2_E, demand_scale, swap_axes
 from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.matrix.keys import MIXED_DTYPES
@@ -61,46 +60,6 @@ def _mask(causal: bool, window_left: int, *, custom: bool = False) -> dict[str, 
     return {"mask": "bottom_right" if masked else "no", "window": (window_left, 0 if causal else -1)}
 
 
-def _on_host(given: Any) -> NDArray[Any]:
-    """A table or mask as an array of the host. Raises ArgumentError: it is a raw address."""
-    if isinstance(given, OnDevice):
-        raise ArgumentError("a custom mask and its tables are read on the host: give arrays.", kind="device")
-    return np.asarray(given if namespace(given) is np else given.cpu())
-
-
-def _lengths(qo_indptr: Any, indptr: Any, last_page_lens: Any, page_size: int) -> list[tuple[int, int]]:
-    """Queries and keys of each sequence. Raises ArgumentError: a table is a raw address."""
-    pages = np.diff(_on_host(indptr))
-    keys = np.where(pages > 0, (pages - 1) * page_size + _on_host(last_page_lens), 0)
-    return list(zip(np.diff(_on_host(qo_indptr)).tolist(), keys.tolist(), strict=True))
-
-
-def _bias_of_mask(
-    mask: Any, packed: Any, lengths: Sequence[tuple[int, int]], nhead: int, longest: int
-) -> NDArray[np.float32]:
-    """A bias [head, query token, key]: minus infinity where a custom mask hides the key, else 0.
-
-    ``mask`` is a truth value for each query and key of a sequence, one sequence after another. ``packed`` has bits
-    instead, the lowest one first; each sequence begins with a byte.
-
-    Raises ArgumentError: there are more or fewer values than the lengths give.
-    """
-    values = _on_host(mask if packed is None else packed).reshape(-1)
-    sizes = [queries * keys for queries, keys in lengths]
-    if packed is not None:
-        sizes = [-(-size // 8) * 8 for size in sizes]
-        values = np.unpackbits(values.view(np.uint8), bitorder="little")
-    if sum(sizes) != values.size:
-        name = "custom_mask" if packed is None else "packed_custom_mask"
-        raise ArgumentError(f"{name} has {values.size} values, and the lengths give {sum(sizes)}.", kind="shape")
-    bias = np.full((sum(queries for queries, _ in lengths), longest), -np.inf, np.float32)
-    rows = bias
-    for (queries, keys), part in zip(lengths, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
-        rows[:queries, :keys][part[: queries * keys].reshape(queries, keys) != 0] = 0
-        rows = rows[queries:]
-    return np.ascontiguousarray(np.broadcast_to(bias, (nhead, *bias.shape)))
-
-
 def _kernel_dtype(q_data_type: Any, kv_data_type: Any, o_data_type: Any) -> str:
     """Return the kernels' dtype. Raises ProblemError: no kernel reads these dtypes."""
     word = _dtype_name(q_data_type)
@@ -133,8 +92,8 @@ def _take_scales(options: dict[str, Any], scales: tuple[Any, ...], hdim_q: int) 
 class BatchPrefillWithPagedKVCacheWrapper:
     """``plan`` once for a batch, then ``run`` for each layer.
 
-    Workspaces are the dispatcher's. Parameters that only choose among FlashInfer's own kernels change nothing: buffers,
-    backend, splits, programmatic launches.
+    Workspaces are the dispatcher's. Parameters that only choose among FlashInfer's own kernels change nothing:
+    workspace, backend, programmatic launches.
     """
 
     def __init__(
@@ -154,23 +113,23 @@ class BatchPrefillWithPagedKVCacheWrapper:
         *,
         dispatcher: Dispatcher | None = None,
     ) -> None:
-        """Raises ProblemError: ``kv_layout`` is neither NHD nor HND; CUDA graphs; kernels of the caller's own."""
-        del float_workspace_buffer, qo_indptr_buf, paged_kv_indptr_buf, paged_kv_indices_buf, jit_kwargs
-        del paged_kv_last_page_len_buf, custom_mask_buf, mask_indptr_buf, backend
+        """With ``use_cuda_graph`` plans copy their tables into the buffers (:mod:`ckpm.attention.familiar.graphs`).
+
+        Raises:
+            ProblemError: ``kv_layout`` is neither NHD nor HND; kernels of the caller's own. ArgumentError: of a buffer.
+        """
+        del float_workspace_buffer, jit_kwargs, custom_mask_buf, mask_indptr_buf, backend
         if kv_layout not in _LAYOUTS:
             raise ProblemError(f"kv_layout '{kv_layout}' is none of {', '.join(_LAYOUTS)}.")
         refuse("the wrapper", {"jit_args": jit_args})
-        if use_cuda_graph:
-            raise ProblemError(
-                "the wrapper has no use_cuda_graph here: a captured launch keeps the lengths and addresses of its "
-                "plan, and a later plan can't change them. Leave it out."
-            )
         self._layout, self._dispatcher = kv_layout, dispatcher
+        buffers = qo_indptr_buf, paged_kv_indptr_buf, paged_kv_indices_buf, paged_kv_last_page_len_buf
+        self._fixed = FixedTables(*buffers) if use_cuda_graph else None
         self._planned: _Planned | None = None
 
     @property
     def is_cuda_graph_enabled(self) -> bool:
-        return False
+        return self._fixed is not None
 
     def reset_workspace_buffer(self, float_workspace_buffer: Any, int_workspace_buffer: Any) -> None:
         """Do nothing: no buffer is used."""
@@ -191,15 +150,18 @@ class BatchPrefillWithPagedKVCacheWrapper:
         # fmt: on
         """Keep what all runs share. Tables on a GPU need both maxima, which FlashInfer copies to the host to learn.
 
-        ``seq_lens``, ``seq_lens_q`` and ``block_tables`` repeat the other tables for other backends. Keys are never
-        split, so that results don't depend on the batch. A custom mask takes the place of the causal one. It becomes a
-        bias for kernels that have one, with 2 bytes for each head, query and key of the longest sequence.
+        ``seq_lens``, ``seq_lens_q`` and ``block_tables`` repeat the other tables for other backends.
+
+        With ``disable_split_kv`` or a ``fixed_split_size`` no kernel splits keys, and results don't depend on the
+        batch. A custom mask takes the place of the causal one. It becomes a bias for kernels that have one, with 2
+        bytes for each head, query and key of the longest sequence.
 
         Raises:
-            ProblemError: another of FlashInfer's parameters is used, or a dtype that no kernel reads.
+            ProblemError: another of FlashInfer's parameters is used; no kernel reads a dtype; with use_cuda_graph a
+                custom mask, or tables that don't fit the first plan and the buffers.
             ArgumentError: a custom mask of another size.
         """
-        del non_blocking, seq_lens, seq_lens_q, block_tables, fixed_split_size, disable_split_kv
+        del non_blocking, seq_lens, seq_lens_q, block_tables
         refuse("plan", {
             "rope_scale": rope_scale, "rope_theta": rope_theta, "pos_encoding_mode": pos_encoding_mode,
             "prefix_len_ptr": prefix_len_ptr,
@@ -207,24 +169,29 @@ class BatchPrefillWithPagedKVCacheWrapper:
             "token_pos_in_items_len": token_pos_in_items_len, "max_item_len_ptr": max_item_len_ptr,
         })  # fmt: skip
         dtype = _kernel_dtype(q_data_type, kv_data_type, o_data_type)
-        given = custom_mask if packed_custom_mask is None else packed_custom_mask
-        bias, custom = None, given is not None
+        custom = custom_mask is not None or packed_custom_mask is not None
+        bias = None
         if custom:
-            lengths = _lengths(qo_indptr, paged_kv_indptr, paged_kv_last_page_len, page_size)
-            max_sequence_kv = max_sequence_kv or max((keys for _, keys in lengths), default=0)
-            bias = _bias_of_mask(custom_mask, packed_custom_mask, lengths, num_qo_heads, max_sequence_kv)
-            if (torch := namespace(given)) is not np:
-                bias = torch.from_numpy(bias).to(given.device, getattr(torch, _dtype_name(q_data_type)))
+            refuse("plan with use_cuda_graph", {"custom_mask": self._fixed})
+            bias, max_sequence_kv = bias_of(
+                custom_mask, packed_custom_mask, (qo_indptr, paged_kv_indptr, paged_kv_last_page_len), page_size,
+                num_qo_heads, max_sequence_kv, _dtype_name(q_data_type),
+            )  # fmt: skip
+        if self._fixed is not None:
+            self._fixed.write(qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len)
+            listed = self._fixed.options(page_size)
+        else:
+            pages = Pages(
+                indices=padded_list(paged_kv_indices),
+                indptr=paged_kv_indptr,
+                last_page_lens=paged_kv_last_page_len if page_size > 1 else None,
+                longest=max_sequence_kv,
+            )
+            listed = {"cu_seqlens_q": qo_indptr, "max_seqlen_q": max_token_per_sequence, "pages": pages}
         self._planned = _Planned(
             options={
-                "dtype": dtype, "cu_seqlens_q": qo_indptr, "max_seqlen_q": max_token_per_sequence,
-                "pages": Pages(
-                    indices=padded_list(paged_kv_indices),
-                    indptr=paged_kv_indptr,
-                    last_page_lens=paged_kv_last_page_len if page_size > 1 else None,
-                    longest=max_sequence_kv,
-                ),
-                "scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0, "bias": bias,
+                **listed, "dtype": dtype, "scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0,
+                "bias": bias, "batch_invariant": disable_split_kv or (fixed_split_size or 0) > 0,
                 **_mask(causal, window_left, custom=custom),
             },
             nhead_q=num_qo_heads,

@@ -5,8 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tensors import OnDevice, contiguous
-from ckpm.base.errors import ProblemError
+from ckpm.base.errors import ArgumentError, ProblemError
 
 LOG2_E = 1.4426950408889634  # a natural logarithm times this has base 2
 
@@ -71,3 +75,10 @@ def shrink_scale(given: Any) -> Any:
     """A view of the one number that a tensor of PyTorch repeats; anything else unchanged."""
     repeats = hasattr(given, "stride") and given.ndim > 0 and not any(given.stride())
     return given[(slice(0, 1),) * given.ndim] if repeats else given
+
+
+def read_on_host(given: Any) -> NDArray[Any]:
+    """A table or mask as an array of the host. Raises ArgumentError: it is a raw address."""
+    if isinstance(given, OnDevice):
+        raise ArgumentError("custom masks, and tables beside them, are read on the host: give arrays.", kind="device")
+    return np.asarray(given if namespace(given) is np else given.cpu())

@@ -1,0 +1,46 @@
+"""FlashInfer's custom masks as a bias of minus infinity, for kernels that add a bias."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ckpm.attention.arrays.pytorch import namespace
+from ckpm.attention.arrays.tables import keys_of_list
+from ckpm.attention.familiar.tensors import read_on_host
+from ckpm.base.errors import ArgumentError
+
+
+def bias_of(
+    mask: Any, packed: Any, tables: tuple[Any, Any, Any], page_size: int, nhead: int, longest: int | None, dtype: str
+) -> tuple[Any, int]:
+    """A bias [head, query token, key], and its number of keys: minus infinity where the mask hides a key, else 0.
+
+    ``mask`` is a truth value for each query and key of a sequence, one sequence after another. ``packed`` has bits
+    instead, the lowest one first; each sequence begins with a byte. ``tables`` are the running sums of queries and of
+    pages, and the tokens in each last page. The bias of a tensor of PyTorch has the ``dtype`` of this name, on its
+    device; others have float32.
+
+    Raises ArgumentError: there are more or fewer values than the lengths give, or an array is a raw address.
+    """
+    sums_q, indptr, last = map(read_on_host, tables)
+    lengths_q, lengths_k = np.diff(sums_q), keys_of_list(np.diff(indptr), page_size, last)
+    sizes = lengths_q * lengths_k
+    values = read_on_host(mask if packed is None else packed).reshape(-1)
+    if packed is not None:
+        sizes = -(-sizes // 8) * 8
+        values = np.unpackbits(values.view(np.uint8), bitorder="little")
+    if sizes.sum() != values.size:
+        name = "custom_mask" if packed is None else "packed_custom_mask"
+        raise ArgumentError(f"{name} has {values.size} values, and the lengths give {sizes.sum()}.", kind="shape")
+    bias = np.full((lengths_q.sum(), longest or lengths_k.max(initial=0)), -np.inf, np.float32)
+    rows = bias
+    for queries, keys, part in zip(lengths_q, lengths_k, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
+        rows[:queries, :keys][part[: queries * keys].reshape(queries, keys) != 0] = 0
+        rows = rows[queries:]
+    made: Any = np.ascontiguousarray(np.broadcast_to(bias, (nhead, *bias.shape)))
+    given = mask if packed is None else packed
+    if (torch := namespace(given)) is not np:
+        made = torch.from_numpy(made).to(given.device, getattr(torch, dtype))
+    return made, bias.shape[1]

@@ -1,0 +1,71 @@
+"""FlashInfer's ``use_cuda_graph``: tables in memory that stays, so that a captured launch reads those of each plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ckpm.attention.arrays.pytorch import padded_list
+from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.familiar.tensors import read_on_host
+from ckpm.base.errors import ArgumentError, ProblemError
+
+
+class FixedTables:
+    """The tables of a wrapper's plans, in the buffers of its caller.
+
+    A captured launch keeps its grid and its problem. So all launches have the limits of the first plan and of the
+    buffers: a sequence may have all query tokens of the first plan, and all pages of the page list.
+    """
+
+    def __init__(self, qo_indptr: Any, indptr: Any, indices: Any, last_page_lens: Any) -> None:
+        """Raises ArgumentError: a buffer is missing, or two of them are of different batches."""
+        named = {
+            "qo_indptr_buf": qo_indptr, "paged_kv_indptr_buf": indptr, "paged_kv_indices_buf": indices,
+            "paged_kv_last_page_len_buf": last_page_lens,
+        }  # fmt: skip
+        if missing := [name for name, one in named.items() if one is None]:
+            raise ArgumentError(f"use_cuda_graph=True comes with {', '.join(missing)}.", kind="null")
+        self._batch, self._rows = len(qo_indptr) - 1, 0
+        if (len(indptr) - 1, len(last_page_lens)) != (self._batch, self._batch):
+            raise ArgumentError(
+                f"qo_indptr_buf and paged_kv_indptr_buf are of batch + 1, paged_kv_last_page_len_buf of batch, and "
+                f"their lengths are {len(qo_indptr)}, {len(indptr)}, {len(last_page_lens)}.",
+                kind="shape",
+            )
+        self._qo_indptr, self._indptr, self._last_page_lens = qo_indptr, indptr, last_page_lens
+        self._indices = padded_list(indices)
+
+    def write(self, qo_indptr: Any, indptr: Any, indices: Any, last_page_lens: Any) -> None:
+        """Copy a plan's tables into the buffers.
+
+        Raises ProblemError: another batch than that of the buffers, more query tokens than in the first plan, or more
+        pages than the buffer has room for.
+        """
+        rows = int(read_on_host(qo_indptr)[-1])
+        self._rows = self._rows or rows
+        for name, given, limit in (
+            ("sequences", len(qo_indptr) - 1, self._batch),
+            ("query tokens", rows, self._rows),
+            ("pages", len(indices), len(self._indices)),
+        ):
+            if given > limit or (name == "sequences" and given != limit):
+                most = "exactly" if name == "sequences" else "at most"
+                raise ProblemError(f"{given} {name}: with use_cuda_graph this wrapper's plans have {most} {limit}.")
+        for buffer, table in (
+            (self._qo_indptr, qo_indptr),
+            (self._indptr, indptr),
+            (self._indices[: len(indices)], indices),
+            (self._last_page_lens, last_page_lens),
+        ):
+            buffer[:] = table
+        self._indices[len(indices) :] = 0  # kernels read ahead of the last page
+
+    def options(self, page_size: int) -> dict[str, Any]:
+        """The options of ``fmha`` that give it these tables."""
+        pages = Pages(
+            indices=self._indices,
+            indptr=self._indptr,
+            last_page_lens=self._last_page_lens if page_size > 1 else None,
+            longest=len(self._indices) * page_size,
+        )
+        return {"cu_seqlens_q": self._qo_indptr, "max_seqlen_q": self._rows, "pages": pages}

@@ -1,4 +1,4 @@
-"""A registry of kernels to launch: one instance for each kernel and arch, from a built library or declared.
+"""A registry of kernels to launch: one instance for each kernel, arch, upstream and mask set, built or declared.
 
 A registry may be used by several threads: readers see a whole state, and :attr:`Registry.version` changes with it.
 """
@@ -31,9 +31,9 @@ Compile = Callable[[Sequence["Instance"]], Sequence[Path]]  # declared kernels o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One kernel for one arch. ``library`` is None if it was only declared; of two, the higher ``priority`` is first.
+    """One kernel for one arch. ``library`` is None if it was only declared.
 
-    ``upstream`` is the CK that it is made of, ``dialect`` its dialect.
+    Of two that serve a problem the one with the higher ``priority`` comes first.
     """
 
     key: Key
@@ -49,7 +49,7 @@ class Instance:
 
     @property
     def identity(self) -> Identity:
-        """Fields that no two instances share. Kernels built into another family's library count once a file."""
+        """Fields that no two instances share. Kernels in another family's libraries differ by library."""
         known = FAMILIES.get(self.key.family)
         file = str(self.library) if known is not None and known.library else ""
         return self.arch, self.upstream, self.key.mask_impl, self.key.name, file
@@ -101,11 +101,11 @@ class Registry:
             self._set(known)
 
     def add_library(self, library: Path, priority: int = 0) -> tuple[Instance, ...]:
-        """The kernels of a built library, by the manifest beside it.
+        """Add the kernels of the manifest beside a built library, and return them.
 
         Raises:
-            RecordError: there is no manifest, or it lacks a field. LibraryError: it is another library's.
-            LibraryError: it is missing or too large. LibraryError: a kernel of it is registered already.
+            RecordError: there is no manifest, or it lacks a field. LibraryError: the manifest is of another library.
+            LibraryError: the library is missing or too large, or one of its kernels is registered.
             TrustError: another user could have made it.
         """
         added = _instances_of(library, priority)
@@ -130,8 +130,8 @@ class Registry:
             there = {one.name for one in self._instances.values()}
             if unknown := [name for name in names if name not in there]:
                 raise LibraryError(f"no kernel {unknown[0]} is registered.", kind="unknown-kernel")
-            changed = self._instances.items()
-            self._set({at: replace(one, priority=priority) if one.name in names else one for at, one in changed})
+            before = self._instances.items()
+            self._set({at: replace(one, priority=priority) if one.name in names else one for at, one in before})
 
     def write(self, file: Path) -> None:
         """Export as JSON, in one step. Raises DiskFullError, OutputError."""
@@ -144,8 +144,8 @@ class Registry:
 
         Raises:
             RecordError: it can't be read, or a field is missing or wrong. RecordError: of another version.
-            LibraryError: a name is not a kernel's of its dialect. LibraryError: one comes twice.
-            LibraryError: a library is not the manifest's beside it, or has no such kernel. Others as add_library.
+            LibraryError: the dialect of a row has no kernel of its name, or a row comes twice.
+            LibraryError: a library has no such kernel. Others as add_library.
         """
         document = Source(place=file, what="a registry", remedy=_REMEDY, error=RecordError).read()
         form = document.get("format").whole()
@@ -179,7 +179,7 @@ def _instances_of(library: Path, priority: int = 0) -> tuple[Instance, ...]:
 
 
 def _check_libraries(file: Path, instances: Sequence[Instance]) -> None:
-    """Refuse what a file lists of a library and the library hasn't. Raises as Registry.add_library."""
+    """Refuse a file that lists a kernel which its library doesn't have. Raises as Registry.add_library."""
     built = {library: set(_instances_of(library)) for library in {one.library for one in instances} if library}
     for one in instances:
         if one.library is not None and replace(one, priority=0) not in built[one.library]:

@@ -55,7 +55,10 @@ def lengths_of(sums: Operand, total: int, name: str, *, spare: bool = False) -> 
 
 
 def longest_of(name: str, said: int | None, lengths: Lengths | None) -> int:
-    """Raises ArgumentError: it is not said of lengths on the device, or less than a length."""
+    """The longest length: the one that the caller gives, else the maximum.
+
+    Raises ArgumentError: none is given for lengths on the device, or the given one is less than a length.
+    """
     if lengths is None:
         if said is None:
             raise ArgumentError(f"{name} must be given: the lengths are on the device.", kind="shape")
@@ -68,7 +71,7 @@ def longest_of(name: str, said: int | None, lengths: Lengths | None) -> int:
 def paged_keys(
     given: Mapping[str, Operand], listed: Mapping[str, Operand], pages: Pages, dtype: str, sizes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Sizes from the shapes of K, V and the page table."""
+    """More sizes of the problem, from the shapes of K, V and the page table."""
     k, v, batch = given["k"], given["v"], sizes["batch"]
     x = 16 // ELEMENT_BYTES[dtype]
     if pages.kv_layout == "vectorized":
@@ -108,7 +111,10 @@ def keys_of_list(counts: Lengths, size: int, last: Lengths | int) -> Lengths:
 
 
 def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | None:
-    """Keys of each sequence; None of a table on the device. Raises ArgumentError."""
+    """Keys of each sequence; None if the table is on the device. Raises ArgumentError.
+
+    If only ``last_page_lens`` is on the device, last pages count as full.
+    """
     if "indptr" not in listed or (size > 1 and "last_page_lens" not in listed):
         raise ArgumentError(
             "a flat list of pages comes with indptr, and with last_page_lens if pages hold several tokens.",
@@ -137,7 +143,7 @@ def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | N
 
 
 def _vllm(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | None:
-    """Keys of each sequence; None of a table on the device."""
+    """Keys of each sequence; None if the table is on the device."""
     if "seqlens_k" not in listed:
         raise ArgumentError("a table of [batch, entry] comes with seqlens_k [batch].", kind="shape")
     demand_shape(listed["seqlens_k"], (batch,), "batch")

@@ -1,6 +1,7 @@
 """FlashInfer's cascade attention by its own names (flashinfer/cascade.py, of summer 2026).
 
-A level is a paged cache that its sequences share. Levels run one after another, and their results are merged by LSE.
+All levels use one paged cache. A level is a set of tables: its pages, and the queries that see them.
+Levels run one after another, and their results are merged by LSE.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapp
 
 
 def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
-    """O and LSE of two sets of keys together, of [query token, head, dim] and base-2 LSE [query token, head].
+    """Merge O [query token, head, dim] and base-2 LSE [query token, head] of two sets of keys.
 
     A set without keys has an LSE of minus infinity. Two such sets give an O of 0.
     """
@@ -47,7 +48,7 @@ def merge_states(v: Any, s: Any) -> tuple[Any, Any]:
 
 
 class MultiLevelCascadeAttentionWrapper:
-    """``plan`` once for a batch, then ``run`` for each layer: the last level is masked, the others are whole."""
+    """``plan`` once for a batch, then ``run`` for each layer. With ``causal`` the last level has the mask."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class MultiLevelCascadeAttentionWrapper:
         *,
         dispatcher: Dispatcher | None = None,
     ) -> None:
-        """Raises as a wrapper of one level."""
+        """Raises as BatchPrefillWithPagedKVCacheWrapper, of which there is one for each level."""
         arrays = qo_indptr_buf_arr, paged_kv_indptr_buf_arr, paged_kv_indices_buf_arr, paged_kv_last_page_len_buf_arr
         none = (None,) * num_levels
         self._levels = [
@@ -86,7 +87,7 @@ class MultiLevelCascadeAttentionWrapper:
         causal: bool = False, **options: Any,
     ) -> None:
         # fmt: on
-        """Plan each level with its tables. ``options`` are those of a wrapper of one level. Raises as its plan."""
+        """Plan each level with its tables. ``options`` and errors are those of its plan."""
         tables = (qo_indptr_arr, paged_kv_indptr_arr, paged_kv_indices_arr, paged_kv_last_page_len)
         for level, sums, indptr, indices, last in zip(self._levels, *tables, strict=True):
             options["causal"] = causal and level is self._levels[-1]
@@ -95,7 +96,7 @@ class MultiLevelCascadeAttentionWrapper:
     begin_forward = plan
 
     def run(self, q: Any, paged_kv_cache: Any) -> Any:
-        """O [query token, head, dim]. Raises as a wrapper of one level."""
+        """O [query token, head, dim]. Raises as BatchPrefillWithPagedKVCacheWrapper.run."""
         first, *others = [level.run(q, paged_kv_cache, return_lse=True) for level in reversed(self._levels)]
         for state in others:
             first = merge_state(*first, *state)

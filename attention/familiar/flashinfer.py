@@ -113,7 +113,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         *,
         dispatcher: Dispatcher | None = None,
     ) -> None:
-        """With ``use_cuda_graph`` plans copy their tables into the buffers (:mod:`ckpm.attention.familiar.graphs`).
+        """Keep the buffers, into which plans with ``use_cuda_graph`` copy their tables (graphs.py).
 
         Raises:
             ProblemError: ``kv_layout`` is neither NHD nor HND; kernels of the caller's own. ArgumentError: of a buffer.
@@ -157,8 +157,8 @@ class BatchPrefillWithPagedKVCacheWrapper:
         bytes for each head, query and key of the longest sequence.
 
         Raises:
-            ProblemError: another of FlashInfer's parameters is used; no kernel reads a dtype; with use_cuda_graph a
-                custom mask, or tables that don't fit the first plan and the buffers.
+            ProblemError: another of FlashInfer's parameters is used, or no kernel reads a dtype. A custom mask with
+                use_cuda_graph, or tables that don't fit the first plan and the buffers.
             ArgumentError: a custom mask of another size.
         """
         del non_blocking, seq_lens, seq_lens_q, block_tables
@@ -177,17 +177,8 @@ class BatchPrefillWithPagedKVCacheWrapper:
                 custom_mask, packed_custom_mask, (qo_indptr, paged_kv_indptr, paged_kv_last_page_len), page_size,
                 num_qo_heads, max_sequence_kv, _dtype_name(q_data_type),
             )  # fmt: skip
-        if self._fixed is not None:
-            self._fixed.write(qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len)
-            listed = self._fixed.options(page_size)
-        else:
-            pages = Pages(
-                indices=padded_list(paged_kv_indices),
-                indptr=paged_kv_indptr,
-                last_page_lens=paged_kv_last_page_len if page_size > 1 else None,
-                longest=max_sequence_kv,
-            )
-            listed = {"cu_seqlens_q": qo_indptr, "max_seqlen_q": max_token_per_sequence, "pages": pages}
+        tables = qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len
+        listed = self._table_options(tables, page_size, max_token_per_sequence, max_sequence_kv)
         self._planned = _Planned(
             options={
                 **listed, "dtype": dtype, "scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0,
@@ -200,6 +191,22 @@ class BatchPrefillWithPagedKVCacheWrapper:
         )  # fmt: skip
 
     begin_forward = plan
+
+    def _table_options(
+        self, tables: tuple[Any, Any, Any, Any], page_size: int, longest_q: int | None, longest_k: int | None
+    ) -> dict[str, Any]:
+        """Options of the tables of a plan: the caller's own, or copies in its buffers."""
+        if self._fixed is not None:
+            self._fixed.write(*tables)
+            return self._fixed.options(page_size)
+        sums, indptr, indices, last = tables
+        pages = Pages(
+            indices=padded_list(indices),
+            indptr=indptr,
+            last_page_lens=last if page_size > 1 else None,
+            longest=longest_k,
+        )
+        return {"cu_seqlens_q": sums, "max_seqlen_q": longest_q, "pages": pages}
 
     def end_forward(self) -> None:
         """Do nothing, as FlashInfer."""

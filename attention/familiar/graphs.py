@@ -14,7 +14,7 @@ class FixedTables:
     """The tables of a wrapper's plans, in the buffers of its caller.
 
     A captured launch keeps its grid and its problem. So all launches have the limits of the first plan and of the
-    buffers: a sequence may have all query tokens of the first plan, and all pages of the page list.
+    buffers. A sequence may have all query tokens of the first plan, and all pages of the page list.
     """
 
     def __init__(self, qo_indptr: Any, indptr: Any, indices: Any, last_page_lens: Any) -> None:

@@ -1,4 +1,4 @@
-"""Arrays of NumPy, of a framework, or on the device, as the familiar calls need them: views."""
+"""Arguments of calls with other packages' names: arrays of NumPy, of a framework or on the device."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def is_on_host(array: Any) -> bool:
 
 
 def shrink_scale(given: Any) -> Any:
-    """A view of the one number that a tensor of PyTorch repeats; anything else unchanged."""
+    """A view of one element of a tensor that PyTorch expanded from one number; anything else unchanged."""
     repeats = hasattr(given, "stride") and given.ndim > 0 and not any(given.stride())
     return given[(slice(0, 1),) * given.ndim] if repeats else given
 

@@ -37,12 +37,13 @@ except ImportError as error:
 _DTYPES = {getattr(torch, name): word for name, word in WORDS.items() if hasattr(torch, name)}
 _FP8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
 _READ = (torch.float16, torch.bfloat16, torch.float32, *_FP8)  # Q, K and V
-_MOST_PLANS = 4096  # a server that meets more problems starts again
+_MOST_PLANS = 4096  # with more all are forgotten
 _LIBRARY = torch.library.Library("ckpm", "DEF")
 
 Pair = tuple[Tensor, Tensor]
 Triple = tuple[Tensor, Tensor, Tensor]
-Posed = tuple[tuple[Any, Any, Any], dict[str, Any]]  # Q, K, V and the options of fmha, of tensors or stand-ins
+# To pose a call is to make Q, K, V and fmha's options of its tensors (or stand-ins) and numbers.
+Posed = tuple[tuple[Any, Any, Any], dict[str, Any]]
 Posing = Callable[[Sequence[Any], Sequence[Any]], Posed]
 
 
@@ -131,7 +132,9 @@ def _check(tensors: Sequence[Any]) -> None:
         (all(one.is_contiguous() for one in there[3:]), lambda: "Expected tables and scales to be contiguous"),
         (
             scales == [False, True, True] if mixed else sum(scales) in ((3,) if scales and q.dtype in _FP8 else (0, 3)),
-            lambda: "Expected q_descale, k_descale and v_descale together, and with fp8; q_descale with an fp8 q alone",
+            lambda: (
+                "Expected q_descale, k_descale and v_descale with fp8 q, or the latter two with fp8 k beside another q"
+            ),
         ),
         (
             dims in ((3, 3, 3), (3, 4, 4), (3, 5, 5)),
@@ -166,7 +169,7 @@ def _new_lse(q: Tensor, lse: bool) -> Tensor:
 
 
 def _trace(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], lse: bool) -> Pair:
-    """Check what the shapes of traced tensors show; return outputs without numbers."""
+    """Check what the shapes of traced tensors show; return outputs that have a shape and a dtype."""
     _check(tensors)
     q, v = tensors[0], tensors[2]
     return _new(q, *_o_of(q, v)), _new_lse(q, lse)
@@ -201,7 +204,7 @@ def _kept_plan(
     if (kept := _PLANS.get(key)) is not None:
         return kept
     _check(tensors)
-    # addresses count the tensors, and lead from the C ABI's names back to them
+    # stand-ins have the addresses 1, 2 and so on: the address of an input leads back to its tensor
     arrays, options = pose_call([_stand_in(at, one) for at, one in enumerate(tensors, 1)], numbers)
     posed = pose(over.device, *arrays, Options(**options))
     plan = over.plan(dataclasses.replace(posed.problem, **fields))
@@ -296,7 +299,7 @@ def _launch_backward(
 
 
 def _add_heads(gradient: Tensor, heads: int) -> Tensor:
-    """The sum over the heads of Q that share a head of K and V, which lie one after another."""
+    """The sum of a gradient over neighbouring heads of Q that share a head of K and V."""
     if gradient.shape[1] == heads:
         return gradient
     return gradient.unflatten(1, (heads, -1)).sum(2, dtype=torch.float32).to(gradient.dtype)
@@ -320,7 +323,7 @@ def _refuse_gradients(ctx: Any, *gradients: Any) -> None:
 
 
 def _translate_errors(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Raise this project's errors as PyTorch raises such."""
+    """Raise this project's errors as the exceptions that PyTorch uses."""
 
     @functools.wraps(call)
     def call_and_translate(*given: Any) -> Any:

@@ -20,7 +20,7 @@ from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, Problem, Stride
 
 Fields = dict[str, int | float | str]
 
-SPLIT_KEYS = 16  # of a split of dQ's accumulators: no tile has fewer keys
+SPLIT_KEYS = 16  # the fewest keys of a backward tile: they bound the splits of dQ
 
 
 def _number(field: str, word: str) -> int:
@@ -87,7 +87,7 @@ def prefill_fields(problem: Problem) -> Fields:
         "batch_stride_block_table": p.table_width, "has_sink": int(p.sink_size > 0),
         "qscale_type": _number("qscale", p.qscale),
     }  # fmt: skip
-    if p.page_size == 1:  # a token's step is then its page's
+    if p.page_size == 1:  # a page is one token, so tokens have the stride of pages
         rows = ("k", "v") if p.vlayout == "row" else ("k",)
         fields |= {f"stride_{tensor}": p.stride(tensor).batch for tensor in rows}
     if p.mode == "batch":

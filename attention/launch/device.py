@@ -1,6 +1,7 @@
-"""Devices that run a library: a GPU through ROCm's runtime, or the emulator. No other file here imports the emulator.
+"""Devices that run a library: a GPU through ROCm's runtime, or the emulator.
 
-:func:`choose` gives a :class:`Device`. Memory and launches go through the HIP C ABI on both (``device.hip``).
+No other file of ``attention`` imports the emulator. :func:`choose` gives a :class:`Device`. Memory and
+launches go through the HIP C ABI on both (``device.hip``).
 :meth:`Device.has` is True for features that only the emulator has, so that callers need not branch on the kind.
 """
 
@@ -47,10 +48,10 @@ class Fault:
 
 
 class Device(ABC):
-    """A device of one arch. ``kind`` is for messages."""
+    """A device of one arch. ``kind`` is hip or emulator; :meth:`has` is for features."""
 
     kind: str
-    lost = False  # after a fault of a GPU: only a new process gets another context
+    lost = False  # True after a GPU's fault: only a new process gets another context
     arch: str
     hip: HipApi
 
@@ -87,7 +88,7 @@ class Device(ABC):
 
     @abstractmethod
     def fault(self) -> Fault | None:
-        """The fault that the device is in."""
+        """The pending fault, or None. A GPU waits for all launches."""
 
     @abstractmethod
     def recover(self) -> None:
@@ -97,7 +98,7 @@ class Device(ABC):
         """Give later allocations the same addresses and numbers, whatever the process did before."""
 
     def context(self) -> Mapping[str, str]:
-        """Facts on which times here depend; what is not known is '' or left out."""
+        """Facts on which measured times depend; what is not known is '' or left out."""
         return {}
 
     def sensors(self) -> Mapping[str, str]:
@@ -185,7 +186,7 @@ class EmulatedDevice(Device):
         self._device.restart_addresses()
 
     def context(self) -> Mapping[str, str]:
-        """The host's clock is the timer: what it shows is the emulator's speed and not a GPU's."""
+        """The fields of a GPU, with the word emulator. Times of the host's clock are the emulator's speed."""
         fixed = ("rocm", "driver", "clock_policy", "compute_partition", "memory_partition")
         return {**_hardware(self), "gpu": f"emulated {self.arch}", **dict.fromkeys(fixed, "emulator")}
 
@@ -209,7 +210,7 @@ class EmulatedDevice(Device):
         self._device.reset_probe()
 
     def recorded_workgroup(self) -> Mapping[str, Any] | None:
-        """The workgroup that the emulator's option ``record`` asked for; None if none was."""
+        """The workgroup that the emulator's option ``record`` recorded, or None."""
         return self._device.recorded_workgroup()
 
     def forget_recording(self) -> None:
@@ -250,7 +251,7 @@ class EmulatedDevice(Device):
             raise DeviceError(f"{kernel} can't be run: {error}") from error
 
     def replay(self, numbers: Mapping[str, int]) -> Mapping[str, Any]:
-        """The recording's cycles on a compute unit of these numbers (EmulatedGpu.replay). Raises DeviceError."""
+        """Cycles of the recording on a compute unit of these ``numbers`` (EmulatedGpu.replay). Raises DeviceError."""
         try:
             return self._device.replay(numbers)
         except EmulatorError as error:

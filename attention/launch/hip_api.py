@@ -13,8 +13,11 @@ from numpy.typing import DTypeLike, NDArray
 from ckpm.base.errors import DeviceError, HipError
 
 OUT_OF_MEMORY, NO_DEVICE, INVALID_DEVICE, TIMED_OUT = 2, 100, 101, 702
-# Errors of the machine, not of the kernel: no memory, no device, device lost.
-INFRASTRUCTURE = frozenset((OUT_OF_MEMORY, 3, 4, NO_DEVICE, INVALID_DEVICE, 46, 999))
+NOT_INITIALIZED, DEINITIALIZED, DEVICES_UNAVAILABLE, UNKNOWN = 3, 4, 46, 999
+# Errors of the machine, not of the kernel. A lost device may give UNKNOWN.
+INFRASTRUCTURE = frozenset((
+    OUT_OF_MEMORY, NOT_INITIALIZED, DEINITIALIZED, NO_DEVICE, INVALID_DEVICE, DEVICES_UNAVAILABLE, UNKNOWN,
+))  # fmt: skip
 _TO_DEVICE, _TO_HOST = 1, 2  # hipMemcpyKind
 _PROPERTIES_BYTES = 4096  # hipDeviceProp_tR0600 has 1472
 _MEMORY_AT, _COMPUTE_UNITS_AT, _ARCH_AT = 288, 388, 1160
@@ -137,7 +140,7 @@ class HipApi:
             self._check(self._c.hipMemset(memory.address, byte, memory.size), "hipMemset")
 
     def clear(self, memory: Memory, stream: int = 0) -> None:
-        """Zeros, in the order of the stream."""
+        """Set the memory to zeros, after what the stream has queued."""
         if memory.size:
             self._check(self._c.hipMemsetAsync(memory.address, 0, memory.size, stream), "hipMemsetAsync")
 

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from ckpm.matrix.problems.case import SuiteCase
 
-LINES = (2**31, 2**32, 2**33)  # bytes where 32-bit offsets, counts and sums change sign or wrap
-SPARE = 3  # pages without a reference, in a pool whose size the problem leaves open
+# 2 GB, 4 GB and 8 GB: signed offsets, unsigned offsets, and sums of two of these leave 32 bits
+LINES = (2**31, 2**32, 2**33)
+SPARE = 3  # pages that no table names, added to the pages in use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +28,12 @@ class PageTable:
 
 
 def shares_pages(problem: SuiteCase) -> bool:
-    """True if a page may be named twice: its content then belongs to the page."""
+    """True if several entries may name one page. Its content is then drawn for each page, not for each sequence."""
     return problem.page_order in ("shared", "repeated")
 
 
 def page_table(problem: SuiteCase) -> PageTable:
-    """The pages of every sequence, the same each time."""
+    """The pages of every sequence. Equal problems get equal tables."""
     p = problem
     counts = [p.pages_of(sequence) for sequence in range(p.batch)]
     random = np.random.default_rng([p.seed, 0])
@@ -68,7 +69,10 @@ def block_table(problem: SuiteCase, table: PageTable) -> NDArray[np.int32]:
 
 
 def _shared_pages(p: SuiteCase, counts: list[int]) -> tuple[tuple[NDArray[np.int64], ...], int]:
-    """A common first half of pages, or (repeated) one short cycle of pages for everything."""
+    """Pages of each sequence, and the number of pages in use.
+
+    Half of the shortest sequence's pages are common to all; with ``repeated`` all sequences cycle through those.
+    """
     common = max(1, min(counts) // 2)
     if p.page_order == "repeated":
         return tuple(np.arange(count, dtype=np.int64) % common for count in counts), common

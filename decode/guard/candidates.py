@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ckpm.decode.guard.figures import Figures
 
 Constant = int | float | str | bool | None
-# of Triton's Config and launches, with its defaults on AMD's GPUs
+# options of a launch that are not arguments of a kernel, with Triton's defaults on AMD's GPUs
 LAUNCH_OPTIONS: Mapping[str, Constant] = {"num_warps": 4, "num_stages": 2}
 
 
@@ -38,7 +38,7 @@ class Candidate:
 
     @property
     def words(self) -> str:
-        """Kernel, arch, constants and options, for people."""
+        """Kernel, arch, types of arguments, constants and options, for people."""
         chosen = {**self.constexprs, **self.options}
         types = ",".join(dict.fromkeys(self.signature.values()))
         return f"{self.kernel} {self.arch} ({types}) " + " ".join(f"{name}={value}" for name, value in chosen.items())

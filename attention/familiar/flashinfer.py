@@ -162,28 +162,26 @@ class BatchPrefillWithPagedKVCacheWrapper:
             ArgumentError: a custom mask of another size.
         """
         del non_blocking, seq_lens, seq_lens_q, block_tables
+        custom = custom_mask is not None or packed_custom_mask is not None
         refuse("plan", {
             "rope_scale": rope_scale, "rope_theta": rope_theta, "pos_encoding_mode": pos_encoding_mode,
-            "prefix_len_ptr": prefix_len_ptr,
-            "use_fp16_qk_reduction": use_fp16_qk_reduction, "token_pos_in_items_ptr": token_pos_in_items_ptr,
-            "token_pos_in_items_len": token_pos_in_items_len, "max_item_len_ptr": max_item_len_ptr,
+            "prefix_len_ptr": prefix_len_ptr, "use_fp16_qk_reduction": use_fp16_qk_reduction,
+            "token_pos_in_items_ptr": token_pos_in_items_ptr, "token_pos_in_items_len": token_pos_in_items_len,
+            "max_item_len_ptr": max_item_len_ptr, "custom mask with use_cuda_graph": (custom and self._fixed) or None,
         })  # fmt: skip
         dtype = _kernel_dtype(q_data_type, kv_data_type, o_data_type)
-        custom = custom_mask is not None or packed_custom_mask is not None
         bias = None
         if custom:
-            refuse("plan with use_cuda_graph", {"custom_mask": self._fixed})
             bias, max_sequence_kv = bias_of(
                 custom_mask, packed_custom_mask, (qo_indptr, paged_kv_indptr, paged_kv_last_page_len), page_size,
                 num_qo_heads, max_sequence_kv, _dtype_name(q_data_type),
             )  # fmt: skip
         tables = qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len
-        listed = self._table_options(tables, page_size, max_token_per_sequence, max_sequence_kv)
         self._planned = _Planned(
             options={
-                **listed, "dtype": dtype, "scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0,
-                "bias": bias, "batch_invariant": disable_split_kv or (fixed_split_size or 0) > 0,
-                **_mask(causal, window_left, custom=custom),
+                **self._table_options(tables, page_size, max_token_per_sequence, max_sequence_kv),
+                "dtype": dtype, "scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0, "bias": bias,
+                "batch_invariant": disable_split_kv or (fixed_split_size or 0) > 0, **_mask(causal, window_left, custom=custom),
             },
             nhead_q=num_qo_heads,
             cache=(page_size, num_kv_heads),

@@ -305,7 +305,7 @@ def test_later_plan_of_a_graph_with_more_is_refused(sums: list[int], indptr: lis
 
 
 def test_graph_with_custom_mask_or_wrong_buffers_is_refused() -> None:
-    with pytest.raises(ProblemError, match="plan with use_cuda_graph has no custom_mask here"):
+    with pytest.raises(ProblemError, match="plan has no custom mask with use_cuda_graph here"):
         plan_graph(graph_wrapper()[0], [0, 40, 60], [0, 70, 95], custom_mask=np.ones(3300))
     with pytest.raises(ArgumentError, match="their lengths are 3, 4, 2"):
         BatchPrefillWithPagedKVCacheWrapper(None, "NHD", True, np.ones(3), np.ones(4), np.ones(9), np.ones(2))

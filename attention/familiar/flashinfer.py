@@ -181,7 +181,8 @@ class BatchPrefillWithPagedKVCacheWrapper:
             options={
                 **self._table_options(tables, page_size, max_token_per_sequence, max_sequence_kv),
                 "dtype": dtype, "scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0, "bias": bias,
-                "batch_invariant": disable_split_kv or (fixed_split_size or 0) > 0, **_mask(causal, window_left, custom=custom),
+                "batch_invariant": disable_split_kv or (fixed_split_size or 0) > 0,
+                **_mask(causal, window_left, custom=custom),
             },
             nhead_q=num_qo_heads,
             cache=(page_size, num_kv_heads),

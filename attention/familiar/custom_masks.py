@@ -13,18 +13,23 @@ from ckpm.base.errors import ArgumentError
 
 
 def bias_of(
-    mask: Any, packed: Any, tables: tuple[Any, Any, Any], page_size: int, nhead: int, longest: int | None, dtype: str
+    mask: Any,
+    packed: Any,
+    tables: tuple[Any, Any, Any, Any],
+    page_size: int,
+    nhead: int,
+    longest: int | None,
+    dtype: str,
 ) -> tuple[Any, int]:
     """A bias [head, query token, key], and its number of keys: minus infinity where the mask hides a key, else 0.
 
     ``mask`` is a truth value for each query and key of a sequence, one sequence after another. ``packed`` has bits
-    instead, the lowest one first; each sequence begins with a byte. ``tables`` are the running sums of queries and of
-    pages, and the tokens in each last page. The bias of a tensor of PyTorch has the ``dtype`` of this name, on its
+    instead, the lowest one first; each sequence begins with a byte. ``tables`` are those of a plan. The bias of a tensor of PyTorch has the ``dtype`` of this name, on its
     device; others have float32.
 
     Raises ArgumentError: there are more or fewer values than the lengths give, or an array is a raw address.
     """
-    sums_q, indptr, last = map(read_on_host, tables)
+    sums_q, indptr, last = (read_on_host(tables[at]) for at in (0, 1, 3))
     lengths_q, lengths_k = np.diff(sums_q), keys_of_list(np.diff(indptr), page_size, last)
     sizes = lengths_q * lengths_k
     values = read_on_host(mask if packed is None else packed).reshape(-1)

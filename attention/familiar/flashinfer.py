@@ -170,13 +170,12 @@ class BatchPrefillWithPagedKVCacheWrapper:
             "max_item_len_ptr": max_item_len_ptr, "custom mask with use_cuda_graph": (custom and self._fixed) or None,
         })  # fmt: skip
         dtype = _kernel_dtype(q_data_type, kv_data_type, o_data_type)
-        bias = None
+        tables, bias = (qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len), None
         if custom:
             bias, max_sequence_kv = bias_of(
-                custom_mask, packed_custom_mask, (qo_indptr, paged_kv_indptr, paged_kv_last_page_len), page_size,
-                num_qo_heads, max_sequence_kv, _dtype_name(q_data_type),
+                custom_mask, packed_custom_mask, tables, page_size, num_qo_heads, max_sequence_kv,
+                _dtype_name(q_data_type),
             )  # fmt: skip
-        tables = qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len
         self._planned = _Planned(
             options={
                 **self._table_options(tables, page_size, max_token_per_sequence, max_sequence_kv),

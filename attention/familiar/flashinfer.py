@@ -183,9 +183,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
                 "batch_invariant": disable_split_kv or (fixed_split_size or 0) > 0,
                 **_mask(causal, window_left, custom=custom),
             },
-            nhead_q=num_qo_heads,
-            cache=(page_size, num_kv_heads),
-            hdims=(head_dim_qk, head_dim_vo or head_dim_qk),
+            nhead_q=num_qo_heads, cache=(page_size, num_kv_heads), hdims=(head_dim_qk, head_dim_vo or head_dim_qk),
         )  # fmt: skip
 
     begin_forward = plan

@@ -4,6 +4,8 @@ from ckpm.attention.familiar.aiter import (
     flash_attn_varlen_fp8_pertensor_func,
     flash_attn_varlen_func,
     mha_batch_prefill_func,
+    mla_decode_fwd,
+    mla_prefill_fwd,
     unified_attention,
 )
 
@@ -11,5 +13,7 @@ __all__ = [
     "flash_attn_varlen_fp8_pertensor_func",
     "flash_attn_varlen_func",
     "mha_batch_prefill_func",
+    "mla_decode_fwd",
+    "mla_prefill_fwd",
     "unified_attention",
 ]

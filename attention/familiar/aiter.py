@@ -1,6 +1,7 @@
 """aiter's attention by its own names and parameters (aiter/ops/mha.py of summer 2026).
 
-``unified_attention`` is of aiter/ops/triton/attention/unified_attention.py.
+``unified_attention`` is of aiter/ops/triton/attention/unified_attention.py. ``mla_decode_fwd`` and ``mla_prefill_fwd``
+are of aiter/mla.py.
 
 Masks have their corner at the bottom right, LSE is natural, [head, query token]. ``ours`` of a function are
 ``dispatcher``, and ``dtype`` for arrays that don't say theirs.
@@ -20,6 +21,7 @@ from ckpm.attention.familiar.tensors import (
     is_on_host,
     mask_options,
     shrink_scale,
+    swap_axes,
 )
 from ckpm.base.errors import ArgumentError, ProblemError
 
@@ -27,6 +29,8 @@ __all__ = (
     "flash_attn_varlen_fp8_pertensor_func",
     "flash_attn_varlen_func",
     "mha_batch_prefill_func",
+    "mla_decode_fwd",
+    "mla_prefill_fwd",
     "unified_attention",
 )
 
@@ -162,6 +166,69 @@ def unified_attention(
         descales=_descales(scales, None) if has_fp8(k) else None,
         **_mask(causal, window_size, 0), **ours,
     ).o  # fmt: skip
+
+
+# fmt: off
+def mla_decode_fwd(
+    q: Any, kv_buffer: Any, o: Any, qo_indptr: Any, kv_indptr: Any, kv_indices: Any, kv_last_page_lens: Any,
+    max_seqlen_q: int, page_size: int = 1, nhead_kv: int = 1, sm_scale: float | None = None, logit_cap: float = 0.0,
+    num_kv_splits: int | None = None, num_kv_splits_indptr: Any = None, work_meta_data: Any = None,
+    work_indptr: Any = None, work_info_set: Any = None, reduce_indptr: Any = None, reduce_final_map: Any = None,
+    reduce_partial_map: Any = None, q_scale: Any = None, kv_scale: Any = None, intra_batch_mode: bool = False,
+    return_logits: bool = False, return_lse: bool = False, g_kv_indptr: Any = None, cp_world_size: int = 1,
+    cp_rank: int = 0, causal: bool = True, **ours: Any,
+) -> Any:
+    # fmt: on
+    """(``o``, LSE [query token, head] or None), of queries over a cache of latents; V is the beginning of K.
+
+    The cache is [page, token, 1, dim]. Splits and schedules of aiter's own kernels change nothing. aiter returns
+    partial results where this function returns ``o``.
+
+    Raises:
+        ProblemError: a part of a sequence's keys (context parallel), partial results. Else as
+            :func:`ckpm.attention.call.fmha`.
+    """
+    del nhead_kv, num_kv_splits, num_kv_splits_indptr, work_meta_data, work_indptr, work_info_set, reduce_indptr
+    del reduce_final_map, reduce_partial_map, intra_batch_mode, cp_rank
+    if used := [
+        name
+        for name, one in (
+            ("g_kv_indptr", g_kv_indptr is not None), ("cp_world_size", cp_world_size != 1),
+            ("return_logits", return_logits),
+        )
+        if one
+    ]:  # fmt: skip
+        raise ProblemError(f"mla_decode_fwd has no {', '.join(used)} here.")
+    scales = q_scale, kv_scale, kv_scale
+    if not has_fp8(kv_buffer):
+        _demand_ones(scales)
+    pages = Pages(
+        indices=kv_indices, indptr=kv_indptr, last_page_lens=kv_last_page_lens if page_size > 1 else None,
+        longest=None if is_on_host(kv_indptr) else kv_indices.shape[0] * page_size,
+    )  # fmt: skip
+    done = fmha(
+        q, kv_buffer, kv_buffer[..., : o.shape[-1]], cu_seqlens_q=qo_indptr, max_seqlen_q=max_seqlen_q, pages=pages,
+        scale=demand_scale(sm_scale), soft_cap=max(logit_cap, 0.0), lse=return_lse, out=o,
+        descales=_descales(scales, None) if has_fp8(kv_buffer) else None,
+        **mask_options(causal, -1, -1), **ours,
+    )  # fmt: skip
+    return o, swap_axes(done.lse, 0, 1) if return_lse else None
+
+
+# fmt: off
+def mla_prefill_fwd(
+    q: Any, kv_buffer: Any, o: Any, qo_indptr: Any, kv_indptr: Any, kv_indices: Any, kv_last_page_lens: Any,
+    max_seqlen_q: int, sm_scale: float | None = None, logit_cap: float = 0.0, num_kv_splits: int | None = None,
+    **ours: Any,
+) -> Any:
+    # fmt: on
+    """(``o``, LSE [query token, 1, head, 1]) as :func:`mla_decode_fwd`, under a causal mask."""
+    del num_kv_splits
+    o, lse = mla_decode_fwd(
+        q, kv_buffer, o, qo_indptr, kv_indptr, kv_indices, kv_last_page_lens, max_seqlen_q, kv_buffer.shape[1],
+        sm_scale=sm_scale, logit_cap=logit_cap, return_lse=True, **ours,
+    )  # fmt: skip
+    return o, lse[:, None, :, None]
 
 
 def _keys(cu_seqlens_k: Any, longest: int, block_table: Any) -> dict[str, Any]:

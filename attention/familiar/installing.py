@@ -17,7 +17,12 @@ from ckpm.base.errors import NoKernelError, ProblemError
 
 SERVED = tuple(served.__all__)
 _UNIFIED = "unified_attention"
-_HOMES = ("aiter", f"aiter.ops.triton.attention.{_UNIFIED}", f"aiter.ops.triton.{_UNIFIED}")  # the last of older ones
+_HOMES = (
+    "aiter",
+    "aiter.mla",
+    f"aiter.ops.triton.attention.{_UNIFIED}",
+    f"aiter.ops.triton.{_UNIFIED}",
+)  # the last of older ones
 _LOG = logging.getLogger(__name__)
 
 

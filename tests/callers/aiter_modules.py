@@ -51,7 +51,7 @@ def modules() -> dict[str, ModuleType]:
     dtypes = Module("aiter.dtypes", **kinds, d_dtypes=kinds, str2bool=bool, str2Dtype=kinds.__getitem__)
     common = Module("aiter.test_common", perftest=lambda **_: lambda function: function)
     unified = {name: Module(f"aiter.ops.triton.{name}", **own) for name in UNIFIED}
-    parts = [dtypes, common, Module("aiter.ops"), Module("aiter.ops.mha", **own), Module("aiter.mla")]
+    parts = [dtypes, common, Module("aiter.ops"), Module("aiter.ops.mha", **own), Module("aiter.mla", **own)]
     parts += [Module("aiter.ops.triton"), Module("aiter.ops.triton.attention"), *unified.values()]
     found: dict[str, ModuleType] = {one.__name__: one for one in [Module("aiter", **own), *parts, Module("pandas")]}
     for name, one in found.items():

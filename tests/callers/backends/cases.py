@@ -27,6 +27,11 @@ class Case(Record, frozen=True, kw_only=True):
     settings: Mapping[str, str] = {}
     calls: Mapping[str, str] = {}
 
+    @property
+    def absorbed(self) -> bool:
+        """True if K is a cache of latents, of which V is the beginning."""
+        return self.drive in ("mla-decode", "mla-extend")
+
 
 class _Cases(Record, frozen=True):
     cases: dict[str, dict[str, Case]]

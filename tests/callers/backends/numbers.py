@@ -27,6 +27,8 @@ class Numbers:
         self.q = [draw(new, heads_q, dim).to(kind).to(torch.bfloat16) for new, _ in case.lengths]
         self.k = [draw(new + old, heads_k, dim).to(kind) for new, old in case.lengths]
         self.v = [draw(new + old, heads_k, dim_v).to(kind) for new, old in case.lengths]
+        if case.absorbed:
+            self.v = [one[..., :dim_v] for one in self.k]
         self.sinks = 3 + draw(heads_q) if case.sinks else None  # as much as many keys
         self.k_scale, self.v_scale = (torch.tensor([one if case.kv == "fp8" else 1.0]) for one in (K_SCALE, V_SCALE))
         self.new = [new for new, _ in case.lengths]

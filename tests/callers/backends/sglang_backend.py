@@ -28,7 +28,7 @@ def test_sglang(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # the module reads this setting when it is imported
     monkeypatch.setattr(theirs, "_use_fp8_prefill_attn", stands.is_set("SGLANG_AITER_FP8_PREFILL_ATTN", "True"))
     numbers = Numbers(case)
-    mode = theirs.ForwardMode.DECODE if case.drive == "decode" else theirs.ForwardMode.EXTEND
+    mode = theirs.ForwardMode.DECODE if case.drive.endswith("decode") else theirs.ForwardMode.EXTEND
     batch = stands.Batch(case, numbers, mode)
     arch = theirs.AttentionArch.MLA if case.drive.startswith("mla") else theirs.AttentionArch.MHA
     backend = theirs.AiterAttnBackend(stands.model_runner(case, batch, arch))
@@ -72,4 +72,6 @@ DRIVES: Mapping[str, Callable[..., Any]] = {
     "decode": functools.partial(forward, method="forward_decode"),
     "mla": functools.partial(forward, save_kv_cache=False),
     "mla-chunk": extend_latent_by_chunks,
+    "mla-decode": functools.partial(forward, method="forward_decode"),
+    "mla-extend": forward,
 }

@@ -24,7 +24,7 @@ def test_vllm(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]
     numbers = Numbers(case)
     with served_calls() as calls:
-        o = (attend_latent if case.drive == "mla" else attend)(case, numbers)
+        o = {"mla": attend_latent, "mla-decode": decode_latent}.get(case.drive, attend)(case, numbers)
     check(case, numbers, o, calls, left=case.window - 1 if case.window else -1)
 
 
@@ -63,4 +63,23 @@ def attend_latent(case: Case, numbers: Numbers) -> Any:
     before, lse_before = backend.run_prefill_context_chunk(chunk, q, k, v)
     o = torch.empty_like(after)
     stands.merge_attn_states(o, before, lse_before, after, lse_after)
+    return o
+
+
+def decode_latent(case: Case, numbers: Numbers) -> Any:
+    """Absorbed queries over a cache of latents, by the function that vLLM's MLA decode calls."""
+    table = stands.common_metadata(case, numbers).block_table_tensor.long()
+    cache = torch.zeros((int(table.max()) + 1) * case.page, case.dims[0], dtype=torch.bfloat16)
+    slots = [
+        (row * case.page)[:, None].add(torch.arange(case.page)).flatten()[:length]
+        for row, length in zip(table, numbers.all, strict=True)
+    ]
+    cache[torch.cat(slots)] = torch.cat(numbers.k)[:, 0]
+    q = torch.cat(numbers.q)
+    o = torch.empty(*q.shape[:2], case.dims[1], dtype=torch.bfloat16)
+    importlib.import_module("vllm._aiter_ops")._rocm_aiter_mla_decode_fwd_impl(
+        q, cache.view(-1, case.page, case.dims[0]), o, sums(numbers.new), max(numbers.new), sums(numbers.all),
+        torch.cat(slots).int(), torch.ones(len(slots), dtype=torch.int32), case.dims[0] ** -0.5,
+        q_scale=numbers.k_scale, kv_scale=numbers.k_scale,
+    )  # fmt: skip
     return o

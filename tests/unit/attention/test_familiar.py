@@ -15,6 +15,8 @@ from ckpm.attention.familiar.aiter import (
     flash_attn_varlen_fp8_pertensor_func,
     flash_attn_varlen_func,
     mha_batch_prefill_func,
+    mla_decode_fwd,
+    mla_prefill_fwd,
     unified_attention,
 )
 from ckpm.attention.familiar.cascade import (
@@ -206,6 +208,45 @@ def test_aiter_s_fp8_varlen_call_has_scales_of_its_kernel() -> None:
     assert (o.shape, o.dtype) == ((60, 4, 128), ml_dtypes.bfloat16)
     assert said.scale_s == pytest.approx(0.5 * 0.25 / 128**0.5)
     assert said.scale_o == pytest.approx(2 / 448)  # P is scaled to e4m3fn's largest number
+
+
+LATENTS = np.zeros((100, 1, 1, 576), ml_dtypes.bfloat16)
+
+
+def of_latents(function: Any, **given: Any) -> tuple[Any, Any, Any]:
+    """O and LSE of a call over a cache of latents, and the launch."""
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm-serving", hdim_q=576, page_size=1, lse=True)))
+    q, o = (np.zeros((60, 16, dim), ml_dtypes.bfloat16) for dim in (576, 512))
+    last = np.ones(2, np.int32)
+    made, lse = function(q, LATENTS, o, SUMS, INDPTR, INDICES, last, 40, sm_scale=0.1, dispatcher=over, **given)
+    assert made is o
+    return made, lse, device.launched[0]
+
+
+def test_mla_decode_reads_v_as_the_beginning_of_k() -> None:
+    one = np.ones(1, np.float32)
+    _, lse, said = of_latents(mla_decode_fwd, return_lse=True, q_scale=one, kv_scale=one, num_kv_splits=4)
+    assert (said.hdim_q, said.hdim_v, said.nhead_k, said.page_size) == (576, 512, 1, 1)
+    assert (said.mask_type, said.window_left, said.window_right) == (Mask.BOTTOM_RIGHT, -1, 0)
+    assert said.scale_s == np.float32(0.1)
+    assert lse.shape == (60, 16)
+
+
+def test_mla_prefill_returns_lse_with_aiter_s_axes() -> None:
+    assert of_latents(mla_prefill_fwd)[1].shape == (60, 1, 16, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"cp_world_size": 2}, "mla_decode_fwd has no cp_world_size here"),
+        ({"g_kv_indptr": SUMS, "return_logits": True}, "has no g_kv_indptr, return_logits here"),
+        ({"kv_scale": np.full(1, 2, np.float32)}, "k and v of 16 bits have no scales"),
+    ],
+)
+def test_mla_decode_with_unserved_parameter_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises((ProblemError, ArgumentError), match=words):
+        of_latents(mla_decode_fwd, return_lse=True, **given)
 
 
 def wrapper(**given: Any) -> tuple[BatchPrefillWithPagedKVCacheWrapper, FakeDevice]:

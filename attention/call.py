@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from ckpm.attention.alibi import lse_shift, shifts_lse
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import Posed, pose, sequence_lengths
-from ckpm.attention.arrays.pytorch import current_stream, empty_like
+from ckpm.attention.arrays.pytorch import current_stream, empty_like, on_gpu
 from ckpm.attention.arrays.tensors import WORDS, Operand, demand_dtype, demand_shape, demand_writable, operand
 from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.kept import find_kept
 from ckpm.attention.launch.device import Device, choose
 from ckpm.attention.launch.encodings import number_type
 from ckpm.attention.launch.launching import host_buffers, upload
@@ -124,12 +125,20 @@ def fmha(
         An error of ckpm.base.errors: see pose, Dispatcher.plan and Plan.run.
     """
     over = dispatcher if dispatcher is not None else default()
+    stream = stream or current_stream(q)
+    in_place = over.device.kind == "hip" and on_gpu(q)
+    if in_place and (found := find_kept(over, {"q": q, "k": k, "v": v, **options})) is not None:
+        kept, tensors = found
+        given = _outputs(kept.plan, kept.posed, q, out, lse_out)
+        return _call_on_device(
+            kept.plan, kept.posed.problem, kept.pointers(tensors), given, (out, lse_out), stream, timing
+        )
     posed = pose(over.device, q, k, v, Options(**options))
     plan = over.plan(posed.problem)
     given = _outputs(plan, posed, q, out, lse_out)
-    stream = stream or current_stream(q)
     if posed.on_device:
-        return _call_on_device(plan, posed, given, stream, timing)
+        pointers = {name: posed.inputs[name].address + posed.offset(name) for name in plan.inputs}
+        return _call_on_device(plan, posed.problem, pointers, given, (out, lse_out), stream, timing)
     return uploaded_call(plan, posed, given, stream, timing)
 
 
@@ -154,22 +163,27 @@ def _dtype(posed: Posed, name: str) -> str:
     return "bits16" if posed.inputs["q"].dtype == "bits16" else posed.problem.o_dtype
 
 
-def _address(posed: Posed, name: str, base: int) -> int:
-    """K's and V's block scales alternate: V's first is one float32 after K's first."""
-    return base + 4 if name == "v_descale" and posed.problem.qscale == "kv_blockscale" else base
-
-
-def _call_on_device(plan: Plan, posed: Posed, given: Mapping[str, Any], stream: int, timing: Timing) -> Attention:
-    """Run a plan on arrays that are on the device."""
-    pointers = {name: _address(posed, name, posed.inputs[name].address) for name in plan.inputs}
+def _call_on_device(
+    plan: Plan,
+    problem: Problem,
+    inputs: Mapping[str, int],
+    given: Mapping[str, Any],
+    callers: tuple[Any, Any],
+    stream: int,
+    timing: Timing,
+) -> Attention:
+    """Run a plan on arrays that are on the device. Of the outputs, those of the caller are checked."""
+    pointers = dict(inputs)
     for name in plan.outputs:
-        if given[name] is None:
+        one = given[name]
+        if one is None:
             raise ArgumentError(
                 f"{name} needs memory on the device that the call can write to: give out, lse_out.", kind="null"
             )
-        pointers[name] = _target(plan.device, posed.problem, name, given[name]).address
-    ran = plan.run(pointers, stream=stream, timing=timing) if posed.problem.rows_q else Ran(kernels=())
-    return _attention(given, posed.problem, ran)
+        checked = any(one is mine for mine in callers)
+        pointers[name] = _target(plan.device, problem, name, one).address if checked else one.data_ptr()
+    ran = plan.run(pointers, stream=stream, timing=timing) if problem.rows_q else Ran(kernels=())
+    return _attention(given, problem, ran)
 
 
 def _target(device: Device, p: Problem, name: str, given: Any) -> Operand:
@@ -200,9 +214,7 @@ def uploaded_call(plan: Plan, posed: Posed, given: Mapping[str, Any], stream: in
     if not p.rows_q:  # no grid has 0 workgroups
         return _attention(made, p, Ran(kernels=()))
     with upload(plan.device, host_buffers(arrays, plan.outputs)) as memory:
-        ran = plan.run(
-            {n: _address(posed, n, part.address) for n, part in memory.items()}, stream=stream, timing=timing
-        )
+        ran = plan.run({n: part.address + posed.offset(n) for n, part in memory.items()}, stream=stream, timing=timing)
         plan.finish()
         for name, target in targets.items():
             assert target.array is not None, "all are on the host"

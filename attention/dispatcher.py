@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ckpm.attention.jit.missing import compile_command, find_missing
 from ckpm.attention.launch.c_abi import Library
@@ -106,6 +106,7 @@ class Dispatcher:
         self._plans: dict[Problem, Plan] = {}
         self._refused: dict[Problem, NoKernelError] = {}
         self._plans_version = registry.version
+        self.kept: dict[Any, Any] = {}  # of ckpm.attention.kept, forgotten with the plans
         self._libraries: dict[Path, Library] = {}
 
     def plan(self, problem: Problem) -> Plan:
@@ -163,6 +164,7 @@ class Dispatcher:
     def _forget(self) -> None:
         """Begin anew: after a change of the registry, and at the end."""
         self._plans, self._refused, self._plans_version = {}, {}, self.registry.version
+        self.kept.clear()
 
     def close(self) -> None:
         """Forget all plans and free their workspaces."""

@@ -56,6 +56,10 @@ class Posed:
     on_device: bool
     floats: np.dtype[Any] | None = None
 
+    def offset(self, name: str) -> int:
+        """Bytes from an input's address to its pointer: K's and V's block scales alternate, V's follows K's."""
+        return 4 if name == "v_descale" and self.problem.qscale == "kv_blockscale" else 0
+
 
 def kernel_dtype(q: Operand, asked: str | None, k: Operand | None = None) -> str:
     """The dtype of the kernels. Raises ArgumentError: it has to be said, or is none."""

@@ -30,6 +30,11 @@ def empty_like(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
     return None if torch is None else array.new_empty(shape, dtype=getattr(torch, _NAMES[dtype]))
 
 
+def on_gpu(array: Any) -> bool:
+    """True for a tensor of PyTorch on its GPU."""
+    return _torch_of(array) is not None and array.is_cuda
+
+
 def current_stream(array: Any) -> int:
     """The stream on which PyTorch queues work for a tensor on its GPU; 0, the default stream, for other arrays."""
     torch = _torch_of(array)

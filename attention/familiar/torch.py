@@ -9,21 +9,18 @@ allocate by PyTorch alone, and do not read the device's memory.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from ckpm.attention.arrays.options import Options
-from ckpm.attention.arrays.posing import pose
 from ckpm.attention.arrays.pytorch import current_stream, empty_like, padded_list
 from ckpm.attention.arrays.tables import Pages
-from ckpm.attention.arrays.tensors import WORDS, OnDevice
+from ckpm.attention.arrays.tensors import WORDS
 from ckpm.attention.backward.call import fmha_backward
 from ckpm.attention.call import default, fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar.tensors import add_page_axis, demand_scale, mask_options
-from ckpm.attention.launch.plan import Plan
+from ckpm.attention.kept import Kept, find, keep, signature, stand_in
 from ckpm.base.errors import ArgumentError, CkPrefillError, NoKernelError, ProblemError
 
 try:
@@ -37,7 +34,6 @@ except ImportError as error:
 _DTYPES = {getattr(torch, name): word for name, word in WORDS.items() if hasattr(torch, name)}
 _FP8 = (torch.float8_e4m3fn, torch.float8_e4m3fnuz)
 _READ = (torch.float16, torch.bfloat16, torch.float32, *_FP8)  # Q, K and V
-_MOST_PLANS = 4096  # with more all are forgotten
 _LIBRARY = torch.library.Library("ckpm", "DEF")
 
 Pair = tuple[Tensor, Tensor]
@@ -47,21 +43,11 @@ Posed = tuple[tuple[Any, Any, Any], dict[str, Any]]
 Posing = Callable[[Sequence[Any], Sequence[Any]], Posed]
 
 
-class _Kept(NamedTuple):
-    """A plan, the pointers that it reads with the places of their tensors, and the shape and dtype of O."""
-
-    plan: Plan
-    inputs: tuple[tuple[str, int], ...]
-    o: tuple[tuple[int, ...], torch.dtype]
-
-
-_PLANS: dict[tuple[Any, ...], _Kept] = {}
 _CHOSEN: list[Dispatcher] = []
 
 
 def dispatch_to(dispatcher: Dispatcher | None) -> None:
     """Set the dispatcher of all operators. With None they use the libraries below build/<arch>, as ``fmha``."""
-    _PLANS.clear()
     _CHOSEN[:] = [] if dispatcher is None else [dispatcher]
 
 
@@ -186,7 +172,7 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
     if pose_call is _pose_paged and (padded := padded_list(tensors[4])) is not tensors[4]:
         tensors = (*tensors[:4], padded, *tensors[5:])
     kept = _kept_plan(over, pose_call, tensors, numbers, lse=lse)
-    outputs = {"o": _new(q, *kept.o)}
+    outputs = {"o": _new(q, *_o_of(q, tensors[2]))}
     if lse:
         outputs["lse"] = _new_lse(q, lse)
     _run(kept, tensors, outputs, q)
@@ -195,38 +181,24 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
 
 def _kept_plan(
     over: Dispatcher, pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], **fields: Any
-) -> _Kept:
+) -> Kept:
     """The plan of tensors on the device. ``fields`` of the problem are those that fmha's options don't have."""
-    key = (
-        over, over.registry.version, pose_call, numbers, *fields.values(),
-        *[None if one is None else (one.shape, one.stride(), one.dtype, one.get_device()) for one in tensors],
-    )  # fmt: skip
-    if (kept := _PLANS.get(key)) is not None:
-        return kept
-    _check(tensors)
-    # stand-ins have the addresses 1, 2 and so on: the address of an input leads back to its tensor
-    arrays, options = pose_call([_stand_in(at, one) for at, one in enumerate(tensors, 1)], numbers)
-    posed = pose(over.device, *arrays, Options(**options))
-    plan = over.plan(dataclasses.replace(posed.problem, **fields))
-    inputs = {name: one.address - 1 for name, one in posed.inputs.items()}
-    if len(_PLANS) >= _MOST_PLANS:
-        _PLANS.clear()
-    read = tuple((name, inputs[name]) for name in plan.inputs if name in inputs)
-    kept = _PLANS[key] = _Kept(plan, read, _o_of(tensors[0], tensors[2]))
+
+    def make() -> Kept:
+        _check(tensors)
+        return keep(over, *pose_call([stand_in(at, one) for at, one in enumerate(tensors, 1)], numbers), **fields)
+
+    signatures = [None if one is None else signature(one) for one in tensors]
+    kept = find(over, (pose_call, numbers, *fields.values(), *signatures), make)
+    assert kept is not None, "make raises or returns a plan"
     return kept
 
 
-def _stand_in(at: int, given: Tensor | None) -> OnDevice | None:
-    if given is None:
-        return None
-    return OnDevice(address=at, shape=tuple(given.shape), dtype=_DTYPES[given.dtype], strides=given.stride())
-
-
-def _run(kept: _Kept, tensors: Sequence[Any], more: Mapping[str, Tensor], q: Tensor) -> None:
+def _run(kept: Kept, tensors: Sequence[Any], more: Mapping[str, Tensor], q: Tensor) -> None:
     """Queue a plan on PyTorch's current stream. ``more`` are outputs, and inputs that no option of fmha names."""
     if not q.shape[0]:
         return
-    pointers = {name: tensors[at].data_ptr() for name, at in kept.inputs}
+    pointers = kept.pointers(tensors)
     for name, one in more.items():
         pointers[name] = one.data_ptr()
     kept.plan.run(pointers, stream=current_stream(q))

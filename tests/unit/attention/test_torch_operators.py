@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from ckpm.attention import call
+from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.familiar.aiter import mha_batch_prefill_func
 from ckpm.attention.registry import Registry
 from ckpm.kernels.abi import Mask, QScale, Status
 from tests.unit.attention.fakes import FakeDevice, built, dispatcher, fp8_prefill, prefill
@@ -126,7 +129,7 @@ def test_tensors_in_place_are_launched_by_their_addresses(
     given = arguments(k=pool[:, 0], v=pool[:, 1])
     monkeypatch.setattr(operators, "current_stream", lambda q: 77)
     outputs = [operators.paged_prefill(**given, return_lse=True) for _ in range(2)]
-    assert len(operators._PLANS) == 1
+    assert len(operators._CHOSEN[0].kept) == 1
     for said, (o, lse) in zip(in_place.launched, outputs, strict=True):
         names = {"q": "q", "k": "k", "v": "v", "seqstart_q": "cu_seqlens_q", "kv_indptr": "indptr"}
         assert {name: getattr(said, name) for name in names} == {n: given[one].data_ptr() for n, one in names.items()}
@@ -138,10 +141,49 @@ def test_tensors_in_place_are_launched_by_their_addresses(
         assert (said.batch_stride_k, said.seqlen_k, said.stream) == (512, 70, 77)
     operators.paged_prefill(**arguments(q=torch.zeros(50, 4, 128, dtype=torch.bfloat16)))
     operators.paged_prefill(**given, return_lse=True, causal=True)
-    assert len(operators._PLANS) == 3
+    assert len(operators._CHOSEN[0].kept) == 3
     operators.paged_prefill(**arguments(), return_lse=True)  # the shapes of the first call, not its strides
     assert in_place.launched.pop().batch_stride_k == 256
     assert [said.mask_type for said in in_place.launched[-2:]] == [Mask.NONE, Mask.BOTTOM_RIGHT]
+
+
+def paged_calls(monkeypatch: pytest.MonkeyPatch, over: Dispatcher) -> Callable[..., Any]:
+    """aiter's call with tensors of the CPU that are taken for tensors of a GPU."""
+    monkeypatch.setattr(call, "on_gpu", lambda q: True)
+
+    def run(**given: Any) -> Any:
+        usual = arguments(**given)
+        usual["kv_indptr"], usual["kv_page_indices"] = usual.pop("indptr"), usual.pop("page_table")
+        return mha_batch_prefill_func(**usual, dispatcher=over)
+
+    return run
+
+
+def test_aiter_s_calls_with_equal_shapes_are_posed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, device = dispatcher(prefill(), FakeDevice("hip"))
+    run = paged_calls(monkeypatch, over)
+    made = [torch.zeros(60, 4, 128, dtype=torch.bfloat16) for _ in range(2)]
+    outputs = [run(q=one, return_lse=True) for one in made]
+    assert len(over.kept) == 1
+    for said, q, (o, lse) in zip(device.launched, made, outputs, strict=True):
+        assert (said.q, said.o, said.lse) == (q.data_ptr(), o.data_ptr(), lse.data_ptr())
+    run(causal=True)
+    run(max_seqlen_k=80)
+    run(k=torch.zeros(100, 2, 256, dtype=torch.bfloat16)[..., :128])
+    assert len(over.kept) == 4
+    assert [said.seqlen_k for said in device.launched] == [70, 70, 70, 80, 70]
+    assert device.launched[-1].stride_k == 512
+    over.close()
+    assert not over.kept
+
+
+def test_tensors_that_are_converted_are_posed_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, device = dispatcher(prefill(upstream="ckpm"), FakeDevice("hip"))
+    run = paged_calls(monkeypatch, over)
+    for _ in range(2):
+        run(sink_ptr=torch.zeros(4, dtype=torch.bfloat16), causal=True)
+    assert list(over.kept.values()) == [None]
+    assert len({said.sink for said in device.launched} - {0}) == 2
 
 
 def test_backward_in_place_adds_heads_that_share_keys(in_place: FakeDevice) -> None:

@@ -48,7 +48,7 @@ def find(over: Dispatcher, key: Any, make: Callable[[], Kept | None]) -> Kept | 
 
 
 def signature(tensor: Any) -> tuple[Any, ...]:
-    """What a plan depends on: shape, strides, dtype and GPU."""
+    """Shape, strides, dtype and GPU: all of a tensor that a plan depends on."""
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device()
 
 
@@ -75,7 +75,8 @@ def keep(over: Dispatcher, arrays: tuple[Any, Any, Any], options: Mapping[str, A
 def find_kept(over: Dispatcher, given: Mapping[str, Any]) -> tuple[Kept, list[Any]] | None:
     """The kept plan of ``fmha``'s Q, K, V and options, and its tensors; None if the call has to be posed each time.
 
-    Such are calls whose inputs are converted (scales that are numbers or have 16 bits), and those that are refused.
+    Such are calls whose inputs are converted (scales that are numbers or have 16 bits), calls with other arrays than
+    tensors of one GPU, and those that are refused.
     """
     pages = given.get("pages")
     if pages is not None and (indices := padded_list(pages.indices)) is not pages.indices:
@@ -83,14 +84,16 @@ def find_kept(over: Dispatcher, given: Mapping[str, Any]) -> tuple[Kept, list[An
     torch, tensors = namespace(given["q"]), list[Any]()
 
     def sign(one: Any) -> Any:
+        if isinstance(one, OnDevice):
+            raise TypeError("an address of the caller's")
         if not isinstance(one, torch.Tensor):
             return one
         tensors.append(one)
         return signature(one)
 
-    key = tuple(_map_leaves(given, sign).items())
-
     def make() -> Kept | None:
+        if len({one.get_device() for one in tensors}) > 1:
+            return None
         places = iter(range(1, len(tensors) + 1))
         posing = _map_leaves(given, lambda one: stand_in(next(places), one) if isinstance(one, torch.Tensor) else one)
         arrays = posing.pop("q"), posing.pop("k"), posing.pop("v")
@@ -99,7 +102,10 @@ def find_kept(over: Dispatcher, given: Mapping[str, Any]) -> tuple[Kept, list[An
         except (CkPrefillError, KeyError):
             return None
 
-    kept = find(over, key, make)
+    try:
+        kept = find(over, tuple(_map_leaves(given, sign).items()), make)
+    except TypeError:  # an array without a hash; posing raises those of options
+        return None
     return None if kept is None else (kept, tensors)
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from ckpm.attention import call
+from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar.aiter import mha_batch_prefill_func
 from ckpm.attention.registry import Registry
+from ckpm.base.errors import ArgumentError
 from ckpm.kernels.abi import Mask, QScale, Status
 from tests.unit.attention.fakes import FakeDevice, built, dispatcher, fp8_prefill, prefill
 
@@ -147,6 +149,13 @@ def test_tensors_in_place_are_launched_by_their_addresses(
     assert [said.mask_type for said in in_place.launched[-2:]] == [Mask.NONE, Mask.BOTTOM_RIGHT]
 
 
+class OnOtherGpu(torch.Tensor):
+    """A tensor that is on a GPU of its own."""
+
+    def get_device(self) -> int:
+        return 1
+
+
 def paged_calls(monkeypatch: pytest.MonkeyPatch, over: Dispatcher) -> Callable[..., Any]:
     """aiter's call with tensors of the CPU that are taken for tensors of a GPU."""
     monkeypatch.setattr(call, "on_gpu", lambda q: True)
@@ -184,6 +193,20 @@ def test_tensors_that_are_converted_are_posed_each_time(monkeypatch: pytest.Monk
         run(sink_ptr=torch.zeros(4, dtype=torch.bfloat16), causal=True)
     assert list(over.kept.values()) == [None]
     assert len({said.sink for said in device.launched} - {0}) == 2
+
+
+def test_arrays_beside_tensors_are_posed_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    over, _ = dispatcher(prefill(), FakeDevice("hip"))
+    run = paged_calls(monkeypatch, over)
+    tables = arguments()["cu_seqlens_q"].numpy(), OnDevice(address=4096, shape=(3,), dtype="int32")
+    run(cu_seqlens_q=tables[0])
+    with pytest.raises(ArgumentError, match="the device"):
+        run(cu_seqlens_q=tables[1])
+    with pytest.raises(TypeError, match="unknown_option"):
+        run(unknown_option=1)
+    assert not over.kept
+    run(cu_seqlens_q=torch.from_numpy(tables[0]).as_subclass(OnOtherGpu))
+    assert list(over.kept.values()) == [None]
 
 
 def test_backward_in_place_adds_heads_that_share_keys(in_place: FakeDevice) -> None:

@@ -24,6 +24,7 @@ OWN = (
     "sglang.kernels.ops.kvcache.cache_ops",
     "sglang.kernels.ops.quantization.fp8_kernel",
     "sglang.srt.environ",
+    "sglang.srt.layers.attention.aiter_mla_gluon",
     "sglang.srt.layers.attention.aiter_utils",
     "sglang.srt.layers.attention.base_attn_backend",
     "sglang.srt.model_executor.forward_batch_info",

@@ -206,17 +206,15 @@ def test_flashinfer_s_custom_mask_agrees_with_float64(packed: bool, over: Dispat
     masks = [random.random(lengths) < 0.5 for lengths in LENGTHS]
     masks[0][3, :64] = False  # the row sees nothing in the first tile of keys
     masks[0][4] = False  # nor at all
-    if packed:
-        bits = [np.packbits(mask.reshape(-1), bitorder="little") for mask in masks]
-        given = {"packed_custom_mask": np.concatenate(bits)}
-    else:
-        given = {"custom_mask": np.concatenate([mask.reshape(-1) for mask in masks])}
+    bits = [np.packbits(mask.reshape(-1), bitorder="little") if packed else mask.reshape(-1) for mask in masks]
+    given: dict[str, Any] = {"packed_custom_mask" if packed else "custom_mask": np.concatenate(bits)}
     pages, (q, k, v) = call.options["pages"], call.arrays
     wrapper = BatchPrefillWithPagedKVCacheWrapper(dispatcher=over)
     tables = (call.options["cu_seqlens_q"], pages.indptr, pages.indices, np.ones(2, np.int32))
     wrapper.plan(*tables, 2, 1, 128, 1, causal=True, q_data_type="bfloat16", **given)
     o, lse = wrapper.run(q, np.stack((k, v), axis=1), return_lse=True)
-    want = [softmax_over_seen(*one, mask, 128**-0.5) for *one, mask in zip(call.q, call.k, call.v, masks, strict=True)]
+    sequences = zip(call.q, call.k, call.v, masks, strict=True)
+    want = [softmax_over_seen(one_q, one_k, one_v, mask, 128**-0.5) for one_q, one_k, one_v, mask in sequences]
     exact_o, exact_lse = (np.concatenate(one) for one in zip(*want, strict=True))
     assert (o[4] == 0).all()
     assert (lse[4] == -np.inf).all()

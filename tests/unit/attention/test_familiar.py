@@ -305,7 +305,7 @@ def test_custom_mask_becomes_bias_of_minus_infinity(packed: bool) -> None:
 
 def graph_wrapper(pages: int = 120) -> tuple[BatchPrefillWithPagedKVCacheWrapper, FakeDevice, list[Any]]:
     over, device = dispatcher(prefill())
-    buffers = [np.full(size, 9999, np.int32) for size in (3, 3, pages, 2)]
+    buffers: list[Any] = [np.full(size, 9999, np.int32) for size in (3, 3, pages, 2)]
     return BatchPrefillWithPagedKVCacheWrapper(None, "NHD", True, *buffers, dispatcher=over), device, buffers
 
 

@@ -149,7 +149,7 @@ def test_tensors_in_place_are_launched_by_their_addresses(
     assert [said.mask_type for said in in_place.launched[-2:]] == [Mask.NONE, Mask.BOTTOM_RIGHT]
 
 
-class OnOtherGpu(torch.Tensor):
+class OnOtherGpu(torch.Tensor):  # type: ignore[misc]  # the checker has no PyTorch
     """A tensor that is on a GPU of its own."""
 
     def get_device(self) -> int:

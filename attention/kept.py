@@ -16,7 +16,7 @@ from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import WORDS, OnDevice
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.plan import Plan
-from ckpm.base.errors import CkPrefillError
+from ckpm.base.errors import ProblemError
 
 _MOST = 4096  # with more all are forgotten
 _FIELDS = tuple(one.name for one in dataclasses.fields(Pages))
@@ -60,13 +60,8 @@ def stand_in(at: int, given: Any) -> Any:
     return OnDevice(address=at, shape=tuple(given.shape), dtype=word, strides=given.stride())
 
 
-def keep(over: Dispatcher, arrays: tuple[Any, Any, Any], options: Mapping[str, Any], **fields: Any) -> Kept:
-    """Make a plan of stand-ins, whose addresses are 1, 2 and so on. ``fields`` replace those of the problem.
-
-    Raises as :func:`ckpm.attention.arrays.posing.pose` and Dispatcher.plan.
-    """
-    posed = pose(over.device, *arrays, Options(**options))
-    posed = dataclasses.replace(posed, problem=dataclasses.replace(posed.problem, **fields))
+def keep(over: Dispatcher, posed: Posed) -> Kept:
+    """Make a plan of posed stand-ins, whose addresses are 1, 2 and so on. Raises as Dispatcher.plan."""
     plan = over.plan(posed.problem)
     there = [name for name in plan.inputs if name in posed.inputs]
     return Kept(plan, posed, tuple((name, posed.inputs[name].address - 1, posed.offset(name)) for name in there))
@@ -95,12 +90,15 @@ def find_kept(over: Dispatcher, given: Mapping[str, Any]) -> tuple[Kept, list[An
         if len({one.get_device() for one in tensors}) > 1:
             return None
         places = iter(range(1, len(tensors) + 1))
-        posing = _map_leaves(given, lambda one: stand_in(next(places), one) if isinstance(one, torch.Tensor) else one)
-        arrays = posing.pop("q"), posing.pop("k"), posing.pop("v")
         try:
-            return keep(over, arrays, posing)
-        except (CkPrefillError, KeyError):
+            posing = _map_leaves(
+                given, lambda one: stand_in(next(places), one) if isinstance(one, torch.Tensor) else one
+            )
+            arrays = posing.pop("q"), posing.pop("k"), posing.pop("v")
+            posed = pose(over.device, *arrays, Options(**posing))
+        except (ProblemError, KeyError):  # posing the tensors themselves converts them, or raises with their names
             return None
+        return keep(over, posed)
 
     try:
         kept = find(over, tuple(_map_leaves(given, sign).items()), make)

@@ -9,6 +9,7 @@ Masks have their corner at the bottom right, LSE is natural, [head, query token]
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ckpm.attention.arrays.tables import Pages
@@ -97,12 +98,10 @@ def flash_attn_varlen_func(
             Padding between sequences. Else as :func:`ckpm.attention.call.fmha`.
     """
     del deterministic, how_v3_bf16_cvt
-    refused = {
+    _refuse("flash_attn_varlen_func", {
         "min_seqlen_q": min_seqlen_q if (min_seqlen_q or 0) > 1 else None, "bias": bias,
         "cu_seqlens_q_padded": cu_seqlens_q_padded, "cu_seqlens_k_padded": cu_seqlens_k_padded,
-    }  # fmt: skip
-    if used := [name for name, one in refused.items() if one is not None]:
-        raise ProblemError(f"flash_attn_varlen_func has no {', '.join(used)} here.")
+    })  # fmt: skip
     done = fmha(
         q, k, v, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, dropout=dropout_p,
         scale=demand_scale(softmax_scale), soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, lse=return_lse,
@@ -147,12 +146,10 @@ def unified_attention(
             Else as :func:`ckpm.attention.call.fmha`.
     """
     del backend
-    refused = {
+    _refuse("unified_attention", {
         "q_scales": q_scales, "output_scale": output_scale, "qq_bias": qq_bias, "skip_reduce": skip_reduce or None,
         "causal=False": None if causal else True,
-    }  # fmt: skip
-    if used := [name for name, one in refused.items() if one is not None]:
-        raise ProblemError(f"unified_attention has no {', '.join(used)} here.")
+    })  # fmt: skip
     scales = shrink_scale(q_descale), shrink_scale(k_descale), shrink_scale(v_descale)
     if not has_fp8(k):
         _demand_ones(scales)
@@ -190,15 +187,10 @@ def mla_decode_fwd(
     """
     del nhead_kv, num_kv_splits, num_kv_splits_indptr, work_meta_data, work_indptr, work_info_set, reduce_indptr
     del reduce_final_map, reduce_partial_map, intra_batch_mode, cp_rank
-    if used := [
-        name
-        for name, one in (
-            ("g_kv_indptr", g_kv_indptr is not None), ("cp_world_size", cp_world_size != 1),
-            ("return_logits", return_logits),
-        )
-        if one
-    ]:  # fmt: skip
-        raise ProblemError(f"mla_decode_fwd has no {', '.join(used)} here.")
+    _refuse("mla_decode_fwd", {
+        "g_kv_indptr": g_kv_indptr, "cp_world_size": None if cp_world_size == 1 else cp_world_size,
+        "return_logits": return_logits or None,
+    })  # fmt: skip
     scales = q_scale, kv_scale, kv_scale
     if not has_fp8(kv_buffer):
         _demand_ones(scales)
@@ -229,6 +221,12 @@ def mla_prefill_fwd(
         sm_scale=sm_scale, logit_cap=logit_cap, return_lse=True, **ours,
     )  # fmt: skip
     return o, lse[:, None, :, None]
+
+
+def _refuse(call: str, given: Mapping[str, Any]) -> None:
+    """Raises ProblemError: a parameter that is not served is given."""
+    if used := [name for name, one in given.items() if one is not None]:
+        raise ProblemError(f"{call} has no {', '.join(used)} here.")
 
 
 def _keys(cu_seqlens_k: Any, longest: int, block_table: Any) -> dict[str, Any]:

@@ -42,15 +42,14 @@ class FixedTables:
         pages than the buffer has room for.
         """
         rows = int(read_on_host(qo_indptr)[-1])
-        self._rows = self._rows or rows
-        for name, given, limit in (
-            ("sequences", len(qo_indptr) - 1, self._batch),
-            ("query tokens", rows, self._rows),
-            ("pages", len(indices), len(self._indices)),
+        for name, given, most, limit in (
+            ("sequences", len(qo_indptr) - 1, "exactly", self._batch),
+            ("query tokens", rows, "at most", self._rows or rows),
+            ("pages", len(indices), "at most", len(self._indices)),
         ):
-            if given > limit or (name == "sequences" and given != limit):
-                most = "exactly" if name == "sequences" else "at most"
+            if given > limit or (most == "exactly" and given != limit):
                 raise ProblemError(f"{given} {name}: with use_cuda_graph this wrapper's plans have {most} {limit}.")
+        self._rows = self._rows or rows  # of the first plan that fits
         for buffer, table in (
             (self._qo_indptr, qo_indptr),
             (self._indptr, indptr),

@@ -9,10 +9,13 @@ allocate by PyTorch alone, and do not read the device's memory.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ckpm.attention.arrays.options import Options
+from ckpm.attention.arrays.posing import pose
 from ckpm.attention.arrays.pytorch import current_stream, empty_like, padded_list
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import WORDS
@@ -186,7 +189,9 @@ def _kept_plan(
 
     def make() -> Kept:
         _check(tensors)
-        return keep(over, *pose_call([stand_in(at, one) for at, one in enumerate(tensors, 1)], numbers), **fields)
+        arrays, options = pose_call([stand_in(at, one) for at, one in enumerate(tensors, 1)], numbers)
+        posed = pose(over.device, *arrays, Options(**options))
+        return keep(over, dataclasses.replace(posed, problem=dataclasses.replace(posed.problem, **fields)))
 
     signatures = [None if one is None else signature(one) for one in tensors]
     kept = find(over, (pose_call, numbers, *fields.values(), *signatures), make)

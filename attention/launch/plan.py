@@ -204,7 +204,7 @@ class Plan:
 
         Suites give memory of their own for a workspace among the ``pointers``.
         """
-        if not self.workspaces or self.workspaces.keys() <= pointers.keys():
+        if self.workspaces.keys() <= pointers.keys():
             return self._launch_filled(self._fill(pointers, stream), warmups, repeats)
         with self._workspace(stream, pointers) as own:
             for name in self.cleared:
@@ -214,9 +214,8 @@ class Plan:
             return self._launch_filled(filled, warmups, repeats)
 
     def _launch_filled(self, filled: CheckedArguments, warmups: int, repeats: int) -> Launch:
-        if warmups or repeats:
-            self._setters["warmup"](filled, warmups)
-            self._setters["repeat"](filled, repeats)
+        self._setters["warmup"](filled, warmups)
+        self._setters["repeat"](filled, repeats)
         with _V3.turned_off() if self.problem.v3 == "off" else _V3:
             return self.library.launch(filled, self._kernel)
 

@@ -345,6 +345,13 @@ def test_later_plan_of_a_graph_with_more_is_refused(sums: list[int], indptr: lis
     assert all((one == old).all() for one, old in zip(buffers, before, strict=True))
 
 
+def test_refused_first_plan_of_a_graph_sets_no_limit() -> None:
+    made, _, _ = graph_wrapper()
+    with pytest.raises(ProblemError, match="1 sequences"):
+        plan_graph(made, [0, 40], [0, 70])
+    plan_graph(made, [0, 40, 60], [0, 70, 95])
+
+
 def test_graph_with_custom_mask_or_wrong_buffers_is_refused() -> None:
     with pytest.raises(ProblemError, match="plan has no custom mask with use_cuda_graph here"):
         plan_graph(graph_wrapper()[0], [0, 40, 60], [0, 70, 95], custom_mask=np.ones(3300))

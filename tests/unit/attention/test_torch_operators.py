@@ -204,7 +204,9 @@ def test_arrays_beside_tensors_are_posed_each_time(monkeypatch: pytest.MonkeyPat
         run(cu_seqlens_q=tables[1])
     with pytest.raises(TypeError, match="unknown_option"):
         run(unknown_option=1)
-    assert not over.kept
+    with pytest.raises(ArgumentError, match="cu_seqlens_q"):
+        run(cu_seqlens_q=torch.ones(3, dtype=torch.bool))  # no word for the dtype
+    over.close()
     run(cu_seqlens_q=torch.from_numpy(tables[0]).as_subclass(OnOtherGpu))
     assert list(over.kept.values()) == [None]
 

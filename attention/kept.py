@@ -23,15 +23,25 @@ _FIELDS = tuple(one.name for one in dataclasses.fields(Pages))
 
 
 class Kept(NamedTuple):
-    """A plan, what it was made of, and each pointer that it reads with the place of its tensor and an offset."""
+    """A plan, what it was made of, and each pointer that it reads with the place of its tensor and an offset.
+
+    ``run`` launches the plan with the addresses of the inputs and of ``more`` pointers, in order, and a stream. ``o``
+    is the shape and dtype of O, for a caller that allocates it.
+    """
 
     plan: Plan
     posed: Posed
     inputs: tuple[tuple[str, int, int], ...]
+    run: Callable[[Sequence[int], int], None]
+    o: Any = None
+
+    def addresses(self, tensors: Sequence[Any]) -> list[int]:
+        """Addresses of the inputs."""
+        return [tensors[at].data_ptr() + offset for _, at, offset in self.inputs]
 
     def pointers(self, tensors: Sequence[Any]) -> dict[str, int]:
         """Addresses of the inputs by the C ABI's names."""
-        return {name: tensors[at].data_ptr() + offset for name, at, offset in self.inputs}
+        return dict(zip((name for name, _, _ in self.inputs), self.addresses(tensors), strict=True))
 
 
 def find(over: Dispatcher, key: Any, make: Callable[[], Kept | None]) -> Kept | None:
@@ -60,11 +70,12 @@ def stand_in(at: int, given: Any) -> Any:
     return OnDevice(address=at, shape=tuple(given.shape), dtype=word, strides=given.stride())
 
 
-def keep(over: Dispatcher, posed: Posed) -> Kept:
+def keep(over: Dispatcher, posed: Posed, more: Sequence[str] = (), o: Any = None) -> Kept:
     """Make a plan of posed stand-ins, whose addresses are 1, 2 and so on. Raises as Dispatcher.plan."""
     plan = over.plan(posed.problem)
     there = [name for name in plan.inputs if name in posed.inputs]
-    return Kept(plan, posed, tuple((name, posed.inputs[name].address - 1, posed.offset(name)) for name in there))
+    inputs = tuple((name, posed.inputs[name].address - 1, posed.offset(name)) for name in there)
+    return Kept(plan, posed, inputs, plan.bind((*there, *more)), o)
 
 
 def find_kept(over: Dispatcher, given: Mapping[str, Any]) -> tuple[Kept, list[Any]] | None:

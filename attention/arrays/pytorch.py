@@ -38,7 +38,7 @@ def on_gpu(array: Any) -> bool:
 def current_stream(array: Any) -> int:
     """The stream on which PyTorch queues work for a tensor on its GPU; 0, the default stream, for other arrays."""
     torch = _torch_of(array)
-    if torch is None or array.device.type == "cpu":
+    if torch is None or not array.is_cuda:
         return 0
     return int(torch.cuda.current_stream(array.device).cuda_stream)
 
@@ -59,7 +59,7 @@ def padded_list(pages: Any) -> Any:
 
     If the storage has enough room after the list, the caller has padded it.
     """
-    if _torch_of(pages) is None or pages.device.type == "cpu" or pages.ndim != 1:
+    if not on_gpu(pages) or pages.ndim != 1:
         return pages
     size = pages.shape[0]
     room = pages.untyped_storage().nbytes() // pages.element_size() - pages.storage_offset() - size

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ckpm.attention.arrays.options import Options
@@ -174,39 +174,41 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
         return done.o, done.lse if lse else _new_lse(q, lse)
     if pose_call is _pose_paged and (padded := padded_list(tensors[4])) is not tensors[4]:
         tensors = (*tensors[:4], padded, *tensors[5:])
-    kept = _kept_plan(over, pose_call, tensors, numbers, lse=lse)
-    outputs = {"o": _new(q, *_o_of(q, tensors[2]))}
-    if lse:
-        outputs["lse"] = _new_lse(q, lse)
-    _run(kept, tensors, outputs, q)
-    return outputs["o"], outputs["lse"] if lse else _new_lse(q, lse)
+    kept = _kept_plan(over, pose_call, tensors, numbers, ("o", "lse") if lse else ("o",), lse=lse)
+    o = _new(q, *kept.o)
+    if not lse:
+        _run(kept, tensors, (o,), q)
+        return o, _new_lse(q, lse)
+    sums = _new_lse(q, lse)
+    _run(kept, tensors, (o, sums), q)
+    return o, sums
 
 
 def _kept_plan(
-    over: Dispatcher, pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], **fields: Any
+    over: Dispatcher, pose_call: Posing, tensors: Sequence[Any], numbers: Any, more: Sequence[str], **fields: Any
 ) -> Kept:
-    """The plan of tensors on the device. ``fields`` of the problem are those that fmha's options don't have."""
+    """The plan of tensors on the device, and of ``more`` pointers that no option of fmha names.
+
+    ``fields`` of the problem are those that fmha's options don't have.
+    """
 
     def make() -> Kept:
         _check(tensors)
         arrays, options = pose_call([stand_in(at, one) for at, one in enumerate(tensors, 1)], numbers)
         posed = pose(over.device, *arrays, Options(**options))
-        return keep(over, dataclasses.replace(posed, problem=dataclasses.replace(posed.problem, **fields)))
+        posed = dataclasses.replace(posed, problem=dataclasses.replace(posed.problem, **fields))
+        return keep(over, posed, more, _o_of(tensors[0], tensors[2]))
 
-    signatures = [None if one is None else signature(one) for one in tensors]
-    kept = find(over, (pose_call, numbers, *fields.values(), *signatures), make)
+    there = [one for one in tensors if one is not None]
+    kept = find(over, (pose_call, numbers, *fields.values(), *map(type, tensors), *map(signature, there)), make)
     assert kept is not None, "make raises or returns a plan"
     return kept
 
 
-def _run(kept: Kept, tensors: Sequence[Any], more: Mapping[str, Tensor], q: Tensor) -> None:
-    """Queue a plan on PyTorch's current stream. ``more`` are outputs, and inputs that no option of fmha names."""
-    if not q.shape[0]:
-        return
-    pointers = kept.pointers(tensors)
-    for name, one in more.items():
-        pointers[name] = one.data_ptr()
-    kept.plan.run(pointers, stream=current_stream(q))
+def _run(kept: Kept, tensors: Sequence[Any], more: Iterable[Tensor], q: Tensor) -> None:
+    """Queue a plan on PyTorch's current stream. ``more`` are the tensors of its ``more`` pointers."""
+    if q.shape[0]:
+        kept.run([*kept.addresses(tensors), *map(Tensor.data_ptr, more)], current_stream(q))
 
 
 # The annotations of the inner functions are the operators' schemas.
@@ -267,10 +269,11 @@ def _launch_backward(
         done = fmha_backward(do, *arrays, o, lse, dispatcher=over, deterministic=deterministic, **options)
         dq, dk, dv = (torch.from_numpy(one).view(q.dtype) for one in (done.dq, done.dk, done.dv))
         return dq, dk, dv
-    kept = _kept_plan(over, _pose_backward, tensors, numbers, deterministic=deterministic)
+    more = ("dout", "o", "lse", *("dq", "dk", "dv"))
+    kept = _kept_plan(over, _pose_backward, tensors, numbers, more, deterministic=deterministic)
     grown = {"dq": q.shape, "dk": (k.shape[0], *q.shape[1:]), "dv": (v.shape[0], q.shape[1], v.shape[2])}
     made = {name: empty_like(q, tuple(shape), _DTYPES[q.dtype]) for name, shape in grown.items()}
-    _run(kept, tensors, {"dout": do, "o": o, "lse": lse, **made}, q)
+    _run(kept, tensors, (do, o, lse, *made.values()), q)
     dk, dv = (_add_heads(made[name], k.shape[1]) for name in ("dk", "dv"))
     return made["dq"], dk, dv
 

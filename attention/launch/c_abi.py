@@ -65,9 +65,8 @@ class Library:
         """
         if kernel is not None and not self.arguments.BY_NAME:
             raise TypeError(f"{self.arguments.START}_launch takes no kernel's name")
-        named = [None if kernel is None else kernel.encode()] if self.arguments.BY_NAME else []
-        milliseconds = ctypes.c_float(0)
-        message = _Message()
+        named = (None if kernel is None else kernel.encode(),) if self.arguments.BY_NAME else ()
+        milliseconds, message = ctypes.c_float(), _Message()
         status = self.calls["launch"](
             ctypes.byref(arguments), *named, ctypes.byref(milliseconds), message, _MESSAGE_BYTES
         )

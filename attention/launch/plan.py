@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -199,6 +199,22 @@ class Plan:
             self.device.hip.free(flushed)
         return Ran(kernels=launches[0].kernels, milliseconds=tuple(one.milliseconds for one in launches))
 
+    def bind(self, names: Sequence[str]) -> Callable[[Sequence[int], int], None]:
+        """Return :meth:`run` for callers that launch often: of the addresses of ``names``, in order, and a stream."""
+        setters = [self._setters[name] for name in (*names, "stream")]
+        whole = not self.workspaces and set(self._needed) <= set(names)
+
+        def run(addresses: Sequence[int], stream: int) -> None:
+            if not whole or not all(addresses):
+                self.run(dict(zip(names, addresses, strict=True)), stream=stream)
+                return
+            filled = self._kind.from_buffer_copy(self._template)
+            for set_field, value in zip(setters, (*addresses, stream), strict=True):
+                set_field(filled, value)
+            self._ended_well(self._launch_filled(filled))
+
+        return run
+
     def launch(self, pointers: Mapping[str, int], stream: int = 0, warmups: int = 0, repeats: int = 0) -> Launch:
         """Launch and return how that ended, a refusal or a fault too; nothing is checked before.
 
@@ -213,9 +229,10 @@ class Plan:
             filled = self._fill({**{name: part.address for name, part in own.items()}, **pointers}, stream)
             return self._launch_filled(filled, warmups, repeats)
 
-    def _launch_filled(self, filled: CheckedArguments, warmups: int, repeats: int) -> Launch:
-        self._setters["warmup"](filled, warmups)
-        self._setters["repeat"](filled, repeats)
+    def _launch_filled(self, filled: CheckedArguments, warmups: int = 0, repeats: int = 0) -> Launch:
+        if warmups or repeats:
+            self._setters["warmup"](filled, warmups)
+            self._setters["repeat"](filled, repeats)
         with _V3.turned_off() if self.problem.v3 == "off" else _V3:
             return self.library.launch(filled, self._kernel)
 

@@ -99,6 +99,31 @@ def test_missing_pointer_is_named() -> None:
     assert not device.launched
 
 
+def test_bound_launch_of_addresses_gives_struct_of_run() -> None:
+    over, device = dispatcher(prefill())
+    plan = over.plan(PREFILL)
+    addresses = {name: 4096 * at for at, name in enumerate(POINTERS, 1)}
+    plan.run(addresses, stream=7)
+    run = plan.bind(tuple(addresses))
+    run(list(addresses.values()), 7)
+    first, second = (one.values() for one in device.launched)
+    assert first == second
+    for at, name in enumerate(addresses):
+        with pytest.raises(ArgumentError, match=f"{name} is null"):
+            run([0 if at == place else 4096 for place in range(len(addresses))], 7)
+    with pytest.raises(ArgumentError, match="q is null"):
+        plan.bind(tuple(addresses)[1:])(list(addresses.values())[1:], 7)
+
+
+def test_bound_launch_with_workspaces_gives_struct_of_run() -> None:
+    plan, device = split()
+    plan.run(SPLIT_POINTERS, stream=7)
+    plan.bind(tuple(SPLIT_POINTERS))(list(SPLIT_POINTERS.values()), 7)
+    first, second = (one.values() for one in device.launched)
+    assert first == second
+    assert first["o_acc"]
+
+
 def test_what_family_has_no_field_for_is_refused() -> None:
     over, _ = dispatcher(Registry(built("fwd", dtype="bf16", hdim_q=128)))
     with pytest.raises(ProblemError, match="fwd has no field for sinks"):

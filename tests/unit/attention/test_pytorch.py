@@ -25,6 +25,7 @@ class Tensor:
     def __init__(self, array: np.ndarray[Any, Any], device: str = "cpu") -> None:
         self.array, self.device, self.requires_grad = array, SimpleNamespace(type=device), False
         self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+        self.is_cuda = device != "cpu"
 
     def detach(self) -> Tensor:
         return Tensor(self.array, self.device.type)

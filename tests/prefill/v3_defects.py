@@ -56,7 +56,7 @@ V3_DEFECTS: Mapping[str, Defect] = {
     ),
     "a page id is used one tile early": _found(
         "batch-prefill",
-        "v3_residues.ps16-wide-q256k1to64",
+        "v3_residues.ps16-wide-q256k65to128",
         WRONG,
         _pipeline("stream.v_source(place_of(tile), v_page)", "stream.v_source(place_of(tile), k_page)"),
     ),

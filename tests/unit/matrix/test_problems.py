@@ -60,8 +60,8 @@ def test_smoke_tier_suits_emulator() -> None:
     No library has kernels for all.
     """
     cases = [problem for suite in SUITES for problem in problems(suite)]
-    assert sum(map(wave_instructions, cases)) < 490e6
-    assert len([problem for problem in cases if problem.v3 != "on"]) < 2750
+    assert sum(map(wave_instructions, cases)) < 535e6
+    assert len([problem for problem in cases if problem.v3 != "on"]) < 2980
 
 
 def test_nothing_that_issue_asks_for_is_missing_from_smoke() -> None:
@@ -235,7 +235,7 @@ def test_full_dialects_serve_every_case_of_their_features(name: str) -> None:
     for problem in (p for suite in SUITES for p in problems(suite) if p.expect == "ok"):
         reason = missing_kernel(keys, problem)
         newer = problem.page_size > 1 or problem.sink_size or problem.sink_logits or problem.dtype == "fp8bf16"
-        newer = newer or problem.hdim_q > 128 or problem.kv_table == "vllm"
+        newer = newer or max(problem.hdim_q, problem.hdim_v) > 128 or problem.kv_table == "vllm"
         beyond = problem.page_size not in (1, 16, 1024) or problem.dtype in MIXED_DTYPES or problem.split_keys
         beyond = beyond or problem.hdim_q > 256
         if beyond or problem.v3 == "on":  # of ckpm-extended, or prefill-v3, alone

@@ -185,7 +185,12 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
 
 
 def _kept_plan(
-    over: Dispatcher, pose_call: Posing, tensors: Sequence[Any], numbers: Any, more: Sequence[str], **fields: Any
+    over: Dispatcher,
+    pose_call: Posing,
+    tensors: Sequence[Any],
+    numbers: tuple[Any, ...],
+    more: Sequence[str],
+    **fields: Any,
 ) -> Kept:
     """The plan of tensors on the device, and of ``more`` pointers that no option of fmha names.
 
@@ -269,7 +274,7 @@ def _launch_backward(
         done = fmha_backward(do, *arrays, o, lse, dispatcher=over, deterministic=deterministic, **options)
         dq, dk, dv = (torch.from_numpy(one).view(q.dtype) for one in (done.dq, done.dk, done.dv))
         return dq, dk, dv
-    more = ("dout", "o", "lse", *("dq", "dk", "dv"))
+    more = ("dout", "o", "lse", "dq", "dk", "dv")
     kept = _kept_plan(over, _pose_backward, tensors, numbers, more, deterministic=deterministic)
     grown = {"dq": q.shape, "dk": (k.shape[0], *q.shape[1:]), "dv": (v.shape[0], q.shape[1], v.shape[2])}
     made = {name: empty_like(q, tuple(shape), _DTYPES[q.dtype]) for name, shape in grown.items()}

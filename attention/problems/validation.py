@@ -35,7 +35,7 @@ def validate(problem: Problem) -> Problem:
     Raises:
         ProblemError: a field's value is of another type than its default.
         ProblemError: a size is negative, zero, or over what 32 bits hold.
-        ProblemError: two elements of a tensor have one place.
+        ProblemError: two elements of a tensor have one place, or tokens of a page lie too far apart.
         ProblemError: it breaks rules of `ckpm validate`, or contradicts itself.
     """
     _check_types(problem)
@@ -192,6 +192,19 @@ def _check_strides(p: Problem) -> None:
             _check_range(f"{field.name} stride of {tensor}", getattr(strides, field.name), 0)
         if tensor in given and not (tensor == "v" and p.vlayout == "col"):
             _check_overlap(p, tensor, strides)
+        if tensor in ("k", "v") and p.page_size > 1 and p.kv_layout == "linear":
+            _check_page_span(p, tensor, strides)
+
+
+def _check_page_span(p: Problem, tensor: str, strides: Strides) -> None:
+    """The kernels have 32 bits for a token's place in its page (kernels/include_prefill/ckpm_prefill/launch.hpp)."""
+    span = ((p.page_size - 1) * strides.row + p.extent(tensor)[1]) * p.element_bytes
+    if span > _LARGEST:
+        raise ProblemError(
+            f"row stride of {tensor} is {strides.row}: a head's {p.page_size} tokens of a page span {span} bytes, and "
+            f"kernels reach {_LARGEST}. Give pages whose tokens lie closer together.",
+            kind="dimension",
+        )
 
 
 def _check_overlap(p: Problem, tensor: str, strides: Strides) -> None:

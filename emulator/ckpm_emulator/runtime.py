@@ -128,13 +128,15 @@ def require_whole(path: Path) -> None:
             # e_phoff, e_shoff, .., e_phentsize, e_phnum, e_shentsize, e_shnum (System V ABI)
             segments, sections = struct.unpack_from("<QQ", head, 32)
             segment_size, segment_count, section_size, section_count = struct.unpack_from("<4H", head, 54)
-            file.seek(segments)
-            table = file.read(segment_size * segment_count)
+            ends = [sections + section_size * section_count, segments + segment_size * segment_count]
+            if max(ends) <= size:
+                file.seek(segments)
+                table = file.read(segment_size * segment_count)
+                whole = (table[at : at + 40] for at in range(0, len(table) - 39, segment_size or 1))
+                ends += [sum(struct.unpack_from("<Q16xQ", segment, 8)) for segment in whole]
     except OSError as error:
         raise LibraryError(f"the library doesn't load: {path}: {error.strerror}", kind="load") from error
-    whole = [table[at : at + 40] for at in range(0, len(table) - 39, segment_size or 1)]
-    ends = [sum(struct.unpack_from("<Q16xQ", segment, 8)) if len(segment) == 40 else 0 for segment in whole]
-    if max([sections + section_size * section_count, segments + segment_size * segment_count, *ends]) > size:
+    if max(ends) > size:
         raise LibraryError(f"the library doesn't load: {path} is truncated", kind="load")
 
 

@@ -124,10 +124,17 @@ def test_fault_message_does_not_depend_on_workers(run: Callable[..., tuple[int, 
 ONE = ("--suite", "sanitize", "--case", "plain.m64-full-q40k100")
 
 
+def _with_segments_at(library: Path, offset: int) -> bytes:
+    """The bytes of a library whose program headers are said to be at ``offset``, which is e_phoff (System V ABI)."""
+    whole = library.read_bytes()
+    return whole[:32] + offset.to_bytes(8, "little") + whole[40:]
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (lambda library: library.read_bytes()[:200_000], f"{LIBRARY} is truncated"),
+        (lambda library: _with_segments_at(library, 1 << 63), f"{LIBRARY} is truncated"),
         (lambda library: b"#!/bin/sh\n", f"{LIBRARY} is not a shared library"),
         (
             lambda library: library.read_bytes().replace(

@@ -63,12 +63,6 @@ BUILD = "build --arch gfx950 --upstream checkout --ck-root ck --filter nothing"
 def prepare_tree(folder: Path) -> None:
     """Write the tree into ``folder``/ck."""
     _write(folder, _CODEGEN)
-    features = words.features(_DIALECT)
-    family = dialect(_DIALECT).family("batch_prefill")
-    keys = enumerate_keys(family, arch="gfx950", receipt=RECEIPT, mask_impl="simplified")
-    texts = {key.name: instance_text(key, features, "theirs::n") for key in keys}
-    texts["fmha_batch_prefill_api"] = dispatch_text(keys, features).replace("ckpm", "theirs")
-    (folder / INSTANCES).write_text(json.dumps(texts))
 
 
 def prepare_newest_tree(folder: Path) -> None:
@@ -85,3 +79,12 @@ def _write(folder: Path, codegen: str) -> None:
     (fmha / "codegen/utils.py").write_text("")
     (folder / CODEGEN).write_text(codegen)
     (folder / HEADER).write_text(_HEADER)
+    (folder / INSTANCES).write_text(json.dumps(_instances()))
+
+
+def _instances() -> dict[str, str]:
+    features = words.features(_DIALECT)
+    family = dialect(_DIALECT).family("batch_prefill")
+    keys = enumerate_keys(family, arch="gfx950", receipt=RECEIPT, mask_impl="simplified")
+    texts = {key.name: instance_text(key, features, "theirs::n") for key in keys}
+    return texts | {"fmha_batch_prefill_api": dispatch_text(keys, features).replace("ckpm", "theirs")}

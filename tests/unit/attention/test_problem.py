@@ -19,6 +19,10 @@ from ckpm.matrix.problems.testing import Shape, shapes
 from tests.unit.attention.fakes import PREFILL, dispatcher, prefill
 
 
+# a pool of tokens before pages: (page_size, pages, hdim)
+_TOKENS_APART = {"family": "batch_prefill", "page_size": 16, "pool_pages": 2**20}
+
+
 def test_every_setter_reports_its_own() -> None:
     build = ProblemBuilder()
     setters: dict[str, tuple[ProblemBuilder, dict[str, Any]]] = {
@@ -146,6 +150,7 @@ def test_builder_builds_what_can_be_posed() -> None:
         ({"strides": (("lse", Strides(0, 1, 2)),)}, ProblemError, "not for ['lse']"),
         ({"nhead_q": 2, "strides": (("q", Strides(2**15, 64, 256)),)}, ProblemError, "a step of 64 leads into the 128"),
         ({"strides": (("k", Strides(0, 128, 64)),)}, ProblemError, "strides of k"),
+        ({**_TOKENS_APART, "strides": (("v", Strides(128, 0, 2**27)),)}, ProblemError, "span 4026532096 bytes"),
     ],
 )
 def test_what_contradicts_itself_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:

@@ -18,7 +18,6 @@ from ckpm.matrix.problems.problem import Problem, Strides, launch_seqlen_k
 from ckpm.matrix.problems.testing import Shape, shapes
 from tests.unit.attention.fakes import PREFILL, dispatcher, prefill
 
-
 # a pool of tokens before pages: (page_size, pages, hdim)
 _TOKENS_APART = {"family": "batch_prefill", "page_size": 16, "pool_pages": 2**20}
 

@@ -37,8 +37,8 @@ def _backward_table(code: CodeObject) -> str:
 
 def test_product_with_one_instruction_removed_is_wrong() -> None:
     """An MFMA of the loop becomes two s_nop."""
-    (code, *_) = code_objects("gfx942", "bf16gemm")
-    machine = Machine("gfx942")
+    (code, *_) = code_objects("gfx950", "bf16gemm")
+    machine = Machine("gfx950")
     assert outcome(machine, code, bf16) == (PASSED, "")
     words = list(struct.unpack(f"<{len(code.content) // 4}I", code.content[: len(code.content) // 4 * 4]))
     mfma = next(i for i, word in enumerate(words) if word >> 16 == 0xD3E0 or word >> 16 == 0xD3E1)

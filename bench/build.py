@@ -49,7 +49,7 @@ def _list(folder: Path, *options: str) -> _Run:
     for _ in range(3):
         with (folder / "names.txt").open("wb") as output:
             started = time.perf_counter()
-            command = [sys.executable, "-m", "ckpm.matrix", "list", "--family", "all", *options]
+            command = [sys.executable, "-m", "ckpm", "list", "--family", "all", *options]
             process = subprocess.Popen(command, cwd=PROJECT, stdout=output, stderr=subprocess.DEVNULL)
             _, status, usage = os.wait4(process.pid, 0)
             seconds = time.perf_counter() - started

@@ -140,7 +140,7 @@ def measure_on_demand(tree: Tree, toolchain: str, folder: Path) -> list[Figure]:
         if (there := settings.cache_folder() / name).is_dir():
             (cache / name).symlink_to(there)
     name = select(dialect(tree.dialect), Selection(archs=(ARCH,), tier="smoke"))[0].name
-    command = ("-m", "ckpm.attention", "jit", name, "--arch", ARCH, "--upstream", tree.name)
+    command = ("-m", "ckpm", "jit", name, "--arch", ARCH, "--upstream", tree.name)
     options = ("--toolchain", toolchain, "--device", "emulator")
     cold = python(cache, *command, *options)
     warm = min(python(cache, *command, *options).wall for _ in range(_WARM_RUNS))

@@ -213,6 +213,8 @@ def _check_extra(p: Problem, extra: Mapping[str, Operand]) -> None:
         of_q = float(scales["q_descale"][0]) if "q_descale" in scales else 1.0
         for of_k, of_v in zip(scales["k_descale"].tolist(), scales["v_descale"].tolist(), strict=True):
             _check_descales(p, of_q, of_k, of_v)
+    if p.qscale == "kv_blockscale" and "q_descale" in scales:  # those of pages may lie in pages that no sequence has
+        _check_descales(p, float(scales["q_descale"].flat[0]), 1.0, 1.0)
     for one in extra.values():
         if one.on_device:
             demand_contiguous(one)
@@ -245,7 +247,7 @@ def _sizes(q: Operand, listed: Mapping[str, Operand], asked: Options) -> dict[st
         total, heads, hdim = q.shape
         return {
             "mode": "group", "batch": sums.shape[0] - 1, "total_q": total, "nhead_q": heads, "hdim_q": hdim,
-            "seqlen_q": longest_of("max_seqlen_q", asked.max_seqlen_q, lengths) if total else 0,
+            "seqlen_q": min(longest_of("max_seqlen_q", asked.max_seqlen_q, lengths), total) if total else 0,
         }  # fmt: skip
     if len(q.shape) != 4:
         raise ArgumentError(

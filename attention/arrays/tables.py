@@ -13,7 +13,7 @@ from ckpm.attention.arrays.tensors import Operand, demand_shape
 from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import ELEMENT_BYTES
 
-Lengths = NDArray[np.int32]
+Lengths = NDArray[np.integer[Any]]
 TABLES = ("indices", "indptr", "last_page_lens", "seqlens_k")  # of Pages
 
 
@@ -37,13 +37,18 @@ class Pages:
     longest: int | None = None
 
 
+def _differences(sums: NDArray[Any]) -> Lengths:
+    wide = sums.astype(np.int64)  # the difference of two sums may need 33 bits
+    return wide[1:] - wide[:-1]
+
+
 def lengths_of(sums: Operand, total: int, name: str, *, spare: bool = False) -> Lengths | None:
     """The length of each sequence, or None if the sums are on the device. ``spare``: rows may follow the last one."""
     if len(sums.shape) != 1 or sums.shape[0] < 2:
         raise ArgumentError(f"{sums.name} is {list(sums.shape)}, not [batch + 1].", kind="shape")
     if sums.array is None:
         return None
-    lengths: Lengths = np.diff(sums.array)
+    lengths = _differences(sums.array)
     last = int(sums.array[-1])
     if sums.array[0] != 0 or (lengths < 0).any() or last > total or (last < total and not spare):
         raise ArgumentError(
@@ -107,7 +112,7 @@ def paged_keys(
 
 def keys_of_list(counts: Lengths, size: int, last: Lengths | int) -> Lengths:
     """Keys of each sequence of a list: ``counts`` of its pages of ``size`` tokens, and the tokens in each last page."""
-    return np.where(counts > 0, (counts - 1) * size + last, 0).astype(np.int32)
+    return np.where(counts > 0, (counts.astype(np.int64) - 1) * size + last, 0)
 
 
 def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | None:
@@ -127,7 +132,7 @@ def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | N
     ends = listed["indptr"].array
     if ends is None:
         return None
-    counts: Lengths = np.diff(ends)
+    counts = _differences(ends)
     if ends[0] != 0 or (counts < 0).any() or ends[-1] > listed["indices"].shape[0]:
         raise ArgumentError(
             f"indptr {ends.tolist()[:8]} doesn't ascend from 0 to at most {listed['indices'].shape[0]} entries.",

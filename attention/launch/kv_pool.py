@@ -95,9 +95,9 @@ class Pool:
             drawn[:] = ((pages * 37 % 251 + 1) / 256)[:, None, None, None]
         factors = self._factors(pages, tensor)
         if factors is not None:
-            drawn *= factors[:, None, None, None]
+            drawn *= np.where(factors == 0, 1, factors)[:, None, None, None]  # a scale of 0 hides numbers
         descale = self.descales(pages, tensor)[:, None, :, None]
-        bits = encode(drawn / descale, p.kv_dtype, self.arch)
+        bits = encode(drawn / np.where(descale == 0, self.base_descale, descale), p.kv_dtype, self.arch)
         tokens: Floats = (decode(bits, p.kv_dtype, self.arch) * descale).reshape(-1, *shape[2:])[:length]
         if "nan_slack" in p.checks and not shares_pages(p):
             bits.reshape(-1, *shape[2:])[length:] = nan_bits(p.kv_dtype, self.arch)

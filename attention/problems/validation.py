@@ -7,14 +7,18 @@ import math
 from collections.abc import Iterator, Sequence
 from numbers import Real
 
+import numpy as np
+
 from ckpm.attention.problems.shapes import broken_rules
 from ckpm.base.errors import ProblemError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.matrix.configurations.limits import limits
 from ckpm.matrix.problems.case import scales_complaint
-from ckpm.matrix.problems.problem import CHOICES, MOST_SPLITS, PAGED, STEP, Problem, Strides
+from ckpm.matrix.problems.problem import CHOICES, ELEMENT_BYTES, MOST_SPLITS, PAGED, STEP, Problem, Strides
 
 _LARGEST = 2**31 - 1  # sizes and strides are int32 in the C ABI
+_LONGEST = 2**29  # of Q and keys together: kernels add a window, and up to four bytes a key, in 32 bits
+_QUERIES_IN_VIEW = 128  # of a tile, which kernels address by 32 bits
 _MOST_SPLITS = 128
 # A factor must be a normal float32. An error in a score's last digit is an error in its weight's exponent: above 2^16
 # weights are wrong for moderate scores, and from about 1e10 infinite. The soft cap's tanh has the same limit.
@@ -69,6 +73,7 @@ def _check_sizes(p: Problem) -> None:
         _check_range(name, getattr(p, name), -1)
     _check_range("batch * seqlen_q", p.rows_q, 0)
     _check_range("batch * seqlen_k", p.rows_k, 0)
+    _check_range("seqlen_q + seqlen_k", p.seqlen_q + p.seqlen_k, 0, _LONGEST)
     if p.deterministic:
         _check_range("a split's dQ, in elements, of the whole batch,", p.rows_q * p.nhead_q * p.hdim_q, 0)
 
@@ -91,8 +96,8 @@ def _contradictions(p: Problem) -> Iterator[str]:
         yield f"nhead_q {p.nhead_q} is not a multiple of nhead_k {p.nhead_k}"
     if p.mask == "no" and (p.window_left, p.window_right, p.sink_size) != (-1, -1, 0):
         yield "a window or sink tokens need a mask"
-    if not 0 <= p.p_drop < 1:
-        yield f"p_drop {p.p_drop} is not in [0, 1)"
+    if not 0 <= p.p_drop < 1 or np.float32(p.p_drop) == 1:
+        yield f"p_drop {p.p_drop} is not in [0, 1), or is 1 in float32"
     yield from _unusable_scales(p)
     if p.store_randval and not p.p_drop:
         yield "store_randval needs dropout"
@@ -160,6 +165,15 @@ def _split_contradictions(p: Problem) -> Iterator[str]:
         yield f"{has}, and at most {MOST_SPLITS} are combined: give a split_keys of at least {least}"
     if p.bias != "no" or p.p_drop:
         yield "kernels that split the keys have no bias and no dropout"
+    # kernels/include_prefill/ckpm_prefill/split.hpp: the heads of a KV head in one view of Q, and in one of float32 O
+    heads, q = p.nhead_q // p.nhead_k, p.stride("q")
+    spans = {
+        "Q": ((p.seqlen_q - 1) * q.row + (heads - 1) * q.nhead + p.hdim_q) * ELEMENT_BYTES[p.q_dtype],
+        "O in float32": p.seqlen_q * heads * p.hdim_v * 4,
+    }
+    for name, span in spans.items():
+        if span > _LARGEST:
+            yield f"split_keys with {p.seqlen_q} queries: {name} of {heads} heads spans {span} bytes, over 2 GB"
 
 
 def _page_contradictions(p: Problem) -> Iterator[str]:
@@ -179,6 +193,8 @@ def _page_contradictions(p: Problem) -> Iterator[str]:
         yield f"{p.family} reads linear pages by a vllm table"
     if p.kv_layout == "vectorized" and (p.page_size % p.vector or p.vlayout == "col"):
         yield f"a vectorized layout needs row-major V and pages of a multiple of {p.vector} tokens for {p.dtype}"
+    if p.family == "batch_prefill" and (p.hdim_q % p.vector or p.hdim_v % p.vector):
+        yield f"head dims {p.hdim_q} and {p.hdim_v}: they must be multiples of {p.vector} for {p.dtype}"
 
 
 def _check_strides(p: Problem) -> None:
@@ -192,17 +208,23 @@ def _check_strides(p: Problem) -> None:
             _check_range(f"{field.name} stride of {tensor}", getattr(strides, field.name), 0)
         if tensor in given and not (tensor == "v" and p.vlayout == "col"):
             _check_overlap(p, tensor, strides)
-        if tensor in ("k", "v") and p.page_size > 1 and p.kv_layout == "linear":
-            _check_page_span(p, tensor, strides)
+        if p.family == "batch_prefill":
+            _check_span(p, tensor, strides)
 
 
-def _check_page_span(p: Problem, tensor: str, strides: Strides) -> None:
-    """The kernels have 32 bits for a token's place in its page (kernels/include_prefill/ckpm_prefill/launch.hpp)."""
-    span = ((p.page_size - 1) * strides.row + p.extent(tensor)[1]) * p.element_bytes
+def _check_span(p: Problem, tensor: str, strides: Strides) -> None:
+    """Kernels have 32 bits for a row's place in a tile or page (kernels/include_prefill/ckpm_prefill/kernel.hpp)."""
+    hdim, row = p.extent(tensor)[1], strides.row
+    if tensor in ("q", "o"):
+        rows, size, what = _QUERIES_IN_VIEW, 4, "rows of a tile"
+    else:
+        rows, size, what = p.page_size, p.element_bytes, "tokens of a page"
+        row = hdim if p.kv_layout == "vectorized" else row
+    span = ((rows - 1) * row + hdim) * size
     if span > _LARGEST:
         raise ProblemError(
-            f"row stride of {tensor} is {strides.row}: a head's {p.page_size} tokens of a page span {span} bytes, and "
-            f"kernels reach {_LARGEST}. Give pages whose tokens lie closer together.",
+            f"row stride of {tensor} is {row}: a head's {rows} {what} span {span} bytes, and kernels reach {_LARGEST}. "
+            "Give an array whose rows lie closer together.",
             kind="dimension",
         )
 

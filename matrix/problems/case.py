@@ -221,8 +221,8 @@ def _combination_complaint(p: SuiteCase) -> str | None:
     if why := scales_complaint(p):
         return why
     scales = (*p.k_page_scales, *p.v_page_scales)
-    if scales and (p.qscale != "kv_blockscale" or p.page_order in ("shared", "repeated") or min(scales) <= 0):
-        return "page scales are positive, and for block scales of pages of a sequence's own"
+    if scales and (p.qscale != "kv_blockscale" or p.page_order in ("shared", "repeated") or min(scales) < 0):
+        return "page scales are not negative, and for block scales of pages of a sequence's own"
     if p.values == "peaks" and p.page_order in ("shared", "repeated"):
         return "peaks are for tokens of a sequence's own"
     if p.mask == "no" and (p.window_left, p.window_right, p.sink_size) != (-1, -1, 0):

@@ -333,7 +333,7 @@ private:
         {
             // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts as
             // nearly 0
-            const float fresh = max(v_scale, 1e-30f);
+            const float fresh = max(v_scale, 1e-20f);
             const float by    = result.v_scale / fresh;
             tile_elementwise_inout([&](auto& o) { o *= by; }, result.out);
             result.v_scale = fresh;

@@ -399,7 +399,7 @@ private:
             {
                 // `out` is kept in units of the tile's scale of V; a page whose scale is 0 counts
                 // as nearly 0
-                const float fresh = max(own.v, 1e-30f);
+                const float fresh = max(own.v, 1e-20f);
                 if(__builtin_amdgcn_ballot_w64(fresh != v_scale) != 0)
                     rescale(v_scale * __builtin_amdgcn_rcpf(fresh));
                 v_scale = fresh;

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ckpm.attention.arrays import tensors
-from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.arrays.tables import Pages, keys_of_list
 from ckpm.attention.arrays.tensors import OnDevice, operand
 from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
@@ -22,6 +22,7 @@ from tests.unit.attention.fakes import ARCH, FakeDevice, built, dispatcher, fp8_
 SUMS = np.array([0, 40, 60], np.int32)
 INDPTR = np.array([0, 70, 95], np.int32)
 INDICES = np.arange(95, dtype=np.int32)[::-1].copy()
+FALLING = np.array([0, 2_000_000_000, -2_000_000_000, 60], np.int32)  # differences of 32 bits are positive
 Q = np.linspace(-1, 1, 60 * 4 * 128).reshape(60, 4, 128)
 K = np.linspace(-1, 1, 100 * 2 * 128).reshape(100, 1, 2, 128)
 PAGES = Pages(indices=INDICES, indptr=INDPTR)
@@ -61,6 +62,17 @@ def test_arrays_reach_kernel_and_o_comes_back() -> None:
     assert (out == encode(2 * Q, "bf16", ARCH)).all()
 
 
+def test_keys_of_pages_beyond_32_bits_keep_their_number() -> None:
+    counts, last = np.array([2049, 1], np.int32), np.array([16, 3], np.int32)
+    assert keys_of_list(counts, 2**20, last).tolist() == [2048 * 2**20 + 16, 3]
+
+
+def test_max_seqlen_q_beyond_the_rows_counts_as_the_rows() -> None:
+    over, device = dispatcher(prefill())
+    call(over, max_seqlen_q=2**28 + 1)
+    assert device.launched[0].max_seqlen_q == len(Q)
+
+
 def with_strides(array: np.ndarray[Any, Any], strides: tuple[int, ...]) -> np.ndarray[Any, Any]:
     return np.lib.stride_tricks.as_strided(array, array.shape, tuple(step * array.itemsize for step in strides))
 
@@ -86,6 +98,8 @@ def read_only(shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         ({"cu_seqlens_q": None}, ArgumentError, "q is [60, 4, 128]: it must be BSHD, of four axes"),
         ({"cu_seqlens_q": SUMS + 1}, ArgumentError, "must ascend from 0 to the 60 rows of q"),
         ({"cu_seqlens_q": SUMS[::-1].copy()}, ArgumentError, "must ascend from 0"),
+        ({"cu_seqlens_q": FALLING}, ArgumentError, "must ascend from 0"),
+        ({"pages": Pages(indices=INDICES, indptr=FALLING[:3])}, ArgumentError, "doesn't ascend from 0"),
         ({"max_seqlen_q": 39}, ArgumentError, "max_seqlen_q 39 is less than the longest sequence, 40"),
         ({"k": K[0]}, ArgumentError, "both are [page, token, head, dim]"),
         ({"k": K[..., :64].copy()}, ArgumentError, "k is [100, 1, 2, 64], not [100, 1, 2, 128]"),

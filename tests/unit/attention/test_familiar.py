@@ -467,6 +467,14 @@ def test_aiter_s_fp8_call_says_no_dtype() -> None:
     assert len(device.launched) == 2
 
 
+def test_aiter_s_negative_q_descale_with_block_scales_is_refused() -> None:
+    over, _ = dispatcher(fp8_prefill())
+    q, k = (np.zeros(one.shape, ml_dtypes.float8_e4m3fn) for one in (Q, K))
+    scales = np.ones((100, 2, 2), np.float32)
+    with pytest.raises(ArgumentError, match="descales -1, 1, 1 of Q, K and V"):
+        run_aiter(over, q=q, k=k, v=k, dtype=None, q_descale=np.float32(-1), kv_block_descale=scales)
+
+
 def test_what_is_not_served_is_refused() -> None:
     with pytest.raises(ProblemError, match="kv_layout 'DHN' is none of NHD, HND"):
         BatchPrefillWithPagedKVCacheWrapper(None, "DHN")

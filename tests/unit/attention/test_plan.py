@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ckpm.attention.launch.arguments import fwd_fields
+from ckpm.attention.launch.arguments import fwd_fields, prefill_fields
 from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.launch.device import Fault
 from ckpm.attention.launch.fwd_launching import pose
@@ -85,6 +87,32 @@ def test_strides_that_are_given_reach_library() -> None:
     assert (said.nhead_stride_q, said.stride_q) == (128, 600)
     assert (said.batch_stride_k, said.nhead_stride_k, said.stride_k) == (1024, 512, 1024)  # a page is a token
     assert (said.batch_stride_v, said.nhead_stride_v, said.stride_v) == (256, 128, 256)
+
+
+@given(
+    mask=st.sampled_from(["top_left", "bottom_right"]),
+    window=st.tuples(*[st.sampled_from([-1, 0, 3, 100, 2**31 - 200, 2**31 - 1])] * 2),
+    lengths=st.tuples(st.integers(1, 70), st.integers(1, 70)),
+)
+def test_window_of_launch_shows_the_same_keys_in_32_bits(
+    mask: str, window: tuple[int, int], lengths: tuple[int, int]
+) -> None:
+    queries, keys = lengths
+    changes = {"mask": mask, "window_left": window[0], "window_right": window[1], "total_q": 0, "total_k": 0}
+    said = prefill_fields(replace(PREFILL, seqlen_q=queries, seqlen_k=keys, **changes))
+    launched = int(said["window_left"]), int(said["window_right"])
+    shift = keys - queries if mask == "bottom_right" else 0
+
+    def seen(left: int, right: int) -> set[tuple[int, int]]:
+        return {
+            (row, key)
+            for row in range(queries)
+            for key in range(keys)
+            if (left < 0 or row + shift - key <= left) and (right < 0 or key - row - shift <= right)
+        }
+
+    assert seen(*launched) == seen(*window)
+    assert 2 * (queries + keys) + max(launched) < 2**31
 
 
 def test_missing_pointer_is_named() -> None:

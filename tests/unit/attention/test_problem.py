@@ -18,8 +18,12 @@ from ckpm.matrix.problems.problem import Problem, Strides, launch_seqlen_k
 from ckpm.matrix.problems.testing import Shape, shapes
 from tests.unit.attention.fakes import PREFILL, dispatcher, prefill
 
-# a pool of tokens before pages: (page_size, pages, hdim)
-_TOKENS_APART = {"family": "batch_prefill", "page_size": 16, "pool_pages": 2**20}
+_PAGED = {"family": "batch_prefill", "page_size": 16, "pool_pages": 2**20}
+_TOKENS_APART = _PAGED  # with strides of a pool of (page_size, pages, hdim)
+_SPLIT = {
+    **{"family": "batch_prefill", "dtype": "bf16", "mode": "group", "page_size": 1, "pool_pages": 2**20},
+    **{"nhead_q": 128, "nhead_k": 8, "hdim_q": 128, "hdim_v": 128, "seqlen_k": 2**18, "split_keys": 2**17},
+}
 
 
 def test_every_setter_reports_its_own() -> None:
@@ -150,6 +154,22 @@ def test_builder_builds_what_can_be_posed() -> None:
         ({"nhead_q": 2, "strides": (("q", Strides(2**15, 64, 256)),)}, ProblemError, "a step of 64 leads into the 128"),
         ({"strides": (("k", Strides(0, 128, 64)),)}, ProblemError, "strides of k"),
         ({**_TOKENS_APART, "strides": (("v", Strides(128, 0, 2**27)),)}, ProblemError, "span 4026532096 bytes"),
+        (
+            {**_TOKENS_APART, "kv_layout": "vectorized", "page_size": 2**23, "pool_pages": 1},
+            ProblemError,
+            "span 2147483648 bytes",
+        ),
+        ({**_PAGED, "strides": (("q", Strides(0, 128, 2**25)),)}, ProblemError, "row stride of q is 33554432"),
+        ({**_PAGED, "strides": (("o", Strides(0, 128, 2**25)),)}, ProblemError, "row stride of o is 33554432"),
+        ({**_PAGED, "seqlen_k": 2**29, "seqlen_q": 1}, ProblemError, "seqlen_q + seqlen_k is 536870913"),
+        ({**_PAGED, "p_drop": 1 - 1e-9}, ProblemError, "is 1 in float32"),
+        (
+            {**_PAGED, "dtype": "fp8bf16", "qscale": "pertensor", "hdim_q": 120, "hdim_v": 128},
+            ProblemError,
+            "head dims 120 and 128: they must be multiples of 16 for fp8bf16",
+        ),
+        ({**_SPLIT, "seqlen_q": 131_073}, ProblemError, "Q of 16 heads spans 4294971392 bytes"),
+        ({**_SPLIT, "nhead_q": 16, "nhead_k": 1, "seqlen_q": 2**18}, ProblemError, "O in float32 of 16 heads spans"),
     ],
 )
 def test_what_contradicts_itself_is_one_error(changes: dict[str, Any], error: type[Exception], message: str) -> None:

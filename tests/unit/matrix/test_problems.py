@@ -346,8 +346,8 @@ def test_other_batches_hold_sequences_at_their_places() -> None:
         ({"mode": "batch", "seqlens_q": (1, 2), "seqlens_k": (1, 2)}, "one seqlen_q"),
         ({"checks": ("looks",)}, "unknown check 'looks'"),
         ({"checks": ("batch_orders",), "mode": "batch"}, "it needs group mode"),
-        ({"k_page_scales": (1.0, 2.0)}, "page scales are positive, and for block scales"),
-        ({"dtype": "fp8bf16", "qscale": "kv_blockscale", "v_page_scales": (1.0, 0.0)}, "page scales are positive"),
+        ({"k_page_scales": (1.0, 2.0)}, "page scales are not negative, and for block scales"),
+        ({"dtype": "fp8bf16", "qscale": "kv_blockscale", "v_page_scales": (1.0, -1.0)}, "page scales are not negative"),
     ],
 )
 def test_complaints(fields: dict[str, object], message: str) -> None:

@@ -98,8 +98,8 @@ def test_window_of_launch_shows_the_same_keys_in_32_bits(
     mask: str, window: tuple[int, int], lengths: tuple[int, int]
 ) -> None:
     queries, keys = lengths
-    changes = {"mask": mask, "window_left": window[0], "window_right": window[1], "total_q": 0, "total_k": 0}
-    said = prefill_fields(replace(PREFILL, seqlen_q=queries, seqlen_k=keys, **changes))
+    posed = replace(PREFILL, mask=mask, window_left=window[0], window_right=window[1], total_q=0, total_k=0)
+    said = prefill_fields(replace(posed, seqlen_q=queries, seqlen_k=keys))
     launched = int(said["window_left"]), int(said["window_right"])
     shift = keys - queries if mask == "bottom_right" else 0
 

@@ -461,14 +461,22 @@ def v3_has_one_load_for_each_page_size(pipeline: str, page_size: int, load: str)
 
 
 def v3_beyond_pull_request_6054(
-    pipeline: str, hdim_q: int, kv_layout: str, page_size: int, lse: bool, mask: str
+    pipeline: str, dtype: str, hdim_q: int, kv_layout: str, page_size: int, lse: bool, mask: str
 ) -> bool:
-    """V3's kernels of pull request 6054 (head dim 128, linear pages of 1, 16, 1024, no LSE) are dialect prefill-v3's
+    """V3's kernels of pull request 6054 (fp8, head dim 128, linear pages of 1, 16, 1024, no LSE) are prefill-v3's
 
     Ours: codegen/ops/fmha_batch_prefill.py of that pull request has them, and no kernel is to be in both dialects.
     """
-    data = (hdim_q, kv_layout) == (128, "linear") and page_size in (1, 16, 1024)
+    data = (dtype, hdim_q, kv_layout) == ("fp8bf16", 128, "linear") and page_size in (1, 16, 1024)
     return is_v3(pipeline) and data and not lse and mask != "generic"
+
+
+def v3_in_16_bits_has_any_bounds_at_head_dim_64(pipeline: str, dtype: str, hdim_q: int, mask: str) -> bool:
+    """V3 in fp16 and bf16 has kernels of any bounds at head dim 64 alone: at 128 they spill 26 registers and more
+
+    Ours, no codegen has them: kernels/include_prefill/ckpm_prefill_v3. Q, O and scores take 128 of 256 registers there.
+    """
+    return is_v3(pipeline) and dtype != "fp8bf16" and hdim_q != 64 and mask == "generic"
 
 
 def v3_has_no_window(pipeline: str, mask: str) -> bool:
@@ -618,6 +626,7 @@ RULES: Mapping[str, Rule] = {
         v3_takes_pages_up_to_1024,
         v3_has_one_load_for_each_page_size,
         v3_beyond_pull_request_6054,
+        v3_in_16_bits_has_any_bounds_at_head_dim_64,
         fp32_minimal_set_has_simplified_masks,
         group_mode_pads_seqlen_q,
         nwarp_pipeline_for_several_n_waves,

@@ -24,6 +24,7 @@ from ckpm.kernels.families.words import (
     tile_words,
 )
 from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key, Tile, has_one_load, is_split, is_v3
+from ckpm.matrix.problems.problem import V3_LEAST_16BIT_ROWS
 
 NAME = "batch_prefill"
 WIDE_GUARD = "defined(__gfx94__) || defined(__gfx950__)"  # archs for which gload (CK's GLOBAL_LOAD_LDS) is compiled
@@ -159,7 +160,7 @@ def conditions(key: Key, cpp: Features) -> tuple[str, ...]:
             if cpp.paged
             else ()
         ),
-        *(_v3_conditions(key.mask) if is_v3(key.pipeline) else ()),
+        *(_v3_conditions(key.dtype, key.mask) if is_v3(key.pipeline) else ()),
     )
 
 
@@ -168,12 +169,13 @@ def _masks_taken(key: Key) -> tuple[str, str]:
     return ("simplified", "mask") if is_v3(key.pipeline) and key.mask == "generic" else (key.mask_impl, key.mask)
 
 
-def _v3_conditions(mask: str) -> tuple[str, ...]:
-    """Conditions of V3 on what its generic kernel and V2 take at run time: sink logits, and bounds beside causal."""
+def _v3_conditions(dtype: str, mask: str) -> tuple[str, ...]:
+    """Conditions of V3 on what its generic kernel and V2 take at run time: sink logits, bounds beside causal, rows."""
+    rows = () if dtype == "fp8bf16" else (f"a.max_seqlen_q > {V3_LEAST_16BIT_ROWS}",)
     if mask == "generic":
-        return ()
+        return rows
     bounds = ("a.window_size_left < 0", "a.window_size_right == 0") if mask == "causal" else ()
-    return ("a.sink_ptr == nullptr", *bounds)
+    return ("a.sink_ptr == nullptr", *bounds, *rows)
 
 
 @functools.cache

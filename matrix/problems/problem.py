@@ -251,6 +251,10 @@ class Problem:
         return heads, hdim, self.seqlen_q if ours else self.seqlen_k
 
 
+# In 16 bits V3's tiles of 256 queries take launches with more queries than a tile of V2 has (as our dispatch does).
+V3_LEAST_16BIT_ROWS = 128
+
+
 def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
     """Key field -> the values of which a kernel must have one to serve the problem. Fields left out don't matter.
 
@@ -377,6 +381,8 @@ def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Pro
     if field == "page_size" and takes_pages(ANY_PAGE, problem.page_size):
         values |= {ANY_PAGE}
     own = {"load": (*values, "bload"), "mask": _v3_masks(problem), "hdim_q": (problem.hdim_q,)}
+    if problem.dtype != "fp8bf16" and (problem.seqlen_q <= V3_LEAST_16BIT_ROWS or problem.batch_invariant):
+        own["dtype"] = ()  # which kernel takes a sequence would depend on the longest one beside it
     of_v3 = own.get(field, values)
     return [
         key

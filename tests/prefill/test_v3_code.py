@@ -77,7 +77,8 @@ def kernels(copy: PrefillCopy, v3_keys: tuple[Key, ...], extended_keys: tuple[Ke
     plain = [
         key
         for key in extended_keys
-        if key.pipeline.endswith("_v3") and (key.logits, key.lse, key.mask) == (False, False, "no")
+        if key.pipeline.endswith("_v3")
+        and (key.dtype, key.logits, key.lse, key.mask) == ("fp8bf16", False, False, "no")
     ]
     beyond = [key for key in plain if key.kv_table == "sglang"]
     assert len(beyond) == 18 + 11  # head dim 64 has 11

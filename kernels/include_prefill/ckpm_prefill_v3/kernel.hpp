@@ -48,11 +48,12 @@ struct FmhaBatchPrefillV3Kernel
         const index_t lane = threadIdx.x % get_warp_size();
         const index_t own  = threadIdx.x / get_warp_size() * 32 + lane % 32;
         const index_t row  = min(own, at.rows() - 1);
-        const char* query  = static_cast<const char*>(kargs.q_ptr) +
-                             (at.token() + row) * kargs.stride_q +
-                             static_cast<long_index_t>(at.head) * kargs.nhead_stride_q;
+        const auto* query  = reinterpret_cast<const char*>(
+            static_cast<const typename Problem::QDataType*>(kargs.q_ptr) +
+            (at.token() + row) * kargs.stride_q +
+            static_cast<long_index_t>(at.head) * kargs.nhead_stride_q);
         typename FmhaPipeline::Queries q;
-        for(index_t i = 0; i < FmhaPipeline::kHeadDim / 64; ++i)
+        for(index_t i = 0; i < FmhaPipeline::Products::kSteps; ++i)
         {
             const auto* at = reinterpret_cast<const Bytes16*>(query + 64 * i + lane / 32 * 16);
             q[i]           = ckpm::prefill::v3::joined(at[0], at[2]);

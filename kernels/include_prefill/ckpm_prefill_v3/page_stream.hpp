@@ -1,9 +1,8 @@
 // Tiles of K and V on their way from a paged cache into LDS, without a register in between.
 //
 // Each wave brings 8 tokens of every tile. What it has in flight at most, oldest first: the lookup
-// of a page id, with block scales those of a page, a load of each part of K, a load of V. A wait
-// for all but kLoadsInFlight therefore ends when lookup and scales have come, and lets the loads
-// fly.
+// of a page id, with block scales those of a page, a load of each part of K and of V. A wait for
+// all but kLoadsInFlight therefore ends when lookup and scales have come, and lets the loads fly.
 //
 // Lookups and loads are inline assembly: of loads into LDS the compiler would wait for all before
 // the next read of LDS, and count them otherwise where it waits for a lookup.
@@ -29,16 +28,17 @@ CK_TILE_DEVICE float load_scale(const float* scale)
     return value;
 }
 
-template <index_t kPageSize, index_t kHeadDim, index_t kColumns, typename Layout>
+// kKBytes, kVBytes: of a row of K and of V
+template <index_t kPageSize, index_t kKBytes, index_t kVBytes, typename Layout>
 class PageStream
 {
-    static constexpr bool kVectorized = std::is_same_v<Layout, VectorizedLayout>;
+    static constexpr bool kVectorized = Layout::kVectorized;
     // 8 tokens of a wave are of one page: it has a descriptor, trimmed to the live tokens
     static constexpr bool kDescriptor = kPageSize >= kOwn;
     static_assert(!kVectorized || kPageSize >= kChunkBytes, "16 tokens of V lie in one page");
 
 public:
-    static constexpr int kLoadsInFlight = kParts<kHeadDim> + 1; // of K and of V
+    static constexpr int kLoadsInFlight = kParts<kKBytes> + kParts<kVBytes>;
 
     CK_TILE_DEVICE PageStream(const CacheView& k, const CacheView& v, index_t wave, index_t lane)
         : k_(k),
@@ -93,17 +93,17 @@ public:
     };
     template <index_t kLoads>
     using Source  = std::conditional_t<kDescriptor, InPage<kLoads>, OfToken<kLoads>>;
-    using KSource = Source<kParts<kHeadDim>>;
-    using VSource = Source<1>;
+    using KSource = Source<kParts<kKBytes>>;
+    using VSource = Source<kParts<kVBytes>>;
 
     CK_TILE_DEVICE KSource k_source(index_t tile, int32_t page) const
     {
         KSource source;
         if constexpr(kDescriptor)
             source.page = descriptor(k_, tile, page);
-        ck_tile::static_for<0, kParts<kHeadDim>, 1>{}([&](auto part) {
+        ck_tile::static_for<0, kParts<kKBytes>, 1>{}([&](auto part) {
             constexpr index_t before = part * (kRowBytes / kChunkBytes);
-            constexpr index_t left   = kHeadDim / kChunkBytes - before;
+            constexpr index_t left   = kKBytes / kChunkBytes - before;
             // lanes after the row's end load what others load; it is not read
             const index_t chunk = before + (left < 8 ? k_chunk_ % left : k_chunk_);
             if constexpr(kDescriptor)
@@ -117,9 +117,20 @@ public:
     CK_TILE_DEVICE VSource v_source(index_t tile, int32_t page) const
     {
         if constexpr(kDescriptor)
-            return {descriptor(v_, tile, page), {v_offset(tile)}};
+        {
+            VSource source{descriptor(v_, tile, page), {}};
+            for(index_t part = 0; part < kParts<kVBytes>; ++part)
+                source.offset[part] = v_offset(tile, v_chunk() + part * Layout::kVChunks);
+            return source;
+        }
         else
-            return {{start_of(v_, page, v_chunk() * kChunkBytes)}};
+        {
+            VSource source;
+            for(index_t part = 0; part < kParts<kVBytes>; ++part)
+                source.at[part] =
+                    start_of(v_, page, (v_chunk() + part * Layout::kVChunks) * kChunkBytes);
+            return source;
+        }
     }
 
     // Else the compiler makes a source where it is used.
@@ -167,15 +178,16 @@ private:
     // Where a row of V is half of kRowBytes, as with K some load what others load.
     CK_TILE_DEVICE index_t v_chunk() const
     {
-        constexpr index_t chunks = kVectorized ? kColumns : kColumns / kChunkBytes;
-        return kColumns < kRowBytes ? v_chunk_ % chunks : v_chunk_;
+        constexpr index_t chunks = kVectorized ? kVBytes : kVBytes / kChunkBytes;
+        return kVBytes < kRowBytes ? v_chunk_ % chunks : v_chunk_;
     }
-    CK_TILE_DEVICE index_t v_offset(index_t tile) const
+    CK_TILE_DEVICE index_t v_offset(index_t tile, index_t chunk) const
     {
         if constexpr(kVectorized)
-            return slot(tile) / 16 * (16 * kColumns) + v_chunk() * kChunkBytes;
+            return slot(tile) / Layout::kHalfKeys * (Layout::kHalfKeys * kVBytes) +
+                   chunk * kChunkBytes;
         else
-            return slot(tile) * v_.token_bytes + v_chunk() * kChunkBytes;
+            return slot(tile) * v_.token_bytes + chunk * kChunkBytes;
     }
 
     CK_TILE_DEVICE index_t live_bytes(const CacheView& view, index_t tile) const

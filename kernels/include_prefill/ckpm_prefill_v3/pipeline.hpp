@@ -1,4 +1,4 @@
-// Batch prefill in fp8 for gfx950: 256 queries and 8 waves, in two groups of four that take turns.
+// Batch prefill for gfx950: 256 queries and 8 waves, in two groups of four that take turns.
 //
 // Each SIMD has a wave of either group. In a turn, which has one tile of keys, a group multiplies
 // (scores of the tile, O += V P of the tile before) and makes weights of scores. The groups do so
@@ -42,12 +42,14 @@ struct BlockFmhaBatchPrefillV3Pipeline
     static constexpr bool kBlockScale =
         Traits::QScaleEnum == BlockAttentionQuantScaleEnum::KV_BLOCKSCALE;
 
-    static_assert(std::is_same_v<typename Problem::KDataType, fp8_t>, "V3 is for fp8");
+    using Element = typename Problem::KDataType;
+    static_assert(std::is_same_v<typename Problem::CacheDataType, Element>, "K and V are as Q");
     static_assert(Problem::kUseTrLoad, "linear V is transposed as it is read from LDS");
     static_assert(kM0 == 256 && kN0 == ckpm::prefill::v3::kTokens && kBlockSize == 512,
                   "8 waves of 32 queries, tiles of 64 keys");
-    static_assert((kHeadDim == kN1 && (kN1 == 64 || kN1 == 128)) || (kHeadDim == 192 && kN1 == 128),
-                  "head dims of 64, 128 or 192/128");
+    static_assert((kHeadDim == kN1 && (kN1 == 64 || kN1 == 128)) ||
+                      (kHeadDim == 192 && kN1 == 128 && std::is_same_v<Element, fp8_t>),
+                  "head dims of 64, 128 or, in fp8, 192/128");
     static_assert(!Traits::kHasDropout && !Traits::kHasSink &&
                       Traits::BiasEnum == BlockAttentionBiasEnum::NO_BIAS,
                   "V2 has what V3 has not");
@@ -56,19 +58,25 @@ struct BlockFmhaBatchPrefillV3Pipeline
     static_assert(!kBlockScale || Traits::kPageBlockSize >= kN0,
                   "a tile has one scale: it must lie within a page");
 
-    using ScoreMask = ckpm::prefill::ScoreBounds<kHasMask, false>;
-    using Layout    = std::conditional_t<Traits::kKVMemoryLayout ==
-                                             BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_LAYOUT,
-                                         ckpm::prefill::v3::LinearLayout,
-                                         ckpm::prefill::v3::VectorizedLayout>;
-    using Stream    = ckpm::prefill::v3::PageStream<Traits::kPageBlockSize, kHeadDim, kN1, Layout>;
-    using Products  = ckpm::prefill::v3::Products<kHeadDim, kN1, Layout>;
-    using Floats16  = ckpm::prefill::v3::Floats16;
-    using LdsByte   = ckpm::prefill::v3::LdsByte;
-    using Queries   = ckpm::prefill::v3::Bytes32[Products::kSteps];
+    using ScoreMask                        = ckpm::prefill::ScoreBounds<kHasMask, false>;
+    static constexpr index_t kElementBytes = sizeof(Element);
+    using Layout = std::conditional_t<Traits::kKVMemoryLayout ==
+                                          BlockAttentionKVCacheMemoryLayoutEnum::LINEAR_LAYOUT,
+                                      ckpm::prefill::v3::LinearLayout<kElementBytes>,
+                                      ckpm::prefill::v3::VectorizedLayout<kElementBytes>>;
+    using Stream = ckpm::prefill::v3::
+        PageStream<Traits::kPageBlockSize, kHeadDim * kElementBytes, kN1 * kElementBytes, Layout>;
+    using Products   = ckpm::prefill::v3::Products<Element, kHeadDim, kN1, Layout>;
+    using Arithmetic = typename Products::Arithmetic;
+    using Floats16   = ckpm::prefill::v3::Floats16;
+    using LdsByte    = ckpm::prefill::v3::LdsByte;
+    using Queries    = ckpm::prefill::v3::Bytes32[Products::kSteps];
 
-    static constexpr index_t kVBytes = ckpm::prefill::v3::kPartBytes;
-    static constexpr index_t kKBytes = ckpm::prefill::v3::kParts<kHeadDim> * kVBytes;
+    template <index_t kRowBytes>
+    static constexpr index_t kTileBytes =
+        ckpm::prefill::v3::kParts<kRowBytes> * ckpm::prefill::v3::kPartBytes;
+    static constexpr index_t kKBytes = kTileBytes<kHeadDim * kElementBytes>;
+    static constexpr index_t kVBytes = kTileBytes<kN1 * kElementBytes>;
     CK_TILE_DEVICE static constexpr index_t GetSmemSize() { return 2 * (kKBytes + kVBytes); }
 
     // What a workgroup needs to know besides Q
@@ -87,7 +95,7 @@ struct BlockFmhaBatchPrefillV3Pipeline
 
     // O before its rows are divided by the sums: of query lane % 32 and 32 columns each, half of
     // them in either half of the wave
-    using Out = Floats16[Products::kProductsOfV];
+    using Out = Floats16[Products::kColumnBlocks];
     struct Result
     {
         Out out;
@@ -95,8 +103,8 @@ struct BlockFmhaBatchPrefillV3Pipeline
         float v_scale; // of `out`
     };
 
-    // q: of each 64 columns 32 bytes of the lane's query: of either half of them 16, the lower ones
-    // in the lower half of the wave
+    // q: of each 64 bytes 32 of the lane's query: of either half of them 16, the lower ones in the
+    // lower half of the wave
     CK_TILE_DEVICE Result operator()(const Queries& q, const Arguments& args, char* lds) const
     {
         const auto tiles = ckpm::prefill::key_tiles<kN0>(args.mask, args.first, args.last);
@@ -130,19 +138,19 @@ private:
               row(first + lane % 32),
               lds((LdsByte*)memory),
               reads(lane),
-              ones(Products::ones_of(lane)),
+              ones(lane),
               stream(given.k, given.v, index, lane)
         {
             for(auto& part : out)
                 part = Floats16{};
-            weights = ckpm::prefill::v3::Weights{};
-            asm("" : "+v"(ones)); // else each product makes eight registers of one
+            weights = typename Products::Weights{};
+            ones.settle();
         }
 
         CK_TILE_DEVICE Result result() const
         {
             Result made{{}, {softmax.shift, sum}, v_scale};
-            for(index_t i = 0; i < Products::kProductsOfV; ++i)
+            for(index_t i = 0; i < Products::kColumnBlocks; ++i)
                 made.out[i] = out[i];
             return made;
         }
@@ -345,7 +353,7 @@ private:
         {
             typename Products::KRows k;
             Products::read_k(k, k_buffer(0), reads);
-            Products::multiply_k(scores, q, k);
+            Products::multiply_k(scores, q, k, k_buffer(0), reads);
         }
 
         // While K comes from LDS, the weights are added up.
@@ -357,7 +365,7 @@ private:
             Products::read_k(k, k_buffer(buffer), reads);
             __builtin_amdgcn_sched_barrier(0);
             add_up();
-            Products::multiply_k(scores, q, k);
+            Products::multiply_k(scores, q, k, k_buffer(buffer), reads);
             multiply_v<false>(tile - 1, 1 - buffer);
             prepare(tile + 1);
             Products::in_turn();
@@ -372,12 +380,12 @@ private:
             Products::template multiply_v<kLast>(out, weights, v_buffer(buffer), reads, live);
         }
 
-        // Before the products with the weights. A sum that is NaN has one of a score that has run
-        // ahead: the weights are made again.
+        // Before the products with the weights. A sum that is too large has a weight of a score
+        // that has run ahead: the weights are made again.
         CK_TILE_DEVICE void add_up()
         {
-            float of_tile = Products::sum_of(weights, ones);
-            if(__builtin_amdgcn_ballot_w64(of_tile != of_tile) != 0)
+            float of_tile = ones.sum_of(weights);
+            if(__builtin_amdgcn_ballot_w64(Arithmetic::is_too_much(of_tile)) != 0)
             {
                 float scale = weighed_by;
                 asm("" : "+v"(scale)); // else products with it are kept for here, not fused
@@ -385,7 +393,7 @@ private:
                 softmax.weigh(scores, scale, weights);
                 sum *= by;
                 rescale(by);
-                of_tile = Products::sum_of(weights, ones);
+                of_tile = ones.sum_of(weights);
             }
             sum += of_tile;
         }
@@ -442,7 +450,7 @@ private:
         CK_TILE_DEVICE void rescale(float by)
         {
 #pragma unroll
-            for(index_t i = 0; i < 16 * Products::kProductsOfV; ++i)
+            for(index_t i = 0; i < 16 * Products::kColumnBlocks; ++i)
             {
                 float o = out[i / 16][i % 16] * by;
                 asm("" : "+v"(o)); // else two of them are packed
@@ -470,11 +478,11 @@ private:
 
         Floats16 scores[2];
         Out out;
-        ckpm::prefill::v3::Weights ones;
+        typename Arithmetic::Ones ones;
         float sum = 0.f;  // of weights
         float weighed_by; // the scale of the scores that became `weights`
-        ckpm::prefill::v3::Weights weights;
-        ckpm::prefill::v3::RunningSoftmax softmax;
+        typename Products::Weights weights;
+        ckpm::prefill::v3::RunningSoftmax<Arithmetic> softmax;
         float v_scale = 1.f; // of `out`
 
         // of the next loads, and the pages of the loads after them

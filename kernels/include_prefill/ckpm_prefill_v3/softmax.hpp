@@ -5,26 +5,11 @@
 
 namespace ckpm::prefill::v3 {
 
-// A lane's number and that of the lane 32 away
-struct Halves
-{
-    float lower, upper;
-};
-
-CK_TILE_DEVICE Halves both_halves(float x)
-{
-    const auto bits     = __builtin_bit_cast(uint32_t, x);
-    const auto both     = __builtin_amdgcn_permlane32_swap(bits, bits, false, false);
-    const uint32_t low  = both[0]; // a bit cast of an element would read the vector's first one
-    const uint32_t high = both[1];
-    return {__builtin_bit_cast(float, low), __builtin_bit_cast(float, high)};
-}
-
 // What a query's weights add up to: 2 to the power of each score, in base 2, less `origin`
 struct WeightSum
 {
     float origin;
-    float sum; // of weights as they were multiplied with V, in fp8
+    float sum; // in fp8 of weights as they were multiplied with V, rounded
 
     // Adds a key that has a logit, in base 2, and no V: a sink. What was accumulated keeps its size
     // in units of the origin, which may rise: returns by how much it must be rescaled.
@@ -37,8 +22,8 @@ struct WeightSum
         return by;
     }
 
-    // Of what O was divided by, the sum of rounded weights: outputs that are merged by it differ
-    // from one pass by roundings. -inf of a query without a key.
+    // Of what O was divided by, in fp8 the sum of rounded weights: outputs that are merged by it
+    // differ from one pass by roundings. -inf of a query without a key.
     CK_TILE_DEVICE float lse() const
     {
         return sum == 0.f ? -ck_tile::numeric<float>::infinity()
@@ -46,23 +31,23 @@ struct WeightSum
     }
 };
 
-// The origin of a lane's query, in base 2: the largest score when it was set. The sum of weights is
-// the matrix unit's.
+// The origin of a lane's query, in base 2: the largest score when it was set.
 //
-// Weights are up to 2^kShift times as large as what they stand for, so that small ones keep their
-// bits; sums are so, too, and it cancels. The origin follows the largest score only when a weight
-// is too large for e4m3, 2^2.8 later, and O is rescaled less often. Below, weights have three bits
-// down to 2^-6, 2^-12 of the largest score's.
+// Weights are 2^kShift times as large as what they stand for, so that small ones keep their bits;
+// sums are so, too, and it cancels. The origin follows the largest score only when weights are too
+// large (arithmetic.hpp), and O is rescaled less often.
+template <typename Arithmetic>
 struct RunningSoftmax
 {
-    static constexpr float kShift = 6.f;
+    static constexpr float kShift = Arithmetic::kShift;
 
     // The origin less kShift. Of a row without a key so far it is finite: -inf has a weight of 0.
     float shift = -ck_tile::numeric<float>::max();
 
-    // Makes weights of scores (times `scale` they are in base 2) for the origin as it is. The
-    // conversion makes NaN of what is more than 464 (MODE.FP16_OVFL is 0).
-    CK_TILE_DEVICE void weigh(const Floats16 (&scores)[2], float scale, Weights& weights) const
+    // Makes weights of scores (times `scale` they are in base 2) for the origin as it is.
+    CK_TILE_DEVICE void weigh(const Floats16 (&scores)[2],
+                              float scale,
+                              typename Arithmetic::Weights& weights) const
     {
 #pragma unroll
         for(index_t i = 0; i < 32; i += 4)
@@ -71,10 +56,7 @@ struct RunningSoftmax
 #pragma unroll
             for(index_t j = 0; j < 4; ++j)
                 w[j] = ck_tile::exp2(scores[i / 16][i % 16 + j] * scale - shift);
-            // both halves are written, the lower one first: the old weights cost no zeroing
-            const int32_t lower =
-                __builtin_amdgcn_cvt_pk_fp8_f32(w[0], w[1], weights[i / 4], false);
-            weights[i / 4] = __builtin_amdgcn_cvt_pk_fp8_f32(w[2], w[3], lower, true);
+            Arithmetic::put(weights, i, w);
         }
     }
 

@@ -173,6 +173,9 @@ def test_smoke_tier_has_all_of_v3_and_few_others() -> None:
     assert len(names) - 32 == len(smoke("gfx942")) == 16
 
 
+EXTENDED = ("v3_extended", "v3_16bits")  # groups of ckpm-extended
+
+
 def fp8(**changes: Any) -> SuiteCase:
     first = next(p for p in problems("dispatch") if p.name == "dispatch/chosen_2026.fp8")
     assert (first.hdim_q, first.page_size, first.qscale, first.kv_layout) == (128, 16, "pertensor", "linear")
@@ -228,12 +231,12 @@ def test_smoke_problems_served_by_v3_take_v3() -> None:
         if serving_kernels(v3, problem):
             assert serving_kernels(few, problem)[0] in v3, problem.name
         else:
-            assert problem.v3 != "on" or problem.group.startswith("v3_extended"), problem.name
+            assert problem.v3 != "on" or problem.group.startswith(EXTENDED), problem.name
 
 
 def on(suite: str) -> list[SuiteCase]:
     """Cases of V3 but for ckpm-extended's alone."""
-    return [p for p in problems(suite) if p.v3 == "on" and not p.group.startswith("v3_extended")]
+    return [p for p in problems(suite) if p.v3 == "on" and not p.group.startswith(EXTENDED)]
 
 
 @pytest.mark.parametrize("suite", SUITES)

@@ -19,10 +19,12 @@ from tests.unit.matrix.matrix_samples import reasons_against
 
 NAME = "ckpm-extended"
 EXTENDED = dialect(NAME).family("batch_prefill")
-V3_KERNELS = 144 + 176 + 176 + 264  # of pages and head dims; LSE; windows with and without LSE; all at head dim 64
+FP8 = 144 + 176 + 176 + 264  # of pages and head dims; LSE; windows with and without LSE; all at head dim 64
+# fp16 and bf16: masks of head dim 64 and of 128, 4 linear page sizes and 3 vectorized ones, soft cap, tables, LSE
+V3_KERNELS = FP8 + 2 * (3 + 2) * 7 * 2 * 2 * 2
 TILES = {64: "b256x64x64x64x64x64", 128: "b256x64x128x128x64x128", 192: "b256x64x192x128x64x192"}
 V3 = (
-    "fmha_batch_prefill_d{hdim}_fp8bf16_group_ps{page}_{load}_{tile}_r8x1x1_r8x1x1_w32x32x32_w32x32x32_"
+    "fmha_batch_prefill_d{hdim}_{dtype}_group_ps{page}_{load}_{tile}_r8x1x1_r8x1x1_{mfma}_{mfma}_"
     "qr_async_trload_v3_vr_pssk_{cap}_nbias_{mask}_{lse}_ndropout_{scale}_nsink_{layout}_{table}_gfx950"
 )
 
@@ -43,8 +45,28 @@ def beyond() -> set[str]:
         for scale, cap, mask, table in others:
             names.add(
                 V3.format(
-                    hdim=hdim, page=page, load=load, tile=TILES[hdim], cap=cap, mask=mask, scale=scale, layout=layout,
-                    table=table, lse=lse,
+                    dtype="fp8bf16", mfma="w32x32x32", hdim=hdim, page=page, load=load, tile=TILES[hdim], cap=cap,
+                    mask=mask, scale=scale, layout=layout, table=table, lse=lse,
+                )
+            )  # fmt: skip
+    return names
+
+
+def in_16_bits() -> set[str]:
+    """Head dims 64 and 128 with every page, layout, table, LSE and soft cap of fp8; bounds at head dim 64."""
+    names = set()
+    forms = itertools.product(("fp16", "bf16"), (64, 128), ("linear", "vectorized"), (1, 16, 64, 1024))
+    for dtype, hdim, layout, page in forms:
+        if (layout, page) == ("vectorized", 1):
+            continue
+        masks = ("nmask", "mc", "mg") if hdim == 64 else ("nmask", "mc")
+        for mask, lse, cap, table in itertools.product(
+            masks, ("lse", "nlse"), ("logits", "nlogits"), ("vllm", "sglang")
+        ):
+            names.add(
+                V3.format(
+                    dtype=dtype, mfma="w32x32x16", hdim=hdim, page=page, load="gload" if page == 1 else "bload",
+                    tile=TILES[hdim], cap=cap, mask=mask, scale="nqscale", layout=layout, table=table, lse=lse,
                 )
             )  # fmt: skip
     return names
@@ -55,7 +77,7 @@ def test_v3_has_what_issue_names_and_v2_is_what_it_was(masks: str) -> None:
     listed = enumerate_names(EXTENDED, arch="gfx950", mask_impl=masks)
     v3 = [name for name in listed if "_v3_" in name]
     assert len(v3) == V3_KERNELS
-    assert set(v3) == beyond() == set(listed[:V3_KERNELS])
+    assert set(v3) == beyond() | in_16_bits() == set(listed[:V3_KERNELS])
     older = enumerate_names(EXTENDED, arch="gfx942", mask_impl=masks)
     assert listed[V3_KERNELS:] == older
     others = ("_split_", "kvfp8", "_ps32_", "_ps256_", "_psx16_", "_d512_", "_d576_")  # have tests of their own
@@ -75,27 +97,39 @@ def test_no_kernel_is_in_both_dialects() -> None:
     places = []
     for name in (NAME, "prefill-v3"):
         keys = enumerate_keys(dialect(name).family("batch_prefill"), arch="gfx950")
-        places.append({(k.hdim_q, k.kv_layout, k.page_size, k.lse, k.mask) for k in keys if "_v3_" in k.name})
+        places.append({(k.dtype, k.hdim_q, k.kv_layout, k.page_size, k.lse, k.mask) for k in keys if "_v3_" in k.name})
     assert not places[0] & places[1]
 
 
 def test_why_of_pull_request_kernels_and_larger_pages() -> None:
     one = V3.format(
-        hdim=128, page=64, load="bload", tile=TILES[128], cap="nlogits", mask="mc", scale="pertensor", layout="linear",
+        dtype="fp8bf16", mfma="w32x32x32", hdim=128, page=64,
+        load="bload", tile=TILES[128], cap="nlogits", mask="mc", scale="pertensor", layout="linear",
         table="vllm", lse="nlse",
     )  # fmt: skip
     assert not reasons_against(NAME, one)
     for page, rule in {16: "v3_beyond_pull_request_6054", 2048: "v3_takes_pages_up_to_1024"}.items():
         assert reasons_against(NAME, one.replace("_ps64_", f"_ps{page}_")) == [rule]
+    wide = V3.format(
+        dtype="bf16", mfma="w32x32x16", hdim=128, page=64, load="bload", tile=TILES[128], cap="nlogits", mask="mg",
+        scale="nqscale", layout="linear", table="vllm", lse="nlse",
+    )  # fmt: skip
+    assert reasons_against(NAME, wide) == ["v3_in_16_bits_has_any_bounds_at_head_dim_64"]
 
 
-def test_its_smoke_tier_has_three_kernels_of_v3() -> None:
+def test_its_smoke_tier_has_five_kernels_of_v3() -> None:
     smoke = select(dialect(NAME), Selection(archs=("gfx950",), tier="smoke"))
     older = [key for key in smoke if "_split_" not in key.name and key.page_size not in (0, 32, 256)]
     older = [key for key in older if key.hdim_q <= 256]
-    assert len(older) == 17 + 12  # of fp8 K and V alone: test_mixed.py
-    v3 = {(key.page_size, key.mask, key.lse) for key in smoke if "_v3_" in key.name}
-    assert v3 == {(64, "no", False), (64, "generic", True), (1, "generic", False)}
+    assert len(older) == 19 + 12  # of fp8 K and V alone: test_mixed.py
+    v3 = {(key.dtype, key.page_size, key.mask, key.lse) for key in smoke if "_v3_" in key.name}
+    assert v3 == {
+        ("fp8bf16", 64, "no", False),
+        ("fp8bf16", 64, "generic", True),
+        ("fp8bf16", 1, "generic", False),
+        ("bf16", 64, "causal", False),
+        ("bf16", 1, "causal", False),
+    }
 
 
 def fp8(**changes: Any) -> SuiteCase:
@@ -136,5 +170,24 @@ def fp8(**changes: Any) -> SuiteCase:
 )
 def test_which_requests_v3_serves(changes: dict[str, Any], count: int) -> None:
     able = serving_kernels(enumerate_keys(EXTENDED, arch="gfx950"), fp8(**{"page_size": 64, "hdim_v": 128, **changes}))
+    assert ["_v3_" in key.name for key in able].count(True) == count
+    assert count == 0 or "_v3_" in able[0].name
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({}, 1),
+        ({"seqlens_q": (128,)}, 0),  # a tile of V2 has all queries
+        ({"batch_invariant": True}, 0),  # the longest sequence of a batch must not decide
+        ({"hdim_q": 64, "hdim_v": 64, "mask": "window", "window_left": 20}, 1),
+        ({"mask": "window", "window_left": 20}, 0),
+        ({"hdim_q": 192}, 0),
+        ({"kv_layout": "vectorized", "page_size": 1024, "lse": True}, 1),
+    ],
+)
+def test_which_requests_of_16_bits_v3_serves(changes: dict[str, Any], count: int) -> None:
+    case = fp8(**{"dtype": "bf16", "qscale": "no", "seqlens_q": (129,), "page_size": 64, "hdim_v": 128, **changes})
+    able = serving_kernels(enumerate_keys(EXTENDED, arch="gfx950"), case)
     assert ["_v3_" in key.name for key in able].count(True) == count
     assert count == 0 or "_v3_" in able[0].name

@@ -39,7 +39,7 @@ def validate(problem: Problem) -> Problem:
     Raises:
         ProblemError: a field's value is of another type than its default.
         ProblemError: a size is negative, zero, or over what 32 bits hold.
-        ProblemError: two elements of a tensor have one place, or tokens of a page lie too far apart.
+        ProblemError: two elements of a tensor have one place, or rows of a tile or page lie too far apart.
         ProblemError: it breaks rules of `ckpm validate`, or contradicts itself.
     """
     _check_types(problem)

@@ -24,7 +24,7 @@ from ckpm.kernels.families.words import (
     tile_words,
 )
 from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key, Tile, has_one_load, is_split, is_v3
-from ckpm.matrix.problems.problem import V3_LEAST_16BIT_ROWS
+from ckpm.matrix.problems.problem import V2_MOST_16BIT_ROWS
 
 NAME = "batch_prefill"
 WIDE_GUARD = "defined(__gfx94__) || defined(__gfx950__)"  # archs for which gload (CK's GLOBAL_LOAD_LDS) is compiled
@@ -171,7 +171,7 @@ def _masks_taken(key: Key) -> tuple[str, str]:
 
 def _v3_conditions(dtype: str, mask: str) -> tuple[str, ...]:
     """Conditions of V3 on what its generic kernel and V2 take at run time: sink logits, bounds beside causal, rows."""
-    rows = () if dtype == "fp8bf16" else (f"a.max_seqlen_q > {V3_LEAST_16BIT_ROWS}",)
+    rows = () if dtype == "fp8bf16" else (f"a.max_seqlen_q > {V2_MOST_16BIT_ROWS}",)
     if mask == "generic":
         return rows
     bounds = ("a.window_size_left < 0", "a.window_size_right == 0") if mask == "causal" else ()

@@ -251,8 +251,8 @@ class Problem:
         return heads, hdim, self.seqlen_q if ours else self.seqlen_k
 
 
-# In 16 bits V3's tiles of 256 queries take launches with more queries than a tile of V2 has (as our dispatch does).
-V3_LEAST_16BIT_ROWS = 128
+# In 16 bits launches of more queries than a tile of V2 has are V3's, by our dispatch too (families/batch_prefill.py).
+V2_MOST_16BIT_ROWS = 128
 
 
 def needed_values(problem: Problem) -> dict[str, frozenset[Any]]:
@@ -381,8 +381,8 @@ def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Pro
     if field == "page_size" and takes_pages(ANY_PAGE, problem.page_size):
         values |= {ANY_PAGE}
     own = {"load": (*values, "bload"), "mask": _v3_masks(problem), "hdim_q": (problem.hdim_q,)}
-    if problem.dtype != "fp8bf16" and (problem.seqlen_q <= V3_LEAST_16BIT_ROWS or problem.batch_invariant):
-        own["dtype"] = ()  # which kernel takes a sequence would depend on the longest one beside it
+    if problem.dtype != "fp8bf16" and (problem.seqlen_q <= V2_MOST_16BIT_ROWS or problem.batch_invariant):
+        own["dtype"] = ()  # by the launch's longest sequence, which batch_invariant forbids
     of_v3 = own.get(field, values)
     return [
         key

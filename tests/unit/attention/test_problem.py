@@ -19,7 +19,6 @@ from ckpm.matrix.problems.testing import Shape, shapes
 from tests.unit.attention.fakes import PREFILL, dispatcher, prefill
 
 _PAGED = {"family": "batch_prefill", "page_size": 16, "pool_pages": 2**20}
-_TOKENS_APART = _PAGED  # with strides of a pool of (page_size, pages, hdim)
 _SPLIT = {
     **{"family": "batch_prefill", "dtype": "bf16", "mode": "group", "page_size": 1, "pool_pages": 2**20},
     **{"nhead_q": 128, "nhead_k": 8, "hdim_q": 128, "hdim_v": 128, "seqlen_k": 2**18, "split_keys": 2**17},
@@ -153,9 +152,9 @@ def test_builder_builds_what_can_be_posed() -> None:
         ({"strides": (("lse", Strides(0, 1, 2)),)}, ProblemError, "not for ['lse']"),
         ({"nhead_q": 2, "strides": (("q", Strides(2**15, 64, 256)),)}, ProblemError, "a step of 64 leads into the 128"),
         ({"strides": (("k", Strides(0, 128, 64)),)}, ProblemError, "strides of k"),
-        ({**_TOKENS_APART, "strides": (("v", Strides(128, 0, 2**27)),)}, ProblemError, "span 4026532096 bytes"),
+        ({**_PAGED, "strides": (("v", Strides(128, 0, 2**27)),)}, ProblemError, "span 4026532096 bytes"),
         (
-            {**_TOKENS_APART, "kv_layout": "vectorized", "page_size": 2**23, "pool_pages": 1},
+            {**_PAGED, "kv_layout": "vectorized", "page_size": 2**23, "pool_pages": 1},
             ProblemError,
             "span 2147483648 bytes",
         ),

@@ -35,8 +35,8 @@ def plan_units(keys: Sequence[Key], size: int = DEFAULT_SIZE) -> list[Unit]:
     """Group keys into units of at most ``size``.
 
     A block is the keys that share everything but the cheap flags (logits, lse, dropout, sink, KV layout and table).
-    Blocks of at least half a unit are cut into units of their own; smaller ones fill units together with their
-    neighbours of the same dtype and tile.
+    Blocks are cut into pieces of ``size``. Pieces of more than half a unit are units of their own; smaller ones fill
+    units together with their neighbours of the same dtype and tile.
     """
     blocks: dict[tuple[object, ...], dict[tuple[object, ...], list[Key]]] = {}
     for key in keys:
@@ -46,14 +46,15 @@ def plan_units(keys: Sequence[Key], size: int = DEFAULT_SIZE) -> list[Unit]:
     units = []
     for by_detail in blocks.values():
         pool: list[Key] = []
-        for block in by_detail.values():
-            if 2 * len(block) >= size:
-                units += [_unit(block[start : start + size]) for start in range(0, len(block), size)]
+        pieces = (block[at : at + size] for block in by_detail.values() for at in range(0, len(block), size))
+        for piece in pieces:
+            if 2 * len(piece) > size:
+                units.append(_unit(piece))
                 continue
-            if len(pool) + len(block) > size:
+            if len(pool) + len(piece) > size:
                 units.append(_unit(pool))
                 pool = []
-            pool += block
+            pool += piece
         if pool:
             units.append(_unit(pool))
     return units

@@ -33,9 +33,10 @@ def test_unit_never_mixes_dtypes_or_tiles(keys: set[Key], size: int) -> None:
         assert len({(key.dtype, key.tile, key.hdim_q) for key in unit.keys}) == 1
 
 
-def test_units_are_filled_well_enough_to_pay() -> None:
-    units = plan_units(ALL["rocm-libraries-2026"])
-    assert len(ALL["rocm-libraries-2026"]) / len(units) > 6  # of at most 8
+@pytest.mark.parametrize("name", ["rocm-libraries-2026", "ckpm-serving"])
+def test_units_are_filled_well_enough_to_pay(name: str) -> None:
+    keys = select(dialect(name), Selection(archs=("gfx950",), tier="full"))
+    assert len(keys) / len(plan_units(keys)) > 6  # of at most 8
 
 
 @pytest.mark.parametrize(

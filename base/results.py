@@ -174,9 +174,7 @@ class Results:
         if not isinstance(document.value, dict) or document.value.get("format") != _FORMAT:
             raise document.source.fail(f"no results of format {_FORMAT}")
         facts = document.optional("facts", Value.texts, {})
-        unexecuted = document.optional(
-            "unexecuted", lambda given: given.map(lambda some: [one.text() for one in some.items()]), {}
-        )
+        unexecuted = document.optional("unexecuted", lambda given: given.record(dict[str, list[str]]), {})
         return cls(tuple(map(_case, document.get("cases").items())), facts, unexecuted)
 
 
@@ -191,56 +189,6 @@ def _without_defaults(record: Any) -> dict[str, Any]:
 
 
 def _case(row: Value) -> Case:
-    row.allow([field.name for field in dataclasses.fields(Case)])
-    texts = ("arch", "upstream", "family", "message", "text", "kernel", "reproduce")
-    return Case(
-        **{name: row.get(name).text() for name in ("suite", "classname", "name")},
-        outcome=row.get("outcome").one_of(OUTCOMES),
-        **{name: row.optional(name, Value.text, "") for name in texts},
-        ledger=row.optional("ledger", _ledger, None),
-        fault=row.optional("fault", _fault, None),
-        tolerance_used=row.optional("tolerance_used", Value.number, None),
-        instructions=row.optional("instructions", Value.count, 0),
-        same_batches=row.optional("same_batches", lambda value: tuple(one.text() for one in value.items()), ()),
-        seconds=row.optional("seconds", Value.number, 0.0),
-    )
-
-
-def _ledger(entry: Value) -> LedgerUse:
-    entry.allow([field.name for field in dataclasses.fields(LedgerUse)])
-    texts = {name: entry.get(name).text() for name in ("name", "place", "reason")}
-    return LedgerUse(**texts, link=entry.optional("link", Value.text, ""))
-
-
-def _fault(fault: Value) -> CaseFault:
-    fault.allow([field.name for field in dataclasses.fields(CaseFault)])
-    return CaseFault(
-        **{name: fault.get(name).text() for name in ("kind", "message")},
-        **{name: fault.optional(name, Value.text, "") for name in ("access", "instruction", "detail")},
-        pc=fault.optional("pc", Value.whole, None),
-        address=fault.optional("address", Value.whole, None),
-        bytes=fault.optional("bytes", Value.whole, None),
-        wave=fault.optional("wave", Value.whole, None),
-        lane=fault.optional("lane", Value.whole, None),
-        error=fault.optional("error", Value.whole, None),
-        workgroup=fault.optional("workgroup", _wholes, ()),
-        nearest=fault.optional("nearest", _nearest, None),
-    )
-
-
-def _nearest(near: Value) -> NearestAllocation:
-    near.allow([field.name for field in dataclasses.fields(NearestAllocation)])
-    return NearestAllocation(
-        id=near.get("id").whole(),
-        base=near.get("base").whole(),
-        bytes=near.get("bytes").whole(),
-        kind=near.get("kind").text(),
-        label=near.get("label").text(),
-        freed=near.get("freed").truth(),
-        distance=near.get("distance").whole(),
-        overrun=near.get("overrun").whole(),
-    )
-
-
-def _wholes(values: Value) -> tuple[int, ...]:
-    return tuple(one.whole() for one in values.items())
+    row.get("outcome").one_of(OUTCOMES)
+    row.optional("instructions", Value.count, 0)
+    return row.record(Case)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from .files import open_lock
+from .files import open_lock, sha256_of
 from .trust import why_untrusted
 
 SUFFIX = ".entry"
@@ -65,7 +65,7 @@ def is_whole_entry(file: Path) -> bool:
 def adopt(draft: Path, place: Path) -> None:
     """Write the sha256 of a finished draft, and move both to their place. Raises OSError."""
     digest = _beside(draft)
-    digest.write_text(_sha256(draft))
+    digest.write_text(sha256_of(draft))
     digest.replace(_beside(place))
     draft.replace(place)
 
@@ -79,7 +79,7 @@ def remember(file: Path, top: Path) -> None:
         return
     with draft_folder(top) as drafts:
         draft = drafts / _beside(file).name
-        draft.write_text(_sha256(file))
+        draft.write_text(sha256_of(file))
         draft.replace(_beside(file))
 
 
@@ -89,7 +89,7 @@ def is_adopted(file: Path) -> bool:
     Raises OSError: there is something else than a file, or it can't be read.
     """
     try:
-        return _beside(file).read_text(errors="replace") == _sha256(file)
+        return _beside(file).read_text(errors="replace") == sha256_of(file)
     except (FileNotFoundError, NotADirectoryError):
         return False
 
@@ -143,11 +143,6 @@ def _digest(name: str, content: bytes) -> bytes:
     digest = hashlib.sha256(os.fsencode(name) + b"\0")
     digest.update(content)
     return digest.hexdigest().encode()
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _beside(file: Path) -> Path:

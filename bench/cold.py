@@ -53,7 +53,8 @@ def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
         "gate": python(cache, "-m", "ckpm", "gate", *emulated),
     }
     total = sum(part.wall for part in parts.values())
-    shares = {"libc++": _libcxx(toolchain, folder / "libcxx"), "core": _core(folder / "core")}
+    core = python(folder / "core", "-m", "ckpm_emulator", "core")
+    shares = {"libc++": _libcxx(toolchain, folder / "libcxx"), "core": core}
     return [
         Figure(
             f"library, suite large-kv and gate without any cache, on {jobs.processors()} processors",
@@ -73,10 +74,6 @@ def measure(upstream: str, toolchain: str, folder: Path) -> list[Figure]:
 def python(cache: Path, *words: str) -> Spent:
     """Run Python with a cache folder and measure it. Raises InconclusiveError: it failed."""
     return _spent([sys.executable, *words], {"CKPM_CACHE": str(cache)})
-
-
-def _core(cache: Path) -> Spent:
-    return python(cache, "-m", "ckpm_emulator", "core")
 
 
 def _libcxx(toolchain: str, cache: Path) -> Spent:

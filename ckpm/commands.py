@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from ckpm.base import logs
 from ckpm.base.display import show
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import UsageError
+from ckpm.base.git import git
 from ckpm.matrix.options import Parser
 
 
@@ -146,9 +146,5 @@ def _revision() -> str:
     """`` (revision)`` of a clone, with ``-dirty`` if it has changes; "" elsewhere or without git."""
     if not (_HOME / ".git").exists():
         return ""
-    command = ["git", "-C", str(_HOME), "describe", "--always", "--dirty"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return f" ({done.stdout.strip()})" if done.returncode == 0 else ""
+    found = git(_HOME, "describe", "--always", "--dirty")
+    return "" if found is None else f" ({found.decode().strip()})"

@@ -53,7 +53,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
 
     def run(args: argparse.Namespace) -> None:
         if args.references:
-            model_command.run_references(args)
+            model_command.show_references()
         elif args.counters is None:
             raise UsageError("name a FILE of ckpm measure, or give --references.")
         else:

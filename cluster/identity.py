@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from ckpm.base.git import git
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.kernels.upstream.trees import locate
@@ -51,16 +51,7 @@ def project(root: Path = PROJECT) -> Identity:
     for file in sorted(file for room in ROOMS for file in (root / room).rglob("*") if file.suffix in _TEXTS):
         total.update(file.relative_to(root).as_posix().encode() + b"\0")
         total.update(hashlib.sha256(file.read_bytes()).digest())
-    return Identity(text=total.hexdigest()[:16], commit=_commit(root))
-
-
-def _commit(root: Path) -> str:
-    command = ["git", "-C", str(root), "rev-parse", "HEAD"]
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    except OSError:
-        return ""
-    return run.stdout.strip() if run.returncode == 0 else ""
+    return Identity(text=total.hexdigest()[:16], commit=(git(root, "rev-parse", "HEAD") or b"").decode().strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ import jinja2
 
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.files import make_folder, name_write_errors, write_atomically
+from ckpm.base.git import git
 from ckpm.docker import rootfs
 from ckpm.docker.images import FOLDER, Image
 from ckpm.kernels.upstream.trees import fetch_archive
@@ -98,23 +99,16 @@ def _link(source: Path, target: Path) -> None:
             shutil.copy(source, target)
 
 
-def _git(clone: Path, *words: str) -> str | None:
-    """Output of git; None if it fails or is not installed."""
-    command = ["git", "-C", str(clone), *words]
-    try:
-        run = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    except OSError:
-        return None
-    return run.stdout if run.returncode == 0 else None
-
-
 def labels(repository: Path = FOLDER.parent) -> Labels:
     """The origin of this repository without credentials, and its commit. Unknown for an installed ckpm."""
     if not (repository / ".git").exists():
         return UNLABELLED
-    origin = (_git(repository, "remote", "get-url", "origin") or "").strip()
-    revision = (_git(repository, "rev-parse", "HEAD") or "unknown").strip()
-    changed = (_git(repository, "status", "--porcelain", "--untracked-files=no") or "").strip()
+
+    def ask(*words: str) -> str:
+        return (git(repository, *words) or b"").decode(errors="replace").strip()
+
+    origin, revision = ask("remote", "get-url", "origin"), ask("rev-parse", "HEAD") or "unknown"
+    changed = ask("status", "--porcelain", "--untracked-files=no")
     scheme, separator, rest = origin.partition("://")
     if separator:
         origin = f"{scheme}://{rest.rpartition('@')[2]}" if "@" in rest.partition("/")[0] else origin

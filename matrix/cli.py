@@ -17,7 +17,7 @@ from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.base.files import write_atomically
 from ckpm.matrix.dialects import Dialect, dialect, dialect_names
-from ckpm.matrix.export import COLUMNS, FORMATS, align, format_rows, table, to_csv, to_json
+from ckpm.matrix.export import COLUMNS, FORMATS, align, format_rows, table
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import add_dialect_options, add_selection_options, dialect_from, selection_from
 from ckpm.matrix.selection import Selection, absences, select, select_some
@@ -92,7 +92,8 @@ def _add_format(parser: argparse.ArgumentParser) -> None:
 
 def _list(args: argparse.Namespace) -> None:
     keys = _select_keys(*_selection(args))
-    text = "".join(f"{key.name}\n" for key in keys) if args.format == "text" else _rows(keys, args.format)
+    names = "".join(f"{key.name}\n" for key in keys)
+    text = format_rows((key.row() for key in keys), args.format, names, COLUMNS)
     if args.output is None:
         _emit(text)
     else:
@@ -108,14 +109,11 @@ def _selection(args: argparse.Namespace) -> tuple[Dialect, Selection]:
 
 
 def _count(args: argparse.Namespace) -> None:
-    _count_selected(args, *_selection(args))
-
-
-def _count_selected(args: argparse.Namespace, chosen: Dialect, selection: Selection) -> None:
     """Counts by family and arch, 0 with the reason where an arch or the receipt has no kernel.
 
     A filter that leaves nothing anywhere is an error, as for list.
     """
+    chosen, selection = _selection(args)
     reasons = {(arch, family): reason for arch, family, reason in absences(chosen, selection)}
     counts, totals = [], {}
     for family in selection.families:
@@ -258,11 +256,6 @@ def _select_keys(chosen: Dialect, selection: Selection) -> list[Key]:
     for _, _, reason in absent:
         show(reason, file=sys.stderr)
     return keys
-
-
-def _rows(keys: Sequence[Key], form: str) -> str:
-    rows = (key.row() for key in keys)
-    return to_json(rows) if form == "json" else to_csv(COLUMNS, rows)
 
 
 def _plain(value: Any) -> str:

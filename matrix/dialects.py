@@ -117,8 +117,23 @@ class Dialect:
         raise UnknownWordError("family", name, (*self.families, *self.hand_written))
 
 
-@dataclass(frozen=True, slots=True)
-class PackagedUpstream:
+class _UpstreamRow(Record, frozen=True):
+    """Either a package of its own, or the tree of ``base`` with our ``headers``."""
+
+    summary: str
+    dialect: str
+    package: str = ""
+    version: str = ""
+    file: str = ""
+    sha256: str = ""
+    tree: str = ""
+    base: str = ""
+    headers: str = ""
+    license: str = ""
+    default_tier: str = ""
+
+
+class PackagedUpstream(_UpstreamRow, frozen=True, kw_only=True):
     """A CK tree inside a package of the Python package index: exact file, its sha256, and where the tree lies in it.
 
     ``base`` names the upstream that owns the tree: another one, or this one itself. ``headers`` is the folder of
@@ -127,17 +142,6 @@ class PackagedUpstream:
     """
 
     name: str
-    summary: str
-    package: str
-    version: str
-    file: str
-    sha256: str
-    tree: str
-    dialect: str
-    base: str
-    headers: str
-    license: str
-    default_tier: str
 
     @property
     def has_codegen(self) -> bool:
@@ -145,34 +149,17 @@ class PackagedUpstream:
         return not self.headers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputeUnit:
-    """The bounds of the waves on one compute unit. Sources: matrix/tables/archs.yaml."""
-
+class _ComputeUnitRow(Record, frozen=True):
     vgprs: int  # 32-bit registers a lane, on one SIMD, arch and accumulation registers in one file
     vgpr_granule: int
     waves: int  # slots of one SIMD
     simds: int
+
+
+class ComputeUnit(_ComputeUnitRow, frozen=True, kw_only=True):
+    """The bounds of the waves on one compute unit. Sources: matrix/tables/archs.yaml."""
+
     lds_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Arch:
-    """``compute_unit`` is None for archs that the matrix lists and no library is built for."""
-
-    name: str
-    device: str
-    generation: str
-    wave_size: int
-    lds_bytes: int
-    compute_unit: ComputeUnit | None
-
-
-class _ComputeUnitRow(Record, frozen=True):
-    vgprs: int
-    vgpr_granule: int
-    waves: int
-    simds: int
 
 
 class _ArchRow(Record, frozen=True):
@@ -181,6 +168,13 @@ class _ArchRow(Record, frozen=True):
     wave_size: int
     lds_bytes: int
     compute_unit: _ComputeUnitRow | None = None
+
+
+class Arch(_ArchRow, frozen=True, kw_only=True):
+    """``compute_unit`` is None for archs that the matrix lists and no library is built for."""
+
+    name: str
+    compute_unit: ComputeUnit | None
 
 
 class ArchTable(Record, frozen=True):
@@ -244,22 +238,6 @@ def check_receipt(receipt: str | int) -> int:
 
 
 _PACKAGE = ("package", "version", "file", "sha256", "tree")
-
-
-class _UpstreamRow(Record, frozen=True):
-    """Either a package of its own, or the tree of ``base`` with our ``headers``."""
-
-    summary: str
-    dialect: str
-    package: str = ""
-    version: str = ""
-    file: str = ""
-    sha256: str = ""
-    tree: str = ""
-    base: str = ""
-    headers: str = ""
-    license: str = ""
-    default_tier: str = ""
 
 
 class UpstreamTable(Record, frozen=True):

@@ -14,7 +14,7 @@ from itertools import compress, repeat
 from operator import itemgetter
 from typing import Any
 
-from ckpm.matrix.families import GIVEN, Axis, Constraint, Family, Pipelines, TilePlace, Value, fits
+from ckpm.matrix.families import GIVEN, Axis, Constraint, Family, Pipelines, Value, fits
 from ckpm.matrix.keys import KEY_FIELDS, Key
 from ckpm.matrix.names import writer
 from ckpm.matrix.rules import Rule, broken
@@ -159,17 +159,17 @@ def _loop(
         pick = itemgetter(*(bound.index(name) for name in ("arch_trait", "dtype", "hdim_q", "hdim_v")))
         grown = [(*partial, tile) for partial in partials for tile in family.tiles.get(pick(partial), ())]
         if family.tile_constraints:
-            grown = [one for one in grown if _tile_fits(family, pick(one), dict(zip(after, one, strict=True)))]
+            grown = [
+                one
+                for one in grown
+                if fits(family.tile_constraint(pick(one), one[-1]), dict(zip(after, one, strict=True)))
+            ]
     else:
         values = axis.values
         if axis.name == "mask":
             values = tuple(step for step in values if step[0] in family.masks[mask_impl])
         grown = [partial + step for partial in partials for step in values]
     return filters.due(bound, after, grown), after
-
-
-def _tile_fits(family: Family, place: TilePlace, values: Mapping[str, Any]) -> bool:
-    return fits(family.tile_constraint(place, values["tile"]), values)
 
 
 def _inner(

@@ -111,7 +111,7 @@ def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[
         if values[field] not in known and field != "tile":
             text = f"{field} '{_text(values[field])}' is not in the table, which has {', '.join(map(_text, known))}"
             reasons.append(Reason("axis", field, text, _location(chosen, family, field, values)))
-    tiles = _tiles(family, values)
+    tiles = family.tiles_of(*tile_place(values))
     if values["tile"] not in tiles and (values["tile"].word or not reasons):
         word, has = values["tile"].word, ", ".join(map(_text, tiles)) or "none"
         text = f"tile {word} is not in the table for {values['dtype']} d{values['hdim_q']}, which has {has}"
@@ -241,14 +241,10 @@ def tiers_with(key: Key) -> tuple[str, ...]:
     return tuple(name for name, texts in tiers().items() if any(compile_where(text)(key) for text in texts))
 
 
-def _tiles(family: Family, values: Mapping[str, Any]) -> tuple[Tile, ...]:
-    return family.tiles_of(*tile_place(values))
-
-
 def _alternatives(family: Family, field: str, values: Mapping[str, Any]) -> tuple[Value, ...] | tuple[Tile, ...]:
     """All values of a field: of the key's mask set for masks, for its dtype and head dims for tiles."""
     if field == "tile":
-        return _tiles(family, values)
+        return family.tiles_of(*tile_place(values))
     return family.masks[values["mask_impl"]] if field == "mask" else family.values(field)
 
 

@@ -65,7 +65,7 @@ def parse(family: Family, name: str, mask_impl: str = "simplified") -> dict[str,
     match = re.fullmatch("".join(patterns), name)
     if match is None:
         raise NameSyntaxError(_explain(family, patterns, name))
-    values: dict[str, Any] = {slot: _read(family, slot, match[slot]) for slot in _slots(family)}
+    values: dict[str, Any] = {slot: _read(family, slot, match[slot]) for slot in SLOT.findall(family.grammar)}
     values.setdefault("arch_trait", family.values("arch_trait")[0])
     values["arch_trait"] = family.own_trait(values["arch_trait"], values.get("pipeline", ""))
     if family.masks:
@@ -103,10 +103,6 @@ def _complete(axis: Axis, values: dict[str, Any]) -> None:
                 return
 
 
-def _slots(family: Family) -> list[str]:
-    return SLOT.findall(family.grammar)
-
-
 def _field_words(family: Family, slot: str) -> tuple[str, ...]:
     """Patterns of the words that a slot can hold, the longest first: ``psskddv`` is tried before ``pssk``."""
     if slot == "tile":
@@ -121,7 +117,7 @@ def _field_words(family: Family, slot: str) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=64)
 def _patterns(family: Family) -> tuple[str, ...]:
     """The grammar as regular expressions, one a part: literal text and slots by turns."""
-    table = {slot: _field_words(family, slot) for slot in _slots(family)}
+    table = {slot: _field_words(family, slot) for slot in SLOT.findall(family.grammar)}
     parts = SLOT.split(family.grammar)
     patterns = []
     for index, part in enumerate(parts):

@@ -266,7 +266,7 @@ def serving_has_the_callers_pages(hdim_q: int, hdim_v: int, page_size: int, kv_l
     pages = {
         "sglang": ((1, "linear"), (64, "vectorized"), (16, "linear"), (1024, "linear")),
         "vllm": tuple((size, layout) for size in (16, 64, ANY_PAGE) for layout in ("linear", "vectorized")),
-    }[kv_table]
+    }.get(kv_table, ())
     latent = hdim_q != hdim_v and (page_size not in (1, 16) or kv_layout != "linear")
     return latent or (page_size, kv_layout) not in pages
 
@@ -574,72 +574,9 @@ def _rule(function: Callable[..., bool]) -> Rule:
 
 
 RULES: Mapping[str, Rule] = {
-    function.__name__: _rule(function)
-    for function in (
-        group_mode_pads_both_seqlens,
-        logits_soft_cap_without_bias,
-        group_mode_only,
-        sink_needs_mask,
-        fp8_needs_qscale,
-        qscale_needs_fp8,
-        fp8_is_inference_only,
-        fp8_of_v2_is_inference_only,
-        fp8_kv_is_inference_only,
-        fp8_kv_has_one_load_for_pages_of_one_token,
-        fp8_has_no_sink,
-        page_size_1_is_linear,
-        kv_blockscale_within_page,
-        gload_only_for_small_pages,
-        any_page_has_64_bit_loads,
-        any_page_is_inference_only,
-        beyond_upstreams_axes,
-        split_takes_tiles_of_64_rows,
-        split_takes_head_dim_128,
-        split_reads_tokens_by_64_bits,
-        split_has_k_and_v_of_qs_dtype,
-        split_has_no_bias,
-        split_has_no_dropout,
-        large_heads_have_what_models_call,
-        large_heads_read_linear_pages,
-        large_heads_read_tokens_by_64_bits,
-        serving_takes_bf16_and_fp8,
-        serving_has_no_bias_and_no_dropout,
-        serving_has_the_callers_pages,
-        serving_has_no_sink_tokens,
-        serving_has_the_models_soft_caps,
-        serving_has_lse_where_callers_merge,
-        serving_has_no_mask_for_merged_chunks,
-        serving_splits_masked_keys,
-        d192x128_and_d160_are_inference_only,
-        qr_and_qr_async_take_128_row_tiles,
-        qr_takes_no_64_wide_slices_at_d128,
-        trload_takes_narrow_tiles_at_d128,
-        v3_has_its_own_tiles,
-        v3_takes_fp8,
-        v3_takes_head_dim_128,
-        v3_takes_linear_layout,
-        v3_has_no_bias,
-        v3_has_no_lse,
-        v3_has_no_dropout,
-        v3_has_no_sink,
-        v3_has_no_window,
-        v3_takes_pages_up_to_1024,
-        v3_has_one_load_for_each_page_size,
-        v3_beyond_pull_request_6054,
-        v3_in_16_bits_has_any_bounds_at_head_dim_64,
-        fp32_minimal_set_has_simplified_masks,
-        group_mode_pads_seqlen_q,
-        nwarp_pipeline_for_several_n_waves,
-        dbias_needs_bias,
-        trload_on_gfx950_in_16_bits,
-        trload_pads_both_head_dims_by_8,
-        hdim_q_padded_by_8_needs_hdim_v_too,
-        short_q_tiles_serve_unmasked_batches,
-        deterministic_dq_is_split_by_kn0,
-        integrations_pad_both_head_dims_alike,
-        fp32_pads_both_head_dims_alike,
-        fp32_has_receipts_of_its_own,
-    )
+    name: _rule(one)
+    for name, one in tuple(globals().items())
+    if inspect.isfunction(one) and one.__module__ == __name__ and not name.startswith("_")
 }
 
 

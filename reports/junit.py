@@ -5,7 +5,7 @@ Suites of the same name are joined, and each case counts once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from xml.parsers.expat import ExpatError
@@ -19,6 +19,7 @@ from ckpm.base.errors import CheckFailedError, InputError
 from ckpm.base.junit import write_beside
 from ckpm.base.outputs import write_output
 from ckpm.base.results import Case, Results
+from ckpm.matrix.export import align
 from ckpm.reports.verdicts import FAMILY, Gate, Row, worst
 
 _LONGEST = 200  # characters of a name or a complaint
@@ -143,17 +144,6 @@ def summary(results: Results) -> str:
         mine = Results(tuple(case for case in results.cases if case.group == suite))
         seconds = sum(case.seconds for case in mine.cases)
         rows.append((one_line(suite), str(len(mine.cases)), *map(str, mine.counts().values()), f"{seconds:.1f}"))
-    lines = _columns(rows)
+    lines = align(rows, left=1).splitlines()
     lines += [join_lines(f"{case.outcome}: {case.name}: {case.message}") for case in results.failing]
     return "\n".join(lines)
-
-
-def _columns(rows: Iterable[tuple[str, ...]]) -> list[str]:
-    table = list(rows)
-    widths = [max(len(row[at]) for row in table) for at in range(len(table[0]))]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(word.rjust(width) for word, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in table
-    ]

@@ -7,6 +7,7 @@ The static, the emulated and the GPU gate all return a :class:`Gate`. It is stor
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,11 @@ class Gate:
         """The rows that keep the gate from passing, the worst first."""
         bad = [row for row in self.rows if row.verdict not in ("improved", "unchanged")]
         return tuple(sorted(bad, key=lambda row: VERDICTS.index(row.verdict)))
+
+    def summary(self) -> str:
+        """The verdict, and the number of rows of each verdict."""
+        counts = Counter(row.verdict for row in self.rows)
+        return f"{self.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}"
 
     def write(self, file: Path) -> None:
         """Replace ``file`` in one step."""

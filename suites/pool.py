@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ckpm.base.errors import DeviceError, RefusedError
@@ -38,7 +37,6 @@ _TAIL = 4000  # bytes of a dead worker's standard error that are evidence
 _FAULTS = frozenset((signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP))
 _GPU_FAULT = re.compile(r"[Mm]emory access fault.*", re.DOTALL)
 _LOST = ("HSA_STATUS_ERROR_OUT_OF_RESOURCES", "device lost", "GPU reset", "No space left", "Cannot allocate memory")
-_PROJECT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = {"PYTHONPATH": str(IMPORTS), "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 Reply = dict[str, Any]
 

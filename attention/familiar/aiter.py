@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import Attention, fmha
 from ckpm.attention.familiar.tensors import (
     add_page_axis,
@@ -21,6 +22,7 @@ from ckpm.attention.familiar.tensors import (
     has_fp8,
     is_on_host,
     mask_options,
+    row_numbers,
     shrink_scale,
     swap_axes,
 )
@@ -90,7 +92,9 @@ def flash_attn_varlen_func(
     # fmt: on
     """O, or (O, LSE), or (O, LSE, random bytes), of sequences one after another, or with ``block_table`` in pages.
 
-    K and V in pages are [page, token, head, dim], and ``cu_seqlens_k`` are running sums of the sequences' keys.
+    K and V in pages are [page, token, head, dim], and ``cu_seqlens_k`` are running sums of the sequences' keys. Keys
+    with sink logits, and with head dims of Q and V that differ, are read as pages of one token: kernels of ``fwd`` have
+    no sink logits, and 192/128 has the known defect v-overwrites-the-last-slice-of-k.
     ``deterministic`` and ``how_v3_bf16_cvt``, a rounding of aiter's own kernels, change nothing.
 
     Raises:
@@ -102,11 +106,18 @@ def flash_attn_varlen_func(
         "min_seqlen_q": min_seqlen_q if (min_seqlen_q or 0) > 1 else None, "bias": bias,
         "cu_seqlens_q_padded": cu_seqlens_q_padded, "cu_seqlens_k_padded": cu_seqlens_k_padded,
     })  # fmt: skip
+    keys: dict[str, Any] = {"cu_seqlens_k": cu_seqlens_k, "max_seqlen_k": max_seqlen_k}
+    if block_table is not None:
+        lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
+        keys = {"pages": Pages(indices=block_table, seqlens_k=lengths, longest=max_seqlen_k)}
+    elif (sink_ptr is not None or k.shape[-1] != v.shape[-1]) and not isinstance(k, OnDevice):
+        keys = {"pages": Pages(indices=row_numbers(k), indptr=cu_seqlens_k, longest=max_seqlen_k)}
+        k, v = add_page_axis(k), add_page_axis(v)
     done = fmha(
         q, k, v, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, dropout=dropout_p,
         scale=demand_scale(softmax_scale), soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, lse=return_lse,
         sink_logits=sink_ptr, random_values=return_attn_probs and dropout_p > 0, out=out,
-        **_keys(cu_seqlens_k, max_seqlen_k, block_table), **_mask(causal, window_size, 0), **ours,
+        **keys, **_mask(causal, window_size, 0), **ours,
     )  # fmt: skip
     return _results(done, return_lse, return_attn_probs)
 
@@ -227,14 +238,6 @@ def _refuse(call: str, given: Mapping[str, Any]) -> None:
     """Raises ProblemError: a parameter that is not served is given."""
     if used := [name for name, one in given.items() if one is not None]:
         raise ProblemError(f"{call} has no {', '.join(used)} here.")
-
-
-def _keys(cu_seqlens_k: Any, longest: int, block_table: Any) -> dict[str, Any]:
-    """Options of keys that lie one after another, or in the pages of a table."""
-    if block_table is None:
-        return {"cu_seqlens_k": cu_seqlens_k, "max_seqlen_k": longest}
-    lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
-    return {"pages": Pages(indices=block_table, seqlens_k=lengths, longest=longest)}
 
 
 def _mask(causal: bool, window_size: tuple[int, ...], sink_size: int) -> dict[str, Any]:

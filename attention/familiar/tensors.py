@@ -54,6 +54,12 @@ def add_page_axis(array: Any) -> Any:
     return dataclasses.replace(array, shape=(shape[0], 1, *shape[1:]), strides=(strides[0], *strides))
 
 
+def row_numbers(array: Any) -> Any:
+    """The numbers of a tensor's rows, int32 [rows], beside it: the table of pages that lie in order."""
+    library = namespace(array)
+    return library.arange(array.shape[0], dtype=library.int32, **({} if library is np else {"device": array.device}))
+
+
 def as_int32(array: Any) -> Any:
     """A table of int64, as int32; any other table unchanged."""
     if isinstance(array, OnDevice) or not str(array.dtype).endswith("int64"):

@@ -175,12 +175,8 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
     if pose_call is _pose_paged and (padded := padded_list(tensors[4])) is not tensors[4]:
         tensors = (*tensors[:4], padded, *tensors[5:])
     kept = _kept_plan(over, pose_call, tensors, numbers, ("o", "lse") if lse else ("o",), lse=lse)
-    o = _new(q, *kept.o)
-    if not lse:
-        _run(kept, tensors, (o,), q)
-        return o, _new_lse(q, lse)
-    sums = _new_lse(q, lse)
-    _run(kept, tensors, (o, sums), q)
+    o, sums = _new(q, *kept.o), _new_lse(q, lse)
+    _run(kept, tensors, (o, sums) if lse else (o,), q)
     return o, sums
 
 

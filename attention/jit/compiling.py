@@ -33,7 +33,6 @@ from ckpm.base.store import draft_folder
 from ckpm.kernels.code.toolchains import Toolchain, detect
 from ckpm.kernels.library.request import listed_by_tree
 from ckpm.kernels.upstream.tree import Tree
-from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_UPSTREAM
 
@@ -147,13 +146,7 @@ def compile_each(
 
 def _source(place: Place, cache: Path) -> tuple[Tree, Toolchain]:
     compiler = detect(place.toolchain, cache=cache)
-    tree = locate(
-        place.upstream,
-        cache=cache,
-        ck_root=Path(place.ck_root) if place.ck_root else None,
-        headers=Path(place.headers) if place.headers else None,
-    )
-    return tree, compiler
+    return place.tree(cache), compiler
 
 
 def _job(key: str | Key, place: Place, arch: str, tree: Tree, compiler: Toolchain) -> _Job:

@@ -20,6 +20,7 @@ from ckpm.kernels.families.libraries import libraries, library_of, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.kernels.library.request import Request
 from ckpm.kernels.upstream.tree import Tree
+from ckpm.kernels.upstream.trees import locate
 from ckpm.matrix.defects import defect_of
 from ckpm.matrix.dialects import check_built_arch, dialect
 from ckpm.matrix.explain import find_key, receipts_with, why
@@ -35,6 +36,11 @@ class Place:
     toolchain: str = "auto"
     ck_root: str = ""
     headers: str = ""
+
+    def tree(self, cache: Path) -> Tree:
+        """CK's tree. Raises as kernels.upstream.trees.locate."""
+        ck_root, headers = (Path(given) if given else None for given in (self.ck_root, self.headers))
+        return locate(self.upstream, cache=cache, ck_root=ck_root, headers=headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,6 @@ from ckpm.base.processes import end_with_owner
 from ckpm.base.records import as_text
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.library import command
-from ckpm.kernels.upstream.trees import locate
 
 TALLY = "tally.json"  # written at the end, beside the order
 
@@ -27,13 +26,7 @@ def compile_order(file: Path, jobs: int) -> int:
     """Build an order's library below the folder of its file, and return 0. Raises as kernels.library.command.run."""
     order = Order.read(file)
     cache, place = settings.cache_folder(), order.place
-    tree = locate(
-        place.upstream,
-        cache=cache,
-        ck_root=Path(place.ck_root) if place.ck_root else None,
-        headers=Path(place.headers) if place.headers else None,
-    )
-    request = order.request(tree, detect(place.toolchain, cache=cache), file.parent)
+    request = order.request(place.tree(cache), detect(place.toolchain, cache=cache), file.parent)
     tally = command.run(request, jobs=jobs)
     write_index(request.work / request.folder)
     write_atomically(file.with_name(TALLY), as_text({"compilers": tally.seconds}))

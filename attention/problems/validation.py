@@ -101,6 +101,8 @@ def _contradictions(p: Problem) -> Iterator[str]:
     yield from _unusable_scales(p)
     if p.store_randval and not p.p_drop:
         yield "store_randval needs dropout"
+    if p.store_randval and p.family == "batch_prefill" and p.seqlen_q * p.seqlen_k > _LARGEST:
+        yield f"random bytes of {p.seqlen_q} queries and {p.seqlen_k} keys are over 2 GB, which kernels can't store"
     if why := scales_complaint(p):
         yield why
     if p.mode == "batch" and (p.total_q or p.total_k or p.cu_seqlens):
@@ -135,6 +137,8 @@ def _unusable_scales(p: Problem) -> Iterator[str]:
         yield f"scale {p.softmax_scale:g} with the descales {p.descales[:2]} of Q and K is not {bounds}"
     if p.logits_soft_cap != 0 and not factor_is_usable(p.logits_soft_cap):
         yield f"logits_soft_cap {p.logits_soft_cap} is not {bounds}, or 0 for none"
+    elif p.logits_soft_cap and p.softmax_scale * math.prod(p.descales[:2]) > 2.0**100 * p.logits_soft_cap:
+        yield f"scale {p.softmax_scale:g} is over 2^100 times the soft cap {p.logits_soft_cap:g}: kernels divide them"
     if not math.isfinite(p.descales[2]):
         yield f"the descale {p.descales[2]} of V is not finite"
 
@@ -216,7 +220,8 @@ def _check_span(p: Problem, tensor: str, strides: Strides) -> None:
     """Kernels have 32 bits for a row's place in a tile or page (kernels/include_prefill/ckpm_prefill/kernel.hpp)."""
     hdim, row = p.extent(tensor)[1], strides.row
     if tensor in ("q", "o"):
-        rows, size, what = _QUERIES_IN_VIEW, 4, "rows of a tile"
+        rows, what = max(1, min(_QUERIES_IN_VIEW, p.seqlen_q)), "rows of a tile"
+        size = ELEMENT_BYTES[p.q_dtype if tensor == "q" else p.o_dtype]
     else:
         rows, size, what = p.page_size, p.element_bytes, "tokens of a page"
         row = hdim if p.kv_layout == "vectorized" else row

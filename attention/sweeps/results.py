@@ -10,8 +10,6 @@ order: of what was benchmarked, a library with all of these kernels would take i
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +20,7 @@ from ckpm.base.errors import RecordError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.base.tablefile import Text
+from ckpm.matrix.export import to_csv
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.matching import padding
 from ckpm.matrix.selection import load_filter_file
@@ -101,15 +100,7 @@ COLUMNS = (
 
 def as_csv(rows: Sequence[Row]) -> bytes:
     """CSV text with a line of names; cells that a row lacks are empty."""
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _csv_value(value) for name, value in row.items()} for row in rows)
-    return text.getvalue().encode()
-
-
-def _csv_value(value: Cell) -> Cell:
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else value
+    return to_csv(COLUMNS, [{**dict.fromkeys(COLUMNS), **row} for row in rows]).encode()
 
 
 FORMAT = 1

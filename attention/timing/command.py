@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-from collections.abc import Sequence
 from pathlib import Path
 
-from ckpm.attention.timing.measure import EVERY, add_measured_options, on_library, performance_problems
+from ckpm.attention.timing.measure import EVERY, add_measured_options, kernel_name, on_library, performance_problems
 from ckpm.attention.timing.record import Timed, Timings
 from ckpm.base.display import show
 from ckpm.base.errors import InconclusiveError
-from ckpm.matrix.keys import Key
-from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import measured_kernel, missing_kernel, serving_kernels
+from ckpm.matrix.problems.problem import missing_kernel
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +81,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
     for problem in performance_problems(args.tier):
         if not fnmatch.fnmatchcase(problem.name, args.problem):
             continue
-        one = missing_kernel(keys, problem) or place.model(problem, _kernel_name(keys, problem, args.kernel), asked)
+        one = missing_kernel(keys, problem) or place.model(problem, kernel_name(keys, problem, args.kernel), asked)
         if isinstance(one, str):
             left_out[problem.name] = one
         else:
@@ -97,10 +94,6 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
     return Timings(
         provenance=place.provenance(args.tier), problems=tuple(timed), left_out=left_out, checks=checked
     )  # fmt: skip
-
-
-def _kernel_name(keys: Sequence[Key], problem: SuiteCase, kernel: str) -> str | None:
-    return measured_kernel(keys, problem) if kernel == EVERY else serving_kernels(keys, problem)[0].name
 
 
 def _count(text: str) -> int:

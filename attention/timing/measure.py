@@ -49,7 +49,7 @@ from ckpm.matrix.problems.tables import read
 TABLE = TABLES / "performance.yaml"
 EVERY = "*"  # kernel names: dispatch chooses
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of <linux/prctl.h>
-_GPU_PAGE = 4096  # bytes that a GPU maps at once: a read past a buffer's end but inside its page does not fault
+GPU_PAGE = 4096  # bytes that a GPU maps at once: a read past a buffer's end but inside its page does not fault
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -132,7 +132,7 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
 
     manifest = manifest_of(library, arch)
     file_facts = identity_facts(library, manifest, foreign=foreign)
-    device = choose("emulator", arch, granularity=_GPU_PAGE)
+    device = choose("emulator", arch, granularity=GPU_PAGE)
     loaded = device.load(library)
     keys = [key for key in keys_of(manifest, loaded.kernels, library) if fnmatch.fnmatchcase(key.name, kernel)]
     counted, left_out = [], {}
@@ -140,7 +140,7 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
         if why := missing_kernel(keys, problem):
             left_out[problem.name] = why
             continue
-        named = measured_kernel(keys, problem) if kernel == EVERY else serving_kernels(keys, problem)[0].name
+        named = kernel_name(keys, problem, kernel)
         figures = _count_launch(device, loaded, problem, named, manifest, missing_load(keys, problem))
         if isinstance(figures, str):
             left_out[problem.name] = figures
@@ -153,6 +153,11 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
     library_facts = {name: getattr(manifest, name) for name in LIBRARY_FACTS}
     provenance = {"arch": arch, **library_facts, "tier": tier, **file_facts}
     return Measurements(provenance=provenance, problems=tuple(counted), left_out=left_out)
+
+
+def kernel_name(keys: Sequence[Key], problem: SuiteCase, kernel: str) -> str | None:
+    """The kernel of a problem's launch: dispatch's for ``EVERY``, else the first that serves it."""
+    return measured_kernel(keys, problem) if kernel == EVERY else serving_kernels(keys, problem)[0].name
 
 
 def _count_launch(

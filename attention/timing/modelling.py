@@ -16,7 +16,7 @@ from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.attention.launch.device import EmulatedDevice, choose
 from ckpm.attention.launch.launching import Outcome, run_problem
 from ckpm.attention.timing.machine import Number, cycles_together, numbers, replay, sensitivity, values
-from ckpm.attention.timing.measure import identity_facts, keys_of, manifest_of
+from ckpm.attention.timing.measure import GPU_PAGE, identity_facts, keys_of, manifest_of
 from ckpm.attention.timing.record import SIMDS, Copies, Timed, wave_of
 from ckpm.base.errors import CkPrefillError, InconclusiveError, UsageError
 from ckpm.kernels.families.libraries import host
@@ -25,8 +25,6 @@ from ckpm.matrix.dialects import compute_units
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import SuiteCase
-
-_GPU_PAGE = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +149,7 @@ def open_library(library: Path, arch: str, *, foreign: bool = False) -> Modelled
     """
     known, manifest = numbers(arch), manifest_of(library, arch)
     file_facts = identity_facts(library, manifest, foreign=foreign)
-    device = choose("emulator", arch, granularity=_GPU_PAGE)
+    device = choose("emulator", arch, granularity=GPU_PAGE)
     assert isinstance(device, EmulatedDevice)
     loaded = device.load(library, host(DEFAULT_FAMILY).arguments)
     keys = keys_of(manifest, loaded.kernels, library)

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ckpm.attention.launch.c_abi import Library, load
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.fwd_launching import FwdOutcome
 from ckpm.attention.launch.hip_api import HipApi
 from ckpm.base.settings import cache_folder
+from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.library import command as build_command
@@ -26,6 +28,11 @@ from ckpm_emulator.device import EmulatedGpu
 from tests.unit.shared import made_once
 
 CHECKS = dict.fromkeys(("poison", "poison_memory", "late_loads", "lds_races"), True)
+
+
+def open_device(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
+    device.load_library(library)
+    return around(device), load(library, abi.FwdArguments)
 
 
 def around(device: EmulatedGpu) -> EmulatedDevice:

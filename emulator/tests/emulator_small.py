@@ -9,12 +9,19 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import pytest
+
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code import toolchains
 from ckpm_emulator import toolchain as emulator_toolchain
 
 SOURCE = Path(__file__).parent / "data" / "small.hip"
 ARCHS = ["gfx942", "gfx950"]
+
+
+@pytest.fixture(scope="module")
+def small() -> Path:
+    return small_library()
 
 
 @functools.cache

@@ -147,15 +147,6 @@ def test_unwaited_lds_write_without_race_check_is_missing(device: EmulatedGpu) -
     assert (found != given[np.arange(128) ^ 64]).any()
 
 
-@pytest.mark.parametrize("wave_order", [0, 1, 2])
-@on_device("gfx942", whole=True)
-def test_barrier_that_is_missing_is_found_in_any_wave_order(device: EmulatedGpu, wave_order: int) -> None:
-    fault = run_checked(device, EXCHANGE.replace(BARRIER, "s_nop 0"), threads=128, wave_order=wave_order)
-    assert fault
-    assert fault.kind in ("race", "uninitialised")
-    assert fault.text.startswith("ds_read_b32")
-
-
 # (what is wrong, the message). v9 and s20 are never written.
 USES = {
     "data": ("global_store_dword v1, v9, s[6:7]", "what is stored (v9) depends on"),

@@ -16,13 +16,8 @@ import pytest
 from ckpm_emulator.base.errors import CodeObjectError, DeviceError
 from ckpm_emulator.device import EmulatedGpu, Options
 from tests.emulator.emulator_child import on_device, stub_core
-from tests.emulator.emulator_small import fat_binary, small_library
-
-
-@pytest.fixture(scope="module")
-def small() -> Path:
-    return small_library()
-
+from tests.emulator.emulator_small import fat_binary
+from tests.emulator.emulator_small import small as small
 
 # ---- the device
 

@@ -11,14 +11,10 @@ import pytest
 from ckpm_emulator.device import Buffer, EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError, FaultReport
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_small import fat_binary, small_library
+from tests.emulator.emulator_small import fat_binary
+from tests.emulator.emulator_small import small as small
 
 PAGE = 4096
-
-
-@pytest.fixture(scope="module")
-def small() -> Path:
-    return small_library()
 
 
 def _touch(

@@ -12,12 +12,8 @@ import pytest
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_small import fat_binary, small_library
-
-
-@pytest.fixture(scope="module")
-def small() -> Path:
-    return small_library()
+from tests.emulator.emulator_small import fat_binary
+from tests.emulator.emulator_small import small as small
 
 
 def _touch(device: EmulatedGpu, path: Path, out: int, value: int, groups: int, threads: int) -> int:

@@ -12,24 +12,16 @@ from typing import Any
 import numpy as np
 
 from ckpm.attention.launch.buffers import Inputs
-from ckpm.attention.launch.c_abi import Library, load
-from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.launch.fwd_launching import run_attention
 from ckpm.attention.reference import exact
 from ckpm.attention.tolerances import compare_lse, compare_o
-from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, around, problem, tensors
+from tests.emulator.emulator_fwd import CHECKS, open_device, problem, tensors
 from tests.emulator.test_fwd import library as library
-
-
-def open_device(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
-    device.load_library(library)
-    return around(device), load(library, abi.FwdArguments)
 
 
 def split(p: SuiteCase, numbers: np.ndarray, lengths: tuple[int, ...]) -> tuple[np.ndarray, ...]:

@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.attention.launch.c_abi import Library, load
-from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.fwd_launching import laid_out, launch, run_attention
 from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, around, build, compare_outcome, tensors
+from tests.emulator.emulator_fwd import CHECKS, build, compare_outcome, open_device, tensors
 
 PLAIN = "key.dtype == 'bf16' and key.hdim_q == 128"
 FEATURES = (
@@ -59,11 +57,6 @@ def problem(**changes: Any) -> SuiteCase:
         "table_end": "minus_one", "alibi_per_batch": True,
     }  # fmt: skip
     return SuiteCase(**{**sound, **changes})
-
-
-def open_device(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
-    device.load_library(library)
-    return around(device), load(library, abi.FwdArguments)
 
 
 CAUSAL = {"mask": "bottom_right", "window_right": 0}

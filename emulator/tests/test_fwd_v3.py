@@ -7,7 +7,6 @@ compared with the float64 reference within the suites' tolerances.
 from __future__ import annotations
 
 import ctypes
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +95,3 @@ def test_another_arch_has_no_kernel_here(device: EmulatedGpu, library: Path) -> 
     p = problem(16, 64, 1, 1, causal=False)
     opened, hip = load(library, abi.FwdArguments), around(device)
     assert run_attention(hip, opened, p, tensors(p)).launch.status == Status.UNSUPPORTED
-
-
-@on_device("gfx950", whole=True)
-def test_lse_is_refused_and_not_left_out(device: EmulatedGpu, library: Path) -> None:
-    p = replace(problem(16, 64, 1, 1, causal=False), lse=True)
-    device.load_library(library)
-    opened, hip = load(library, abi.FwdArguments), around(device)
-    assert run_attention(hip, opened, p, tensors(p)).launch.status == Status.BAD_PROBLEM

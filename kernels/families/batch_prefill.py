@@ -93,6 +93,7 @@ def choices(key: Key, cpp: Features) -> Mapping[str, object]:
     known = spellings()["load"]
     modes = tuple((known[load], load == "gload") for load in _own_loads(key, cpp))
     kinds = {"v3": is_v3(key.pipeline), "split": is_split(key.pipeline), "latent": key.hdim_q == 576}
+    kinds["own_v2"] = cpp.own_headers and not (kinds["v3"] or kinds["split"])
     return {"d": cpp, "guarded": key.load == "gload", "loads": modes, **kinds}
 
 

@@ -13,7 +13,7 @@
 #include "ck_tile/ops/fmha/block/variants.hpp"
 #include "ck_tile/ops/fmha/pipeline/block_fmha_pipeline_enum.hpp"
 #include "ck_tile/ops/fmha/pipeline/tile_fmha_shape.hpp"
-#include "ckpm_prefill/kernel.hpp"
+#include "ckpm_prefill/launch.hpp"
 #include "ckpm_prefill/load_mode.hpp"
 
 #include <cmath>

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import functools
-from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from ckpm.matrix.problems.case import TIERS
 from ckpm.reports.gates.references import compare_with_references
 from ckpm.reports.gates.statistics import read_settings
 from ckpm.reports.junit import write_gate
-from ckpm.reports.verdicts import VERDICTS, Gate, demand
+from ckpm.reports.verdicts import Gate, demand
 
 
 def add_options(compare: argparse.ArgumentParser, remarks: Callable[[Gate], Iterable[str]]) -> None:
@@ -64,8 +63,7 @@ def run(args: argparse.Namespace, remarks: Callable[[Gate], Iterable[str]]) -> N
         baseline, candidate = (gpu_gate.side(device, path) for path in files)
     gate = gpu_gate.compare(device, baseline, candidate, chosen, read_settings())
     write_gate(gate, args.output)
-    counts = Counter(row.verdict for row in gate.rows)
-    show(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; {args.output}")
+    show(f"{gate.summary()}; {args.output}")
     for line in (*compare_with_references(gate), *remarks(gate)):
         show(f"  {line}")
     demand(gate, args.output)

@@ -6,7 +6,6 @@ The emulated gate has counts, the gates' own model, and the timing model's cycle
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from ckpm.attention.launch.counters import Measurements
@@ -17,14 +16,13 @@ from ckpm.decode.measuring import attention_figures, measure
 from ckpm.decode.problem import problems
 from ckpm.kernels.code import code_object
 from ckpm.reports.gates import baseline
-from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds
+from ckpm.reports.gates.comparing import compare, read_thresholds
 from ckpm.reports.gates.emulated import GATE as EMULATED
 from ckpm.reports.gates.emulated import THRESHOLDS
 from ckpm.reports.gates.emulated import by_problem as emulated_figures
 from ckpm.reports.gates.judged import DECODE, DECODE_CYCLES, Judged, Kind
 from ckpm.reports.gates.static import GATE as STATIC
 from ckpm.reports.gates.static import code_figures
-from ckpm.reports.verdicts import Row
 
 
 def built(arch: str, work: Path) -> Judged:
@@ -32,12 +30,20 @@ def built(arch: str, work: Path) -> Judged:
     file = building.manifest_path(work, arch)
     kernels_of = building.read(file, arch)
     files = tuple(sorted(file.parent.glob("*.hsaco")))
-    static = Kind(measure=lambda: _static(kernels_of, file.parent), rows=_static_rows, present=kernels_of.stages)
+    static = Kind(
+        measure=lambda: _static(kernels_of, file.parent),
+        rows=lambda accepted, new, thresholds: compare(STATIC, accepted.figures, new, thresholds),
+        present=kernels_of.stages,
+    )
+    emulated = Kind(
+        measure=lambda: _count(kernels_of),
+        rows=lambda accepted, new, _: compare(EMULATED, accepted.figures, new, read_thresholds(THRESHOLDS)),
+    )
     return Judged(
         inputs=(file, *files),
         identity=lambda: identity(kernels_of),
         accept=f"{baseline.ACCEPT} --arch {arch} --family {DECODE}",
-        kinds={STATIC: static, EMULATED: Kind(measure=lambda: _count(kernels_of), rows=_emulated_rows)},
+        kinds={STATIC: static, EMULATED: emulated},
         left_out={},
     )
 
@@ -77,13 +83,3 @@ def _count(built: Built) -> dict[str, dict[str, float]]:
         name: {**counts, DECODE_CYCLES: outcomes[name].cycles_a_token}
         for name, counts in emulated_figures(counted).items()
     }
-
-
-def _static_rows(
-    accepted: baseline.Baseline, new: baseline.Figures, thresholds: Mapping[str, Threshold]
-) -> tuple[Row, ...]:
-    return compare(STATIC, accepted.figures, new, thresholds)
-
-
-def _emulated_rows(accepted: baseline.Baseline, new: baseline.Figures, _: Mapping[str, Threshold]) -> tuple[Row, ...]:
-    return compare(EMULATED, accepted.figures, new, read_thresholds(THRESHOLDS))

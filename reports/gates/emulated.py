@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from ckpm.base.files import sha256_of
 from ckpm.base.results import LIBRARY_SHA256, SOME_CASES, Results
 from ckpm.reports.gates import baseline
 from ckpm.reports.gates.comparing import Threshold, compare, read_thresholds
-from ckpm.reports.gates.model import Machine, estimate, machine_of, whole
+from ckpm.reports.gates.model import Machine, estimate, machine_of
 from ckpm.reports.verdicts import Row
 
 GATE, SUITES = "emulated", "suites"
@@ -57,7 +58,7 @@ def by_problem(measured: Measurements, known: Mapping[str, Machine] | None = Non
     for one in measured.problems:
         guess = estimate(one, machine)
         modelled = (guess.workgroup_cycles, guess.steady_cycles, guess.grid_cycles)
-        cycles = dict(zip(MODEL_METRICS, map(whole, modelled), strict=True))
+        cycles = dict(zip(MODEL_METRICS, map(math.ceil, modelled), strict=True))
         by_problem[one.problem] = {metric: float(value) for metric, value in {**one.counters, **cycles}.items()}
     return by_problem
 

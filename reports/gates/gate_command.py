@@ -7,7 +7,6 @@ rows of all gates.
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from ckpm.reports.gates.comparing import read_thresholds
 from ckpm.reports.gates.history import steps
 from ckpm.reports.gates.judged import DECODE, Judged, gated_library
 from ckpm.reports.junit import write_gate
-from ckpm.reports.verdicts import VERDICTS, Gate, Row, demand
+from ckpm.reports.verdicts import Gate, Row, demand
 
 
 def add_gate_options(gate: argparse.ArgumentParser) -> None:
@@ -92,8 +91,7 @@ def run_gate(args: argparse.Namespace) -> None:
     left_out = {f"left_out_{name}": why for name, why in judged.left_out.items()}
     gate = Gate.of(rows, {**provenance, **left_out})
     write_gate(gate, output)
-    counts = Counter(row.verdict for row in gate.rows)
-    show(f"{gate.verdict}: {', '.join(f'{counts[word]} {word}' for word in VERDICTS if counts[word])}; see {output}")
+    show(f"{gate.summary()}; see {output}")
     for name, why in judged.left_out.items():
         show(f"  left out: the {name} gate: {why}")
     improved = [row for row in gate.rows if row.verdict == "improved"]
@@ -157,7 +155,7 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
     changes: dict[int, list[str]] = {}
     for metric in dict.fromkeys(metric for line in lines for metric in line.sums):
         having = [(number, line.sums[metric]) for number, line in enumerate(lines) if metric in line.sums]
-        for step in steps([value for _, value in having], noise=0):  # both gates count, they don't measure
+        for step in steps([value for _, value in having]):
             changes.setdefault(having[step.at][0], []).append(f"{metric}: {step.before:g} -> {step.after:g}")
     return changes
 

@@ -19,21 +19,18 @@ model.yaml lists what the model leaves out (``cannot_see``); the report shows th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import msgspec
 
 from ckpm.attention.launch.counters import Measured
 from ckpm.base.errors import InconclusiveError
-from ckpm.base.tablefile import Record, read_table
+from ckpm.base.tablefile import Positive, Record, read_table
 from ckpm.matrix.dialects import compute_units
 
 TABLE = Path(__file__).with_name("model.yaml")
-_Positive = Annotated[int, msgspec.Meta(gt=0)]
 _ONE_AFTER_THE_OTHER = ("salu", "smem", "vmem", "lds", "branch", "wait", "barrier", "other")
 
 
@@ -41,16 +38,16 @@ class Machine(Record, frozen=True):
     """One arch: fields and units as in model.yaml."""
 
     product: str
-    clock_mhz: _Positive
-    compute_units: _Positive
-    hbm_gb_s: _Positive
-    vector_cycles: _Positive
-    transcendental_cycles: _Positive
-    issue_cycles: _Positive
-    lds_read: _Positive
-    lds_write: _Positive
-    l1: _Positive
-    matrix_flops: _Positive
+    clock_mhz: Positive
+    compute_units: Positive
+    hbm_gb_s: Positive
+    vector_cycles: Positive
+    transcendental_cycles: Positive
+    issue_cycles: Positive
+    lds_read: Positive
+    lds_write: Positive
+    l1: Positive
+    matrix_flops: Positive
     arch: str = ""  # its name in the table
 
     @property
@@ -189,8 +186,3 @@ def _units(count: Mapping[str, int], machine: Machine, groups: int, waves: int) 
         "l1": moved / machine.l1 / groups,
         "serial": (count["mfma_cycles"] + vector + others) / (groups * waves),
     }
-
-
-def whole(cycles: float) -> int:
-    """Cycles as a gate stores them: whole numbers."""
-    return math.ceil(cycles)

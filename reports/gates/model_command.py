@@ -13,7 +13,7 @@ from ckpm.attention.launch.counters import Measured, Measurements
 from ckpm.base.console import console
 from ckpm.base.errors import InconclusiveError
 from ckpm.reports.gates.model import Estimate, cannot_see, estimate, machine_of
-from ckpm.reports.gates.references import Reference, read_references
+from ckpm.reports.gates.references import read_references
 
 _UNITS = ("matrix", "vector", "lds", "l1", "serial")
 
@@ -113,13 +113,9 @@ def _table(title: str) -> Table:
     return table
 
 
-def run_references(_: argparse.Namespace) -> None:
-    """Raises TableError."""
-    show_references(read_references(), console())
-
-
-def show_references(references: tuple[Reference, ...], out: Console) -> None:
-    """Print a table for each entry: its document, hardware, ROCm, and a row for each figure."""
+def show_references() -> None:
+    """Print a table for each entry: its document, hardware, ROCm, and a row for each figure. Raises TableError."""
+    references, out = read_references(), console()
     for name in dict.fromkeys(one.name for one in references):
         mine = [one for one in references if one.name == name]
         first = mine[0]

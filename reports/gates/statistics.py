@@ -25,7 +25,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from ckpm.base.errors import InconclusiveError
-from ckpm.base.tablefile import Record, read_table
+from ckpm.base.tablefile import Positive, Record, read_table
 from ckpm.reports.gates.mann_whitney import Shift, least_p_value, p_value, shift
 from ckpm.reports.verdicts import Row
 
@@ -36,17 +36,16 @@ ARMS = ("baseline", "candidate", "again")
 MEAN = "geometric mean"
 # What must be known of both sides, and equal. clock_policy: the driver's performance level, limits of clock and power
 CONTEXT = ("gpu", "arch", "compute_units", "rocm", "driver", "clock_policy", "compute_partition", "memory_partition")
-_Count = Annotated[int, Meta(gt=0)]
 _Share = Annotated[float, Meta(gt=0, lt=1)]
 
 
 class Settings(Record, frozen=True):
     """The record of gpu_gate.yaml, which describes the fields."""
 
-    rounds: _Count
-    warm_up: _Count
-    launches: _Count
-    cold_bytes: _Count
+    rounds: Positive
+    warm_up: Positive
+    launches: Positive
+    cold_bytes: Positive
     significance: _Share
     confidence: _Share
     ratio: _Share

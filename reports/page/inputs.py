@@ -167,12 +167,8 @@ def gather(
         today=today or datetime.date.today(),
         tables={file: Timings.read(file) for file in tables},
         benchmarks={file: Benchmark.read(file) for file in benchmarks},
-        score=_score(folder / SCORE),
+        score=Score.read(score) if (score := folder / SCORE).exists() else None,
     )
-
-
-def _score(file: Path) -> Score | None:
-    return Score.read(file) if file.exists() else None
 
 
 def files_of(folder: Path) -> list[Path]:

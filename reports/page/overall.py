@@ -10,7 +10,6 @@ from ckpm.base.errors import CheckFailedError
 from ckpm.base.results import KNOWN_DEFECT, Case, Results
 from ckpm.reports.page.columns import STATUSES
 from ckpm.reports.page.inputs import Inputs, LibraryResults, gates_of
-from ckpm.reports.verdicts import VERDICTS as GATE_VERDICTS
 
 # the worst first; 'not run' counts only if nothing at all passed, but every check that was not run is named
 VERDICTS = ("failed", "inconclusive", "passed", "not run")
@@ -102,8 +101,7 @@ def _of_gates(inputs: Inputs) -> list[Check]:
     """A check for each gate, and one for each library that no gate judged."""
     checks = []
     for file, gate in inputs.gates.items():
-        counts = Counter(row.verdict for row in gate.rows)
-        text = f"{gate.verdict}: " + ", ".join(f"{counts[word]} {word}" for word in GATE_VERDICTS if counts[word])
+        text = gate.summary()
         checks.append(
             Check(
                 name=f"gate {file.relative_to(inputs.folder).with_suffix('')}",

@@ -225,7 +225,7 @@ def _series(metric: str, lines: Sequence[Acceptance], base: float) -> list[str]:
     ]
     parts = [f'<line class="line" x1="{_LEFT}" x2="{_RIGHT}" y1="{base + 6}" y2="{base + 6}"/>']
     parts.append(_text(_LEFT - 10, base, metric, "end"))
-    for one in steps(values, 0.0):  # what is accepted is counted, and has no noise
+    for one in steps(values):
         x, change = points[one.at][0], one.after - one.before
         parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{base - 34}" y2="{base + 6}"/>')
         parts.append(_text(x - 4, base - 28, f"{change:+,.10g}", "end", faint=True))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import OutputError
-from ckpm.base.files import abandoned_drafts, make_folder, name_write_errors, sha256_of
+from ckpm.base.files import abandoned_drafts, make_folder, name_write_errors, sha256_of, write_atomically
 from ckpm.base.junit import junit_text
 from ckpm.base.results import Results
 from ckpm.reports.junit import gate_results
@@ -73,19 +73,19 @@ def _demand_replaceable(target: Path) -> None:
 def _fill(release: Release, folder: Path) -> None:
     upstream = release.verdict.facts.upstream
     for step in release.steps:
-        _write(folder / contents.record_of(step), release.records[step.name].as_bytes())
+        write_atomically(folder / contents.record_of(step), release.records[step.name].as_bytes())
         for role, source in step.outputs.items():
             file = release.work / source
             if place := contents.place_of(step, role, upstream):
                 _copy(file, folder / place)
             if role == "results":
-                _write(folder / contents.junit_of(step, upstream), junit_text(Results.read(file)).encode())
+                write_atomically(folder / contents.junit_of(step, upstream), junit_text(Results.read(file)).encode())
             if role == "gate":
                 gate = gate_results(Gate.read(file))
-                _write(folder / contents.junit_of(step, upstream), junit_text(gate).encode())
+                write_atomically(folder / contents.junit_of(step, upstream), junit_text(gate).encode())
     for name, source_file in release.tables.items():
         _copy(source_file, folder / name)
-    _write(folder / contents.VERDICT, release.verdict.as_bytes(signed=release.key is not None))
+    write_atomically(folder / contents.VERDICT, release.verdict.as_bytes(signed=release.key is not None))
 
 
 def _describe(release: Release, folder: Path) -> None:
@@ -93,26 +93,20 @@ def _describe(release: Release, folder: Path) -> None:
     sums = _sums(folder, contents.payload(contents.files_of(folder)))
     compiler = release.origin.compiler_sha256
     parts = sbom.sbom(folder.name, sums, release.verdict, requirements, direct=release.direct, compiler=compiler)
-    _write(folder / contents.SBOM, parts)
+    write_atomically(folder / contents.SBOM, parts)
     sums = _sums(folder, contents.subjects(contents.files_of(folder)))
     provenance = statements.provenance(sums, release.verdict, release.steps, release.origin)
-    _write(folder / contents.PROVENANCE, provenance)
+    write_atomically(folder / contents.PROVENANCE, provenance)
     signatures = signature.raw_signatures(statements.signed_text(provenance), release.key)
-    _write(folder / contents.ENVELOPE, statements.envelope(provenance, signatures))
+    write_atomically(folder / contents.ENVELOPE, statements.envelope(provenance, signatures))
     listed = _sums(folder, contents.files_of(folder))
-    _write(folder / contents.CHECKSUMS, contents.checksums_text(listed).encode())
+    write_atomically(folder / contents.CHECKSUMS, contents.checksums_text(listed).encode())
     if release.key:
         signature.sign(folder, release.key)
 
 
 def _sums(folder: Path, files: Sequence[str]) -> dict[str, str]:
     return {name: sha256_of(folder / name) for name in files}
-
-
-def _write(file: Path, data: bytes) -> None:
-    make_folder(file.parent)
-    with name_write_errors(file):
-        file.write_bytes(data)
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -219,16 +219,6 @@ def source_uri(origin: str) -> str:
     return f"git+https://{parts.hostname}{port}/{parts.path.lstrip('/')}"
 
 
-def committed_file(clone: Path, commit: str, path: str) -> bytes | None:
-    """A file of a commit, None if git is missing, or has no such commit in this folder."""
-    command = ["git", "-C", str(clone), "cat-file", "blob", f"{commit}:{path}"]
-    try:
-        done = subprocess.run(command, capture_output=True, check=False)
-    except OSError:
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
 def demand_undamaged(package: PackagedUpstream, cache: Path) -> None:
     """Raise SetupError if a file of the unpacked upstream is not as published, or can't be checked."""
     if damaged := damage(package, cache):

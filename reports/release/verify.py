@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import CheckFailedError, SetupError, TrustError
+from ckpm.base.git import git
 from ckpm.base.records import Source, Value
 from ckpm.kernels.library.request import PROJECT
 from ckpm.reports.release import contents, sbom, signature, statements
 from ckpm.reports.release.record import Facts, Record
-from ckpm.reports.release.run import Checkout, Execute, committed_file, execute
+from ckpm.reports.release.run import Checkout, Execute, execute
 from ckpm.reports.release.stages import STAGES, StageTable, Step, read_stages, steps
 from ckpm.reports.release.verdict import Basis, Verdict, examine, judge, read_waivers
 
@@ -91,7 +92,7 @@ def _demand_committed(file: Path, commit: str, clone: Path) -> StageTable:
     found = read_stages(file)
     with tempfile.TemporaryDirectory(prefix="ckpm-") as temporary:
         expected, whose = STAGES, "this ckpm, because no clone with the commit is here"
-        if data := committed_file(clone, commit, STAGES_PATH):
+        if data := git(clone, "cat-file", "blob", f"{commit}:{STAGES_PATH}"):
             expected, whose = Path(temporary) / STAGES.name, f"commit {commit}"
             expected.write_bytes(data)
         table = read_stages(expected)

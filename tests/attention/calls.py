@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from ckpm.attention import reference
 from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import Attention, fmha
 from ckpm.attention.dispatcher import Dispatcher
+from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode, encode
 
 ARCH = "gfx950"
@@ -22,6 +24,12 @@ def numbers(random: np.random.Generator, *shape: int) -> Floats:
     """Uniform in -1..1, as bf16 has them."""
     drawn: Floats = decode(encode(random.uniform(-1, 1, shape), "bf16", ARCH), "bf16", ARCH)
     return drawn
+
+
+def copy_to_device(device: Device, array: NDArray[Any], dtype: str) -> OnDevice:
+    memory = device.hip.malloc(array.nbytes)
+    device.hip.write(memory, array)
+    return OnDevice(address=memory.address, shape=array.shape, dtype=dtype)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from ckpm.attention.registry import Registry
 from ckpm.attention.tuning import Measurement, TuningDatabase
 from ckpm.base.errors import LaunchError, NoKernelError
 from ckpm.suites.appendkv_cases import differences, make_append
-from tests.attention.calls import ARCH, Call, contiguous, numbers, paged_call
+from tests.attention.calls import ARCH, Call, contiguous, copy_to_device, numbers, paged_call
 from tests.emulator.emulator_fwd import append_case
 
 CAUSAL: dict[str, Any] = {"mask": "bottom_right"}
@@ -123,12 +123,6 @@ def test_timing_repeats_launch(over: Dispatcher) -> None:
     done = CALLS["batch prefill"].check(over, timing=Timing(warmups=1, repeats=2, cold_bytes=1 << 16))
     assert len(done.ran.milliseconds) == 2
     assert min(done.ran.milliseconds) > 0
-
-
-def copy_to_device(device: Device, array: np.ndarray[Any, Any], dtype: str) -> OnDevice:
-    memory = device.hip.malloc(array.nbytes)
-    device.hip.write(memory, array)
-    return OnDevice(address=memory.address, shape=array.shape, dtype=dtype)
 
 
 def test_device_arrays_with_strides_give_same_bits(over: Dispatcher, device: Device) -> None:

@@ -15,17 +15,11 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.encodings import decode, encode
 from tests.attention.cache_views import LAYOUTS, View, view_cache, view_latent
-from tests.attention.calls import ARCH, Call, paged_call
+from tests.attention.calls import ARCH, Call, copy_to_device, paged_call
 
 LENGTHS = ((40, 70), (20, 600))
 LINEAR = [(size, "vllm", layout) for size in (32, 48, 112, 528) for layout in LAYOUTS if "vectors" not in layout]
 VECTORS = [(256, "vllm"), (48, "sglang"), (112, "sglang"), (528, "sglang")]
-
-
-def copy_to_device(device: Device, array: np.ndarray[Any, Any], dtype: str) -> OnDevice:
-    memory = device.hip.malloc(array.nbytes)
-    device.hip.write(memory, array)
-    return OnDevice(address=memory.address, shape=array.shape, dtype=dtype)
 
 
 @pytest.mark.parametrize(

@@ -13,20 +13,13 @@ import pytest
 
 from ckpm.base.errors import ServiceError, SetupError, TrustError
 from ckpm.docker.building import identity, pull
-from ckpm.docker.engines import Engine, detect
+from ckpm.docker.engines import Engine
 from ckpm.docker.images import Base, image
 from tests.docker.registry import Registry, configuration, registry
+from tests.docker.test_refusals import engine as engine
 
 ROOT = Path(__file__).parents[2]
 ABSENT = f"sha256:{'0' * 64}"
-
-
-@pytest.fixture(params=["podman", "buildah"])
-def engine(request: pytest.FixtureRequest) -> Engine:
-    try:
-        return detect(request.param)
-    except SetupError as error:
-        pytest.skip(f"the engine does not work here: {error}")
 
 
 @pytest.fixture

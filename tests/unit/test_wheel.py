@@ -114,19 +114,6 @@ def test_wheel_has_no_generic_package_names(ckpm: Path, tmp_path: Path) -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["nope"], "there is no command 'nope'. See ckpm --help."),
-        ([], "a command is missing. See ckpm --help."),
-        (["timing"], "ckpm timing needs one of: model, show, tables, splits, score. See ckpm --help."),
-    ],
-)
-def test_unknown_command_is_refused(words: list[str], message: str) -> None:
-    done = call([sys.executable, "-m", "ckpm", *words], ROOT)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
-
-
 def test_version_in_clone_has_revision() -> None:
     head = call(["git", "rev-parse", "--short", "HEAD"], ROOT)
     if head.returncode:

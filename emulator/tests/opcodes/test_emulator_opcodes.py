@@ -48,12 +48,13 @@ def listed_opcodes() -> list[tuple[str, Any]]:
 
 def problems(cases: Iterator[Case]) -> list[str]:
     """The difference of the first case that differs, for a readable message."""
+    case = None
     for case in cases:
         found = differences(case, expected_state(case), machine().run(case))
         if found:
             first = case.program[0]
             return [f"case {case.label}: {first} MODE {case.state.mode:#x} EXEC {case.state.exec:#x}", *found]
-    return []
+    return [] if case else ["there is no case"]
 
 
 def identifier(value: Any) -> str:
@@ -111,17 +112,6 @@ def test_dpp_form(encoding: str, op: Any) -> None:
 
 
 # --- the guards ---
-
-
-def test_every_listed_opcode_has_oracle_cases() -> None:
-    without = []
-    for encoding, op in listed_opcodes():
-        try:
-            if next(cases_for(encoding, op, "gfx950", machine().base), None) is None:
-                without.append(op.name)
-        except NoOracleError:
-            without.append(op.name)
-    assert without == []
 
 
 def test_every_micro_op_is_reached_by_machine_opcode() -> None:

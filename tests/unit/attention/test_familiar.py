@@ -110,6 +110,21 @@ def test_aiter_s_varlen_call_without_table_is_of_forward_kernels() -> None:
 
 
 @pytest.mark.parametrize(
+    ("hdim_q", "given"),
+    [(128, {"sink_ptr": np.zeros(4, np.float32)}), (192, {"q": np.zeros((60, 4, 192)), "k": np.zeros((95, 2, 192))})],
+)
+def test_aiter_s_varlen_call_beyond_forward_reads_pages_of_one(hdim_q: int, given: dict[str, Any]) -> None:
+    given_by = {"pipeline": "qr_async", "page_size": 1, "hdim_q": hdim_q, "hdim_v": 128}
+    registry = Registry(built("batch_prefill", "ckpm-serving", dtype="bf16", **given_by))
+    o, device = run_varlen(registry, causal=True, **given)
+    said = device.launched[0]
+    assert (o.shape, said.mask_type, said.seqlen_k) == ((60, 4, 128), Mask.BOTTOM_RIGHT, 70)
+    assert (said.page_size, said.num_total_pages, said.hdim_q) == (1, 95, hdim_q)
+    assert said.kv_indptr
+    assert bool(said.sink) == ("sink_ptr" in given)
+
+
+@pytest.mark.parametrize(
     "given",
     [
         {"min_seqlen_q": 2},

@@ -158,10 +158,16 @@ def test_builder_builds_what_can_be_posed() -> None:
             ProblemError,
             "span 2147483648 bytes",
         ),
-        ({**_PAGED, "strides": (("q", Strides(0, 128, 2**25)),)}, ProblemError, "row stride of q is 33554432"),
+        ({**_PAGED, "strides": (("q", Strides(0, 128, 8_454_660)),)}, ProblemError, "row stride of q is 8454660"),
         ({**_PAGED, "strides": (("o", Strides(0, 128, 2**25)),)}, ProblemError, "row stride of o is 33554432"),
         ({**_PAGED, "seqlen_k": 2**29, "seqlen_q": 1}, ProblemError, "seqlen_q + seqlen_k is 536870913"),
         ({**_PAGED, "p_drop": 1 - 1e-9}, ProblemError, "is 1 in float32"),
+        ({**_PAGED, "scale": 4.0, "logits_soft_cap": 2.0**-100}, ProblemError, "over 2^100 times the soft cap"),
+        (
+            {**_PAGED, "p_drop": 0.5, "store_randval": True, "seqlen_q": 2**16, "seqlen_k": 2**15},
+            ProblemError,
+            "random bytes of 65536 queries and 32768 keys are over 2 GB",
+        ),
         (
             {**_PAGED, "dtype": "fp8bf16", "qscale": "pertensor", "hdim_q": 120, "hdim_v": 128},
             ProblemError,
@@ -274,3 +280,8 @@ def test_field_of_wrong_type_is_refused_by_name(field: str) -> None:
         for ask in (validate, over.plan, over.why):
             with pytest.raises(ProblemError, match=field):
                 ask(wrong)
+
+
+def test_rows_of_q_within_2_gb_are_accepted() -> None:
+    paged = Problem(family="batch_prefill", page_size=16, pool_pages=1, strides=(("q", Strides(0, 128, 8_454_659)),))
+    assert validate(paged) is paged

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import zipfile
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ckpm.attention.timing import asm
@@ -47,7 +47,7 @@ def test_code_object_comes_from_package(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setattr(asm, "download", lambda *given: given[-1].write_bytes(source.read_bytes()))
     with pytest.raises(TrustError, match=r"not the package of upstreams\.yaml; it is deleted"):
         asm.code_object("gfx942", True, tmp_path)
-    known = dataclasses.replace(package, sha256=hashlib.sha256(source.read_bytes()).hexdigest())
+    known = msgspec.structs.replace(package, sha256=hashlib.sha256(source.read_bytes()).hexdigest())
     monkeypatch.setattr(asm, "check_upstream", lambda _: known)
     found = asm.code_object("gfx942", True, tmp_path)
     assert found == (b"code", "_ZN5aiter31fmha_fwd_hd128_bf16_causal_rtnaE")

@@ -16,14 +16,9 @@ from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_names
 from ckpm.matrix.selection import select
+from tests.unit.kernels.test_upstream import list_names_instead
 
 ALIEN = "fmha_batch_prefill_of_2027"
-
-
-def list_instead(tree: Tree, names: list[str]) -> None:
-    """Make a codegen that lists these names."""
-    words = "\n".join(f"{name}.cpp" for name in names)
-    (tree.fmha / "generate.py").write_text(f"open('blobs.txt', 'w').write({words!r})\n")
 
 
 @pytest.fixture
@@ -36,7 +31,7 @@ def test_kernels_that_tree_lacks_are_left_out(request_of_checkout: Request, capl
     caplog.set_level("INFO")
     asked = request_of_checkout
     names = [key.name for key in select(dialect(asked.tree.dialect), asked.selection)]
-    list_instead(asked.tree, [*names[3:], ALIEN])
+    list_names_instead(asked.tree.root, [*names[3:], ALIEN])
     _, keys = prepare(asked)
     assert [key.name for key in keys] == names[3:]
     (note,) = [one for one in caplog.messages if "lists other kernels" in one]
@@ -44,14 +39,16 @@ def test_kernels_that_tree_lacks_are_left_out(request_of_checkout: Request, capl
 
 
 def test_tree_that_lists_no_selected_kernel_is_refused(request_of_checkout: Request) -> None:
-    list_instead(request_of_checkout.tree, [ALIEN])
+    list_names_instead(request_of_checkout.tree.root, [ALIEN])
     with pytest.raises(UsageError, match="no selected kernel is listed by the tree's codegen"):
         prepare(request_of_checkout)
 
 
 def test_v2_names_of_pull_request_6054_are_no_difference(tree: Tree, tmp_path: Path) -> None:
     names = enumerate_names(dialect("prefill-v3").family("batch_prefill"), arch="gfx950")
-    list_instead(tree, [name.replace("_gfx9", "_gfx950") if name.endswith("_gfx9") else name for name in names])
+    list_names_instead(
+        tree.root, [name.replace("_gfx9", "_gfx950") if name.endswith("_gfx9") else name for name in names]
+    )
     theirs = dataclasses.replace(tree, dialect="prefill-v3")
     assert not difference_from_dialect(theirs, ("batch_prefill",), ("gfx950",), tmp_path / "cache").lines()
 

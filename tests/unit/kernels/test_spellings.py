@@ -38,11 +38,6 @@ def test_mistake_is_named(tmp_path: Path, old: str, new: str, line: int, message
     assert str(caught.value).startswith(f"{file}:{line}: {message}")
 
 
-def test_missing_table_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TableError, match=r"none\.yaml:1: the table can't be read"):
-        spellings(tmp_path / "none.yaml")
-
-
 def test_value_without_word_is_named() -> None:
     with pytest.raises(TableError, match=r"spellings\.yaml:4: dtype: no C\+\+ word for 'fp64'; there are fp16, bf16, "):
         spellings()["dtype"]["fp64"]

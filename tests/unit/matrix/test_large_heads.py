@@ -13,7 +13,6 @@ from ckpm.kernels.families.words import features
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key, has_large_head
-from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.problems.case import SuiteCase, complaint
 from ckpm.matrix.problems.problem import loads, missing_load, serving_kernels
 from ckpm.matrix.selection import Selection, select
@@ -52,11 +51,6 @@ def test_dialect_has_large_heads_of_each_linear_page(arch: str) -> None:
         for page, load in PLACES
     }
     assert {key.name for key in large(EXTENDED, arch)} == names
-
-
-def test_name_parses_back_to_its_key() -> None:
-    for key in large(EXTENDED)[::7]:
-        assert make_key(EXTENDED, parse(EXTENDED, key.name), key.name) == key
 
 
 def test_no_other_dialect_has_large_heads() -> None:

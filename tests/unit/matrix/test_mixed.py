@@ -10,7 +10,6 @@ import pytest
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.keys import MIXED_DTYPES
-from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.problems.case import CHECKS, SuiteCase, complaint
 from ckpm.matrix.problems.problem import loads, missing_load, serving_kernels
 from ckpm.matrix.problems.tables import problems
@@ -84,12 +83,6 @@ def test_no_other_dialect_has_mixed_dtypes() -> None:
     for name in {*dialect_names()} - {NAME}:
         keys = enumerate_names(dialect(name).family("batch_prefill"), arch="gfx950")
         assert not any("kvfp8" in key for key in keys)
-
-
-def test_name_parses_back_to_its_key() -> None:
-    for key in enumerate_keys(EXTENDED, arch="gfx942")[::7]:
-        if key.dtype in MIXED_DTYPES:
-            assert make_key(EXTENDED, parse(EXTENDED, key.name), key.name) == key
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,10 @@ def test_name_of_newest_state() -> None:
 
 
 @pytest.mark.parametrize("mask_impl", ["simplified", "generic"])
-@pytest.mark.parametrize("name", ["ck-2025-06", "ck-2025-11"])
+@pytest.mark.parametrize("name", dialect_names())
 def test_all_keys_are_read_back(name: str, mask_impl: str) -> None:
-    for key in keys(name, mask_impl):
+    found = keys(name, mask_impl)
+    for key in found[:: 1 if len(found) < 1000 else 7]:
         assert make_key(family(name), parse(family(name), key.name, mask_impl), key.name) == key
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
-from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import serving_kernels
 from ckpm.matrix.problems.tables import problems
@@ -84,12 +83,6 @@ def test_v3_has_what_issue_names_and_v2_is_what_it_was(masks: str) -> None:
     v2 = [name for name in older if not any(other in name for other in others)]
     assert len(v2) == {"simplified": 11_040, "generic": 18_400}[masks]
     assert not any("gfx9" in name for name in older)
-
-
-def test_name_parses_back_to_its_key() -> None:
-    keys = enumerate_keys(EXTENDED, arch="gfx950")
-    for key in (*keys[:V3_KERNELS], *keys[V3_KERNELS::50]):
-        assert make_key(EXTENDED, parse(EXTENDED, key.name), key.name) == key
 
 
 def test_no_kernel_is_in_both_dialects() -> None:

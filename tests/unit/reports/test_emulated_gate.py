@@ -222,14 +222,6 @@ def test_damaged_measurements_name_field(tmp_path: Path, damage: Any, said: str)
         Measurements.read(file)
 
 
-def test_measurements_cut_short(tmp_path: Path) -> None:
-    file = tmp_path / "counters.json"
-    measurements(ONE).write(file)
-    file.write_text(file.read_text()[:-20])
-    with pytest.raises(RecordError, match="can't be read"):
-        Measurements.read(file)
-
-
 def test_smoke_problems_take_seconds() -> None:
     """A slow machine executes some million wave-instructions a second; the tier has a minute."""
     smoke = performance_problems("smoke")

@@ -231,6 +231,15 @@ def test_failure_of_shard_fails_whole(tmp_path: Path, capsys: pytest.CaptureFixt
         (lambda text: text.replace('tests="2"', 'tests="3"'), "its header counts 3 cases, the file has 2"),
         (lambda text: "<testsuites/>", "no case in it"),
         (lambda text: "<html/>", "no JUnit"),
+        (
+            lambda text: '<!DOCTYPE x [<!ENTITY a "b">]><testsuite name="&a;"/>',
+            "line 1: no JUnit: it declares a document type",
+        ),
+        (lambda text: text.replace('tests="2"', 'tests="many"'), "no whole XML, was it cut short? "),
+        (
+            lambda text: '<testsuite name="\u202e" tests="2"><testcase name="a"/></testsuite>',
+            "suite \\u202e: its header counts 2 cases, ",
+        ),
     ],
 )
 def test_damaged_shard_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], damage, message) -> None:  # type: ignore[no-untyped-def]
@@ -257,23 +266,3 @@ def test_missing_shard_and_one_given_twice(
     monkeypatch.chdir(tmp_path)
     assert main(["report", "--merge", good, "--output", "1.xml"]) == 2
     assert [case.name for suite in JUnitXml.fromfile(good) for case in suite] == ["a"]
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('<!DOCTYPE x [<!ENTITY a "b">]><testsuite name="&a;"/>', "line 1: no JUnit: it declares a document type"),
-        ("<testsuites>" + "<testsuite>" * 100, "nested deeper than 64 levels"),
-        ('<testsuite tests="many"><testcase name="a"/></testsuite>', "no whole XML, was it cut short? "),
-        (
-            '<testsuite name="\u202e" tests="2"><testcase name="a"/></testsuite>',
-            "suite \\u202e: its header counts 2 cases, ",
-        ),
-    ],
-)
-def test_hostile_shard_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str) -> None:
-    file = tmp_path / "hostile.xml"
-    file.write_text(text)
-    assert main(["report", "--merge", str(file), "--output", str(tmp_path / "m.xml")]) == 3
-    assert message in capsys.readouterr().err
-    assert not (tmp_path / "m.xml").exists()

@@ -13,7 +13,7 @@ from ckpm.base.errors import TableError
 from ckpm.commands import main
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.reports.gates import gpu as gpu_gate
-from ckpm.reports.gates.references import REFERENCES, Beside, compare_with_references, read_references
+from ckpm.reports.gates.references import REFERENCES, compare_with_references, read_references
 from ckpm.reports.page.inputs import gather
 from ckpm.reports.page.markdown import markdown
 from ckpm.reports.page.overall import overall
@@ -194,8 +194,3 @@ def test_mistake_is_named(tmp_path: Path, old: str, new: str, said: str) -> None
     with pytest.raises(TableError, match=r"references\.yaml:\d+: ") as caught:
         read_references(file)
     assert said in str(caught.value)
-
-
-def test_ratio_is_of_measured_over_published() -> None:
-    reference = next(one for one in read_references() if one.variant == "V3")
-    assert Beside(subject="s", measured=95.4, reference=reference, rocm="").ratio == 2

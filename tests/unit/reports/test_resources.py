@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,38 +29,12 @@ def test_kernel_is_row_that_reports_what_is_wrong(tmp_path: Path, capsys: pytest
     assert out.splitlines()[-1].split() == ["d128_bf16", "200", "0", "100", "3", "0", "1024", "0", "2", "SPILLS"]
 
 
-def manifest_with(**change: object) -> dict[str, Any]:
-    return {"kernels": {"k": {"archs": {"gfx950": {**FIGURES, **change}}}}}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "can't be read as a manifest: Expecting value"),
-        ("[" * 100_000, "can't be read as a manifest: it is nested too deeply"),
-        ("[]", "the file: is '[]', expected an object"),
-        (json.dumps({}), "archs: is missing, expected a list"),
-        (json.dumps({**MANIFEST, "archs": ["gfx1"]}), "archs[0]: 'gfx1' is none of gfx90a, gfx942, gfx950"),
-        (json.dumps({**MANIFEST, "archs": [[]]}), "archs[0]: '[]' is none of gfx90a, gfx942, gfx950"),
-        (json.dumps({**MANIFEST, "kernels": {"k": {}}}), "kernels.k.archs: is missing, expected an object"),
-        (
-            json.dumps(MANIFEST | manifest_with(vgpr="x")),
-            "kernels.k.archs.gfx950.vgpr: is 'x', expected a whole number",
-        ),
-        (
-            json.dumps(MANIFEST | manifest_with(sgpr=None)),
-            "kernels.k.archs.gfx950.sgpr: is missing, expected a whole number",
-        ),
-    ],
-)
-def test_what_is_not_manifest_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
-) -> None:
+def test_what_is_not_manifest_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "manifest.json"
-    file.write_text(text)
+    file.write_text("{}")
     code, out, err = resources(file, capsys)
     assert (code, out) == (3, "")
-    assert err.startswith(f"error: {file}: {message}")
+    assert err.startswith(f"error: {file}: archs: is missing, expected a list")
     assert err.endswith("Name a library's manifest.json, or build again.\n")
 
 

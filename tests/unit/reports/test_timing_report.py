@@ -15,7 +15,7 @@ from ckpm.attention.timing.command import summary
 from ckpm.attention.timing.record import CAUSES, Copies, Timings, wave_of
 from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError
 from ckpm.commands import main
-from ckpm.reports.page.plots import MEANINGS, picture, plots, spans
+from ckpm.reports.page.plots import MEANINGS, picture, plots
 from ckpm.reports.timing.clock import clock_of
 from ckpm.reports.timing.versions import launch
 from tests.unit.reports.report_samples import PROBLEM, manifest, write
@@ -145,10 +145,6 @@ def test_files_that_cannot_be_compared(
     other.write(files[1])
     assert main(["timing", "show", str(files[0]), "--against", str(files[1])]) == InconclusiveError.exit_code
     assert message in capsys.readouterr().err
-
-
-def test_runs_of_letters() -> None:
-    assert list(spans("MMW.")) == [("M", 0, 2), ("W", 2, 3), (".", 3, 4)]
 
 
 def test_picture_has_row_wave_and_letters_in_its_bars() -> None:

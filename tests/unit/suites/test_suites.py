@@ -7,7 +7,6 @@ import datetime
 import fnmatch
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -435,22 +434,6 @@ def test_library_whose_bytes_are_not_its_manifest_s_is_refused(
     facts = Results.read(work / "r.json").facts
     assert facts["library sha256"] == mine
     assert facts["not the manifest's library"] == f"sha256 {listed}"
-
-
-def test_pipe_that_no_one_reads_ends_like_any_other_program_s(
-    run: Any, work: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def raise_broken_pipe(*_: object, **__: object) -> None:
-        raise BrokenPipeError
-
-    monkeypatch.setattr("ckpm.base.logs.show", raise_broken_pipe)
-    saved = os.dup(1)
-    try:
-        assert run() == 141
-    finally:
-        os.dup2(saved, 1)
-        os.close(saved)
-    assert capfd.readouterr().err == ""
 
 
 def test_reproduce_runs_one_case_with_trace(

@@ -290,3 +290,12 @@ def _signal(leader: int, number: signal.Signals) -> None:
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
+
+
+def git(folder: Path, *words: str) -> bytes | None:
+    """Output of a git command in a folder; None if it fails, or git is not installed."""
+    try:
+        run = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, check=False)
+    except OSError:
+        return None
+    return run.stdout if run.returncode == 0 else None

@@ -189,6 +189,7 @@ def _without_defaults(record: Any) -> dict[str, Any]:
 
 
 def _case(row: Value) -> Case:
+    case = row.record(Case)
     row.get("outcome").one_of(OUTCOMES)
     row.optional("instructions", Value.count, 0)
-    return row.record(Case)
+    return case

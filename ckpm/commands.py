@@ -14,7 +14,7 @@ from ckpm.base import logs
 from ckpm.base.display import show
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import UsageError
-from ckpm.base.git import git
+from ckpm.base.processes import git
 from ckpm.matrix.options import Parser
 
 

@@ -12,7 +12,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.git import git
+from ckpm.base.processes import git
 from ckpm.kernels.code.toolchains import detect
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.kernels.upstream.trees import locate

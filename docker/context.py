@@ -17,7 +17,7 @@ import jinja2
 
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.files import make_folder, name_write_errors, write_atomically
-from ckpm.base.git import git
+from ckpm.base.processes import git
 from ckpm.docker import rootfs
 from ckpm.docker.images import FOLDER, Image
 from ckpm.kernels.upstream.trees import fetch_archive

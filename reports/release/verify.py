@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import CheckFailedError, SetupError, TrustError
-from ckpm.base.git import git
+from ckpm.base.processes import git
 from ckpm.base.records import Source, Value
 from ckpm.kernels.library.request import PROJECT
 from ckpm.reports.release import contents, sbom, signature, statements

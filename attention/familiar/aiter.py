@@ -93,7 +93,7 @@ def flash_attn_varlen_func(
     """O, or (O, LSE), or (O, LSE, random bytes), of sequences one after another, or with ``block_table`` in pages.
 
     K and V in pages are [page, token, head, dim], and ``cu_seqlens_k`` are running sums of the sequences' keys. Keys
-    with sink logits, and with head dims of Q and V that differ, are read as pages of one token: kernels of ``fwd`` have
+    with sink logits, and with head dims of Q and V that differ, are read as pages of one token. Kernels of ``fwd`` have
     no sink logits, and 192/128 has the known defect v-overwrites-the-last-slice-of-k.
     ``deterministic`` and ``how_v3_bf16_cvt``, a rounding of aiter's own kernels, change nothing.
 

@@ -105,7 +105,7 @@ def test_json_round_trip(tmp_path: Path) -> None:
         ({"format": 1}, "no results of format 2"),
         ({"cases": {}}, "cases: is '{}', expected a list"),
         ({"facts": {"device": 3}}, "facts.device: is '3', expected text"),
-        ({"cases": [3]}, "cases[0]: is '3', expected an object"),
+        ({"cases": [3]}, "cases[0]: must be a mapping, not 3"),
         ({"cases": [{"suite": "s"}]}, "cases[0]: field 'classname' is missing"),
         ({"cases": [{**stored_case(), "outcome": "odd"}]}, "cases[0].outcome: 'odd' is none of passed, failed"),
         ({"cases": [{**stored_case(), "more": 1}]}, "cases[0].more: no such field"),

@@ -266,7 +266,7 @@ def serving_has_the_callers_pages(hdim_q: int, hdim_v: int, page_size: int, kv_l
     pages = {
         "sglang": ((1, "linear"), (64, "vectorized"), (16, "linear"), (1024, "linear")),
         "vllm": tuple((size, layout) for size in (16, 64, ANY_PAGE) for layout in ("linear", "vectorized")),
-    }.get(kv_table, ())
+    }[kv_table]
     latent = hdim_q != hdim_v and (page_size not in (1, 16) or kv_layout != "linear")
     return latent or (page_size, kv_layout) not in pages
 

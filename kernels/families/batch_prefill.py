@@ -92,8 +92,9 @@ def choices(key: Key, cpp: Features) -> Mapping[str, object]:
     """The conditions of instance.hip.j2."""
     known = spellings()["load"]
     modes = tuple((known[load], load == "gload") for load in _own_loads(key, cpp))
-    kinds = {"v3": is_v3(key.pipeline), "split": is_split(key.pipeline), "latent": key.hdim_q == 576}
-    kinds["own_v2"] = cpp.own_headers and not (kinds["v3"] or kinds["split"])
+    v3, split = is_v3(key.pipeline), is_split(key.pipeline)
+    own_v2 = cpp.own_headers and not (v3 or split)
+    kinds = {"v3": v3, "split": split, "own_v2": own_v2, "latent": key.hdim_q == 576}
     return {"d": cpp, "guarded": key.load == "gload", "loads": modes, **kinds}
 
 

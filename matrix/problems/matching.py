@@ -274,6 +274,7 @@ def _reason(family: Family, keys: list[Key], problem: SuiteCase) -> str:
     ruled = {
         rule.name
         for value in values
+        if value is not None  # of a dialect without the field
         for rule in broken(family.rules, {name: getattr(others[0], name) for name in family.fields} | {field: value})
     }
     return f"{field} {in_words(values)}: " + (f"rule {', '.join(sorted(ruled))}" if ruled else f"axis {field}")

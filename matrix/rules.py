@@ -287,6 +287,14 @@ def serving_has_the_models_soft_caps(hdim_q: int, logits: bool) -> bool:
     return logits and hdim_q not in (128, 256)
 
 
+def serving_has_v3_of_head_dim_256_without_soft_caps(pipeline: str, hdim_q: int, logits: bool) -> bool:
+    """ckpm-serving has V3 of head dim 256 for Qwen3.5, which has no soft cap; V2 has soft caps there
+
+    Ours, of no codegen: Gemma-2, which has soft caps at head dim 256, is served in bf16.
+    """
+    return is_v3(pipeline) and hdim_q == 256 and logits
+
+
 def serving_has_lse_where_callers_merge(
     hdim_q: int, hdim_v: int, page_size: int, kv_layout: str, kv_table: str, lse: bool
 ) -> bool:
@@ -469,14 +477,6 @@ def v3_beyond_pull_request_6054(
     """
     data = (dtype, hdim_q, kv_layout) == ("fp8bf16", 128, "linear") and page_size in (1, 16, 1024)
     return is_v3(pipeline) and data and not lse and mask != "generic"
-
-
-def v3_in_16_bits_has_any_bounds_at_head_dim_64(pipeline: str, dtype: str, hdim_q: int, mask: str) -> bool:
-    """V3 in fp16 and bf16 has kernels of any bounds at head dim 64 alone: at 128 they spill 26 registers and more
-
-    Ours, no codegen has them: kernels/include_prefill/ckpm_prefill_v3. Q, O and scores take 128 of 256 registers there.
-    """
-    return is_v3(pipeline) and dtype != "fp8bf16" and hdim_q != 64 and mask == "generic"
 
 
 def v3_has_no_window(pipeline: str, mask: str) -> bool:

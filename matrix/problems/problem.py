@@ -25,7 +25,7 @@ from ckpm.matrix.keys import (
 
 STEP = 128  # keys of one step of every batch-prefill tile of V2
 MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has two
-_V3_HEAD_DIMS = ((64, 64), (128, 128), (192, 128))
+_V3_HEAD_DIMS = ((64, 64), (128, 128), (192, 128), (256, 256))
 PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
 # Of K and V.
 ELEMENT_BYTES: Mapping[str, int] = {

@@ -113,7 +113,7 @@ V3_DEFECTS: Mapping[str, Defect] = {
     ),
     "weights of 16 bits of a score that has run ahead are not made again": _found(
         "batch-prefill",
-        "v3_16bits_sglang",
+        "v3_16bits_sglang.causal",
         WRONG,
         Edit(
             folder=_FOLDER,

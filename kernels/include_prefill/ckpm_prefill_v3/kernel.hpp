@@ -45,18 +45,21 @@ struct FmhaBatchPrefillV3Kernel
             return;
         using ckpm::prefill::v3::Bytes16;
         // rows past the end are the last one again, and stored nowhere
+        const index_t wave = threadIdx.x / get_warp_size();
         const index_t lane = threadIdx.x % get_warp_size();
-        const index_t own  = threadIdx.x / get_warp_size() * 32 + lane % 32;
+        const index_t own  = wave * 32 + lane % 32;
         const index_t row  = min(own, at.rows() - 1);
         const auto* query  = reinterpret_cast<const char*>(
             static_cast<const typename Problem::QDataType*>(kargs.q_ptr) +
             (at.token() + row) * kargs.stride_q +
             static_cast<long_index_t>(at.head) * kargs.nhead_stride_q);
-        typename FmhaPipeline::Queries q;
+        using Queries = typename FmhaPipeline::Queries;
+        Queries q((ckpm::prefill::v3::LdsByte*)lds + FmhaPipeline::kTilesBytes +
+                  wave * Queries::kLdsBytes);
         for(index_t i = 0; i < FmhaPipeline::Products::kSteps; ++i)
         {
             const auto* at = reinterpret_cast<const Bytes16*>(query + 64 * i + lane / 32 * 16);
-            q[i]           = ckpm::prefill::v3::joined(at[0], at[2]);
+            q.put(i, at[0], at[2]);
         }
 
         const auto result = FmhaPipeline{}(q, arguments(kargs, at), lds);

@@ -116,7 +116,7 @@ struct VectorizedLayout
 {
     static constexpr bool kVectorized  = true;
     static constexpr index_t kHalfKeys = kChunkBytes / kElementBytes;
-    static constexpr index_t kVChunks  = 64;
+    static constexpr index_t kVChunks  = kRowBytes / kElementBytes;
     CK_TILE_DEVICE static constexpr index_t key_of(index_t i)
     {
         return i / kHalfKeys * (2 * kHalfKeys) + i % kHalfKeys;
@@ -137,7 +137,7 @@ struct VectorizedLayout
     // the column whose 16 bytes a lane brings: in fp8 of 16 tokens, which two waves share
     CK_TILE_DEVICE static index_t v_chunk(index_t wave, index_t lane)
     {
-        return kElementBytes == 1 ? wave % 2 * kVChunks + lane : lane;
+        return kElementBytes == 1 ? wave % 2 * 64 + lane : lane;
     }
 
     struct Reads

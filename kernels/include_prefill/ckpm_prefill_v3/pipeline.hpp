@@ -47,9 +47,10 @@ struct BlockFmhaBatchPrefillV3Pipeline
     static_assert(Problem::kUseTrLoad, "linear V is transposed as it is read from LDS");
     static_assert(kM0 == 256 && kN0 == ckpm::prefill::v3::kTokens && kBlockSize == 512,
                   "8 waves of 32 queries, tiles of 64 keys");
+    static constexpr bool kFp8 = std::is_same_v<Element, fp8_t>;
     static_assert((kHeadDim == kN1 && (kN1 == 64 || kN1 == 128)) ||
-                      (kHeadDim == 192 && kN1 == 128 && std::is_same_v<Element, fp8_t>),
-                  "head dims of 64, 128 or, in fp8, 192/128");
+                      (kFp8 && ((kHeadDim == 192 && kN1 == 128) || (kHeadDim == 256 && kN1 == 256))),
+                  "head dims of 64, 128 or, in fp8, 192/128 and 256");
     static_assert(!Traits::kHasDropout && !Traits::kHasSink &&
                       Traits::BiasEnum == BlockAttentionBiasEnum::NO_BIAS,
                   "V2 has what V3 has not");
@@ -66,18 +67,23 @@ struct BlockFmhaBatchPrefillV3Pipeline
                                       ckpm::prefill::v3::VectorizedLayout<kElementBytes>>;
     using Stream = ckpm::prefill::v3::
         PageStream<Traits::kPageBlockSize, kHeadDim * kElementBytes, kN1 * kElementBytes, Layout>;
-    using Products   = ckpm::prefill::v3::Products<Element, kHeadDim, kN1, Layout>;
+    static constexpr bool kQueriesInLds = kFp8 ? kN1 == 256 : kN1 == 128 && kHasWindow;
+    using Products = ckpm::prefill::v3::Products<Element, kHeadDim, kN1, Layout, kQueriesInLds>;
+    using Queries    = typename Products::Queries;
     using Arithmetic = typename Products::Arithmetic;
     using Floats16   = ckpm::prefill::v3::Floats16;
     using LdsByte    = ckpm::prefill::v3::LdsByte;
-    using Queries    = ckpm::prefill::v3::Bytes32[Products::kSteps];
 
     template <index_t kRowBytes>
     static constexpr index_t kTileBytes =
         ckpm::prefill::v3::kParts<kRowBytes> * ckpm::prefill::v3::kPartBytes;
     static constexpr index_t kKBytes = kTileBytes<kHeadDim * kElementBytes>;
     static constexpr index_t kVBytes = kTileBytes<kN1 * kElementBytes>;
-    CK_TILE_DEVICE static constexpr index_t GetSmemSize() { return 2 * (kKBytes + kVBytes); }
+    static constexpr index_t kTilesBytes = 2 * (kKBytes + kVBytes); // before each wave's Q
+    CK_TILE_DEVICE static constexpr index_t GetSmemSize()
+    {
+        return kTilesBytes + kBlockSize / get_warp_size() * Queries::kLdsBytes;
+    }
 
     // What a workgroup needs to know besides Q
     struct Arguments
@@ -103,8 +109,6 @@ struct BlockFmhaBatchPrefillV3Pipeline
         float v_scale; // of `out`
     };
 
-    // q: of each 64 bytes 32 of the lane's query: of either half of them 16, the lower ones in the
-    // lower half of the wave
     CK_TILE_DEVICE Result operator()(const Queries& q, const Arguments& args, char* lds) const
     {
         const auto tiles = ckpm::prefill::key_tiles<kN0>(args.mask, args.first, args.last);

@@ -17,8 +17,50 @@ CK_TILE_DEVICE void products()
     __builtin_amdgcn_sched_group_barrier(0x008, kCount, 0); // MFMA
 }
 
+// Q of a wave: of each 64 bytes 32 of the lane's query, 16 of either half of them, the lower ones
+// in the lower half of the wave. Where registers are few, they come from LDS for each tile.
+template <index_t kSteps, bool kInLds>
+struct Queries
+{
+    static constexpr index_t kLdsBytes = 0;
+
+    CK_TILE_DEVICE explicit Queries(LdsByte*) {}
+    CK_TILE_DEVICE void put(index_t step, Bytes16 low, Bytes16 high)
+    {
+        own[step] = joined(low, high);
+    }
+    CK_TILE_DEVICE Bytes32 of_step(index_t step) const { return own[step]; }
+
+private:
+    Bytes32 own[kSteps];
+};
+
+template <index_t kSteps>
+struct Queries<kSteps, true>
+{
+    static constexpr index_t kHalfBytes = 64 * kChunkBytes; // of a step, all lanes
+    static constexpr index_t kLdsBytes  = kSteps * 2 * kHalfBytes;
+
+    // lds: of the wave, which alone writes and reads it
+    CK_TILE_DEVICE explicit Queries(LdsByte* lds) : own(lds + threadIdx.x % 64 * kChunkBytes) {}
+    CK_TILE_DEVICE void put(index_t step, Bytes16 low, Bytes16 high)
+    {
+        using Chunk                                 = __attribute__((address_space(3))) Bytes16;
+        *(Chunk*)(own + 2 * step * kHalfBytes)       = low;
+        *(Chunk*)(own + (2 * step + 1) * kHalfBytes) = high;
+    }
+    CK_TILE_DEVICE Bytes32 of_step(index_t step) const
+    {
+        return joined(*(LdsBytes16*)(own + 2 * step * kHalfBytes),
+                      *(LdsBytes16*)(own + (2 * step + 1) * kHalfBytes));
+    }
+
+private:
+    LdsByte* own;
+};
+
 // kHeadDim: of Q and K; kColumns: of V.
-template <typename Element, index_t kHeadDim, index_t kColumns, typename Layout>
+template <typename Element, index_t kHeadDim, index_t kColumns, typename Layout, bool kQueriesInLds>
 struct Products
 {
     using Arithmetic = v3::Arithmetic<Element>;
@@ -30,15 +72,16 @@ struct Products
     static constexpr bool kFp8          = sizeof(Element) == 1;
     static constexpr index_t kStepBytes = 64; // of a row of K, 32 for each half of a wave
     static constexpr index_t kSteps     = kHeadDim * sizeof(Element) / kStepBytes;
-    // Steps whose K is read before the products begin: in 16 bits registers are few.
-    static constexpr index_t kStepsAhead = kFp8 ? kSteps : 1;
+    // Steps whose K is read before the products begin, if there are registers
+    static constexpr index_t kStepsAhead = kFp8 && !kQueriesInLds ? kSteps : 1;
     static constexpr int kReadsOfK       = 4 * kSteps;
     static constexpr int kColumnBlocks   = kColumns / 32;
     static constexpr int kProductsOfK    = (kFp8 ? 2 : 4) * kSteps;
     static constexpr int kProductsOfV    = Arithmetic::kSteps * kColumnBlocks;
     static constexpr int kReadsOfV       = (kVectorized ? 1 : 2) * (kFp8 ? 2 : 1) * kProductsOfV;
 
-    using KRows = Bytes16[4 * kStepsAhead]; // a lane's, of a tile
+    using KRows   = Bytes16[4 * kStepsAhead]; // a lane's, of a tile
+    using Queries = v3::Queries<kSteps, kQueriesInLds>;
 
     CK_TILE_DEVICE static Bytes16 read_row(const LdsByte* tile, const Reads& reads, index_t i)
     {
@@ -52,9 +95,8 @@ struct Products
             k[i] = read_row(tile, reads, i);
     }
 
-    // q: of each kStepBytes 32 bytes of the lane's query, 16 of either half of them
     CK_TILE_DEVICE static void multiply_k(Floats16 (&scores)[2],
-                                          const Bytes32 (&q)[kSteps],
+                                          const Queries& q,
                                           const KRows& k,
                                           const LdsByte* tile,
                                           const Reads& reads)
@@ -63,13 +105,13 @@ struct Products
             part = Floats16{};
 #pragma unroll
         for(index_t i = 0; i < 2 * kStepsAhead; ++i)
-            Arithmetic::multiply_row(scores[i % 2], k[2 * i], k[2 * i + 1], q[i / 2]);
+            Arithmetic::multiply_row(scores[i % 2], k[2 * i], k[2 * i + 1], q.of_step(i / 2));
 #pragma unroll
         for(index_t i = 2 * kStepsAhead; i < 2 * kSteps; ++i)
             Arithmetic::multiply_row(scores[i % 2],
                                      read_row(tile, reads, 2 * i),
                                      read_row(tile, reads, 2 * i + 1),
-                                     q[i / 2]);
+                                     q.of_step(i / 2));
     }
 
     // live: tokens of the tile, of which a last one may have fewer than 64
@@ -121,7 +163,7 @@ private:
         const LdsByte* at = tile + reads.v;
         if constexpr(kFp8)
         {
-            at += block * (32 * kChunkBytes);
+            at += block % 4 * (32 * kChunkBytes) + block / 4 * kPartBytes;
             v = joined(*(LdsBytes16*)at, *(LdsBytes16*)(at + kPartBytes / 2));
         }
         else

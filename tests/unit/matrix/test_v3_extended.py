@@ -18,10 +18,16 @@ from tests.unit.matrix.matrix_samples import reasons_against
 
 NAME = "ckpm-extended"
 EXTENDED = dialect(NAME).family("batch_prefill")
-FP8 = 144 + 176 + 176 + 264  # of pages and head dims; LSE; windows with and without LSE; all at head dim 64
-# fp16 and bf16: masks of head dim 64 and of 128, 4 linear page sizes and 3 vectorized ones, soft cap, tables, LSE
-V3_KERNELS = FP8 + 2 * (3 + 2) * 7 * 2 * 2 * 2
-TILES = {64: "b256x64x64x64x64x64", 128: "b256x64x128x128x64x128", 192: "b256x64x192x128x64x192"}
+# of pages and head dims; LSE; windows with and without LSE; all at head dims 64 and 256
+FP8 = 144 + 176 + 176 + 2 * 264
+# fp16 and bf16: head dims 64 and 128, masks, 4 linear page sizes and 3 vectorized ones, soft cap, tables, LSE
+V3_KERNELS = FP8 + 2 * 2 * 3 * 7 * 2 * 2 * 2
+TILES = {
+    64: "b256x64x64x64x64x64",
+    128: "b256x64x128x128x64x128",
+    192: "b256x64x192x128x64x192",
+    256: "b256x64x256x256x64x256",
+}
 V3 = (
     "fmha_batch_prefill_d{hdim}_{dtype}_group_ps{page}_{load}_{tile}_r8x1x1_r8x1x1_{mfma}_{mfma}_"
     "qr_async_trload_v3_vr_pssk_{cap}_nbias_{mask}_{lse}_ndropout_{scale}_nsink_{layout}_{table}_gfx950"
@@ -29,9 +35,9 @@ V3 = (
 
 
 def beyond() -> set[str]:
-    """Pages of 16, 64 and 1024 with the vectorized layout, head dims 64 and 192/128; LSE and windows in all forms."""
+    """Pages of 16, 64 and 1024 with the vectorized layout, head dims 64, 192/128 and 256; LSE and windows in all forms."""
     names = set()
-    forms = itertools.product((64, 128, 192), ("linear", "vectorized"), (1, 16, 64, 1024), ("lse", "nlse"))
+    forms = itertools.product((64, 128, 192, 256), ("linear", "vectorized"), (1, 16, 64, 1024), ("lse", "nlse"))
     for hdim, layout, page, lse in forms:
         if (layout, page) == ("vectorized", 1):
             continue
@@ -52,15 +58,14 @@ def beyond() -> set[str]:
 
 
 def in_16_bits() -> set[str]:
-    """Head dims 64 and 128 with every page, layout, table, LSE and soft cap of fp8; bounds at head dim 64."""
+    """Head dims 64 and 128 with every page, layout, table, mask, LSE and soft cap of fp8."""
     names = set()
     forms = itertools.product(("fp16", "bf16"), (64, 128), ("linear", "vectorized"), (1, 16, 64, 1024))
     for dtype, hdim, layout, page in forms:
         if (layout, page) == ("vectorized", 1):
             continue
-        masks = ("nmask", "mc", "mg") if hdim == 64 else ("nmask", "mc")
         for mask, lse, cap, table in itertools.product(
-            masks, ("lse", "nlse"), ("logits", "nlogits"), ("vllm", "sglang")
+            ("nmask", "mc", "mg"), ("lse", "nlse"), ("logits", "nlogits"), ("vllm", "sglang")
         ):
             names.add(
                 V3.format(
@@ -103,18 +108,15 @@ def test_why_of_pull_request_kernels_and_larger_pages() -> None:
     assert not reasons_against(NAME, one)
     for page, rule in {16: "v3_beyond_pull_request_6054", 2048: "v3_takes_pages_up_to_1024"}.items():
         assert reasons_against(NAME, one.replace("_ps64_", f"_ps{page}_")) == [rule]
-    wide = V3.format(
-        dtype="bf16", mfma="w32x32x16", hdim=128, page=64, load="bload", tile=TILES[128], cap="nlogits", mask="mg",
-        scale="nqscale", layout="linear", table="vllm", lse="nlse",
-    )  # fmt: skip
-    assert reasons_against(NAME, wide) == ["v3_in_16_bits_has_any_bounds_at_head_dim_64"]
+    capped = one.replace("_d128_", "_d256_").replace(TILES[128], TILES[256]).replace("_nlogits_", "_logits_")
+    assert reasons_against("ckpm-serving", capped) == ["serving_has_v3_of_head_dim_256_without_soft_caps"]
 
 
-def test_its_smoke_tier_has_five_kernels_of_v3() -> None:
+def test_its_smoke_tier_has_eight_kernels_of_v3() -> None:
     smoke = select(dialect(NAME), Selection(archs=("gfx950",), tier="smoke"))
     older = [key for key in smoke if "_split_" not in key.name and key.page_size not in (0, 32, 256)]
     older = [key for key in older if key.hdim_q <= 256]
-    assert len(older) == 19 + 12  # of fp8 K and V alone: test_mixed.py
+    assert len(older) == 22 + 12  # of fp8 K and V alone: test_mixed.py
     v3 = {(key.dtype, key.page_size, key.mask, key.lse) for key in smoke if "_v3_" in key.name}
     assert v3 == {
         ("fp8bf16", 64, "no", False),
@@ -122,6 +124,9 @@ def test_its_smoke_tier_has_five_kernels_of_v3() -> None:
         ("fp8bf16", 1, "generic", False),
         ("bf16", 64, "causal", False),
         ("bf16", 1, "causal", False),
+        ("bf16", 1, "generic", False),
+        ("fp8bf16", 1, "causal", False),
+        ("fp8bf16", 64, "causal", False),
     }
 
 
@@ -145,6 +150,8 @@ def fp8(**changes: Any) -> SuiteCase:
         ),
         ({"hdim_q": 56, "hdim_v": 56}, 0),
         ({"hdim_q": 160}, 0),
+        ({"hdim_q": 256, "hdim_v": 256}, 1),
+        ({"hdim_q": 224, "hdim_v": 224}, 0),
         ({"kv_layout": "vectorized"}, 1),
         ({"hdim_q": 192}, 1),
         ({"hdim_q": 192, "page_size": 1, "pool_pages": 25_600_000}, 1),  # over 4 GB: pages of one token have addresses
@@ -174,8 +181,9 @@ def test_which_requests_v3_serves(changes: dict[str, Any], count: int) -> None:
         ({"seqlens_q": (128,)}, 0),  # a tile of V2 has all queries
         ({"batch_invariant": True}, 0),  # the longest sequence of a batch must not decide
         ({"hdim_q": 64, "hdim_v": 64, "mask": "window", "window_left": 20}, 1),
-        ({"mask": "window", "window_left": 20}, 0),
+        ({"mask": "window", "window_left": 20}, 1),
         ({"hdim_q": 192}, 0),
+        ({"hdim_q": 256, "hdim_v": 256}, 0),
         ({"kv_layout": "vectorized", "page_size": 1024, "lse": True}, 1),
     ],
 )

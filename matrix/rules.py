@@ -290,7 +290,7 @@ def serving_has_the_models_soft_caps(hdim_q: int, logits: bool) -> bool:
 def serving_has_v3_of_head_dim_256_without_soft_caps(pipeline: str, hdim_q: int, logits: bool) -> bool:
     """ckpm-serving has V3 of head dim 256 for Qwen3.5, which has no soft cap; V2 has soft caps there
 
-    Ours, of no codegen: Gemma-2, which has soft caps at head dim 256, is served in bf16.
+    Ours, of no codegen: Gemma-2 has soft caps at head dim 256, and V2's kernels of fp8 take them.
     """
     return is_v3(pipeline) and hdim_q == 256 and logits
 

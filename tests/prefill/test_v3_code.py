@@ -32,10 +32,10 @@ from tests.prefill.v3_code import (
 from tests.prefill.v3_defects import WAIT_TOO_SHORT
 
 SCORES = 32  # of a lane in a tile: 64 keys and 32 queries on 64 lanes
-PRODUCT = "v_mfma_f32_32x32x64_f8f6f4"
-SUM = "v_mfma_f32_16x16x128_f8f6f4"  # of the weights
+PRODUCTS = {"fp8bf16": "v_mfma_f32_32x32x64_f8f6f4", "bf16": "v_mfma_f32_32x32x16_bf16"}
+SUM = "v_mfma_f32_16x16x128_f8f6f4"  # of the weights, in fp8
 TILES = (2, 1, 2, 1)  # of a pass of each loop: whole tiles, then those that a bound cuts; in either group
-ROW_OF_A_LOAD = 128  # bytes of a token of K that one load into LDS takes
+ROW_OF_A_LOAD = 128  # bytes of a token that one load into LDS takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +45,24 @@ class Kernel:
     resources: code_object.KernelResources
 
     @property
-    def products(self) -> int:
-        """The products of a tile: two halves of 32 keys by 32 queries over 64 columns each, and V's 32 columns each."""
-        return 2 * self.key.hdim_q // 64 + self.key.hdim_v // 32
+    def fp8(self) -> bool:
+        return self.key.dtype == "fp8bf16"
+
+    @property
+    def products(self) -> tuple[int, int]:
+        """The products of a tile, and those that add its weights up.
+
+        A product takes 64 columns of K, or keys of V, in fp8, and 16 in 16 bits: of two halves of 32 keys for the
+        scores, and of 32 columns of V each.
+        """
+        depth = 64 if self.fp8 else 16
+        return 2 * self.key.hdim_q // depth + 64 // depth * self.key.hdim_v // 32, int(self.fp8)
 
     @property
     def loads(self) -> int:
-        """The number of a wave's loads into LDS for a tile: K, in parts, and V."""
-        return -(-self.key.hdim_q // ROW_OF_A_LOAD) + 1
+        """The number of a wave's loads into LDS for a tile: K and V, both in parts."""
+        element = 1 if self.fp8 else 2
+        return sum(-(-dim * element // ROW_OF_A_LOAD) for dim in (self.key.hdim_q, self.key.hdim_v))
 
     def loops(self) -> list[Loop]:
         """The loops of each group: one for whole tiles, one for tiles that a bound cuts."""
@@ -69,7 +79,7 @@ class Kernel:
 def kernels(copy: PrefillCopy, v3_keys: tuple[Key, ...], extended_keys: tuple[Key, ...]) -> tuple[Kernel, ...]:
     """The kernels with one mask for each table, of V3's 32. The tables differ only before the loops.
 
-    And of ckpm-extended's the plainest of each page size, layout, head dim and scale, without LSE.
+    And of ckpm-extended's the plainest of each page size, layout, head dim and scale, without LSE, in fp8 and bf16.
     """
     masks = {"sglang": "no", "vllm": "causal"}
     v3 = [key for key in v3_keys if key.pipeline.endswith("_v3") and key.mask == masks[str(key.kv_table)]]
@@ -78,10 +88,11 @@ def kernels(copy: PrefillCopy, v3_keys: tuple[Key, ...], extended_keys: tuple[Ke
         key
         for key in extended_keys
         if key.pipeline.endswith("_v3")
-        and (key.dtype, key.logits, key.lse, key.mask) == ("fp8bf16", False, False, "no")
+        and key.dtype != "fp16"
+        and (key.logits, key.lse, key.mask) == (False, False, "no")
     ]
     beyond = [key for key in plain if key.kv_table == "sglang"]
-    assert len(beyond) == 18 + 11  # head dim 64 has 11
+    assert len(beyond) == 18 + 2 * 11 + 2 * 7  # head dims 64 and 256 have 11 each, and bf16 at 64 and 128 has 7
     return *built(copy, v3), *built(copy, beyond, EXTENDED)
 
 
@@ -151,8 +162,8 @@ def test_barrier_of_each_tile_parts_its_products(kernels: tuple[Kernel, ...]) ->
         for tiles, way in kernel.iterations():
             phases = kernel.code.phases(way)
             products = [Counter(plain(kernel.code.instructions[at]) for at in phase) for phase in phases]
-            found = [(one[PRODUCT], one[SUM]) for one in products]
-            assert found == [(kernel.products, 1)] * tiles, kernel.key.name
+            found = [(one[PRODUCTS[kernel.key.dtype]], one[SUM]) for one in products]
+            assert found == [kernel.products] * tiles, kernel.key.name
 
 
 def test_products_have_priority(kernels: tuple[Kernel, ...]) -> None:
@@ -210,7 +221,7 @@ def test_weight_costs_one_exp_and_no_maximum(kernels: tuple[Kernel, ...]) -> Non
 
 
 def traits(key: Key) -> tuple[object, ...]:
-    return key.page_size, key.hdim_q, key.kv_layout, key.mask, key.logits, key.kv_table
+    return key.dtype, key.page_size, key.hdim_q, key.kv_layout, key.mask, key.logits, key.kv_table
 
 
 def test_block_scales_cost_no_pass_over_tile(kernels: tuple[Kernel, ...]) -> None:
@@ -226,7 +237,7 @@ def test_block_scales_cost_no_pass_over_tile(kernels: tuple[Kernel, ...]) -> Non
             assert of_scores < tiles * SCORES / 2
             assert arithmetic < tiles * SCORES, (kernel.key.name, more)
             compared += 1
-    assert compared == (4 + 7 + 4) * 4
+    assert compared == (4 + 7 + 4 + 4) * 4
 
 
 def test_registers_allow_two_waves_without_spills(kernels: tuple[Kernel, ...]) -> None:

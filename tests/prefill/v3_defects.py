@@ -157,4 +157,18 @@ V3_DEFECTS: Mapping[str, Defect] = {
         ),
         upstream=EXTENDED,
     ),
+    "all waves have their queries at one place of LDS": _found(
+        "batch-prefill",
+        "v3_extended_qwen.ps1",
+        WRONG,
+        Edit(folder=_FOLDER, header="kernel.hpp", old="wave * Queries::kLdsBytes", new="0 * Queries::kLdsBytes"),
+        upstream=EXTENDED,
+    ),
+    "columns of vectorized V after 128 are the first ones again": _found(
+        "batch-prefill",
+        "v3_extended_qwen.vectorized_ps64",
+        WRONG,
+        Edit(folder=_FOLDER, header="products.hpp", old=" + block / 4 * kPartBytes;", new=";"),
+        upstream=EXTENDED,
+    ),
 }

@@ -134,10 +134,10 @@ struct VectorizedLayout
     {
         return k_place(wave * kOwn, lane / 8);
     }
-    // the column whose 16 bytes a lane brings: in fp8 of 16 tokens, which two waves share
+    // the column of a part whose 16 bytes a lane brings: in fp8 of 16 tokens, which two waves share
     CK_TILE_DEVICE static index_t v_chunk(index_t wave, index_t lane)
     {
-        return kElementBytes == 1 ? wave % 2 * 64 + lane : lane;
+        return wave % (kVChunks / 64) * 64 + lane;
     }
 
     struct Reads

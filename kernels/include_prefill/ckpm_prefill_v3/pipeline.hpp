@@ -49,7 +49,8 @@ struct BlockFmhaBatchPrefillV3Pipeline
                   "8 waves of 32 queries, tiles of 64 keys");
     static constexpr bool kFp8 = std::is_same_v<Element, fp8_t>;
     static_assert((kHeadDim == kN1 && (kN1 == 64 || kN1 == 128)) ||
-                      (kFp8 && ((kHeadDim == 192 && kN1 == 128) || (kHeadDim == 256 && kN1 == 256))),
+                      (kFp8 &&
+                       ((kHeadDim == 192 && kN1 == 128) || (kHeadDim == 256 && kN1 == 256))),
                   "head dims of 64, 128 or, in fp8, 192/128 and 256");
     static_assert(!Traits::kHasDropout && !Traits::kHasSink &&
                       Traits::BiasEnum == BlockAttentionBiasEnum::NO_BIAS,
@@ -68,7 +69,7 @@ struct BlockFmhaBatchPrefillV3Pipeline
     using Stream = ckpm::prefill::v3::
         PageStream<Traits::kPageBlockSize, kHeadDim * kElementBytes, kN1 * kElementBytes, Layout>;
     static constexpr bool kQueriesInLds = kFp8 ? kN1 == 256 : kN1 == 128 && kHasWindow;
-    using Products = ckpm::prefill::v3::Products<Element, kHeadDim, kN1, Layout, kQueriesInLds>;
+    using Products   = ckpm::prefill::v3::Products<Element, kHeadDim, kN1, Layout, kQueriesInLds>;
     using Queries    = typename Products::Queries;
     using Arithmetic = typename Products::Arithmetic;
     using Floats16   = ckpm::prefill::v3::Floats16;
@@ -77,8 +78,8 @@ struct BlockFmhaBatchPrefillV3Pipeline
     template <index_t kRowBytes>
     static constexpr index_t kTileBytes =
         ckpm::prefill::v3::kParts<kRowBytes> * ckpm::prefill::v3::kPartBytes;
-    static constexpr index_t kKBytes = kTileBytes<kHeadDim * kElementBytes>;
-    static constexpr index_t kVBytes = kTileBytes<kN1 * kElementBytes>;
+    static constexpr index_t kKBytes     = kTileBytes<kHeadDim * kElementBytes>;
+    static constexpr index_t kVBytes     = kTileBytes<kN1 * kElementBytes>;
     static constexpr index_t kTilesBytes = 2 * (kKBytes + kVBytes); // before each wave's Q
     CK_TILE_DEVICE static constexpr index_t GetSmemSize()
     {
@@ -384,11 +385,23 @@ private:
             Products::template multiply_v<kLast>(out, weights, v_buffer(buffer), reads, live);
         }
 
+        CK_TILE_DEVICE float sum_of_weights() const
+        {
+            if constexpr(kFp8 && kQueriesInLds)
+            {
+                index_t own = lane;
+                asm volatile("" : "+v"(own)); // else the ones stay in eight registers
+                return typename Arithmetic::Ones(own).sum_of(weights);
+            }
+            else
+                return ones.sum_of(weights);
+        }
+
         // Before the products with the weights. A sum that is too large has a weight of a score
         // that has run ahead: the weights are made again.
         CK_TILE_DEVICE void add_up()
         {
-            float of_tile = ones.sum_of(weights);
+            float of_tile = sum_of_weights();
             if(__builtin_amdgcn_ballot_w64(Arithmetic::is_too_much(of_tile)) != 0)
             {
                 float scale = weighed_by;
@@ -397,7 +410,7 @@ private:
                 softmax.weigh(scores, scale, weights);
                 sum *= by;
                 rescale(by);
-                of_tile = ones.sum_of(weights);
+                of_tile = sum_of_weights();
             }
             sum += of_tile;
         }

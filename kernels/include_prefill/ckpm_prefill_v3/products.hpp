@@ -45,7 +45,7 @@ struct Queries<kSteps, true>
     CK_TILE_DEVICE explicit Queries(LdsByte* lds) : own(lds + threadIdx.x % 64 * kChunkBytes) {}
     CK_TILE_DEVICE void put(index_t step, Bytes16 low, Bytes16 high)
     {
-        using Chunk                                 = __attribute__((address_space(3))) Bytes16;
+        using Chunk                                  = __attribute__((address_space(3))) Bytes16;
         *(Chunk*)(own + 2 * step * kHalfBytes)       = low;
         *(Chunk*)(own + (2 * step + 1) * kHalfBytes) = high;
     }
@@ -72,9 +72,9 @@ struct Products
     static constexpr bool kFp8          = sizeof(Element) == 1;
     static constexpr index_t kStepBytes = 64; // of a row of K, 32 for each half of a wave
     static constexpr index_t kSteps     = kHeadDim * sizeof(Element) / kStepBytes;
-    // Steps whose K is read before the products begin, if there are registers
+    // Steps whose K is read before the products begin: in 16 bits, and where Q is in LDS, registers
+    // are few.
     static constexpr index_t kStepsAhead = kFp8 && !kQueriesInLds ? kSteps : 1;
-    static constexpr int kReadsOfK       = 4 * kSteps;
     static constexpr int kColumnBlocks   = kColumns / 32;
     static constexpr int kProductsOfK    = (kFp8 ? 2 : 4) * kSteps;
     static constexpr int kProductsOfV    = Arithmetic::kSteps * kColumnBlocks;
@@ -141,10 +141,12 @@ struct Products
     // After multiply_k() and multiply_v() of one phase: the rest of K, and V, as the products go
     CK_TILE_DEVICE static void in_turn()
     {
-        constexpr int rest = 4 * (kSteps - kStepsAhead); // reads of K
+        constexpr int of_step = kProductsOfK / kSteps;
+        constexpr int reads   = kQueriesInLds ? 6 : 4; // of a step of K, and of Q
+        constexpr int rest    = of_step * (kSteps - kStepsAhead);
         ck_tile::static_for<0, rest, 1>{}([](auto) {
             products<1>();
-            reads_ahead<1>();
+            reads_ahead<reads / of_step>();
         });
         ck_tile::static_for<0, kProductsOfV, 1>{}([](auto) {
             products<1>();

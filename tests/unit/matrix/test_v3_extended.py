@@ -35,7 +35,7 @@ V3 = (
 
 
 def beyond() -> set[str]:
-    """Pages of 16, 64 and 1024 with the vectorized layout, head dims 64, 192/128 and 256; LSE and windows in all forms."""
+    """Pages of 16, 64, 1024 with the vectorized layout, head dims 64, 192/128, 256; LSE and windows in all forms."""
     names = set()
     forms = itertools.product((64, 128, 192, 256), ("linear", "vectorized"), (1, 16, 64, 1024), ("lse", "nlse"))
     for hdim, layout, page, lse in forms:
@@ -182,6 +182,7 @@ def test_which_requests_v3_serves(changes: dict[str, Any], count: int) -> None:
         ({"batch_invariant": True}, 0),  # the longest sequence of a batch must not decide
         ({"hdim_q": 64, "hdim_v": 64, "mask": "window", "window_left": 20}, 1),
         ({"mask": "window", "window_left": 20}, 1),
+        ({"mask": "bottom_right", "window_right": 0, "sink_logits": True}, 1),
         ({"hdim_q": 192}, 0),
         ({"hdim_q": 256, "hdim_v": 256}, 0),
         ({"kv_layout": "vectorized", "page_size": 1024, "lse": True}, 1),

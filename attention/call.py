@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from ckpm.attention.alibi import lse_shift, shifts_lse
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import Posed, pose, sequence_lengths
-from ckpm.attention.arrays.pytorch import current_stream, empty_like, on_gpu
+from ckpm.attention.arrays.pytorch import current_stream, dtype_of, empty_like, on_gpu
 from ckpm.attention.arrays.tensors import WORDS, Operand, demand_dtype, demand_shape, demand_writable, operand
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.kept import find_kept
+from ckpm.attention.kept import Kept, find_kept, find_posed
 from ckpm.attention.launch.device import Device, choose
 from ckpm.attention.launch.encodings import number_type
 from ckpm.attention.launch.launching import host_buffers, upload
@@ -127,12 +127,76 @@ def fmha(
     over = dispatcher if dispatcher is not None else default()
     stream = stream or current_stream(q)
     in_place = over.device.kind == "hip" and on_gpu(q)
-    if in_place and (found := find_kept(over, {"q": q, "k": k, "v": v, **options})) is not None:
+    if in_place and (found := find_kept(over, {"q": q, "k": k, "v": v, **options}, _outputs_to_keep)) is not None:
         kept, tensors = found
+        if timing is UNTIMED and lse_out is None:
+            return _run_kept(kept, tensors, q, out, stream)
         given = _outputs(kept.plan, kept.posed, q, out, lse_out)
         return _call_on_device(
             kept.plan, kept.posed.problem, kept.pointers(tensors), given, (out, lse_out), stream, timing
         )
+    return _pose_and_run(over, (q, k, v), options, (out, lse_out), stream, timing)
+
+
+def fmha_of(
+    pose_call: Callable[[Sequence[Any], Any], tuple[Sequence[Any], dict[str, Any]]],
+    tensors: Sequence[Any],
+    numbers: Any,
+    *,
+    dispatcher: Dispatcher | None = None,
+    out: Any = None,
+    **ours: Any,
+) -> Attention:
+    """:func:`fmha` of what ``pose_call`` makes of a caller's tensors (or stand-ins) and numbers: Q, K, V and options.
+
+    A kept plan of tensors of PyTorch on a GPU is found by the caller's own arguments, and nothing is posed.
+    """
+    over = dispatcher if dispatcher is not None else default()
+    q = tensors[0]
+    in_place = not ours and over.device.kind == "hip" and on_gpu(q)
+    if in_place and (kept := find_posed(over, pose_call, tensors, numbers, _outputs_to_keep)) is not None:
+        return _run_kept(kept, tensors, q, out, current_stream(q))
+    (q, k, v), options = pose_call(tensors, numbers)
+    if in_place:  # of a call that has to be posed each time
+        return _pose_and_run(over, (q, k, v), options, (out, None), current_stream(q), UNTIMED)
+    return fmha(q, k, v, dispatcher=over, out=out, **options, **ours)
+
+
+def _outputs_to_keep(plan: Plan, posed: Posed) -> tuple[Sequence[str], Any]:
+    """Names of the outputs; and names, shapes and PyTorch's dtypes."""
+    shapes = _shapes(posed.problem)
+    return tuple(plan.outputs), [(name, shapes[name], dtype_of(_dtype(posed, name))) for name in plan.outputs]
+
+
+def _run_kept(kept: Kept, tensors: Sequence[Any], q: Any, out: Any, stream: int) -> Attention:
+    """Launch a kept plan. Raises ArgumentError: ``out`` is no output of it."""
+    p, pointers = kept.posed.problem, kept.addresses(tensors)
+    made: dict[str, Any] = {}
+    for name, shape, dtype in kept.o:
+        made[name] = one = out if name == "o" and out is not None else q.new_empty(shape, dtype=dtype)
+        if one is out and not _fits(out, q, shape, dtype):
+            pointers.append(_target(kept.plan.device, p, name, out).address)  # raises, or takes bits of the dtype
+        else:
+            pointers.append(one.data_ptr())
+    if not p.rows_q:
+        return _attention(made, p, Ran(kernels=()))
+    kept.run(pointers, stream)
+    return _attention(made, p, Ran(kernels=kept.plan.library.selected()))
+
+
+def _fits(out: Any, q: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+    """True if a tensor beside Q can be written as it is."""
+    try:
+        return out.shape == shape and out.dtype is dtype and out.is_contiguous() and out.get_device() == q.get_device()
+    except AttributeError:  # no tensor of PyTorch
+        return False
+
+
+def _pose_and_run(
+    over: Dispatcher, arrays: Sequence[Any], options: dict[str, Any], outs: tuple[Any, Any], stream: int, timing: Timing
+) -> Attention:
+    q, k, v = arrays
+    out, lse_out = outs
     posed = pose(over.device, q, k, v, Options(**options))
     plan = over.plan(posed.problem)
     given = _outputs(plan, posed, q, out, lse_out)

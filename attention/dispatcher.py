@@ -107,6 +107,7 @@ class Dispatcher:
         self._refused: dict[Problem, NoKernelError] = {}
         self._plans_version = registry.version
         self.kept: dict[Any, Any] = {}  # of ckpm.attention.kept, forgotten with the plans
+        self.latest: dict[Any, Any] = {}  # the same
         self._libraries: dict[Path, Library] = {}
 
     def plan(self, problem: Problem) -> Plan:
@@ -165,6 +166,7 @@ class Dispatcher:
         """Begin anew: after a change of the registry, and at the end."""
         self._plans, self._refused, self._plans_version = {}, {}, self.registry.version
         self.kept.clear()
+        self.latest.clear()
 
     def close(self) -> None:
         """Forget all plans and free their workspaces."""

@@ -6,6 +6,8 @@ A later call with such tensors fills in addresses and launches. What was checked
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -19,42 +21,75 @@ from ckpm.attention.launch.plan import Plan
 from ckpm.base.errors import ProblemError
 
 _MOST = 4096  # with more all are forgotten
+_ADDRESS = operator.methodcaller("data_ptr")
 _FIELDS = tuple(one.name for one in dataclasses.fields(Pages))
+
+
+Outputs = Callable[[Plan, Posed], tuple[Sequence[str], Any]]
 
 
 class Kept(NamedTuple):
     """A plan, what it was made of, and each pointer that it reads with the place of its tensor and an offset.
 
-    ``run`` launches the plan with the addresses of the inputs and of ``more`` pointers, in order, and a stream. ``o``
-    is the shape and dtype of O, for a caller that allocates it.
+    ``run`` launches the plan with the addresses of the inputs and of ``more`` pointers, in order, and a stream.
+    ``pick`` returns the tensors of the inputs; ``offsets`` are theirs, empty if all are 0. ``o`` is what the caller
+    keeps of its outputs.
     """
 
     plan: Plan
     posed: Posed
     inputs: tuple[tuple[str, int, int], ...]
     run: Callable[[Sequence[int], int], None]
+    pick: Callable[[Sequence[Any]], Sequence[Any]]
+    offsets: tuple[int, ...]
     o: Any = None
 
     def addresses(self, tensors: Sequence[Any]) -> list[int]:
         """Addresses of the inputs."""
-        return [tensors[at].data_ptr() + offset for _, at, offset in self.inputs]
+        found = map(_ADDRESS, self.pick(tensors))
+        return [*map(operator.add, found, self.offsets)] if self.offsets else [*found]
 
     def pointers(self, tensors: Sequence[Any]) -> dict[str, int]:
         """Addresses of the inputs by the C ABI's names."""
         return dict(zip((name for name, _, _ in self.inputs), self.addresses(tensors), strict=True))
 
 
-def find(over: Dispatcher, key: Any, make: Callable[[], Kept | None]) -> Kept | None:
-    """The plan of a key, made at the first call; a key without a plan has None. Raises as ``make``."""
-    key = over.registry.version, key
+def find(over: Dispatcher, key: Any, tensors: Sequence[Any], make: Callable[[], Kept | None]) -> Kept | None:
+    """The plan of a key and of tensors, made at the first call; without a plan None. Raises as ``make``.
+
+    The tensors of the latest call with a key are compared by PyTorch's own guards, which read all of a signature at
+    once. Others are looked up by their signatures.
+    """
+    near = over.registry.version, key, *map(type, tensors)
+    there = [one for one in tensors if one is not None]
+    latest = over.latest.get(near)
+    found: Kept | None
+    if latest is not None and latest[0](*there):
+        found = latest[1]
+        return found
+    whole = near, *map(signature, there)
     try:
-        found: Kept | None = over.kept[key]
+        found = over.kept[whole]
     except KeyError:
         found = make()
         if len(over.kept) >= _MOST:
             over.kept.clear()
-        over.kept[key] = found
+            over.latest.clear()
+        over.kept[whole] = found
+    if found is not None and len(set(map(id, there))) == len(there) > 0 and (guards := _guards()) is not None:
+        lengths, steps = [list(one.shape) for one in there], [list(one.stride()) for one in there]
+        over.latest[near] = guards(*there, dynamic_dims_sizes=lengths, dynamic_dims_strides=steps).check, found
     return found
+
+
+@functools.cache
+def _guards() -> Any:
+    """The class of PyTorch's guards of tensors, which are its own and may change; None without them."""
+    try:
+        from torch._C._dynamo.guards import TensorGuards
+    except ImportError:
+        return None
+    return TensorGuards
 
 
 def signature(tensor: Any) -> tuple[Any, ...]:
@@ -75,10 +110,33 @@ def keep(over: Dispatcher, posed: Posed, more: Sequence[str] = (), o: Any = None
     plan = over.plan(posed.problem)
     there = [name for name in plan.inputs if name in posed.inputs]
     inputs = tuple((name, posed.inputs[name].address - 1, posed.offset(name)) for name in there)
-    return Kept(plan, posed, inputs, plan.bind((*there, *more)), o)
+    pick, offsets = operator.itemgetter(*(at for _, at, _ in inputs)), tuple(offset for *_, offset in inputs)
+    return Kept(plan, posed, inputs, plan.bind((*there, *more)), pick, offsets if any(offsets) else (), o)
 
 
-def find_kept(over: Dispatcher, given: Mapping[str, Any]) -> tuple[Kept, list[Any]] | None:
+def find_posed(over: Dispatcher, pose_call: Any, tensors: Sequence[Any], numbers: Any, outputs: Outputs) -> Kept | None:
+    """The kept plan of tensors and numbers that ``pose_call`` makes Q, K, V and options of; None as :func:`find_kept`.
+
+    ``outputs`` returns :func:`keep`'s ``more`` and ``o`` of the plan and what was posed.
+    """
+
+    def make() -> Kept | None:
+        if len({one.get_device() for one in tensors if one is not None}) > 1:
+            return None
+        try:
+            (q, k, v), options = pose_call([stand_in(at, one) for at, one in enumerate(tensors, 1)], numbers)
+            posed = pose(over.device, q, k, v, Options(**options))
+        except (ProblemError, KeyError):
+            return None
+        return keep(over, posed, *outputs(over.plan(posed.problem), posed))
+
+    try:
+        return find(over, (pose_call, numbers), tensors, make)
+    except (AttributeError, TypeError):  # a number or an array among the tensors, or a number without a hash
+        return None
+
+
+def find_kept(over: Dispatcher, given: Mapping[str, Any], outputs: Outputs) -> tuple[Kept, list[Any]] | None:
     """The kept plan of ``fmha``'s Q, K, V and options, and its tensors; None if the call has to be posed each time.
 
     Such are calls whose inputs are converted (scales that are numbers or have 16 bits), calls with other arrays than
@@ -109,10 +167,10 @@ def find_kept(over: Dispatcher, given: Mapping[str, Any]) -> tuple[Kept, list[An
             posed = pose(over.device, *arrays, Options(**posing))
         except (ProblemError, KeyError):  # posing the tensors themselves converts them, or raises with their names
             return None
-        return keep(over, posed)
+        return keep(over, posed, *outputs(over.plan(posed.problem), posed))
 
     try:
-        kept = find(over, tuple(_map_leaves(given, sign).items()), make)
+        kept = find(over, tuple(_map_leaves(given, sign).items()), (), make)
     except TypeError:  # an array without a hash; posing raises those of options
         return None
     return None if kept is None else (kept, tensors)

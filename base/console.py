@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from .display import printable
@@ -33,3 +35,13 @@ def console() -> PlainConsole:
 def number(count: int, noun: str) -> str:
     """``1 kernel``, ``2 kernels``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def make_table(texts: Iterable[str], numbers: Iterable[str] = (), title: str = "", *, fold: bool = False) -> Table:
+    """A table without lines: columns of text, which are folded or cut, then columns of numbers."""
+    made = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for name in texts:
+        made.add_column(name, overflow="fold" if fold else "ellipsis", no_wrap=not fold)
+    for name in numbers:
+        made.add_column(name, justify="right", no_wrap=True)
+    return made

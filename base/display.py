@@ -24,7 +24,8 @@ _REFERENCES = {"&": "&amp;", "<": "&lt;", "@": "@<!-- -->"}  # a mention sends m
 
 def printable(text: str) -> str:
     """The text with its lines and tabs; every other character that isn't printable is escaped."""
-    return text if text.replace("\n", "").replace("\t", "").isprintable() else "".join(map(_kept_or_escaped, text))
+    plain = text.replace("\n", "").replace("\t", "").isprintable()
+    return text if plain else "".join(one if one in "\n\t" else _escape(one) for one in text)
 
 
 def one_line(text: str, most: int | None = None) -> str:
@@ -75,7 +76,3 @@ def forgiving_output() -> None:
 
 def _escape(one: str) -> str:
     return one if one.isprintable() else ascii(one)[1:-1]
-
-
-def _kept_or_escaped(one: str) -> str:
-    return one if one in "\n\t" else _escape(one)

@@ -36,7 +36,8 @@ def exit_code(command: Callable[[], int]) -> int:
             if sys.stdout is not None:  # None: it is closed
                 sys.stdout.flush()  # here, and not while Python shuts down: after a failure, too
     except CkPrefillError as error:
-        return _report(error)
+        _record(error)
+        return _tell(str(error), error.exit_code)
     except BrokenPipeError:
         _abandon_stdout()
         return _CLOSED_PIPE
@@ -76,11 +77,6 @@ def _starts_threads() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _report(error: CkPrefillError) -> int:
-    _record(error)
-    return _tell(str(error), error.exit_code)
 
 
 def _record(error: CkPrefillError) -> None:

@@ -198,17 +198,6 @@ def sha256_of(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-__all__ = [
-    "abandoned_drafts",
-    "hold_lock",
-    "make_folder",
-    "name_write_errors",
-    "open_lock",
-    "write_atomically",
-    "write_if_changed",
-]
-
-
 def write_if_changed(file: Path, text: str) -> bool:
     """Write text unless the file already contains it; return True if written. Raises DiskFullError, OutputError."""
     data = text.encode("utf-8")

@@ -8,8 +8,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from ckpm.base.errors import CheckFailedError, ServiceError
 from ckpm.base.files import hold_lock, name_write_errors, write_atomically
 from ckpm.docker import context, rootfs
 from ckpm.docker.context import Sources
-from ckpm.docker.engines import Build, Engine, Run, build_command, identity_command, pull_command
+from ckpm.docker.engines import Build, Engine, Run, build_command, identity_command
 from ckpm.docker.failures import REGISTRY, last_lines, of_build, of_pull
 from ckpm.docker.images import FOLDER, Base, Image
 from ckpm.docker.running import call, run
@@ -85,7 +85,7 @@ def pull(engine: Engine, base: Base) -> str:
     registry = os.environ.get(REGISTRY, "").rstrip("/")
     reference = f"{f'{registry}/' if registry else ''}{base.reference.partition(':')[0]}@{base.digest}"
     if identity(engine, reference) is None:
-        done = call(pull_command(engine, reference), output=subprocess.PIPE)
+        done = call([engine.program, "pull", reference], output=subprocess.PIPE)
         if done.returncode:
             said = done.stderr + done.stdout
             raise of_pull(said, reference) or ServiceError(
@@ -106,11 +106,9 @@ def ensure(engine: Engine, image: Image, work: Path, sources: Sources) -> str:
     return tag
 
 
-@contextmanager
-def folder_of(image: Image, work: Path) -> Iterator[None]:
+def folder_of(image: Image, work: Path) -> AbstractContextManager[None]:
     """Lock the folder that an image is built in; other processes wait."""
-    with hold_lock(work / image.name / ".lock", "choose another folder with --work"):
-        yield
+    return hold_lock(work / image.name / ".lock", "choose another folder with --work")
 
 
 def prove(engine: Engine, image: Image, first: Built, work: Path, sources: Sources) -> None:

@@ -7,10 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.table import Table
-
 from ckpm.base import settings
-from ckpm.base.console import console
+from ckpm.base.console import console, make_table
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, UsageError
 from ckpm.docker import building, context
@@ -55,9 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(chosen: Sequence[Image]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for column in ("image", "purpose", "base", "ROCm", "archs", "CK", "tested"):
-        table.add_column(column, overflow="fold")
+    table = make_table(("image", "purpose", "base", "ROCm", "archs", "CK", "tested"), fold=True)
     for one in chosen:
         base = one.base.pinned if one.base.reference else f"Debian {one.base.suite}"
         rocm = one.base.rocm if one.purpose.name != "emulator" else ""

@@ -68,8 +68,10 @@ def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False) -
         shutil.rmtree(folder, ignore_errors=True)
     make_folder(folder)
     write_atomically(folder / "Dockerfile", render(image, sources.labels).encode())
-    if image.is_local:
-        _root_filesystem(image, folder / "rootfs.tar", sources, again=again)
+    if image.is_local and again:
+        rootfs.make(image.base, folder / "rootfs.tar")
+    elif image.is_local:
+        _link(rootfs.kept(image.base, sources.containers / "rootfs"), folder / "rootfs.tar")
     if image.ck:
         package = check_upstream(image.ck)
         kept = sources.containers / _PACKAGES / package.file
@@ -81,13 +83,6 @@ def fill(image: Image, folder: Path, sources: Sources, *, again: bool = False) -
                 beside.replace(kept)
         make_folder(folder / _PACKAGES)
         _link(kept, folder / _PACKAGES / package.file)
-
-
-def _root_filesystem(image: Image, target: Path, sources: Sources, *, again: bool) -> None:
-    if again:
-        rootfs.make(image.base, target)
-    else:
-        _link(rootfs.kept(image.base, sources.containers / "rootfs"), target)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -13,17 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ckpm.base.errors import SetupError, UsageError
+from ckpm.base.errors import SetupError
 from ckpm.docker.failures import PERMISSION_REMEDY
 
-NAMES = ("docker", "podman", "buildah")
-CHOICES = ("auto", *NAMES)
 _SECONDS = 60  # a daemon that takes longer to report its version does not work
 _QUERIES: Mapping[str, tuple[str, ...]] = {
     "docker": ("info", "--format", "{{.ServerVersion}} {{.SecurityOptions}}"),
     "podman": ("info", "--format", "{{.Version.Version}} {{if .Host.Security.Rootless}}rootless{{end}}"),
     "buildah": ("info", "--format", "{{.host.rootless}}"),
 }
+CHOICES = ("auto", *_QUERIES)
 _PERMISSION = ("permission denied", "operation not permitted", "insufficient uids", "newuidmap", "must be root")
 
 
@@ -79,14 +78,11 @@ def detect(choice: str = "auto") -> Engine:
     """The engine named ``choice``; ``auto`` takes the first that works of docker, podman, buildah.
 
     Raises:
-        UsageError: the choice doesn't exist.
         SetupError: no engine works, and this user lacks the permission for one.
         SetupError: no engine works; the message has the reason for each.
     """
-    if choice not in CHOICES:
-        raise UsageError(f"unknown engine '{choice}'. Known: {', '.join(CHOICES)}.")
     reasons, forbidden = [], False
-    for name in NAMES if choice == "auto" else (choice,):
+    for name in tuple(_QUERIES) if choice == "auto" else (choice,):
         program = shutil.which(name)
         if program is None:
             reasons.append(f"{name}: not installed")
@@ -145,10 +141,6 @@ def build_command(engine: Engine, build: Build) -> list[str]:
     words += [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
     words += [word for name, file in build.secrets.items() for word in ("--secret", f"id={name},src={file}")]
     return [*words, *([] if build.cached else ["--no-cache"]), str(build.context)]
-
-
-def pull_command(engine: Engine, reference: str) -> list[str]:
-    return [engine.program, "pull", reference]
 
 
 def identity_command(engine: Engine, tag: str) -> list[str]:

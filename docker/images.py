@@ -18,8 +18,23 @@ from ckpm.matrix.dialects import archs, upstreams
 FOLDER = Path(__file__).resolve().parent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
+class _Purpose(Record, frozen=True):
+    healthcheck: tuple[str, ...]
+    extends: str | None = None
+    devices: tuple[str, ...] = ()
+    shm_size: Annotated[str, Meta(pattern="^[1-9][0-9]*[kmg]$")] = ""
+
+
+class _Base(Record, frozen=True):
+    epoch: int
+    rocm: str
+    packages: dict[str, tuple[str, ...]]
+    suite: str = ""
+    reference: Annotated[str, Meta(pattern=":")] = ""  # with a tag for people; the image is pulled by its digest
+    digest: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")] = ""
+
+
+class Base(_Base, frozen=True, kw_only=True):
     """Base of an image: a Debian ``suite`` that is bootstrapped here, or a ``reference`` of a registry.
 
     ``epoch`` is the time of every file in the image, in seconds since 1970. ``packages``: for each
@@ -27,12 +42,6 @@ class Base:
     """
 
     name: str
-    epoch: int
-    rocm: str
-    packages: Mapping[str, tuple[str, ...]]
-    suite: str = ""
-    reference: str = ""
-    digest: str = ""
 
     @property
     def pinned(self) -> str:
@@ -40,15 +49,11 @@ class Base:
         return f"{self.reference}@{self.digest}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Purpose:
+class Purpose(_Purpose, frozen=True, kw_only=True):
     """Purpose of an image. ``lineage``: this and the extended purposes, smallest first. ``shm_size`` like 16g."""
 
     name: str
     lineage: tuple[str, ...]
-    healthcheck: tuple[str, ...]
-    devices: tuple[str, ...] = ()
-    shm_size: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,22 +83,6 @@ class Image:
         return bool(self.base.suite)
 
 
-class _Purpose(Record, frozen=True):
-    healthcheck: tuple[str, ...]
-    extends: str | None = None
-    devices: tuple[str, ...] = ()
-    shm_size: Annotated[str, Meta(pattern="^[1-9][0-9]*[kmg]$")] = ""
-
-
-class _Base(Record, frozen=True):
-    epoch: int
-    rocm: str
-    packages: dict[str, tuple[str, ...]]
-    suite: str = ""
-    reference: Annotated[str, Meta(pattern=":")] = ""  # with a tag for people; the image is pulled by its digest
-    digest: Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")] = ""
-
-
 class _Image(Record, frozen=True):
     base: str
     purpose: str
@@ -120,8 +109,7 @@ def images(file: Path = FOLDER / "images.yaml") -> Mapping[str, Image]:
         if purpose.extends is not None:
             table.demand_known(purpose.extends, purposes, "purposes", name, "extends")
             above = purposes[purpose.extends].lineage
-        fields = {field: getattr(purpose, field) for field in ("healthcheck", "devices", "shm_size")}
-        purposes[name] = Purpose(name=name, lineage=(*above, name), **fields)
+        purposes[name] = Purpose(name=name, lineage=(*above, name), **msgspec.structs.asdict(purpose))
     bases = {name: _base(table, name, base) for name, base in table.record.bases.items()}
     packages = [name for name, package in upstreams().items() if package.base == name]
     found = {}

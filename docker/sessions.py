@@ -99,7 +99,7 @@ def plan(
 ) -> Run:
     """The container's command, mounts, environment and devices. ``words`` are nox's arguments after --session."""
     folder = cache / "containers" / "sessions" / tag.rpartition("/")[2].replace(":", "-")
-    files = {*_pip_paths(pip), *_certificates(os.environ)}
+    files = {*_pip_paths(pip), *(Path(path).absolute() for name in _CERTIFICATES if (path := os.environ.get(name)))}
     mounts = [
         Mount(source=root, target=root, writable=True),
         Mount(source=cache, target=cache, writable=True),
@@ -173,9 +173,3 @@ def _pip_paths(pip: Mapping[str, str]) -> Iterator[Path]:
 def _folder_of_index(path: Path) -> Path:
     """The folder of a file:// index: its pages link to files beside it."""
     return path.parent if path.name == "simple" else path
-
-
-def _certificates(environment: Mapping[str, str]) -> Iterator[Path]:
-    for name in _CERTIFICATES:
-        if path := environment.get(name):
-            yield Path(path).absolute()

@@ -7,9 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from rich.table import Table
-
-from ckpm.base.console import console
+from ckpm.base.console import console, make_table
 from ckpm.base.display import show
 from ckpm.base.progress import Steps
 from ckpm.suites.suites import Judged, entries_used, message
@@ -63,10 +61,8 @@ def details(judged: Judged) -> None:
 def summary(title: str, judged: Sequence[Judged], commands: Mapping[str, str], seconds: float) -> None:
     """Counts by outcome, the ledger's entries that were used, and a command for each failed case."""
     counts = Counter(one.outcome if one.verdict.kind == "failed" else one.verdict.kind for one in judged)
-    table = Table(box=None, pad_edge=False, title=title, title_justify="left")
     columns = ("passed", "known", "unexpected_pass", "wrong", "fault", "timeout", "unsupported", "infrastructure")
-    for column in ("cases", *columns, "seconds"):
-        table.add_column(column.replace("_", " "), justify="right", no_wrap=True)
+    table = make_table((), (column.replace("_", " ") for column in ("cases", *columns, "seconds")), title)
     table.add_row(str(len(judged)), *(str(counts[column]) for column in columns), f"{seconds:.1f}")
     console().print(table)
     if used := entries_used(judged):

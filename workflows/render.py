@@ -15,10 +15,11 @@ from msgspec import Meta
 
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError
-from ckpm.base.files import write_atomically
+from ckpm.base.files import write_if_changed
 from ckpm.base.tablefile import Record, read_table
 from ckpm.kernels.changes.plan import every_build
 from ckpm.kernels.changes.rules import Rules, rules
+from ckpm.reports.release.sbom import find_needed, pins
 from ckpm.reports.release.stages import read_stages
 
 PROJECT = Path(__file__).resolve().parents[1]
@@ -27,8 +28,6 @@ FOLDER = Path(".github") / "workflows"
 NOX = Path("workflows") / "nox.txt"
 LABELS = Path(".github") / "actionlint.yaml"
 _KNOWN_LABELS = {"self-hosted", "linux", "x64"}  # GitHub's own labels of self-hosted runners
-_USER = re.compile(r"^    #(?: via)? +([a-z0-9._-]+)$", re.MULTILINE)  # `# via nox`, or `#   nox` below `# via`
-_PACKAGE = re.compile(r"^([a-z0-9._-]+)==.*?(?=^[a-z0-9._-]+==|\Z)", re.MULTILINE | re.DOTALL)
 
 
 class _Action(Record, frozen=True):
@@ -158,24 +157,15 @@ def _sessions(table: Rules, suites: Any, arch: str) -> str:
 
 def nox_requirements(requirements: str) -> str:
     """Lines of requirements.txt for nox and the packages it needs, found by their `via` comments."""
-    blocks = {match[1]: match[0].rstrip() for match in _PACKAGE.finditer(requirements)}
-    users = {name: set(_USER.findall(text)) for name, text in blocks.items()}
-    wanted = {"nox"}
-    while more := {name for name, by in users.items() if by & wanted} - wanted:
-        wanted |= more
+    pinned = pins(requirements)
+    wanted = find_needed(pinned, ("nox",))
     head = "# nox and its packages from requirements.txt, for runners; sessions install the rest. Rendered.\n"
-    return head + "\n".join(text for name, text in blocks.items() if name in wanted) + "\n"
+    return head + "".join(f"{pin.text}\n" for pin in pinned if pin.name in wanted)
 
 
 def write(root: Path = PROJECT) -> list[Path]:
     """Write every rendered file and return the changed ones."""
-    changed = []
-    for file, text in render_all().items():
-        path = root / file
-        if not path.is_file() or path.read_bytes() != text.encode():
-            write_atomically(path, text.encode())
-            changed.append(file)
-    return changed
+    return [file for file, text in render_all().items() if write_if_changed(root / file, text)]
 
 
 def check(root: Path = PROJECT) -> None:

@@ -30,6 +30,11 @@ def empty_like(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
     return None if torch is None else array.new_empty(shape, dtype=getattr(torch, _NAMES[dtype]))
 
 
+def dtype_of(word: str) -> Any:
+    """PyTorch's dtype of a word."""
+    return getattr(sys.modules["torch"], _NAMES[word])
+
+
 def on_gpu(array: Any) -> bool:
     """True for a tensor of PyTorch on its GPU."""
     return _torch_of(array) is not None and array.is_cuda
@@ -40,7 +45,7 @@ def current_stream(array: Any) -> int:
     torch = _torch_of(array)
     if torch is None or not array.is_cuda:
         return 0
-    return int(torch.cuda.current_stream(array.device).cuda_stream)
+    return int(torch._C._cuda_getCurrentRawStream(array.get_device()))  # no object is made, as in Triton's launches
 
 
 def single_precision(given: Any, beside: Any) -> Any:

@@ -9,12 +9,13 @@ Masks have their corner at the bottom right, LSE is natural, [head, query token]
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ckpm.attention.arrays.pytorch import padded_list
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
-from ckpm.attention.call import Attention, fmha
+from ckpm.attention.call import Attention, fmha, fmha_of
 from ckpm.attention.familiar.tensors import (
     add_page_axis,
     as_int32,
@@ -60,24 +61,35 @@ def mha_batch_prefill_func(
         ArgumentError: some scales are there and others are not. Else as :func:`ckpm.attention.call.fmha`.
     """
     del deterministic
-    flat = block_table is None
-    pages = Pages(
-        indices=kv_page_indices if flat else block_table,
-        indptr=kv_indptr if flat else None,
-        last_page_lens=kv_last_page_lens if flat else None,
-        seqlens_k=None if flat else seqlen_k,
-        kv_layout="vectorized" if len(k.shape) == 5 else "linear",
-        longest=max_seqlen_k,
-    )
-    done = fmha(
-        q, add_page_axis(k), add_page_axis(v), cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, pages=pages,
-        dropout=dropout_p,
-        scale=demand_scale(softmax_scale), soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, lse=return_lse,
-        sink_logits=sink_ptr,
-        descales=_descales((q_descale, k_descale, v_descale), kv_block_descale), kv_block_descale=kv_block_descale,
-        random_values=return_attn_probs and dropout_p > 0, out=out, **_mask(causal, window_size, sink_size), **ours,
+    if block_table is None:
+        tables = padded_list(kv_page_indices), kv_indptr, kv_last_page_lens, None
+    else:
+        tables = block_table, None, None, seqlen_k
+    tensors = (
+        q, k, v, cu_seqlens_q, *tables, q_descale, k_descale, v_descale, kv_block_descale, alibi_slopes, sink_ptr,
     )  # fmt: skip
-    return _results(done, return_lse, return_attn_probs)
+    numbers = (
+        max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, logits_soft_cap, causal, window_size, sink_size,
+        return_lse, return_attn_probs,
+    )  # fmt: skip
+    return _results(fmha_of(_pose_batch_prefill, tensors, numbers, out=out, **ours), return_lse, return_attn_probs)
+
+
+def _pose_batch_prefill(tensors: Sequence[Any], numbers: Any) -> tuple[Sequence[Any], dict[str, Any]]:
+    """Q, K, V and options of fmha, of :func:`mha_batch_prefill_func`'s arguments."""
+    q, k, v, sums, table, indptr, last_page_lens, lengths, of_q, of_k, of_v, of_pages, slopes, sinks = tensors
+    longest_q, longest_k, dropout, scale, soft_cap, causal, window, sink_size, lse, probabilities = numbers
+    pages = Pages(
+        indices=table, indptr=indptr, last_page_lens=last_page_lens, seqlens_k=lengths, longest=longest_k,
+        kv_layout="vectorized" if len(k.shape) == 5 else "linear",
+    )  # fmt: skip
+    options = {
+        "cu_seqlens_q": sums, "max_seqlen_q": longest_q, "pages": pages, "dropout": dropout,
+        "scale": demand_scale(scale), "soft_cap": soft_cap, "alibi_slopes": slopes, "lse": lse, "sink_logits": sinks,
+        "descales": _descales((of_q, of_k, of_v), of_pages), "kv_block_descale": of_pages,
+        "random_values": probabilities and dropout > 0, **_mask(causal, window, sink_size),
+    }  # fmt: skip
+    return (q, add_page_axis(k), add_page_axis(v)), options
 
 
 # fmt: off

@@ -23,7 +23,7 @@ from ckpm.attention.backward.call import fmha_backward
 from ckpm.attention.call import default, fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar.tensors import add_page_axis, demand_scale, mask_options
-from ckpm.attention.kept import Kept, find, keep, signature, stand_in
+from ckpm.attention.kept import Kept, find, keep, stand_in
 from ckpm.base.errors import ArgumentError, CkPrefillError, NoKernelError, ProblemError
 
 try:
@@ -157,6 +157,13 @@ def _new_lse(q: Tensor, lse: bool) -> Tensor:
     return _new(q, (q.shape[1], q.shape[0]) if lse else (0,), torch.float32)
 
 
+@functools.cache
+def _no_lse(device: torch.device) -> Tensor:
+    """LSE without elements, of which each call returns a view."""
+    with torch.inference_mode(False):
+        return torch.empty(0, dtype=torch.float32, device=device)
+
+
 def _trace(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...], lse: bool) -> Pair:
     """Check what the shapes of traced tensors show; return outputs that have a shape and a dtype."""
     _check(tensors)
@@ -175,7 +182,8 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
     if pose_call is _pose_paged and (padded := padded_list(tensors[4])) is not tensors[4]:
         tensors = (*tensors[:4], padded, *tensors[5:])
     kept = _kept_plan(over, pose_call, tensors, numbers, ("o", "lse") if lse else ("o",), lse=lse)
-    o, sums = _new(q, *kept.o), _new_lse(q, lse)
+    o = torch.empty_like(q) if kept.o is None else _new(q, *kept.o)  # the former is faster
+    sums = _new_lse(q, lse) if lse else _no_lse(q.device).detach()
     _run(kept, tensors, (o, sums) if lse else (o,), q)
     return o, sums
 
@@ -190,25 +198,27 @@ def _kept_plan(
 ) -> Kept:
     """The plan of tensors on the device, and of ``more`` pointers that no option of fmha names.
 
-    ``fields`` of the problem are those that fmha's options don't have.
+    ``fields`` of the problem are those that fmha's options don't have. ``o`` of it is None if O is like Q.
     """
+    q = tensors[0]
 
     def make() -> Kept:
         _check(tensors)
         arrays, options = pose_call([stand_in(at, one) for at, one in enumerate(tensors, 1)], numbers)
         posed = pose(over.device, *arrays, Options(**options))
         posed = dataclasses.replace(posed, problem=dataclasses.replace(posed.problem, **fields))
-        return keep(over, posed, more, _o_of(tensors[0], tensors[2]))
+        shape, dtype = _o_of(q, tensors[2])
+        as_q = shape == q.shape and dtype is q.dtype and q.is_contiguous()
+        return keep(over, posed, more, None if as_q else (shape, dtype))
 
-    there = [one for one in tensors if one is not None]
-    kept = find(over, (pose_call, numbers, *fields.values(), *map(type, tensors), *map(signature, there)), make)
+    kept = find(over, (pose_call, numbers, *fields.values()), tensors, make)
     assert kept is not None, "make raises or returns a plan"
     return kept
 
 
 def _run(kept: Kept, tensors: Sequence[Any], more: Iterable[Tensor], q: Tensor) -> None:
     """Queue a plan on PyTorch's current stream. ``more`` are the tensors of its ``more`` pointers."""
-    if q.shape[0]:
+    if q.numel():
         kept.run([*kept.addresses(tensors), *map(Tensor.data_ptr, more)], current_stream(q))
 
 
@@ -221,9 +231,10 @@ def _paged_prefill(act: Callable[..., Pair]) -> Callable[..., Pair]:
         v_descale: Tensor | None = None, causal: bool = False, window_left: int = -1, window_right: int = -1,
         softmax_scale: float | None = None, soft_cap: float = 0.0, return_lse: bool = False,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        tensors = q, k, v, cu_seqlens_q, page_table, indptr, last_page_lens, seqlens_k, sinks
+        tables = cu_seqlens_q, page_table, indptr, last_page_lens, seqlens_k
+        tensors = q, k, v, *tables, sinks, q_descale, k_descale, v_descale
         numbers = max_seqlen_q, max_seqlen_k, causal, window_left, window_right, softmax_scale, soft_cap
-        return act(_pose_paged, (*tensors, q_descale, k_descale, v_descale), numbers, return_lse)
+        return act(_pose_paged, tensors, numbers, return_lse)
 
     return paged_prefill
 

@@ -7,7 +7,9 @@ of a call itself. The plan owns the workspaces between them and lists the kernel
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
+import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -201,17 +203,28 @@ class Plan:
 
     def bind(self, names: Sequence[str]) -> Callable[[Sequence[int], int], None]:
         """Return :meth:`run` for callers that launch often: of the addresses of ``names``, in order, and a stream."""
-        setters = [self._setters[name] for name in (*names, "stream")]
-        whole = not self.workspaces and set(self._needed) <= set(names)
+        fields = [getattr(self._kind, name) for name in ("stream", *names)]
+        order = sorted(range(len(fields)), key=lambda at: fields[at].offset)
+        first = end = fields[order[0]].offset
+        layout = "="
+        for at in order:
+            layout, end = f"{layout}{fields[at].offset - end}xQ", fields[at].offset + 8
+        assert not any(bytes(self._template)[first:end]), "pointers lie together, and a plan has none"
+        pack, arrange = struct.Struct(layout).pack_into, operator.itemgetter(*order)
+        copy, template, launch = self._kind.from_buffer_copy, self._template, self.library.bind(self._kernel)
+        whole = not self.workspaces and set(self._needed) <= set(names) and self.problem.v3 != "off"
+        whole = whole and not (self.named and self._kernel is None)  # run() asks which kernel ran
 
         def run(addresses: Sequence[int], stream: int) -> None:
             if not whole or not all(addresses):
                 self.run(dict(zip(names, addresses, strict=True)), stream=stream)
                 return
-            filled = self._kind.from_buffer_copy(self._template)
-            for set_field, value in zip(setters, (*addresses, stream), strict=True):
-                set_field(filled, value)
-            self._ended_well(self._launch_filled(filled))
+            filled = copy(template)
+            pack(filled, first, *arrange((stream, *addresses)))
+            with _V3:
+                failed = launch(filled)
+            if failed is not None:
+                self._ended_well(failed)
 
         return run
 

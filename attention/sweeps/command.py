@@ -19,7 +19,7 @@ from ckpm.attention.sweeps.cases import Case
 from ckpm.attention.sweeps.results import Best, Results, as_csv, best, merge_results, value_of
 from ckpm.attention.sweeps.running import Progress, libraries_of, open_bench, resume, run_library, sort_out
 from ckpm.attention.tuning import Measurement, TuningDatabase
-from ckpm.base.console import console
+from ckpm.base.console import console, make_table
 from ckpm.base.display import show
 from ckpm.base.errors import CheckFailedError, InconclusiveError
 from ckpm.base.files import write_atomically
@@ -153,11 +153,7 @@ def run_best(args: argparse.Namespace) -> int:
 
 def table(rows: Sequence[Best]) -> Table:
     """A line for each problem. First is the problem whose default kernel is slowest compared with the best kernel."""
-    shown = Table(box=None, pad_edge=False)
-    for column in ("problem", "mode", "best kernel"):
-        shown.add_column(column, overflow="fold")
-    for column in ("value", "unit", "of", "default slower by"):
-        shown.add_column(column, justify="right", no_wrap=True)
+    shown = make_table(("problem", "mode", "best kernel"), ("value", "unit", "of", "default slower by"), fold=True)
     for one in sorted(rows, key=lambda one: -one.behind):
         figures = (f"{one.value:.6g}", one.unit, str(one.compared), f"{100 * one.behind:.1f} %")
         shown.add_row(one.problem, one.mode, one.kernel, *figures)

@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ckpm.base.display import show
 from ckpm.base.errors import TableError
@@ -344,11 +343,7 @@ def run(args: argparse.Namespace) -> None:
 def to_json(plan: Plan) -> str:
     """The plan as a document: the fields of Plan, sets as sorted lists."""
     document = {"archs": list(plan.archs), **dataclasses.asdict(plan)}
-    return json.dumps(document, indent=1, default=_sorted_list) + "\n"
-
-
-def _sorted_list(value: Any) -> list[str]:
-    return sorted(value)
+    return json.dumps(document, indent=1, default=sorted) + "\n"
 
 
 def _text(plan: Plan) -> str:

@@ -13,10 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rich.table import Table
-
 from ckpm.base import jobs, rocm_places, settings
-from ckpm.base.console import console
+from ckpm.base.console import console, make_table
 from ckpm.base.errors import CkPrefillError
 from ckpm.base.files import name_write_errors
 from ckpm.base.store import BESIDE, Store, is_adopted, is_whole_entry
@@ -207,9 +205,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 if a build would fail."""
     findings = examine(settings.cache_path(), settings.ck_root(args.ck_root))
-    table = Table(box=None, pad_edge=False)
-    for column in ("", "what", "found", "what to do"):
-        table.add_column(column, overflow="fold")
+    table = make_table(("", "what", "found", "what to do"), fold=True)
     for finding in findings:
         table.add_row(finding.state, finding.subject, finding.detail, finding.advice)
     console().print(table)

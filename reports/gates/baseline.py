@@ -20,7 +20,7 @@ import datetime
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -308,21 +308,20 @@ def _journal(identity: Mapping[str, str], folder: Path) -> Path:
 
 
 def _demand_finite(measured: Mapping[str, Figures]) -> None:
-    for subject, metrics in _subjects(measured):
-        if bad := [metric for metric, value in metrics.items() if not math.isfinite(value)]:
-            raise InconclusiveError(
-                f"{subject}: {', '.join(bad)}: not a finite number, can't be accepted.", kind="gate"
-            )
-
-
-def _subjects(measured: Mapping[str, Figures]) -> Iterator[tuple[str, Mapping[str, float]]]:
     for figures in measured.values():
         if not figures:
             raise InconclusiveError("there is no figure to accept.", kind="gate")
-        yield from figures.items()
+        for subject, metrics in figures.items():
+            if bad := [metric for metric, value in metrics.items() if not math.isfinite(value)]:
+                raise InconclusiveError(
+                    f"{subject}: {', '.join(bad)}: not a finite number, can't be accepted.", kind="gate"
+                )
 
 
 def _line(identity: Mapping[str, str], gate: str, figures: Figures, reason: str) -> str:
+    sums: dict[str, float] = {}
+    for metric, value in (item for metrics in figures.values() for item in metrics.items()):
+        sums[metric] = sums.get(metric, 0) + value
     line = Acceptance(
         date=datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         gate=gate,
@@ -330,14 +329,6 @@ def _line(identity: Mapping[str, str], gate: str, figures: Figures, reason: str)
         identity=identity["identity"],
         upstream_identity=identity["upstream_identity"],
         subjects=len(figures),
-        sums=_sums(figures),
+        sums=sums,
     )
     return json.dumps(dataclasses.asdict(line)) + "\n"
-
-
-def _sums(figures: Figures) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for metrics in figures.values():
-        for metric, value in metrics.items():
-            sums[metric] = sums.get(metric, 0) + value
-    return sums

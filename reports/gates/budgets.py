@@ -199,7 +199,7 @@ def _shared_fields(table: Table[BudgetTable], row: _Budget, metrics: Collection[
             raise table.fail("must be either {at_most: N} or {at_least: N}", *path, "limits", metric)
         limits.append(Limit(metric=metric, bound=bounds[0], least=limit.at_least is not None))
     try:
-        selects = compile_where(row.where) if row.where is not None else _any_key
+        selects = compile_where(row.where) if row.where is not None else lambda key: True
     except WhereError as error:
         raise table.fail(str(error), *path, "where") from error
     return {
@@ -209,7 +209,3 @@ def _shared_fields(table: Table[BudgetTable], row: _Budget, metrics: Collection[
         "limits": tuple(limits),
         "reason": " ".join(row.reason.split()),
     }
-
-
-def _any_key(_: Key) -> bool:
-    return True

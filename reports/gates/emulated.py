@@ -78,7 +78,8 @@ def rows(
     notes = {problem: f"not run: {why}" for problem, why in measured.left_out.items()}
     notes |= {one.problem: f"kernel {one.kernel}" for one in measured.problems}
     compared = compare(GATE, accepted.figures, new_figures, thresholds or read_thresholds(THRESHOLDS))
-    return tuple(_with_note(row, notes.get(row.subject, "")) for row in compared)
+    texts = ("; ".join(filter(None, (row.note, notes.get(row.subject)))) for row in compared)
+    return tuple(dataclasses.replace(row, note=text) for row, text in zip(compared, texts, strict=True))
 
 
 def no_suite_counts(library: Path) -> str:
@@ -114,7 +115,3 @@ def count_suite(library: Path) -> dict[str, dict[str, float]]:
 def suite_rows(accepted: baseline.Baseline, counts: baseline.Figures) -> tuple[Row, ...]:
     """A row for each count of a kernel."""
     return compare(SUITES, accepted.figures, counts, read_thresholds(THRESHOLDS))
-
-
-def _with_note(row: Row, note: str) -> Row:
-    return dataclasses.replace(row, note="; ".join(part for part in (row.note, note) if part))

@@ -7,7 +7,8 @@ rows of all gates.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from ckpm.base import junit, settings
@@ -22,7 +23,6 @@ from ckpm.reports.gates import emulated as emulated_gate
 from ckpm.reports.gates import static as static_gate
 from ckpm.reports.gates.baseline import accept, complete
 from ckpm.reports.gates.comparing import read_thresholds
-from ckpm.reports.gates.history import steps
 from ckpm.reports.gates.judged import DECODE, Judged, gated_library
 from ckpm.reports.junit import write_gate
 from ckpm.reports.verdicts import Gate, Row, demand
@@ -83,7 +83,8 @@ def run_gate(args: argparse.Namespace) -> None:
             baseline.demand_same(accepted, identity, place, kind.present, judged.accept)
             rows += kind.rows(accepted, kind.measure(), thresholds)
         except InconclusiveError as error:
-            write_gate(_not_compared(name, str(error), provenance), output)  # the report must show it
+            row = Row(gate=name, subject="library", metric="comparison", verdict="not comparable", note=str(error))
+            write_gate(Gate.of([row], provenance), output)  # the report must show it
             raise
         provenance[f"baseline_{name}"] = f"accepted for: {accepted.facts.get('reason', 'no reason')}"
         if identity["upstream"] == baseline.CHECKOUT:
@@ -100,12 +101,6 @@ def run_gate(args: argparse.Namespace) -> None:
     if improved and not gate.failing:
         show(f"Accept the improvement, or a later loss of it goes unnoticed: {judged.accept}")
     demand(gate, output)
-
-
-def _not_compared(name: str, why: str, provenance: Mapping[str, str]) -> Gate:
-    """The result of a gate without a baseline or without figures."""
-    row = Row(gate=name, subject="library", metric="comparison", verdict="not comparable", note=why)
-    return Gate.of([row], provenance)
 
 
 def run_accept(args: argparse.Namespace) -> None:
@@ -155,20 +150,20 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
     changes: dict[int, list[str]] = {}
     for metric in dict.fromkeys(metric for line in lines for metric in line.sums):
         having = [(number, line.sums[metric]) for number, line in enumerate(lines) if metric in line.sums]
-        for step in steps([value for _, value in having]):
-            changes.setdefault(having[step.at][0], []).append(f"{metric}: {step.before:g} -> {step.after:g}")
+        for (_, before), (at, after) in pairwise(having):
+            if before != after:
+                changes.setdefault(at, []).append(f"{metric}: {before:g} -> {after:g}")
     return changes
 
 
 def _read_judged(args: argparse.Namespace) -> Judged:
     """The library or the kernels that the options name. Raises UnknownWordError, and errors of reading them."""
     check_built_arch(args.arch)
-    kind = args.family
-    if kind == DECODE:
+    if args.family == DECODE:
         from ckpm.reports.gates import decode  # only here: NumPy and the emulator
 
         return decode.built(args.arch, args.work)
-    return gated_library(args.arch, args.upstream, kind, args.work)
+    return gated_library(args.arch, args.upstream, args.family, args.work)
 
 
 def _chosen(args: argparse.Namespace, judged: Judged) -> list[str]:

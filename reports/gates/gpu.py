@@ -66,9 +66,10 @@ def compare(device: Device, baseline: Side, candidate: Side, problems: Sequence[
         if baseline.serves(problem) and candidate.serves(problem):
             samples += _take_samples(device, baseline, candidate, problem, settings)
     after = device.context()  # if somebody changed the clocks in between, the times can't be compared
+    told = "the baseline is the candidate's library with V3 turned off"
     provenance = {
         **before,
-        **_told_apart(baseline, candidate),
+        **({V3_AGAINST_V2: told} if (baseline.v3, candidate.v3) == (False, True) else {}),
         "baseline": str(baseline.library.path),
         "candidate": str(candidate.library.path),
     }
@@ -162,9 +163,3 @@ def problems_of_both(baseline: Side, candidate: Side, problems: Sequence[SuiteCa
             "none of the problems has a kernel of V3 and one of V2: see --tier and --case.", kind="gate"
         )
     return both
-
-
-def _told_apart(baseline: Side, candidate: Side) -> dict[str, str]:
-    if (baseline.v3, candidate.v3) != (False, True):
-        return {}
-    return {V3_AGAINST_V2: "the baseline is the candidate's library with V3 turned off"}

@@ -52,14 +52,8 @@ def cumulative(n: int, m: int, u: int) -> float:
 
 
 def p_value(first: Sequence[float], second: Sequence[float]) -> float:
-    """Two-sided p: the probability that samples of one distribution differ at least so much.
-
-    Raises:
-        ValueError: a sample is empty.
-    """
+    """Two-sided p: the probability that samples of one distribution differ at least so much."""
     n, m = len(first), len(second)
-    if not n or not m:
-        raise ValueError("a sample is empty")
     u = u_statistic(first, second)
     smaller = min(u, n * m - u)
     ties = [count for count in Counter([*first, *second]).values() if count > 1]

@@ -12,7 +12,7 @@ from typing import Any
 from ckpm.base.results import Case, CaseFault
 from ckpm.matrix.options import DEFAULT_FAMILY
 from ckpm.matrix.problems.case import BATCH_CHECKS
-from ckpm.reports.page.columns import STATUSES, Cell, Table, columns
+from ckpm.reports.page.columns import STATUSES, Cell, Table, columns, severity
 from ckpm.reports.page.inputs import LibraryResults, Tested
 from ckpm.reports.problems import known_problems
 
@@ -43,8 +43,7 @@ def axes(cases: Iterable[Tested]) -> Table:
                 *(by_status[status] for status in statuses),
             ]
         )  # fmt: skip
-    worst_first = {f"{symbol} {status}": at for at, (status, symbol) in enumerate(STATUSES.items())}
-    rows.sort(key=lambda row: worst_first[str(row[0])])
+    rows.sort(key=lambda row: severity(str(row[0])))
     return Table(
         id="axes",
         short="Axes",
@@ -128,8 +127,7 @@ def batch_invariance(libraries: Iterable[LibraryResults], cases: Iterable[Tested
             counts = compared[library.label, name]
             worst = next((status for status in STATUSES if counts[status]), "skipped")
             rows.append([f"{STATUSES[worst]} {worst}", name, library.label, counts.total()])
-    worst_first = [f"{symbol} {status}" for status, symbol in STATUSES.items()]
-    rows.sort(key=lambda row: worst_first.index(str(row[0])))
+    rows.sort(key=lambda row: severity(str(row[0])))
     return Table(
         id="batch-invariance",
         short="Batches",

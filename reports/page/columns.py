@@ -56,6 +56,6 @@ def columns(**kinds: str) -> tuple[Column, ...]:
 
 
 def severity(status: str) -> int:
-    """The worst verdict first; what no gate judged comes last."""
-    word = status.partition(" ")[2]
-    return VERDICTS.index(word) if word in VERDICTS else len(VERDICTS)
+    """The worst status or verdict first; what no gate judged comes last."""
+    words, word = (*STATUSES, *VERDICTS), status.partition(" ")[2]
+    return words.index(word) if word in words else len(words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ckpm.attention.sweeps.results import best
 from ckpm.reports.gates.judged import DECODE, DECODE_CYCLES
@@ -143,16 +143,14 @@ def best_kernels(inputs: Inputs) -> Table:
         note="The default is the first in upstream's order of the kernels that ran: a library of all of them would "
         "take it. Modelled cycles are those of one workgroup on the timing model, no measurement." if rows else "",
         folded=tuple(
-            Folded(title=f"Left out of {file.stem}", lines=_reasons(benchmark.left_out.values()))
+            Folded(
+                title=f"Left out of {file.stem}",
+                lines=[f"{count}: {why}" for why, count in Counter(benchmark.left_out.values()).most_common()],
+            )
             for file, benchmark in inputs.benchmarks.items()
             if benchmark.left_out
         ),
     )  # fmt: skip
-
-
-def _reasons(reasons: Iterable[str]) -> list[str]:
-    """Each reason once, with its count; the most frequent first."""
-    return [f"{count}: {why}" for why, count in Counter(reasons).most_common()]
 
 
 def decode(inputs: Inputs) -> Table:
@@ -205,12 +203,8 @@ def _of(variant: str) -> Mapping[str, float]:
     return {
         one.metric: one.value
         for one in read_references()
-        if one.name.startswith(_SOURCE) and one.variant == variant and not _is_bf16(one.label)
+        if one.name.startswith(_SOURCE) and one.variant == variant and "BF16" not in one.label
     }
-
-
-def _is_bf16(label: str) -> bool:
-    return "BF16" in label
 
 
 def _reference_cells() -> Mapping[str, str | float]:
@@ -218,6 +212,6 @@ def _reference_cells() -> Mapping[str, str | float]:
     return {
         "document": times[0].source.title,
         "hardware": times[0].source.hardware,
-        "bf16": next(one.value for one in times if _is_bf16(one.label)),
-        **{one.variant: one.value for one in times if not _is_bf16(one.label)},
+        "bf16": next(one.value for one in times if "BF16" in one.label),
+        **{one.variant: one.value for one in times if "BF16" not in one.label},
     }

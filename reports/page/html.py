@@ -97,7 +97,7 @@ def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
         (
             library.label,
             [("manifest", str(library.place))]
-            + [(_without_underscores(name), _fact(value)) for name, value in library.manifest.facts().items()]
+            + [(name.replace("_", " "), _fact(value)) for name, value in library.manifest.facts().items()]
             + [
                 (f"sha256 of {name}", str(digest))
                 for name, digest in library.manifest.artifacts.items()
@@ -113,15 +113,11 @@ def provenance(inputs: Inputs) -> list[tuple[str, list[tuple[str, str]]]]:
     ]
     known = {fact for _, facts in sources for fact in facts}
     for file, gate in inputs.gates.items():
-        facts = [(_without_underscores(name), value) for name, value in gate.provenance.items()]
+        facts = [(name.replace("_", " "), value) for name, value in gate.provenance.items()]
         sources.append((str(file), [fact for fact in facts if fact not in known] or [("all facts", "as above")]))
     file = inputs.ledger.file  # not the folder's name, which differs between machines
     ledger = [("ledger", f"{file.name}, sha256 {sha256_of(file)}"), ("looked at on", str(inputs.today))]
     return [*sources, ("known defects", ledger)]
-
-
-def _without_underscores(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _fact(value: Any) -> str:

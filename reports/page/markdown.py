@@ -73,12 +73,9 @@ def _decode(inputs: Inputs) -> list[str]:
     lines = ["", f"### {table.title}", "", f"| {' | '.join(one.name for one in table.columns)} |"]
     lines.append("|" + "".join(" ---: |" if one.kind == "number" else " --- |" for one in table.columns))
     for row in table.rows:
-        lines.append(f"| {' | '.join('' if cell is None else shown(_format_cell(cell)) for cell in row)} |")
+        cells = ("" if cell is None else f"{cell:g}" if isinstance(cell, float) else str(cell) for cell in row)
+        lines.append(f"| {' | '.join(map(shown, cells))} |")
     return [*lines, "", shown(table.note)]
-
-
-def _format_cell(cell: str | float) -> str:
-    return f"{cell:g}" if isinstance(cell, float) else str(cell)
 
 
 def _counts(inputs: Inputs) -> list[str]:

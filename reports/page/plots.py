@@ -16,7 +16,6 @@ from ckpm.attention.timing.measure import compulsory_bytes
 from ckpm.attention.timing.record import Timed
 from ckpm.reports.gates.baseline import Acceptance
 from ckpm.reports.gates.emulated import MODEL_METRICS
-from ckpm.reports.gates.history import steps
 from ckpm.reports.gates.model import Machine, estimate, machines
 from ckpm.reports.page.inputs import Inputs, LibraryResults, measured_seconds
 from ckpm.reports.problems import flops, known_problems
@@ -79,10 +78,11 @@ def plots(inputs: Inputs) -> list[Plot]:
 
 def _waves(source: str, problems: Sequence[Timed]) -> list[Plot]:
     """Pictures of each modelled workgroup's waves."""
+    legend = ", ".join(f"{letter} {meaning}" for letter, meaning in MEANINGS.items() if letter != ".")
     return [
         Plot(
             title=f"Waves of {one.problem} on the timing model, {version_of(one)} ({source})",
-            note=f"Workgroup {one.workgroup} of {one.kernel}, {one.timeline_bin} cycles a letter; {legend()}.",
+            note=f"Workgroup {one.workgroup} of {one.kernel}, {one.timeline_bin} cycles a letter; {legend}.",
             svg=picture(one, f"{re.sub('[^A-Za-z0-9]', '-', source)}-{at}"),
         )
         for at, one in enumerate(problems)
@@ -225,10 +225,10 @@ def _series(metric: str, lines: Sequence[Acceptance], base: float) -> list[str]:
     ]
     parts = [f'<line class="line" x1="{_LEFT}" x2="{_RIGHT}" y1="{base + 6}" y2="{base + 6}"/>']
     parts.append(_text(_LEFT - 10, base, metric, "end"))
-    for one in steps(values):
-        x, change = points[one.at][0], one.after - one.before
-        parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{base - 34}" y2="{base + 6}"/>')
-        parts.append(_text(x - 4, base - 28, f"{change:+,.10g}", "end", faint=True))
+    for (x, _), before, after in zip(points[1:], values, values[1:], strict=False):
+        if before != after:
+            parts.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{base - 34}" y2="{base + 6}"/>')
+            parts.append(_text(x - 4, base - 28, f"{after - before:+,.10g}", "end", faint=True))
     corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     parts.append(f'<polyline class="series" points="{corners}"/>')
     for (x, y), (_, value, line) in zip(points, accepted, strict=True):
@@ -268,8 +268,8 @@ def _short(text: str) -> str:
     return text if len(text) <= 58 else f"{text[:28]}…{text[-29:]}"
 
 
-def _svg(width: int, height: int, parts: Iterable[str], label: str) -> str:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img" '
+def _svg(width: int, height: int, parts: Iterable[str], label: str, more: str = "") -> str:
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img" {more}'
     return f'{head}aria-label="{escape(label)}" viewBox="0 0 {width} {height}">{"".join(parts)}</svg>'
 
 
@@ -293,14 +293,8 @@ def picture(timed: Timed, name: str) -> str:
         cycle = timed.timeline_from + timed.timeline_bin * bins * part // 4
         parts.append(_text(x, height - 22, f"{cycle:,}", "start" if part == 0 else "end" if part == 4 else "middle"))
     parts.append(_text(_WAVES_LEFT + width / 2, height - 4, "cycles", "middle"))
-    label = escape(f"{timed.problem}: what each wave does in cycles of the timing model")
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" role="img" class="timeline" '
-    return f'{head}aria-label="{label}" viewBox="0 0 {_WIDTH} {height}">{"".join(parts)}</svg>'
-
-
-def legend() -> str:
-    """The letters in words."""
-    return ", ".join(f"{letter} {meaning}" for letter, meaning in MEANINGS.items() if letter != ".")
+    label = f"{timed.problem}: what each wave does in cycles of the timing model"
+    return _svg(_WIDTH, height, parts, label, 'class="timeline" ')
 
 
 def spans(timeline: str) -> Iterator[tuple[str, int, int]]:

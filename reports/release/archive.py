@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from ckpm.base.errors import TrustError
-from ckpm.base.files import make_folder, name_write_errors, open_plain
+from ckpm.base.files import make_folder, name_write_errors, open_plain, sha256_of
 from ckpm.reports.release.contents import MOST_FILES, demand_few, demand_plain
 
 _CHUNK = 1 << 20  # bytes
@@ -69,13 +69,12 @@ def unpack(file: Path, target: Path) -> tuple[Path, int]:
     epoch = int(entries[0].mtime)
     digest = _Digest()
     _write(cast(IO[bytes], digest), target / root, root, names, epoch)
-    with file.open("rb") as stream:
-        if hashlib.file_digest(stream, "sha256").hexdigest() != digest.sha256.hexdigest():
-            raise TrustError(
-                f"{file}: not the archive that a release writes of its files: order, times, owners, modes, or "
-                "bytes between or after its entries differ.",
-                kind="archive",
-            )
+    if sha256_of(file) != digest.sha256.hexdigest():
+        raise TrustError(
+            f"{file}: not the archive that a release writes of its files: order, times, owners, modes, or "
+            "bytes between or after its entries differ.",
+            kind="archive",
+        )
     return target / root, epoch
 
 

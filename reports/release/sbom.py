@@ -40,18 +40,15 @@ class Pin:
     version: str
     hashes: tuple[str, ...]
     users: frozenset[str]
+    text: str
 
 
 def pins(requirements: str) -> list[Pin]:
     """Every package of a requirements.txt that pip-compile wrote."""
     return [
-        Pin(
-            match["name"],
-            match["version"],
-            tuple(_HASH.findall(match["rest"])),
-            frozenset(_USER.findall(match["rest"])),
-        )
+        Pin(name, version, tuple(_HASH.findall(rest)), frozenset(_USER.findall(rest)), match[0])
         for match in _PIN.finditer(requirements)
+        for name, version, rest in [match.groups()]
     ]
 
 

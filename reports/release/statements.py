@@ -76,19 +76,22 @@ def _statement(sums: Mapping[str, str], definition: Mapping[str, Any], details: 
 
 
 def _materials(sums: Mapping[str, str], verdict: Verdict, origin: Origin) -> list[dict[str, Any]]:
-    package, version, digest = package_of(verdict.facts.upstream_identity)
     images = [image.partition("@sha256:") for image in verdict.images]
     return [
-        {
-            "name": "ck-prefill-matrix",
-            **({"uri": f"{origin.source}@{verdict.facts.commit}"} if origin.source else {}),
-            "digest": {"gitCommit": verdict.facts.commit},
-        },
-        {"name": "upstream", "uri": f"pkg:pypi/{package}@{version}", "digest": {"sha256": digest}},
+        *_sources(verdict.facts.commit, origin.source, verdict.facts.upstream_identity),
         {"name": verdict.facts.toolchain, "digest": {"sha256": origin.compiler_sha256}},
         {"name": REQUIREMENTS, "digest": {"sha256": sums[REQUIREMENTS]}},
         *({"name": f"image {name}", "digest": {"sha256": actual}} for name, _, actual in images),
     ]
+
+
+def _sources(commit: str, source: str, *upstreams: str) -> list[dict[str, Any]]:
+    """The project and the packages of upstreams, by their identities. Raises TrustError: one is not a package."""
+    uri = {"uri": f"{source}@{commit}"} if source else {}
+    listed: list[dict[str, Any]] = [{"name": "ck-prefill-matrix", **uri, "digest": {"gitCommit": commit}}]
+    for package, version, digest in map(package_of, upstreams):
+        listed.append({"name": "upstream", "uri": f"pkg:pypi/{package}@{version}", "digest": {"sha256": digest}})
+    return listed
 
 
 def library_provenance(sums: Mapping[str, str], manifests: Mapping[str, Manifest], commit: str, source: str) -> bytes:
@@ -96,16 +99,7 @@ def library_provenance(sums: Mapping[str, str], manifests: Mapping[str, Manifest
 
     Raises TrustError: the upstream of a manifest is not a package.
     """
-    dependencies = [
-        {
-            "name": "ck-prefill-matrix",
-            **({"uri": f"{source}@{commit}"} if source else {}),
-            "digest": {"gitCommit": commit},
-        }
-    ]
-    for identity in sorted({one.upstream_identity.partition(OWN_HEADERS)[0] for one in manifests.values()}):
-        package, version, digest = package_of(identity)
-        dependencies.append({"name": "upstream", "uri": f"pkg:pypi/{package}@{version}", "digest": {"sha256": digest}})
+    identities = sorted({one.upstream_identity.partition(OWN_HEADERS)[0] for one in manifests.values()})
     definition = {
         "buildType": LIBRARY_BUILD_TYPE,
         "externalParameters": {arch: one.selection for arch, one in manifests.items()},
@@ -113,7 +107,7 @@ def library_provenance(sums: Mapping[str, str], manifests: Mapping[str, Manifest
             arch: {"compiler": one.identity, "flags": one.flags, "link_flags": one.link_flags}
             for arch, one in manifests.items()
         },
-        "resolvedDependencies": dependencies,
+        "resolvedDependencies": _sources(commit, source, *identities),
     }
     return _statement(sums, definition, {"builder": {"id": LOCAL_BUILDER}})
 

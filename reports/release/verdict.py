@@ -146,10 +146,7 @@ class Verdict(Basis):
             "images": list(self.images),
             "waived": {
                 waiver.name: {
-                    "accepted_by": waiver.accepted_by,
-                    "accepted_on": str(waiver.accepted_on),
-                    "until": str(waiver.until),
-                    "reason": waiver.reason,
+                    **{name: str(getattr(waiver, name)) for name in _Row.__struct_fields__},
                     "count": self.findings.defects[waiver.name],
                 }
                 for waiver in self.waived
@@ -175,23 +172,18 @@ def judge(basis: Basis, findings: Findings, waivers: Mapping[str, Waiver], *, to
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiver:
-    """An acceptance of the defect ``name``: person, day, last day and reason. ``place`` is its file:line."""
-
-    name: str
-    place: str
-    accepted_by: str
-    accepted_on: datetime.date
-    until: datetime.date
-    reason: str
-
-
 class _Row(tablefile.Record, frozen=True):
     accepted_by: tablefile.Text
     accepted_on: datetime.date
     until: datetime.date
     reason: tablefile.Text
+
+
+class Waiver(_Row, frozen=True, kw_only=True):
+    """An acceptance of the defect ``name``: person, day, last day and reason. ``place`` is its file:line."""
+
+    name: str
+    place: str
 
 
 class WaiverTable(tablefile.Record, frozen=True):

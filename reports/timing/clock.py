@@ -52,15 +52,11 @@ def points(figures: Iterable[PublishedFigure], known: Mapping[str, Machine]) -> 
         cycles, share = rows.get((kernel, label, "cycles")), rows.get((kernel, label, "share"))
         busy = share.value / 100 if share else _MATRIX_CYCLES / cycles.value if cycles else 0
         if busy:
-            peak = flops_of_ghz(known[one.arch], one.bits)
+            machine = known[one.arch]
+            peak = machine.matrix_flops * machine.compute_units * (16 // one.bits) / 1e3  # TFLOP/s at 1 GHz
             ghz = one.value / (peak * busy * (1 - OUTSIDE))
             found.setdefault((one.gpu, one.bits), []).append(Point(share=busy, ghz=ghz))
     return found
-
-
-def flops_of_ghz(machine: Machine, bits: int) -> float:
-    """TFLOP/s of all matrix units at 1 GHz."""
-    return machine.matrix_flops * machine.compute_units * (16 // bits) / 1e3
 
 
 def fit_clocks(figures: Iterable[PublishedFigure], known: Mapping[str, Machine]) -> dict[tuple[str, int], Clock]:

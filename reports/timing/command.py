@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ckpm.attention.timing.machine import cannot_see, numbers
 from ckpm.attention.timing.record import CAUSES, PHASES, Check, PhaseShare, Timed, Timings
-from ckpm.base.console import console
+from ckpm.base.console import console, make_table
 from ckpm.reports.gates.model_command import pairs_of
 from ckpm.reports.timing.versions import (
     PublishedRow,
@@ -69,7 +69,7 @@ def show(timings: Timings, out: Console) -> None:
 
 def _cycles(title: str, problems: Sequence[Timed]) -> Table:
     columns = ("waves", "copies", "cycles", "of one", "passes", "of a pass", "matrix", "matrix, loop")
-    table = _table(title, columns)
+    table = make_table(("problem",), columns, title)
     for one in problems:
         table.add_row(
             one.problem.partition("/")[2],
@@ -86,7 +86,7 @@ def _cycles(title: str, problems: Sequence[Timed]) -> Table:
 
 
 def _stalls(title: str, problems: Sequence[Timed]) -> Table:
-    table = _table(title, ("issued", *(cause.replace("_", "\n", 1) for cause in CAUSES)))
+    table = make_table(("problem",), ("issued", *(cause.replace("_", "\n", 1) for cause in CAUSES)), title)
     for one in problems:
         shares = one.stalls(loop=True)
         if one.pass_cycles:
@@ -98,7 +98,7 @@ def _stalls(title: str, problems: Sequence[Timed]) -> Table:
 def _launches(timings: Timings) -> Table:
     """Table of whole launches: cycles, TFLOP/s that they mean at the clock of published launches, published figures."""
     columns = ("workgroups", "cycles", "GHz", "expected TFLOP/s", "range", "published, other code")
-    table = _table("The launch on a GPU", columns)
+    table = make_table(("problem",), columns, "The launch on a GPU")
     for one in timings.problems:
         if estimated := launch(one, timings.provenance["arch"], timings.problems):
             table.add_row(
@@ -120,10 +120,8 @@ def _phases(timings: Timings) -> Iterator[tuple[str, Sequence[PhaseShare]]]:
 
 
 def _table_of_phases(title: str, phases: Sequence[PhaseShare]) -> Table:
-    table = Table(title=title, box=None, title_justify="left", pad_edge=False)
     causes = (cause.replace("_", "\n") for cause in CAUSES)
-    for column in ("phase", "parts", "of the\nwaves", "matrix", "issued", *causes):
-        table.add_column(column, justify="left" if column == "phase" else "right", no_wrap=True)
+    table = make_table(("phase",), ("parts", "of the\nwaves", "matrix", "issued", *causes), title)
     for one in phases:
         shares = (one.cycles, one.matrix, one.issued, *one.stalls.values())
         table.add_row(one.phase, str(one.parts), *(f"{share:.1%}" for share in shares))
@@ -168,7 +166,8 @@ def origin(check: Check) -> tuple[str, str]:
 def _sensitivity(timings: Timings) -> Table:
     """Changes of the cycles over all problems with a fifth less and a fifth more of each doubtful figure."""
     known = numbers(timings.provenance["arch"])
-    table = _table("Doubtful figures: change of the cycles", ("value", "less, least", "most", "more, least", "most"))
+    columns = ("value", "less, least", "most", "more, least", "most")
+    table = make_table(("problem",), columns, "Doubtful figures: change of the cycles")
     for name in dict.fromkeys(name for one in timings.problems for name in one.sensitivity):
         changes = [
             [one.sensitivity[name][at] / one.cycles - 1 for one in timings.problems if name in one.sensitivity]
@@ -187,9 +186,8 @@ def show_against(timings: Timings, other: Timings, out: Console) -> None:
     """
     shared, arch = pairs_of(timings, other), timings.provenance["arch"]
     named = f"{timings.provenance['upstream']} against {other.provenance['upstream']}"
-    table = _table(
-        f"{named} on {arch}, on the timing model", ("of one workgroup", "", "of a pass", "", "loop", "other")
-    )
+    columns = ("of one workgroup", "", "of a pass", "", "loop", "other")
+    table = make_table(("problem",), columns, f"{named} on {arch}, on the timing model")
     for one, second in shared:
         pairs = ((one.cycles / one.resident, second.cycles / second.resident), (one.pass_cycles, second.pass_cycles))
         cells = [cell for ours, theirs in pairs for cell in (f"{ours:.0f}", _change(ours, theirs))]
@@ -200,11 +198,3 @@ def show_against(timings: Timings, other: Timings, out: Console) -> None:
 
 def _change(ours: float, theirs: float) -> str:
     return f"{ours / theirs - 1:+.2%}" if theirs else ""
-
-
-def _table(title: str, columns: Sequence[str]) -> Table:
-    table = Table(title=title, box=None, title_justify="left", pad_edge=False)
-    table.add_column("problem", no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table

@@ -151,10 +151,11 @@ def score_model(
     chosen = [one for one in figures if one.model in TIERS[tier]]
     rows = [
         *_model(chosen, clocks, ck, changed),
-        *(_row(one, _reason(one, tier)) for one in figures if one not in chosen),
+        *(_row(one, one.reason or f"not in tier {tier}") for one in figures if one not in chosen),
     ]
     rows += _ratios(rows, pairs)
-    groups = {name: _group([row for row in rows if row.group == name and _counts(row)]) for name in GROUPS}
+    scored = [row for row in rows if row.role == "score" and row.modelled is not None]
+    groups = {name: _group([row for row in scored if row.group == name]) for name in GROUPS}
     return Score(
         tier=tier,
         rows=tuple(rows),
@@ -227,10 +228,6 @@ def _row(one: PublishedFigure, reason: str) -> ScoreRow:
     )
 
 
-def _reason(one: PublishedFigure, tier: str) -> str:
-    return one.reason or f"not in tier {tier}"
-
-
 def _ratios(rows: Sequence[ScoreRow], pairs: Sequence[tuple[str, str]]) -> list[ScoreRow]:
     """Ratios of modelled TFLOP/s of the pairs' kernels: the same shape, GPU and source."""
     known = {(row.source, row.gpu, row.kernel, row.label): row for row in rows if row.group == "B" and row.modelled}
@@ -247,10 +244,6 @@ def _ratios(rows: Sequence[ScoreRow], pairs: Sequence[tuple[str, str]]) -> list[
                 )
             )  # fmt: skip
     return made
-
-
-def _counts(row: ScoreRow) -> bool:
-    return row.role == "score" and row.modelled is not None
 
 
 def _group(rows: Sequence[ScoreRow]) -> GroupScore:

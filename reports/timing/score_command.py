@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ckpm.attention.timing.published import UNITS, published_figures, published_pairs
-from ckpm.base.console import console
+from ckpm.base.console import console, make_table
 from ckpm.base.errors import CheckFailedError
 from ckpm.base.outputs import demand_place
 from ckpm.kernels.code.toolchains import CHOICES
@@ -92,9 +92,8 @@ def _by_reason(rows: Sequence[ScoreRow]) -> dict[tuple[str, str, str], list[str]
 
 
 def _rows(title: str, rows: Sequence[ScoreRow]) -> Table:
-    table = _table(
-        title, ("kernel", "row", "GPU", "role"), ("published", "modelled", "offsets", "error", "MFMA share", "GHz")
-    )
+    columns = ("published", "modelled", "offsets", "error", "MFMA share", "GHz")
+    table = make_table(("kernel", "row", "GPU", "role"), columns, title)
     for row in rows:
         spread = "" if row.least is None or row.least == row.most else f"{row.least:.4g} to {row.most:.4g}"
         unit = _KINDS[row.metric]
@@ -115,7 +114,7 @@ def _rows(title: str, rows: Sequence[ScoreRow]) -> Table:
 
 def _sensitivity(score: Score) -> Table:
     """Errors with a fifth less and a fifth more of each doubtful number, where they differ."""
-    table = _table("A fifth less and more of each doubtful number", ("number",), (*GROUPS, *GROUPS))
+    table = make_table(("number",), (*GROUPS, *GROUPS), "A fifth less and more of each doubtful number")
     for name, sides in score.sensitivity.items():
         cells = [f"{one.error:.1%}" for side in sides for one in side.values()]
         table.add_row(name, *cells)
@@ -123,11 +122,9 @@ def _sensitivity(score: Score) -> Table:
 
 
 def _errors(score: Score) -> Table:
-    table = _table(
-        f"Timing model, tier {score.tier}: errors of rows that calibrate nothing",
-        ("group",),
-        ("rows", "error", "rank correlation", "log error", "right side of 1"),
-    )
+    columns = ("rows", "error", "rank correlation", "log error", "right side of 1")
+    title = f"Timing model, tier {score.tier}: errors of rows that calibrate nothing"
+    table = make_table(("group",), columns, title)
     for name, one in score.groups.items():
         figures = (
             f"{one.error:.1%}",
@@ -136,13 +133,4 @@ def _errors(score: Score) -> Table:
             f"{one.signs:.1%}" if name == "C" else "",
         )
         table.add_row(f"{name}: {GROUPS[name]}", str(one.rows), *figures)
-    return table
-
-
-def _table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
-    table = Table(title=title, box=None, title_justify="left", pad_edge=False)
-    for name in texts:
-        table.add_column(name, no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
     return table

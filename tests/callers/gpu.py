@@ -76,5 +76,6 @@ def _functions() -> dict[str, Any]:
 @contextmanager
 def run_on_host() -> Iterator[None]:
     """Let PyTorch find a GPU that is the host."""
-    with mock.patch.multiple(torch.cuda, **_functions()), OnHost():
+    raw_stream = mock.patch.object(torch._C, "_cuda_getCurrentRawStream", return_value=0, create=True)
+    with mock.patch.multiple(torch.cuda, **_functions()), raw_stream, OnHost():
         yield

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ckpm.base.errors import ServiceError, SetupError, TrustError
@@ -40,7 +40,7 @@ def pulled(engine: Engine) -> Iterator[list[str]]:
 
 
 def base(digest: str) -> Base:
-    return dataclasses.replace(image("rocm-7.2-test").base, reference="test/base:1", digest=digest)
+    return msgspec.structs.replace(image("rocm-7.2-test").base, reference="test/base:1", digest=digest)
 
 
 def manifests(server: Registry) -> list[str]:

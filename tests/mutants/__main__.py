@@ -15,10 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rich.table import Table
-
 from ckpm.base import settings
-from ckpm.base.console import console
+from ckpm.base.console import console, make_table
 from ckpm.base.display import show
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import CheckFailedError, UsageError
@@ -130,11 +128,8 @@ def _show(trials: Sequence[Trial], codes: Mapping[str, str]) -> None:
     """Print a table by kind, then each survivor that is not excused, with the digits of its kernel's code."""
     survivors = (NOT_EXECUTED, SAME_EFFECT, EXECUTED, EXCUSED)
     columns = (STATIC, *SUITES, COUNTS, CRASH, HANG, *survivors)
-    table = Table(box=None, pad_edge=False)
-    for column in ("kind", "planted", *columns):
-        survived = column in survivors
-        title = f"survived,\n{column}" if survived else column
-        table.add_column(title, justify="left" if column == "kind" else "right", no_wrap=True)
+    titles = (f"survived,\n{column}" if column in survivors else column for column in columns)
+    table = make_table(("kind",), ("planted", *titles))
     for kind in (*KINDS, "all"):
         mine = [each for each in trials if kind in (each.mutant.kind, "all")]
         if mine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
@@ -46,3 +47,10 @@ def capture_logs(call: Callable[[], T]) -> tuple[T, str]:
     with contextlib.redirect_stdout(StringIO()) as output, print_logs():
         result = call()
     return result, output.getvalue()
+
+
+def git(folder: Path, *words: str) -> str:
+    """Run git as a person without settings, and return its output."""
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+    done = subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()

@@ -71,9 +71,9 @@ class Tensor:
 def torch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     if request.param == "torch":
         return pytest.importorskip("torch")
-    queues = SimpleNamespace(current_stream=lambda device: SimpleNamespace(cuda_stream=77))
+    queues = SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 77)
     names = {name: np.dtype(name) for name in ("float16", "float32", "uint8", "uint16")}
-    made = SimpleNamespace(Tensor=Tensor, from_numpy=Tensor, cuda=queues, **names)
+    made = SimpleNamespace(Tensor=Tensor, from_numpy=Tensor, _C=queues, **names)
     monkeypatch.setitem(sys.modules, "torch", made)
     return made
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,14 +15,10 @@ from ckpm.docker import context, rootfs
 from ckpm.docker.context import Labels, Sources
 from ckpm.docker.images import Image, image, images
 from ckpm.matrix.dialects import PackagedUpstream, check_upstream
+from tests.unit.shared import git
 
 FORKY = image("debian-emulator").base
 ALL = pytest.mark.parametrize("one", images().values(), ids=lambda one: one.name)
-
-
-def git(folder: Path, *words: str) -> str:
-    who = ("-c", "user.name=a", "-c", "user.email=a@b")
-    return subprocess.run(["git", "-C", str(folder), *who, *words], check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture
@@ -57,7 +52,7 @@ def test_tag_changes_with_content_of_image(monkeypatch: pytest.MonkeyPatch) -> N
     one = image("debian-emulator")
     assert context.tag(one) == context.tag(one)
     more = {**one.base.packages, "emulator": (*one.base.packages["emulator"], "git")}
-    other = dataclasses.replace(one, base=dataclasses.replace(one.base, packages=more))
+    other = dataclasses.replace(one, base=msgspec.structs.replace(one.base, packages=more))
     assert context.tag(other) != context.tag(one)
     built = image("debian-rocm-build")
     before = context.tag(built)
@@ -132,9 +127,8 @@ def test_registry_image_keeps_its_own_sources(apt: Callable[..., None], tmp_path
 
 def test_mirror_from_environment(apt: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     apt()
-    with pytest.raises(CompileError, match=r"set CKPM_DEBIAN_MIRROR to a URL") as caught:
+    with pytest.raises(CompileError, match=r"set CKPM_DEBIAN_MIRROR to a URL"):
         rootfs.mirror()
-    assert caught.value.exit_code == 5
     monkeypatch.setenv(rootfs.MIRROR, "http://snapshot.example/20261030")
     assert rootfs.mirror() == "http://snapshot.example/20261030"
 
@@ -233,12 +227,11 @@ def test_hadolint_refuses_mistake(tmp_path: Path) -> None:
     file.write_text(
         re.sub(r"USER \d+:\d+\nHEALTHCHECK", "USER root\nHEALTHCHECK", text).replace("FROM scratch", "FROM x")
     )
-    with pytest.raises(CheckFailedError, match="DL3002") as caught:
+    with pytest.raises(CheckFailedError, match="DL3002"):
         context.lint([file])
-    assert caught.value.exit_code == 8
 
 
 def test_another_time_stamp_changes_dockerfile() -> None:
     one = image("debian-emulator")
-    later = dataclasses.replace(one, base=dataclasses.replace(one.base, epoch=one.base.epoch + 1))
+    later = dataclasses.replace(one, base=msgspec.structs.replace(one.base, epoch=one.base.epoch + 1))
     assert context.render(later) != context.render(one)

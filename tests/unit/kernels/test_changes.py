@@ -9,7 +9,6 @@ import ast
 import compileall
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,16 +22,12 @@ from ckpm.kernels.changes.rules import read_rules, rules
 from ckpm.kernels.families.libraries import host, libraries
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
+from tests.unit.shared import git
 
 ROOT = Path(__file__).parents[3]
 STATE = ("ckpm", "base", "matrix", "kernels", "attention", "ckpm_emulator", "emulator/ckpm_emulator")  # of a manifest
 SMALL_TABLE = "matrix/tables/dialects/ck-2025-11/fwd_v3.yaml"  # four kernels are compared in a second, all in a minute
 Edit = Callable[[str], str]
-
-
-def git(folder: Path, *words: str) -> str:
-    who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +78,6 @@ def test_plan_of_no_change_has_lint_only(plan: Callable[..., Plan]) -> None:
     found = plan({})
     assert (found.changes, found.kernels, found.suites, found.builds, found.runs) == ((), (), {}, (), ())
     assert found.commands == ("nox -s lint && nox -s workflows && nox -s docs",)
-
-
-EMULATED = ("emulator", "programs")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.base.results import Case, CaseFault, LedgerUse, NearestAllocation, Results
 from ckpm.reports.verdicts import Gate, Row
 from tests.unit import manifests
@@ -40,6 +41,7 @@ def case(
     )  # fmt: skip
 
 
+FACTS = {name: str(manifest()[name]) for name in LIBRARY_FACTS}
 AGREES = "O agrees; largest error 0.1 (0.2 relative), 0.19 of its tolerance at [0, 0, 0]"
 KNOWN = case(
     "page-fault/lengths.m64-q64k1",

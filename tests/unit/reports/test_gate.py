@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import hashlib
 import json
 import math
@@ -49,7 +48,6 @@ CODE: dict[str, Any] = {
     "missing_states": (),
 }
 LOOP = {"loop_mfma": 128, "loop_valu": 500, "loop_scratch": 0, "wait_hazards": 0, "missing_states": 0}
-TODAY = datetime.date(2026, 11, 20)
 
 
 def resources(symbol: str, **change: int) -> codeobject.KernelResources:

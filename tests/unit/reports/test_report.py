@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ckpm.attention.launch.counters import LIBRARY_FACTS, METRICS, Measured, Measurements
+from ckpm.attention.launch.counters import METRICS, Measured, Measurements
 from ckpm.base.errors import CheckFailedError, InconclusiveError, UsageError
 from ckpm.base.outputs import write_output
 from ckpm.base.results import LIBRARY_SHA256, Case, Results
@@ -31,7 +31,7 @@ from ckpm.reports.page.overall import overall
 from ckpm.reports.page.plots import plots
 from ckpm.reports.page.sections import tables
 from ckpm.reports.verdicts import Gate
-from tests.unit.reports.report_samples import AGREES, KERNEL, KNOWN, PROBLEM, SLOWER, case, manifest, write
+from tests.unit.reports.report_samples import AGREES, FACTS, KERNEL, KNOWN, PROBLEM, SLOWER, case, manifest, write
 
 NOW = datetime.datetime(2026, 11, 20, 12, 0, tzinfo=datetime.UTC)
 COMPARED = "batch-prefill/invariance.m64-full"
@@ -317,7 +317,7 @@ def test_model_shows_measured_beside_modelled_time(tmp_path: Path) -> None:
     one = Measured(
         problem=PROBLEM, kernel=KERNEL, dtype="bf16", occupancy_waves=2, compulsory_bytes=1_000_000, counters=counts
     )
-    facts = {name: str(manifest()[name]) for name in LIBRARY_FACTS} | {"arch": "gfx950", "tier": "smoke"}
+    facts = {**FACTS, "arch": "gfx950", "tier": "smoke"}
     Measurements(provenance=facts, problems=(one,)).write(place / "counters.json")
     (table,) = (table for table in tables(inputs(folder)) if table.id == "model")
     (row,) = (dict(zip((column.name for column in table.columns), row, strict=True)) for row in table.rows)
@@ -327,18 +327,11 @@ def test_model_shows_measured_beside_modelled_time(tmp_path: Path) -> None:
 def test_counts_of_this_build_are_shown(tmp_path: Path) -> None:
     folder = write(tmp_path)
     place = folder / "gfx950" / "aiter"
-    facts = {
-        **dict.fromkeys(LIBRARY_FACTS, "x"),
-        "upstream": "aiter",
-        "dialect": "ck-2025-11",
-        "mask_impl": "simplified",
-    }
-    (place / "manifest.json").write_text(json.dumps({**manifest(), **facts}))
     one = Measured(
         problem=PROBLEM, kernel=KERNEL, dtype="bf16", occupancy_waves=2, compulsory_bytes=131072,
         counters=dict.fromkeys(METRICS, 1000) | {"workgroups": 2, "early_out_workgroups": 0, "waves": 8},
     )  # fmt: skip
-    provenance = {**facts, "arch": "gfx950", "tier": "smoke"}
+    provenance = {**FACTS, "arch": "gfx950", "tier": "smoke"}
     Measurements(provenance=provenance, problems=(one,)).write(place / "counters.json")
     found = inputs(folder)
     (row,) = shown(document(found))["model"]

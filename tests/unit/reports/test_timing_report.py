@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from ckpm.attention.launch.counters import LIBRARY_FACTS
 from ckpm.attention.timing.command import summary
 from ckpm.attention.timing.record import CAUSES, Copies, Timings, wave_of
-from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError
+from ckpm.base.errors import CheckFailedError, RecordError
 from ckpm.commands import main
 from ckpm.reports.page.plots import MEANINGS, picture, plots
 from ckpm.reports.timing.clock import clock_of
 from ckpm.reports.timing.versions import launch
-from tests.unit.reports.report_samples import PROBLEM, manifest, write
+from tests.unit.reports.report_samples import FACTS, PROBLEM, write
 from tests.unit.reports.test_report import document, inputs, shown
 from tests.unit.reports.timing_samples import CHECK, make_timed, phase, span, timings, wave
 
@@ -132,21 +130,6 @@ def test_two_libraries_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert re.search(r"prefill\.m64 +1000 +\+25\.00% +100 +\+0\.00%", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(
-    ("other", "message"),
-    [(timings("gfx942"), "one file is of gfx950, the other of gfx942"), (timings(problem="a/b"), "share no problem")],
-    ids=["arch", "problem"],
-)
-def test_files_that_cannot_be_compared(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], other: Timings, message: str
-) -> None:
-    files = [tmp_path / f"{name}.json" for name in ("ours", "theirs")]
-    timings().write(files[0])
-    other.write(files[1])
-    assert main(["timing", "show", str(files[0]), "--against", str(files[1])]) == InconclusiveError.exit_code
-    assert message in capsys.readouterr().err
-
-
 def test_picture_has_row_wave_and_letters_in_its_bars() -> None:
     root = ElementTree.fromstring(picture(make_timed(), "one"))
     space = {"svg": "http://www.w3.org/2000/svg"}
@@ -170,18 +153,8 @@ def test_copies_are_told_apart() -> None:
 def test_report_shows_timings_of_this_build(tmp_path: Path) -> None:
     folder = write(tmp_path)
     place = folder / "gfx950" / "aiter"
-    facts = {
-        **dict.fromkeys(LIBRARY_FACTS, "x"),
-        "upstream": "aiter",
-        "dialect": "ck-2025-11",
-        "mask_impl": "simplified",
-    }
-    (place / "manifest.json").write_text(json.dumps({**manifest(), **facts}))
-    made = Timings(
-        provenance={**facts, "arch": "gfx950", "tier": "smoke"},
-        problems=(make_timed(problem=PROBLEM),),
-        checks=(CHECK,),
-    )
+    provenance = {**FACTS, "arch": "gfx950", "tier": "smoke"}
+    made = Timings(provenance=provenance, problems=(make_timed(problem=PROBLEM),), checks=(CHECK,))
     made.write(place / "timing.json")
     found = inputs(folder)
     tables = shown(document(found))

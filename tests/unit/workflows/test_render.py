@@ -21,6 +21,7 @@ from ckpm.kernels.changes.rules import Effect, rules
 from ckpm.matrix.problems.case import SUITES
 from ckpm.reports.release import record, stages
 from ckpm.workflows import render, runner
+from tests.unit.shared import git
 
 ROOT = Path(__file__).parents[3]
 FILES = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -243,10 +244,9 @@ def nightly(tmp_path: Path) -> Callable[[str], int]:
     stub.parent.mkdir()
     stub.write_text("#!/bin/sh\ntouch built\n")
     stub.chmod(0o755)
-    git = ["git", "-C", str(clone), "-c", "user.name=t", "-c", "user.email=t@example.org"]
-    subprocess.run(["git", "init", "-q", str(clone)], check=True)
+    git(tmp_path, "init", "-q", str(clone))
     for number in ("1", "2"):
-        subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", number], check=True)
+        git(clone, "commit", "--quiet", "--allow-empty", "-m", number)
 
     def run(baseline: str) -> int:
         environment = {**os.environ, "BASELINE": baseline, "PATH": f"{stub.parent}:{os.environ['PATH']}"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import yaml
 from ckpm.base.errors import InputError
 from ckpm.workflows.render import FOLDER, PROJECT, names
 from ckpm.workflows.runner import Run, fill, run_jobs
+from tests.unit.shared import git
 
 VALUES = {"matrix.name": "a", "needs.plan.outputs.builds": '[{"name": "x"}]'}
 CHECKOUT = {"uses": "actions/checkout@1", "with": {}}
@@ -32,12 +32,11 @@ def test_fill_unknown_value_fails(text: str) -> None:
 def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """``run(jobs)``: outcomes, and what was printed. Jobs clone a repository with one file."""
     source = tmp_path / "source"
-    git = ["git", "-C", str(source), "-c", "user.name=t", "-c", "user.email=t@example.org"]
-    subprocess.run(["git", "init", "-q", str(source)], check=True)
+    git(tmp_path, "init", "-q", str(source))
     (source / "file").write_text("content\n")
-    for words in (["add", "-A"], ["commit", "-qm", "x"]):
-        subprocess.run([*git, *words], check=True)
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    git(source, "add", "-A")
+    git(source, "commit", "-qm", "x")
+    commit = git(source, "rev-parse", "HEAD")
     (source / "file").write_text("changed and not committed\n")
 
     def make(jobs: dict[str, Any], only: tuple[str, ...] = (), values: dict[str, str] | None = None) -> tuple[Any, str]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ckpm.base.files import sha256_of
@@ -94,19 +93,11 @@ class Stages:
                 facts = {LIBRARY_SHA256: sha256_of(library)} if library.exists() else {}
                 known = LedgerUse(name=DEFECT, place="ledger.yaml:37", reason="reads on")
                 outcome = self.outcomes.get(step.name, "passed")
-                Results(
-                    (
-                        Case(suite=step.stage, classname=step.stage, name=f"{step.stage}/a", outcome=outcome),
-                        Case(
-                            suite=step.stage,
-                            classname=step.stage,
-                            name=f"{step.stage}/b",
-                            outcome="passed" if outcome != "skipped" else outcome,
-                            ledger=known if step.stage == "page-fault" else None,
-                        ),
-                    ),
-                    self.facts or facts,
-                ).write(file)
+                one = Case(suite=step.stage, classname=step.stage, name=f"{step.stage}/a", outcome=outcome)
+                ledger = known if step.stage == "page-fault" else None
+                other = outcome if outcome == "skipped" else "passed"
+                two = replace(one, name=f"{step.stage}/b", outcome=other, ledger=ledger)
+                Results((one, two), self.facts or facts).write(file)
             case "gate":
                 row = Row(
                     gate="static", subject="k", metric="vgpr", unit="", baseline=1, candidate=1, threshold="",
@@ -128,13 +119,13 @@ def plan(work: Path, facts: Facts = FACTS, **options: object) -> Plan:
     return Plan(steps=planned_steps(), facts=facts, work=work, epoch=EPOCH, **options)  # type: ignore[arg-type]
 
 
-def make_bundle(folder: Path, *, key: Path | None = None, stages: Stages | None = None) -> tuple[Path, Path]:
+def make_bundle(folder: Path, *, key: Path | None = None) -> tuple[Path, Path]:
     """A bundle of one arch with one waived defect: its folder and its tar."""
     folder.mkdir(parents=True, exist_ok=True)
     work, waivers, requirements = folder / "work", folder / "waivers.yaml", folder / "requirements.txt"
     waivers.write_text(WAIVERS)
     requirements.write_text(REQUIREMENTS)
-    records = run(plan(work), stages or Stages())
+    records = run(plan(work), Stages())
     findings = examine(planned_steps(), records, lambda step, role: work / step.outputs[role])
     verdict = judge(BASIS, findings, read_waivers(waivers), today=None)
     tables = {
@@ -174,11 +165,6 @@ def names_in(folder: Path) -> list[str]:
 
 def copy_of(folder: Path, target: Path) -> Path:
     return Path(shutil.copytree(folder, target / folder.name))
-
-
-def linked_copy_of(folder: Path, target: Path) -> Path:
-    """Copy with hard links: delete a file before changing it."""
-    return Path(shutil.copytree(folder, target / folder.name, copy_function=os.link))
 
 
 def update_sums(folder: Path) -> None:

@@ -21,21 +21,9 @@ from ckpm.reports.release.archive import write_tar
 from ckpm.reports.release.run import run
 from ckpm.reports.release.verdict import known_defects
 from tests.unit.reports.release.samples import EPOCH, FACTS, REQUIREMENTS, ROOT, WAIVERS, Stages, make_key, names_in
+from tests.unit.shared import git
 
 IMAGE = f"example/rocm@sha256:{'a' * 64}"
-
-
-def git(folder: Path, *words: str) -> str:
-    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-    done = subprocess.run(
-        ["git", *identity, *words],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-        text=True,
-        env={"PATH": "/usr/bin:/bin", "GIT_COMMITTER_DATE": f"@{EPOCH} +0000", "HOME": str(folder)},
-    )
-    return done.stdout.strip()
 
 
 @pytest.fixture
@@ -187,11 +175,6 @@ def test_expired_ledger_is_refused(
     monkeypatch.setattr(commands, "_today", lambda: last.replace(year=last.year + 1))
     assert qualify() == 8
     assert "expired on" in capsys.readouterr().err
-
-
-def test_inconclusive_gate_is_refused(qualify: Callable[..., int], waived: list[str], stages: Stages) -> None:
-    stages.gate = "inconclusive"
-    assert qualify(*waived) == 9
 
 
 def test_waiver_that_no_one_needs_is_reported(

@@ -30,6 +30,9 @@ class Tensor:
     def detach(self) -> Tensor:
         return Tensor(self.array, self.device.type)
 
+    def get_device(self) -> int:
+        return -1 if self.device.type == "cpu" else 0
+
     def new_empty(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
         return Tensor(np.empty(shape, dtype), self.device.type)
 

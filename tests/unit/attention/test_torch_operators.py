@@ -149,6 +149,20 @@ def test_tensors_in_place_are_launched_by_their_addresses(
     assert [said.mask_type for said in in_place.launched[-2:]] == [Mask.NONE, Mask.BOTTOM_RIGHT]
 
 
+@pytest.mark.parametrize(("pages", "stride"), [(100, 512), (120, 256)])
+def test_tensors_changed_in_place_are_posed_again(in_place: FakeDevice, pages: int, stride: int) -> None:
+    """PyTorch's guards compare the tensors of the call before, which are the same objects."""
+    given = arguments(v=torch.zeros(100, 2, 128, dtype=torch.bfloat16))
+    for _ in range(2):
+        operators.paged_prefill(**given)
+    for name in ("k", "v"):
+        given[name].set_(torch.zeros(pages, 2, stride // 2, dtype=torch.bfloat16)[..., :128])
+    operators.paged_prefill(**given)
+    said = [(one.num_total_pages, one.batch_stride_k) for one in in_place.launched]
+    assert said == [(100, 256), (100, 256), (pages, stride)]
+    assert in_place.launched[-1].k == given["k"].data_ptr()
+
+
 class OnOtherGpu(torch.Tensor):  # type: ignore[misc]  # the checker has no PyTorch
     """A tensor that is on a GPU of its own."""
 

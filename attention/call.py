@@ -169,7 +169,7 @@ def _outputs_to_keep(plan: Plan, posed: Posed) -> tuple[Sequence[str], Any]:
 
 
 def _run_kept(kept: Kept, tensors: Sequence[Any], q: Any, out: Any, stream: int) -> Attention:
-    """Launch a kept plan. Raises ArgumentError: ``out`` is no output of it."""
+    """Launch a kept plan. Raises ArgumentError: ``out`` does not fit its output."""
     p, pointers = kept.posed.problem, kept.addresses(tensors)
     made: dict[str, Any] = {}
     for name, shape, dtype in kept.o:
@@ -181,7 +181,7 @@ def _run_kept(kept: Kept, tensors: Sequence[Any], q: Any, out: Any, stream: int)
     if not p.rows_q:
         return _attention(made, p, Ran(kernels=()))
     kept.run(pointers, stream)
-    return _attention(made, p, Ran(kernels=kept.plan.library.selected()))
+    return _attention(made, p, Ran(kernels=kept.plan.library.selected_kernels()))
 
 
 def _fits(out: Any, q: Any, shape: tuple[int, ...], dtype: Any) -> bool:

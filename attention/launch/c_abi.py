@@ -81,7 +81,7 @@ class Library:
         status = self.calls["launch"](
             ctypes.byref(arguments), *named, ctypes.byref(milliseconds), message, _MESSAGE_BYTES
         )
-        return self._ended(status, message.value, milliseconds.value)
+        return self._read_end(status, message.value, milliseconds.value)
 
     def bind(self, kernel: str | None = None) -> Callable[[CheckedArguments], Launch | None]:
         """Return :meth:`launch` without a time, for callers that launch often. Its result is None if all went well."""
@@ -91,17 +91,17 @@ class Library:
         def launch(arguments: CheckedArguments) -> Launch | None:
             message = answers.message
             status = call(byref(arguments), *named, answers.milliseconds, message, _MESSAGE_BYTES)
-            return self._ended(status, message.value, 0.0) if status else None
+            return self._read_end(status, message.value, 0.0) if status else None
 
         return launch
 
-    def selected(self) -> tuple[str, ...]:
+    def selected_kernels(self) -> tuple[str, ...]:
         """Names of the kernels of this thread's last launch, one for each stage that ran."""
         stages = self.arguments.STAGES
         chosen = [self.calls["selected_kernel"](*([stage] if stages > 1 else [])) for stage in range(stages)]
         return tuple(_text(name, self.path) for name in chosen if name)
 
-    def _ended(self, status: int, message: bytes, milliseconds: float) -> Launch:
+    def _read_end(self, status: int, message: bytes, milliseconds: float) -> Launch:
         try:
             ended = Status(status)
         except ValueError:
@@ -111,7 +111,7 @@ class Library:
         return Launch(
             status=ended,
             message=message.decode(errors="replace"),
-            kernels=self.selected(),
+            kernels=self.selected_kernels(),
             milliseconds=milliseconds,
         )
 

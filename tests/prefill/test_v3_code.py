@@ -52,8 +52,8 @@ class Kernel:
     def products(self) -> tuple[int, int]:
         """The products of a tile, and those that add its weights up.
 
-        A product takes 64 columns of K, or keys of V, in fp8, and 16 in 16 bits: of two halves of 32 keys for the
-        scores, and of 32 columns of V each.
+        A product multiplies over 64 columns of K, or keys of V, in fp8. In 16 bits it multiplies over 16. Scores have
+        two halves of 32 keys, and V has blocks of 32 columns.
         """
         depth = 64 if self.fp8 else 16
         return 2 * self.key.hdim_q // depth + 64 // depth * self.key.hdim_v // 32, int(self.fp8)

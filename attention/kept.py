@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +22,6 @@ from ckpm.attention.launch.plan import Plan
 from ckpm.base.errors import ProblemError
 
 _MOST = 4096  # with more all are forgotten
-_ADDRESS = operator.methodcaller("data_ptr")
 _FIELDS = tuple(one.name for one in dataclasses.fields(Pages))
 
 
@@ -32,8 +32,8 @@ class Kept(NamedTuple):
     """A plan, what it was made of, and each pointer that it reads with the place of its tensor and an offset.
 
     ``run`` launches the plan with the addresses of the inputs and of ``more`` pointers, in order, and a stream.
-    ``pick`` returns the tensors of the inputs; ``offsets`` are theirs, empty if all are 0. ``o`` is what the caller
-    keeps of its outputs.
+    ``pick`` returns the tensors of the inputs, and ``read_address`` the address of one. ``offsets`` are empty if all
+    are 0. ``o`` is what the caller keeps of its outputs.
     """
 
     plan: Plan
@@ -41,12 +41,13 @@ class Kept(NamedTuple):
     inputs: tuple[tuple[str, int, int], ...]
     run: Callable[[Sequence[int], int], None]
     pick: Callable[[Sequence[Any]], Sequence[Any]]
+    read_address: Callable[[Any], int]
     offsets: tuple[int, ...]
     o: Any = None
 
     def addresses(self, tensors: Sequence[Any]) -> list[int]:
         """Addresses of the inputs."""
-        found = map(_ADDRESS, self.pick(tensors))
+        found = map(self.read_address, self.pick(tensors))
         return [*map(operator.add, found, self.offsets)] if self.offsets else [*found]
 
     def pointers(self, tensors: Sequence[Any]) -> dict[str, int]:
@@ -60,16 +61,13 @@ def find(over: Dispatcher, key: Any, tensors: Sequence[Any], make: Callable[[], 
     The tensors of the latest call with a key are compared by PyTorch's own guards, which read all of a signature at
     once. Others are looked up by their signatures.
     """
-    near = over.registry.version, key, *map(type, tensors)
+    near = over.registry.version, key
+    if (latest := find_latest(over, near, tensors)) is not None:
+        return latest
     there = [one for one in tensors if one is not None]
-    latest = over.latest.get(near)
-    found: Kept | None
-    if latest is not None and latest[0](*there):
-        found = latest[1]
-        return found
-    whole = near, *map(signature, there)
+    whole = near, *map(type, tensors), *map(signature, there)
     try:
-        found = over.kept[whole]
+        found: Kept | None = over.kept[whole]
     except KeyError:
         found = make()
         if len(over.kept) >= _MOST:
@@ -78,8 +76,20 @@ def find(over: Dispatcher, key: Any, tensors: Sequence[Any], make: Callable[[], 
         over.kept[whole] = found
     if found is not None and len(set(map(id, there))) == len(there) > 0 and (guards := _guards()) is not None:
         lengths, steps = [list(one.shape) for one in there], [list(one.stride()) for one in there]
-        over.latest[near] = guards(*there, dynamic_dims_sizes=lengths, dynamic_dims_strides=steps).check, found
+        guard = guards(*there, dynamic_dims_sizes=lengths, dynamic_dims_strides=steps).check
+        places = [at for at, one in enumerate(tensors) if one is not None]
+        absent: list[Any] = [at for at, one in enumerate(tensors) if one is None]
+        pick, pick_absent = operator.itemgetter(*places), operator.itemgetter(*absent or [slice(0)])
+        over.latest[near] = pick, guard, pick_absent, pick_absent(tensors), found
     return found
+
+
+def find_latest(over: Dispatcher, key: Any, tensors: Sequence[Any]) -> Kept | None:
+    """The plan of the latest call with a version of the registry and a key, if its tensors were like these."""
+    if (latest := over.latest.get(key)) is None:
+        return None
+    pick, guard, pick_absent, absent, found = latest
+    return found if guard(*pick(tensors)) and pick_absent(tensors) == absent else None
 
 
 @functools.cache
@@ -111,7 +121,8 @@ def keep(over: Dispatcher, posed: Posed, more: Sequence[str] = (), o: Any = None
     there = [name for name in plan.inputs if name in posed.inputs]
     inputs = tuple((name, posed.inputs[name].address - 1, posed.offset(name)) for name in there)
     pick, offsets = operator.itemgetter(*(at for _, at, _ in inputs)), tuple(offset for *_, offset in inputs)
-    return Kept(plan, posed, inputs, plan.bind((*there, *more)), pick, offsets if any(offsets) else (), o)
+    read_address = sys.modules["torch"].Tensor.data_ptr  # faster than the method of each
+    return Kept(plan, posed, inputs, plan.bind((*there, *more)), pick, read_address, offsets if any(offsets) else (), o)
 
 
 def find_posed(over: Dispatcher, pose_call: Any, tensors: Sequence[Any], numbers: Any, outputs: Outputs) -> Kept | None:

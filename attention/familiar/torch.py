@@ -23,7 +23,7 @@ from ckpm.attention.backward.call import fmha_backward
 from ckpm.attention.call import default, fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar.tensors import add_page_axis, demand_scale, mask_options
-from ckpm.attention.kept import Kept, find, keep, stand_in
+from ckpm.attention.kept import Kept, find, find_latest, keep, stand_in
 from ckpm.base.errors import ArgumentError, CkPrefillError, NoKernelError, ProblemError
 
 try:
@@ -181,7 +181,9 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
         return done.o, done.lse if lse else _new_lse(q, lse)
     if pose_call is _pose_paged and (padded := padded_list(tensors[4])) is not tensors[4]:
         tensors = (*tensors[:4], padded, *tensors[5:])
-    kept = _kept_plan(over, pose_call, tensors, numbers, ("o", "lse") if lse else ("o",), lse=lse)
+    key = over.registry.version, (pose_call, numbers, lse)  # as _kept_plan has it, which takes longer
+    if (kept := find_latest(over, key, tensors)) is None:
+        kept = _kept_plan(over, pose_call, tensors, numbers, ("o", "lse") if lse else ("o",), lse=lse)
     o = torch.empty_like(q) if kept.o is None else _new(q, *kept.o)  # the former is faster
     sums = _new_lse(q, lse) if lse else _no_lse(q.device).detach()
     _run(kept, tensors, (o, sums) if lse else (o,), q)

@@ -70,12 +70,6 @@ class Field:
     def texts(self) -> tuple[str, ...]:
         return tuple(item.text() for item in self.items())
 
-    def integers(self, count: int) -> tuple[int, ...]:
-        numbers = tuple(item.integer() for item in self.items())
-        if len(numbers) != count:
-            raise self.fail(f"must hold {count} whole numbers, not {len(numbers)}")
-        return numbers
-
     def get(self, name: str) -> Field:
         """The field ``name`` of this mapping.
 

@@ -74,10 +74,6 @@ class Image:
         return tuple(packages for packages in added if packages)
 
     @property
-    def healthcheck(self) -> tuple[str, ...]:
-        return self.purpose.healthcheck
-
-    @property
     def is_local(self) -> bool:
         """True if it is built without a registry."""
         return bool(self.base.suite)

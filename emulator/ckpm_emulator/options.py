@@ -96,19 +96,7 @@ class Options:
         }
         if self.memory_bytes is not None:  # after the arch, which sets a board's
             values["capacity"] = self.memory_bytes
-        checks = (
-            *("poison", "poison_memory", "late_loads", "lds_races", "alignment", "barriers"),
-            *(
-                "late_lds_reads",
-                "interleaved",
-                "global_races",
-                "lds_bounds",
-                "uninitialised_memory",
-                "leaks",
-                "exact_mfma",
-                "probe",
-            ),
-        )
+        checks = [field.name for field in dataclasses.fields(self) if field.type == "bool" and field.name != "hazards"]
         values |= {name: int(getattr(self, name)) for name in checks}
         values["uninitialised"] = int(self.uninitialised or self.uninitialised_memory)
         values |= {"wave_order": self.wave_order, "max_instructions": self.max_instructions}

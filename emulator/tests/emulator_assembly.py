@@ -16,8 +16,9 @@ from pathlib import Path
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code import toolchains
 from ckpm_emulator.device import Buffer, EmulatedGpu
+from ckpm_emulator.faults import DeviceFaultError, FaultReport
 from ckpm_emulator.image import read
-from ckpm_emulator.lowering.decode import Instruction, decode
+from ckpm_emulator.lowering.decode import Instruction, decode_function
 
 _FRAME = """\
 .amdgcn_target "amdgcn-amd-amdhsa--{arch}"
@@ -87,10 +88,8 @@ def linked_kernels(bodies: Mapping[str, str], arch: str = "gfx942") -> bytes:
 def instructions_of(codes: Mapping[str, str], arch: str = "gfx942") -> dict[str, list[Instruction]]:
     """The instructions of each piece of assembly, by its name: one run of the assembler is enough for all of them."""
     image = read(assemble("".join(f"{code}s_endpgm\n" for code in codes.values()), arch))
-    function = image.functions[0]
-    start = function.address - image.text_address
     programs: list[list[Instruction]] = [[]]
-    for instruction in decode(image.text[start : start + function.size], start):
+    for instruction in decode_function(image, image.functions[0]):
         programs[-1].append(instruction)
         if instruction.name == "s_endpgm":
             programs.append([])
@@ -127,3 +126,15 @@ def launch(
         module.launch(kernel, (groups,), (threads,), arguments)
     finally:
         module.unload()
+
+
+def launch_fault(
+    device: EmulatedGpu, code: bytes, *buffers: Buffer, threads: int = 64, groups: int = 1
+) -> FaultReport | None:
+    """The fault of a launch, after which the device works again; None if the launch ends well."""
+    try:
+        launch(device, code, *buffers, threads=threads, groups=groups)
+    except DeviceFaultError as error:
+        device.clear_fault()
+        return error.fault
+    return None

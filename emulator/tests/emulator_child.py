@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ckpm_emulator import toolchain
-from ckpm_emulator.device import EmulatedGpu
+from ckpm_emulator.device import EmulatedGpu, Options
 
 STUB = Path(__file__).parent / "data"
 PROGRAM = "\n".join(
@@ -77,7 +77,6 @@ def _call(module: str, name: str, arguments: dict[str, Any]) -> None:
     _device.clear_fault()
     _device.reset()
     _device._hip_runtime.c.hipGetLastError()  # what an earlier test left
-    defaults = type(_device.options)(arch=_device.options.arch, threads=1)
-    _device.configure(**{field: getattr(defaults, field) for field in defaults.__dataclass_fields__})
+    _device.configure(**vars(Options(arch=_device.options.arch, threads=1)))
     function = getattr(importlib.import_module(module), name)
     inspect.unwrap(function)(_device, **arguments)

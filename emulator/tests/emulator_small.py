@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
-import os
 import subprocess
 import tempfile
 from pathlib import Path
@@ -14,6 +14,8 @@ import pytest
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code import toolchains
 from ckpm_emulator import toolchain as emulator_toolchain
+from ckpm_emulator.device import EmulatedGpu
+from tests.programs.program_builder import compile_object
 
 SOURCE = Path(__file__).parent / "data" / "small.hip"
 ARCHS = ["gfx942", "gfx950"]
@@ -35,15 +37,19 @@ def small_library() -> Path:
         return library
     library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        made, linked = Path(folder, "small.o"), Path(folder, "libsmall.so")
-        command = toolchains.compile_command(
-            tc, archs=ARCHS, source=str(SOURCE), output=str(made), includes=[], cuid="0123456789abcdef", prefix_map={}
-        )
-        subprocess.run(command, env={**os.environ, **tc.environment}, check=True)
+        linked = Path(folder, "libsmall.so")
+        made = compile_object(tc, SOURCE, Path(folder, "small.o"), archs=ARCHS, includes=[])
         # The machine's linker: zig's would first build its libc++ for minutes.
         compiler = next(iter(emulator_toolchain.compilers()))
         subprocess.run([*compiler.command, "-shared", "-o", str(linked), str(made)], check=True)
         linked.replace(library)
+    return library
+
+
+def open_small(device: EmulatedGpu, path: Path) -> ctypes.CDLL:
+    """The library on a device; ``small_touch`` takes an address, a value, groups, threads and bytes of LDS."""
+    library = device.load_library(path)
+    library.small_touch.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint, ctypes.c_uint, ctypes.c_size_t)
     return library
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ckpm_emulator.device import EmulatedGpu
-from ckpm_emulator.faults import DeviceFaultError, FaultReport
-from tests.emulator.emulator_assembly import assemble, launch
+from ckpm_emulator.faults import FaultReport
+from tests.emulator.emulator_assembly import assemble, launch_fault
 from tests.emulator.emulator_child import on_device
-from tests.emulator.test_emulator_checks import ARGUMENTS
+from tests.emulator.test_emulator_checks import ARGUMENTS, RESOURCE
 
-RESOURCE = "s_mov_b32 s8, s4\ns_mov_b32 s9, s5\ns_movk_i32 s10, 0x100\ns_mov_b32 s11, 0x27000\n"
 # v9: the number of bytes beyond an aligned address. (code, what must divide the address)
 ACCESSES = {
     "dword": ("global_load_dword v8, v9, s[4:5]", 4),
@@ -32,12 +31,8 @@ def fault_of(device: EmulatedGpu, body: str, *, threads: int = 64, **checks: boo
     """The fault of a kernel; None if it ends."""
     device.configure(**checks)
     given, out = device.malloc(4096), device.malloc(4096)
-    try:
-        launch(device, assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024), given, out, threads=threads)
-    except DeviceFaultError as error:
-        device.clear_fault()
-        return error.fault
-    return None
+    code = assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024)
+    return launch_fault(device, code, given, out, threads=threads)
 
 
 @pytest.mark.parametrize("away", [1, 2, 4, 8])

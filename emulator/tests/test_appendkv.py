@@ -21,7 +21,7 @@ from ckpm.kernels.abi import Status
 from ckpm.suites.appendkv_cases import differences, make_append, run_append
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, append_case, around, build
+from tests.emulator.emulator_fwd import CHECKS, append_case, build, check_refusals, open_device
 
 # each rotary embedding with both caches: padded everywhere over pages, whole tiles of Q over a contiguous cache
 WHERE = "(key.pad == 'psskddv') == key.paged_kv"
@@ -52,8 +52,7 @@ CASES["psskddv_half_pagedkv"]["page_size"] = 64
 @on_device("gfx950", whole=True)
 def test_new_rows_are_appended_and_nothing_else_is_written(device: EmulatedGpu, library: Path, kernel: str) -> None:
     append = make_append(append_case(**CASES[kernel]))
-    device.load_library(library)
-    opened, hip = load(library, abi.AppendKvArguments), around(device)
+    hip, opened = open_device(device, library, abi.AppendKvArguments)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_appendkv", "ck-2025-11", 6)
     first = run_append(hip, opened, append)
     assert first.launch.status == Status.OK, first.launch
@@ -69,8 +68,7 @@ def test_new_rows_are_appended_and_nothing_else_is_written(device: EmulatedGpu, 
 def test_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path) -> None:
     """The comparison fails for what it must: each error is planted in what is expected."""
     append = make_append(append_case(**CASES["psskddv_half_pagedkv"]))
-    device.load_library(library)
-    opened, hip = load(library, abi.AppendKvArguments), around(device)
+    hip, opened = open_device(device, library, abi.AppendKvArguments)
     found = run_append(hip, opened, append)
     assert append.cos is not None
     assert append.sin is not None
@@ -98,8 +96,7 @@ def test_wrong_angle_page_or_row_is_noticed(device: EmulatedGpu, library: Path) 
 def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) -> None:
     """Over a contiguous cache only whole tiles of Q have a kernel here; memory stays as it was."""
     append = make_append(append_case(seqlens_q=(63,), seqlens_k=(3,), seqlen_knew=1))
-    device.load_library(library)
-    opened, hip = load(library, abi.AppendKvArguments), around(device)
+    hip, opened = open_device(device, library, abi.AppendKvArguments)
     outcome = run_append(hip, opened, append)
     assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
     assert np.array_equal(outcome.k, append.k)
@@ -141,11 +138,8 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @on_device("gfx950", whole=True)
 def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
-    device.load_library(library)
-    opened = load(library, abi.AppendKvArguments)
-    for message, wrong in REFUSED.items():
-        launch = opened.launch(abi.AppendKvArguments(**{**SOUND, **wrong}))
-        assert (launch.status, launch.message) == (Status.BAD_PROBLEM, message)
+    _, opened = open_device(device, library, abi.AppendKvArguments)
+    check_refusals(opened, SOUND, REFUSED)
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.attention.launch.c_abi import Library, load
-from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.kernels.abi import BwdArguments, Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites.backward_cases import BwdOutcome, Given, compare_gradients, given, run_backward
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, around, build
+from tests.emulator.emulator_fwd import CHECKS, build, check_refusals, open_device
 
 pytestmark = pytest.mark.nightly  # compiles for a minute or two
 
@@ -46,13 +44,8 @@ def request(seqlen_q: int, seqlen_k: int, *, deterministic: bool, **changes: Any
     return SuiteCase(**{**fields, **changes}, deterministic=deterministic)
 
 
-def open_device(device: EmulatedGpu, library: Path) -> tuple[EmulatedDevice, Library]:
-    device.load_library(library)
-    return around(device), load(library, BwdArguments)
-
-
 def ran(device: EmulatedGpu, library: Path, asked: SuiteCase, data: Given) -> BwdOutcome:
-    hip, found = open_device(device, library)
+    hip, found = open_device(device, library, BwdArguments)
     outcome = run_backward(hip, found, asked, data.tensors)
     assert outcome.launch.status == Status.OK, outcome.launch
     return outcome
@@ -147,7 +140,7 @@ def test_accumulator_that_is_not_zero_shows_in_dq(device: EmulatedGpu, library: 
 @on_device("gfx950", whole=True)
 def test_what_no_kernel_serves_is_refused(device: EmulatedGpu, library: Path) -> None:
     asked = request(75, 171, deterministic=True, mask="no", window_right=-1)
-    hip, found = open_device(device, library)
+    hip, found = open_device(device, library, BwdArguments)
     outcome = run_backward(hip, found, asked, given(asked).tensors)
     assert (outcome.launch.status, outcome.launch.kernels) == (Status.UNSUPPORTED, ())
 
@@ -182,8 +175,6 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 @on_device("gfx950", whole=True)
 def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
-    _, found = open_device(device, library)
+    _, found = open_device(device, library, BwdArguments)
     sound = dict.fromkeys((*POINTERS, *SIZES), 1)
-    for message, wrong in REFUSED.items():
-        launch = found.launch(BwdArguments(**{**sound, **wrong}))
-        assert (launch.status, launch.message) == (Status.BAD_PROBLEM, message)
+    check_refusals(found, sound, REFUSED)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.emulator_wave import memory_base, run_wave
+from tests.emulator.oracle.typed_buffers import f32
 
 SEMANTICS = Path(__file__).parents[2] / "docs" / "reference" / "device-semantics.md"
 WORDS = np.arange(1, 65, dtype=np.uint32)  # memory: dword n holds n + 1
@@ -176,10 +177,6 @@ def test_flat_is_done_when_both_counters_are(load: str, first: str, there: bool)
 
 def f16(value: float) -> int:
     return int(np.float16(value).view(np.uint16))
-
-
-def f32(value: float) -> int:
-    return int(np.float32(value).view(np.uint32))
 
 
 BETWEEN = 1 + 2.0**-11 + 2.0**-13  # nearer to the upper of 1 and 1 + 2**-10

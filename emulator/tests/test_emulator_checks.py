@@ -11,7 +11,7 @@ import pytest
 
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError, FaultReport
-from tests.emulator.emulator_assembly import assemble, launch
+from tests.emulator.emulator_assembly import assemble, launch, launch_fault
 from tests.emulator.emulator_child import on_device
 
 WAIT_VECTOR, WAIT_OTHERS, BARRIER = "s_waitcnt vmcnt(0)", "s_waitcnt lgkmcnt(0)", "s_barrier"
@@ -21,6 +21,8 @@ s_load_dwordx4 s[4:7], s[0:1], 0x0
 {WAIT_OTHERS}
 v_lshlrev_b32 v1, 2, v0
 """
+# of the input's 256 bytes
+RESOURCE = "s_mov_b32 s8, s4\ns_mov_b32 s9, s5\ns_movk_i32 s10, 0x100\ns_mov_b32 s11, 0x27000\n"
 # out[i] = in[i]
 COPY = f"""{ARGUMENTS}
 global_load_dword v2, v1, s[4:5]
@@ -64,11 +66,7 @@ s_endpgm
 DMA = f"""{ARGUMENTS}
 s_mov_b32 m0, 0
 s_mov_b32 s6, s6
-s_mov_b32 s8, s4
-s_mov_b32 s9, s5
-s_movk_i32 s10, 0x100
-s_mov_b32 s11, 0x27000
-buffer_load_dword v1, s[8:11], 0 offen lds
+{RESOURCE}buffer_load_dword v1, s[8:11], 0 offen lds
 {WAIT_VECTOR}
 ds_read_b32 v4, v1
 {WAIT_OTHERS} ; of the read
@@ -82,11 +80,9 @@ def run_checked(device: EmulatedGpu, body: str, *, threads: int = 64, wave_order
     device.configure(**{name: getattr(device.options.all_checks(), name) for name in _CHECKS}, wave_order=wave_order)
     given = np.arange(1000, 1000 + threads, dtype=np.uint32)
     source, out = device.upload(given), device.upload(np.zeros(threads, np.uint32))
-    try:
-        launch(device, assemble(body, device.options.arch, lds_bytes=1024), source, out, threads=threads)
-    except DeviceFaultError as error:
-        device.clear_fault()
-        return error.fault
+    code = assemble(body, device.options.arch, lds_bytes=1024)
+    if fault := launch_fault(device, code, source, out, threads=threads):
+        return fault
     found = device.read(out, np.uint32)
     expected = given[np.arange(threads) ^ 64] if threads == 128 else given
     np.testing.assert_array_equal(found, expected)
@@ -159,8 +155,7 @@ USES = {
     "lds-address": ("ds_write_b32 v9, v1", "the LDS address (v9) depends on"),
     "resource": ("buffer_load_dword v8, v1, s[20:23], 0 offen", "the buffer resource (s20) depends on"),
     "offset": (
-        "s_mov_b32 s8, s4\ns_mov_b32 s9, s5\ns_movk_i32 s10, 0x100\ns_mov_b32 s11, 0x27000\n"
-        "buffer_load_dword v8, v9, s[8:11], 0 offen",
+        f"{RESOURCE}buffer_load_dword v8, v9, s[8:11], 0 offen",
         "the buffer offset (v9) depends on",
     ),
     "branch": ("s_cmp_gt_i32 s20, 0\ns_cbranch_scc1 1\ns_nop 0", "where this jumps depends on"),

@@ -34,12 +34,7 @@ LDS, KERNARG, ENTRY, RSRC3, RSRC1, RSRC2, PROPERTIES = 0, 8, 16, 44, 48, 52, 56 
 
 def edit_descriptor(code: bytes, at: int, field: int, low: int, value: int) -> bytes:
     """The code with another value in a field of the kernel's descriptor."""
-    (kernel,) = image.read(code).kernels
-    words = struct.pack("<6I", *(getattr(kernel, name) for name in ("rsrc3", "rsrc1", "rsrc2")), 0, 0, 0)[:12]
-    start = code.index(words) - RSRC3 + at
-    (word,) = struct.unpack_from("<I", code, start)
-    word = word & ~(((1 << field) - 1) << low) | value << low
-    return code[:start] + struct.pack("<I", word) + code[start + 4 :]
+    return edit_word(code, at, descriptor_word(code, at) & ~(((1 << field) - 1) << low) | value << low)
 
 
 def refusal_message(device: EmulatedGpu, code: bytes) -> str:

@@ -16,7 +16,7 @@ import pytest
 from ckpm_emulator.base.errors import CodeObjectError, DeviceError
 from ckpm_emulator.device import EmulatedGpu, Options
 from tests.emulator.emulator_child import on_device, stub_core
-from tests.emulator.emulator_small import fat_binary
+from tests.emulator.emulator_small import fat_binary, open_small
 from tests.emulator.emulator_small import small as small
 
 # ---- the device
@@ -113,8 +113,7 @@ def test_decoder_failures_are_reported(device: EmulatedGpu, small: Path) -> None
 
 @on_device("gfx950")
 def test_launches_from_several_threads(device: EmulatedGpu, small: Path) -> None:
-    library = device.load_library(small)
-    library.small_touch.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint, ctypes.c_uint, ctypes.c_size_t)
+    library = open_small(device, small)
     failed: list[int] = []
 
     def work(number: int) -> None:

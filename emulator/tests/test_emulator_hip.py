@@ -13,7 +13,7 @@ from ckpm_emulator.base.errors import DeviceError, LibraryError
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_small import code_object, fat_binary
+from tests.emulator.emulator_small import code_object, fat_binary, open_small
 from tests.emulator.emulator_small import small as small
 
 SUCCESS, INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONFIGURATION, BAD_POINTER, DIRECTION = 0, 1, 2, 9, 17, 21
@@ -22,8 +22,7 @@ ILLEGAL_ADDRESS, OUT_OF_RESOURCES, LAUNCH_FAILURE = 700, 701, 719
 
 
 def _small(device: EmulatedGpu, path: Path) -> ctypes.CDLL:
-    library = device.load_library(path)
-    library.small_touch.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint, ctypes.c_uint, ctypes.c_size_t)
+    library = open_small(device, path)
     library.small_trap.argtypes = (ctypes.c_void_p,)
     library.small_table.argtypes = (ctypes.c_uint64,)
     library.small_name.restype = library.small_arch.restype = ctypes.c_char_p

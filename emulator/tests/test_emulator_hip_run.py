@@ -12,14 +12,12 @@ import pytest
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_small import fat_binary
+from tests.emulator.emulator_small import fat_binary, open_small
 from tests.emulator.emulator_small import small as small
 
 
 def _touch(device: EmulatedGpu, path: Path, out: int, value: int, groups: int, threads: int) -> int:
-    library = device.load_library(path)
-    library.small_touch.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint, ctypes.c_uint, ctypes.c_size_t)
-    return int(library.small_touch(out, value, groups, threads, 0))
+    return int(open_small(device, path).small_touch(out, value, groups, threads, 0))
 
 
 @pytest.mark.parametrize("threads", [1, 64, 100, 256])

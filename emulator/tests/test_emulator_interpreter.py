@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import multiprocessing
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -23,7 +22,8 @@ from ckpm.base.settings import cache_folder
 from ckpm.base.store import Store
 from ckpm.kernels.code import toolchains
 from ckpm_emulator import code_object, program_cache
-from ckpm_emulator.device import DeviceFaultError, EmulatedGpu
+from ckpm_emulator.device import DeviceFaultError, EmulatedGpu, Options
+from tests.programs.program_builder import compile_object
 
 SOURCE = r"""
 #include <hip/hip_runtime.h>
@@ -113,14 +113,9 @@ Job = Callable[..., None]
 def code(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """Code objects of SOURCE by arch."""
     folder = tmp_path_factory.mktemp("hip")
-    source, made = folder / "kernels.hip", folder / "kernels.o"
-    source.write_text(SOURCE)
+    (source := folder / "kernels.hip").write_text(SOURCE)
     tc = toolchains.detect("embedded", cache=cache_folder())
-    archs = ["gfx942", "gfx950"]
-    command = toolchains.compile_command(
-        tc, archs=archs, source=str(source), output=str(made), includes=[], cuid="0", prefix_map={}
-    )
-    subprocess.run(command, env={**os.environ, **tc.environment}, check=True)
+    made = compile_object(tc, source, folder / "kernels.o", archs=["gfx942", "gfx950"], includes=[])
     return dict(code_object.code_objects(made))
 
 
@@ -143,8 +138,7 @@ def _start(arch: str, code: bytes) -> None:
 
 def _job(job: Job, options: dict[str, Any]) -> None:
     _device.clear_fault()
-    defaults = type(_device.options)(arch=_device.options.arch, threads=1)
-    _device.configure(**{name: getattr(defaults, name) for name in defaults.__dataclass_fields__} | options)
+    _device.configure(**vars(Options(arch=_device.options.arch, threads=1)) | options)
     job()
 
 

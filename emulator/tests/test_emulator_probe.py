@@ -81,15 +81,13 @@ import dataclasses, hashlib, json, sys
 from ckpm_emulator import image
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.lowering.blob import make_blob
-from ckpm_emulator.lowering.decode import decode
+from ckpm_emulator.lowering.decode import decode_function
 from ckpm_emulator.lowering.lower import beside, lower
 from tests.emulator.emulator_assembly import launch
 
 def instructions(elf):
     read = image.read(elf)
-    function = read.functions[0]
-    start = function.address - read.text_address
-    return read, list(decode(read.text[start : start + function.size], start))
+    return read, list(decode_function(read, read.functions[0]))
 
 programs, answers = {}, {}
 device = None

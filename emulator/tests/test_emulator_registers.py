@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from ckpm_emulator.image import read
-from ckpm_emulator.lowering.decode import Instruction, decode
+from ckpm_emulator.lowering.decode import Instruction, decode_function
 from ckpm_emulator.lowering.registers import VECTOR, accesses
 from tests.emulator.emulator_assembly import assemble
 
@@ -72,10 +72,7 @@ def encodings() -> dict[Form, Instruction]:
     """Every form as LLVM encodes it and our decoder reads it: one run of the assembler."""
     forms = [*itertools.chain(*map(_sdwa, SELECTORS)), *DPP]
     image = read(assemble("".join(f"{form.assembly}\n" for form in forms)))
-    function = image.functions[0]
-    start = function.address - image.text_address
-    instructions = decode(image.text[start : start + function.size], start)
-    return dict(zip(forms, instructions, strict=True))
+    return dict(zip(forms, decode_function(image, image.functions[0]), strict=True))
 
 
 def _as_ours(operand: str) -> str:

@@ -68,10 +68,8 @@ scratch_store_dword v2, v1, off
 @functools.cache
 def encodings() -> tuple[bytes, ...]:
     image = read(assemble(CODE))
-    function = image.functions[0]
-    start = function.address - image.text_address
-    code = image.text[start : start + function.size]
-    return tuple(code[one.pc : one.pc + one.size] for one in decoder.decode(code))
+    instructions = decoder.decode_function(image, image.functions[0])
+    return tuple(image.text[one.pc : one.pc + one.size] for one in instructions)
 
 
 def _unlearn(patch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
-from elftools.elf.elffile import ELFFile
 
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
+from ckpm_emulator.image import read
 from ckpm_emulator.options import Trace
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device
@@ -29,12 +28,6 @@ s_endpgm
 OFFSETS = [0, 8, 12, 16, 20, 24, 32]
 
 
-def address_of_kernel(code: bytes) -> int:
-    """The instruction as disassemblers print it."""
-    symbols = ELFFile(io.BytesIO(code)).get_section_by_name(".dynsym")
-    return int(symbols.get_symbol_by_name("test_kernel")[0]["st_value"])
-
-
 def trace_lines(text: str) -> list[tuple[int, str]]:
     lines = re.findall(r"^([0-9a-f]+)  (.+)$", text, flags=re.MULTILINE)
     return [(int(address, 16), words) for address, words in lines]
@@ -47,7 +40,7 @@ def test_one_wave_of_one_workgroup(device: EmulatedGpu, tmp_path: Path) -> None:
     code, out = assemble(BODY), device.upload(np.zeros(128, np.uint32))
     launch(device, code, out, threads=128, groups=3)
     text = file.read_text()
-    entry = address_of_kernel(code)
+    entry = read(code).functions[0].address
     assert [address - entry for address, _ in trace_lines(text)] == OFFSETS
     assert [words for _, words in trace_lines(text)][:4] == [
         "s_load_dwordx2 s[4:5], s[0:1]",
@@ -82,7 +75,7 @@ def test_fault_is_at_last_line_of_trace(device: EmulatedGpu, tmp_path: Path) -> 
         launch(device, code, out)
     fault = caught.value.fault
     assert (fault.pc, fault.text) == trace_lines(file.read_text())[-1]
-    assert fault.pc == address_of_kernel(code) + 24
+    assert fault.pc == read(code).functions[0].address + 24
     assert fault.text == "global_store_dword v[1], v[2], s[4:5]"
     assert f"pc {fault.pc:#x}  {fault.text}\n" in fault.message
 

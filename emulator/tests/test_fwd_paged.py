@@ -6,7 +6,6 @@ page taken for another. Unused table entries name a page outside of all memory: 
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,19 @@ import numpy as np
 import pytest
 
 from ckpm.attention.launch.fwd_launching import laid_out, launch, run_attention
-from ckpm.kernels import abi
 from ckpm.kernels.abi import Status
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, build, compare_outcome, open_device, tensors
+from tests.emulator.emulator_fwd import (
+    UNRACED,
+    build,
+    check_refusals,
+    compare_outcome,
+    compare_twice,
+    open_device,
+    tensors,
+)
 
 PLAIN = "key.dtype == 'bf16' and key.hdim_q == 128"
 FEATURES = (
@@ -32,8 +38,6 @@ SPLIT = (
     " (key.mode == 'batch' or not key.lse) or key.mode == 'batch' and key.pad == 'pssk' and key.paged_kv and"
     " key.mask == 'mask' and key.bias == 'no' and not key.logits)"
 )
-# Waves of the combine kernel write the same numbers to the same places in LDS, by design: see test_fwd_splitkv.py.
-UNRACED = {**CHECKS, "lds_races": False}
 
 
 @pytest.fixture(scope="module")
@@ -87,17 +91,10 @@ WINDOW = {"window_left": 60, "window_right": 7}
 @on_device("gfx950", whole=True)
 def test_o_agrees_with_reference(device: EmulatedGpu, library: Path, changes: dict[str, Any]) -> None:
     p = problem(**changes)
-    bits = tensors(p)
-    hip, ours = open_device(device, library)
+    ours, (kernel,) = compare_twice(device, library, p)
     assert (ours.family, len(ours.kernels)) == ("fwd_pagedkv", 4)
-    first = run_attention(hip, ours, p, bits)
-    compare_outcome(p, bits, first)
-    (kernel,) = first.launch.kernels
     assert f"_{p.mode}_" in kernel
     assert ("_nmask_" in kernel, "_nlogits_" in kernel) == (p.mask == "no", p.logits_soft_cap == 0)
-    # nothing depends on what registers and LDS held, on loads that land early, or on the waves' order
-    device.configure(**CHECKS, wave_order=1)
-    assert np.array_equal(first.o, run_attention(hip, ours, p, bits).o)
 
 
 @pytest.mark.nightly
@@ -114,13 +111,8 @@ def test_split_kv_agrees_with_reference(
     device: EmulatedGpu, split_library: Path, splits: int, changes: dict[str, Any]
 ) -> None:
     p = problem(**CAUSAL, **changes)
-    bits = tensors(p)
-    hip, ours = open_device(device, split_library)
-    first = run_attention(hip, ours, dataclasses.replace(p, splits=splits), bits)
-    compare_outcome(p, bits, first)
-    assert "_pagedkv_" in first.launch.kernels[0]
-    device.configure(**UNRACED, wave_order=1)
-    assert np.array_equal(first.o, run_attention(hip, ours, dataclasses.replace(p, splits=splits), bits).o)
+    _, kernels = compare_twice(device, split_library, p, splits=splits, checks=UNRACED)
+    assert "_pagedkv_" in kernels[0]
 
 
 @on_device("gfx950", whole=True)
@@ -181,8 +173,7 @@ def test_problem_that_contradicts_itself_is_refused(
     _, ours = open_device(device, library)
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "page_block_size": 128}
     pointers = dict.fromkeys(("q", "k", "v", "o", "block_table"), 1)
-    ended = ours.launch(abi.FwdArguments(**{**sound, **pointers, **wrong}))
-    assert (ended.status, ended.message) == (Status.BAD_PROBLEM, message)
+    check_refusals(ours, sound | pointers, {message: wrong})
 
 
 @on_device("gfx950", whole=True)

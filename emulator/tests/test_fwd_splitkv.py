@@ -12,20 +12,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckpm.attention.launch.c_abi import load
-from ckpm.attention.launch.fwd_launching import laid_out, launch, run_attention
-from ckpm.kernels import abi
-from ckpm.kernels.abi import Status
+from ckpm.attention.launch.fwd_launching import laid_out, launch
 from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device
-from tests.emulator.emulator_fwd import CHECKS, around, build, compare_outcome, problem, tensors
+from tests.emulator.emulator_fwd import (
+    UNRACED,
+    build,
+    check_refusals,
+    compare_outcome,
+    compare_twice,
+    open_device,
+    problem,
+    tensors,
+)
 
 pytestmark = pytest.mark.nightly  # compiles for a minute or two
 
 FAMILIES = ("fwd_splitkv", "fwd_splitkv_combine")
-# Waves of the combine kernel beyond those that its LSE tile needs are replicas: they write the same numbers to the same
-# places in LDS, by design (Replicate in block_fmha_fwd_splitkv_combine_pipeline_default_policy.hpp).
-UNRACED = {**CHECKS, "lds_races": False}
 WHERE = (
     "key.pad in ('pssk', 'ps') and (key.mode == 'batch' or key.family == 'fwd_splitkv' and key.mask == 'mask' "
     "or key.family == 'fwd_splitkv_combine' and not key.lse)"
@@ -63,16 +66,9 @@ def test_o_agrees_with_reference(
     causal: bool,
 ) -> None:
     p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=2, lse=lse)
-    bits = tensors(p)
-    device.load_library(library)
-    opened, hip = load(library, abi.FwdArguments), around(device)
+    opened, (split, combine) = compare_twice(device, library, p, splits=splits, checks=UNRACED)
     assert (opened.family, len(opened.kernels)) == ("fwd_splitkv", 6)
-    first = run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits)
-    compare_outcome(p, bits, first)
-    split, combine = first.launch.kernels
     assert (opened.kernels.index(split), opened.kernels.index(combine)) == (int(causal), 3 if lse else 4)
-    device.configure(**UNRACED, wave_order=1)
-    assert np.array_equal(first.o, run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits).o)
 
 
 @pytest.mark.parametrize("splits", [2, 5])
@@ -80,14 +76,8 @@ def test_o_agrees_with_reference(
 def test_o_of_group_agrees_with_reference(device: EmulatedGpu, library: Path, splits: int) -> None:
     """Sequences of different lengths; the second has no key in most of its splits."""
     p = dataclasses.replace(problem(1, 1, 2, 1, causal=True), mode="group", seqlens_q=(70, 9), seqlens_k=(500, 30))
-    bits = tensors(p)
-    device.load_library(library)
-    opened, hip = load(library, abi.FwdArguments), around(device)
-    first = run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits)
-    compare_outcome(p, bits, first)
-    assert [opened.kernels.index(name) for name in first.launch.kernels] == [2, 5]
-    device.configure(**UNRACED, wave_order=1)
-    assert np.array_equal(first.o, run_attention(hip, opened, dataclasses.replace(p, splits=splits), bits).o)
+    opened, kernels = compare_twice(device, library, p, splits=splits, checks=UNRACED)
+    assert [opened.kernels.index(name) for name in kernels] == [2, 5]
 
 
 @on_device("gfx950", whole=True)
@@ -95,8 +85,7 @@ def test_sequences_are_found_in_cache_by_index_and_length(device: EmulatedGpu, l
     """A contiguous KV cache: places of 200 keys, of which sequences fill 200 and 77, in another order."""
     p = problem(16, 200, 1, 1, causal=False, batch=2)
     bits = tensors(p)
-    device.load_library(library)
-    opened, hip = load(library, abi.FwdArguments), around(device)
+    hip, opened = open_device(device, library)
     given = laid_out(p, bits)
     for name in ("k", "v"):
         cache = np.full_like(bits[name], 0xFFFF)  # NaN
@@ -111,8 +100,7 @@ def test_sequences_are_found_in_cache_by_index_and_length(device: EmulatedGpu, l
 
 @on_device("gfx950", whole=True)
 def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
-    device.load_library(library)
-    opened = load(library, abi.FwdArguments)
+    _, opened = open_device(device, library)
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "q": 1, "k": 1, "v": 1, "o": 1}
     refused = {
         "num_splits must be 1 to 128": {"num_splits": 129},
@@ -133,6 +121,4 @@ def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library
             "has_dropout": 1,
         },
     }
-    for message, wrong in refused.items():
-        ended = opened.launch(abi.FwdArguments(**{**sound, **wrong}))
-        assert (ended.status, ended.message) == (Status.BAD_PROBLEM, message)
+    check_refusals(opened, sound, refused)

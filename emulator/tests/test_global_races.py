@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from ckpm_emulator.device import EmulatedGpu
-from ckpm_emulator.faults import DeviceFaultError, FaultReport
-from tests.emulator.emulator_assembly import assemble, launch
+from ckpm_emulator.faults import FaultReport
+from tests.emulator.emulator_assembly import assemble, launch_fault
 from tests.emulator.emulator_child import on_device
 from tests.emulator.test_emulator_checks import ARGUMENTS, BARRIER, WAIT_VECTOR
 
@@ -56,12 +56,7 @@ def fault_of(device: EmulatedGpu, body: str, *, threads: int = 64, groups: int =
     """The fault of a kernel with the check on; None if it ends."""
     device.configure(global_races=True)
     given, out = device.upload(np.zeros(256, np.uint32)), device.upload(np.zeros(256, np.uint32))
-    try:
-        launch(device, assemble(body, "gfx942"), given, out, threads=threads, groups=groups)
-    except DeviceFaultError as error:
-        device.clear_fault()
-        return error.fault
-    return None
+    return launch_fault(device, assemble(body, "gfx942"), given, out, threads=threads, groups=groups)
 
 
 @on_device("gfx942", whole=True)

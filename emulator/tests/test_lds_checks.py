@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-
 import numpy as np
 import pytest
 
@@ -12,7 +9,16 @@ from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import DeviceFaultError
 from tests.emulator.emulator_assembly import assemble, launch
 from tests.emulator.emulator_child import on_device
-from tests.emulator.test_emulator_checks import ARGUMENTS, BARRIER, EXCHANGE, WAIT_OTHERS, WAIT_VECTOR, run_checked
+from tests.emulator.test_emulator_checks import (
+    ARGUMENTS,
+    BARRIER,
+    EXCHANGE,
+    RESOURCE,
+    WAIT_OTHERS,
+    WAIT_VECTOR,
+    run_checked,
+)
+from tests.emulator.test_host_calls import capture_output
 
 # out[i] = in[i ^ 64], and then each wave writes over what the other one reads.
 REUSE = f"""{ARGUMENTS}
@@ -39,11 +45,7 @@ READS = {
 # out[i] = in[i], and an LDS-DMA writes in[0] over it.
 DMA_OVER = f"""{ARGUMENTS}
 s_mov_b32 m0, 0
-s_mov_b32 s8, s4
-s_mov_b32 s9, s5
-s_movk_i32 s10, 0x100
-s_mov_b32 s11, 0x27000
-global_load_dword v2, v1, s[4:5]
+{RESOURCE}global_load_dword v2, v1, s[4:5]
 v_mov_b32 v5, 0
 {WAIT_VECTOR}
 ds_write_b32 v1, v2
@@ -172,16 +174,12 @@ def test_read_outside_lds_is_zero_and_reported_once(device: EmulatedGpu) -> None
     device.configure(lds_bounds=False)
     out = device.malloc(256)
     code = assemble(PAST_THE_END, lds_bytes=256)
-    before = os.dup(2)
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 2)
-        try:
-            for _ in range(2):
-                launch(device, code, out, out)
-        finally:
-            os.dup2(before, 2)
-        said.seek(0)
-        report = said.read().decode()
+
+    def twice() -> None:
+        for _ in range(2):
+            launch(device, code, out, out)
+
+    report = capture_output(twice)[0].decode()
     assert device.read(out, np.uint32).tolist() == [*range(7 + 16, 7 + 64), *[0] * 16]
     assert report.count("emulator: lds fault: bytes 256 to 259 of the 256 bytes of LDS") == 1
     assert "lane 48" in report

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from ckpm_emulator.device import EmulatedGpu
-from ckpm_emulator.faults import DeviceFaultError, FaultReport
-from tests.emulator.emulator_assembly import assemble, launch
+from ckpm_emulator.faults import FaultReport
+from tests.emulator.emulator_assembly import assemble, launch, launch_fault
 from tests.emulator.emulator_child import on_device
-from tests.emulator.test_emulator_checks import ARGUMENTS, WAIT_OTHERS, WAIT_VECTOR
+from tests.emulator.test_emulator_checks import ARGUMENTS, RESOURCE, WAIT_OTHERS, WAIT_VECTOR
 
-RESOURCE = "s_mov_b32 s8, s4\ns_mov_b32 s9, s5\ns_movk_i32 s10, 0x100\ns_mov_b32 s11, 0x27000\n"
 # v2 = in[i], or a part of it
 LOADS = {
     "global": f"global_load_dword v2, v1, s[4:5]\n{WAIT_VECTOR}",
@@ -31,12 +30,7 @@ def fault_of(device: EmulatedGpu, body: str, written: int, *, late: bool = False
     device.configure(uninitialised_memory=True, poison_memory=True, late_loads=late)
     source, out = device.malloc(256), device.malloc(256)
     device.write(source, np.arange(written, dtype=np.uint32))
-    try:
-        launch(device, assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024), source, out)
-    except DeviceFaultError as error:
-        device.clear_fault()
-        return error.fault
-    return None
+    return launch_fault(device, assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024), source, out)
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["at-once", "late"])

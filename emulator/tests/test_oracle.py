@@ -25,13 +25,10 @@ from tests.emulator.oracle.memory_instructions import transpose
 from tests.emulator.oracle.operands import State
 from tests.emulator.oracle.pcode import Cell, Scope, run, text_by_name
 from tests.emulator.oracle.syntax import ListingError, parse, tokens
+from tests.emulator.oracle.typed_buffers import f32
 
 ALL = (1 << 64) - 1
 BITS32 = st.integers(0, 0xFFFFFFFF)
-
-
-def f32(value: float) -> int:
-    return int(np.float32(value).view(np.uint32))
 
 
 def as_float(bits: int) -> float:

@@ -17,6 +17,7 @@ from ckpm_emulator.inspection.coverage import cover
 from ckpm_emulator.lowering.lower import lower_one
 from tests.emulator.emulator_assembly import assemble, instructions_of
 from tests.emulator.emulator_wave import run_wave
+from tests.emulator.oracle.typed_buffers import f32
 
 E2M1 = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
 E2M3 = [n / 8 for n in range(16)] + [2 + n / 4 for n in range(8)] + [4 + n / 2 for n in range(8)]
@@ -24,15 +25,11 @@ E3M2 = [n / 16 for n in range(4)] + [(4 + n % 4) * 2.0 ** (n // 4 - 4) for n in 
 FP16_OVFL = 1 << 23
 
 
-def bits(value: float) -> int:
-    return int(np.float32(value).view(np.uint32))
-
-
 @pytest.mark.parametrize(("name", "values"), [("fp6", E2M3), ("bf6", E3M2)])
 def test_six_bit_codes_have_standards_values(name: str, values: list[float]) -> None:
     codes = [*range(32)]
     packed = sum((code | 32 * (code % 2)) << 6 * code for code in codes)  # every other one negative
-    registers = {20 + i: packed >> 32 * i & 0xFFFFFFFF for i in range(6)} | {30: bits(1.0)}
+    registers = {20 + i: packed >> 32 * i & 0xFFFFFFFF for i in range(6)} | {30: f32(1.0)}
     after = run_wave(f"v_cvt_scalef32_pk32_f32_{name} v[40:71], v[20:25], v30\n", registers)
     found = after.vector[40:72, 5].view(np.float32)
     assert found.tolist() == [-value if code % 2 else value for code, value in zip(codes, values, strict=True)]
@@ -41,7 +38,7 @@ def test_six_bit_codes_have_standards_values(name: str, values: list[float]) -> 
 def test_four_bit_codes_have_standards_values() -> None:
     for pair in range(4):
         codes = 2 * pair | (2 * pair + 1 | 8) << 4
-        after = run_wave("v_cvt_scalef32_pk_f32_fp4 v[40:41], v20, v30\n", {20: codes, 30: bits(4.0)})
+        after = run_wave("v_cvt_scalef32_pk_f32_fp4 v[40:41], v20, v30\n", {20: codes, 30: f32(4.0)})
         assert after.vector[40:42, 0].view(np.float32).tolist() == [4 * E2M1[2 * pair], -4 * E2M1[2 * pair + 1]]
 
 
@@ -49,7 +46,7 @@ def test_four_bit_codes_have_standards_values() -> None:
 @pytest.mark.parametrize("exponent", [-20, 0, 100])
 def test_largest_number_times_scale_comes_back(name: str, largest: float, code: int, exponent: int) -> None:
     scale = 2.0**exponent
-    registers = {20: bits(largest * scale), 21: bits(-largest * scale), 30: bits(1.5 * scale), 40: 0}
+    registers = {20: f32(largest * scale), 21: f32(-largest * scale), 30: f32(1.5 * scale), 40: 0}
     after = run_wave(f"v_cvt_scalef32_pk_{name}_f32 v40, v20, v21, v30\n", registers)
     width = 4 if name == "fp4" else 8
     assert after.vector[40, 9] == code | (code | 1 << (width - 1)) << width
@@ -62,18 +59,18 @@ TOO_LARGE += [("bf8", 0, 0x7C), ("bf8", FP16_OVFL, 0x7B)]
 @pytest.mark.parametrize(("name", "mode", "code"), TOO_LARGE)
 @pytest.mark.parametrize("value", [1e6, 3e38, math.inf])
 def test_what_is_too_large(name: str, mode: int, code: int, value: float) -> None:
-    registers = {20: bits(value), 21: 0, 30: bits(1.0), 40: 0}
+    registers = {20: f32(value), 21: 0, 30: f32(1.0), 40: 0}
     after = run_wave(f"v_cvt_scalef32_pk_{name}_f32 v40, v20, v21, v30\n", registers, mode=0xF0 | mode)
     assert after.vector[40, 0] == code
 
 
 def test_widening_overflows_to_infinity_and_scale_255_is_nan() -> None:
     assembly = "v_cvt_scalef32_pk_f16_fp8 v40, v20, v30\n"
-    after = run_wave(assembly, {20: 0xFE7E, 30: [bits(2.0**n) for n in range(64)]})
+    after = run_wave(assembly, {20: 0xFE7E, 30: [f32(2.0**n) for n in range(64)]})
     low, high = after.vector[40].astype(np.uint16).view(np.float16), (after.vector[40] >> 16).astype(np.uint16)
     assert [float(x) for x in low] == [448.0 * 2**n if 448 * 2**n < 65520 else math.inf for n in range(64)]
     assert high.tolist() == [int(x) | 0x8000 for x in low.view(np.uint16)]
-    none = run_wave(assembly, {20: 0x0000, 30: bits(math.inf)})
+    none = run_wave(assembly, {20: 0x0000, 30: f32(math.inf)})
     assert np.isnan(none.vector[40].astype(np.uint16).view(np.float16)).all()
 
 
@@ -82,7 +79,7 @@ def test_random_bits_decide_as_often_as_value_says() -> None:
     seeds = np.arange(64, dtype=np.uint32) << 26
     after = run_wave(
         "v_cvt_scalef32_sr_pk_fp4_f32 v40, v[20:21], v30, v31\n",
-        {20: bits(1.0625), 21: 0, 30: seeds, 31: bits(1), 40: 0},
+        {20: f32(1.0625), 21: 0, 30: seeds, 31: f32(1), 40: 0},
     )
     assert (after.vector[40] & 15).tolist() == [2 + (n >= 56) for n in range(64)]
 

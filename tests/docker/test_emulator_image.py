@@ -29,7 +29,7 @@ def test_default_user_is_not_root(engine: Engine, built: Built) -> None:
 
 
 def test_healthcheck_passes(engine: Engine, built: Built) -> None:
-    output(engine, Run(image=built.tag, command=ONE.healthcheck))
+    output(engine, Run(image=built.tag, command=ONE.purpose.healthcheck))
 
 
 def test_image_has_no_settings_of_this_machine(engine: Engine, built: Built) -> None:

@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -26,8 +26,8 @@ class Command:
 
     line: int
     text: str
-    output: tuple[str, ...]
-    exit_code: int
+    output: tuple[str, ...] = ()
+    exit_code: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +54,15 @@ class Block:
         found: list[Command] = []
         for number, line in enumerate(self.lines, start=self.line + 1):
             if line.startswith("$ "):
-                found.append(Command(line=number, text=line[2:], output=(), exit_code=0))
-                continue
-            if not found:
+                found.append(Command(line=number, text=line[2:]))
+            elif not found:
                 raise ValueError(f"{self.page}:{number}: a block of commands begins with '$ '")
-            last = found[-1]
-            if line.startswith("> "):
-                found[-1] = Command(line=last.line, text=f"{last.text}\n{line[2:]}", output=(), exit_code=0)
+            elif line.startswith("> "):
+                found[-1] = replace(found[-1], text=f"{found[-1].text}\n{line[2:]}", output=())
             else:
-                found[-1] = Command(line=last.line, text=last.text, output=(*last.output, line), exit_code=0)
+                found[-1] = replace(found[-1], output=(*found[-1].output, line))
         if exits and found:
-            last = found[-1]
-            found[-1] = Command(line=last.line, text=last.text, output=last.output, exit_code=exits[0])
+            found[-1] = replace(found[-1], exit_code=exits[0])
         return found
 
 
@@ -94,15 +91,10 @@ def blocks(page: str, text: str) -> Iterator[Block]:
 
 def prose(text: str) -> str:
     """Return a page's text without its fenced blocks; lines keep their numbers."""
-    kept, fence = [], ""
-    for line in text.splitlines():
-        match = _FENCE.fullmatch(line.strip())
-        opens = bool(match) and not fence
-        kept.append("" if fence or opens else line)
-        if match and opens:
-            fence = match[1]
-        elif fence and line.strip() == fence:
-            fence = ""
+    kept = text.splitlines()
+    for block in blocks("", text):
+        count = len(block.lines) + 2
+        kept[block.line - 1 : block.line - 1 + count] = [""] * count
     return "\n".join(kept)
 
 

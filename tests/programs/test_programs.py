@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ckpm_emulator import code_object
+from ckpm_emulator import code_object, standalone, toolchain
 from ckpm_emulator.base.errors import DeviceError, OutputError
 from tests.programs.program_builder import ARCHS, sample
 
@@ -171,8 +171,6 @@ def test_process_without_decoder_prints_reason() -> None:
 
 
 def _library_folder() -> Path:
-    from ckpm_emulator import standalone, toolchain
-
     return standalone.library_folder(toolchain.library())
 
 
@@ -192,10 +190,6 @@ def _bundle(entries: Mapping[str, bytes]) -> bytes:
         table += struct.pack("<QQQ", at + len(data), len(content), len(name)) + name.encode()
         data += content
     return head + table + data
-
-
-def _zlib(plain: bytes) -> bytes:
-    return zlib.compress(plain)
 
 
 def _zstd(plain: bytes) -> bytes:
@@ -222,7 +216,7 @@ def _module(file: Path, content: bytes, arch: str = "gfx950") -> subprocess.Comp
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-@pytest.mark.parametrize(("method", "pack"), [(0, _zlib), (1, _zstd)])
+@pytest.mark.parametrize(("method", "pack"), [(0, zlib.compress), (1, _zstd)])
 def test_compressed_bundle_runs(tmp_path: Path, version: int, method: int, pack: Callable[[bytes], bytes]) -> None:
     host, device = "host-x86_64-unknown-linux-gnu-", "hipv4-amdgcn-amd-amdhsa--"
     plain = _bundle({host: b"", **{f"{device}{arch}": _code(arch) for arch in ARCHS}})
@@ -239,7 +233,7 @@ def test_bare_elf_is_identified_by_flags(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [10, 40, 100])
 def test_damaged_compressed_bundle_is_refused(tmp_path: Path, cut: int) -> None:
-    whole = _compress(2, 0, _zlib, _bundle({"hipv4-amdgcn-amd-amdhsa--gfx950": _code("gfx950")}))
+    whole = _compress(2, 0, zlib.compress, _bundle({"hipv4-amdgcn-amd-amdhsa--gfx950": _code("gfx950")}))
     done = _module(tmp_path / "code", whole[:-cut])
     assert (done.returncode, done.stdout) == (5, b"hipErrorInvalidImage\n")
     assert b"damaged or truncated" in done.stderr

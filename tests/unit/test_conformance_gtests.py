@@ -150,7 +150,7 @@ def test_stored_outcomes_have_accounts() -> None:
 @pytest.mark.parametrize("suite", GTESTS)
 def test_suite_has_programs_and_outcomes(suite: str) -> None:
     found = programs(suite)
-    assert len(set(found.names)) == len(found.names) > 0
+    assert len(set(found.programs)) == len(found.programs) > 0
     assert (OUTCOMES / f"{suite}.yaml").is_file()
 
 
@@ -162,7 +162,7 @@ def test_run_is_compared_with_accepted_outcomes(
     program = Program(
         listed, good, listed, good, listed, process(("A.a", "x.cpp:3: Failure", FAILED), ("A.b", "", OK)), bad
     )
-    suite = Programs(folder="tests", tiers={"smoke": "*"}, never={}, names=["one"], sources={})
+    suite = Programs(suite="s", smoke="*", full="*", programs=["one"], folder="tests")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "one").touch()
     before = Suite(name="s", source="s", toolchain="t", command="c", archs={})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm_emulator import code_object, image
-from ckpm_emulator.lowering.decode import Instruction, decode
+from ckpm_emulator.lowering.decode import Instruction, decode_function
 from ckpm_emulator.lowering.lower import missing_instructions
 
 _QUIET = ("encoding", "seg", "offset", "offset0", "offset1", "literal", "simm16", "imm", "op", "x2encoding")
@@ -36,8 +36,7 @@ def cover(path: Path) -> Coverage:
         read = image.read(elf)
         kernels += len(read.kernels)
         for function in read.functions:
-            start = function.address - read.text_address
-            instructions = list(decode(read.text[start : start + function.size], start))
+            instructions = list(decode_function(read, function))
             total += len(instructions)
             opcodes.update((instruction.format, instruction.name) for instruction in instructions)
             modifiers.update(word for instruction in instructions for word in _modifiers(instruction))

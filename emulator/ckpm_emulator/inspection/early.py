@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from ckpm_emulator.image import Image
 from ckpm_emulator.inspection.hazards import missing_states
 from ckpm_emulator.lowering.decode import Instruction
-from ckpm_emulator.options import ARCHS
 
 
 def too_early(instructions: Sequence[Instruction], read: Image) -> dict[int, str]:
     """The wait states missing before instructions of the image, on some path to them, by pc."""
-    arch = next(name for name, number in ARCHS.items() if number == read.arch)
-    found = missing_states(instructions, arch, xnack=":xnack-" not in read.target)
+    found = missing_states(instructions, read.arch_name, xnack=":xnack-" not in read.target)
     return {one.pc: one.reason(read.text_address) for one in found}

@@ -58,7 +58,7 @@ def unfinished_writes(instructions: Sequence[Instruction]) -> list[UnfinishedWri
     for at in sorted(before):
         instruction = instructions[at]
         early = [write for write, stage in before[at] if stage is not _Stage.WRITTEN]
-        if early and _uses_memory(instruction) and not _only_writes(instruction):
+        if early and _uses_memory(instruction) and not instruction.name.startswith("ds_write"):
             unfinished.append(UnfinishedWrite(instruction.pc, instruction.text, instructions[min(early)].pc))
     return unfinished
 
@@ -92,7 +92,3 @@ def _after_wait(state: _Writes, most: int) -> _Writes:
 
 def _uses_memory(instruction: Instruction) -> bool:
     return instruction.format == "DS" and not instruction.name.startswith(_CROSSBAR)
-
-
-def _only_writes(instruction: Instruction) -> bool:
-    return instruction.name.startswith("ds_write")

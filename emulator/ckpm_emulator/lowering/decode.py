@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tinygrad.renderer.amd import decode_inst
 from tinygrad.renderer.amd.dsl import OPERANDS, EnumBitField, Reg
@@ -16,6 +16,10 @@ from tinygrad.runtime.autogen.amd.cdna.ins import VOP3P_MFMA
 from ckpm_emulator.lowering import shapes
 from ckpm_emulator.lowering.operands import Form
 from ckpm_emulator.lowering.shapes import FIRST_VECTOR, Shape
+
+if TYPE_CHECKING:
+    from ckpm_emulator.code_object import Function
+    from ckpm_emulator.image import Image
 
 _SIZES = (4, 8, 16)  # bytes
 _LONGEST = _SIZES[-1]
@@ -98,6 +102,12 @@ def decode(code: bytes, pc: int = 0) -> Iterator[Instruction]:
         encoding = _decode_one(code[at : at + _LONGEST])
         yield Instruction(pc + at, encoding)
         at += encoding.size
+
+
+def decode_function(read: Image, function: Function) -> Iterator[Instruction]:
+    """Yield the instructions of a function of a code object. Their pcs count from the start of its text."""
+    start = function.address - read.text_address
+    return decode(read.text[start : start + function.size], start)
 
 
 _known: dict[bytes, Encoding] = {}  # by their own bytes

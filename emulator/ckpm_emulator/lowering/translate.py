@@ -7,14 +7,14 @@ reaches, when it is first launched or called by its address.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from ckpm_emulator import image
 from ckpm_emulator.base.errors import CodeObjectError
 from ckpm_emulator.code_object import Function
 from ckpm_emulator.lowering.blob import make_blob
-from ckpm_emulator.lowering.decode import Instruction, decode
+from ckpm_emulator.lowering.decode import Instruction, decode_function
 from ckpm_emulator.lowering.descriptor import refusal, taken_pcs
 from ckpm_emulator.lowering.flow import target
 from ckpm_emulator.lowering.lower import lower
@@ -57,7 +57,7 @@ def _blob(read: image.Image, functions: Sequence[Function], judge: Judge | None)
             continue
         end = start + function.size
         first = len(instructions)
-        instructions += _decode(read, function)
+        instructions += decode_function(read, function)
         spans[function.name] = (first, len(instructions))
     decoded = [kernel for kernel in read.kernels if kernel.function.name in spans]
     judged = {kernel.name: refusal(kernel, instructions, spans) for kernel in decoded}
@@ -67,11 +67,6 @@ def _blob(read: image.Image, functions: Sequence[Function], judge: Judge | None)
         for first, last in set(spans.values()):
             bad |= judge(instructions[first:last], read)
     return make_blob(read, lower(instructions, bad, read.arch_name), spans, refused)
-
-
-def _decode(read: image.Image, function: Function) -> Iterator[Instruction]:
-    start = function.address - read.text_address
-    return decode(read.text[start : start + function.size], start)
 
 
 def _closure(read: image.Image, address: int) -> tuple[Function, ...]:
@@ -87,7 +82,7 @@ def _closure(read: image.Image, address: int) -> tuple[Function, ...]:
         around = _around(read.functions, starts, pc + read.text_address) - found
         found |= around
         for at in around:
-            instructions = list(_decode(read, read.functions[at]))
+            instructions = list(decode_function(read, read.functions[at]))
             targets = (target(one) for one in instructions)
             queue += [one for one in (*targets, *taken_pcs(instructions)) if one is not None]
     if not found:

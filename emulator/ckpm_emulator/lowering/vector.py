@@ -247,14 +247,19 @@ def _sdwa(op: MicroOp, record: Any, shapes: Mapping[str, Form]) -> None:
         one = op.src[i]
         one.select = chosen
         one.mods |= m.SIGN_EXTEND * getattr(record, f"{number}_sext")
-        signs = m.NEGATE * getattr(record, f"{number}_neg") | m.ABSOLUTE * getattr(record, f"{number}_abs")
-        if signs:
-            demand(shape.is_float, f"neg or abs of an operand of format {shape.number}")
-            one.mods |= signs | (m.HALF if shape.is_half else 0)
+        _signs(one, record, number, shape)
         demand(shape.bits <= 32, "SDWA of a 64-bit operand")
     if hasattr(type(record), "dst_sel"):
         op.destination_select, op.destination_unused = record.dst_sel, record.dst_unused
     _output(op, record, shapes, op.name)
+
+
+def _signs(one: Source, record: Any, number: str, shape: Form) -> None:
+    """neg and abs of a source in SDWA and DPP forms."""
+    signs = m.NEGATE * getattr(record, f"{number}_neg") | m.ABSOLUTE * getattr(record, f"{number}_abs")
+    if signs:
+        demand(shape.is_float, f"neg or abs of an operand of format {shape.number}")
+        one.mods |= signs | (m.HALF if shape.is_half else 0)
 
 
 def _dpp(op: MicroOp, record: Any, shapes: Mapping[str, Form]) -> None:
@@ -266,11 +271,7 @@ def _dpp(op: MicroOp, record: Any, shapes: Mapping[str, Form]) -> None:
     op.control = control
     op.destination_select, op.destination_unused = record.row_mask, record.bank_mask
     op.src[0].mods |= m.PERMUTED
-    for i, number in ((0, "src0"), (1, "src1")):
-        signs = m.NEGATE * getattr(record, f"{number}_neg") | m.ABSOLUTE * getattr(record, f"{number}_abs")
-        if signs:
-            shape = shapes.get(number if i == 0 else "vsrc1", _B32)
-            demand(shape.is_float, f"neg or abs of an operand of format {shape.number}")
-            op.src[i].mods |= signs | (m.HALF if shape.is_half else 0)
+    _signs(op.src[0], record, "src0", shapes.get("src0", _B32))
+    _signs(op.src[1], record, "src1", shapes.get("vsrc1", _B32))
     wide = any(shape.bits > 32 for shape in shapes.values())
     demand(not wide or 0x150 <= control <= 0x15F, "DPP of a 64-bit operand but by row_newbcast")

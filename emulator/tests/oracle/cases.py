@@ -11,6 +11,7 @@ import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -94,10 +95,7 @@ def fill_scalar(state: State, code: int, kind: Operand, rng: Generator) -> None:
 
 
 def kind_of(op: Any, name: str) -> Operand:
-    class Shell:
-        operands = OPERANDS.get(op, {})
-
-    return operand(Shell, name)
+    return operand(SimpleNamespace(operands=OPERANDS.get(op, {})), name)
 
 
 def _inline(kind: Operand, n: int) -> Reg:

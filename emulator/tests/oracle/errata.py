@@ -108,30 +108,17 @@ CHANGED: dict[str, tuple[str, str, str]] = {
     },
 }
 
+# Opcodes without a listing that change no state.
+_QUIET = (
+    *("S_NOP", "S_WAITCNT", "S_SETPRIO", "S_SLEEP", "S_SENDMSG", "S_TRAP", "S_ENDPGM", "S_ENDPGM_SAVED"),
+    *("S_BARRIER", "S_ICACHE_INV", "S_DCACHE_INV_VOL", "S_DCACHE_WB_VOL", "DS_NOP", "S_DCACHE_INV"),
+    *("S_DCACHE_WB", "V_NOP", "S_SETHALT", "S_TTRACEDATA", "S_INCPERFLEVEL", "S_DECPERFLEVEL", "S_MEMTIME"),
+    *("S_MEMREALTIME", "S_WAKEUP", "S_ATC_PROBE", "S_ATC_PROBE_BUFFER", "V_CLREXCP", "BUFFER_WBL2"),
+    "BUFFER_INV",
+)
 # Opcodes without a listing: the description in prose, written as pseudocode.
 ADDED: dict[str, str] = {
-    "S_NOP": "",
-    "S_WAITCNT": "",
-    "S_SETPRIO": "",
-    "S_SLEEP": "",
-    "S_SENDMSG": "",
-    "S_TRAP": "",
-    "S_ENDPGM": "",
-    "S_ENDPGM_SAVED": "",
-    "S_BARRIER": "",
-    "S_ICACHE_INV": "",
-    "S_DCACHE_INV_VOL": "",
-    "S_DCACHE_WB_VOL": "",
-    "DS_NOP": "",
-    "S_DCACHE_INV": "",
-    "S_DCACHE_WB": "",
-    "V_NOP": "",
-    "S_SETHALT": "",
-    "S_TTRACEDATA": "",
-    "S_INCPERFLEVEL": "",
-    "S_DECPERFLEVEL": "",
-    "S_MEMTIME": "",
-    "S_MEMREALTIME": "",
+    **dict.fromkeys(_QUIET, ""),
     # The listing drops the carry of the mantissa and then rounds to nearest, which would double the bias. Meant is what
     # AMD's HIP emulation of the instruction does: add the random bits below the result's last place and cut.
     **{
@@ -158,10 +145,6 @@ ADDED: dict[str, str] = {
             "D0.u32 = tmp",
         ]
     ),
-    "S_WAKEUP": "",
-    "S_ATC_PROBE": "",
-    "S_ATC_PROBE_BUFFER": "",
-    "V_CLREXCP": "",
     "V_EXP_LEGACY_F32": "D0.f32 = pow(2.0F, S0.f32)",
     "V_LOG_LEGACY_F32": "D0.f32 = log2(S0.f32)",
     # The table is not printed: sixteenths of a signed number of four bits (opcode description).
@@ -193,8 +176,6 @@ ADDED: dict[str, str] = {
             "endif",
         ]
     ),
-    "BUFFER_WBL2": "",
-    "BUFFER_INV": "",
     "V_ACCVGPR_READ": "D0.b32 = S0.b32",
     "V_ACCVGPR_WRITE": "D0.b32 = S0.b32",
     "V_ACCVGPR_MOV_B32": "D0.b32 = S0.b32",

@@ -133,10 +133,6 @@ def square_root(modes: Modes, a: Value) -> Value:
     return quiet if quiet is not None else real(a.kind, a.width, floats.square_root(a.number(modes)), modes)
 
 
-def absolute(modes: Modes, a: Value) -> Value:
-    return Value(a.kind, a.width, a.bits & ~(1 << (a.width - 1)))
-
-
 def exponent(modes: Modes, a: Value) -> Value:
     """The biased field, as in `exponent(S0.f32) == 255`."""
     return integer("i", 32, _format(a, modes).exponent_field(a.bits))
@@ -158,14 +154,6 @@ def ldexp(modes: Modes, a: Value, n: Value) -> Value:
     number = a.number(modes)
     scaled = Number(number.kind, number.sign, number.magnitude, number.exponent + n.as_integer())
     return real(a.kind, a.width, scaled, modes)
-
-
-def cvt_to_quiet(modes: Modes, a: Value) -> Value:
-    return Value(a.kind, a.width, _format(a, modes).quieten(a.bits))
-
-
-def signext(modes: Modes, a: Value) -> Value:
-    return resize(Value("i", a.width, a.bits), "i", 64)
 
 
 def signext_from_bit(modes: Modes, a: Value, bit: Value) -> Value:
@@ -338,14 +326,6 @@ def byte_distance(masked: bool) -> Function:
     return apply
 
 
-def prng(modes: Modes, a: Value) -> Value:
-    return integer("u", 32, a.bits << 1 ^ (197 if a.bits >> 31 & 1 else 0))
-
-
-def first_one(modes: Modes, a: Value) -> Value:
-    return integer("i", 32, (a.bits & -a.bits).bit_length() - 1)
-
-
 FUNCTIONS: dict[str, Function] = {
     "fma": fma,
     "floor": _rounder("floor"),
@@ -362,7 +342,7 @@ FUNCTIONS: dict[str, Function] = {
     "sin": transcendental(_trigonometric(math.sin)),
     "cos": transcendental(_trigonometric(math.cos)),
     "sqrt": square_root,
-    "abs": absolute,
+    "abs": lambda modes, a: Value(a.kind, a.width, a.bits & ~(1 << (a.width - 1))),
     "sign": lambda modes, a: integer("u", 1, a.bits >> (a.width - 1)),
     "exponent": exponent,
     "mantissa": mantissa,
@@ -372,8 +352,8 @@ FUNCTIONS: dict[str, Function] = {
     "isQuietNAN": lambda modes, a: boolean(
         _format(a, modes).is_nan(a.bits) and not _format(a, modes).is_signalling(a.bits)
     ),
-    "cvtToQuietNAN": cvt_to_quiet,
-    "signext": signext,
+    "cvtToQuietNAN": lambda modes, a: Value(a.kind, a.width, _format(a, modes).quieten(a.bits)),
+    "signext": lambda modes, a: resize(Value("i", a.width, a.bits), "i", 64),
     "signext_from_bit": signext_from_bit,
     "bitCount": lambda modes, a: integer("i", 32, a.bits.bit_count()),
     "float32": float32,
@@ -382,10 +362,10 @@ FUNCTIONS: dict[str, Function] = {
     "f16_to_snorm": to_normalised(16, True),
     "f16_to_unorm": to_normalised(16, False),
     "two_over_pi_bits": two_over_pi_bits,
-    "v_prng_b32": prng,
+    "v_prng_b32": lambda modes, a: integer("u", 32, a.bits << 1 ^ (197 if a.bits >> 31 & 1 else 0)),
     "v_sad_u8": byte_distance(False),
     "v_msad_u8": byte_distance(True),
-    "s_ff1_i32_b64": first_one,
+    "s_ff1_i32_b64": lambda modes, a: integer("i", 32, (a.bits & -a.bits).bit_length() - 1),
     "v_minimum_f32": minimum_maximum("<"),
     "v_maximum_f32": minimum_maximum(">"),
     "v_minimum3_f16": minimum_maximum("<"),

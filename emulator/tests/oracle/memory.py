@@ -42,39 +42,20 @@ def global_cell(state: State) -> Callable[[int], Cell]:
     return make
 
 
-def lds_cell(state: State) -> Callable[[int], Cell]:
-    """MEM[address] of DS instructions."""
+def own_cell(own: bytearray) -> Callable[[int], Cell]:
+    """MEM[address] of DS instructions, and of scratch, of which every lane has its own bytes (10.3 "Scratch")."""
 
     def make(address: int) -> Cell:
         def load(low: int, width: int) -> int:
             at = address + low // 8
-            if at + width // 8 > len(state.lds):
+            if at + width // 8 > len(own):
                 return 0
-            return int.from_bytes(state.lds[at : at + width // 8], "little")
-
-        def store(low: int, width: int, bits: int) -> None:
-            at = address + low // 8
-            if at + width // 8 <= len(state.lds):
-                state.lds[at : at + width // 8] = bits.to_bytes(width // 8, "little")
-
-        return Remote(load, store, 32)
-
-    return make
-
-
-def scratch_cell(state: State, lane: int) -> Callable[[int], Cell]:
-    """MEM[address] of scratch instructions: every lane has its own bytes (10.3 "Scratch")."""
-
-    def make(address: int) -> Cell:
-        own = state.scratch[lane]
-
-        def load(low: int, width: int) -> int:
-            at = address + low // 8
             return int.from_bytes(own[at : at + width // 8], "little")
 
         def store(low: int, width: int, bits: int) -> None:
             at = address + low // 8
-            own[at : at + width // 8] = bits.to_bytes(width // 8, "little")
+            if at + width // 8 <= len(own):
+                own[at : at + width // 8] = bits.to_bytes(width // 8, "little")
 
         return Remote(load, store, 32)
 

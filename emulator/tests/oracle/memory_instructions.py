@@ -63,7 +63,7 @@ def lds(inst: Any, state: State) -> None:
     acc = 256 if inst.acc else 0
     offset = inst.offset0 | inst.offset1 << 8
     before = state.copy()
-    scope.arrays["MEM"] = (1, memory.lds_cell(state))
+    scope.arrays["MEM"] = (1, memory.own_cell(state.lds))
     scope.arrays["CalcDsAddr"] = (0, _ds_address)
     scope.set("OFFSET", "u", 16, offset)
     scope.set("OFFSET0", "u", 8, inst.offset0)
@@ -128,7 +128,7 @@ def _swizzle(inst: Any, state: State) -> None:
 def _count_lanes(inst: Any, state: State) -> None:
     """DS_APPEND, DS_CONSUME (CDNA3 ISA, opcode descriptions; the address is M0's, as LLVM's intrinsics pass it)."""
     lanes = _lanes(state)
-    cell = memory.lds_cell(state)((int(state.scalar[operands.M0]) & 0xFFFF) + (inst.offset0 | inst.offset1 << 8))
+    cell = memory.own_cell(state.lds)((int(state.scalar[operands.M0]) & 0xFFFF) + (inst.offset0 | inst.offset1 << 8))
     before = cell.read(0, 32)
     if lanes:
         step = len(lanes) if "APPEND" in inst.op.name else -len(lanes)
@@ -144,7 +144,7 @@ def _transposed_read(inst: Any, state: State) -> None:
     parts = 96 if bits == 6 else 64
     before, offset = state.copy(), inst.offset0 | inst.offset1 << 8
     acc = 256 if inst.acc else 0
-    read = memory.lds_cell(before)
+    read = memory.own_cell(before.lds)
     loaded = [
         read((int(before.vector[inst_row(inst, "addr"), lane]) + offset) & 0xFFFFFFFF).read(0, parts)
         for lane in range(64)
@@ -225,9 +225,9 @@ def _to_lds(inst: Any, state: State, address: Callable[[int], int], offset: int,
     size = max(4, _access_bytes(inst))
     stride = 16 if size == 12 else size
     base = (int(state.scalar[operands.M0]) & (0xFFFF if state.arch == "gfx942" else 0x3FFFF)) + offset
-    source, target = memory.global_cell(state), memory.lds_cell(state)
+    source, target = memory.global_cell(state), memory.own_cell(state.lds)
     for lane in _lanes(state):
-        cell = memory.scratch_cell(state, lane) if scratch else source
+        cell = memory.own_cell(state.scratch[lane]) if scratch else source
         bits = cell(address(lane)).read(0, 8 * _access_bytes(inst))
         if "SBYTE" in inst.op.name or "SSHORT" in inst.op.name:
             bits = memory.sign_extend(bits, 8 * _access_bytes(inst)) & 0xFFFFFFFF
@@ -254,7 +254,7 @@ def _vector_memory(
     for lane in _lanes(state):
         where = address(lane)
         if encoding(inst) == "SCRATCH":
-            scope.arrays["MEM"] = (1, memory.scratch_cell(state, lane))
+            scope.arrays["MEM"] = (1, memory.own_cell(state.scratch[lane]))
         for function in ("CalcGlobalAddr", "CalcFlatAddr", "CalcBufferAddr", "CalcScratchAddr"):
             scope.arrays[function] = (0, lambda *_, at=where: Cell(128, at, kind="u"))
         scope.set("ADDR", "u", 128, where)

@@ -289,7 +289,7 @@ def _binary(node: Node, scope: Scope) -> Value:
         return boolean(a.truth() and evaluate(node[3], scope).truth())
     if op == "||":
         return boolean(a.truth() or evaluate(node[3], scope).truth())
-    if op == "==" and _is_denormal_test(node[3]):
+    if op == "==" and node[3][:2] == ("path", ("name", "DENORM")):
         fmt = values.format_of(a.kind, a.width, scope.modes)
         vanished = a.bits << 1 & ((1 << a.width) - 1) == 0 and _is_nonzero_quotient(node[2], scope)
         return boolean(fmt.is_denormal(a.bits) or vanished)
@@ -303,10 +303,6 @@ def _binary(node: Node, scope: Scope) -> Value:
     if op in ("==", "!=", "<>", "<", ">", "<=", ">="):
         return values.compare(op, a, b, scope.modes)
     return values.arithmetic(op, a, b, scope.modes)
-
-
-def _is_denormal_test(node: Node) -> bool:
-    return bool(node[0] == "path" and node[1] == ("name", "DENORM"))
 
 
 def _is_nonzero_quotient(node: Node, scope: Scope) -> bool:

@@ -44,6 +44,7 @@ def possible(data: int, number: int) -> bool:
 
 
 def f32(value: float | Fraction) -> int:
+    """The bits of a number, rounded to f32."""
     return int(np.float32(float(value)).view(np.uint32))
 
 

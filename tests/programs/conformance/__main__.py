@@ -13,14 +13,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
+import msgspec
 
 from ckpm.base.entry import exit_code
 from ckpm.base.errors import UsageError
 from ckpm.base.files import write_atomically
+from ckpm.base.tablefile import Record, read_table
 from tests.callers.backends.cases import results
 from tests.programs.conformance import acceptance, ck_gtests, gtests, rocm_examples
 from tests.programs.conformance.stored import OUTCOMES, PASSED, UNSUPPORTED, WRONG, differences, read, suites, table
@@ -31,32 +31,23 @@ GTESTS = ("hipcub", "ck-gtests")
 EXAMPLES = "rocm-examples"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Programs:
-    """Programs of googletest. ``tiers`` are filters of tests; ``never`` lists tests that are not started, with reasons.
+class Programs(Record, frozen=True):
+    """Programs of googletest. ``smoke`` and ``full`` are filters of tests; ``never`` has tests and why none is started.
 
-    The programs are in ``folder`` below a root, or are compiled from ``sources``.
+    The programs are in ``folder`` below a root, or are compiled from files with flags.
     """
 
-    folder: str
-    tiers: Mapping[str, str]
-    never: Mapping[str, str]
-    names: Sequence[str]
-    sources: Mapping[str, Mapping[str, Sequence[str]]]
+    suite: str
+    smoke: str
+    full: str
+    programs: list[str] | dict[str, dict[str, list[str]]]
+    folder: str = ""
+    never: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def programs(suite: str) -> Programs:
     """The programs of a suite's table."""
-    row = yaml.safe_load((HERE / f"{suite}.yaml").read_text())
-    tiers = {name: row[name] for name in ("smoke", "full")}
-    found = row["programs"]
-    return Programs(
-        folder=row.get("folder", ""),
-        tiers=tiers,
-        never=row.get("never", {}),
-        names=list(found),
-        sources=found if isinstance(found, dict) else {},
-    )
+    return read_table(HERE / f"{suite}.yaml", Programs).record
 
 
 def parser() -> argparse.ArgumentParser:
@@ -130,7 +121,7 @@ def run_objects(args: argparse.Namespace) -> int:
 def _gtests(args: argparse.Namespace) -> Mapping[str, gtests.Outcome]:
     chosen = programs(args.name)
     seen = dict[str, gtests.Outcome]()
-    for name in [args.only] if args.only else chosen.names:
+    for name in [args.only] if args.only else [*chosen.programs]:
         seen |= _outcomes(args.root.absolute(), chosen, name, args.arch, args.tier)
     return seen
 
@@ -153,7 +144,7 @@ def _examples(args: argparse.Namespace) -> Mapping[str, gtests.Outcome]:
 def _outcomes(root: Path, chosen: Programs, name: str, arch: str, tier: str) -> Mapping[str, gtests.Outcome]:
     """Run the tests of a program. Print those that did not pass, and their number. Names are program:test."""
     start = _starter(root, chosen, name, arch)
-    names = gtests.tests(start, chosen.tiers[tier])
+    names = gtests.tests(start, chosen.smoke if tier == "smoke" else chosen.full)
     if tier == "smoke":
         names = gtests.first_of_each(names)
     seen = dict(gtests.outcomes(start, [test for test in names if test not in chosen.never]))
@@ -166,7 +157,7 @@ def _outcomes(root: Path, chosen: Programs, name: str, arch: str, tier: str) -> 
 
 
 def _starter(root: Path, chosen: Programs, name: str, arch: str) -> gtests.Start:
-    if row := chosen.sources.get(name):
+    if isinstance(chosen.programs, dict) and (row := chosen.programs.get(name)):
         return gtests.starter(ck_gtests.executable(name, row, root), arch, Path("/"))
     file = root / chosen.folder / name
     if not file.is_file():

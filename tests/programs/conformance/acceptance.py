@@ -5,11 +5,10 @@ No command stores a wrong test: a person writes the account that explains the de
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+import msgspec
 import yaml
 
 from ckpm.base.errors import UsageError
@@ -37,20 +36,12 @@ def ran(seen: Mapping[str, tuple[str, str]], before: Ran | None) -> Ran:
 
 def store(suite: Suite, file: Path) -> None:
     """Write a suite's file."""
-    archs = {arch: _document(one) for arch, one in suite.archs.items()}
-    texts = {"suite": suite.name, "source": suite.source, "toolchain": suite.toolchain, "command": suite.command}
-    write_atomically(file, yaml.safe_dump({**texts, "archs": archs}, sort_keys=False, width=120).encode())
+    write_atomically(file, yaml.safe_dump(msgspec.to_builtins(suite), sort_keys=False, width=120).encode())
 
 
 def with_arch(suite: Suite, arch: str, one: Ran) -> Suite:
     """Return a suite with the outcomes ``one`` on an arch."""
-    return dataclasses.replace(suite, archs={**suite.archs, arch: one})
-
-
-def _document(one: Ran) -> dict[str, Any]:
-    kinds = {"unsupported": one.unsupported, "wrong": one.wrong}
-    listed = {kind: {why: list(names) for why, names in found.items()} for kind, found in kinds.items() if found}
-    return {"tests": one.tests, **listed}
+    return msgspec.structs.replace(suite, archs={**suite.archs, arch: one})
 
 
 def with_table(page: str, name: str, lines: Sequence[str]) -> str:

@@ -7,10 +7,11 @@ unsupported tests by the missing function, and the wrong tests by their account.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
+import msgspec
+
+from ckpm.base.tablefile import Record, read_table
 
 OUTCOMES = Path(__file__).with_name("outcomes")
 PASSED, UNSUPPORTED, WRONG = "passed", "unsupported", "wrong"
@@ -18,13 +19,12 @@ THEIRS = "theirs: "  # begins the account of a wrong test whose cause is in the 
 _HEAD = ("suite", "toolchain", "arch", "tests", "passed", "unsupported", "their defect", "wrong")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class Ran(Record, frozen=True, omit_defaults=True):
     """The outcomes on one arch: unsupported tests by the missing function, wrong tests by their account."""
 
     tests: int
-    unsupported: Mapping[str, Sequence[str]]
-    wrong: Mapping[str, Sequence[str]]
+    unsupported: dict[str, list[str]] = msgspec.field(default_factory=dict)
+    wrong: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
     def outcomes(self) -> dict[str, str]:
         """The outcomes of the tests that did not pass, by name."""
@@ -32,25 +32,18 @@ class Ran:
         return {name: kind for kind, found in kinds.items() for names in found.values() for name in names}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suite:
+class Suite(Record, frozen=True):
     """``source`` is the project and its version. ``command`` runs the suite."""
 
-    name: str
+    name: str = msgspec.field(name="suite")
     source: str
     toolchain: str
     command: str
-    archs: Mapping[str, Ran]
+    archs: dict[str, Ran]
 
 
 def read(file: Path) -> Suite:
-    document = yaml.safe_load(file.read_text())
-    archs = {
-        arch: Ran(tests=one["tests"], unsupported=one.get("unsupported") or {}, wrong=one.get("wrong") or {})
-        for arch, one in document["archs"].items()
-    }
-    texts = {name: document[name] for name in ("source", "toolchain", "command")}
-    return Suite(name=document["suite"], archs=archs, **texts)
+    return read_table(file, Suite).record
 
 
 def suites(folder: Path = OUTCOMES) -> tuple[Suite, ...]:

@@ -7,22 +7,13 @@ same, because the queries of a chunk end where its keys end. vLLM calls such seq
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.arrays.tables import Lengths, Pages, keys_of_list
 from ckpm.base.errors import ArgumentError
-
-
-class _Chunks(NamedTuple):
-    """Chunks of all sequences in order: their ``sequence``, their number in it, queries and keys."""
-
-    sequence: NDArray[np.int64]
-    number: NDArray[np.int64]
-    queries: NDArray[np.int64]
-    keys: NDArray[np.int64]
 
 
 def chunk_lengths(cu_seqlens_q: Any, cu_seqlens_k: Any, chunk: int) -> tuple[Lengths, Lengths]:
@@ -34,8 +25,8 @@ def chunk_lengths(cu_seqlens_q: Any, cu_seqlens_k: Any, chunk: int) -> tuple[Len
     Raises:
         ArgumentError: the chunk is not positive.
     """
-    made = _chunks(np.diff(np.asarray(cu_seqlens_q)), np.diff(np.asarray(cu_seqlens_k)), chunk, 1)
-    return _sums(made.queries), _sums(made.keys)
+    _, _, queries, keys = _chunks(np.diff(np.asarray(cu_seqlens_q)), np.diff(np.asarray(cu_seqlens_k)), chunk, 1)
+    return _sums(queries), _sums(keys)
 
 
 def chunk_pages(cu_seqlens_q: Any, pages: Pages, page_size: int, chunk: int) -> tuple[Lengths, Pages]:
@@ -56,7 +47,7 @@ def chunk_pages(cu_seqlens_q: Any, pages: Pages, page_size: int, chunk: int) -> 
     else:
         starts, seqlens_k = np.arange(len(seqlens_q)) * table.shape[1], np.asarray(pages.seqlens_k)
     made = _chunks(seqlens_q, seqlens_k, chunk, page_size)
-    used = made.queries > 0
+    used = made[2] > 0
     used[0] |= not used.any()  # a call has at least one sequence
     sequence, number, queries, keys = (of_chunks[used] for of_chunks in made)
     entries = -(-keys // page_size)
@@ -73,10 +64,12 @@ def chunk_pages(cu_seqlens_q: Any, pages: Pages, page_size: int, chunk: int) -> 
     return sums, dataclasses.replace(pages, indices=rows, seqlens_k=keys.astype(np.int32), longest=longest)
 
 
-def _chunks(seqlens_q: NDArray[Any], seqlens_k: NDArray[Any], chunk: int, page_size: int) -> _Chunks:
+def _chunks(
+    seqlens_q: NDArray[Any], seqlens_k: NDArray[Any], chunk: int, page_size: int
+) -> tuple[NDArray[np.int64], ...]:
     """Split each sequence at multiples of ``chunk`` keys. Queries before the first key stay in the first chunk.
 
-    Raises ArgumentError.
+    Of the chunks of all sequences in order: their sequence, their number in it, queries and keys. Raises ArgumentError.
     """
     if chunk < 1 or chunk % page_size:
         raise ArgumentError(
@@ -89,7 +82,7 @@ def _chunks(seqlens_q: NDArray[Any], seqlens_k: NDArray[Any], chunk: int, page_s
     # the last query is at the last key
     until_end = np.where(number > 0, np.minimum(whole, left), whole)
     of_later = np.minimum(whole, np.maximum(left - chunk, 0))
-    return _Chunks(sequence, number, until_end - of_later, np.minimum(left, chunk))
+    return sequence, number, until_end - of_later, np.minimum(left, chunk)
 
 
 def _sums(lengths: NDArray[np.int64]) -> Lengths:

@@ -156,8 +156,11 @@ class Dispatcher:
         chosen = {one.identity for one in choice.stages} if choice is not None else set()
         others = (one for one in self.registry.instances() if one.identity not in chosen)
         split = self._split(problem)
+        whole = split.why if split and not split.keys else ""  # the reason against kernels that split the keys
         refused = {
-            one: _not_split(one, split) or refusal(one, problem) or _passed_over(one, self._compile is not None)
+            one: (whole if is_split(one.key.pipeline) else "")
+            or refusal(one, problem)
+            or _passed_over(one, self._compile is not None)
             for one in others
         }
         return Explanation(problem=problem, choice=choice, refused=refused)
@@ -321,11 +324,6 @@ def _dispatch_finds(first: Instance, there: Sequence[Instance], problem: Problem
     keys = [one.key for one in there if one.library == first.library]
     able = [key for key in keys if serves(key, problem)]
     return missing_load(keys, problem) is None and any(key.tile.when == "always" for key in able)
-
-
-def _not_split(one: Instance, split: Split | None) -> str:
-    """The reason against a kernel that splits the keys, of a problem whose split the dispatcher chooses."""
-    return split.why if split and not split.keys and is_split(one.key.pipeline) else ""
 
 
 def _passed_over(one: Instance, compiles: bool) -> str:

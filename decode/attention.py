@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ import numpy as np
 from ckpm.attention.launch import encodings
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.launch.hip_api import Memory
+from ckpm.attention.launch.kv_pool import Buffer
+from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.decode.guard.candidates import Candidate
 from ckpm.decode.guard.compiling import Code, compile_candidate, function_of
 from ckpm.decode.problem import Array, Cache, Launch, Shape
@@ -66,41 +67,25 @@ def decode(
     sequences, heads = len(lengths), shape.heads_kv * shape.heads_q
     capacity = cache.pages.shape[1] if cache.pages is not None else cache.k.shape[0] // sequences
     pages = cache.pages if cache.pages is not None else np.zeros(1, np.int32)
-    with ExitStack() as stack:
-        memory, given = _memory(device, stack)
-        scales = (cache.k_scale, cache.k_shift, cache.v_scale, cache.v_shift)
-        inputs = [given(one) for one in (encodings.encode(q, "bf16", device.arch), cache.k, cache.v, *scales)]
-        parts, sums = (memory(4 * sequences * heads * shape.splits * width) for width in (shape.head_dim, 1))
-        out = memory(2 * q.size)
-        rest = [given(np.asarray(lengths, np.int32)), given(pages)]
+    inputs = {
+        "q": encodings.encode(q, "bf16", device.arch), "k": cache.k, "v": cache.v, "k_scale": cache.k_scale,
+        "k_shift": cache.k_shift, "v_scale": cache.v_scale, "v_shift": cache.v_shift,
+    }  # fmt: skip
+    rows = 4 * sequences * heads * shape.splits
+    outputs = {"parts": rows * shape.head_dim, "sums": rows, "out": 2 * q.size}
+    rest = {"lengths": np.asarray(lengths, np.int32), "pages": pages}
+    unwritten = {name: Buffer(size=size) for name, size in outputs.items()}
+    with upload(device, host_buffers(inputs, {}) | unwritten | host_buffers(rest, {})) as memory:
+        parts, sums, out = (memory[name] for name in outputs)
         numbers = [ctypes.c_int32(capacity), ctypes.c_float(math.log2(math.e) / math.sqrt(shape.head_dim))]
         device.reset_counters()
-        grid, buffers = (sequences, shape.heads_kv, shape.splits), [*inputs, parts, sums, *rest]
+        grid = (sequences, shape.heads_kv, shape.splits)
+        buffers = [one for name, one in memory.items() if name != "out"]
         _launch(device, stages.attention, grid, launch.num_warps, buffers, numbers)
         after_first()
         _launch(device, stages.reduction, (sequences * heads, 1, 1), 1, [parts, sums, out])
         answer = encodings.decode(device.hip.read(out, np.uint16, q.shape), "bf16", device.arch)
         return Decoded(out=answer.astype(np.float32), counters=dict(device.counters()))
-
-
-def _memory(device: EmulatedDevice, stack: ExitStack) -> tuple[Callable[[int], Memory], Callable[[Array], Memory]]:
-    """Two functions: allocate bytes, and copy an array to the device. The stack frees both."""
-
-    def free(taken: Memory) -> None:
-        if device.fault() is None:  # after a fault every call fails, which would hide the launch's message
-            device.hip.free(taken)
-
-    def memory(size: int) -> Memory:
-        taken = device.hip.malloc(size)
-        stack.callback(free, taken)
-        return taken
-
-    def given(data: Array) -> Memory:
-        taken = memory(data.nbytes)
-        device.hip.write(taken, data)
-        return taken
-
-    return memory, given
 
 
 def _launch(

@@ -14,7 +14,6 @@ from ckpm.attention.timing.record import SIMDS
 from ckpm.decode.attention import Stages, decode
 from ckpm.decode.guard.figures import Figures, figures_of
 from ckpm.decode.problem import TOKENS, Array, Cache, Problem, quantise
-from ckpm.kernels.code.code_object import kernels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +35,8 @@ class Outcome:
 
 def attention_figures(stages: Stages, problem: Problem, arch: str) -> Figures:
     """Registers, LDS and waves of the attention. Raises CodeObjectError."""
-    (kernel,) = kernels(stages.attention.binary)
     code = stages.attention
-    return figures_of(kernel, arch=arch, warps=problem.launch.num_warps, lds_bytes=code.lds_bytes)
+    return figures_of(code.binary, arch=arch, warps=problem.launch.num_warps, lds_bytes=code.lds_bytes)
 
 
 def measure(device: EmulatedDevice, stages: Stages, problem: Problem) -> Outcome:

@@ -9,16 +9,13 @@ import numpy as np
 
 from ckpm.attention import fmha_backward, reference
 from ckpm.attention.backward.reference import gradients
-from ckpm.attention.launch.encodings import decode, encode
 from ckpm.matrix.problems.problem import Problem
 from examples.kernels import dispatcher
+from examples.results import numbers
 
 random = np.random.default_rng(0)
 shapes = ((2, 70, 4, 64), (2, 70, 4, 64), (2, 140, 2, 64), (2, 140, 2, 64))
-do, q, k, v = (
-    decode(encode(random.uniform(-1, 1, shape), "bf16", "gfx950"), "bf16", "gfx950").astype(np.float64)
-    for shape in shapes
-)
+do, q, k, v = (numbers(random, *shape) for shape in shapes)
 asked = Problem(
     family="bwd_dq_dk_dv", batch=2, seqlen_q=70, seqlen_k=140, nhead_q=4, nhead_k=2, hdim_q=64, hdim_v=64,
     mask="bottom_right", window_right=0, deterministic=True,

@@ -20,20 +20,21 @@ from ckpm.matrix.dialects import Dialect, dialect, dialect_names
 from ckpm.matrix.export import COLUMNS, FORMATS, align, format_rows, table
 from ckpm.matrix.keys import Key
 from ckpm.matrix.options import add_dialect_options, add_selection_options, dialect_from, selection_from
-from ckpm.matrix.selection import Selection, absences, select, select_some
+from ckpm.matrix.selection import Selection, absences, profiles, select, select_some, tiers
+from ckpm.matrix.where import compile_where
 
 
 def add_list_options(parser: argparse.ArgumentParser) -> None:
-    add_selection_options(parser)
-    _add_sweep(parser)
-    _add_format(parser)
+    add_count_options(parser)
     parser.add_argument("--output", type=Path, default=None, metavar="FILE", help="(default: standard output)")
     parser.set_defaults(run=_list)
 
 
 def add_count_options(parser: argparse.ArgumentParser) -> None:
     add_selection_options(parser)
-    _add_sweep(parser)
+    parser.add_argument(
+        "--sweep", type=Path, default=None, metavar="FILE", help="of a sweep configuration's kernels alone"
+    )
     _add_format(parser)
     parser.set_defaults(run=_count)
 
@@ -78,12 +79,6 @@ def add_problems_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", action="store_true", help="how many, and an emulator's wave-instructions")
     _add_format(parser)
     parser.set_defaults(run=_problems)
-
-
-def _add_sweep(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--sweep", type=Path, default=None, metavar="FILE", help="of a sweep configuration's kernels alone"
-    )
 
 
 def _add_format(parser: argparse.ArgumentParser) -> None:
@@ -148,15 +143,15 @@ def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], tota
 
 
 def _show(args: argparse.Namespace) -> None:
-    from ckpm.matrix.explain import find_key, profiles_with, receipts_with, tiers_with
+    from ckpm.matrix.explain import find_key, receipts_with
 
     family, key = find_key(dialect_from(args), args.name, args.mask)
     row: dict[str, Any] = {
         **key.row(),
         "archs": list(family.archs),
         "receipts": list(receipts_with(family, key)),
-        "profiles": list(profiles_with(key)),
-        "tiers": list(tiers_with(key)),
+        "profiles": [name for name, text in profiles().items() if compile_where(text)(key)],
+        "tiers": [name for name, texts in tiers().items() if any(compile_where(text)(key) for text in texts)],
     }
     if args.format == "json":
         _emit(json.dumps(row, indent=1) + "\n")

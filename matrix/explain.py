@@ -16,8 +16,7 @@ from ckpm.matrix.families import Constraint, Family, Pipelines, Value, fits, til
 from ckpm.matrix.keys import Key, Tile
 from ckpm.matrix.names import make_key, own_name, parse
 from ckpm.matrix.rules import broken
-from ckpm.matrix.selection import Selection, absences, conditions, profiles, select, shard_of, tiers
-from ckpm.matrix.where import compile_where
+from ckpm.matrix.selection import Selection, absences, conditions, select, shard_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,14 +230,6 @@ def receipts_with(family: Family, key: Key) -> tuple[int, ...]:
     if family.masks:
         values["mask_impl"] = key.mask_impl
     return tuple(receipt for receipt in receipts() if keeps(family, receipt, values))
-
-
-def profiles_with(key: Key) -> tuple[str, ...]:
-    return tuple(name for name, text in profiles().items() if compile_where(text)(key))
-
-
-def tiers_with(key: Key) -> tuple[str, ...]:
-    return tuple(name for name, texts in tiers().items() if any(compile_where(text)(key) for text in texts))
 
 
 def _alternatives(family: Family, field: str, values: Mapping[str, Any]) -> tuple[Value, ...] | tuple[Tile, ...]:

@@ -169,7 +169,7 @@ def conditions(selection: Selection) -> list[tuple[str, Predicate]]:
     if selection.tier not in tiers():
         raise UnknownWordError("tier", selection.tier, tiers())
     if selection.tier != "full":
-        predicates.append((f"Tier {selection.tier}", _any(tiers()[selection.tier])))
+        predicates.append((f"Tier {selection.tier}", any_of([compile_where(text) for text in tiers()[selection.tier]])))
     if selection.profile is not None:
         if selection.profile not in profiles():
             raise UnknownWordError("profile", selection.profile, profiles())
@@ -178,10 +178,6 @@ def conditions(selection: Selection) -> list[tuple[str, Predicate]]:
     predicates += [(f"--where {text!r}", compile_where(text)) for text in selection.where]
     predicates += [(f"--filter-file {file}", load_filter_file(file)) for file in selection.filter_files]
     return predicates
-
-
-def _any(texts: Sequence[str]) -> Predicate:
-    return any_of([compile_where(text) for text in texts])
 
 
 def _glob(glob: str) -> Predicate:
@@ -216,12 +212,10 @@ def load_filter_file(file: Path, function: str = "keep", argument: str = "key") 
     except BaseException as error:
         if _is_interrupt(error):
             raise
-        raise UsageError(f"--filter-file {file}: {_error_line(error, file)}", kind="filter-file") from error
+        raise _refusal(file, _error_line(error, file)) from error
     keep = names.get(function)
     if not callable(keep):
-        raise UsageError(
-            f"--filter-file {file}: it defines no function {function}({argument}) -> bool.", kind="filter-file"
-        )
+        raise _refusal(file, f"it defines no function {function}({argument}) -> bool.")
 
     def check(key: Any) -> bool:
         try:
@@ -229,18 +223,17 @@ def load_filter_file(file: Path, function: str = "keep", argument: str = "key") 
         except BaseException as error:
             if _is_interrupt(error):
                 raise
-            raise UsageError(
-                f"--filter-file {file}: {function}({key.name}): {_error_line(error, file)}", kind="filter-file"
-            ) from error
+            raise _refusal(file, f"{function}({key.name}): {_error_line(error, file)}") from error
         if not isinstance(verdict, bool):
             what = repr(verdict)[:_SHOWN] if isinstance(verdict, int | str | None) else type(verdict).__name__
-            raise UsageError(
-                f"--filter-file {file}: {function}({key.name}) returned {what}; return True or False.",
-                kind="filter-file",
-            )
+            raise _refusal(file, f"{function}({key.name}) returned {what}; return True or False.")
         return verdict
 
     return check
+
+
+def _refusal(file: Path, reason: str) -> UsageError:
+    return UsageError(f"--filter-file {file}: {reason}", kind="filter-file")
 
 
 def _source(file: Path, function: str) -> bytes:
@@ -250,10 +243,8 @@ def _source(file: Path, function: str) -> bytes:
     except (OSError, ValueError) as error:
         known = {errno.ENOENT: "no such file", errno.EISDIR: "it is a folder, not a file"}
         number, what = (error.errno, error.strerror) if isinstance(error, OSError) else (None, error)
-        raise UsageError(
-            f"--filter-file {file}: {known.get(number or 0, what)}. It must be Python and define {function} -> bool.",
-            kind="filter-file",
-        ) from error
+        reason = f"{known.get(number or 0, what)}. It must be Python and define {function} -> bool."
+        raise _refusal(file, reason) from error
 
 
 def _is_interrupt(error: BaseException) -> bool:

@@ -46,14 +46,6 @@ def worker_command(setup: Mapping[str, Any]) -> tuple[str, ...]:
     return (sys.executable, "-m", "ckpm.suites.worker", json.dumps(setup))
 
 
-class _TimedOutError(Exception):
-    pass
-
-
-class _DiedError(Exception):
-    pass
-
-
 class Worker:
     """One process and its pipes. ``facts`` is the answer with which it became ready."""
 
@@ -81,10 +73,10 @@ class Worker:
         begun(self)
         try:
             reply = self._ready(start_seconds)
-        except (_TimedOutError, _DiedError, ValueError) as error:
+        except (TimeoutError, EOFError, ValueError) as error:
             words = self.last_words()
             code = self.stop()
-            how = "gave no answer in time" if isinstance(error, _TimedOutError) else f"ended with {_exit_text(code)}"
+            how = "gave no answer in time" if isinstance(error, TimeoutError) else f"ended with {_exit_text(code)}"
             raise DeviceError(
                 f"a worker {how} before its first case. Its last words: {words or 'none'}", kind="worker-start"
             ) from error
@@ -102,7 +94,7 @@ class Worker:
         while True:
             try:
                 return self._receive(min(_LOG_SECONDS, seconds - waited))
-            except _TimedOutError:
+            except TimeoutError:
                 waited += _LOG_SECONDS
                 if waited >= seconds:
                     raise
@@ -125,10 +117,10 @@ class Worker:
             reply = self._receive(case.seconds)
             if not isinstance(reply, dict) or reply.get("outcome") not in RESULTS:
                 raise ValueError(f"no result: {str(reply)[:200]}")
-        except _TimedOutError:
+        except TimeoutError:
             self.stop()
             return {"outcome": "timeout", "message": f"no result after {case.seconds:.0f} s"}
-        except (_DiedError, OSError):
+        except (EOFError, OSError):
             words = self.last_words()
             return classify_exit(self.stop(), words)
         except ValueError as error:
@@ -182,17 +174,17 @@ class Worker:
         return code
 
     def _receive(self, seconds: float) -> Any:
-        """One line of JSON. Raises _TimedOutError, _DiedError, ValueError."""
+        """One line of JSON. Raises TimeoutError, EOFError, ValueError."""
         deadline = time.monotonic() + seconds
         assert self._process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             while b"\n" not in self._pending:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise _TimedOutError
+                    raise TimeoutError
                 part = os.read(self._process.stdout.fileno(), 1 << 16)
                 if not part:
-                    raise _DiedError
+                    raise EOFError
                 self._pending += part
         line, _, self._pending = self._pending.partition(b"\n")
         return json.loads(line)

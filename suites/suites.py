@@ -257,7 +257,7 @@ def record_case(judged: Judged, suite: str, arch: str, upstream: str, command: s
         classname=f"{suite}.{judged.case.problem.group}",
         name=judged.case.name,
         outcome=outcome,
-        message="" if outcome == "passed" else _one_line(message(judged)),
+        message="" if outcome == "passed" else _printable(" ".join(message(judged).split())),
         text="\n".join(_printable(line) for line in lines),
         kernel=_printable(str(reply.get("kernel") or "")),
         ledger=_ledger_use(verdict),
@@ -301,10 +301,6 @@ def entries_used(judged: Sequence[Judged]) -> Mapping[str, tuple[Entry, int]]:
         if one.verdict.kind == "known" and (entry := one.verdict.entry):
             used[entry.name] = entry, used.get(entry.name, (entry, 0))[1] + 1
     return used
-
-
-def _one_line(text: str) -> str:
-    return _printable(" ".join(text.split()))
 
 
 def _printable(text: str) -> str:

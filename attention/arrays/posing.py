@@ -121,7 +121,8 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
     else:
         sizes |= paged_keys(given, listed, asked.pages, kind, sizes)
     features = asked.features()
-    if kind in MIXED_DTYPES and features["qscale"] == "pertensor" and extra and _are_of_heads(extra):
+    of_heads = any(one.size > 1 for name, one in extra.items() if name in ("k_descale", "v_descale"))
+    if kind in MIXED_DTYPES and features["qscale"] == "pertensor" and of_heads:
         features["qscale"] = "perhead"
     problem = Problem(family=asked.of_family, arch=device.arch, dtype=kind, **{**sizes, **features})
     if on_device:
@@ -153,10 +154,6 @@ def _descales(kind: str, given: tuple[Any, Any, Any] | None) -> tuple[Any, Any, 
     if not mixed and of_q is None:
         raise ArgumentError("q_descale, k_descale and v_descale come together with an fp8 Q.", kind="dtype")
     return of_q, of_k, of_v
-
-
-def _are_of_heads(extra: Mapping[str, Operand]) -> bool:
-    return any(extra[name].size > 1 for name in ("k_descale", "v_descale") if name in extra)
 
 
 def _one_number(one: Operand) -> Operand:

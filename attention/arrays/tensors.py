@@ -42,23 +42,11 @@ class _Tensor(ctypes.Structure):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Exported:
-    """``strides`` count elements. ``dtype`` is a word of ckpm.attention.arrays.tensors, or what DLPack calls it.
+def export(name: str, tensor: Any) -> Operand:
+    """The address of a tensor, without its gradient, by its DLPack capsule, which owns the memory.
 
-    The memory lives as long as ``capsule``.
+    Without a word here for its dtype, it is what DLPack calls it. Errors of the tensor's ``__dlpack__`` pass through.
     """
-
-    address: int
-    device: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-    capsule: Any
-
-
-def export(tensor: Any) -> Exported:
-    """Read the DLPack capsule of a tensor, without its gradient. Errors of its ``__dlpack__`` pass through."""
     capsule = (tensor.detach() if getattr(tensor, "requires_grad", False) else tensor).__dlpack__()
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
@@ -66,24 +54,19 @@ def export(tensor: Any) -> Exported:
     shape = tuple(view.shape[at] for at in range(view.ndim))
     strides = tuple(view.strides[at] for at in range(view.ndim)) if view.strides else contiguous(shape)
     word = _DLPACK_WORDS.get((view.code, view.bits), f"DLPack type {view.code} of {view.bits} bits")
-    return Exported(
-        address=(view.data or 0) + view.byte_offset,
-        device=view.device_type,
+    return Operand(
+        name=name,
         shape=shape,
         strides=strides,
         dtype=word if view.lanes == 1 else f"{word} in {view.lanes} lanes",
-        capsule=capsule,
+        address=(view.data or 0) + view.byte_offset,
+        owner=capsule,
     )
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Strides, in elements, of an array in C order."""
-    strides: list[int] = []
-    step = 1
-    for length in reversed(shape):
-        strides.insert(0, step)
-        step *= length
-    return tuple(strides)
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 WORDS: Mapping[str, str] = {
@@ -211,15 +194,13 @@ def _read_export(name: str, tensor: Any, device: Device) -> Operand:
     if kind not in (CPU, PINNED, ROCM_PINNED):
         _demand_gpu(name, kind == ROCM, device)
     try:
-        view = export(tensor)
+        view = export(name, tensor)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ArgumentError(
             f"{name} is a {type(tensor).__name__} that doesn't show its memory: {error}", kind="dtype"
         ) from error
     if kind == ROCM:
-        return Operand(
-            name=name, shape=view.shape, strides=view.strides, dtype=view.dtype, address=view.address, owner=view
-        )
+        return view
     kinds: dict[str, Any] = dict.fromkeys((*FP8, "bits8"), np.uint8)
     kinds |= {"bits16": np.uint16, "bf16": np.uint16, "fp16": np.float16, "fp32": np.float32}
     kinds |= {"fp64": np.float64, "int32": np.int32, "int64": np.int64}

@@ -21,6 +21,7 @@ Sources of errors (u = 2^-24, half an ulp of float32; see tolerances.py for the 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -77,8 +78,7 @@ def exact_gradients(backward: Backward, random_values: Sequence[Bytes] | None = 
         rows, keys = slice(*starts_q[sequence : sequence + 2]), slice(*starts_k[sequence : sequence + 2])
         for head in range(p.nhead_q):
             drawn = random_values[sequence][head] if p.p_drop and random_values else None
-            one = _Head.of(backward, sequence, head, rows, drawn)
-            for name, (value, tolerance) in one.gradients().items():
+            for name, (value, tolerance) in _of_head(backward, sequence, head, rows, drawn).items():
                 places: dict[str, tuple[Any, ...]] = {
                     "dq": (rows, head),
                     "d": (head, rows),
@@ -100,79 +100,58 @@ def _zeros(p: SuiteCase) -> dict[str, Floats]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
-    """One head of one sequence. Arrays of scores are [query, key]; ``kept`` is Z, ``scale`` that of the scores."""
+def _of_head(
+    backward: Backward, sequence: int, head: int, rows: slice, drawn: Bytes | None
+) -> dict[str, tuple[Floats, Floats]]:
+    """Gradients of one head of one sequence, each with its tolerance. Arrays of scores are [query, key].
 
-    form: Rounding
-    scale: float
-    undropped: float
-    q: Floats
-    k: Floats
-    v: Floats
-    o: Floats
-    dout: Floats
-    p: Floats
-    p_error: Floats  # absolute
-    kept: Floats
+    ``weights`` is P, with an absolute ``error``; ``kept`` is Z.
+    """
+    inputs, p = backward.inputs, backward.inputs.problem
+    kv_head = head // (p.nhead_q // p.nhead_k)
+    q, k, v = inputs.q[sequence][:, head], inputs.k[sequence][:, kv_head], inputs.v[sequence][:, kv_head]
+    o, dout = backward.o[rows, head], backward.dout[rows, head]
+    scores, sizes, added = scaled_scores(inputs, sequence, head, slice(None), q, k)
+    lse = backward.lse[head, rows, None]
+    lse = np.where(np.isneginf(lse), 0.0, lse)  # of a row that sees no key
+    seen = visible(p, p.seqlens_q[sequence], p.seqlens_k[sequence])
+    undropped = float(np.float32(1.0 - np.float32(p.p_drop)))
+    kept = np.ones_like(scores) if drawn is None else (drawn <= keep_threshold(p.p_drop)) / undropped
+    weights = np.where(seen, np.exp(np.where(seen, scores - lse, 0.0)), 0.0)
+    error = np.where(seen, weights * _weight_error(p, sizes, added, np.abs(lse)) + _SMALLEST, 0.0)
+    terms = v.shape[1] + 8
+    d = (dout * o).sum(axis=1)
+    d_error = terms * U * np.abs(dout * o).sum(axis=1)
+    dp = kept * (dout @ v.T)
+    ds = weights * (dp - d[:, None])
+    dp_error = terms * U * kept * (np.abs(dout) @ np.abs(v).T) + d_error[:, None]
+    ds_error = weights * (dp_error + 4 * U * (np.abs(dp) + np.abs(d)[:, None]))
+    ds_error += error * (np.abs(dp) + np.abs(d)[:, None])
+    form = ROUNDING[p.dtype]
+    stored = form.o_step * (np.abs(ds) + ds_error) + form.o_floor
+    product = functools.partial(_product, form, undropped)
+    return {
+        "dv": product((kept * weights).T, dout, (error * kept).T, 1.0),
+        "dk": product(ds.T, q, ds_error.T, p.softmax_scale),
+        "dq": product(ds, k, ds_error, p.softmax_scale),
+        "dbias": (ds, ds_error + np.where(ds_error == 0, 0.0, stored)),
+        "d": (d * undropped, (d_error + 2 * U * np.abs(d)) * undropped),
+    }
 
-    @classmethod
-    def of(cls, backward: Backward, sequence: int, head: int, rows: slice, drawn: Bytes | None) -> _Head:
-        inputs, p = backward.inputs, backward.inputs.problem
-        kv_head = head // (p.nhead_q // p.nhead_k)
-        q, k = inputs.q[sequence][:, head], inputs.k[sequence][:, kv_head]
-        scores, sizes, added = scaled_scores(inputs, sequence, head, slice(None), q, k)
-        lse = backward.lse[head, rows, None]
-        lse = np.where(np.isneginf(lse), 0.0, lse)  # of a row that sees no key
-        seen = visible(p, p.seqlens_q[sequence], p.seqlens_k[sequence])
-        undropped = float(np.float32(1.0 - np.float32(p.p_drop)))
-        kept = np.ones_like(scores) if drawn is None else (drawn <= keep_threshold(p.p_drop)) / undropped
-        weights = np.where(seen, np.exp(np.where(seen, scores - lse, 0.0)), 0.0)
-        return cls(
-            form=ROUNDING[p.dtype],
-            scale=p.softmax_scale,
-            undropped=undropped,
-            q=q,
-            k=k,
-            v=inputs.v[sequence][:, kv_head],
-            o=backward.o[rows, head],
-            dout=backward.dout[rows, head],
-            p=weights,
-            p_error=np.where(seen, weights * _weight_error(p, sizes, added, np.abs(lse)) + _SMALLEST, 0.0),
-            kept=kept,
-        )
 
-    def gradients(self) -> dict[str, tuple[Floats, Floats]]:
-        """Each with its tolerance."""
-        terms = self.v.shape[1] + 8
-        d = (self.dout * self.o).sum(axis=1)
-        d_error = terms * U * np.abs(self.dout * self.o).sum(axis=1)
-        dp = self.kept * (self.dout @ self.v.T)
-        ds = self.p * (dp - d[:, None])
-        dp_error = terms * U * self.kept * (np.abs(self.dout) @ np.abs(self.v).T) + d_error[:, None]
-        ds_error = self.p * (dp_error + 4 * U * (np.abs(dp) + np.abs(d)[:, None]))
-        ds_error += self.p_error * (np.abs(dp) + np.abs(d)[:, None])
-        weights = self.kept * self.p
-        stored = self.form.o_step * (np.abs(ds) + ds_error) + self.form.o_floor
-        return {
-            "dv": self._product(weights.T, self.dout, (self.p_error * self.kept).T, 1.0),
-            "dk": self._product(ds.T, self.q, ds_error.T, self.scale),
-            "dq": self._product(ds, self.k, ds_error, self.scale),
-            "dbias": (ds, ds_error + np.where(ds_error == 0, 0.0, stored)),
-            "d": (d * self.undropped, (d_error + 2 * U * np.abs(d)) * self.undropped),
-        }
-
-    def _product(self, left: Floats, right: Floats, error: Floats, scale: float) -> tuple[Floats, Floats]:
-        """scale * left @ right, ``left`` being stored in the kernels' type after an ``error``."""
-        form, size = self.form, np.abs(right)
-        value, magnitude = left @ right, np.abs(left) @ size
-        energy = np.sqrt((left * left) @ (right * right))
-        likely = form.p_step * np.abs(value) + HOEFFDING * form.p_step / 2 * energy
-        floor = form.p_floor / self.undropped * ((left != 0) @ size)
-        sums = (left.shape[1] + 128) * U * magnitude
-        inner = np.minimum(form.p_step * magnitude, likely) + floor + error @ size + sums
-        tolerance = scale * inner + form.o_step * scale * (np.abs(value) + inner) + form.o_floor
-        return scale * value, np.where((np.abs(error) @ size) == 0, 0.0, tolerance)
+def _product(
+    form: Rounding, undropped: float, left: Floats, right: Floats, error: Floats, scale: float
+) -> tuple[Floats, Floats]:
+    """scale * left @ right, ``left`` being stored in the kernels' type after an ``error``."""
+    size = np.abs(right)
+    value, magnitude = left @ right, np.abs(left) @ size
+    energy = np.sqrt((left * left) @ (right * right))
+    likely = form.p_step * np.abs(value) + HOEFFDING * form.p_step / 2 * energy
+    floor = form.p_floor / undropped * ((left != 0) @ size)
+    sums = (left.shape[1] + 128) * U * magnitude
+    inner = np.minimum(form.p_step * magnitude, likely) + floor + error @ size + sums
+    tolerance = scale * inner + form.o_step * scale * (np.abs(value) + inner) + form.o_floor
+    return scale * value, np.where((np.abs(error) @ size) == 0, 0.0, tolerance)
 
 
 def _weight_error(p: SuiteCase, sizes: Floats, added: Floats, lse: Floats) -> Floats:

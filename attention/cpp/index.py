@@ -28,12 +28,8 @@ KNOWN = tuple(name for name in (*KEY_FIELDS, *(f"tile.{part}" for part in TILE_F
 
 def fields(key: Key) -> dict[str, str]:
     """A key's fields as patterns compare them. What its family doesn't have is left out."""
-    row = {name: value for name, value in key.row().items() if name in KNOWN}
-    return {name: _text(value) for name, value in row.items() if value not in (None, "") and not _is_void(name, value)}
-
-
-def _is_void(name: str, value: object) -> bool:
-    return name.startswith("tile.") and value == 0
+    row = {name: value for name, value in key.row().items() if name in KNOWN and value not in (None, "")}
+    return {name: _text(value) for name, value in row.items() if value != 0 or not name.startswith("tile.")}
 
 
 def _text(value: object) -> str:

@@ -26,7 +26,8 @@ def merge_state(v_a: Any, s_a: Any, v_b: Any, s_b: Any) -> tuple[Any, Any]:
     whole = weight_a + weight_b
     divisor = xp.where(whole == 0, xp.ones_like(whole), whole)
     v = (v_a * weight_a[..., None] + v_b * weight_b[..., None]) / divisor[..., None]
-    return _as_dtype(v, v_a), xp.where(whole == 0, largest, base + xp.log2(divisor))
+    as_given = v.astype if hasattr(v, "astype") else v.to
+    return as_given(v_a.dtype), xp.where(whole == 0, largest, base + xp.log2(divisor))
 
 
 def merge_state_in_place(v: Any, s: Any, v_other: Any, s_other: Any, mask: Any = None) -> None:
@@ -103,7 +104,3 @@ class MultiLevelCascadeAttentionWrapper:
         return first[0]
 
     forward = run
-
-
-def _as_dtype(array: Any, like: Any) -> Any:
-    return array.astype(like.dtype) if hasattr(array, "astype") else array.to(like.dtype)

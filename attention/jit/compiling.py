@@ -7,6 +7,7 @@ handed out as soon as it is finished, so that a caller loads it while others are
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import queue
@@ -179,15 +180,14 @@ def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
 
     Raises as :func:`compile_each`; StoppedError.
     """
+    finished = functools.partial(Compiled, asked=job.asked, name=job.name, render=job.render)
     if folder := entries.get(job.content):
-        return Compiled(asked=job.asked, name=job.name, folder=folder, compiled=False, render=job.render)
+        return finished(folder=folder, compiled=False)
     started = time.monotonic()
     with entries.lock(job.content, pool.stopping):
         waited = time.monotonic() - started
         if folder := entries.get(job.content):
-            return Compiled(
-                asked=job.asked, name=job.name, folder=folder, compiled=False, render=job.render, wait=waited
-            )
+            return finished(folder=folder, compiled=False, wait=waited)
         log.info(f"compiling {job.name} for {job.order.arch}: about 20 s on an idle processor, once for a user")
         begun = time.monotonic()
         with name_write_errors(entries.top, "set CKPM_CACHE to another folder"), draft_folder(entries.top) as draft:
@@ -202,16 +202,7 @@ def _obtain(job: _Job, entries: Entries, jobs: int, pool: Pool) -> Compiled:
             folder = entries.put(job.content, built, record, draft)
         entries.forget_log(job.content)
         log.info(f"compiled {job.name} in {seconds:.0f} s")
-    return Compiled(
-        asked=job.asked,
-        name=job.name,
-        folder=folder,
-        compiled=True,
-        render=job.render,
-        wait=waited,
-        build=seconds,
-        compilers=compilers,
-    )
+    return finished(folder=folder, compiled=True, wait=waited, build=seconds, compilers=compilers)
 
 
 def _run_worker(job: _Job, entries: Entries, draft: Path, jobs: int, pool: Pool) -> None:

@@ -14,8 +14,8 @@ import contextlib
 import dataclasses
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,16 +142,14 @@ class Entries:
             draft.rename(folder)
         return folder
 
-    @contextmanager
-    def lock(self, content: str, stopping: threading.Event) -> Iterator[None]:
+    def lock(self, content: str, stopping: threading.Event) -> AbstractContextManager[None]:
         """Hold the lock of a content key; a process that is killed lets it go.
 
         Raises:
             StoppedError: ``stopping`` was set while another process had it.
             DiskFullError, OutputError: it can't be made.
         """
-        with hold_lock(self.top / "locks" / f"{content}.lock", _OTHERWISE, stopping.is_set):
-            yield
+        return hold_lock(self.top / "locks" / f"{content}.lock", _OTHERWISE, stopping.is_set)
 
     def keep_log(self, content: str, text: str) -> Path:
         """Write the log of a compilation that failed; its file. Raises DiskFullError, OutputError."""

@@ -28,10 +28,16 @@ def _number(field: str, word: str) -> int:
     return CHOICES[field].index(word)
 
 
-def _window(p: Problem) -> Fields:
-    """A window's sides, at most as long as Q and the keys: kernels add them to lengths in 32 bits."""
-    most = p.seqlen_q + p.seqlen_k
-    return {"window_left": min(p.window_left, most), "window_right": min(p.window_right, most)}
+def _shared_fields(p: Problem) -> Fields:
+    """Fields of a forward and of a backward pass: sizes, mask and bias."""
+    most = p.seqlen_q + p.seqlen_k  # of a window's sides: kernels add them to lengths in 32 bits
+    return {
+        "data_type": p.dtype, "batch": p.batch, "seqlen_q": p.seqlen_q, "seqlen_k": p.seqlen_k,
+        "max_seqlen_q": p.seqlen_q, "hdim_q": p.hdim_q, "hdim_v": p.hdim_v, "nhead_q": p.nhead_q, "nhead_k": p.nhead_k,
+        "mask_type": _number("mask", p.mask), "window_left": min(p.window_left, most),
+        "window_right": min(p.window_right, most), "bias_type": _number("bias", p.bias),
+        "is_group_mode": int(p.mode != "batch"),
+    }  # fmt: skip
 
 
 def out_bytes(problem: Problem) -> int:
@@ -41,14 +47,10 @@ def out_bytes(problem: Problem) -> int:
 
 def attention_fields(problem: Problem) -> Fields:
     """Fields that all families with Q, K, V and O share."""
-    p, batch = problem, problem.mode == "batch"
-    fields: Fields = {
-        "data_type": p.dtype, "batch": p.batch, "seqlen_q": p.seqlen_q, "seqlen_k": p.seqlen_k,
-        "max_seqlen_q": p.seqlen_q, "hdim_q": p.hdim_q, "hdim_v": p.hdim_v, "nhead_q": p.nhead_q, "nhead_k": p.nhead_k,
-        "mask_type": _number("mask", p.mask), **_window(p),
-        "bias_type": _number("bias", p.bias), "is_group_mode": int(not batch), "is_v_rowmajor": int(p.vlayout == "row"),
-        "has_lse": int(p.lse), "has_logits_soft_cap": int(p.logits_soft_cap > 0), "logits_soft_cap": p.logits_soft_cap,
-        "scale_s": p.softmax_scale, "scale_p": 1.0, "scale_o": 1.0,
+    p = problem
+    fields = _shared_fields(p) | {
+        "is_v_rowmajor": int(p.vlayout == "row"), "has_lse": int(p.lse), "scale_s": p.softmax_scale, "scale_p": 1.0,
+        "scale_o": 1.0, "has_logits_soft_cap": int(p.logits_soft_cap > 0), "logits_soft_cap": p.logits_soft_cap,
     }  # fmt: skip
     fields |= _stride_fields({tensor: p.stride(tensor) for tensor in ("q", "k", "v", "o")})
     if p.lse:
@@ -173,12 +175,9 @@ def backward_fields(problem: Problem) -> Fields:
     """Sizes, strides and switches of a launch."""
     p, batch = problem, problem.mode == "batch"
     rows = p.head_rows
-    fields: Fields = {
-        "data_type": p.dtype, "batch": p.batch, "seqlen_q": p.seqlen_q, "seqlen_k": p.seqlen_k,
-        "max_seqlen_q": p.seqlen_q, "max_seqlen_k": p.seqlen_k, "hdim_q": p.hdim_q, "hdim_v": p.hdim_v,
-        "nhead_q": p.nhead_q, "nhead_k": p.nhead_k, "scale": p.softmax_scale, "mask_type": _number("mask", p.mask),
-        **_window(p), "bias_type": _number("bias", p.bias),
-        "is_group_mode": int(not batch), "has_dbias": int(p.dbias), "is_deterministic": int(p.deterministic),
+    fields = _shared_fields(p) | {
+        "max_seqlen_k": p.seqlen_k, "scale": p.softmax_scale, "has_dbias": int(p.dbias),
+        "is_deterministic": int(p.deterministic),
         "nhead_stride_lsed": rows, "batch_stride_lsed": p.nhead_q * rows if batch else 0,
     }  # fmt: skip
     strides = {tensor: p.stride(tensor) for tensor in ("q", "k", "v", "o")}

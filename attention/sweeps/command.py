@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -119,10 +120,7 @@ def _show(results: Results, file: Path | None) -> None:
     answers = best(results.rows)
     if answers:
         console().print(table(answers))
-    reasons: dict[str, int] = {}
-    for why in results.left_out.values():
-        reasons[why] = reasons.get(why, 0) + 1
-    for why, count in sorted(reasons.items(), key=lambda one: -one[1])[:_SHOWN]:
+    for why, count in Counter(results.left_out.values()).most_common(_SHOWN):
         show(f"left out, {count}: {why}")
     counts = summary(results, answers)
     show(", ".join(f"{count} {name}" for name, count in counts.items()) + (f": {file}" if file else ""))

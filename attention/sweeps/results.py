@@ -128,7 +128,9 @@ class Results:
         """Launches that faulted, then kernels whose numbers differ without an entry of the ledger."""
         faults = [f"{name}: {kernel}: {why}" for (name, kernel), why in self.left_out.items() if why.startswith(FAULT)]
         wrong = [
-            f"{row['problem_name']}: {row['kernel']}: differs from the reference" for row in self.rows if _is_wrong(row)
+            f"{row['problem_name']}: {row['kernel']}: differs from the reference"
+            for row in self.rows
+            if row.get("agrees") is False and not row.get("known_defect")
         ]
         return (*faults, *wrong)
 
@@ -185,10 +187,6 @@ class _LeftOut:
     problem_name: Text
     kernel: Text
     reason: Text
-
-
-def _is_wrong(row: Row) -> bool:
-    return row.get("agrees") is False and not row.get("known_defect")
 
 
 def _row(value: Value) -> Row:

@@ -222,11 +222,6 @@ def too_large(case: Case, most: int) -> str:
     return f"its wave-instructions are over --most-instructions {most}" if launch_instructions(problem) > most else ""
 
 
-def _is_refusal(error: Exception) -> bool:
-    """True if a library's dispatch has no kernel for a launch, and nothing ran."""
-    return isinstance(error, LaunchError) and any(f": {one.name.lower()}: " in str(error) for one in _REFUSED)
-
-
 class Progress:
     """Results as they come, written to ``file`` every few seconds and at the end."""
 
@@ -318,6 +313,7 @@ def run_library(bench: Bench, cases: Sequence[Case], asked: Asked, progress: Pro
 def _end_text(error: LaunchError | HipError, case: Case, defect: str) -> str:
     """The reason of a launch that did not end well: a refusal, a known defect, or a fault."""
     why = str(error).partition("\n")[0]
-    if _is_refusal(error):  # without library and kernel, so that equal reasons are counted together
+    if isinstance(error, LaunchError) and any(f": {one.name.lower()}: " in str(error) for one in _REFUSED):
+        # without library and kernel, so that equal reasons are counted together
         return why.rpartition(f"{case.key.name}: ")[2]
     return f"known defect {defect}: {why}" if defect else f"{FAULT}{why}"

@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from ckpm.attention.launch.device import EmulatedDevice
-from ckpm.attention.launch.hip_api import Memory
+from ckpm.attention.launch.kv_pool import Buffer
+from ckpm.attention.launch.launching import host_buffers, upload
 from ckpm.attention.timing.published import Shape
 from ckpm.base.errors import TrustError
 from ckpm.base.files import hold_lock, sha256_of
@@ -54,25 +55,17 @@ def launch(device: EmulatedDevice, code: tuple[bytes, str], shape: Shape) -> Non
     """Run the workgroup that the device's option ``record`` names. Raises DeviceError."""
     generator = np.random.default_rng(0)
     rows = {"q": shape.heads, "k": shape.kv_heads, "v": shape.kv_heads}
-    hip, buffers = device.hip, dict[str, Memory]()
     arrays = {
         name: generator.integers(0x3C00, 0x4000, (shape.length, heads, _HEAD_DIM), np.uint16)
         | generator.integers(0, 2, (shape.length, heads, _HEAD_DIM), np.uint16) << 15
         for name, heads in rows.items()
     }
-    try:
-        for name, array in arrays.items():
-            buffers[name] = hip.malloc(array.nbytes)
-            hip.write(buffers[name], array)
-        buffers["o"] = hip.malloc(arrays["q"].nbytes)
-        buffers["lse"] = hip.malloc(4 * shape.length * shape.heads)
+    outputs = {"o": Buffer(size=arrays["q"].nbytes), "lse": Buffer(size=4 * shape.length * shape.heads)}
+    with upload(device, host_buffers(arrays, {}) | outputs) as memory:
         tiles = -(-shape.length // ROWS)
         grid = (-(-tiles // 2) if shape.causal else tiles, shape.heads, shape.batch)
-        addresses = {name: one.address for name, one in buffers.items()}
+        addresses = {name: one.address for name, one in memory.items()}
         device.launch_code(code[0], code[1], grid, _THREADS, _arguments(addresses, shape))
-    finally:
-        for buffer in buffers.values():
-            hip.free(buffer)
 
 
 def _arguments(at: dict[str, int], shape: Shape) -> bytes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,7 +134,7 @@ def answers(
             else:
                 laws[law] = record_asm(device, of_launches, one.shape.causal, cache_folder()), asm.ROWS
         workgroups, rows = laws[law]
-        keys = list(asm_keys(one.shape) if one.model == "asm" else ck_keys(one.shape, rows))
+        keys = asm_keys(one.shape) if one.model == "asm" else ck_keys(one.shape, rows)
         made.append(estimate(workgroups[latency(one.shape, caches)], keys, units))
     return made
 
@@ -148,24 +148,20 @@ def latency(shape: Shape, caches: Mapping[str, Number]) -> int:
     return caches["hbm_latency"].value
 
 
-def asm_keys(shape: Shape) -> Iterator[int]:
+def asm_keys(shape: Shape) -> list[int]:
     """Keys of each workgroup of AITER's kernels: the whole length, so that all workgroups take the same time.
 
     With a causal mask a workgroup has two tiles of queries: the first and the last that no other workgroup has.
     """
     tiles = -(-shape.length // asm.ROWS)
-    for _ in range(shape.batch * shape.heads * (-(-tiles // 2) if shape.causal else tiles)):
-        yield shape.length
+    return [shape.length] * (shape.batch * shape.heads * (-(-tiles // 2) if shape.causal else tiles))
 
 
-def ck_keys(shape: Shape, rows: int) -> Iterator[int]:
+def ck_keys(shape: Shape, rows: int) -> list[int]:
     """Keys of each workgroup of CK's kernels: heads run fastest, then tiles of ``rows`` queries, the longest first."""
     tiles = -(-shape.length // rows)
-    for _ in range(shape.batch):
-        for tile in range(tiles):
-            keys = min(shape.length, (tiles - tile) * rows) if shape.causal else shape.length
-            for _ in range(shape.heads):
-                yield keys
+    lengths = [min(shape.length, (tiles - tile) * rows) if shape.causal else shape.length for tile in range(tiles)]
+    return [keys for keys in lengths for _ in range(shape.heads)] * shape.batch
 
 
 def record_asm(device: EmulatedDevice, known: ByLatency, causal: bool, cache: Path) -> Mapping[int, Workgroup]:

@@ -133,10 +133,9 @@ class Modelled:
             record={"kernel": asked.kernel, "workgroup": asked.workgroup, "only": asked.workgroup is not None}
         )
         try:
-            outcome = run_problem(device, self.library, prepare(problem, device.arch), named)
+            return run_problem(device, self.library, prepare(problem, device.arch), named)
         except CkPrefillError as error:
             raise InconclusiveError(f"{problem.name}: {error}", kind="measure") from error
-        return outcome
 
 
 def open_library(library: Path, arch: str, *, foreign: bool = False) -> Modelled:

@@ -101,20 +101,14 @@ def published_figures(file: Path = TABLE) -> tuple[PublishedFigure, ...]:
     table = read_table(file, PublishedTable)
     _check(table)
     record = table.record
+    same = ("kernel", "gpu", "metric", "role", "measured", "model", "reason", "bits")
     return tuple(
         PublishedFigure(
-            kernel=one.kernel,
+            **{name: getattr(one, name) for name in same},
             label=label,
-            gpu=one.gpu,
-            metric=one.metric,
             value=value,
-            role=one.role,
-            measured=one.measured,
-            model=one.model,
-            reason=one.reason,
             source=record.sources[one.source].title,
             shape=_shape(label, one.attention) if one.attention else None,
-            bits=one.bits,
         )
         for one in record.sets
         for label, value in one.rows.items()

@@ -154,27 +154,15 @@ def gemm(rows: int, columns: int, passes: int) -> Stream:
 
 FMA = "v_fma_f32 v40, v41, v42, v40\n"
 CHASE = "ds_read_b32 v2, v2\ns_waitcnt lgkmcnt(0)\nv_lshlrev_b32 v2, 2, v2\n"
+_WAIT = "s_waitcnt vmcnt(8) lgkmcnt(0)\n"  # at the end of a part with loads
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """The part between two barriers: ``packed`` operations first, then ``text``. A ``memory`` part ends with a wait."""
-
-    text: str
-    packed: int = 0
-    memory: bool = False
-
-    def body(self) -> str:
-        wait = "s_waitcnt vmcnt(8) lgkmcnt(0)\n" if self.memory else ""
-        return PACKED * self.packed + self.text + wait + "s_barrier\n"
-
-
-def pingpong(clusters: Sequence[Cluster], passes: int) -> Stream:
-    """Two waves a SIMD that go through the clusters one apart: a wave computes while the other loads."""
+def pingpong(clusters: Sequence[str], passes: int) -> Stream:
+    """Two waves a SIMD go through the clusters, a barrier after each, one apart: one computes while the other loads."""
     split = "v_readfirstlane_b32 s9, v0\ns_cmp_lt_u32 s9, 256\n"
     late = f"{split}s_cbranch_scc1 both\ns_barrier\nboth:\n"
     early = f"{split}s_cbranch_scc0 done\ns_barrier\ndone:\n"
-    return Stream(late + repeat(passes, "".join(one.body() for one in clusters)) + early, waves=8)
+    return Stream(late + repeat(passes, "".join(f"{one}s_barrier\n" for one in clusters)) + early, waves=8)
 
 
 def attention(first: tuple[int, int, int], second: tuple[int, int, int], passes: int) -> Stream:
@@ -185,25 +173,12 @@ def attention(first: tuple[int, int, int], second: tuple[int, int, int], passes:
     """
     dots = [dot(16, vector, exponentials, 0) for vector, exponentials, _ in (first, second)]
     reads = [LOAD * 2 + READ * 16, LOAD * 2 + "ds_read_b64_tr_b16 v[24:25], v1\n" * 32]
-    return pingpong(
-        [
-            Cluster(dots[0], packed=first[2]),
-            Cluster(reads[0], memory=True),
-            Cluster(dots[1], packed=second[2]),
-            Cluster(reads[1], memory=True),
-        ],
-        passes,
-    )
+    clusters = [PACKED * first[2] + dots[0], reads[0] + _WAIT, PACKED * second[2] + dots[1], reads[1] + _WAIT]
+    return pingpong(clusters, passes)
 
 
 def gemm_of_eight_waves(passes: int) -> Stream:
     """The tutorials' GEMM of 256x256x64 a pass in quadrants: eight waves of 16 MFMAs a quadrant, 2 by 4."""
     mfmas = "".join(small(4 * at) for at in range(16))
-    return pingpong(
-        [
-            part
-            for reads in (8, 4, 4, 8)  # of 64 rows of A or 32 columns of B, 64 deep
-            for part in (Cluster(mfmas), Cluster(LOAD * 2 + READ * reads, memory=True))
-        ],
-        passes,
-    )
+    reads = (8, 4, 4, 8)  # of 64 rows of A or 32 columns of B, 64 deep
+    return pingpong([part for count in reads for part in (mfmas, LOAD * 2 + READ * count + _WAIT)], passes)

@@ -24,7 +24,7 @@ from ckpm.base.errors import InputError, UsageError
 from ckpm.decode.guard.candidates import Constant
 from ckpm.decode.guard.compiling import configurations, is_kernel, jit_function, module_of
 from ckpm.decode.guard.figures import Budget
-from ckpm.decode.guard.table import Case, Guarded, Table
+from ckpm.decode.guard.table import CaseRow, Guarded, Table
 
 ACCEPTED_SUFFIX = ".guard.json"  # of the accepted figures, beside the file
 _COMMENT = re.compile(r"#\s*guard:(.*)")
@@ -184,7 +184,7 @@ def _guard(file: Path, found: _Found, archs: tuple[str, ...], budget: Budget) ->
         file=file,
         function=found.name,
         archs=archs,
-        cases=(Case(name="", signature=types, constexprs={**defaults, **constants}),),
+        cases=(CaseRow(signature=types, constexprs={**defaults, **constants}),),
         configurations=own or ({},),
         budget=budget,
         breaks_budget=False,

@@ -17,7 +17,7 @@ from ckpm.decode.guard.compiling import configurations, demand_triton, function_
 from ckpm.decode.guard.figures import DIRECTIONS
 from ckpm.decode.guard.pruning import complaints
 from ckpm.decode.guard.ratchet import Accepted, changes, merge
-from ckpm.decode.guard.table import Case, Guarded, Table, read_guard_table
+from ckpm.decode.guard.table import CaseRow, Guarded, Table, read_guard_table
 from ckpm.matrix.dialects import check_built_arch
 
 OWN = Path(__file__).parents[1] / "guard.yaml"
@@ -110,7 +110,7 @@ def judged_kernel(guarded: Guarded, arch: str | None) -> list[list[Judged]]:
         )
     arguments = tuple(jit_function(function).arg_names)
 
-    def judge_all(case: Case, arch: str) -> list[Judged]:
+    def judge_all(case: CaseRow, arch: str) -> list[Judged]:
         each = [candidate(guarded.name, arch, arguments, case.signature, case.constexprs, one) for one in chosen]
         return [judge(function, one, guarded.budget) for one in each]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,6 @@ from ckpm.base.display import one_line
 from ckpm.base.errors import InputError, SetupError
 from ckpm.decode.guard.candidates import Candidate, Constant, Judged
 from ckpm.decode.guard.figures import Budget, figures_of, over_budget
-from ckpm.kernels.code.code_object import kernels
 
 _LANES = 64
 _LONGEST = 200  # characters of a compiler's complaint
@@ -167,19 +166,13 @@ def _why(error: BaseException) -> str:
 
 def judge(function: Any, candidate: Candidate, budget: Budget) -> Judged:
     """Compile a candidate and compare its figures with the budget. A failure to compile is a reason, too."""
-    return judged_code(candidate, budget, lambda: compile_candidate(function, candidate))
-
-
-def judged_code(candidate: Candidate, budget: Budget, compiling: Callable[[], Code]) -> Judged:
-    """Judge a candidate as :func:`judge`, with ``compiling`` as the compiler."""
     try:
-        code = compiling()
+        code = compile_candidate(function, candidate)
     except InputError as error:
         return Judged(candidate=candidate, figures=None, reasons=(str(error),))
-    (kernel,) = kernels(code.binary)
     warps = candidate.options["num_warps"]
     assert isinstance(warps, int)
-    figures = figures_of(kernel, arch=candidate.arch, warps=warps, lds_bytes=code.lds_bytes)
+    figures = figures_of(code.binary, arch=candidate.arch, warps=warps, lds_bytes=code.lds_bytes)
     return Judged(candidate=candidate, figures=figures, reasons=over_budget(figures, budget))
 
 

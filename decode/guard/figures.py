@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ckpm.base.tablefile import Count
-from ckpm.kernels.code.code_object import KernelResources, occupancy
+from ckpm.kernels.code.code_object import kernels, occupancy
 from ckpm.matrix.dialects import compute_units
 
 # the figures by name: less is better (-1), more is better (1), or neither alone (0)
@@ -54,11 +54,13 @@ class Budget:
     waves: int = 1
 
 
-def figures_of(kernel: KernelResources, *, arch: str, warps: int, lds_bytes: int) -> Figures:
-    """The figures of a kernel launched with ``warps`` waves and ``lds_bytes`` of LDS.
+def figures_of(binary: bytes, *, arch: str, warps: int, lds_bytes: int) -> Figures:
+    """The figures of a code object's one kernel, launched with ``warps`` waves and ``lds_bytes`` of LDS.
 
-    Triton's LDS is a launch parameter. It is not in the code object, and counts into the occupancy.
+    Triton's LDS is a launch parameter. It is not in the code object, and counts into the occupancy. Raises
+    CodeObjectError.
     """
+    (kernel,) = kernels(binary)
     lds = max(kernel.lds_bytes, lds_bytes)
     waves = occupancy(
         compute_units()[arch],
@@ -67,16 +69,8 @@ def figures_of(kernel: KernelResources, *, arch: str, warps: int, lds_bytes: int
         workgroup=warps * kernel.wavefront,
         wavefront=kernel.wavefront,
     )
-    return Figures(
-        vgpr=kernel.vgpr,
-        agpr=kernel.agpr,
-        sgpr=kernel.sgpr,
-        vgpr_spills=kernel.vgpr_spills,
-        sgpr_spills=kernel.sgpr_spills,
-        scratch_bytes=kernel.scratch_bytes,
-        lds_bytes=lds,
-        waves=waves,
-    )
+    own = ("vgpr", "agpr", "sgpr", "vgpr_spills", "sgpr_spills", "scratch_bytes")
+    return Figures(**{name: getattr(kernel, name) for name in own}, lds_bytes=lds, waves=waves)
 
 
 def over_budget(figures: Figures, budget: Budget) -> tuple[str, ...]:

@@ -52,15 +52,6 @@ class GuardTable(Record, frozen=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """Types and constants with which a kernel is compiled."""
-
-    name: str
-    signature: Mapping[str, str]
-    constexprs: Mapping[str, Constant]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
     """A kernel of the table. ``configurations`` is empty if those of the kernel's autotuner are meant."""
 
@@ -68,7 +59,7 @@ class Guarded:
     file: Path
     function: str
     archs: tuple[str, ...]
-    cases: tuple[Case, ...]
+    cases: tuple[CaseRow, ...]
     configurations: tuple[Mapping[str, Constant], ...]
     budget: Budget
     breaks_budget: bool
@@ -93,15 +84,15 @@ def read_guard_table(file: Path) -> Table:
 
 
 def _read_kernel(name: str, row: KernelRow, folder: Path) -> Guarded:
-    cases = row.cases or {"": CaseRow()}
+    cases = tuple(row.cases.values()) or (CaseRow(),)
     return Guarded(
         name=name,
         file=folder / row.file,
         function=row.function,
         archs=row.archs,
         cases=tuple(
-            Case(name=each, signature=row.signature | one.signature, constexprs=row.constexprs | one.constexprs)
-            for each, one in cases.items()
+            CaseRow(signature=row.signature | one.signature, constexprs=row.constexprs | one.constexprs)
+            for one in cases
         ),
         configurations=row.configurations,
         budget=Budget(**row.budget),

@@ -37,9 +37,9 @@ class Scenario:
 class Host:
     """The host side of a library, shared by its families.
 
-    ``dialects`` are the dialects with templates. ``dispatch`` returns the C++ text for keys in upstream's order of
-    emission, ``harness`` the text of the C ABI for a dialect. ``arguments`` is the C ABI's struct of one launch,
-    ``headers`` the folders of our own headers that its sources include.
+    ``dialects`` are the dialects with templates, CK of November 2025 by default. ``dispatch`` returns the C++ text for
+    keys in upstream's order of emission, ``harness`` the text of the C ABI for a dialect. ``arguments`` is the C ABI's
+    struct of one launch, ``headers`` the folders of our own headers that its sources include.
 
     ``unread`` are fields that have a number in every problem and must be 0 for this library.
 
@@ -55,11 +55,11 @@ class Host:
     ``races``: the checker of races may run, because no two waves of a kernel write the same bytes of LDS on purpose.
     """
 
-    dialects: Callable[[], tuple[str, ...]]
     dispatch: Callable[[Sequence[Key], Features], str]
     harness: Callable[[str, Features], str]
     arguments: type[CheckedArguments]
     functions: tuple[str, ...]
+    dialects: Callable[[], tuple[str, ...]] = lambda: ("ck-2025-11",)
     api: str = ""
     headers: tuple[Path, ...] = (INCLUDE, INCLUDE_FWD)
     unread: frozenset[str] = field(default=frozenset())
@@ -71,15 +71,6 @@ class Host:
     races: bool = True
 
 
-def no_choices(key: Key, features: Features) -> Mapping[str, object]:
-    """The choices of an instance template without conditions."""
-    return {}
-
-
-def one_kernel(values: Values, arch: str) -> int:
-    return 1
-
-
 def on_own_trait(values: Values, arch: str, archs: Mapping[str, tuple[str, ...]]) -> bool:
     return values["arch_trait"] in archs.get(arch, ())
 
@@ -87,10 +78,6 @@ def on_own_trait(values: Values, arch: str, archs: Mapping[str, tuple[str, ...]]
 def same_dispatch_level(key: Key, main: Key) -> bool:
     """True if two kernels have one arch trait, data type, head dim and mode, the axes of CK's dispatch levels."""
     return all(getattr(key, name) == getattr(main, name) for name in ("arch_trait", "dtype", "hdim_q", "mode"))
-
-
-def no_reason(key: Key) -> str | None:
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +102,11 @@ class Family:
     instance: str
     symbol: Callable[[Values], re.Pattern[str]]
     unit: str = "fwd_unit.hip.j2"
-    choices: Callable[[Key, Features], Mapping[str, object]] = no_choices
-    variants: Callable[[Values, str], int] = one_kernel
+    choices: Callable[[Key, Features], Mapping[str, object]] = lambda key, features: {}
+    variants: Callable[[Values, str], int] = lambda values, arch: 1
     compiled_for: Callable[[Values, str, Mapping[str, tuple[str, ...]]], bool] = on_own_trait
     library: str = ""
     serves: Callable[[Key, Key], bool] = same_dispatch_level
     host: Host | None = None
     scenarios: Callable[[Key, Sequence[Key]], tuple[Scenario, ...]] | None = None
-    not_laid_out: Callable[[Key], str | None] = no_reason
+    not_laid_out: Callable[[Key], str | None] = lambda key: None

@@ -15,10 +15,11 @@ from ckpm.kernels.families import words as cpp
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
 from ckpm.kernels.families.fwd_words import by_device, harness_text, one_stage
 from ckpm.kernels.families.kernel_problems import attention_scenarios, not_laid_out, queries
-from ckpm.kernels.families.words import Features, Words, flag, pad_words, spellings
+from ckpm.kernels.families.words import Features, flag, pad_words
 from ckpm.matrix.keys import Key
 
 NAME = "fwd"
+_PIPELINES = "fwd_pipeline"
 _SYMBOLS = {
     "qr": "BlockFmhaPipelineQRKSVS",
     "qr_async": "BlockFmhaPipelineQRKSVSAsync",
@@ -26,14 +27,9 @@ _SYMBOLS = {
 }
 
 
-def _pipeline(key: Key) -> Words:
-    words: Words = spellings()["fwd_pipeline"][key.pipeline]
-    return words
-
-
 def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
     """gfx950 has fwd kernels of its own, so the kernels for gfx9 have no device code for gfx950."""
-    shared = fwd_words.attention(key, space, trait(key), _pipeline(key))
+    shared = fwd_words.attention(key, space, trait(key), _PIPELINES)
     guard = "defined(__gfx9__) && !defined(__gfx950__)" if key.arch_trait == "gfx9" else cpp.guard(key)
     return {**shared, "guard": guard}
 
@@ -41,7 +37,7 @@ def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
 def trait(key: Key) -> str:
     """The C++ type that connects dispatch and instance, besides the arch tag."""
     return (
-        f"fmha_fwd_traits_<{fwd_words.attention_start(key, _pipeline(key))}, {flag(key.dropout)}, "
+        f"fmha_fwd_traits_<{fwd_words.attention_start(key, _PIPELINES)}, {flag(key.dropout)}, "
         f"{fwd_words.squant(key)}, {pad_words(key.pad)['pads']}, {flag(key.trload)}, {flag(key.skip)}>"
     )
 
@@ -104,7 +100,6 @@ FAMILY = Family(
     instance="fwd_instance.hip.j2",
     symbol=symbol,
     host=Host(
-        dialects=lambda: ("ck-2025-11",),
         dispatch=dispatch_text,
         harness=lambda dialect, _: harness_text(dialect, NAME, dropout=True, pages=False, splits=False),
         arguments=FwdArguments,

@@ -143,7 +143,6 @@ FAMILY = Family(
     instance="appendkv_instance.hip.j2",
     symbol=symbol,
     host=Host(
-        dialects=lambda: ("ck-2025-11",),
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=AppendKvArguments,

@@ -12,25 +12,21 @@ from ckpm.kernels.abi import FwdArguments
 from ckpm.kernels.families import fwd_words, kernel_problems, symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
 from ckpm.kernels.families.fwd_words import by_device, harness_text, one_stage
-from ckpm.kernels.families.words import Features, Words, flag, pad_words, spellings
+from ckpm.kernels.families.words import Features, flag, pad_words
 from ckpm.matrix.keys import Key
 
 NAME = "fwd_pagedkv"
-
-
-def _pipeline(key: Key) -> Words:
-    words: Words = spellings()["pagedkv_pipeline"][key.pipeline]
-    return words
+_PIPELINES = "pagedkv_pipeline"
 
 
 def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
-    return fwd_words.attention(key, space, trait(key), _pipeline(key))
+    return fwd_words.attention(key, space, trait(key), _PIPELINES)
 
 
 def trait(key: Key) -> str:
     """The C++ type that connects dispatch and instance, besides the arch tag."""
     return (
-        f"fmha_fwd_pagedkv_traits_<{fwd_words.attention_start(key, _pipeline(key))}, {flag(key.paged_kv)}, "
+        f"fmha_fwd_pagedkv_traits_<{fwd_words.attention_start(key, _PIPELINES)}, {flag(key.paged_kv)}, "
         f"{fwd_words.squant(key)}, {pad_words(key.pad)['pads']}, {flag(key.skip)}>"
     )
 
@@ -81,7 +77,6 @@ FAMILY = Family(
     instance="pagedkv_instance.hip.j2",
     symbol=symbol,
     host=Host(
-        dialects=lambda: ("ck-2025-11",),
         dispatch=dispatch_text,
         harness=lambda dialect, _: harness_text(dialect, NAME, dropout=False, pages=True, splits=False),
         arguments=FwdArguments,

@@ -15,10 +15,11 @@ from ckpm.kernels.families import fwd_words, symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
 from ckpm.kernels.families.fwd_words import by_device, harness_text, nest
 from ckpm.kernels.families.kernel_problems import MASKS, attention_scenarios, candidates, not_laid_out
-from ckpm.kernels.families.words import Features, Words, arch_tag, environment, flag, pad_flags, pad_words, spellings
+from ckpm.kernels.families.words import Features, arch_tag, environment, flag, pad_flags, pad_words
 from ckpm.matrix.keys import Key
 
 NAME = "fwd_splitkv"
+_PIPELINES = "splitkv_pipeline"
 _SPLITS = 3
 
 
@@ -27,13 +28,8 @@ def merges(hdim_q: int, bias: str, mask: str) -> bool:
     return hdim_q == 128 and bias == mask == "no"
 
 
-def _pipeline(key: Key) -> Words:
-    words: Words = spellings()["splitkv_pipeline"][key.pipeline]
-    return words
-
-
 def substitutions(key: Key, features: Features, space: str) -> dict[str, str]:
-    return fwd_words.attention(key, space, trait(key), _pipeline(key))
+    return fwd_words.attention(key, space, trait(key), _PIPELINES)
 
 
 def choices(key: Key, features: Features) -> Mapping[str, object]:
@@ -43,7 +39,7 @@ def choices(key: Key, features: Features) -> Mapping[str, object]:
 def trait(key: Key) -> str:
     """The C++ type that connects dispatch and instance, besides the arch tag."""
     return (
-        f"fmha_fwd_splitkv_traits_<{fwd_words.attention_start(key, _pipeline(key))}, {fwd_words.squant(key)}, "
+        f"fmha_fwd_splitkv_traits_<{fwd_words.attention_start(key, _PIPELINES)}, {fwd_words.squant(key)}, "
         f"{flag(key.paged_kv)}, {pad_words(key.pad)['pads']}>"
     )
 
@@ -120,7 +116,6 @@ FAMILY = Family(
     symbol=symbol,
     variants=variants,
     host=Host(
-        dialects=lambda: ("ck-2025-11",),
         dispatch=dispatch_text,
         harness=lambda dialect, _: harness_text(dialect, NAME, dropout=False, pages=True, splits=True),
         arguments=FwdArguments,

@@ -121,7 +121,6 @@ FAMILY = Family(
     unit="fwd_v3_unit.hip.j2",
     symbol=symbol,
     host=Host(
-        dialects=lambda: ("ck-2025-11",),
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=FwdArguments,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from ckpm.kernels.families.words import (
-    Words,
     arch_tag,
     device_check,
     element,
@@ -60,14 +59,14 @@ def common(key: Key, space: str, trait: str) -> dict[str, str]:
     }
 
 
-def attention(key: Key, space: str, trait: str, pipeline: Words) -> dict[str, str]:
-    """Substitutions of an attention kernel's instance; ``pipeline`` holds the spellings of its pipeline."""
+def attention(key: Key, space: str, trait: str, pipelines: str) -> dict[str, str]:
+    """Substitutions of an attention kernel's instance; ``pipelines`` names the spellings of its family's pipelines."""
     known = spellings()
     return {
         **common(key, space, trait),
         **tile_words(key.tile),
         "pads": pad_words(key.pad)["pads"],
-        "pipeline": pipeline["type"],
+        "pipeline": known[pipelines][key.pipeline]["type"],
         "mask": known["mask"][key.mask_impl][key.mask]["type"],
         "bias": known["bias"][key.bias]["enum"],
         "v_rowmajor": flag(key.vlayout == "row"),
@@ -84,13 +83,13 @@ def trait_start(key: Key) -> str:
     return f"{key.hdim_q}, {element(key)}, {flag(key.mode == 'group')}"
 
 
-def attention_start(key: Key, pipeline: Words) -> str:
+def attention_start(key: Key, pipelines: str) -> str:
     """The first template arguments of the traits of attention kernels, up to LSE."""
     known = spellings()
     return (
-        f"{trait_start(key)}, {tile_words(key.tile)['block']}, {flag(key.vlayout == 'row')}, {pipeline['enum']}, "
-        f"{flag(key.logits)}, {known['mask'][key.mask_impl][key.mask]['type']}, {known['bias'][key.bias]['enum']}, "
-        f"{flag(key.lse)}"
+        f"{trait_start(key)}, {tile_words(key.tile)['block']}, {flag(key.vlayout == 'row')}, "
+        f"{known[pipelines][key.pipeline]['enum']}, {flag(key.logits)}, "
+        f"{known['mask'][key.mask_impl][key.mask]['type']}, {known['bias'][key.bias]['enum']}, {flag(key.lse)}"
     )
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +116,7 @@ def pattern(template: str, **known: object) -> str:
     return environment().overlay(undefined=_Slot).get_template(template).render(**known)
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(_Cpp, frozen=True):
     """Differences between the C++ of CK's versions that the templates follow.
 
     With ``takes_load`` batch prefill's traits have the load mode, and dispatch asks for it. With ``own_headers`` the
@@ -127,11 +125,6 @@ class Features:
     fmha_batch_prefill_select_kv_load_mode also takes the V stride and both base addresses.
     """
 
-    paged: bool
-    launch_takes_block_size: bool
-    trait_names_trload: bool
-    takes_load: bool
-    own_headers: bool
     selector_takes_base: bool = True
 
 

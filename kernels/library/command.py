@@ -32,7 +32,7 @@ from ckpm.kernels.library.finished import demand_plain
 from ckpm.kernels.library.manifest import MANIFEST, Manifest
 from ckpm.kernels.library.plan import Plan
 from ckpm.kernels.library.progress import Tally, follow
-from ckpm.kernels.library.request import LIBRARY, Request, clear_failures, discard_library, prepare, scons_command
+from ckpm.kernels.library.request import LIBRARY, Request, discard_library, prepare, scons_command
 from ckpm.kernels.library.resources import show as show_resources
 from ckpm.kernels.library.run_step import FAILURE
 from ckpm.kernels.library.signature_file import discard_foreign
@@ -142,7 +142,8 @@ def _clear_temporary(request: Request) -> Path:
 
 def _scons(request: Request, plan: Plan, jobs: int, temporary: Path, elsewhere: Elsewhere | None) -> tuple[Tally, int]:
     """Run SCons on a plan; return the tally and SCons's exit code."""
-    clear_failures(request)
+    for record in (request.work / request.folder).rglob(f"*{FAILURE}"):  # of earlier builds
+        record.unlink()
     environment = {**os.environ, **plan.environment, "TMPDIR": str(temporary)}
     if elsewhere:
         jobs = min(len(plan.steps), elsewhere.most_jobs)  # each only waits: the scheduler chooses what runs
@@ -167,7 +168,10 @@ def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None)
             f"{header}: this header changed while the build ran, and nothing that was compiled since is kept. Run the "
             "build again."
         )
-    records = _failure_records(request.work / request.folder)
+    files = (request.work / request.folder).rglob(f"*{FAILURE}")
+    records: list[Mapping[str, Any]] = sorted(
+        (json.loads(file.read_text()) for file in files), key=lambda record: str(record["label"])
+    )
     if elsewhere and (refused := [record for record in records if record["refused"]]):
         raise elsewhere.failure(refused)
     words = [*(f"{record['label']}: {record['output']}" for record in records), *tally.other]
@@ -194,12 +198,6 @@ def _raise_failures(request: Request, tally: Tally, elsewhere: Elsewhere | None)
     raise CompileError(
         "\n".join([f"{request.folder}/{LIBRARY} could not be made.", *texts, *tally.other[-20:]]), kind="link"
     )
-
-
-def _failure_records(folder: Path) -> list[Mapping[str, Any]]:
-    """Return the failure records below an output folder, in the order of their labels."""
-    records = [json.loads(file.read_text()) for file in folder.rglob(f"*{FAILURE}")]
-    return sorted(records, key=lambda record: str(record["label"]))
 
 
 def _common_reason(records: Sequence[Mapping[str, Any]]) -> str | None:
@@ -242,18 +240,13 @@ def _failing_kernels(record: Mapping[str, Any], folder: Path) -> list[str]:
     return [names[index] for index in sorted(blamed) if 0 <= index < len(names)] or names
 
 
-def add_compile_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of every command that compiles a selection."""
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a build besides the selection's."""
     parser.add_argument("--toolchain", default="auto", choices=CHOICES, help="(default: auto)")
     parser.add_argument("--ck-root", type=Path, default=None, help="a CK checkout; default: CK_ROOT")
     parser.add_argument("--headers", type=Path, default=None, metavar="DIR", help="instead of our own headers (ckpm)")
     parser.add_argument("--unit-size", type=int, default=8, help="kernels compiled together (default: 8)")
     parser.add_argument("--jobs", "-j", type=int, default=None, help="default: by processors and memory")
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a build besides the selection's."""
-    add_compile_options(parser)
     parser.add_argument("--work", type=Path, default=Path(), help="folder that holds build/ (default: here)")
     parser.add_argument("--resources", action="store_true", help="then print the kernels with their registers and LDS")
     parser.add_argument("--emulator", action="store_true", help="compile its core meanwhile, unless there is a GPU")

@@ -282,12 +282,6 @@ def scons_command(plan_file: str, jobs: int, object_cache: Path | None, cluster:
     return [*command, f"cluster={cluster}"] if cluster else command
 
 
-def clear_failures(request: Request) -> None:
-    """Delete the failure records of earlier builds."""
-    for record in (request.work / request.folder).rglob("*.failure.json"):
-        record.unlink()
-
-
 def discard_library(request: Request) -> None:
     """Delete library and manifest: the plan changed, or the build failed."""
     for name in (LIBRARY, MANIFEST):

@@ -28,6 +28,7 @@ from ckpm.kernels.families.words import features as features_of
 from ckpm.kernels.parity import dispatch_text, machine_code
 from ckpm.kernels.parity import v3 as parity_v3
 from ckpm.kernels.parity.bindings import Binding, bindings, differences
+from ckpm.kernels.parity.cpp_tokens import unfollowed
 from ckpm.kernels.parity.launches import launches
 from ckpm.kernels.parity.names import (
     Finding,
@@ -127,7 +128,7 @@ def live_cases(tree: Tree, archs: Sequence[str], receipts: Sequence[int], masks:
     Texts are rendered for the first arch alone, for all archs that list the same names: neither an instance nor the
     dispatch of batch prefill depends on the arch.
     """
-    family = _family(tree)
+    family = dialect(tree.dialect).family(FAMILY)
     of_family = [arch for arch in archs if arch in family.archs]
     with Pool(jobs.processors()) as pool:
         live = Live(tree, pool, FAMILY)
@@ -225,9 +226,8 @@ def compare_texts(
     for unit in plan_units(keys, DEFAULT_SIZE if host(family).whole_units else 1):
         specialisations = _bindings(unit_text(unit, features), family)
         if len(specialisations) != len(unit.keys):
-            raise UpstreamError(
-                f"our unit {unit.name} has {len(specialisations)} specialisations for {len(unit.keys)} kernels",
-                kind="cpp-text",
+            raise unfollowed(
+                f"our unit {unit.name} has {len(specialisations)} specialisations for {len(unit.keys)} kernels"
             )
         ours |= {key.name: launched for key, launched in zip(unit.keys, specialisations, strict=True)}
     lines = [f"{name}: listed but not rendered" for name in listed if name not in theirs]
@@ -401,7 +401,3 @@ def _judge_code(
             reason = f"neither text compiles, documented defect '{defect.name}': {defect.reason}"
             findings.append(Finding("machine code", (), "\n".join([reason, *(f"  {label}" for label in hit)])))
     return judge(title, findings, started)
-
-
-def _family(tree: Tree) -> Family:
-    return dialect(tree.dialect).family(FAMILY)

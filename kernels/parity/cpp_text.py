@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ckpm.base.errors import UpstreamError
 from ckpm.kernels.parity.conditions import TRUE, Condition, conjunction, negation, parse_condition
 from ckpm.kernels.parity.cpp_tokens import (
     OPEN,
@@ -24,6 +23,7 @@ from ckpm.kernels.parity.cpp_tokens import (
     split_arguments,
     template_parameters,
     tokenize,
+    unfollowed,
 )
 
 Scope = tuple[str, ...]
@@ -66,7 +66,7 @@ def statements(tokens: Sequence[str]) -> Iterator[Statement]:
 
 def _statement(tokens: Sequence[str], at: int) -> tuple[Statement, int]:
     if at >= len(tokens):
-        raise UpstreamError("a statement is missing at the end of a block", kind="cpp-text")
+        raise unfollowed("a statement is missing at the end of a block")
     piece = tokens[at]
     if piece == "{":
         end = closing_bracket(tokens, at)
@@ -209,15 +209,13 @@ class Program:
     def declare(self, name: Scope, meaning: Tokens) -> None:
         """Declare a name. Raises UpstreamError if it already means something else."""
         if self.names.setdefault(name, meaning) != meaning:
-            raise UpstreamError(
-                f"'{'::'.join(name)}' means '{spell(self.names[name])}' and '{spell(meaning)}'", kind="cpp-text"
-            )
+            raise unfollowed(f"'{'::'.join(name)}' means '{spell(self.names[name])}' and '{spell(meaning)}'")
 
     def declare_template(self, name: str, template: Template) -> None:
         """Declare a template. Raises UpstreamError if the name exists: overloads are not followed."""
         meaning = tuple(piece for part in (*template.scope, name) for piece in (part, "::"))[:-1]
         if meaning in self.templates:
-            raise UpstreamError(f"there are two templates '{spell(meaning)}'", kind="cpp-text")
+            raise unfollowed(f"there are two templates '{spell(meaning)}'")
         self.declare((*template.scope, name), meaning)
         self.templates[meaning] = template
 
@@ -268,7 +266,7 @@ class _Reader:
                 self.at += 1
             elif piece == "}":
                 if len(self.scopes) == 1:
-                    raise UpstreamError("a '}' closes nothing", kind="cpp-text")
+                    raise unfollowed("a '}' closes nothing")
                 self.scopes.pop()
                 self.at += 1
             elif piece == "namespace":
@@ -279,7 +277,7 @@ class _Reader:
             else:
                 self._definition()
         if self.guards or len(self.scopes) > 1:
-            raise UpstreamError("an #if or a namespace is never closed", kind="cpp-text")
+            raise unfollowed("an #if or a namespace is never closed")
         return self.result
 
     def _open_namespace(self) -> None:
@@ -287,7 +285,7 @@ class _Reader:
         while end < len(self.tokens) and self.tokens[end] not in ("{", ";", "="):
             end += 1
         if self.tokens[end : end + 1] != ("{",):
-            raise UpstreamError(f"'{spell(self.tokens[self.at : end + 4])}' does not open a namespace", kind="cpp-text")
+            raise unfollowed(f"'{spell(self.tokens[self.at : end + 4])}' does not open a namespace")
         scope = self.scopes[-1]
         for name in self.tokens[self.at + 1 : end : 2]:
             scope = (*scope, name)
@@ -301,7 +299,7 @@ class _Reader:
         if word in ("if", "ifdef", "ifndef"):
             self.guards.append([_directive_condition(word, rest)])
         elif word in ("elif", "else", "endif") and not self.guards:
-            raise UpstreamError(f"#{word} without #if", kind="cpp-text")
+            raise unfollowed(f"#{word} without #if")
         elif word == "elif":
             self.guards[-1].append(_directive_condition("if", rest))
         elif word == "else":
@@ -309,7 +307,7 @@ class _Reader:
         elif word == "endif":
             self.guards.pop()
         elif word == "define" and len(rest.split()) > 1:
-            raise UpstreamError(f"'#{word} {rest}': macros are not followed", kind="cpp-text")
+            raise unfollowed(f"'#{word} {rest}': macros are not followed")
 
     def _guard(self) -> Condition:
         parts = [part for branches in self.guards for part in (*map(negation, branches[:-1]), branches[-1])]
@@ -334,7 +332,7 @@ class _Reader:
             return
         statement = tokens[start:end]
         if statement[:1] == ("typedef",) or (head > start and "using" in statement):
-            raise UpstreamError(f"'{spell(statement)[:80]}': only plain aliases are followed", kind="cpp-text")
+            raise unfollowed(f"'{spell(statement)[:80]}': only plain aliases are followed")
         declared = declaration(statement)
         scope = self.scopes[-1]
         if declared is not None:
@@ -349,9 +347,7 @@ class _Reader:
         names = template_parameters(tokens[start:head])
         end = closing_bracket(tokens, brace) if tokens[brace : brace + 1] == ("{",) else -1
         if not names or end < 0 or tokens[end + 1 : end + 2] != (";",):
-            raise UpstreamError(
-                f"'{spell(tokens[start : brace + 4])[:120]}' is not a plain class template", kind="cpp-text"
-            )
+            raise unfollowed(f"'{spell(tokens[start : brace + 4])[:120]}' is not a plain class template")
         members: list[Tokens] = []
         functions: dict[str, Function] = {}
         body, at = tokens[brace + 1 : end], 0
@@ -362,14 +358,10 @@ class _Reader:
                 close = closing_bracket(body, after)
                 function = self._function(body[at:parameters], body[parameters:after], body[after + 1 : close])
                 if "template" in function.result or functions.setdefault(function.name, function) is not function:
-                    raise UpstreamError(
-                        f"'{spell(member)[:80]}' is a template or an overload in a class template", kind="cpp-text"
-                    )
+                    raise unfollowed(f"'{spell(member)[:80]}' is a template or an overload in a class template")
                 at = close + 1
             elif declaration(member) is None:
-                raise UpstreamError(
-                    f"'{spell(member)[:80]}' in a class template is not an alias, constant or function", kind="cpp-text"
-                )
+                raise unfollowed(f"'{spell(member)[:80]}' in a class template is not an alias, constant or function")
             else:
                 members.append(member)
                 at = after + 1
@@ -379,13 +371,13 @@ class _Reader:
 
     def _function(self, head: Tokens, parameters: Tokens, body: Tokens) -> Function:
         if not head:
-            raise UpstreamError(f"'{spell(parameters)}' follows no name of a function", kind="cpp-text")
+            raise unfollowed(f"'{spell(parameters)}' follows no name of a function")
         argument = None
         name = len(head) - 1
         if head[-1] == ">":
             opening = [at for at in range(len(head)) if head[at] == "<" and closing_angle(head, at) == len(head) - 1]
             if not opening or opening[0] == 0:
-                raise UpstreamError(f"'{spell(head)[:80]}' is not the name of a function", kind="cpp-text")
+                raise unfollowed(f"'{spell(head)[:80]}' is not the name of a function")
             name = opening[0]
             argument = head[name + 1 : -1]
             name -= 1

@@ -10,13 +10,12 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ckpm.base.errors import UpstreamError
 from ckpm.kernels.parity.bindings import local_names
 from ckpm.kernels.parity.c_arithmetic import Formula, Number, call, make
 from ckpm.kernels.parity.conditions import FALSE, TRUE, condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_constants import decide_constants, fold_constants
 from ckpm.kernels.parity.cpp_text import If, Plain, Program, Scope, read, statements
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments, unfollowed
 
 FUNCTION = "fmha_batch_prefill"
 # The parameters in canonical text: the request's traits, its arguments, the stream.
@@ -93,12 +92,10 @@ def parse(text: str, name: str = FUNCTION) -> Dispatch:
     program = read(text)
     named = [f for f in program.functions if f.name == name and f.argument in (None, _VERSION)]
     if len(named) != 1:
-        raise UpstreamError(f"expected one function {name}, found {len(named)}", kind="cpp-text")
+        raise unfollowed(f"expected one function {name}, found {len(named)}")
     function = named[0]
     if len(function.parameters) != len(_PARAMETERS):
-        raise UpstreamError(
-            f"{name} has {len(function.parameters)} parameters, expected {len(_PARAMETERS)}", kind="cpp-text"
-        )
+        raise unfollowed(f"{name} has {len(function.parameters)} parameters, expected {len(_PARAMETERS)}")
     local: dict[str, Tokens] = {
         parameter[-1]: (name,) for parameter, name in zip(function.parameters, _PARAMETERS, strict=True)
     }
@@ -161,9 +158,7 @@ def _branches(
 
 def _taken(specialised: str, returned: Tokens) -> tuple[str, str]:
     if returned[:2] != (specialised, "<"):
-        raise UpstreamError(
-            f"a branch returns '{spell(returned)[:120]}' and not {specialised}<TRAIT>(...)", kind="cpp-text"
-        )
+        raise unfollowed(f"a branch returns '{spell(returned)[:120]}' and not {specialised}<TRAIT>(...)")
     end = closing_angle(returned, 1)
     return spell(fold_constants(returned[2:end])), spell(returned[end + 1 :])
 
@@ -181,7 +176,7 @@ def _formula(parameters: Sequence[Tokens], result: Tokens, body: Tokens) -> Form
     returned: Tokens = ()
     for statement in statements(body):
         if not isinstance(statement, Plain):
-            raise UpstreamError(f"'{spell(body)[:120]}' is more than constants and one returned value", kind="cpp-text")
+            raise unfollowed(f"'{spell(body)[:120]}' is more than constants and one returned value")
         tokens = statement.tokens
         if tokens[0] == "return":
             returned = tokens[1:]

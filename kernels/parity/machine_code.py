@@ -21,7 +21,7 @@ from ckpm.base.errors import CompileError
 from ckpm.base.processes import Pool
 from ckpm.base.store import Store
 from ckpm.kernels.code import code_object as codeobject
-from ckpm.kernels.code.toolchains import Toolchain, device_command
+from ckpm.kernels.code.toolchains import Toolchain, compile_command
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, INCLUDE_FWD
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.render import Unit, unit_text
@@ -142,16 +142,12 @@ def compare(
                 assert ours is not None
                 row = _compare(key.name, other.result(), ours.result())
                 if row.difference and len(merging) > 1 and key in merging:
-                    row = _alone(row, _compare(key.name, other.result(), attempt(unit(key))))
+                    single = _compare(key.name, other.result(), attempt(unit(key)))
+                    row = single if single.difference or single.error else replace(single, beside=row.difference)
                 rows.append(row)
         return rows
 
     return finish
-
-
-def _alone(merged: Comparison, alone: Comparison) -> Comparison:
-    """Return the verdict on a kernel that differs from upstream's in a unit with others."""
-    return alone if alone.difference or alone.error else replace(alone, beside=merged.difference)
 
 
 def _compare_failures(name: str, defect: Defect, theirs: Code | CompileError, ours: Code | CompileError) -> Comparison:
@@ -199,14 +195,15 @@ def _code(text: str, tree: Tree, toolchain: Toolchain, arch: str, cache: Path, p
         folder = Path(name)
         source, output = folder / "kernel.hip", folder / "kernel.hsaco"
         source.write_text(text, encoding="utf-8")
-        command = device_command(
+        command = compile_command(
             toolchain,
-            arch=arch,
+            archs=[arch],
             source=str(source),
             output=str(output),
             includes=[str(include) for include in (*tree.includes, *INCLUDES)],
             cuid=_CUID,
             prefix_map={str(folder): "parity", str(tree.root): "ck"},
+            device_only=True,
         )
         run = pool.run(command, environment={**os.environ, **toolchain.environment})
         if run.returncode != 0:

@@ -134,7 +134,9 @@ def _checkout(ck_root: Path, cache: Path | None) -> Tree:
             kind="ck-tree",
         )
     root = Path(os.path.realpath(root))
-    _demand_files(root / FMHA)
+    if special := next((file for file in sorted((root / FMHA).rglob("*")) if is_special(file)), None):
+        # the codegen would wait for it without end
+        raise SetupError(f"{special}: a pipe or a device is in the CK tree. Remove it.", kind="ck-tree")
     ages = [name for name in dialect_names() if dialect(name).detection]
     fitting = [name for name in ages if fits(dialect(name), root / FMHA)]
     closure = include_closure(root)
@@ -194,12 +196,6 @@ def _refuse(tree: Tree, fitting: Sequence[str], candidates: Sequence[str], reaso
         "A new version of CK needs a dialect file in matrix/tables/dialects.",
         kind="ck-tree-version",
     )
-
-
-def _demand_files(fmha: Path) -> None:
-    """Raise SetupError for a pipe or a device beside the codegen, which would wait for it without end."""
-    if special := next((file for file in sorted(fmha.rglob("*")) if is_special(file)), None):
-        raise SetupError(f"{special}: a pipe or a device is in the CK tree. Remove it.", kind="ck-tree")
 
 
 def fits(candidate: Dialect, fmha: Path) -> bool:
@@ -320,7 +316,9 @@ def _fetch(package: PackagedUpstream, folder: Path) -> None:
             raise ServiceError(
                 f"{package.file}: holds no {package.tree}/{FMHA}. The upstreams table is wrong.", kind="download"
             )
-        (tree / _CHECKSUMS).write_text(_checksums(tree), encoding="utf-8")
+        files = sorted(file for file in tree.rglob("*") if file.is_file())
+        lines = "".join(f"{sha256_of(file)}  {file.relative_to(tree)}\n" for file in files)
+        (tree / _CHECKSUMS).write_text(lines, encoding="utf-8")
         if folder.exists():  # a tree without its codegen: can't be used, must not be mixed
             shutil.rmtree(folder)
         tree.rename(folder)
@@ -342,11 +340,6 @@ def fetch_archive(package: PackagedUpstream, archive: Path) -> None:
             "The file was thrown away. Check the package index that pip is configured for.",
             kind="checksum",
         )
-
-
-def _checksums(tree: Path) -> str:
-    files = sorted(file for file in tree.rglob("*") if file.is_file())
-    return "".join(f"{sha256_of(file)}  {file.relative_to(tree)}\n" for file in files)
 
 
 def _extract(archive: Path, tree: Path, prefix: str) -> None:
@@ -377,7 +370,9 @@ def _newer_words(dialect: Dialect, files: Iterable[Path], root: Path) -> tuple[s
     for file in sorted(files):
         text = content(file).decode(errors="replace")
         if any(name in text for name in wanted):
-            code, place = _COMMENT.sub(_blank, text), str(file.relative_to(root))
+            # as many empty lines in its place, so that line numbers stay the same
+            code = _COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
+            place = str(file.relative_to(root))
             undefined -= {name for name in undefined if re.search(rf"struct\s+{name}(?!\w)", code)}
             lines += [*_enumerators(dialect, code, place), *_parameters(dialect, code, place)]
     if undefined:
@@ -436,8 +431,3 @@ def _parameters(dialect: Dialect, code: str, place: str) -> Iterator[str]:
 
 def _at(place: str, text: str, start: int) -> str:
     return f"{place}:{text.count(chr(10), 0, start) + 1}"
-
-
-def _blank(comment: re.Match[str]) -> str:
-    """Return as many empty lines, so that line numbers stay the same."""
-    return "\n" * comment[0].count("\n")

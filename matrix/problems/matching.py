@@ -149,17 +149,12 @@ def needed_values(shape: Shape) -> dict[str, frozenset[Any]]:
     masks = {"no": ("no",), "top_left": ("causal", "mask"), "bottom_right": ("causal", "mask")}
     impls = ("wg16_storerandval", "wg32_storerandval") if shape.store_randval else ("wg16", "wg32")
     values: dict[str, frozenset[Any]] = {
-        "vlayout": frozenset((shape.vlayout,)),
         "mask": frozenset(masks.get(shape.mask, ("generic", "mask"))),
-        "bias": frozenset((shape.bias,)),
-        "lse": frozenset((shape.lse,)),
         "dropout": frozenset((shape.dropout > 0,)),
         "dropout_impl": frozenset(impls if shape.dropout > 0 else ("no",)),
-        "rope": frozenset((shape.rope,)),
-        "dbias": frozenset((shape.dbias,)),
-        "deterministic": frozenset((shape.deterministic,)),
-        "logits": frozenset((shape.logits,)),
     }
+    for name in ("vlayout", "bias", "lse", "rope", "dbias", "deterministic", "logits"):
+        values[name] = frozenset((getattr(shape, name),))
     for name in ("sink", "skip"):
         values[name] = frozenset((True,)) if getattr(shape, name) else frozenset((False, None))
     # a dialect without page sizes has those of page size 1, without layouts the linear one, without tables SGLang's

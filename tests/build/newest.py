@@ -19,7 +19,7 @@ from typing import Any
 from ckpm.attention.launch.c_abi import Library, load
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.abi import LaunchArguments
-from ckpm.kernels.code.toolchains import Toolchain, compile_command, detect, device_command, link_command
+from ckpm.kernels.code.toolchains import Toolchain, compile_command, detect, link_command
 from ckpm.kernels.families import words
 from ckpm.kernels.families.family import INCLUDE
 from ckpm.kernels.families.render import Unit, dispatch_text, render
@@ -81,37 +81,32 @@ class Compiler:
         words = "\0".join((source.name, str(source.parent), *extra))
         cuid = hashlib.sha256(words.encode()).hexdigest()[:16]
         output = self.folder / f"{source.stem}.{cuid}.o"
-        self._run(
-            compile_command(
-                self.toolchain,
-                archs=["gfx950"],
-                source=str(source),
-                output=str(output),
-                includes=self.includes,
-                cuid=cuid,
-                prefix_map={},
-                # what the host side does is tested, not how fast: unoptimised it compiles in an eighth of the time
-                extra=("--offload-host-only", "-O0", *extra),
-            )
-        )
+        # what the host side does is tested, not how fast: unoptimised it compiles in an eighth of the time
+        self._compile(source, output, "gfx950", "--offload-host-only", "-O0", *extra, cuid=cuid)
         return str(output)
 
     def preprocess(self, source: Path, arch: str) -> str:
         """The text of a unit for the device pass of ``arch``."""
         output = self.folder / f"{source.stem}.{arch}.ii"
+        self._compile(source, output, arch, "-E", cuid="0" * 16, device_only=True)
+        return output.read_text()
+
+    def _compile(
+        self, source: Path, output: Path, arch: str, *extra: str, cuid: str, device_only: bool = False
+    ) -> None:
         self._run(
-            device_command(
+            compile_command(
                 self.toolchain,
-                arch=arch,
+                archs=[arch],
                 source=str(source),
                 output=str(output),
                 includes=self.includes,
-                cuid="0" * 16,
+                cuid=cuid,
                 prefix_map={},
-                extra=("-E",),
+                extra=extra,
+                device_only=device_only,
             )
         )
-        return output.read_text()
 
     def link(self, name: str, objects: Sequence[str]) -> Library:
         library = self.folder / f"{name}.so"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.settings import cache_folder
-from ckpm.kernels.code.toolchains import detect, device_command
+from ckpm.kernels.code.toolchains import compile_command, detect
 from ckpm.kernels.upstream.tree import Tree
 
 _SOURCE = """
@@ -27,15 +27,16 @@ def test_arch_without_instructions_is_named_by_static_assert(
     source = tmp_path / "reader.hip"
     source.write_text(_SOURCE)
     toolchain = detect("embedded", cache=cache_folder())
-    command = device_command(
+    command = compile_command(
         toolchain,
-        arch=arch,
+        archs=[arch],
         source=str(source),
         output=str(tmp_path / "reader.o"),
         includes=[str(folder) for folder in trees["ckpm"].includes],
         cuid="0" * 16,
         prefix_map={},
         extra=("-fsyntax-only", "-Wno-unused-command-line-argument"),
+        device_only=True,
     )
     environment = {**os.environ, **toolchain.environment}
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=600)

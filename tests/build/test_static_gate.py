@@ -51,14 +51,14 @@ def test_wait_taken_out_of_code_is_found(built: Path, tmp_path: Path, arch: str)
         static_gate.by_kernel(damaged, Manifest.read(built / "manifest.json"), arch)
 
 
-def functions(library: Path) -> Iterator[tuple[str, list[Instruction]]]:
-    """Arch and instructions of each kernel."""
+def functions(library: Path) -> Iterator[tuple[str, image.KernelInfo, list[Instruction]]]:
+    """Arch, kernel and instructions of each kernel."""
     for target, elf in code_object.code_objects(library):
         read = image.read(elf)
         for kernel in read.kernels:
             start = kernel.function.address - read.text_address
             code = read.text[start : start + kernel.function.size]
-            yield target.partition(":")[0], list(decode(code, start))
+            yield target.partition(":")[0], kernel, list(decode(code, start))
 
 
 def too_early(instructions: list[Instruction], arch: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
@@ -82,7 +82,7 @@ def is_spill(instructions: list[Instruction], at: int) -> bool:
 
 
 def test_real_kernel_has_needed_wait_states_and_no_other_s_nop(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for arch, instructions in functions(built / "libckpm.so"):
+    for arch, _, instructions in functions(built / "libckpm.so"):
         assert hazards.missing_states(instructions, arch) == []
         nops = [at for at, instruction in enumerate(instructions) if instruction.name == "s_nop"]
         assert len(nops) > 10
@@ -111,13 +111,9 @@ def refusals(library: bytes, folder: Path) -> list[str]:
     file = folder / "libckpm.so"
     file.write_bytes(library)
     reasons = []
-    for _, elf in code_object.code_objects(file):
-        read = image.read(elf)
-        for kernel in read.kernels:
-            start = kernel.function.address - read.text_address
-            instructions = list(decode(read.text[start : start + kernel.function.size], start))
-            found = refusal(kernel, instructions, {kernel.function.name: (0, len(instructions))})
-            reasons += [found.reason] if found else []
+    for _, kernel, instructions in functions(file):
+        found = refusal(kernel, instructions, {kernel.function.name: (0, len(instructions))})
+        reasons += [found.reason] if found else []
     return reasons
 
 

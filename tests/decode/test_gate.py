@@ -9,7 +9,6 @@ import pytest
 
 from ckpm.base.errors import CheckFailedError, InconclusiveError, RecordError
 from ckpm.commands import main
-from ckpm.commands import main as kernels
 from ckpm.decode.built import MANIFEST
 
 ARCH = "gfx950"
@@ -19,7 +18,7 @@ ARCH = "gfx950"
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with build/ and accepted figures."""
     work = tmp_path_factory.mktemp("decode")
-    assert kernels(["decode", "build", "--arch", ARCH, "--work", str(work)]) == 0
+    assert main(["decode", "build", "--arch", ARCH, "--work", str(work)]) == 0
     assert command("accept", work, "--reason", "a test") == 0
     return work
 

@@ -20,21 +20,20 @@ from ckpm.decode.guard.figures import Budget
 from ckpm.decode.guard.pruning import early_config_prune
 from ckpm.decode.guard.ratchet import Accepted
 from ckpm.decode.guard.table import read_guard_table
-from ckpm.decode.problem import RESIDENT, Launch, Shape, attention_candidate, forced_launch
+from ckpm.decode.problem import BASE, RESIDENT, Launch, attention_candidate, forced_launch
 
-SHAPE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
 LEAN = Budget(vgpr=128, vgpr_spills=0, waves=2)
 
 
 def judge_lean(form: str, launch: Launch) -> Judged:
-    return judge(function_of(SOURCE, form), attention_candidate(form, SHAPE, launch, "gfx950"), LEAN)
+    return judge(function_of(SOURCE, form), attention_candidate(form, BASE, launch, "gfx950"), LEAN)
 
 
 def test_resident_fills_registers_and_streaming_does_not() -> None:
     """The document: 512 VGPRs, 56 spills and one wave a SIMD before; 108, none and two after."""
     before, after = (
         judge_lean("resident", RESIDENT).figures,
-        judge_lean("streaming", forced_launch("gfx950", SHAPE)).figures,
+        judge_lean("streaming", forced_launch("gfx950", BASE)).figures,
     )
     assert before is not None
     assert after is not None
@@ -47,7 +46,7 @@ def test_resident_fills_registers_and_streaming_does_not() -> None:
 
 def test_forced_launch_is_documents_tuple() -> None:
     """BLOCK_M=16, BLOCK_N=64, num_stages=2, num_warps=1."""
-    launch = forced_launch("gfx950", SHAPE)
+    launch = forced_launch("gfx950", BASE)
     assert (launch.block_m, launch.block_n, launch.num_stages, launch.num_warps) == (16, 64, 2, 1)
 
 

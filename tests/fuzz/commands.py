@@ -23,7 +23,7 @@ from ckpm.matrix.problems.ledger import LEDGER
 from tests.fuzz.code_damage import CODE, launch
 from tests.fuzz.compiled import LIBRARY, prepare_code, prepare_library, prepare_loadable
 from tests.fuzz.hostile import BYTES, DOCUMENT, TEXT, Change
-from tests.fuzz.tree import BUILD, CODEGEN, HEADER, INSTANCES, PARITY, prepare_newest_tree, prepare_tree
+from tests.fuzz.tree import BUILD, CODEGEN, HEADER, INSTANCES, KNOWN, NEWEST, PARITY, prepare_tree
 from tests.unit import manifests
 from tests.unit.matrix.test_validate import YAML
 from tests.unit.reports.release.samples import make_bundle, update_sums
@@ -60,14 +60,10 @@ def _of(line: str, folder: str, inputs: dict[str, tuple[Change, ...]], ends: int
     return Command(name=split(words)[0], main=ckpm, argv=tuple(words), folder=folder, inputs=inputs, ends=ends)
 
 
-def _write_manifest(argv: list[str]) -> int:
-    return write_manifest.main(*argv)
-
-
 _OTHERS: dict[str, Main] = {
     "python -m ckpm_emulator": ckpm_emulator.cli.main,
     "python -m tests.fuzz.code_damage": launch,
-    "python -m ckpm.kernels.library.write_manifest": _write_manifest,
+    "python -m ckpm.kernels.library.write_manifest": lambda argv: write_manifest.main(*argv),
 }
 
 
@@ -83,7 +79,8 @@ def commands() -> tuple[Command, ...]:
     kinds = ("manifest", "batch-prefill", "page-fault", "gate", "counters")
     report = {**{f"build/gfx950/aiter/{kind}.json": DOCUMENT for kind in kinds}, "build/parity.json": DOCUMENT}
     plan = "planned/build/gfx950/aiter/plan.json"
-    bundle = dict.fromkeys(("verdict.json", "SHA256SUMS", "waivers.yaml", "stages.yaml", "ledger.yaml"), TEXT)
+    bundled = ("verdict.json", "SHA256SUMS", "waivers.yaml", "stages.yaml", "ledger.yaml")
+    bundle = {f"bundle/{name}": TEXT for name in bundled}
     folder = "--work . --arch gfx950 --upstream aiter --only static --baselines baselines"
     return (
         *(_of(f"{name} {selected} --filter-file filter.py", "files", python) for name in ("list", "count")),
@@ -108,7 +105,7 @@ def commands() -> tuple[Command, ...]:
         _of("report --input build --html out.html", "report", report, ends=8),
         _of("report --input build --html out.html --output out.md", "report", report, ends=8),
         _of("report --input build --table out.csv", "report", report),
-        replace(_of("verify-bundle bundle --unsigned", "bundle", _below("bundle", bundle)), amend=_write_checksums),
+        replace(_of("verify-bundle bundle --unsigned", "bundle", bundle), amend=lambda at: update_sums(at / "bundle")),
         _of("verify-bundle bundle.tar --unsigned", "bundle", {"bundle.tar": BYTES}),
         _of(f"cpp index {LIBRARY} --output out.txt", "library", manifest),
         _of("cpp kernels program.cpp", "files", {"program.cpp": TEXT}),
@@ -131,14 +128,6 @@ _JOBS = {
 }
 
 
-def _below(folder: str, inputs: dict[str, tuple[Change, ...]]) -> dict[str, tuple[Change, ...]]:
-    return {f"{folder}/{name}": changes for name, changes in inputs.items()}
-
-
-def _write_checksums(folder: Path) -> None:
-    update_sums(folder / "bundle")
-
-
 def prepare(top: Path) -> None:
     """Write the valid files of all commands, in a folder for each ``Command.folder``."""
     _files(top / "files")
@@ -146,8 +135,8 @@ def prepare(top: Path) -> None:
     prepare_code(top / "code")
     prepare_library(top / "library", top / "code" / "library.o")
     prepare_loadable(top / "loadable", top / "code" / "library.o")
-    prepare_tree(top / "tree")
-    prepare_newest_tree(top / "newest")
+    prepare_tree(top / "tree", KNOWN)
+    prepare_tree(top / "newest", NEWEST)
     _jobs(top / "jobs")
     folder, tar = make_bundle(top / "made")
     (top / "bundle").mkdir()
@@ -164,7 +153,9 @@ def _files(folder: Path) -> None:
     (folder / "sweep.json").write_text(json.dumps(sweep))
     (folder / "configuration.yaml").write_text(YAML)
     (folder / "configuration.json").write_text(json.dumps(yaml.safe_load(YAML)))
-    plan = {"folder": "build/gfx950/aiter", "steps": [], "environment": {}, "facts": _plan_facts()}
+    left_out = ("kernels", "kernel_count", "artifacts")
+    facts = {name: value for name, value in manifests.document({}).items() if name not in left_out}
+    plan = {"folder": "build/gfx950/aiter", "steps": [], "environment": {}, "facts": facts}
     place = folder / "planned/build/gfx950/aiter"
     place.mkdir(parents=True)
     (place / "plan.json").write_text(json.dumps(plan))
@@ -175,11 +166,6 @@ def _files(folder: Path) -> None:
         write_junit(Results((case(f"dispatch/{name}"), case(f"page-fault/{name}"))), folder / f"{name}.xml")
     shutil.copy(Path("reports/release/stages.yaml"), folder)
     shutil.copy(site.DEFAULTS, folder / "site.yaml")
-
-
-def _plan_facts() -> dict[str, object]:
-    facts = manifests.document({})
-    return {name: value for name, value in facts.items() if name not in ("kernels", "kernel_count", "artifacts")}
 
 
 def _counters(problem: str, **provenance: str) -> Measurements:

@@ -55,27 +55,30 @@ class Compiler:
 
     def host_object(self, text: str, output: str) -> Path:
         """Compile an object for the host, with device code for two archs if there is a kernel."""
-        source = self.folder / "source.hip"
+        return self._compile(text, output, "gfx942", "gfx950")
+
+    def code_object(self, text: str, output: str) -> Path:
+        """Compile a bare code object for gfx950."""
+        return self._compile(text, output, "gfx950", device_only=True)
+
+    def _compile(self, text: str, output: str, *archs: str, device_only: bool = False) -> Path:
+        source, made = self.folder / "source.hip", self.folder / output
         source.write_text(text)
         cuid = hashlib.sha256(text.encode()).hexdigest()[:16]  # two units of a library need two
-        common = {"source": str(source), "output": str(self.folder / output), "cuid": cuid}
         self.run(
             toolchains.compile_command(
-                self.toolchain, archs=["gfx942", "gfx950"], includes=[str(INCLUDE)], prefix_map={}, **common
+                self.toolchain,
+                archs=archs,
+                source=str(source),
+                output=str(made),
+                includes=[str(INCLUDE)],
+                cuid=cuid,
+                prefix_map={},
+                device_only=device_only,
             )
         )
         source.unlink()
-        return self.folder / output
-
-    def code_object(self, text: str, output: str) -> None:
-        """Compile a bare code object for gfx950."""
-        source = self.folder / "source.hip"
-        source.write_text(text)
-        common = {"source": str(source), "output": str(self.folder / output), "cuid": "0123456789abcdef"}
-        self.run(
-            toolchains.device_command(self.toolchain, arch="gfx950", includes=[str(INCLUDE)], prefix_map={}, **common)
-        )
-        source.unlink()
+        return made
 
 
 def names() -> list[str]:

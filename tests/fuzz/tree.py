@@ -13,7 +13,7 @@ from ckpm.matrix.enumeration import enumerate_keys
 
 RECEIPT = 200  # with few kernels
 _DIALECT = "ck-2025-11"
-_CODEGEN = '''
+KNOWN = '''
 K0_MAX_SUBMAX_MAP = {32: 32, 64: 64, 128: 128}
 do_fp8_static_quant = get_mask_map = None
 
@@ -21,7 +21,8 @@ do_fp8_static_quant = get_mask_map = None
 def list_blobs(targets, file_path):
     """Match the dialect's detection."""
 '''
-_NEWEST = """
+# newer than the newest dialect: commands read its headers and codegen
+NEWEST = """
 SUPPORTED_PAGE_SIZE = [1, 16, 1024]
 LOADS = ["bload", "gload"]
 TARGETS = ["gfx9", "gfx11"]
@@ -60,17 +61,8 @@ PARITY = (
 BUILD = "build --arch gfx950 --upstream checkout --ck-root ck --filter nothing"
 
 
-def prepare_tree(folder: Path) -> None:
-    """Write the tree into ``folder``/ck."""
-    _write(folder, _CODEGEN)
-
-
-def prepare_newest_tree(folder: Path) -> None:
-    """Write a tree that is newer than the newest dialect. Commands read its headers and codegen."""
-    _write(folder, _NEWEST)
-
-
-def _write(folder: Path, codegen: str) -> None:
+def prepare_tree(folder: Path, codegen: str) -> None:
+    """Write the tree with a text of the codegen into ``folder``/ck."""
     fmha = folder / "ck" / FMHA
     (fmha / "codegen/ops").mkdir(parents=True)
     (folder / "ck/include/ck_tile").mkdir(parents=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -34,88 +35,73 @@ class Defect:
     upstream: str = UPSTREAM
 
 
-def extended_defect(suite: str, case: str, edit: Edit, found_as: str = WRONG) -> Defect:
-    """Return a defect of one edit that a case on ckpm-extended finds."""
-    return Defect(edits=(edit,), suite=suite, case=case, found_as=found_as, upstream=EXTENDED)
+def _defect(suite: str, case: str, *edits: Edit, found_as: str = WRONG, upstream: str = UPSTREAM) -> Defect:
+    return Defect(edits=edits, suite=suite, case=case, found_as=found_as, upstream=upstream)
 
+
+extended_defect = functools.partial(_defect, upstream=EXTENDED)  # a case on ckpm-extended finds it
 
 DEFECTS: Mapping[str, Defect] = {
     # the table is read to the end of a tile (AICK-1171)
-    "page lookups are not clamped to the last token": Defect(
-        edits=(
-            Edit(
-                header="k_loader.hpp",
-                old="return ck_tile::min(start_ + row_ + i * kRowStep, view_.last_token);",
-                new="return start_ + row_ + i * kRowStep;",
-            ),
+    "page lookups are not clamped to the last token": _defect(
+        "page-fault",
+        "lengths.m64-q64k33",
+        Edit(
+            header="k_loader.hpp",
+            old="return ck_tile::min(start_ + row_ + i * kRowStep, view_.last_token);",
+            new="return start_ + row_ + i * kRowStep;",
         ),
-        suite="page-fault",
-        case="lengths.m64-q64k33",
         found_as="memory",
     ),
     # the descriptor of a page has the length of the pool (rocm-libraries pull request 6653)
-    "num_records is not trimmed to the live page": Defect(
-        edits=(
-            Edit(
-                header="paged_cache.hpp",
-                old="static_cast<uint32_t>(live_bytes)",
-                new="static_cast<uint32_t>(view.num_pages) * view.page_bytes",
-            ),
+    "num_records is not trimmed to the live page": _defect(
+        "page-fault",
+        "freed.ps1024_pertensor",
+        Edit(
+            header="paged_cache.hpp",
+            old="static_cast<uint32_t>(live_bytes)",
+            new="static_cast<uint32_t>(view.num_pages) * view.page_bytes",
         ),
-        suite="page-fault",
-        case="freed.ps1024_pertensor",
         found_as="srd_range",
     ),
     # a page's place in the pool is a product of 32 bits (aiter issues 2517 and 2608)
-    "a page's offset has 32 bits": Defect(
-        edits=(
-            Edit(
-                header="paged_cache.hpp",
-                old="static_cast<uint64_t>(static_cast<uint32_t>(page)) * view.page_bytes",
-                new="static_cast<uint32_t>(page) * view.page_bytes",
-            ),
+    "a page's offset has 32 bits": _defect(
+        "large-kv",
+        "batches.ps16_vectorized-g8-b4",
+        Edit(
+            header="paged_cache.hpp",
+            old="static_cast<uint64_t>(static_cast<uint32_t>(page)) * view.page_bytes",
+            new="static_cast<uint32_t>(page) * view.page_bytes",
         ),
-        suite="large-kv",
-        case="batches.ps16_vectorized-g8-b4",
-        found_as=WRONG,
     ),
     # V's reads find the page ids of K's next tile (what pull request 6653 double-buffers)
-    "K and V share their page ids": Defect(
-        edits=(
-            Edit(header="pipeline.hpp", old="++cursor.k_tile;", new="++cursor.k_tile; v.lookup(cursor.k_start());"),
-        ),
-        suite="batch-prefill",
-        case="equalities.m64-g3",
-        found_as=WRONG,
+    "K and V share their page ids": _defect(
+        "batch-prefill",
+        "equalities.m64-g3",
+        Edit(header="pipeline.hpp", old="++cursor.k_tile;", new="++cursor.k_tile; v.lookup(cursor.k_start());"),
     ),
-    "block scales are those of the query's head": Defect(
-        edits=(
-            Edit(
-                header="launch.hpp",
-                old="static_cast<long_index_t>(at.kv_head) * kargs.nhead_stride_kv_block_descale",
-                new="static_cast<long_index_t>(at.head) * kargs.nhead_stride_kv_block_descale",
-            ),
+    "block scales are those of the query's head": _defect(
+        "batch-prefill",
+        "scales_heads.kv_blockscale",
+        Edit(
+            header="launch.hpp",
+            old="static_cast<long_index_t>(at.kv_head) * kargs.nhead_stride_kv_block_descale",
+            new="static_cast<long_index_t>(at.head) * kargs.nhead_stride_kv_block_descale",
         ),
-        suite="batch-prefill",
-        case="scales_heads.kv_blockscale",
-        found_as=WRONG,
     ),
     # as in CK of 2025: the mask starts where the window does, and the pages with the sequence
-    "the window's start is not in the page lookups": Defect(
-        edits=(
-            Edit(
-                header="pipeline.hpp",
-                old="return tiles.start_of(k_tile);",
-                new="return tiles.start_of(k_tile) - tiles.window_start;",
-            ),
-            Edit(
-                header="pipeline.hpp",
-                old="return tiles.start_of(v_tile);",
-                new="return tiles.start_of(v_tile) - tiles.window_start;",
-            ),
+    "the window's start is not in the page lookups": _defect(
+        "batch-prefill",
+        "windows.bottom_right-win31_0-q70k600",
+        Edit(
+            header="pipeline.hpp",
+            old="return tiles.start_of(k_tile);",
+            new="return tiles.start_of(k_tile) - tiles.window_start;",
         ),
-        suite="batch-prefill",
-        case="windows.bottom_right-win31_0-q70k600",
-        found_as=WRONG,
+        Edit(
+            header="pipeline.hpp",
+            old="return tiles.start_of(v_tile);",
+            new="return tiles.start_of(v_tile) - tiles.window_start;",
+        ),
     ),
 }

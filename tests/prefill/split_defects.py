@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
-from tests.prefill.defects import WRONG, Defect, Edit
-from tests.prefill.instead import EXTENDED
+from tests.prefill.defects import Defect, Edit, extended_defect
 
 
 def _split(old: str, new: str) -> Edit:
@@ -16,9 +16,7 @@ def _bounds(old: str, new: str) -> Edit:
     return Edit(header="score_bounds.hpp", old=old, new=new)
 
 
-def _found(case: str, edit: Edit, found_as: str = WRONG) -> Defect:
-    return Defect(edits=(edit,), suite="batch-prefill", case=case, found_as=found_as, upstream=EXTENDED)
-
+_found = functools.partial(extended_defect, "batch-prefill")
 
 SPLIT_DEFECTS: Mapping[str, Defect] = {
     "the combine ignores the LSE of the last split": _found(
@@ -39,6 +37,6 @@ SPLIT_DEFECTS: Mapping[str, Defect] = {
     ),
     "a mask takes rows for queries": _found("split.verify", _bounds("return heads.div(row);", "return row;")),
     "the combine reads splits past the last": _found(
-        "split.one", _split("o + min(first + i, splits - 1) * step", "o + (first + i) * step"), "memory"
+        "split.one", _split("o + min(first + i, splits - 1) * step", "o + (first + i) * step"), found_as="memory"
     ),
 }

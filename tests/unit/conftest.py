@@ -34,11 +34,11 @@ if [ -n "$in" ]; then cp "$in" "$out"; else echo library > "$out"; fi
 
 @pytest.fixture
 def stub_toolchain(tmp_path: Path) -> Callable[..., Toolchain]:
-    """``stub_toolchain(breaks="x")``: compiles whatever does not contain x."""
+    """``stub_toolchain(breaks="x")``: compiles whatever does not contain x. ``text`` is of another compiler."""
 
-    def make(breaks: str = "") -> Toolchain:
+    def make(breaks: str = "", text: str = STUB) -> Toolchain:
         script = tmp_path / "stub-compiler"
-        script.write_text(STUB)
+        script.write_text(text)
         script.chmod(0o755)
         return Toolchain(
             name="stub",

@@ -14,6 +14,7 @@ from typing import TypeVar
 import pytest
 from filelock import FileLock
 
+from ckpm.base.errors import TableError
 from ckpm.base.logs import print_logs
 
 ROOT = Path(__file__).parents[2]
@@ -47,6 +48,21 @@ def capture_logs(call: Callable[[], T]) -> tuple[T, str]:
     with contextlib.redirect_stdout(StringIO()) as output, print_logs():
         result = call()
     return result, output.getvalue()
+
+
+def replaced(text: str, old: str, new: str) -> str:
+    """The text with its first ``old`` replaced."""
+    assert old in text, old
+    return text.replace(old, new, 1)
+
+
+def table_complaint(file: Path, text: str, read: Callable[[Path], object]) -> str:
+    """The message of the TableError that ``read`` raises for a table of this text, after the file's name."""
+    file.write_text(text)
+    with pytest.raises(TableError) as caught:
+        read(file)
+    assert str(caught.value).startswith(f"{file}:")
+    return str(caught.value).removeprefix(f"{file}:")
 
 
 def git(folder: Path, *words: str) -> str:

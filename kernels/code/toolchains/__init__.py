@@ -12,7 +12,6 @@ from ckpm.kernels.code.toolchains import embedded, rocm
 from ckpm.kernels.code.toolchains.base import (
     Toolchain,
     compile_command,
-    device_command,
     link_command,
     response_text,
 )
@@ -23,7 +22,6 @@ __all__ = [
     "compile_command",
     "describe",
     "detect",
-    "device_command",
     "link_command",
     "response_text",
 ]

@@ -1,12 +1,16 @@
-"""The record of a toolchain, and its command lines. Nothing here touches the file system.
+"""The record of a toolchain, its command lines, its compiler's version. Nothing here touches the file system.
 
 Flags that affect the output are separate from machine paths, so that build signatures contain only the flags.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from ckpm.base.errors import SetupError
 
 # Flags of all toolchains: those of CK's own build of its FMHA kernels.
 # NDEBUG: a release build; with it no assert of CK's headers is left in device code.
@@ -40,6 +44,17 @@ class Toolchain:
     environment: Mapping[str, str]
 
 
+def version_output(
+    command: Sequence[str], environment: Mapping[str, str], repair: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a compiler that prints its version. Raises SetupError, with the advice ``repair``, if it can't be started."""
+    merged = {**os.environ, **environment}
+    try:
+        return subprocess.run(command, env=merged, capture_output=True, text=True, errors="replace", timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SetupError(f"{command[0]} can't be started ({error}): {repair}", kind="toolchain") from error
+
+
 def compile_command(
     tc: Toolchain,
     *,
@@ -50,9 +65,11 @@ def compile_command(
     cuid: str,
     prefix_map: Mapping[str, str],
     extra: Sequence[str] = (),
+    device_only: bool = False,
 ) -> list[str]:
     """Return the command that makes one host object with the code objects of all ``archs`` inside.
 
+    ``device_only`` makes the bare AMDGPU ELF code object of one arch, without a host part.
     ``cuid`` (16 hex digits of a content hash) names the unit's symbols: without it clang derives them from the path.
     ``prefix_map`` maps machine paths to fixed words; __FILE__ then reads the same in every checkout.
     ``includes`` are passed as system folders: warnings of upstream's headers are not ours to fix.
@@ -60,29 +77,13 @@ def compile_command(
     return [
         *tc.compiler,
         *tc.flags,
+        *(("--offload-device-only", "--no-gpu-bundle-output") if device_only else ()),
         *(f"--offload-arch={arch}" for arch in archs),
-        *_common(tc, includes=includes, cuid=cuid, prefix_map=prefix_map, extra=extra),
-        *("-c", source, "-o", output),
-    ]
-
-
-def device_command(
-    tc: Toolchain,
-    *,
-    arch: str,
-    source: str,
-    output: str,
-    includes: Sequence[str],
-    cuid: str,
-    prefix_map: Mapping[str, str],
-    extra: Sequence[str] = (),
-) -> list[str]:
-    """Return the command that makes the bare AMDGPU ELF code object of one ``arch``, without a host part."""
-    return [
-        *tc.compiler,
-        *tc.flags,
-        *("--offload-device-only", "--no-gpu-bundle-output", f"--offload-arch={arch}"),
-        *_common(tc, includes=includes, cuid=cuid, prefix_map=prefix_map, extra=extra),
+        f"-cuid={cuid}",
+        *(f"-ffile-prefix-map={old}={new}" for old, new in prefix_map.items()),
+        *(word for folder in includes for word in ("-isystem", folder)),
+        *tc.search,
+        *extra,
         *("-c", source, "-o", output),
     ]
 
@@ -108,17 +109,3 @@ def response_text(objects: Sequence[str]) -> str:
     """Return the content of a response file (``@file``) naming ``objects``, one quoted path a line."""
     quoted = (path.replace("\\", "\\\\").replace('"', '\\"') for path in objects)
     return "".join(f'"{path}"\n' for path in quoted)
-
-
-def _common(
-    tc: Toolchain,
-    *,
-    includes: Sequence[str],
-    cuid: str,
-    prefix_map: Mapping[str, str],
-    extra: Sequence[str],
-) -> list[str]:
-    words = [f"-cuid={cuid}", *(f"-ffile-prefix-map={old}={new}" for old, new in prefix_map.items())]
-    for folder in includes:
-        words += ["-isystem", folder]
-    return [*words, *tc.search, *extra]

@@ -13,7 +13,6 @@ import importlib.util
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from pathlib import Path
 from ckpm.base.errors import SetupError
 from ckpm.base.files import name_write_errors
 from ckpm.base.trust import demand_private, demand_trusted
-from ckpm.kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
+from ckpm.kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain, version_output
 
 # Objects run on machines with at least glibc 2.28 (RHEL 8, Ubuntu 18.10); zig's headers need the minor version.
 GLIBC_MINOR = 28
@@ -136,19 +135,7 @@ def _package_version(package: Path) -> str:
 
 def _clang_version(zig: str, environment: Mapping[str, str]) -> str:
     """The version of the wheel's clang, such as ``22.1.8``."""
-    try:
-        run = subprocess.run(
-            [zig, "clang", "--version"],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SetupError(
-            f"{zig} can't be started ({error}): reinstall the package 'ziglang'", kind="toolchain"
-        ) from error
+    run = version_output([zig, "clang", "--version"], environment, "reinstall the package 'ziglang'")
     first, _, _ = run.stdout.partition("\n")
     if run.returncode != 0 or "clang version " not in first:
         raise SetupError(

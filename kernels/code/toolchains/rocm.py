@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from ckpm.base import rocm_places
 from ckpm.base.errors import SetupError
-from ckpm.kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain
+from ckpm.kernels.code.toolchains.base import KERNEL_FLAGS, Toolchain, version_output
 
 _COMPILERS = ("hipcc", "amdclang++")
 
@@ -80,19 +79,7 @@ def find() -> Toolchain:
 
 def _versions(compiler: str) -> str:
     """``HIP 7.1.x clang 20.0.0git``, or the clang part alone, out of the compiler's --version text."""
-    try:
-        run = subprocess.run(
-            [compiler, "--version"],
-            env={**os.environ, **_ENVIRONMENT},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SetupError(
-            f"{compiler} can't be started ({error}): repair the ROCm installation", kind="toolchain"
-        ) from error
+    run = version_output([compiler, "--version"], _ENVIRONMENT, "repair the ROCm installation")
     clang = re.search(r"clang version (\S+)", run.stdout)
     if run.returncode != 0 or clang is None:
         said = (run.stderr or run.stdout).strip()

@@ -6,13 +6,13 @@ bwd_dq_dk_dv's.
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Sequence
 
 from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.backward import words as shared
 from ckpm.kernels.families.backward.words import not_laid_out, through
-from ckpm.kernels.families.family import Family, Scenario, Values
+from ckpm.kernels.families.family import Family, Values
 from ckpm.kernels.families.words import Features, flag, pad_flags
 from ckpm.matrix.keys import Key
 
@@ -70,11 +70,6 @@ def symbol(values: Values) -> re.Pattern[str]:
     )
 
 
-def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
-    """Launches of a chain in which this kernel runs after a kernel of dq_dk_dv."""
-    return through(key, [one for one in keys if one.family == shared.DQ_DK_DV and serves(key, one)])
-
-
 FAMILY = Family(
     name=NAME,
     library=shared.DQ_DK_DV,
@@ -83,6 +78,6 @@ FAMILY = Family(
     instance="bwd_convert_dq_instance.hip.j2",
     unit="bwd_unit.hip.j2",
     symbol=symbol,
-    scenarios=scenarios,
+    scenarios=functools.partial(through, serves),
     not_laid_out=not_laid_out,
 )

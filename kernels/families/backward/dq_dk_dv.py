@@ -15,7 +15,7 @@ from ckpm.kernels.families import symbol_words
 from ckpm.kernels.families.backward import convert_dq, dot_do_o
 from ckpm.kernels.families.backward import words as shared
 from ckpm.kernels.families.backward.words import gradient_scenarios, not_laid_out
-from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, Family, Host, Scenario, Values
+from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, Family, Host, Values
 from ckpm.kernels.families.fwd_words import by_device, nest
 from ckpm.kernels.families.words import Features, arch_tag, environment, flag, spellings
 from ckpm.matrix.keys import Key
@@ -164,11 +164,6 @@ def symbol(values: Values) -> re.Pattern[str]:
     return re.compile(rf"FmhaBwdDQDKDVKernelI\w+?{shape}{problem}{dropout}{traits}")
 
 
-def scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
-    """Launches with each of the key's masks."""
-    return gradient_scenarios(key)
-
-
 FAMILY = Family(
     name=NAME,
     substitutions=substitutions,
@@ -176,7 +171,6 @@ FAMILY = Family(
     unit="bwd_unit.hip.j2",
     symbol=symbol,
     host=Host(
-        dialects=lambda: ("ck-2025-11",),
         dispatch=dispatch_text,
         harness=harness_text,
         arguments=BwdArguments,
@@ -194,6 +188,6 @@ FAMILY = Family(
         # MakeLSEDDramTileDistribution in block_fmha_bwd_pipeline_default_policy.hpp)
         races=False,
     ),
-    scenarios=scenarios,
+    scenarios=gradient_scenarios,
     not_laid_out=not_laid_out,
 )

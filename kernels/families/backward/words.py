@@ -11,7 +11,7 @@ enough for its tile. A kernel of another stage is reached through a kernel of dq
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ckpm.kernels.families.family import Scenario
@@ -82,7 +82,7 @@ def not_laid_out(key: Key) -> str | None:
     return None
 
 
-def gradient_scenarios(key: Key) -> tuple[Scenario, ...]:
+def gradient_scenarios(key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     """One scenario for each mask of a kernel of dq_dk_dv."""
     return tuple(
         Scenario(label=label, candidates=tuple(itertools.islice(_candidates(key, mask, (True, False)), MOST)))
@@ -90,9 +90,10 @@ def gradient_scenarios(key: Key) -> tuple[Scenario, ...]:
     )
 
 
-def through(key: Key, served: Sequence[Key]) -> tuple[Scenario, ...]:
+def through(serves: Callable[[Key, Key], bool], key: Key, keys: Sequence[Key]) -> tuple[Scenario, ...]:
     """Scenarios of the first kernels of dq_dk_dv that the kernel of ``key`` serves."""
     spad, *_ = pad_flags(key.pad)
+    served = (one for one in keys if one.family == DQ_DK_DV and serves(key, one))
     runnable = [one for one in served if spad in spads(one) and not not_laid_out(one)]
     some = [one for one in runnable if one.mask == "no"] or runnable
     requests = itertools.chain.from_iterable(

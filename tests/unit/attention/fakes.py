@@ -26,6 +26,21 @@ ARCH = "gfx950"
 Answer = Callable[[Any], int]
 
 
+def writing(**arrays: np.ndarray[Any, Any]) -> Answer:
+    """A kernel that writes these at a launch's pointers of their names."""
+
+    def answer(said: Any) -> int:
+        for name, array in arrays.items():
+            ctypes.memmove(getattr(said, name), array.ctypes.data, array.nbytes)
+        return 0
+
+    return answer
+
+
+def floats_at(address: int, count: int) -> list[float]:
+    return list(np.frombuffer(ctypes.string_at(address, 4 * count), np.float32))
+
+
 class FakeHip:
     """Memory is an array of the host's; addresses are real, so that what was written can be read back."""
 

@@ -7,7 +7,7 @@ Whole score matrices, one head at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,19 +119,6 @@ def drop(problem: Problem, weights: Floats, random: NDArray[np.uint8]) -> Floats
     return kept
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Gradients:
-    """Gradients of all sequences: ``dq`` [token, nhead_q, hdim_q], ``dk`` and ``dv`` [token, nhead_k, dim].
-
-    ``dbias`` is the gradient of the scores, for each sequence [nhead_q, query, key].
-    """
-
-    dq: Floats
-    dk: Floats
-    dv: Floats
-    dbias: tuple[Floats, ...]
-
-
 def gradients(
     problem: Problem,
     do: Sequence[Floats],
@@ -142,9 +129,12 @@ def gradients(
     bias: Sequence[Floats] | None = None,
     slopes: Floats | None = None,
     random_values: Sequence[NDArray[np.uint8]] | None = None,
-) -> Gradients:
-    """One array of each sequence: ``do`` [query, nhead_q, hdim_v], the others as :func:`attention.reference.attention`
-    has them. Neither soft cap nor sinks, which no backward kernel has.
+) -> dict[str, Any]:
+    """``dq`` [token, nhead_q, hdim_q], ``dk`` and ``dv`` [token, nhead_k, dim] of all sequences, ``dbias`` of each.
+
+    Given are one array of each sequence: ``do`` [query, nhead_q, hdim_v], the others as
+    :func:`attention.reference.attention` has them. Neither soft cap nor sinks, which no backward kernel has.
+    ``dbias`` is the gradient of the scores, [nhead_q, query, key].
     """
     p, found = problem, []
     for index, (gradient, queries, keys, values) in enumerate(zip(do, q, k, v, strict=True)):
@@ -167,4 +157,4 @@ def gradients(
             dk[:, shared] += p.softmax_scale * scores[head].T @ queries[:, head]
         found.append((dq, dk, dv, scores))
     dqs, dks, dvs, dbias = zip(*found, strict=True)
-    return Gradients(dq=np.concatenate(dqs), dk=np.concatenate(dks), dv=np.concatenate(dvs), dbias=tuple(dbias))
+    return {"dq": np.concatenate(dqs), "dk": np.concatenate(dks), "dv": np.concatenate(dvs), "dbias": dbias}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from ckpm.attention.call import fmha
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ProblemError
 from ckpm.matrix.problems.problem import Problem
-from tests.unit.attention.fakes import FakeDevice, built, dispatcher
+from tests.unit.attention.fakes import FakeDevice, built, dispatcher, floats_at, writing
 
 SLOPES = np.array([[0.5, 0.125, 0.03125, 0.25], [0.25, 0.5, 0.125, 0.0625]], np.float32)
 LENGTHS = ((40, 70), (20, 25))
@@ -49,13 +48,7 @@ def lse_of(form: Any, lengths: tuple[tuple[int, int], ...] = LENGTHS) -> np.ndar
 
 
 def device_with(lse: np.ndarray[Any, Any]) -> FakeDevice:
-    written = lse.astype(np.float32)
-
-    def write_lse(said: Any) -> int:
-        ctypes.memmove(said.lse, written.ctypes.data, written.nbytes)
-        return 0
-
-    return FakeDevice(answer=write_lse)
+    return FakeDevice(answer=writing(lse=lse.astype(np.float32)))
 
 
 def page_options(size: int, table: str) -> dict[str, Any]:
@@ -107,7 +100,7 @@ def test_backward_gives_its_kernel_the_shifted_lse() -> None:
     seen: list[np.ndarray[Any, Any]] = []
 
     def read_lse(said: Any) -> int:
-        seen.append(np.frombuffer(ctypes.string_at(said.lse, 4 * 4 * 60), np.float32).reshape(4, 60))
+        seen.append(np.reshape(floats_at(said.lse, 4 * 60), (4, 60)))
         return 0
 
     over, _ = dispatcher(

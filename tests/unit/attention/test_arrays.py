@@ -17,7 +17,7 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, ProblemError
-from tests.unit.attention.fakes import ARCH, FakeDevice, built, dispatcher, fp8_prefill, prefill
+from tests.unit.attention.fakes import ARCH, FakeDevice, built, dispatcher, floats_at, fp8_prefill, prefill, writing
 
 SUMS = np.array([0, 40, 60], np.int32)
 INDPTR = np.array([0, 70, 95], np.int32)
@@ -45,9 +45,7 @@ def test_arrays_reach_kernel_and_o_comes_back() -> None:
         ):
             data = ctypes.string_at(getattr(said, name), count * np.dtype(kind).itemsize)
             seen[name] = np.frombuffer(data, kind)
-        written = encode(2 * Q, "bf16", ARCH)
-        ctypes.memmove(said.o, written.ctypes.data, written.nbytes)
-        return 0
+        return writing(o=encode(2 * Q, "bf16", ARCH))(said)
 
     over, _ = dispatcher(prefill(), FakeDevice(answer=kernel))
     done = call(over, q=Q.astype(np.float32))
@@ -134,17 +132,13 @@ def test_each_wrong_array_is_one_error(changes: dict[str, Any], error: type[Exce
     assert not device.launched
 
 
-def at(address: int, count: int) -> list[float]:
-    return list(np.frombuffer(ctypes.string_at(address, 4 * count), np.float32))
-
-
 @pytest.mark.parametrize("kind", [ml_dtypes.float8_e4m3fn, np.uint8])
 def test_fp8_array_tells_its_kernels(kind: Any) -> None:
     """Scales come as a number, an array without axes and one of 16 bits; O is bf16."""
     seen: list[float] = []
 
     def kernel(said: Any) -> int:
-        seen.extend(at(address, 1)[0] for address in (said.q_descale, said.k_descale, said.v_descale))
+        seen.extend(floats_at(address, 1)[0] for address in (said.q_descale, said.k_descale, said.v_descale))
         return 0
 
     over, _ = dispatcher(fp8_prefill(), FakeDevice(answer=kernel))
@@ -177,7 +171,7 @@ def test_sink_logits_of_16_bits_reach_kernel_as_float32() -> None:
     seen: list[float] = []
 
     def kernel(said: Any) -> int:
-        seen.extend(at(said.sink, 4))
+        seen.extend(floats_at(said.sink, 4))
         return 0
 
     kernels = built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=1)
@@ -200,25 +194,14 @@ def test_batch_without_queries_launches_nothing() -> None:
 )
 def test_out_takes_numbers_or_bits_by_its_dtype(kind: Any, written: float) -> None:
     bits = np.full(Q.shape, 0x3FC0, np.uint16)  # 1.5 in bf16
-
-    def kernel(said: Any) -> int:
-        ctypes.memmove(said.o, bits.ctypes.data, bits.nbytes)
-        return 0
-
-    over, _ = dispatcher(prefill(), FakeDevice(answer=kernel))
+    over, _ = dispatcher(prefill(), FakeDevice(answer=writing(o=bits)))
     out = np.zeros(Q.shape, kind)
     assert call(over, out=out).o is out
     assert (out == kind(written)).all()
 
 
 def test_lse_out_of_the_host_is_written() -> None:
-    numbers = np.full((4, 60), 2.5, np.float32)
-
-    def kernel(said: Any) -> int:
-        ctypes.memmove(said.lse, numbers.ctypes.data, numbers.nbytes)
-        return 0
-
-    over, _ = dispatcher(prefill(), FakeDevice(answer=kernel))
+    over, _ = dispatcher(prefill(), FakeDevice(answer=writing(lse=np.full((4, 60), 2.5, np.float32))))
     lse = np.zeros((4, 60), np.float32)
     assert call(over, lse=True, lse_out=lse).lse is lse
     assert (lse == 2.5).all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -347,15 +347,12 @@ def test_refusal_has_no_command_of_kernel_with_known_defect() -> None:
         ({"dtype": "fp16"}, "aiter"),
         ({"page_size": 16}, "ckpm"),
         ({"arch": "gfx942"}, "aiter"),
-        ({"splits": 2}, "aiter"),
+        ({"splits": 2, "family": "fwd_splitkv", "page_size": 0, "pool_pages": 0}, "aiter"),
     ],
 )
 def test_refusal_has_command_of_kernel_that_serves(changes: dict[str, Any], upstream: str) -> None:
     over, _ = dispatcher(prefill())
-    contiguous: dict[str, Any] = (
-        {"family": "fwd_splitkv", "page_size": 0, "pool_pages": 0} if "splits" in changes else {}
-    )
-    problem = replace(PREFILL, **changes, **contiguous)
+    problem = replace(PREFILL, **changes)
     with pytest.raises(NoKernelError) as raised:
         over.plan(problem)
     command = str(raised.value).partition("Compile one: ckpm jit ")[2].partition(",")[0]
@@ -469,18 +466,23 @@ def test_two_stages_come_from_one_library() -> None:
         over.plan(problem)
 
 
-@pytest.mark.parametrize("order", ["upstream", "first-fit", "seqtune"])
-def test_compiled_kernel_is_launched_in_every_order(order: str) -> None:
-    declared = kernel_set("batch_prefill", ARCH, upstream="ckpm", dtype="bf16", hdim_q=128, page_size=1)
-    registry = Registry(declared)
-    compiled: list[str] = []
+def compiles(registry: Registry, compiled: list[str]) -> Callable[[Sequence[Instance]], tuple[Path, ...]]:
+    """A compiler that registers what it is asked for, and lists its names."""
 
     def compile_kernels(stages: Sequence[Instance]) -> tuple[Path, ...]:
         compiled.extend(one.name for one in stages)
         registry.add([replace(one, library=Path("/jit/batch_prefill/libckpm.so")) for one in stages])
         return ()
 
-    over, device = dispatcher(registry, compile=compile_kernels, order=order)
+    return compile_kernels
+
+
+@pytest.mark.parametrize("order", ["upstream", "first-fit", "seqtune"])
+def test_compiled_kernel_is_launched_in_every_order(order: str) -> None:
+    declared = kernel_set("batch_prefill", ARCH, upstream="ckpm", dtype="bf16", hdim_q=128, page_size=1)
+    registry = Registry(declared)
+    compiled: list[str] = []
+    over, device = dispatcher(registry, compile=compiles(registry, compiled), order=order)
     problem = replace(PREFILL, mask="bottom_right", window_right=0)
     assert over.why(problem).choice.named  # type: ignore[union-attr]
     plan = over.plan(problem)
@@ -492,21 +494,15 @@ def test_compiled_kernel_is_launched_in_every_order(order: str) -> None:
 
 def test_declared_kernels_are_compiled_when_no_built_one_serves() -> None:
     declared = kernel_set("batch_prefill", ARCH, dtype="bf16", hdim_q=128, mode="group", vlayout="row")
-    asked: list[tuple[str, ...]] = []
+    asked: list[str] = []
     registry = Registry(declared)
-
-    def compile_kernels(stages: Sequence[Instance]) -> tuple[Path, ...]:
-        asked.append(tuple(one.name for one in stages))
-        registry.add([replace(one, library=Path("/jit/batch_prefill/libckpm.so")) for one in stages])
-        return ()
-
     plain, _ = dispatcher(registry)
     with pytest.raises(NoKernelError, match="no built kernel of batch_prefill serves"):
         plain.plan(PREFILL)
-    over, device = dispatcher(registry, compile=compile_kernels)
+    over, device = dispatcher(registry, compile=compiles(registry, asked))
     assert "only declared" not in str(over.why(PREFILL).refused.get(declared[0]))
     plan = over.plan(PREFILL)
-    assert [(plan.stages[0].name,)] == asked
+    assert [plan.stages[0].name] == asked
     assert device.loaded == [Path("/jit/batch_prefill/libckpm.so")]
     over.plan(replace(PREFILL, seqlen_k=90))  # the same kernel serves it
     assert len(asked) == 1

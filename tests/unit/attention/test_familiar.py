@@ -30,16 +30,11 @@ from ckpm.attention.familiar.tensors import add_page_axis, swap_axes
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.kernels.abi import Mask
-from tests.unit.attention.fakes import FakeDevice, built, dispatcher, fp8_prefill, prefill
+from tests.unit.attention.fakes import FakeDevice, built, dispatcher, fp8_prefill, prefill, writing
 
 SUMS, INDPTR = np.array([0, 40, 60], np.int32), np.array([0, 70, 95], np.int32)
 INDICES = np.arange(95, dtype=np.int32)
 Q, K = np.zeros((60, 4, 128)), np.zeros((100, 2, 128))
-
-
-def of_aiter(device: FakeDevice, registry: Registry, **given: Any) -> Any:
-    over, _ = dispatcher(registry, device)
-    return run_aiter(over, **given)
 
 
 def run_aiter(over: Dispatcher, **given: Any) -> Any:
@@ -57,30 +52,29 @@ def run_aiter(over: Dispatcher, **given: Any) -> Any:
     ],
 )
 def test_aiter_s_masks_are_ck_s(given: dict[str, Any], mask: tuple[int, int, int]) -> None:
-    device = FakeDevice()
-    of_aiter(device, prefill(), **given)
+    over, device = dispatcher(prefill())
+    run_aiter(over, **given)
     said = device.launched[0]
     assert (said.mask_type, said.window_left, said.window_right) == mask
     assert (said.page_size, said.num_total_pages, said.seqlen_k) == (1, 100, 70)
 
 
 def test_aiter_s_scale_cap_slopes_and_results() -> None:
-    device = FakeDevice()
-    o, lse = of_aiter(device, prefill(), softmax_scale=0.5, logits_soft_cap=3.0, return_lse=True)
+    over, device = dispatcher(prefill())
+    o, lse = run_aiter(over, softmax_scale=0.5, logits_soft_cap=3.0, return_lse=True)
     assert (device.launched[0].scale_s, device.launched[0].logits_soft_cap) == (0.5, 3.0)
     assert (o.shape, lse.shape) == ((60, 4, 128), (4, 60))
-    of_aiter(device, prefill(), alibi_slopes=np.ones(4, np.float32))
+    run_aiter(over, alibi_slopes=np.ones(4, np.float32))
     assert device.launched[1].bias_type == 2
-    o, lse, random = of_aiter(device, prefill(), dropout_p=0.5, return_lse=True, return_attn_probs=True)
+    o, lse, random = run_aiter(over, dropout_p=0.5, return_lse=True, return_attn_probs=True)
     assert random.shape == (4, 60, 70)
 
 
 def test_aiter_s_vllm_table_of_larger_pages() -> None:
-    device = FakeDevice()
     pool = np.zeros((12, 16, 2, 128))
     table = np.zeros((2, 5), np.int32)
-    registry = Registry(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128))
-    of_aiter(device, registry, k=pool, v=pool, block_table=table, seqlen_k=np.array([70, 25], np.int32))
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128)))
+    run_aiter(over, k=pool, v=pool, block_table=table, seqlen_k=np.array([70, 25], np.int32))
     said = device.launched[0]
     assert (said.page_size, said.kv_table, said.batch_stride_block_table, said.kv_layout) == (16, 1, 5, 0)
     assert said.seqlen_k_ptr
@@ -402,13 +396,8 @@ def test_custom_mask_of_raw_addresses_is_refused() -> None:
 
 
 def test_flashinfer_s_lse_has_base_2_by_token() -> None:
-    def natural(said: Any) -> int:
-        ones = np.full((4, 60), np.log(8.0), np.float32)
-        ctypes.memmove(said.lse, ones.ctypes.data, ones.nbytes)
-        return 0
-
     made, device = wrapper()
-    device.answer = natural
+    device.answer = writing(lse=np.full((4, 60), np.log(8.0), np.float32))
     _, lse = made.run(Q, (CACHE[:, 0], CACHE[:, 1]), return_lse=True)
     assert lse.shape == (60, 4)
     np.testing.assert_allclose(lse, 3.0, rtol=1e-6)
@@ -451,14 +440,8 @@ def test_flashinfer_s_forward_replaces_the_plan() -> None:
 
 def test_flashinfer_s_scales_of_unquantised_caches() -> None:
     """K's and Q's scales are part of the softmax scale, V's one is O's, as FlashInfer applies them."""
-    bits = np.full(Q.shape, 0x3F80, np.uint16)  # 1.0 in bf16
-
-    def kernel(said: Any) -> int:
-        ctypes.memmove(said.o, bits.ctypes.data, bits.nbytes)
-        return 0
-
     made, device = wrapper(sm_scale=0.5)
-    device.answer = kernel
+    device.answer = writing(o=np.full(Q.shape, 0x3F80, np.uint16))  # 1.0 in bf16
     assert (made.run(Q, CACHE, q_scale=2.0, k_scale=np.array(3.0), v_scale=0.25) == 0.25).all()
     assert device.launched[0].scale_s == 3.0
     own = [one.astype(ml_dtypes.bfloat16) for one in (Q, CACHE)]

@@ -29,11 +29,7 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """An aiter whose own functions return their name."""
     made, caller = ModuleType("aiter"), ModuleType("a_caller")
     for name in SERVED:
-
-        def own(*_: Any, name: str = name, **__: Any) -> str:
-            return f"aiter's {name}"
-
-        setattr(made, name, own)
+        setattr(made, name, lambda *_, name=name, **__: f"aiter's {name}")
     caller.mha_batch_prefill_func = made.mha_batch_prefill_func  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "aiter", made)
     monkeypatch.setitem(sys.modules, "a_caller", caller)

@@ -17,7 +17,7 @@ from ckpm.attention.launch.buffers import prepare
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, CkPrefillError
 from ckpm.kernels.abi import QScale
-from tests.unit.attention.fakes import FakeDevice, built, dispatcher, make_case
+from tests.unit.attention.fakes import FakeDevice, built, dispatcher, floats_at, make_case
 
 SUMS, INDPTR = np.array([0, 40, 60], np.int32), np.array([0, 70, 95], np.int32)
 INDICES = np.arange(95, dtype=np.int32)
@@ -30,10 +30,6 @@ def mixed_kernels() -> Registry:
     return Registry(built("batch_prefill", "ckpm-extended", dtype="bf16kvfp8", hdim_q=128, page_size=1))
 
 
-def read(address: int, count: int) -> list[float]:
-    return list(np.frombuffer(ctypes.string_at(address, 4 * count), np.float32))
-
-
 class Seen(FakeDevice):
     """Keeps the scales that a launch is given."""
 
@@ -42,7 +38,7 @@ class Seen(FakeDevice):
         self.heads, self.scales = heads, list[list[float]]()
 
     def _look(self, said: Any) -> int:
-        self.scales += [read(said.k_descale, self.heads), read(said.v_descale, self.heads)]
+        self.scales += [floats_at(said.k_descale, self.heads), floats_at(said.v_descale, self.heads)]
         return 0
 
 

@@ -24,14 +24,11 @@ def on_device(shape: tuple[int, ...], dtype: str, address: int = 1 << 20) -> OnD
     return OnDevice(address=address, shape=shape, dtype=dtype)
 
 
-def registry() -> Registry:
-    """bf16 kernels of head dim 128: pages of one token of ckpm, all others of ckpm-extended."""
-    fields: dict[str, Any] = {"dtype": "bf16", "hdim_q": HDIM, "tile": {"bm0": 128}, "mask": "no", "lse": False}
-    ours = built("batch_prefill", "ckpm", page_size=1, bias="no", dropout=False, logits=False, **fields)
-    return Registry((*ours, *built("batch_prefill", "ckpm-extended", bias="no", dropout=False, logits=False, **fields)))
-
-
-KERNELS = registry()
+# pages of one token of ckpm, all others of ckpm-extended
+FIELDS: dict[str, Any] = {"dtype": "bf16", "mask": "no", "lse": False, "bias": "no", "dropout": False, "logits": False}
+FIELDS |= {"hdim_q": HDIM, "tile": {"bm0": 128}}
+ONES, OTHERS = built("batch_prefill", "ckpm", page_size=1, **FIELDS), built("batch_prefill", "ckpm-extended", **FIELDS)
+KERNELS = Registry((*ONES, *OTHERS))
 LATENT = Registry(built("batch_prefill", "ckpm-extended", dtype="bf16", hdim_q=576, mask="no", lse=False))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -231,10 +231,7 @@ def test_overlapping_launches_have_their_own_switch_of_v3(monkeypatch: pytest.Mo
         for _ in range(5):
             plans[off].launch(POINTERS, warmups=off)
 
-    threads = [threading.Thread(target=launch, args=(off,)) for off in (0, 1, 0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(launch, (0, 1, 0, 1)))
     assert sorted(seen) == [(0, "1", "1")] * 10 + [(1, "0", "0")] * 10
     assert os.environ["CKPM_V3"] == "1"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -220,9 +221,6 @@ def test_threads_lose_nothing() -> None:
             registry.add([one])
             assert one in registry.instances()
 
-    threads = [threading.Thread(target=add, args=(part,)) for part in parts]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, parts))
     assert (len(registry), registry.version) == (len(kernels), len(kernels) + 1)

@@ -23,13 +23,6 @@ def test_table_has_rows_of_both_roles_and_kinds() -> None:
     assert published_pairs()
 
 
-def test_no_kernel_has_both_roles() -> None:
-    roles: dict[str, set[str]] = {}
-    for one in published_figures():
-        roles.setdefault(one.kernel, set()).add(one.role)
-    assert {len(some) for some in roles.values()} == {1}
-
-
 def test_flops_of_shape_are_published_rate_times_published_time() -> None:
     """HipKittens' mi355x_mha_causal_fwd.json: 16 x 16 heads of 1,024 take 0.1239007 ms at 554.633 TFLOP/s."""
     row = next(

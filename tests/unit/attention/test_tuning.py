@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sqlite3
 from pathlib import Path
@@ -12,6 +13,12 @@ import pytest
 from ckpm.attention.tuning import SCHEMA, Best, Measurement, TuningDatabase
 from ckpm.base.errors import OutputError, ProblemError, RecordError
 from tests.unit.attention.fakes import PREFILL
+
+
+def execute(file: Path, words: str, *given: Any) -> list[Any]:
+    """Run a statement as another program."""
+    with contextlib.closing(sqlite3.connect(file)) as other, other:
+        return other.execute(words, given).fetchall()
 
 
 def test_least_of_what_was_measured_is_best(tmp_path: Path) -> None:
@@ -42,9 +49,7 @@ def test_value_that_is_no_time_is_refused_and_never_wins(value: Any, tmp_path: P
 def test_stored_value_that_is_no_time_is_named(value: Any, tmp_path: Path) -> None:
     base = TuningDatabase(tmp_path / "t.db")
     base.add(PREFILL, "hip", [Measurement(kernel="a", value=2.0)])
-    with sqlite3.connect(tmp_path / "t.db") as other:
-        other.execute("UPDATE measured SET value = ?", (value,))
-    other.close()
+    execute(tmp_path / "t.db", "UPDATE measured SET value = ?", value)
     with pytest.raises(RecordError, match=r"a has the measurement .*: a time is a finite number"):
         base.best(PREFILL, "hip", ["a"])
 
@@ -87,30 +92,22 @@ def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(RecordError, match="no tuning database"):
         TuningDatabase(text)
     foreign = tmp_path / "foreign.db"
-    with sqlite3.connect(foreign) as other:
-        other.execute("CREATE TABLE mine (x)")
-    other.close()
+    execute(foreign, "CREATE TABLE mine (x)")
     with pytest.raises(RecordError, match="another program wrote it"):
         TuningDatabase(foreign)
-    with sqlite3.connect(foreign) as other:
-        assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("mine",)]
-    other.close()
+    assert execute(foreign, "SELECT name FROM sqlite_master") == [("mine",)]
 
 
 def test_another_schema_is_named(tmp_path: Path) -> None:
     TuningDatabase(tmp_path / "t.db")
-    with sqlite3.connect(tmp_path / "t.db") as base:
-        base.execute(f"PRAGMA user_version = {SCHEMA + 1}")
-    base.close()
+    execute(tmp_path / "t.db", f"PRAGMA user_version = {SCHEMA + 1}")
     with pytest.raises(RecordError, match=f"of schema {SCHEMA + 1}, this program reads {SCHEMA}"):
         TuningDatabase(tmp_path / "t.db")
 
 
 def test_table_that_lost_column_is_damaged(tmp_path: Path) -> None:
     base = TuningDatabase(tmp_path / "t.db")
-    with sqlite3.connect(tmp_path / "t.db") as other:
-        other.execute("ALTER TABLE measured DROP COLUMN library")
-    other.close()
+    execute(tmp_path / "t.db", "ALTER TABLE measured DROP COLUMN library")
     with pytest.raises(RecordError, match="damaged"):
         base.measurements(PREFILL, "hip")
 

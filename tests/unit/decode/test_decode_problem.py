@@ -13,17 +13,8 @@ from hypothesis import strategies as st
 from ckpm.base.errors import UsageError
 from ckpm.decode.guard.command import OWN
 from ckpm.decode.guard.table import Guarded, read_guard_table
-from ckpm.decode.problem import (
-    FORCED,
-    Launch,
-    Shape,
-    attention_candidate,
-    quantise,
-    reduction_candidate,
-)
+from ckpm.decode.problem import BASE, FORCED, Launch, attention_candidate, quantise, reduction_candidate
 from tests.decode.posed import dequantise
-
-SHAPE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size=0, stored="fp8")
 
 
 @pytest.mark.parametrize(
@@ -38,7 +29,7 @@ SHAPE = Shape(heads_kv=1, heads_q=8, head_dim=128, groups=4, splits=8, page_size
 )
 def test_shape_not_served_is_refused(change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
-        dataclasses.replace(SHAPE, **change)
+        dataclasses.replace(BASE, **change)
 
 
 @given(st.sampled_from(["fp8", "int8"]), st.sampled_from(["gfx942", "gfx950"]), st.integers(0, 1000))
@@ -68,7 +59,7 @@ def test_forced_launch_is_one_that_guard_looks_at(arch: str, head_dim: int) -> N
 
 def test_each_arch_has_its_own_fp8() -> None:
     kinds = {
-        arch: attention_candidate("streaming", SHAPE, FORCED[arch, 128], arch).signature["k"]
+        arch: attention_candidate("streaming", BASE, FORCED[arch, 128], arch).signature["k"]
         for arch in ("gfx942", "gfx950")
     }
     assert kinds == {"gfx942": "*fp8e4b8:16", "gfx950": "*fp8e4nv:16"}
@@ -76,5 +67,5 @@ def test_each_arch_has_its_own_fp8() -> None:
 
 @pytest.mark.parametrize(("splits", "block"), [(1, 2), (2, 2), (3, 4), (8, 8), (9, 16)])
 def test_reduction_reads_all_splits(splits: int, block: int) -> None:
-    made = reduction_candidate(dataclasses.replace(SHAPE, splits=splits), "gfx950")
+    made = reduction_candidate(dataclasses.replace(BASE, splits=splits), "gfx950")
     assert made.constexprs["BLOCK_SPLITS"] == block

@@ -14,6 +14,7 @@ from ckpm.base.errors import CheckFailedError, InputError, RecordError, SetupErr
 from ckpm.commands import main
 from ckpm.decode.guard import command
 from ckpm.decode.guard.candidates import Candidate, Judged, candidate
+from ckpm.decode.guard.compiling import judge
 from ckpm.decode.guard.figures import Budget, Figures, over_budget
 from ckpm.decode.guard.ratchet import Accepted, changes, merge
 from ckpm.decode.guard.table import read_guard_table
@@ -216,11 +217,10 @@ def test_unknown_kernel_and_reason_of_nothing_are_refused(capsys: pytest.Capture
     assert main(["guard", "streaming", "--accept", " "]) == 2
 
 
-def test_kernel_that_does_not_compile_is_pruned_with_reason() -> None:
-    from ckpm.decode.guard.compiling import Code, judged_code
-
-    def refuse() -> Code:
+def test_kernel_that_does_not_compile_is_pruned_with_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
         raise InputError("softmax: doesn't compile: no such type", kind="kernel-file")
 
-    outcome = judged_code(CANDIDATE, BUDGET, refuse)
+    monkeypatch.setattr("ckpm.decode.guard.compiling.compile_candidate", refuse)
+    outcome = judge(None, CANDIDATE, BUDGET)
     assert (outcome.fits, outcome.reasons) == (False, ("softmax: doesn't compile: no such type",))

@@ -176,12 +176,9 @@ def test_failing_linker_is_link_error(stub_toolchain: Stub, request_for: Make) -
         build(request_for(toolchain, where=FEW))
 
 
-def test_full_disk_is_reported_as_such(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
-    full = tmp_path / "full"
-    full.write_text("#!/bin/sh\necho 'LLVM ERROR: IO failure on output stream: No space left on device'; exit 1\n")
-    full.chmod(0o755)
-    toolchain = dataclasses.replace(stub_toolchain(), compiler=(str(full),))
-    request = request_for(toolchain, where=FEW)
+def test_full_disk_is_reported_as_such(stub_toolchain: Stub, request_for: Make) -> None:
+    full = "#!/bin/sh\necho 'LLVM ERROR: IO failure on output stream: No space left on device'; exit 1\n"
+    request = request_for(stub_toolchain(text=full), where=FEW)
     with pytest.raises(DiskFullError, match=r"no space left on the disk\. Free some and build again; it goes on"):
         build(request)
     assert not list((request.work / request.folder / "obj").glob("*.o"))
@@ -202,9 +199,8 @@ def test_killed_build_resumes(stub_toolchain: Stub, request_for: Make) -> None:
     )
     assert process.stdout is not None
     done = 0
-    for (
-        line
-    ) in process.stdout:  # two jobs: when the fourth is done, the first two are in the cache; then the power goes
+    # two jobs: when the fourth is done, the first two are in the cache; then the power goes
+    for line in process.stdout:
         done += '"done"' in line
         if done == 4:
             break
@@ -245,12 +241,9 @@ def test_plan_survives_its_file(stub_toolchain: Stub, request_for: Make, tmp_pat
     assert Plan.read(tmp_path / "plan.json") == plan
 
 
-def test_what_fails_everywhere_is_blamed_on_tree(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> None:
-    script = tmp_path / "headerless"
-    script.write_text("#!/bin/sh\necho '/ck/core.hpp:7:10: fatal error: 'x.hpp' file not found'; exit 1\n")
-    script.chmod(0o755)
-    toolchain = dataclasses.replace(stub_toolchain(), compiler=(str(script),))
-    request = request_for(toolchain, where=FEW)
+def test_what_fails_everywhere_is_blamed_on_tree(stub_toolchain: Stub, request_for: Make) -> None:
+    headerless = "#!/bin/sh\necho '/ck/core.hpp:7:10: fatal error: 'x.hpp' file not found'; exit 1\n"
+    request = request_for(stub_toolchain(text=headerless), where=FEW)
     with pytest.raises(CompileError) as failure:
         build(request)
     message = str(failure.value)

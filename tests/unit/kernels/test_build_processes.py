@@ -40,10 +40,8 @@ def running(stub_toolchain: Stub, request_for: Make, tmp_path: Path) -> Iterator
     """A build in a child process with two compilers that never end."""
     ours, theirs = os.pipe()
     os.set_inheritable(theirs, True)
-    script = tmp_path / "endless"
-    script.write_text(f"#!/bin/sh\necho $$ > /proc/self/fd/{theirs}\nexec sleep 1000\n")
-    script.chmod(0o755)
-    request = request_for(dataclasses.replace(stub_toolchain(), compiler=(str(script),)))
+    endless = f"#!/bin/sh\necho $$ > /proc/self/fd/{theirs}\nexec sleep 1000\n"
+    request = request_for(stub_toolchain(text=endless))
     child = os.fork()
     if child == 0:
         code = 1
@@ -144,7 +142,7 @@ runpy.run_module("SCons", run_name="__main__", alter_sys=True)
 
 
 def test_limit_of_threads_ends_build_with_message(
-    stub_toolchain: Stub, request_for: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stub_toolchain: Stub, request_for: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def limited_command(*given: Any) -> list[str]:
         command = scons_command(*given)
@@ -152,20 +150,13 @@ def test_limit_of_threads_ends_build_with_message(
         return [*command[:2], "-c", LIMIT, *command[4:]]
 
     monkeypatch.setattr(build_command, "scons_command", limited_command)
-    waiting = tmp_path / "waiting"  # else one thread could be enough
-    waiting.write_text("#!/bin/sh\nexec sleep 1000\n")
-    waiting.chmod(0o755)
-    request = request_for(dataclasses.replace(stub_toolchain(), compiler=(str(waiting),)))
+    request = request_for(stub_toolchain(text="#!/bin/sh\nexec sleep 1000\n"))  # else one thread could be enough
     with pytest.raises(ProcessLimitError, match=r"the system allows no further process .*fewer at once with -j"):
         build_command.run(request, jobs=4)
 
 
-def test_compiler_that_meets_process_limit_raises_limit_error(
-    stub_toolchain: Stub, request_for: Make, tmp_path: Path
-) -> None:
-    limited = tmp_path / "limited"
-    limited.write_text("#!/bin/sh\necho 'zig: error: posix_spawn failed: Resource temporarily unavailable'; exit 1\n")
-    limited.chmod(0o755)
-    request = request_for(dataclasses.replace(stub_toolchain(), compiler=(str(limited),)), where=("key.logits",))
+def test_compiler_that_meets_process_limit_raises_limit_error(stub_toolchain: Stub, request_for: Make) -> None:
+    limited = "#!/bin/sh\necho 'zig: error: posix_spawn failed: Resource temporarily unavailable'; exit 1\n"
+    request = request_for(stub_toolchain(text=limited), where=("key.logits",))
     with pytest.raises(ProcessLimitError, match="compilers could not be started; what is compiled is kept"):
         build_command.run(request, jobs=2)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,12 +11,12 @@ from elftools.elf.elffile import ELFFile
 
 from ckpm.base.errors import CodeObjectError
 from ckpm.kernels.code import code_object as codeobject
-from ckpm.kernels.code import toolchains
 from ckpm.kernels.code.code_object import occupancy
 from ckpm.kernels.code.toolchains.offload_bundler import Entry, pack
 from ckpm.matrix.dialects import compute_units
 from ckpm_emulator.base.errors import CodeObjectError as EmulatorCodeObjectError
 from ckpm_emulator.code_object import device_entries
+from tests.fuzz.compiled import Compiler
 
 # The two headers that a kernel and its stub need: all of hip_runtime.h brings the C++ library and takes seconds.
 _SOURCE = """
@@ -39,34 +37,8 @@ _SYMBOL = "_Z10shared_sumPfPKf"
 @pytest.fixture(scope="module")
 def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The source above as a host object for two archs, and as a bare code object for gfx950."""
-    folder = tmp_path_factory.mktemp("objects")
-    tc = toolchains.detect("embedded", cache=folder / "cache")
-    source = folder / "sum.hip"
-    source.write_text(_SOURCE)
-    host, bare = folder / "sum.o", folder / "sum.co"
-    commands = [
-        toolchains.compile_command(
-            tc,
-            archs=["gfx942", "gfx950"],
-            source=str(source),
-            output=str(host),
-            includes=[],
-            cuid="0123456789abcdef",
-            prefix_map={},
-        ),
-        toolchains.device_command(
-            tc,
-            arch="gfx950",
-            source=str(source),
-            output=str(bare),
-            includes=[],
-            cuid="0123456789abcdef",
-            prefix_map={},
-        ),
-    ]
-    for command in commands:
-        subprocess.run(command, env={**os.environ, **tc.environment}, check=True)
-    return {"host": host, "bare": bare}
+    compiler = Compiler(tmp_path_factory.mktemp("objects"))
+    return {"host": compiler.host_object(_SOURCE, "sum.o"), "bare": compiler.code_object(_SOURCE, "sum.co")}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import shutil
 from collections.abc import Callable
@@ -129,17 +130,8 @@ def store_entry(cache: Path) -> Path:
     return store.entries()[0]
 
 
-def core(cache: Path) -> Path:
-    place = cache / "emulator/core-portable-0/libamdhip64.so.7"
-    place.parent.mkdir(parents=True)
-    with draft_folder(cache) as drafts:
-        (drafts / "core").write_bytes(b"\x7fELF")
-        adopt(drafts / "core", place)
-    return place
-
-
-def on_demand(cache: Path) -> Path:
-    place = cache / "jit/entries/0123/libckpm.so"
+def adopted(file: str, cache: Path) -> Path:
+    place = cache / file
     place.parent.mkdir(parents=True)
     with draft_folder(cache) as drafts:
         (drafts / "library").write_bytes(b"\x7fELF")
@@ -156,9 +148,9 @@ def launcher(cache: Path) -> Path:
     ("make", "what"),
     [
         (store_entry, "decoded programs"),
-        (core, "the emulator's core"),
+        (functools.partial(adopted, "emulator/core-portable-0/libamdhip64.so.7"), "the emulator's core"),
         (launcher, "launchers"),
-        (on_demand, "libraries compiled on demand"),
+        (functools.partial(adopted, "jit/entries/0123/libckpm.so"), "libraries compiled on demand"),
     ],
 )
 def test_damaged_entry_of_cache_is_named(tmp_path: Path, make: Callable[[Path], Path], what: str) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from ckpm.base.errors import TableError
 from ckpm.kernels.families.words import SPELLINGS, spellings
+from tests.unit.shared import replaced, table_complaint
 
 TEXT = SPELLINGS.read_text()
 
@@ -30,12 +31,8 @@ TEXT = SPELLINGS.read_text()
     ],
 )
 def test_mistake_is_named(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
-    file = tmp_path / "spellings.yaml"
-    assert old in TEXT
-    file.write_text(TEXT.replace(old, new, 1))
-    with pytest.raises(TableError) as caught:
-        spellings(file)
-    assert str(caught.value).startswith(f"{file}:{line}: {message}")
+    said = table_complaint(tmp_path / "spellings.yaml", replaced(TEXT, old, new), spellings)
+    assert said.startswith(f"{line}: {message}")
 
 
 def test_value_without_word_is_named() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ckpm.matrix.dialects import TABLES, Dialect, dialect, read_dialect
 from ckpm.matrix.explain import why
 from ckpm.matrix.selection import Selection
+from tests.unit.shared import replaced
 
 Run = Callable[..., tuple[int, str, str]]  # what a fixture `run` gives: exit code, standard output, standard error
 
@@ -33,7 +34,5 @@ def edit_dialect(folder: Path, file: str, old: str, new: str, read: str = "") ->
     """The dialect of ``file`` (DIALECT/TABLE), or ``read``, from a copy of all dialects in which a text is replaced."""
     shutil.copytree(TABLES / "dialects", folder, dirs_exist_ok=True)
     table = folder / f"{file}.yaml"
-    text = table.read_text()
-    assert old in text, f"{old!r} is not in {file}"
-    table.write_text(text.replace(old, new, 1))
+    table.write_text(replaced(table.read_text(), old, new))
     return read_dialect(folder / (read or Path(file).parent))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import ANY_PAGE, Key, takes_pages
 from ckpm.matrix.names import make_key, parse
-from ckpm.matrix.problems.case import SuiteCase, complaint
+from ckpm.matrix.problems.case import complaint
 from ckpm.matrix.problems.problem import missing_load, serving_kernels
 from ckpm.matrix.selection import Selection, select
+from tests.unit.attention.fakes import make_case
 from tests.unit.matrix.matrix_samples import reasons_against
 
 EXTENDED, SERVING = (dialect(name).family("batch_prefill") for name in ("ckpm-extended", "ckpm-serving"))
@@ -27,10 +29,7 @@ def any_page(family: Any) -> list[Key]:
     return [key for key in enumerate_keys(family, arch="gfx950") if key.page_size == ANY_PAGE]
 
 
-def case(**changes: Any) -> SuiteCase:
-    fields: dict[str, Any] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", "pool_pages": 100}
-    fields |= {"mask": "bottom_right", "window_right": 0, "kv_table": "vllm", "tile_rows": 128}
-    return SuiteCase(**{**fields, **changes})
+case = functools.partial(make_case, pool_pages=100, mask="bottom_right", window_right=0, kv_table="vllm", tile_rows=128)
 
 
 @pytest.mark.parametrize(("family", "count"), [(EXTENDED, 1376), (SERVING, 57)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from typing import Any
 
@@ -13,9 +14,10 @@ from ckpm.kernels.families.words import features
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key, has_large_head
-from ckpm.matrix.problems.case import SuiteCase, complaint
+from ckpm.matrix.problems.case import complaint
 from ckpm.matrix.problems.problem import loads, missing_load, serving_kernels
 from ckpm.matrix.selection import Selection, select
+from tests.unit.attention.fakes import make_case
 from tests.unit.matrix.matrix_samples import reasons_against
 
 EXTENDED, SERVING = (dialect(name).family("batch_prefill") for name in ("ckpm-extended", "ckpm-serving"))
@@ -37,9 +39,7 @@ def large(family: Any, arch: str = "gfx950") -> list[Key]:
     return [key for key in enumerate_keys(family, arch=arch) if has_large_head(key.hdim_q)]
 
 
-def case(**changes: Any) -> SuiteCase:
-    fields: dict[str, Any] = {"name": "s/x", "suite": "dispatch", "tier": "smoke", "group": "x", "pool_pages": 100}
-    return SuiteCase(**{**fields, "hdim_q": 512, "hdim_v": 512, **changes})
+case = functools.partial(make_case, pool_pages=100, hdim_q=512, hdim_v=512)
 
 
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])

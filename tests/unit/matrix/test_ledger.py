@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ckpm.base.errors import CheckFailedError, TableError
+from ckpm.base.errors import CheckFailedError
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import Problem, mask_corner, serving_kernels
 from ckpm.matrix.problems.tables import problems
+from tests.unit.shared import replaced, table_complaint
 
 TEXT = """# a comment
 entries:
@@ -201,13 +202,7 @@ def test_alibi_of_general_window_is_wrong_where_it_shows() -> None:
     ],
 )
 def test_mistakes(tmp_path: Path, old: str, new: str, message: str) -> None:
-    assert old in TEXT
-    file = tmp_path / "ledger.yaml"
-    file.write_text(TEXT.replace(old, new, 1))
-    with pytest.raises(TableError) as caught:
-        read_ledger(file)
-    assert str(caught.value).startswith(f"{file}:")
-    assert message in str(caught.value)
+    assert message in table_complaint(tmp_path / "ledger.yaml", replaced(TEXT, old, new), read_ledger)
 
 
 @pytest.mark.parametrize("suite", ["batch-prefill", "large-kv"])

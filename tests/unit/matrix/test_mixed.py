@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.keys import MIXED_DTYPES
-from ckpm.matrix.problems.case import CHECKS, SuiteCase, complaint
+from ckpm.matrix.problems.case import CHECKS, complaint
 from ckpm.matrix.problems.problem import loads, missing_load, serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
+from tests.unit.attention.fakes import make_case
 from tests.unit.matrix.matrix_samples import reasons_against
 
 NAME = "ckpm-extended"
@@ -104,16 +106,7 @@ def test_why_names_rule_of_missing_kernel(change: tuple[str, str], rule: str) ->
     assert reasons_against(NAME, there.replace(*change)) == [rule]
 
 
-def make(**fields: object) -> SuiteCase:
-    given = {
-        "name": "s/x",
-        "suite": "batch-prefill",
-        "tier": "smoke",
-        "group": "g",
-        "dtype": "bf16kvfp8",
-        "qscale": "perhead",
-    }
-    return SuiteCase(**{**given, **fields})  # type: ignore[arg-type]
+make = functools.partial(make_case, suite="batch-prefill", dtype="bf16kvfp8", qscale="perhead")
 
 
 def test_perhead_is_served_by_kernels_of_pertensor() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +19,6 @@ from ckpm.matrix.problems.case import (
     PAIRWISE,
     SUITES,
     TIERS,
-    SuiteCase,
     complaint,
     counterpart,
     other_batches,
@@ -36,11 +36,10 @@ from ckpm.matrix.problems.problem import (
 )
 from ckpm.matrix.problems.tables import find, problems, read
 from ckpm.matrix.selection import Selection, select, select_some
+from tests.unit.attention.fakes import make_case
+from tests.unit.shared import replaced, table_complaint
 
-
-def make(**fields: object) -> SuiteCase:
-    given: dict[str, object] = {"name": "suite/x", "suite": "dispatch", "tier": "smoke", "group": "x", **fields}
-    return SuiteCase(**given)  # type: ignore[arg-type]
+make = functools.partial(make_case, name="suite/x")
 
 
 @pytest.mark.parametrize("suite", SUITES)
@@ -422,13 +421,8 @@ def test_smaller_tier_picks_from_larger_group(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_in_table(tmp_path: Path, old: str, new: str, message: str) -> None:
-    assert old in TABLE
-    file = tmp_path / "dispatch.yaml"
-    file.write_text(TABLE.replace(old, new, 1))
-    with pytest.raises(TableError) as caught:
-        read(file, "dispatch", "smoke")
-    assert str(caught.value).startswith(f"{file}:")
-    assert message in str(caught.value)
+    text = replaced(TABLE, old, new)
+    assert message in table_complaint(tmp_path / "dispatch.yaml", text, lambda file: read(file, "dispatch", "smoke"))
 
 
 def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:

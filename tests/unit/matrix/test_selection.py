@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckpm.base.errors import TableError, UnknownWordError, UsageError, WhereError
+from ckpm.base.errors import UnknownWordError, UsageError, WhereError
 from ckpm.matrix import dialects
 from ckpm.matrix import selection as selections
 from ckpm.matrix.dialects import dialect, dialect_names
 from ckpm.matrix.keys import Key
 from ckpm.matrix.selection import Selection, parse_shard, profiles, select_some, shard_of, take_shard, tiers
 from tests.unit.enumerated import select_keys
+from tests.unit.shared import table_complaint
 
 GFX950 = ("gfx950",)
 
@@ -319,7 +320,5 @@ def test_mistake_in_selections_table_is_named(
     monkeypatch.setattr(dialects, "TABLES", tmp_path)
     monkeypatch.setattr(selections, "selections", dialects.selections.__wrapped__)
     head = "receipts: {}\ntiers: {}\n\n" if text.startswith("profile") else "receipts: {}\nprofiles: {}\ntiers:\n"
-    (tmp_path / "selections.yaml").write_text(f"{head}{text}\n")
-    with pytest.raises(TableError) as caught:
-        read.__wrapped__()
-    assert str(caught.value).startswith(f"{tmp_path}/selections.yaml:{message}")
+    said = table_complaint(tmp_path / "selections.yaml", f"{head}{text}\n", lambda _: read.__wrapped__())
+    assert said.startswith(message)

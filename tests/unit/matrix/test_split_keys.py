@@ -14,7 +14,7 @@ from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.names import parse
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import serving_kernels
-from ckpm.matrix.problems.tables import problems
+from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
 from tests.unit.matrix.matrix_samples import reasons_against
 
@@ -89,8 +89,7 @@ def test_smoke_tier_has_each_value_of_split_kernels() -> None:
 
 
 def case(**changes: Any) -> SuiteCase:
-    first = next(one for one in problems("batch-prefill") if one.name == "batch-prefill/split.one")
-    return dataclasses.replace(first, **changes)
+    return dataclasses.replace(find("batch-prefill/split.one"), **changes)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import CkPrefillError, TableError, UnknownWordError
+from ckpm.base.errors import TableError, UnknownWordError
 from ckpm.base.tablefile import load, overlay
 from ckpm.matrix.dialects import (
     TABLES,
     archs,
-    check_arch,
     check_receipt,
     check_upstream,
     compute_units,
@@ -24,6 +23,7 @@ from ckpm.matrix.dialects import (
     receipts,
     upstreams,
 )
+from tests.unit.shared import replaced, table_complaint
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,7 @@ from ckpm.matrix.dialects import (
     ],
 )
 def test_malformed_yaml(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "t.yaml"
-    file.write_text(text)
-    with pytest.raises(TableError) as caught:
-        load(file)
-    assert str(caught.value).startswith(f"{file}:{message}")
+    assert table_complaint(tmp_path / "t.yaml", text, load).startswith(message)
 
 
 def test_missing_or_undecodable_file(tmp_path: Path) -> None:
@@ -109,12 +105,8 @@ def copy_dialect(folder: Path) -> Path:
 def test_impossible_dialects(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
     folder = copy_dialect(tmp_path)
     file = folder / "dialect.yaml"
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new, 1))
-    with pytest.raises(TableError) as caught:
-        read_dialect(folder)
-    assert str(caught.value).startswith(f"{file}:{line}: {message}")
+    said = table_complaint(file, replaced(file.read_text(), old, new), lambda _: read_dialect(folder))
+    assert said.startswith(f"{line}: {message}")
 
 
 TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
@@ -171,12 +163,9 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
 def test_impossible_families(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
     folder = copy_dialect(tmp_path)
     file = folder / "batch_prefill.yaml"
-    text = file.read_text()
-    assert old in text
-    file.write_text(text.replace(old, new, 1))
-    with pytest.raises(TableError) as caught:
-        read_dialect(folder).families["batch_prefill"]
-    assert str(caught.value).startswith(f"{file}:{line}: {message}")
+    text = replaced(file.read_text(), old, new)
+    said = table_complaint(file, text, lambda _: read_dialect(folder).families["batch_prefill"])
+    assert said.startswith(f"{line}: {message}")
 
 
 def test_file_that_is_not_family(tmp_path: Path) -> None:
@@ -223,31 +212,22 @@ def test_tables_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "word", "error", "message"),
+    ("check", "word", "message"),
     [
-        (
-            check_arch,
-            "gfx951",
-            UnknownWordError,
-            "unknown arch 'gfx951'; did you mean 'gfx950'? Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201.",
-        ),
         (
             check_receipt,
             "201",
-            UnknownWordError,
             "unknown receipt '201'; did you mean '801'? "
             "Known: 0, 1, 2, 3, 4, 100, 200, 300, 400, 600, 700, 800, 801, 888.",
         ),
         (
             check_upstream,
             "vllm",
-            UnknownWordError,
             "unknown upstream 'vllm'. Known: aiter, flash-attn, ckpm, ckpm-extended, ckpm-v3, ckpm-serving, checkout.",
         ),
         (
             dialect,
             "ck-2026",
-            UnknownWordError,
             "unknown dialect 'ck-2026'; did you mean 'ck-2025-06'? "
             "Known: ck-2025-06, ck-2025-11, ckpm-extended, ckpm-serving, prefill-v3, rocm-libraries-2026, "
             "rocm-libraries-2026-04.",
@@ -255,14 +235,13 @@ def test_tables_as_they_are() -> None:
         (
             dialect("ck-2025-11").family,
             "fwd_pagedvk",
-            UnknownWordError,
             "unknown family 'fwd_pagedvk'; did you mean 'fwd_pagedkv'? Known: fwd, fwd_splitkv_combine, fwd_splitkv, "
             "fwd_appendkv, fwd_pagedkv, batch_prefill, bwd_dot_do_o, bwd_dq_dk_dv, bwd_convert_dq, fwd_v3.",
         ),
     ],
 )
-def test_unknown_words(check: Callable[[str], object], word: str, error: type[CkPrefillError], message: str) -> None:
-    with pytest.raises(error) as caught:
+def test_unknown_words(check: Callable[[str], object], word: str, message: str) -> None:
+    with pytest.raises(UnknownWordError) as caught:
         check(word)
     assert str(caught.value) == message
 

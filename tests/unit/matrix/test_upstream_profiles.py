@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ckpm.base.errors import TableError, UnknownWordError, UsageError
+from ckpm.base.errors import UnknownWordError, UsageError
 from ckpm.commands import parse
 from ckpm.matrix import options
 from ckpm.matrix.options import upstream_profiles, variant
 from ckpm.matrix.selection import profiles
 from tests.mutants import __main__ as mutants_cli
+from tests.unit.shared import table_complaint
 
 Parse = Callable[[Sequence[str]], argparse.Namespace]
 COMMANDS: list[tuple[Parse, tuple[str, ...]]] = [
@@ -77,8 +78,7 @@ def test_table() -> None:
     ],
 )
 def test_malformed_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, message: str) -> None:
-    (tmp_path / "upstreams.yaml").write_text(f"upstreams: {{}}\nprofiles:\n  {row}\n")
     monkeypatch.setattr(options, "TABLES", tmp_path)
-    with pytest.raises(TableError) as caught:
-        upstream_profiles.__wrapped__()
-    assert str(caught.value).startswith(f"{tmp_path}/upstreams.yaml:{message}")
+    text = f"upstreams: {{}}\nprofiles:\n  {row}\n"
+    said = table_complaint(tmp_path / "upstreams.yaml", text, lambda _: upstream_profiles.__wrapped__())
+    assert said.startswith(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,16 +18,15 @@ from ckpm.attention.reference import Floats, exact
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.suites import fwd_cases
 from ckpm.suites.philox import drawn
+from tests.unit.attention.fakes import make_case
 
 STEP = 1e-5
 
 
-def make(**changes: Any) -> SuiteCase:
-    given_fields: dict[str, Any] = {
-        "name": "kernels/x", "suite": "kernels", "tier": "full", "group": "x", "mode": "group", "dtype": "bf16",
-        "seqlens_q": (5, 3), "seqlens_k": (7, 4), "nhead_q": 2, "nhead_k": 1, "hdim_q": 8, "hdim_v": 16, "seed": 3,
-    }  # fmt: skip
-    return SuiteCase(**{**given_fields, **changes})
+make = functools.partial(
+    make_case, name="kernels/x", suite="kernels", tier="full", mode="group", dtype="bf16", seqlens_q=(5, 3),
+    seqlens_k=(7, 4), nhead_q=2, nhead_k=1, hdim_q=8, hdim_v=16, seed=3,
+)  # fmt: skip
 
 
 MASKS: dict[str, dict[str, Any]] = {

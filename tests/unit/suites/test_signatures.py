@@ -11,7 +11,7 @@ import datetime
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,33 +30,18 @@ from ckpm.matrix.problems.ledger import LEDGER, SIGNATURES, Entry, Ledger, read_
 from ckpm.matrix.problems.problem import serves
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
-from ckpm.suites.checks import Bench, Result, run_case
+from ckpm.suites.checks import Result, run_case
 from ckpm.suites.signatures import FAULTS, PREDICTIONS, Reading, compute_outputs
 from ckpm.suites.suites import Case, judge, with_signatures
 from tests.unit.attention.fakes import make_case
 from tests.unit.enumerated import keys_of
+from tests.unit.suites.test_lacking_kernels import bench
 
 KEYS = tuple(select(dialect("ck-2025-11"), Selection(archs=("gfx950",), tier="smoke")))
 Outputs = dict[str, np.ndarray]
 
 
 make = functools.partial(make_case, name="batch-prefill/x.y", suite="batch-prefill", table_end="zeros")
-
-
-class Device:
-    arch, compute_units = "gfx950", 256
-
-    def has(self, feature: str) -> bool:
-        return False
-
-    def reset_executed(self) -> None:
-        return
-
-    def executed_ranges(self) -> dict[str, list[tuple[int, int]]]:
-        return {}
-
-    def restart_addresses(self) -> None:
-        pass
 
 
 def run(
@@ -89,7 +74,7 @@ def run(
         )
 
     monkeypatch.setattr(launching, "run_problem", launch)
-    return run_case(Bench(device=cast(Any, Device()), library=cast(Any, None), keys=KEYS), problem, ({},), signatures)
+    return run_case(bench(KEYS), problem, ({},), signatures)
 
 
 def read_with(**switches: bool) -> Callable[[Prepared], Outputs]:

@@ -16,6 +16,7 @@ from junitparser import JUnitXml
 
 from ckpm.attention.launch.counters import CLASSES, METRICS
 from ckpm.attention.timing.measure import performance_problems
+from ckpm.base import results
 from ckpm.base.errors import InconclusiveError, LibraryError, RefusedError, UnknownWordError
 from ckpm.base.results import CaseFault, Results
 from ckpm.commands import main as report
@@ -173,15 +174,20 @@ def test_manifest_that_is_none_or_of_another_library(work: Path) -> None:
 )
 def test_ledger_is_strict(result: str, entry: tuple[str, ...], verdict: str, outcome: str) -> None:
     book = ledger(*entry) if entry else Ledger(file=Path("ledger.yaml"))
-    judged = judge(make_case(), {"outcome": result, "message": "it", "elapsed": 2.0}, book, "aiter", "gfx950")
-    assert judged.verdict.kind == verdict
-    row = record_case(judged, "dispatch", "gfx950", "aiter", "ckpm test")
+    reply = {"outcome": result, "message": "it", "elapsed": 2.0}
+    assert judge(make_case(), reply, book, "aiter", "gfx950").verdict.kind == verdict
+    row = record(reply, book)
     assert (row.outcome, row.seconds) == (outcome, 2.0)
     assert bool(row.message) == (outcome != "passed")
     assert row.reproduce == ("ckpm test" if outcome in ("failed", "error") else "")
     assert bool(row.ledger) == (bool(entry) and verdict in ("known", "unexpected_pass", "failed"))
     assert row.ledger is None or row.ledger.reason == "reads the wrong page"
     assert result in RESULTS
+
+
+def record(reply: dict[str, Any], book: Ledger) -> results.Case:
+    judged = judge(make_case(), reply, book, "aiter", "gfx950")
+    return record_case(judged, "dispatch", "gfx950", "aiter", "ckpm test", "fwd")
 
 
 def test_what_case_showed_is_recorded_in_fields() -> None:
@@ -193,9 +199,7 @@ def test_what_case_showed_is_recorded_in_fields() -> None:
     counted = {"kernels": {"_Zk": {**dict.fromkeys(METRICS, 0), "instructions": dict.fromkeys(CLASSES, 2)}}}
     reply = {"outcome": "fault", "kernel": "k", "lines": ["O agrees"], "tolerance_used": 0.25, "fault": fault}
     reply["counters"] = counted
-    row = record_case(
-        judge(make_case(), reply, ledger("fault"), "aiter", "gfx950"), "dispatch", "gfx950", "aiter", "x", "fwd"
-    )
+    row = record(reply, ledger("fault"))
     assert (row.suite, row.arch, row.upstream, row.family) == ("dispatch", "gfx950", "aiter", "fwd")
     assert (row.kernel, row.tolerance_used, row.text) == ("k", 0.25, "O agrees")
     assert row.fault == CaseFault(
@@ -203,24 +207,10 @@ def test_what_case_showed_is_recorded_in_fields() -> None:
         bytes=4, workgroup=(1, 0, 0), wave=2, lane=None, error=700,
     )  # fmt: skip
     assert (row.status, row.instructions) == ("known defect", 0)
-    passed = record_case(
-        judge(
-            make_case(),
-            {"outcome": "passed", "counters": counted},
-            Ledger(file=Path("x"), entries=()),
-            "aiter",
-            "gfx950",
-        ),
-        "dispatch",
-        "gfx950",
-        "aiter",
-        "x",
-    )
+    passed = record({"outcome": "passed", "counters": counted}, Ledger(file=Path("x"), entries=()))
     assert passed.instructions == 2 * len(CLASSES)
     infinite = {"outcome": "wrong", "tolerance_used": float("inf"), "lines": ["O differs, inf of its tolerance"]}
-    row = record_case(
-        judge(make_case(), infinite, ledger("fault"), "aiter", "gfx950"), "dispatch", "gfx950", "aiter", "x"
-    )
+    row = record(infinite, ledger("fault"))
     assert (row.tolerance_used, row.text) == (None, "O differs, inf of its tolerance")  # JSON has no infinity
 
 

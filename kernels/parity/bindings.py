@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ckpm.kernels.parity.conditions import condition_text
 from ckpm.kernels.parity.cpp_constants import fold_constants
 from ckpm.kernels.parity.cpp_text import Braces, Function, If, Plain, Program, declaration, read, statements
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, unfollowed
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, text_error
 
 SPECIALISED = "fmha_batch_prefill_"
 LAUNCHER = "make_kernel"
@@ -96,7 +96,7 @@ def _returned_expression(program: Program, function: Function) -> Tokens:
     for statement in statements(function.body):
         if not isinstance(statement, Plain):
             if "return" in _body_tokens(statement):
-                raise unfollowed(f"{function.name} returns in more than one place")
+                raise text_error(f"{function.name} returns in more than one place")
         elif statement.tokens[0] == "return":
             returned = program.resolve(statement.tokens[1:], function.scope, local)
         else:
@@ -113,7 +113,7 @@ def _binding(program: Program, function: Function) -> Binding:
     trait = program.resolve(function.argument, function.scope, {})
     returned = _returned_expression(program, function)
     if LAUNCHER not in returned:
-        raise unfollowed(f"{function.name}<{spell(trait)[:80]}...> returns no {LAUNCHER}<...>(...)")
+        raise text_error(f"{function.name}<{spell(trait)[:80]}...> returns no {LAUNCHER}<...>(...)")
     return binding(trait, returned, function)
 
 
@@ -124,7 +124,7 @@ def binding(trait: Tokens, launch: Tokens, function: Function, when: str = "") -
     end = closing_angle(launch, start)
     braces = launch.index("{", end) if "{" in launch[end:] else 0
     if launch[braces : braces + 3] != ("{", "}", ",") or braces == end + 2:
-        raise unfollowed(f"{function.name}<{spell(trait)[:80]}...>: {LAUNCHER} is not given a kernel object KERNEL{{}}")
+        raise text_error(f"{function.name}<{spell(trait)[:80]}...>: {LAUNCHER} is not given a kernel object KERNEL{{}}")
     kernel = launch[end + 2 : braces]
     return Binding(
         dispatch_trait=spell(trait),

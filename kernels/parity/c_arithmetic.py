@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments, unfollowed
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments, text_error
 
 _MODULUS = 1 << 32
 _UNSIGNED = {("unsigned",), ("unsigned", "int"), ("uint32_t",), ("std", "::", "uint32_t")}
@@ -51,7 +51,7 @@ def evaluate(tokens: Sequence[str], values: Mapping[str, Number], functions: Map
     """
     value, at = _Evaluator(tuple(tokens), values, functions).level(0, 0)
     if at != len(tokens):
-        raise unfollowed(f"'{spell(tokens)}': unexpected '{tokens[at]}'")
+        raise text_error(f"'{spell(tokens)}': unexpected '{tokens[at]}'")
     return value
 
 
@@ -60,7 +60,7 @@ def call(
 ) -> Number:
     """Return the formula's value for ``arguments``. Raises UpstreamError."""
     if len(arguments) != len(formula.parameters):
-        raise unfollowed(f"a function of {len(formula.parameters)} parameters is given {len(arguments)}")
+        raise text_error(f"a function of {len(formula.parameters)} parameters is given {len(arguments)}")
     known = dict(values)
     for (name, kind), number in zip(formula.parameters, arguments, strict=True):
         known[name] = convert(number, kind)
@@ -74,7 +74,7 @@ def convert(number: Number, kind: Tokens) -> Number:
     if kind == ():
         return number
     if kind not in _UNSIGNED | _SIGNED:
-        raise unfollowed(f"'{spell(kind)}' is not a 32-bit integer type")
+        raise text_error(f"'{spell(kind)}' is not a 32-bit integer type")
     return make(number.value, kind in _UNSIGNED)
 
 
@@ -97,7 +97,7 @@ class _Evaluator:
         a, b = make(left.value, unsigned).value, make(right.value, unsigned).value
         if operator in ("/", "%"):
             if b == 0:
-                raise unfollowed(f"'{spell(self.tokens)}': division by zero")
+                raise text_error(f"'{spell(self.tokens)}': division by zero")
             quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
             return make(quotient if operator == "/" else a - quotient * b, unsigned)
         return make({"+": a + b, "-": a - b, "*": a * b}[operator], unsigned)
@@ -105,7 +105,7 @@ class _Evaluator:
     def operand(self, at: int) -> tuple[Number, int]:
         tokens = self.tokens
         if at >= len(tokens):
-            raise unfollowed(f"'{spell(tokens)}': an operand is missing")
+            raise text_error(f"'{spell(tokens)}': an operand is missing")
         piece = tokens[at]
         if piece == "-":
             value, after = self.operand(at + 1)
@@ -123,7 +123,7 @@ class _Evaluator:
         if piece[0].isdigit():
             digits = piece.rstrip("uU")
             if not digits.isdigit():
-                raise unfollowed(f"'{piece}' is not a whole number")
+                raise text_error(f"'{piece}' is not a whole number")
             return make(int(digits), digits != piece), at + 1
         return self.name(at)
 
@@ -137,13 +137,13 @@ class _Evaluator:
             if tokens[at:end] in _UNSIGNED | _SIGNED:
                 return convert(self.inside(end, close), tokens[at:end]), close + 1
             if name not in self.functions:
-                raise unfollowed(f"'{spell(tokens)}': no function '{name}' in the text")
+                raise text_error(f"'{spell(tokens)}': no function '{name}' in the text")
             arguments = [
                 evaluate(part, self.values, self.functions) for part in split_arguments(tokens[end + 1 : close])
             ]
             return call(self.functions[name], arguments, self.values, self.functions), close + 1
         if name not in self.values:
-            raise unfollowed(f"'{spell(tokens)}': no value for '{name}'")
+            raise text_error(f"'{spell(tokens)}': no value for '{name}'")
         return self.values[name], end
 
     def inside(self, start: int, end: int) -> Number:

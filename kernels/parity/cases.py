@@ -28,7 +28,7 @@ from ckpm.kernels.families.words import features as features_of
 from ckpm.kernels.parity import dispatch_text, machine_code
 from ckpm.kernels.parity import v3 as parity_v3
 from ckpm.kernels.parity.bindings import Binding, bindings, differences
-from ckpm.kernels.parity.cpp_tokens import unfollowed
+from ckpm.kernels.parity.cpp_tokens import text_error
 from ckpm.kernels.parity.launches import launches
 from ckpm.kernels.parity.names import (
     Finding,
@@ -226,7 +226,7 @@ def compare_texts(
     for unit in plan_units(keys, DEFAULT_SIZE if host(family).whole_units else 1):
         specialisations = _bindings(unit_text(unit, features), family)
         if len(specialisations) != len(unit.keys):
-            raise unfollowed(
+            raise text_error(
                 f"our unit {unit.name} has {len(specialisations)} specialisations for {len(unit.keys)} kernels"
             )
         ours |= {key.name: launched for key, launched in zip(unit.keys, specialisations, strict=True)}

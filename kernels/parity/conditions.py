@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ckpm.kernels.parity.cpp_tokens import BINARY, OPEN, closing_bracket, has_operator, spell, unfollowed
+from ckpm.kernels.parity.cpp_tokens import BINARY, OPEN, closing_bracket, has_operator, spell, text_error
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def parse_condition(tokens: Sequence[str]) -> Condition:
     """Parse the tokens of a condition. Raises UpstreamError if brackets don't match or an operand is missing."""
     condition, at = _alternatives(tokens, 0)
     if at != len(tokens):
-        raise unfollowed(f"'{' '.join(tokens)}': unexpected '{tokens[at]}'")
+        raise text_error(f"'{' '.join(tokens)}': unexpected '{tokens[at]}'")
     return condition
 
 
@@ -89,7 +89,7 @@ def _operand(tokens: Sequence[str], at: int) -> tuple[Condition, int]:
     end = _end_of_operand(tokens, at)
     operand = tokens[at:end]
     if not operand:
-        raise unfollowed(f"'{' '.join(tokens)}': an operand is missing")
+        raise text_error(f"'{' '.join(tokens)}': an operand is missing")
     if operand[0] == "(" and closing_bracket(operand, 0) == len(operand) - 1:
         return parse_condition(operand[1:-1]), end
     if operand[0] == "!" and not has_operator(operand, BINARY | {"<", ">"}):

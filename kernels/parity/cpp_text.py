@@ -22,8 +22,8 @@ from ckpm.kernels.parity.cpp_tokens import (
     spell,
     split_arguments,
     template_parameters,
+    text_error,
     tokenize,
-    unfollowed,
 )
 
 Scope = tuple[str, ...]
@@ -66,7 +66,7 @@ def statements(tokens: Sequence[str]) -> Iterator[Statement]:
 
 def _statement(tokens: Sequence[str], at: int) -> tuple[Statement, int]:
     if at >= len(tokens):
-        raise unfollowed("a statement is missing at the end of a block")
+        raise text_error("a statement is missing at the end of a block")
     piece = tokens[at]
     if piece == "{":
         end = closing_bracket(tokens, at)
@@ -209,13 +209,13 @@ class Program:
     def declare(self, name: Scope, meaning: Tokens) -> None:
         """Declare a name. Raises UpstreamError if it already means something else."""
         if self.names.setdefault(name, meaning) != meaning:
-            raise unfollowed(f"'{'::'.join(name)}' means '{spell(self.names[name])}' and '{spell(meaning)}'")
+            raise text_error(f"'{'::'.join(name)}' means '{spell(self.names[name])}' and '{spell(meaning)}'")
 
     def declare_template(self, name: str, template: Template) -> None:
         """Declare a template. Raises UpstreamError if the name exists: overloads are not followed."""
         meaning = tuple(piece for part in (*template.scope, name) for piece in (part, "::"))[:-1]
         if meaning in self.templates:
-            raise unfollowed(f"there are two templates '{spell(meaning)}'")
+            raise text_error(f"there are two templates '{spell(meaning)}'")
         self.declare((*template.scope, name), meaning)
         self.templates[meaning] = template
 
@@ -266,7 +266,7 @@ class _Reader:
                 self.at += 1
             elif piece == "}":
                 if len(self.scopes) == 1:
-                    raise unfollowed("a '}' closes nothing")
+                    raise text_error("a '}' closes nothing")
                 self.scopes.pop()
                 self.at += 1
             elif piece == "namespace":
@@ -277,7 +277,7 @@ class _Reader:
             else:
                 self._definition()
         if self.guards or len(self.scopes) > 1:
-            raise unfollowed("an #if or a namespace is never closed")
+            raise text_error("an #if or a namespace is never closed")
         return self.result
 
     def _open_namespace(self) -> None:
@@ -285,7 +285,7 @@ class _Reader:
         while end < len(self.tokens) and self.tokens[end] not in ("{", ";", "="):
             end += 1
         if self.tokens[end : end + 1] != ("{",):
-            raise unfollowed(f"'{spell(self.tokens[self.at : end + 4])}' does not open a namespace")
+            raise text_error(f"'{spell(self.tokens[self.at : end + 4])}' does not open a namespace")
         scope = self.scopes[-1]
         for name in self.tokens[self.at + 1 : end : 2]:
             scope = (*scope, name)
@@ -299,7 +299,7 @@ class _Reader:
         if word in ("if", "ifdef", "ifndef"):
             self.guards.append([_directive_condition(word, rest)])
         elif word in ("elif", "else", "endif") and not self.guards:
-            raise unfollowed(f"#{word} without #if")
+            raise text_error(f"#{word} without #if")
         elif word == "elif":
             self.guards[-1].append(_directive_condition("if", rest))
         elif word == "else":
@@ -307,7 +307,7 @@ class _Reader:
         elif word == "endif":
             self.guards.pop()
         elif word == "define" and len(rest.split()) > 1:
-            raise unfollowed(f"'#{word} {rest}': macros are not followed")
+            raise text_error(f"'#{word} {rest}': macros are not followed")
 
     def _guard(self) -> Condition:
         parts = [part for branches in self.guards for part in (*map(negation, branches[:-1]), branches[-1])]
@@ -332,7 +332,7 @@ class _Reader:
             return
         statement = tokens[start:end]
         if statement[:1] == ("typedef",) or (head > start and "using" in statement):
-            raise unfollowed(f"'{spell(statement)[:80]}': only plain aliases are followed")
+            raise text_error(f"'{spell(statement)[:80]}': only plain aliases are followed")
         declared = declaration(statement)
         scope = self.scopes[-1]
         if declared is not None:
@@ -347,7 +347,7 @@ class _Reader:
         names = template_parameters(tokens[start:head])
         end = closing_bracket(tokens, brace) if tokens[brace : brace + 1] == ("{",) else -1
         if not names or end < 0 or tokens[end + 1 : end + 2] != (";",):
-            raise unfollowed(f"'{spell(tokens[start : brace + 4])[:120]}' is not a plain class template")
+            raise text_error(f"'{spell(tokens[start : brace + 4])[:120]}' is not a plain class template")
         members: list[Tokens] = []
         functions: dict[str, Function] = {}
         body, at = tokens[brace + 1 : end], 0
@@ -358,10 +358,10 @@ class _Reader:
                 close = closing_bracket(body, after)
                 function = self._function(body[at:parameters], body[parameters:after], body[after + 1 : close])
                 if "template" in function.result or functions.setdefault(function.name, function) is not function:
-                    raise unfollowed(f"'{spell(member)[:80]}' is a template or an overload in a class template")
+                    raise text_error(f"'{spell(member)[:80]}' is a template or an overload in a class template")
                 at = close + 1
             elif declaration(member) is None:
-                raise unfollowed(f"'{spell(member)[:80]}' in a class template is not an alias, constant or function")
+                raise text_error(f"'{spell(member)[:80]}' in a class template is not an alias, constant or function")
             else:
                 members.append(member)
                 at = after + 1
@@ -371,13 +371,13 @@ class _Reader:
 
     def _function(self, head: Tokens, parameters: Tokens, body: Tokens) -> Function:
         if not head:
-            raise unfollowed(f"'{spell(parameters)}' follows no name of a function")
+            raise text_error(f"'{spell(parameters)}' follows no name of a function")
         argument = None
         name = len(head) - 1
         if head[-1] == ">":
             opening = [at for at in range(len(head)) if head[at] == "<" and closing_angle(head, at) == len(head) - 1]
             if not opening or opening[0] == 0:
-                raise unfollowed(f"'{spell(head)[:80]}' is not the name of a function")
+                raise text_error(f"'{spell(head)[:80]}' is not the name of a function")
             name = opening[0]
             argument = head[name + 1 : -1]
             name -= 1

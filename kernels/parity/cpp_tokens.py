@@ -33,7 +33,7 @@ _JOINED = {"::", "->", "&&", "||", "<<", "++", "--"}
 _SPACED = {"=", "==", "!=", "&&", "||", "<=", ">=", "*", "/", "%", "+", "?", ":", "<<"}
 
 
-def unfollowed(reason: str) -> UpstreamError:
+def text_error(reason: str) -> UpstreamError:
     """The error of a text that can't be followed."""
     return UpstreamError(reason, kind="cpp-text")
 
@@ -46,7 +46,7 @@ def tokenize(text: str) -> Tokens:
     tokens = [piece for piece in _TOKEN.findall(text) if piece]
     for odd in {piece for piece in set(tokens) if len(piece) == 1 and not piece.isalnum()} - _OPERATORS - {"_", "#"}:
         line = text.count("\n", 0, text.index(odd)) + 1
-        raise unfollowed(f"line {line}: {odd!r} starts nothing that is C++")
+        raise text_error(f"line {line}: {odd!r} starts nothing that is C++")
     return tuple(_directive_text(piece) if piece[0] == "#" else piece for piece in tokens)
 
 
@@ -90,7 +90,7 @@ def closing_bracket(tokens: Sequence[str], at: int) -> int:
             pending.pop()
             if not pending:
                 return index
-    raise unfollowed(f"the bracket of '{spell(tokens[at : at + 8])}' is never closed")
+    raise text_error(f"the bracket of '{spell(tokens[at : at + 8])}' is never closed")
 
 
 def closing_angle(tokens: Sequence[str], at: int) -> int:
@@ -109,7 +109,7 @@ def closing_angle(tokens: Sequence[str], at: int) -> int:
         elif piece == ";":
             break
         index += 1
-    raise unfollowed(f"the template arguments of '{spell(tokens[max(0, at - 1) : at + 8])}' never end")
+    raise text_error(f"the template arguments of '{spell(tokens[max(0, at - 1) : at + 8])}' never end")
 
 
 def split_arguments(tokens: Sequence[str]) -> list[Tokens]:
@@ -157,6 +157,6 @@ def template_parameters(head: Tokens) -> tuple[tuple[str, Tokens], ...]:
         equals = parameter.index("=") if "=" in parameter else len(parameter)
         kind, default = parameter[:equals], parameter[equals + 1 :]
         if len(kind) < 2 or not kind[-1].isidentifier() or "." in kind:
-            raise unfollowed(f"'{spell(head)[:120]}': a template parameter must have a name and must not be a pack")
+            raise text_error(f"'{spell(head)[:120]}': a template parameter must have a name and must not be a pack")
         parameters.append((kind[-1], default))
     return tuple(parameters)

@@ -15,7 +15,7 @@ from ckpm.kernels.parity.c_arithmetic import Formula, Number, call, make
 from ckpm.kernels.parity.conditions import FALSE, TRUE, condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_constants import decide_constants, fold_constants
 from ckpm.kernels.parity.cpp_text import If, Plain, Program, Scope, read, statements
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments, unfollowed
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments, text_error
 
 FUNCTION = "fmha_batch_prefill"
 # The parameters in canonical text: the request's traits, its arguments, the stream.
@@ -92,10 +92,10 @@ def parse(text: str, name: str = FUNCTION) -> Dispatch:
     program = read(text)
     named = [f for f in program.functions if f.name == name and f.argument in (None, _VERSION)]
     if len(named) != 1:
-        raise unfollowed(f"expected one function {name}, found {len(named)}")
+        raise text_error(f"expected one function {name}, found {len(named)}")
     function = named[0]
     if len(function.parameters) != len(_PARAMETERS):
-        raise unfollowed(f"{name} has {len(function.parameters)} parameters, expected {len(_PARAMETERS)}")
+        raise text_error(f"{name} has {len(function.parameters)} parameters, expected {len(_PARAMETERS)}")
     local: dict[str, Tokens] = {
         parameter[-1]: (name,) for parameter, name in zip(function.parameters, _PARAMETERS, strict=True)
     }
@@ -158,7 +158,7 @@ def _branches(
 
 def _taken(specialised: str, returned: Tokens) -> tuple[str, str]:
     if returned[:2] != (specialised, "<"):
-        raise unfollowed(f"a branch returns '{spell(returned)[:120]}' and not {specialised}<TRAIT>(...)")
+        raise text_error(f"a branch returns '{spell(returned)[:120]}' and not {specialised}<TRAIT>(...)")
     end = closing_angle(returned, 1)
     return spell(fold_constants(returned[2:end])), spell(returned[end + 1 :])
 
@@ -176,7 +176,7 @@ def _formula(parameters: Sequence[Tokens], result: Tokens, body: Tokens) -> Form
     returned: Tokens = ()
     for statement in statements(body):
         if not isinstance(statement, Plain):
-            raise unfollowed(f"'{spell(body)[:120]}' is more than constants and one returned value")
+            raise text_error(f"'{spell(body)[:120]}' is more than constants and one returned value")
         tokens = statement.tokens
         if tokens[0] == "return":
             returned = tokens[1:]

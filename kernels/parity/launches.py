@@ -21,7 +21,7 @@ from ckpm.kernels.parity.conditions import (
 )
 from ckpm.kernels.parity.cpp_constants import decide_constants
 from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, Scope, Template, declaration, read, statements
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments, unfollowed
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, closing_bracket, spell, split_arguments, text_error
 
 # Our text reports the selected kernel with it; it launches nothing.
 _NOTED = ("ckpm", "::", "note_selected", "(")
@@ -40,7 +40,7 @@ def launches(text: str, specialised: Sequence[str]) -> list[tuple[Binding, ...]]
     if apart := [
         function.name for function in program.functions if function.argument is not None and function.name in names
     ]:
-        raise unfollowed(f"{apart[0]} is a template of the text and specialised there, too")
+        raise text_error(f"{apart[0]} is a template of the text and specialised there, too")
     return [
         _launches(program, function)
         for function in program.functions
@@ -59,13 +59,13 @@ def _launches(program: Program, function: Function) -> tuple[Binding, ...]:
         for when, launch in walk.body(function.body, function.scope, local, ())
     )
     if not bindings:
-        raise unfollowed(f"{function.name}<{spell(trait)[:80]}...> launches nothing")
+        raise text_error(f"{function.name}<{spell(trait)[:80]}...> launches nothing")
     return bindings
 
 
 def _parameters(function: Function, given: Sequence[Tokens]) -> dict[str, Tokens]:
     if len(given) != len(function.parameters) or any("=" in parameter for parameter in function.parameters):
-        raise unfollowed(f"{function.name} of {len(function.parameters)} parameters is given {len(given)}")
+        raise text_error(f"{function.name} of {len(function.parameters)} parameters is given {len(given)}")
     return {parameter[-1]: value for parameter, value in zip(function.parameters, given, strict=True)}
 
 
@@ -84,10 +84,10 @@ class _Walk:
             if isinstance(statement, If):
                 yield from self.chain(statement, scope, local, open_)
             elif not isinstance(statement, Plain):
-                raise unfollowed(f"'{spell(statement.body)[:80]}': a loop or a bare block is not followed")
+                raise text_error(f"'{spell(statement.body)[:80]}': a loop or a bare block is not followed")
             elif statement.tokens[0].startswith("#"):
                 if not statement.tokens[0].startswith("# pragma"):
-                    raise unfollowed(f"'{statement.tokens[0]}' inside a function is not followed")
+                    raise text_error(f"'{statement.tokens[0]}' inside a function is not followed")
             elif declarations := local_names(self.program, statement.tokens, scope, local):
                 for value in declarations.values():
                     self.refuse_launch(value)
@@ -118,7 +118,7 @@ class _Walk:
             self.refuse_templates(tokens)
             yield TRUE, tokens
         elif tokens[:4] != _NOTED:
-            raise unfollowed(f"'{spell(tokens)[:120]}' is neither a declaration nor a known call nor a launch")
+            raise text_error(f"'{spell(tokens)[:120]}' is neither a declaration nor a known call nor a launch")
 
     def use(self, template: Template, tokens: Tokens, end: int, open_: tuple[_Use, ...]) -> Iterator[_Launch]:
         """Follow ``NAME<ARGUMENTS>(...)`` or ``NAME<ARGUMENTS>::FUNCTION(...)``; the name ends before ``end``."""
@@ -127,13 +127,13 @@ class _Walk:
         name, rest = ("".join(rest[1:2]), rest[2:]) if rest[:1] == ("::",) else ("", rest)
         function = template.functions.get(name)
         if close == end or function is None or rest[:1] != ("(",) or closing_bracket(rest, 0) != len(rest) - 1:
-            raise unfollowed(f"'{spell(tokens)[:120]}' calls no function of {spell(tokens[:end])}")
+            raise text_error(f"'{spell(tokens)[:120]}' calls no function of {spell(tokens[:end])}")
         if template.guard != self.guard:
-            raise unfollowed(f"{spell(tokens[:end])} is compiled under other conditions than what uses it")
+            raise text_error(f"{spell(tokens[:end])} is compiled under other conditions than what uses it")
         arguments = tokens[end + 1 : close]
         use = (id(template), arguments)
         if use in open_:
-            raise unfollowed(f"'{spell(tokens)[:120]}' calls itself")
+            raise text_error(f"'{spell(tokens)[:120]}' calls itself")
         local = self.instantiate(template, [_plain(part) for part in split_arguments(arguments)])
         local |= _parameters(function, [_plain(part) for part in split_arguments(rest[1:-1])])
         yield from self.body(function.body, template.scope, local, (*open_, use))
@@ -141,12 +141,12 @@ class _Walk:
     def instantiate(self, template: Template, arguments: Sequence[Tokens]) -> dict[str, Tokens]:
         """Return a template's parameters and members for these arguments."""
         if len(arguments) > len(template.parameters):
-            raise unfollowed(f"a template of {len(template.parameters)} parameters is given {len(arguments)}")
+            raise text_error(f"a template of {len(template.parameters)} parameters is given {len(arguments)}")
         local: dict[str, Tokens] = {}
         for at, (name, default) in enumerate(template.parameters):
             value = arguments[at] if at < len(arguments) else self.program.resolve(default, template.scope, local)
             if not value:
-                raise unfollowed(f"a template's parameter {name} is given no value")
+                raise text_error(f"a template's parameter {name} is given no value")
             local[name] = _plain(value)
         for member in template.members:
             pair = declaration(member)
@@ -157,16 +157,16 @@ class _Walk:
     def refuse_launch(self, tokens: Tokens) -> None:
         """Refuse a launch in a declaration or a condition, which would be lost."""
         if LAUNCHER in tokens:
-            raise unfollowed(f"'{spell(tokens)[:120]}' launches inside a declaration or a condition")
+            raise text_error(f"'{spell(tokens)[:120]}' launches inside a declaration or a condition")
         self.refuse_templates(tokens)
 
     def refuse_templates(self, tokens: Tokens) -> None:
         if used := {name[-1] for name in self.program.templates} & set(tokens):
-            raise unfollowed(f"'{spell(tokens)[:120]}': {used.pop()} is a template of the text, used in no plain call")
+            raise text_error(f"'{spell(tokens)[:120]}': {used.pop()} is a template of the text, used in no plain call")
 
 
 def _plain(tokens: Tokens) -> Tokens:
     """Return a value that can replace a name as it stands. Raises UpstreamError for others."""
     if not all(piece == "::" or piece.isalnum() or piece.isidentifier() for piece in tokens):
-        raise unfollowed(f"'{spell(tokens)[:80]}' is given for a parameter: only names and numbers are followed")
+        raise text_error(f"'{spell(tokens)[:80]}' is given for a parameter: only names and numbers are followed")
     return tokens

@@ -23,7 +23,7 @@ from ckpm.kernels.parity import machine_code
 from ckpm.kernels.parity.bindings import local_names
 from ckpm.kernels.parity.conditions import condition_text, conjuncts, parse_condition
 from ckpm.kernels.parity.cpp_text import Function, If, Plain, Program, read, statements
-from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, spell, tokenize, unfollowed
+from ckpm.kernels.parity.cpp_tokens import Tokens, closing_angle, spell, text_error, tokenize
 from ckpm.kernels.parity.names import Finding, Title, error_case, judge
 from ckpm.kernels.upstream.tree import Tree
 from ckpm.matrix.dialects import dialect
@@ -103,7 +103,7 @@ def dispatch_branches(text: str) -> list[Branch]:
     program = read(text)
     functions = [function for function in program.functions if function.name == _FUNCTION]
     if len(functions) != 1:
-        raise unfollowed(f"expected one function {_FUNCTION}, found {len(functions)}")
+        raise text_error(f"expected one function {_FUNCTION}, found {len(functions)}")
     return list(_branches(program, functions[0], functions[0].body, (), ()))
 
 
@@ -178,7 +178,7 @@ def _bound(text: str, name: str) -> str:
     for at in range(len(tokens)):
         if tokens[at : at + 3] == start:
             return _bare(spell(tokens[at + 3 : tokens.index(";", at)]))
-    raise unfollowed(f"{name}: upstream's file names no kernel_traits")
+    raise text_error(f"{name}: upstream's file names no kernel_traits")
 
 
 def _compare_dispatch(dialect_name: str, keys: Sequence[Key], text: str) -> Finding:

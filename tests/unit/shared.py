@@ -50,7 +50,7 @@ def capture_logs(call: Callable[[], T]) -> tuple[T, str]:
     return result, output.getvalue()
 
 
-def replaced(text: str, old: str, new: str) -> str:
+def replace_text(text: str, old: str, new: str) -> str:
     """The text with its first ``old`` replaced."""
     assert old in text, old
     return text.replace(old, new, 1)

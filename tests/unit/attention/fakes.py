@@ -26,7 +26,7 @@ ARCH = "gfx950"
 Answer = Callable[[Any], int]
 
 
-def writing(**arrays: np.ndarray[Any, Any]) -> Answer:
+def make_writer(**arrays: np.ndarray[Any, Any]) -> Answer:
     """A kernel that writes these at a launch's pointers of their names."""
 
     def answer(said: Any) -> int:

@@ -16,7 +16,7 @@ from ckpm.attention.call import fmha
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ProblemError
 from ckpm.matrix.problems.problem import Problem
-from tests.unit.attention.fakes import FakeDevice, built, dispatcher, floats_at, writing
+from tests.unit.attention.fakes import FakeDevice, built, dispatcher, floats_at, make_writer
 
 SLOPES = np.array([[0.5, 0.125, 0.03125, 0.25], [0.25, 0.5, 0.125, 0.0625]], np.float32)
 LENGTHS = ((40, 70), (20, 25))
@@ -48,7 +48,7 @@ def lse_of(form: Any, lengths: tuple[tuple[int, int], ...] = LENGTHS) -> np.ndar
 
 
 def device_with(lse: np.ndarray[Any, Any]) -> FakeDevice:
-    return FakeDevice(answer=writing(lse=lse.astype(np.float32)))
+    return FakeDevice(answer=make_writer(lse=lse.astype(np.float32)))
 
 
 def page_options(size: int, table: str) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.launch.encodings import decode, encode
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, ProblemError
-from tests.unit.attention.fakes import ARCH, FakeDevice, built, dispatcher, floats_at, fp8_prefill, prefill, writing
+from tests.unit.attention.fakes import ARCH, FakeDevice, built, dispatcher, floats_at, fp8_prefill, make_writer, prefill
 
 SUMS = np.array([0, 40, 60], np.int32)
 INDPTR = np.array([0, 70, 95], np.int32)
@@ -45,7 +45,7 @@ def test_arrays_reach_kernel_and_o_comes_back() -> None:
         ):
             data = ctypes.string_at(getattr(said, name), count * np.dtype(kind).itemsize)
             seen[name] = np.frombuffer(data, kind)
-        return writing(o=encode(2 * Q, "bf16", ARCH))(said)
+        return make_writer(o=encode(2 * Q, "bf16", ARCH))(said)
 
     over, _ = dispatcher(prefill(), FakeDevice(answer=kernel))
     done = call(over, q=Q.astype(np.float32))
@@ -194,14 +194,14 @@ def test_batch_without_queries_launches_nothing() -> None:
 )
 def test_out_takes_numbers_or_bits_by_its_dtype(kind: Any, written: float) -> None:
     bits = np.full(Q.shape, 0x3FC0, np.uint16)  # 1.5 in bf16
-    over, _ = dispatcher(prefill(), FakeDevice(answer=writing(o=bits)))
+    over, _ = dispatcher(prefill(), FakeDevice(answer=make_writer(o=bits)))
     out = np.zeros(Q.shape, kind)
     assert call(over, out=out).o is out
     assert (out == kind(written)).all()
 
 
 def test_lse_out_of_the_host_is_written() -> None:
-    over, _ = dispatcher(prefill(), FakeDevice(answer=writing(lse=np.full((4, 60), 2.5, np.float32))))
+    over, _ = dispatcher(prefill(), FakeDevice(answer=make_writer(lse=np.full((4, 60), 2.5, np.float32))))
     lse = np.zeros((4, 60), np.float32)
     assert call(over, lse=True, lse_out=lse).lse is lse
     assert (lse == 2.5).all()

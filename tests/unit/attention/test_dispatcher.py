@@ -467,7 +467,7 @@ def test_two_stages_come_from_one_library() -> None:
 
 
 def compiles(registry: Registry, compiled: list[str]) -> Callable[[Sequence[Instance]], tuple[Path, ...]]:
-    """A compiler that registers what it is asked for, and lists its names."""
+    """A compiler that registers each kernel that is demanded, and lists its name."""
 
     def compile_kernels(stages: Sequence[Instance]) -> tuple[Path, ...]:
         compiled.extend(one.name for one in stages)

@@ -30,7 +30,7 @@ from ckpm.attention.familiar.tensors import add_page_axis, swap_axes
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.kernels.abi import Mask
-from tests.unit.attention.fakes import FakeDevice, built, dispatcher, fp8_prefill, prefill, writing
+from tests.unit.attention.fakes import FakeDevice, built, dispatcher, fp8_prefill, make_writer, prefill
 
 SUMS, INDPTR = np.array([0, 40, 60], np.int32), np.array([0, 70, 95], np.int32)
 INDICES = np.arange(95, dtype=np.int32)
@@ -397,7 +397,7 @@ def test_custom_mask_of_raw_addresses_is_refused() -> None:
 
 def test_flashinfer_s_lse_has_base_2_by_token() -> None:
     made, device = wrapper()
-    device.answer = writing(lse=np.full((4, 60), np.log(8.0), np.float32))
+    device.answer = make_writer(lse=np.full((4, 60), np.log(8.0), np.float32))
     _, lse = made.run(Q, (CACHE[:, 0], CACHE[:, 1]), return_lse=True)
     assert lse.shape == (60, 4)
     np.testing.assert_allclose(lse, 3.0, rtol=1e-6)
@@ -441,7 +441,7 @@ def test_flashinfer_s_forward_replaces_the_plan() -> None:
 def test_flashinfer_s_scales_of_unquantised_caches() -> None:
     """K's and Q's scales are part of the softmax scale, V's one is O's, as FlashInfer applies them."""
     made, device = wrapper(sm_scale=0.5)
-    device.answer = writing(o=np.full(Q.shape, 0x3F80, np.uint16))  # 1.0 in bf16
+    device.answer = make_writer(o=np.full(Q.shape, 0x3F80, np.uint16))  # 1.0 in bf16
     assert (made.run(Q, CACHE, q_scale=2.0, k_scale=np.array(3.0), v_scale=0.25) == 0.25).all()
     assert device.launched[0].scale_s == 3.0
     own = [one.astype(ml_dtypes.bfloat16) for one in (Q, CACHE)]

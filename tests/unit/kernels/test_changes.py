@@ -22,7 +22,7 @@ from ckpm.kernels.changes.rules import read_rules, rules
 from ckpm.kernels.families.libraries import host, libraries
 from ckpm.matrix.dialects import dialect, upstreams
 from ckpm.matrix.enumeration import enumerate_keys
-from tests.unit.shared import git, replaced, table_complaint
+from tests.unit.shared import git, replace_text, table_complaint
 
 ROOT = Path(__file__).parents[3]
 STATE = ("ckpm", "base", "matrix", "kernels", "attention", "ckpm_emulator", "emulator/ckpm_emulator")  # of a manifest
@@ -270,4 +270,4 @@ def test_rules_rebuild_for_code_that_renders_texts() -> None:
 )
 def test_read_rules_refuses_mistake(tmp_path: Path, old: str, new: str, message: str) -> None:
     text = (ROOT / "kernels/changes/changes.yaml").read_text()
-    assert message in table_complaint(tmp_path / "changes.yaml", replaced(text, old, new), read_rules)
+    assert message in table_complaint(tmp_path / "changes.yaml", replace_text(text, old, new), read_rules)

@@ -130,7 +130,7 @@ def store_entry(cache: Path) -> Path:
     return store.entries()[0]
 
 
-def adopted(file: str, cache: Path) -> Path:
+def make_adopted(file: str, cache: Path) -> Path:
     place = cache / file
     place.parent.mkdir(parents=True)
     with draft_folder(cache) as drafts:
@@ -148,9 +148,9 @@ def launcher(cache: Path) -> Path:
     ("make", "what"),
     [
         (store_entry, "decoded programs"),
-        (functools.partial(adopted, "emulator/core-portable-0/libamdhip64.so.7"), "the emulator's core"),
+        (functools.partial(make_adopted, "emulator/core-portable-0/libamdhip64.so.7"), "the emulator's core"),
         (launcher, "launchers"),
-        (functools.partial(adopted, "jit/entries/0123/libckpm.so"), "libraries compiled on demand"),
+        (functools.partial(make_adopted, "jit/entries/0123/libckpm.so"), "libraries compiled on demand"),
     ],
 )
 def test_damaged_entry_of_cache_is_named(tmp_path: Path, make: Callable[[Path], Path], what: str) -> None:

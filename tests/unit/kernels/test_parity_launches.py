@@ -11,7 +11,7 @@ from ckpm.kernels.parity.cpp_constants import decide_constants
 from ckpm.kernels.parity.cpp_tokens import tokenize
 from ckpm.kernels.parity.launches import launches
 from tests.unit.kernels.damaged_text import check_every_damage
-from tests.unit.shared import replaced
+from tests.unit.shared import replace_text
 
 # The same kernels in two invented styles: constants that C++ decides, and only what is needed.
 LONG = """
@@ -160,7 +160,7 @@ def test_two_styles_of_same_launches_bind_same() -> None:
     ],
 )
 def test_one_changed_word_is_named(old: str, new: str, turns: set[int], field: str) -> None:
-    theirs = only(replaced(LONG, old, new))
+    theirs = only(replace_text(LONG, old, new))
     found = {
         turn: lines
         for turn, (one, other) in enumerate(zip(theirs, only(SHORT), strict=False), 1)
@@ -180,7 +180,7 @@ def test_one_changed_word_is_named(old: str, new: str, turns: set[int], field: s
     ],
 )
 def test_other_variants_are_another_number_of_launches(old: str, new: str, count: int | None) -> None:
-    text = replaced(LONG, old, new)
+    text = replace_text(LONG, old, new)
     if count is None:
         with pytest.raises(UpstreamError, match="a bare block"):
             only(text)
@@ -230,7 +230,7 @@ def test_other_variants_are_another_number_of_launches(old: str, new: str, count
     ],
 )
 def test_what_cannot_be_followed_is_error(old: str, new: str, message: str) -> None:
-    text = replaced(LONG, old, new)
+    text = replace_text(LONG, old, new)
     if "nothing" in message:
         text = text.replace("        run_instance</*kOdd=*/true>(s, a);", "")
     with pytest.raises(UpstreamError) as caught:

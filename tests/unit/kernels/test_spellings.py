@@ -8,7 +8,7 @@ import pytest
 
 from ckpm.base.errors import TableError
 from ckpm.kernels.families.words import SPELLINGS, spellings
-from tests.unit.shared import replaced, table_complaint
+from tests.unit.shared import replace_text, table_complaint
 
 TEXT = SPELLINGS.read_text()
 
@@ -31,7 +31,7 @@ TEXT = SPELLINGS.read_text()
     ],
 )
 def test_mistake_is_named(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
-    said = table_complaint(tmp_path / "spellings.yaml", replaced(TEXT, old, new), spellings)
+    said = table_complaint(tmp_path / "spellings.yaml", replace_text(TEXT, old, new), spellings)
     assert said.startswith(f"{line}: {message}")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ckpm.matrix.dialects import TABLES, Dialect, dialect, read_dialect
 from ckpm.matrix.explain import why
 from ckpm.matrix.selection import Selection
-from tests.unit.shared import replaced
+from tests.unit.shared import replace_text
 
 Run = Callable[..., tuple[int, str, str]]  # what a fixture `run` gives: exit code, standard output, standard error
 
@@ -34,5 +34,5 @@ def edit_dialect(folder: Path, file: str, old: str, new: str, read: str = "") ->
     """The dialect of ``file`` (DIALECT/TABLE), or ``read``, from a copy of all dialects in which a text is replaced."""
     shutil.copytree(TABLES / "dialects", folder, dirs_exist_ok=True)
     table = folder / f"{file}.yaml"
-    table.write_text(replaced(table.read_text(), old, new))
+    table.write_text(replace_text(table.read_text(), old, new))
     return read_dialect(folder / (read or Path(file).parent))

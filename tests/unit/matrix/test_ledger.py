@@ -17,7 +17,7 @@ from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.ledger import LEDGER, Ledger, read_ledger, source
 from ckpm.matrix.problems.problem import Problem, mask_corner, serving_kernels
 from ckpm.matrix.problems.tables import problems
-from tests.unit.shared import replaced, table_complaint
+from tests.unit.shared import replace_text, table_complaint
 
 TEXT = """# a comment
 entries:
@@ -202,7 +202,7 @@ def test_alibi_of_general_window_is_wrong_where_it_shows() -> None:
     ],
 )
 def test_mistakes(tmp_path: Path, old: str, new: str, message: str) -> None:
-    assert message in table_complaint(tmp_path / "ledger.yaml", replaced(TEXT, old, new), read_ledger)
+    assert message in table_complaint(tmp_path / "ledger.yaml", replace_text(TEXT, old, new), read_ledger)
 
 
 @pytest.mark.parametrize("suite", ["batch-prefill", "large-kv"])

@@ -37,7 +37,7 @@ from ckpm.matrix.problems.problem import (
 from ckpm.matrix.problems.tables import find, problems, read
 from ckpm.matrix.selection import Selection, select, select_some
 from tests.unit.attention.fakes import make_case
-from tests.unit.shared import replaced, table_complaint
+from tests.unit.shared import replace_text, table_complaint
 
 make = functools.partial(make_case, name="suite/x")
 
@@ -421,7 +421,7 @@ def test_smaller_tier_picks_from_larger_group(tmp_path: Path) -> None:
     ],
 )
 def test_mistakes_in_table(tmp_path: Path, old: str, new: str, message: str) -> None:
-    text = replaced(TABLE, old, new)
+    text = replace_text(TABLE, old, new)
     assert message in table_complaint(tmp_path / "dispatch.yaml", text, lambda file: read(file, "dispatch", "smoke"))
 
 

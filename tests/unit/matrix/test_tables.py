@@ -23,7 +23,7 @@ from ckpm.matrix.dialects import (
     receipts,
     upstreams,
 )
-from tests.unit.shared import replaced, table_complaint
+from tests.unit.shared import replace_text, table_complaint
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def copy_dialect(folder: Path) -> Path:
 def test_impossible_dialects(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
     folder = copy_dialect(tmp_path)
     file = folder / "dialect.yaml"
-    said = table_complaint(file, replaced(file.read_text(), old, new), lambda _: read_dialect(folder))
+    said = table_complaint(file, replace_text(file.read_text(), old, new), lambda _: read_dialect(folder))
     assert said.startswith(f"{line}: {message}")
 
 
@@ -163,7 +163,7 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
 def test_impossible_families(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
     folder = copy_dialect(tmp_path)
     file = folder / "batch_prefill.yaml"
-    text = replaced(file.read_text(), old, new)
+    text = replace_text(file.read_text(), old, new)
     said = table_complaint(file, text, lambda _: read_dialect(folder).families["batch_prefill"])
     assert said.startswith(f"{line}: {message}")
 

@@ -159,11 +159,12 @@ def _changes(lines: Sequence[baseline.Acceptance]) -> dict[int, list[str]]:
 def _read_judged(args: argparse.Namespace) -> Judged:
     """The library or the kernels that the options name. Raises UnknownWordError, and errors of reading them."""
     check_built_arch(args.arch)
-    if args.family == DECODE:
+    kind = args.family
+    if kind == DECODE:
         from ckpm.reports.gates import decode  # only here: NumPy and the emulator
 
         return decode.built(args.arch, args.work)
-    return gated_library(args.arch, args.upstream, args.family, args.work)
+    return gated_library(args.arch, args.upstream, kind, args.work)
 
 
 def _chosen(args: argparse.Namespace, judged: Judged) -> list[str]:

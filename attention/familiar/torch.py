@@ -147,9 +147,9 @@ def _o_of(q: Tensor, v: Tensor) -> tuple[tuple[int, ...], torch.dtype]:
     return shape, torch.bfloat16 if q.dtype in _FP8 else q.dtype
 
 
-def _new(q: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Memory for an output beside Q."""
-    return q.new_empty(shape) if dtype is q.dtype else q.new_empty(shape, dtype=dtype)  # faster
+def _new(q: Tensor, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None) -> Tensor:
+    """Memory for an output beside Q, or like Q, which takes less time."""
+    return torch.empty_like(q) if shape is None else q.new_empty(shape, dtype=dtype)
 
 
 def _new_lse(q: Tensor, lse: bool) -> Tensor:
@@ -184,7 +184,7 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
     key = over.registry.version, (pose_call, numbers, lse)  # as _kept_plan has it, which takes longer
     if (kept := find_latest(over, key, tensors)) is None:
         kept = _kept_plan(over, pose_call, tensors, numbers, ("o", "lse") if lse else ("o",), lse=lse)
-    o = torch.empty_like(q) if kept.o is None else _new(q, *kept.o)  # the former is faster
+    o = _new(q, *kept.o)
     sums = _new_lse(q, lse) if lse else _no_lse(q.device).detach()
     _run(kept, tensors, (o, sums) if lse else (o,), q)
     return o, sums
@@ -200,7 +200,7 @@ def _kept_plan(
 ) -> Kept:
     """The plan of tensors on the device, and of ``more`` pointers that no option of fmha names.
 
-    ``fields`` of the problem are those that fmha's options don't have. ``o`` of it is None if O is like Q.
+    ``fields`` of the problem are those that fmha's options don't have. ``o`` of it is empty if O is like Q.
     """
     q = tensors[0]
 
@@ -211,7 +211,7 @@ def _kept_plan(
         posed = dataclasses.replace(posed, problem=dataclasses.replace(posed.problem, **fields))
         shape, dtype = _o_of(q, tensors[2])
         as_q = shape == q.shape and dtype is q.dtype and q.is_contiguous()
-        return keep(over, posed, more, None if as_q else (shape, dtype))
+        return keep(over, posed, more, () if as_q else (shape, dtype))
 
     kept = find(over, (pose_call, numbers, *fields.values()), tensors, make)
     assert kept is not None, "make raises or returns a plan"

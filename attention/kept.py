@@ -61,9 +61,9 @@ def find(over: Dispatcher, key: Any, tensors: Sequence[Any], make: Callable[[], 
     The tensors of the latest call with a key are compared by PyTorch's own guards, which read all of a signature at
     once. Others are looked up by their signatures.
     """
-    near = over.registry.version, key
-    if (latest := find_latest(over, near, tensors)) is not None:
+    if (latest := find_latest(over, key, tensors)) is not None:
         return latest
+    near = over.registry.version, key
     there = [one for one in tensors if one is not None]
     whole = near, *map(type, tensors), *map(signature, there)
     try:
@@ -85,8 +85,8 @@ def find(over: Dispatcher, key: Any, tensors: Sequence[Any], make: Callable[[], 
 
 
 def find_latest(over: Dispatcher, key: Any, tensors: Sequence[Any]) -> Kept | None:
-    """The plan of the latest call with a version of the registry and a key, if its tensors were like these."""
-    if (latest := over.latest.get(key)) is None:
+    """The plan of the latest call with a key, if its tensors were like these."""
+    if (latest := over.latest.get((over.registry.version, key))) is None:
         return None
     pick, guard, pick_absent, absent, found = latest
     return found if guard(*pick(tensors)) and pick_absent(tensors) == absent else None

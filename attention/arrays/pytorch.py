@@ -27,7 +27,7 @@ def namespace(array: Any) -> Any:
 def empty_like(array: Any, shape: tuple[int, ...], dtype: str) -> Any:
     """Memory for an output beside a tensor of PyTorch, on its device; None for other arrays."""
     torch = _torch_of(array)
-    return None if torch is None else array.new_empty(shape, dtype=getattr(torch, _NAMES[dtype]))
+    return None if torch is None else array.new_empty(shape, dtype=dtype_of(dtype))
 
 
 def dtype_of(word: str) -> Any:

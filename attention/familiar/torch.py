@@ -181,9 +181,9 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
         return done.o, done.lse if lse else _new_lse(q, lse)
     if pose_call is _pose_paged and (padded := padded_list(tensors[4])) is not tensors[4]:
         tensors = (*tensors[:4], padded, *tensors[5:])
-    key = over.registry.version, (pose_call, numbers, lse)  # as _kept_plan has it, which takes longer
-    if (kept := find_latest(over, key, tensors)) is None:
-        kept = _kept_plan(over, pose_call, tensors, numbers, ("o", "lse") if lse else ("o",), lse=lse)
+    key = pose_call, numbers, lse
+    if (kept := find_latest(over, key, tensors)) is None:  # before _kept_plan, which takes longer
+        kept = _kept_plan(over, key, tensors, ("o", "lse") if lse else ("o",), lse=lse)
     o = _new(q, *kept.o)
     sums = _new_lse(q, lse) if lse else _no_lse(q.device).detach()
     _run(kept, tensors, (o, sums) if lse else (o,), q)
@@ -192,17 +192,18 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
 
 def _kept_plan(
     over: Dispatcher,
-    pose_call: Posing,
+    key: tuple[Posing, tuple[Any, ...], bool],
     tensors: Sequence[Any],
-    numbers: tuple[Any, ...],
     more: Sequence[str],
     **fields: Any,
 ) -> Kept:
-    """The plan of tensors on the device, and of ``more`` pointers that no option of fmha names.
+    """The plan of a call's posing, numbers and flag, for tensors on the device.
 
-    ``fields`` of the problem are those that fmha's options don't have. ``o`` of it is empty if O is like Q.
+    ``more`` are pointers that no option of fmha names. ``fields`` of the problem are those that fmha's options don't
+    have. ``o`` of the plan is empty if O is like Q.
     """
     q = tensors[0]
+    pose_call, numbers, _ = key
 
     def make() -> Kept:
         _check(tensors)
@@ -213,7 +214,7 @@ def _kept_plan(
         as_q = shape == q.shape and dtype is q.dtype and q.is_contiguous()
         return keep(over, posed, more, () if as_q else (shape, dtype))
 
-    kept = find(over, (pose_call, numbers, *fields.values()), tensors, make)
+    kept = find(over, key, tensors, make)
     assert kept is not None, "make raises or returns a plan"
     return kept
 
@@ -284,7 +285,8 @@ def _launch_backward(
         dq, dk, dv = (torch.from_numpy(one).view(q.dtype) for one in (done.dq, done.dk, done.dv))
         return dq, dk, dv
     more = ("dout", "o", "lse", "dq", "dk", "dv")
-    kept = _kept_plan(over, _pose_backward, tensors, numbers, more, deterministic=deterministic)
+    key = _pose_backward, numbers, deterministic
+    kept = _kept_plan(over, key, tensors, more, deterministic=deterministic)
     grown = {"dq": q.shape, "dk": (k.shape[0], *q.shape[1:]), "dv": (v.shape[0], q.shape[1], v.shape[2])}
     made = {name: empty_like(q, tuple(shape), _DTYPES[q.dtype]) for name, shape in grown.items()}
     _run(kept, tensors, (do, o, lse, *made.values()), q)

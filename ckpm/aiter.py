@@ -6,6 +6,10 @@ from ckpm.attention.familiar.aiter import (
     mha_batch_prefill_func,
     mla_decode_fwd,
     mla_prefill_fwd,
+    mla_prefill_ps_asm_fwd,
+    mla_reduce_v1,
+    paged_attention_ragged,
+    paged_attention_v1,
     unified_attention,
 )
 
@@ -15,5 +19,9 @@ __all__ = [
     "mha_batch_prefill_func",
     "mla_decode_fwd",
     "mla_prefill_fwd",
+    "mla_prefill_ps_asm_fwd",
+    "mla_reduce_v1",
+    "paged_attention_ragged",
+    "paged_attention_v1",
     "unified_attention",
 ]

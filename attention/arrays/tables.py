@@ -115,6 +115,14 @@ def keys_of_list(counts: Lengths, size: int, last: Lengths | int) -> Lengths:
     return np.where(counts > 0, (counts.astype(np.int64) - 1) * size + last, 0)
 
 
+def demand_last_lengths(counts: Lengths, size: int, last: Lengths) -> None:
+    """Raises ArgumentError: a last page of ``counts`` pages has no token, or more than ``size``."""
+    if ((last > size) | ((last < 1) & (counts > 0))).any():
+        raise ArgumentError(
+            f"last_page_lens {last.tolist()[:8]} are not from 1 to the {size} tokens of a page.", kind="shape"
+        )
+
+
 def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | None:
     """Keys of each sequence; None if the table is on the device. Raises ArgumentError.
 
@@ -140,10 +148,7 @@ def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | N
         )
     if last is None or last.array is None:
         return keys_of_list(counts, size, size)
-    if ((last.array > size) | ((last.array < 1) & (counts > 0))).any():
-        raise ArgumentError(
-            f"last_page_lens {last.array.tolist()[:8]} are not from 1 to the {size} tokens of a page.", kind="shape"
-        )
+    demand_last_lengths(counts, size, last.array)
     return keys_of_list(counts, size, last.array)
 
 

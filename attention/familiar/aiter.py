@@ -1,7 +1,7 @@
 """aiter's attention by its own names and parameters (aiter/ops/mha.py of summer 2026).
 
-``unified_attention`` is of aiter/ops/triton/attention/unified_attention.py. ``mla_decode_fwd`` and ``mla_prefill_fwd``
-are of aiter/mla.py.
+``unified_attention`` is of aiter/ops/triton/attention/unified_attention.py, ``paged_attention_v1`` and
+``paged_attention_ragged`` are of aiter/ops/attention.py. aiter_latent.py has functions of latent attention.
 
 Masks have their corner at the bottom right, LSE is natural, [head, query token]. ``ours`` of a function are
 ``dispatcher``, and ``dtype`` for arrays that don't say theirs.
@@ -9,25 +9,28 @@ Masks have their corner at the bottom right, LSE is natural, [head, query token]
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ckpm.attention.arrays.pytorch import padded_list
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import Attention, fmha, fmha_of
+from ckpm.attention.familiar.aiter_latent import mla_decode_fwd, mla_prefill_fwd, mla_prefill_ps_asm_fwd, mla_reduce_v1
 from ckpm.attention.familiar.tensors import (
     add_page_axis,
     as_int32,
+    count_up,
+    demand_ones,
     demand_scale,
+    descales_of,
     has_fp8,
     is_on_host,
     mask_options,
-    row_numbers,
+    refuse,
     shrink_scale,
     swap_axes,
 )
-from ckpm.base.errors import ArgumentError, ProblemError
 
 __all__ = (
     "flash_attn_varlen_fp8_pertensor_func",
@@ -35,6 +38,10 @@ __all__ = (
     "mha_batch_prefill_func",
     "mla_decode_fwd",
     "mla_prefill_fwd",
+    "mla_prefill_ps_asm_fwd",
+    "mla_reduce_v1",
+    "paged_attention_ragged",
+    "paged_attention_v1",
     "unified_attention",
 )
 
@@ -86,7 +93,7 @@ def _pose_batch_prefill(tensors: Sequence[Any], numbers: Any) -> tuple[Sequence[
     options = {
         "cu_seqlens_q": sums, "max_seqlen_q": longest_q, "pages": pages, "dropout": dropout,
         "scale": demand_scale(scale), "soft_cap": soft_cap, "alibi_slopes": slopes, "lse": lse, "sink_logits": sinks,
-        "descales": _descales((of_q, of_k, of_v), of_pages), "kv_block_descale": of_pages,
+        "descales": descales_of((of_q, of_k, of_v), of_pages), "kv_block_descale": of_pages,
         "random_values": probabilities and dropout > 0, **_mask(causal, window, sink_size),
     }  # fmt: skip
     return (q, add_page_axis(k), add_page_axis(v)), options
@@ -114,8 +121,8 @@ def flash_attn_varlen_func(
             Padding between sequences. Else as :func:`ckpm.attention.call.fmha`.
     """
     del deterministic, how_v3_bf16_cvt
-    _refuse("flash_attn_varlen_func", {
-        "min_seqlen_q": min_seqlen_q if (min_seqlen_q or 0) > 1 else None, "bias": bias,
+    refuse("flash_attn_varlen_func", {
+        "min_seqlen_q": (min_seqlen_q or 0) > 1, "bias": bias,
         "cu_seqlens_q_padded": cu_seqlens_q_padded, "cu_seqlens_k_padded": cu_seqlens_k_padded,
     })  # fmt: skip
     keys: dict[str, Any] = {"cu_seqlens_k": cu_seqlens_k, "max_seqlen_k": max_seqlen_k}
@@ -123,7 +130,7 @@ def flash_attn_varlen_func(
         lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
         keys = {"pages": Pages(indices=block_table, seqlens_k=lengths, longest=max_seqlen_k)}
     elif (sink_ptr is not None or k.shape[-1] != v.shape[-1]) and not isinstance(k, OnDevice):
-        keys = {"pages": Pages(indices=row_numbers(k), indptr=cu_seqlens_k, longest=max_seqlen_k)}
+        keys = {"pages": Pages(indices=count_up(k.shape[0], k), indptr=cu_seqlens_k, longest=max_seqlen_k)}
         k, v = add_page_axis(k), add_page_axis(v)
     done = fmha(
         q, k, v, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, dropout=dropout_p,
@@ -145,7 +152,7 @@ def flash_attn_varlen_fp8_pertensor_func(
     return flash_attn_varlen_func(
         q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, min_seqlen_q, softmax_scale=softmax_scale,
         logits_soft_cap=logits_soft_cap, causal=causal, window_size=window_size, sink_ptr=sink_ptr,
-        descales=_descales((q_descale, k_descale, v_descale), None), **ours,
+        descales=descales_of((q_descale, k_descale, v_descale), None), **ours,
     )  # fmt: skip
 
 
@@ -169,87 +176,86 @@ def unified_attention(
             Else as :func:`ckpm.attention.call.fmha`.
     """
     del backend
-    _refuse("unified_attention", {
-        "q_scales": q_scales, "output_scale": output_scale, "qq_bias": qq_bias, "skip_reduce": skip_reduce or None,
-        "causal=False": None if causal else True,
+    refuse("unified_attention", {
+        "q_scales": q_scales, "output_scale": output_scale, "qq_bias": qq_bias, "skip_reduce": skip_reduce,
+        "causal=False": not causal,
     })  # fmt: skip
-    scales = shrink_scale(q_descale), shrink_scale(k_descale), shrink_scale(v_descale)
-    if not has_fp8(k):
-        _demand_ones(scales)
     pages = Pages(
         indices=block_table, seqlens_k=as_int32(seqused_k), longest=max_seqlen_k,
         kv_layout="vectorized" if shuffled_kv_cache else "linear",
     )  # fmt: skip
-    return fmha(
-        q, k, v, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, pages=pages, scale=demand_scale(softmax_scale),
-        soft_cap=softcap, alibi_slopes=alibi_slopes, sink_logits=sinks, out=out,
-        descales=_descales(scales, None) if has_fp8(k) else None,
+    return _attend_pages(
+        q, k, v, pages, (q_descale, k_descale, v_descale), cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q,
+        scale=demand_scale(softmax_scale), soft_cap=softcap, alibi_slopes=alibi_slopes, sink_logits=sinks, out=out,
         **_mask(causal, window_size, 0), **ours,
-    ).o  # fmt: skip
+    )  # fmt: skip
 
 
 # fmt: off
-def mla_decode_fwd(
-    q: Any, kv_buffer: Any, o: Any, qo_indptr: Any, kv_indptr: Any, kv_indices: Any, kv_last_page_lens: Any,
-    max_seqlen_q: int, page_size: int = 1, nhead_kv: int = 1, sm_scale: float | None = None, logit_cap: float = 0.0,
-    num_kv_splits: int | None = None, num_kv_splits_indptr: Any = None, work_meta_data: Any = None,
-    work_indptr: Any = None, work_info_set: Any = None, reduce_indptr: Any = None, reduce_final_map: Any = None,
-    reduce_partial_map: Any = None, q_scale: Any = None, kv_scale: Any = None, intra_batch_mode: bool = False,
-    return_logits: bool = False, return_lse: bool = False, g_kv_indptr: Any = None, cp_world_size: int = 1,
-    cp_rank: int = 0, causal: bool = True, **ours: Any,
+def paged_attention_v1(
+    out: Any, workspace_buffer: Any, query: Any, key_cache: Any, value_cache: Any, scale: float, block_tables: Any,
+    cu_query_lens: Any, context_lens: Any, max_context_len: int, alibi_slopes: Any, kv_cache_dtype: str,
+    kv_cache_layout: str, logits_soft_cap: float, k_scale: Any, v_scale: Any, fp8_out_scale: Any = None,
+    partition_size: int = 256, mtp: int = 1, sliding_window: int = 0, **ours: Any,
 ) -> Any:
     # fmt: on
-    """(``o``, LSE [query token, head] or None), of queries over a cache of latents; V is the beginning of K.
+    """``out``, of one query a sequence over the pages of a block table.
 
-    The cache is [page, token, 1, dim]. Splits and schedules of aiter's own kernels change nothing. aiter returns
-    partial results where this function returns ``o``.
+    A query sees ``sliding_window`` keys, its own among them; 0 stands for all. Scales beside K and V of 16 bits must be
+    1, which is checked of arrays of the host. Workspaces, partitions and ``cu_query_lens`` change nothing.
 
     Raises:
-        ProblemError: a part of a sequence's keys (context parallel), partial results. Else as
-            :func:`ckpm.attention.call.fmha`.
+        ProblemError: several queries a sequence, a scale of O. Else as :func:`ckpm.attention.call.fmha`.
     """
-    del nhead_kv, num_kv_splits, num_kv_splits_indptr, work_meta_data, work_indptr, work_info_set, reduce_indptr
-    del reduce_final_map, reduce_partial_map, intra_batch_mode, cp_rank
-    _refuse("mla_decode_fwd", {
-        "g_kv_indptr": g_kv_indptr, "cp_world_size": None if cp_world_size == 1 else cp_world_size,
-        "return_logits": return_logits or None,
-    })  # fmt: skip
-    scales = q_scale, kv_scale, kv_scale
-    if not has_fp8(kv_buffer):
-        _demand_ones(scales)
-    pages = Pages(
-        indices=kv_indices, indptr=kv_indptr, last_page_lens=kv_last_page_lens if page_size > 1 else None,
-        longest=None if is_on_host(kv_indptr) else kv_indices.shape[0] * page_size,
+    del workspace_buffer, cu_query_lens, kv_cache_dtype, partition_size
+    refuse("paged_attention_v1", {"fp8_out_scale": fp8_out_scale, "mtp": mtp != 1})
+    pages = Pages(indices=block_tables, seqlens_k=as_int32(context_lens), longest=max_context_len)
+    return _attend_last(
+        query, key_cache, value_cache, kv_cache_layout, pages, (k_scale, v_scale), out=out, scale=demand_scale(scale),
+        soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, window=(sliding_window - 1, 0), **ours,
     )  # fmt: skip
-    done = fmha(
-        q, kv_buffer, kv_buffer[..., : o.shape[-1]], cu_seqlens_q=qo_indptr, max_seqlen_q=max_seqlen_q, pages=pages,
-        scale=demand_scale(sm_scale), soft_cap=max(logit_cap, 0.0), lse=return_lse, out=o,
-        descales=_descales(scales, None) if has_fp8(kv_buffer) else None,
-        **mask_options(causal, -1, -1), **ours,
-    )  # fmt: skip
-    return o, swap_axes(done.lse, 0, 1) if return_lse else None
 
 
 # fmt: off
-def mla_prefill_fwd(
-    q: Any, kv_buffer: Any, o: Any, qo_indptr: Any, kv_indptr: Any, kv_indices: Any, kv_last_page_lens: Any,
-    max_seqlen_q: int, sm_scale: float | None = None, logit_cap: float = 0.0, num_kv_splits: int | None = None,
-    **ours: Any,
+def paged_attention_ragged(
+    out: Any, workspace_buffer: Any, query: Any, key_cache: Any, value_cache: Any, scale: float, kv_indptr: Any,
+    kv_page_indices: Any, kv_last_page_lens: Any, block_size: int, max_num_partitions: int, alibi_slopes: Any,
+    kv_cache_dtype: str, kv_cache_layout: str, logits_soft_cap: float, k_scale: Any, v_scale: Any,
+    fp8_out_scale: Any = None, partition_size: int = 256, mtp: int = 1, q_scale: Any = None, **ours: Any,
 ) -> Any:
     # fmt: on
-    """(``o``, LSE [query token, 1, head, 1]) as :func:`mla_decode_fwd`, under a causal mask."""
-    del num_kv_splits
-    o, lse = mla_decode_fwd(
-        q, kv_buffer, o, qo_indptr, kv_indptr, kv_indices, kv_last_page_lens, max_seqlen_q, kv_buffer.shape[1],
-        sm_scale=sm_scale, logit_cap=logit_cap, return_lse=True, **ours,
+    """``out``, of one query a sequence over a list of pages; else as :func:`paged_attention_v1`."""
+    del workspace_buffer, max_num_partitions, kv_cache_dtype, partition_size
+    refuse("paged_attention_ragged", {"fp8_out_scale": fp8_out_scale, "mtp": mtp != 1, "q_scale": q_scale})
+    pages = Pages(
+        indices=padded_list(kv_page_indices), indptr=kv_indptr,
+        last_page_lens=kv_last_page_lens if block_size > 1 else None,
+        longest=None if is_on_host(kv_indptr) else kv_page_indices.shape[0] * block_size,
     )  # fmt: skip
-    return o, lse[:, None, :, None]
+    return _attend_last(
+        query, key_cache, value_cache, kv_cache_layout, pages, (k_scale, v_scale), out=out, scale=demand_scale(scale),
+        soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, window=(-1, 0), **ours,
+    )  # fmt: skip
 
 
-def _refuse(call: str, given: Mapping[str, Any]) -> None:
-    """Raises ProblemError: a parameter that is not served is given."""
-    if used := [name for name, one in given.items() if one is not None]:
-        raise ProblemError(f"{call} has no {', '.join(used)} here.")
+def _attend_last(
+    q: Any, k: Any, v: Any, kv_cache_layout: str, pages: Pages, scales: tuple[Any, Any], **options: Any
+) -> Any:
+    """O of one query a sequence, over pages of [page, token, head, dim] (NHD) or [page, head, token, dim]."""
+    if kv_cache_layout == "HND":
+        k, v = swap_axes(k, 1, 2), swap_axes(v, 1, 2)
+    sums = count_up(q.shape[0] + 1, q)
+    return _attend_pages(
+        q, k, v, pages, (None, *scales), cu_seqlens_q=sums, max_seqlen_q=1, mask="bottom_right", **options
+    )
+
+
+def _attend_pages(q: Any, k: Any, v: Any, pages: Pages, scales: tuple[Any, Any, Any], **options: Any) -> Any:
+    """O of queries over pages in fp8 with a scale each, or in 16 bits with scales of 1."""
+    scales = shrink_scale(scales[0]), shrink_scale(scales[1]), shrink_scale(scales[2])
+    if not has_fp8(k):
+        demand_ones(scales)
+    return fmha(q, k, v, pages=pages, descales=descales_of(scales, None) if has_fp8(k) else None, **options).o
 
 
 def _mask(causal: bool, window_size: tuple[int, ...], sink_size: int) -> dict[str, Any]:
@@ -262,26 +268,3 @@ def _results(done: Attention, lse: bool, random_values: bool) -> Any:
     more = [done.lse] if lse else []
     more += [done.random_values] if random_values else []
     return (done.o, *more) if more else done.o
-
-
-def _descales(given: tuple[Any, Any, Any], of_pages: Any) -> tuple[Any, Any, Any] | None:
-    """Q's scale with K's and V's or with those of pages, as aiter wants them; None without scales.
-
-    A Q of 16 bits beside fp8 K and V has none.
-    """
-    of_q, of_k, of_v = (one is not None for one in given)
-    if of_pages is not None and (of_k or of_v):
-        raise ArgumentError(
-            "kv_block_descale comes with q_descale, without k_descale and v_descale; a Q of 16 bits has no q_descale.",
-            kind="dtype",
-        )
-    if of_pages is None and (of_k != of_v or (of_q and not of_k)):
-        raise ArgumentError("q_descale, k_descale and v_descale come together.", kind="dtype")
-    return given if of_q or of_k or of_pages is not None else None
-
-
-def _demand_ones(given: tuple[Any, ...]) -> None:
-    """Raises ArgumentError: a scale of the host, beside 16-bit K and V, is not 1."""
-    for one in given:
-        if one is not None and is_on_host(one) and float(one.reshape(-1)[0]) != 1:
-            raise ArgumentError("k and v of 16 bits have no scales: give 1, or none.", kind="scale")

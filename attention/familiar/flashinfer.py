@@ -1,14 +1,14 @@
 """FlashInfer's plan and run over a paged KV cache, by its own names (flashinfer/prefill.py, of summer 2026).
 
 NHD caches are [page, token, head, dim], HND ones [page, head, token, dim]; both tensors, or one with K and V on its
-second axis. LSE has base 2 and is [query token, head], as FlashInfer returns it.
+second axis. LSE has base 2 and is [query token, head], as FlashInfer returns it. Pages of sizes that no kernel has are
+read token by token (single_tokens.py), of NHD caches alone.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,13 @@ from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar.custom_masks import bias_of
 from ckpm.attention.familiar.graphs import FixedTables
-from ckpm.attention.familiar.tensors import LOG2_E, demand_scale, swap_axes
+from ckpm.attention.familiar.single_tokens import SingleTokens, single_tokens, token_view
+from ckpm.attention.familiar.tensors import LOG2_E, demand_scale, refuse, swap_axes
 from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.matrix.keys import MIXED_DTYPES
 
 _LAYOUTS = ("NHD", "HND")
+_PAGE_STEP = 16  # kernels have pages of one token and of its multiples
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8_e4m3fn": "fp8bf16"}
 _DTYPES |= {"float8_e4m3fnuz": "fp8bf16"}
 
@@ -36,18 +38,12 @@ class _Planned:
     nhead_q: int
     cache: tuple[int, int]  # tokens of a page, heads
     hdims: tuple[int, int]
+    tokens: SingleTokens | None  # of pages that no kernel has
 
 
 def _dtype_name(data_type: Any) -> str:
     """The name of a dtype: a string, torch's, or NumPy's dtype or class."""
     return str(getattr(data_type, "__name__", data_type)).rpartition(".")[2]
-
-
-def refuse(call: str, given: Mapping[str, Any]) -> None:
-    """Raises ProblemError: a parameter that is not served has an effect."""
-    plain = [name for name, one in given.items() if one is None or (isinstance(one, int | str) and one in (0, "NONE"))]
-    if used := sorted(given.keys() - plain):
-        raise ProblemError(f"{call} has no {', '.join(used)} here. Leave it out, or call dispatcher.fmha.")
 
 
 def _mask(causal: bool, window_left: int, *, custom: bool = False) -> dict[str, Any]:
@@ -163,11 +159,13 @@ class BatchPrefillWithPagedKVCacheWrapper:
         """
         del non_blocking, seq_lens, seq_lens_q, block_tables
         custom = custom_mask is not None or packed_custom_mask is not None
+        single = page_size != 1 and page_size % _PAGE_STEP != 0
         refuse("plan", {
             "rope_scale": rope_scale, "rope_theta": rope_theta, "pos_encoding_mode": pos_encoding_mode,
             "prefix_len_ptr": prefix_len_ptr, "use_fp16_qk_reduction": use_fp16_qk_reduction,
             "token_pos_in_items_ptr": token_pos_in_items_ptr, "token_pos_in_items_len": token_pos_in_items_len,
             "max_item_len_ptr": max_item_len_ptr, "custom mask with use_cuda_graph": (custom and self._fixed) or None,
+            f"page_size {page_size} with use_cuda_graph": single and self._fixed,
         })  # fmt: skip
         dtype = _kernel_dtype(q_data_type, kv_data_type, o_data_type)
         tables, bias = (qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len), None
@@ -184,6 +182,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
                 **_mask(causal, window_left, custom=custom),
             },
             nhead_q=num_qo_heads, cache=(page_size, num_kv_heads), hdims=(head_dim_qk, head_dim_vo or head_dim_qk),
+            tokens=single_tokens(*tables[1:], page_size) if single else None,
         )  # fmt: skip
 
     begin_forward = plan
@@ -233,9 +232,13 @@ class BatchPrefillWithPagedKVCacheWrapper:
         planned = self._planned
         k, v = self._halves(paged_kv_cache)
         self._check(planned, q, k, v)
+        options = {**planned.options, "lse": return_lse, "sink_logits": sinks}
+        if planned.tokens is not None:
+            (k, of_k), (v, of_v) = token_view(k), token_view(v)
+            refuse("run", {"pages of K and V with different strides": of_k != of_v})
+            options["pages"] = planned.tokens.table(of_k)
         if return_lse and isinstance(q, OnDevice):
             raise ArgumentError("LSE of raw addresses stays natural: call dispatcher.fmha with lse_out.", kind="device")
-        options = {**planned.options, "lse": return_lse, "sink_logits": sinks}
         if window_left is not None:
             options |= _mask(options["window"][1] == 0, window_left, custom=options["bias"] is not None)
         scales = tuple(1.0 if one is None else one for one in (q_scale, k_scale, v_scale))

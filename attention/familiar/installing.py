@@ -29,8 +29,9 @@ _LOG = logging.getLogger(__name__)
 def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
     """Put ``ckpm.aiter``'s functions in the place of aiter's; return the names of the replaced functions.
 
-    They are replaced in each module that is loaded by then. A call that no kernel here serves is logged with its reason
-    as a warning, and goes to aiter's own function. Without ``dispatcher`` the libraries are those that ``fmha`` finds.
+    They are replaced in each module that is loaded by then, and among PyTorch's operators of aiter. A call that no
+    kernel here serves is logged with its reason as a warning, and goes to aiter's own function. Without ``dispatcher``
+    the libraries are those that ``fmha`` finds.
     A second call changes only the dispatcher.
 
     Raises:
@@ -51,6 +52,10 @@ def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
             there = getattr(module, "__dict__", {}).get(name)
             if there is not None and getattr(there, "replaced_by_ckpm", there) is original:
                 setattr(module, name, ours)
+    operators = getattr(getattr(sys.modules.get("torch"), "ops", None), "aiter", None)
+    for name, (_, ours) in replaced.items():
+        if hasattr(operators, name):  # vLLM calls torch.ops.aiter.paged_attention_v1
+            setattr(operators, name, ours)
     _LOG.info("aiter's %s are served by ckpm", ", ".join(replaced))
     return tuple(replaced)
 

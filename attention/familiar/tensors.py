@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,13 @@ def add_page_axis(array: Any) -> Any:
     return dataclasses.replace(array, shape=(shape[0], 1, *shape[1:]), strides=(strides[0], *strides))
 
 
-def row_numbers(array: Any) -> Any:
-    """The numbers of a tensor's rows, int32 [rows], beside it: the table of pages that lie in order."""
-    library = namespace(array)
-    return library.arange(array.shape[0], dtype=library.int32, **({} if library is np else {"device": array.device}))
+def count_up(size: int, beside: Any) -> Any:
+    """The numbers 0 to ``size`` - 1, int32, beside a tensor.
+
+    They are the table of pages of one token that lie in order, and running sums of sequences of one query.
+    """
+    library = namespace(beside)
+    return library.arange(size, dtype=library.int32, **({} if library is np else {"device": beside.device}))
 
 
 def as_int32(array: Any) -> Any:
@@ -88,3 +92,33 @@ def read_on_host(given: Any) -> NDArray[Any]:
     if isinstance(given, OnDevice):
         raise ArgumentError("custom masks, and tables beside them, are read on the host: give arrays.", kind="device")
     return np.asarray(given if namespace(given) is np else given.cpu())
+
+
+def refuse(call: str, given: Mapping[str, Any]) -> None:
+    """Raises ProblemError: a parameter that is not served has an effect."""
+    plain = [name for name, one in given.items() if one is None or (isinstance(one, int | str) and one in (0, "NONE"))]
+    if used := sorted(given.keys() - plain):
+        raise ProblemError(f"{call} has no {', '.join(used)} here. Leave it out, or call dispatcher.fmha.")
+
+
+def descales_of(given: tuple[Any, Any, Any], of_pages: Any) -> tuple[Any, Any, Any] | None:
+    """Q's scale with K's and V's or with those of pages, as aiter wants them; None without scales.
+
+    A Q of 16 bits beside fp8 K and V has none.
+    """
+    of_q, of_k, of_v = (one is not None for one in given)
+    if of_pages is not None and (of_k or of_v):
+        raise ArgumentError(
+            "kv_block_descale comes with q_descale, without k_descale and v_descale; a Q of 16 bits has no q_descale.",
+            kind="dtype",
+        )
+    if of_pages is None and (of_k != of_v or (of_q and not of_k)):
+        raise ArgumentError("q_descale, k_descale and v_descale come together.", kind="dtype")
+    return given if of_q or of_k or of_pages is not None else None
+
+
+def demand_ones(given: tuple[Any, ...]) -> None:
+    """Raises ArgumentError: a scale of the host, beside 16-bit K and V, is not 1."""
+    for one in given:
+        if one is not None and is_on_host(one) and float(one.reshape(-1)[0]) != 1:
+            raise ArgumentError("k and v of 16 bits have no scales: give 1, or none.", kind="scale")

@@ -27,6 +27,18 @@ def per_tensor_quant(x: Any, quant_dtype: Any = torch.int8, **_: Any) -> tuple[A
     return (x.float() / scale).to(quant_dtype), scale.view(1)
 
 
+def ps_metadata_sizes(**_: Any) -> list[tuple[Any, torch.dtype]]:
+    """Lengths and dtypes of the tables by which aiter's persistent kernel divides its work: one part, of one tile."""
+    return [(2, torch.uint64), *((shape, torch.int32) for shape in (2, (1, 8), 2, (1, 2), 1))]
+
+
+def fill_ps_metadata(*given: Any, **_: Any) -> None:
+    """Write one part into the tables of the sizes above, in the order of aiter's own function."""
+    reduce_indptr, _, reduce_partial_map = given[-3:]
+    reduce_indptr.copy_(torch.tensor([0, 1]))
+    reduce_partial_map.zero_()
+
+
 class _Reasons(logging.Handler):
     """Keeps aiter's function and the reason of the last call that fell through."""
 
@@ -58,5 +70,8 @@ def modules() -> dict[str, ModuleType]:
         parent, _, last = name.rpartition(".")
         if parent:
             setattr(found[parent], last, one)
-    found["aiter"].__dict__.update(per_tensor_quant=per_tensor_quant, logger=logging.getLogger("aiter"))
+    found["aiter"].__dict__.update(
+        per_tensor_quant=per_tensor_quant, logger=logging.getLogger("aiter"),
+        get_ps_metadata_info_v1=ps_metadata_sizes, get_ps_metadata_v1=fill_ps_metadata,
+    )  # fmt: skip
     return found

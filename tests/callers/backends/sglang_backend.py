@@ -53,15 +53,18 @@ def forward(
 
 def extend_latent_by_chunks(backend: Any, batch: stands.Batch, numbers: Numbers, layer: Any) -> Any:
     """New tokens of an MLA model, then their prefix as one chunk, merged as SGLang's model does it."""
-    batch.forward.mha_return_lse = True
+    old = [length - new for length, new in zip(numbers.all, numbers.new, strict=True)]
+    batch.forward.__dict__.update(
+        mha_return_lse=True, num_prefix_chunks=1, prefix_chunk_idx=0, prefix_chunk_cu_seq_lens=[sums(old)],
+        prefix_chunk_seq_lens_cpu=[torch.tensor(old)], prefix_chunk_max_seq_lens=[max(old)],
+        prefix_chunk_num_tokens=[sum(old)], prefix_chunk_has_zero_kv=[False],
+    )  # fmt: skip
+    backend.init_mha_chunk_metadata(batch.forward)
     q, k, v = numbers.of_new_tokens()
     o, lse = backend.forward_extend(q, k, v, layer, batch.forward, save_kv_cache=False)
-    old = [length - new for length, new in zip(numbers.all, numbers.new, strict=True)]
     batch.forward.attn_attend_prefix_cache = True
-    batch.forward.prefix_chunk_idx = 0
-    batch.forward.prefix_chunk_cu_seq_lens = [sums(old)]
-    batch.forward.prefix_chunk_max_seq_lens = [max(old)]
-    k, v = (torch.cat([one[:n] for one, n in zip(all_of, old, strict=True)]) for all_of in (numbers.k, numbers.v))
+    wide = [numbers.wide(at) for at in range(len(old))]
+    k, v = (torch.cat([one[half][:n] for one, n in zip(wide, old, strict=True)]) for half in (0, 1))
     before, lse_before = backend.forward_extend(q, k, v, layer, batch.forward, save_kv_cache=False)
     merge = importlib.import_module("sglang.kernels.ops.attention.merge_state").merge_state_triton
     return merge(before, lse_before, o, lse)[0]

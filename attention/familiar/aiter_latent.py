@@ -1,0 +1,132 @@
+"""aiter's latent attention by its own names and parameters (aiter/mla.py and aiter/ops/attention.py of summer 2026)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ckpm.attention.arrays.pytorch import padded_list
+from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.call import fmha
+from ckpm.attention.familiar.tensors import (
+    add_page_axis,
+    demand_ones,
+    demand_scale,
+    descales_of,
+    has_fp8,
+    is_on_host,
+    mask_options,
+    refuse,
+    swap_axes,
+)
+from ckpm.base.errors import ProblemError
+
+_LSE = "lse_of_ckpm"  # what mla_prefill_ps_asm_fwd leaves on a buffer for mla_reduce_v1
+
+
+# fmt: off
+def mla_decode_fwd(
+    q: Any, kv_buffer: Any, o: Any, qo_indptr: Any, kv_indptr: Any, kv_indices: Any, kv_last_page_lens: Any,
+    max_seqlen_q: int, page_size: int = 1, nhead_kv: int = 1, sm_scale: float | None = None, logit_cap: float = 0.0,
+    num_kv_splits: int | None = None, num_kv_splits_indptr: Any = None, work_meta_data: Any = None,
+    work_indptr: Any = None, work_info_set: Any = None, reduce_indptr: Any = None, reduce_final_map: Any = None,
+    reduce_partial_map: Any = None, q_scale: Any = None, kv_scale: Any = None, intra_batch_mode: bool = False,
+    return_logits: bool = False, return_lse: bool = False, g_kv_indptr: Any = None, cp_world_size: int = 1,
+    cp_rank: int = 0, causal: bool = True, **ours: Any,
+) -> Any:
+    # fmt: on
+    """(``o``, LSE [query token, head] or None), of queries over a cache of latents; V is the beginning of K.
+
+    The cache is [page, token, 1, dim]. Splits and schedules of aiter's own kernels change nothing. aiter returns
+    partial results where this function returns ``o``.
+
+    Raises:
+        ProblemError: a part of a sequence's keys (context parallel), partial results. Else as
+            :func:`ckpm.attention.call.fmha`.
+    """
+    del nhead_kv, num_kv_splits, num_kv_splits_indptr, work_meta_data, work_indptr, work_info_set, reduce_indptr
+    del reduce_final_map, reduce_partial_map, intra_batch_mode, cp_rank
+    refuse("mla_decode_fwd", {
+        "g_kv_indptr": g_kv_indptr, "cp_world_size": cp_world_size != 1, "return_logits": return_logits,
+    })  # fmt: skip
+    scales = q_scale, kv_scale, kv_scale
+    if not has_fp8(kv_buffer):
+        demand_ones(scales)
+    pages = Pages(
+        indices=kv_indices, indptr=kv_indptr, last_page_lens=kv_last_page_lens if page_size > 1 else None,
+        longest=None if is_on_host(kv_indptr) else kv_indices.shape[0] * page_size,
+    )  # fmt: skip
+    done = fmha(
+        q, kv_buffer, kv_buffer[..., : o.shape[-1]], cu_seqlens_q=qo_indptr, max_seqlen_q=max_seqlen_q, pages=pages,
+        scale=demand_scale(sm_scale), soft_cap=max(logit_cap, 0.0), lse=return_lse, out=o,
+        descales=descales_of(scales, None) if has_fp8(kv_buffer) else None,
+        **mask_options(causal, -1, -1), **ours,
+    )  # fmt: skip
+    return o, swap_axes(done.lse, 0, 1) if return_lse else None
+
+
+# fmt: off
+def mla_prefill_fwd(
+    q: Any, kv_buffer: Any, o: Any, qo_indptr: Any, kv_indptr: Any, kv_indices: Any, kv_last_page_lens: Any,
+    max_seqlen_q: int, sm_scale: float | None = None, logit_cap: float = 0.0, num_kv_splits: int | None = None,
+    **ours: Any,
+) -> Any:
+    # fmt: on
+    """(``o``, LSE [query token, 1, head, 1]) as :func:`mla_decode_fwd`, under a causal mask."""
+    del num_kv_splits
+    o, lse = mla_decode_fwd(
+        q, kv_buffer, o, qo_indptr, kv_indptr, kv_indices, kv_last_page_lens, max_seqlen_q, kv_buffer.shape[1],
+        sm_scale=sm_scale, logit_cap=logit_cap, return_lse=True, **ours,
+    )  # fmt: skip
+    return o, lse[:, None, :, None]
+
+
+# fmt: off
+def mla_prefill_ps_asm_fwd(
+    Q: Any, K: Any, V: Any, qo_indptr: Any, kv_indptr: Any, kv_page_indices: Any, work_indptr: Any,  # noqa: N803
+    work_info_set: Any, max_seqlen_q: int, softmax_scale: float, is_causal: bool, splitData: Any,  # noqa: N803
+    splitLse: Any, output: Any,  # noqa: N803
+    q_scale: Any = None, k_scale: Any = None, v_scale: Any = None, **ours: Any,
+) -> None:
+    # fmt: on
+    """Write O [query token, head, dim] in bf16, of Q, K and V in fp8 [token, head, dim] with a scale each.
+
+    aiter's kernel leaves parts, and :func:`mla_reduce_v1` merges them. This function leaves none: O is whole, and
+    its LSE is kept on ``splitLse``. Schedules change nothing.
+
+    Raises:
+        ProblemError: Q is not in fp8, or O not in bf16. Else as :func:`ckpm.attention.call.fmha`.
+    """
+    del work_indptr, work_info_set, splitData
+    refuse("mla_prefill_ps_asm_fwd", {
+        "Q of 16 bits": not has_fp8(Q), "output of another dtype than bf16": "bfloat16" not in str(output.dtype),
+    })  # fmt: skip
+    pages = Pages(
+        indices=padded_list(kv_page_indices), indptr=kv_indptr,
+        longest=None if is_on_host(kv_indptr) else kv_page_indices.shape[0],
+    )  # fmt: skip
+    done = fmha(
+        Q, add_page_axis(K), add_page_axis(V), cu_seqlens_q=qo_indptr, max_seqlen_q=max_seqlen_q, pages=pages,
+        scale=demand_scale(softmax_scale), lse=True, out=output,
+        descales=descales_of((q_scale, k_scale, v_scale), None), **mask_options(is_causal, -1, -1), **ours,
+    )  # fmt: skip
+    setattr(splitLse, _LSE, done.lse)
+
+
+# fmt: off
+def mla_reduce_v1(
+    partial_output: Any, partial_lse: Any, reduce_indptr: Any, reduce_final_map: Any, reduce_partial_map: Any,
+    max_seqlen_q: int, num_kv_splits: int, final_output: Any, final_lse: Any = None, **ours: Any,
+) -> None:
+    # fmt: on
+    """Write the LSE [query token, head] that :func:`mla_prefill_ps_asm_fwd` kept; O is whole already.
+
+    Raises ProblemError: the parts are aiter's own.
+    """
+    del partial_output, reduce_indptr, reduce_final_map, reduce_partial_map, max_seqlen_q, num_kv_splits, final_output
+    del ours
+    if not hasattr(partial_lse, _LSE):
+        raise ProblemError("mla_reduce_v1 merges no parts of aiter's own kernels here.")
+    lse = swap_axes(getattr(partial_lse, _LSE), 0, 1)
+    delattr(partial_lse, _LSE)
+    if final_lse is not None:
+        final_lse[...] = lse

@@ -1,0 +1,208 @@
+"""aiter's decode and fp8 latent prefill, sink logits without a mask, FlashInfer's pages of odd sizes, at the C ABI."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ckpm.attention.arrays.tensors import OnDevice
+from ckpm.attention.familiar.aiter import (
+    flash_attn_varlen_func,
+    mla_prefill_ps_asm_fwd,
+    mla_reduce_v1,
+    paged_attention_ragged,
+    paged_attention_v1,
+)
+from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
+from ckpm.attention.familiar.single_tokens import token_view
+from ckpm.attention.registry import Registry
+from ckpm.base.errors import ArgumentError, ProblemError
+from ckpm.kernels.abi import Mask
+from tests.unit.attention.fakes import FakeDevice, built, dispatcher, make_writer, prefill
+
+BF16, FP8 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
+ONE = np.ones(1, np.float32)
+
+
+def ints(address: int, count: int) -> list[int]:
+    return list((ctypes.c_int32 * count).from_address(address))
+
+
+def seen_by(device: FakeDevice, **tables: int) -> dict[str, list[int]]:
+    """What a launch finds at pointers of these names, with as many numbers."""
+    found: dict[str, list[int]] = {}
+
+    def answer(said: Any) -> int:
+        found.update({name: ints(getattr(said, name), count) for name, count in tables.items()})
+        return 0
+
+    device.answer = answer
+    return found
+
+
+def of_blocks(**given: Any) -> tuple[Any, dict[str, list[int]]]:
+    """The launch of aiter's decode over a block table, and its tables."""
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=16)))
+    found = seen_by(device, seqstart_q=4, seqlen_k_ptr=3)
+    q, pool = np.zeros((3, 4, 128), BF16), np.zeros((12, 16, 2, 128), BF16)
+    given = {"key_cache": pool, "value_cache": pool, "kv_cache_layout": "NHD", **given}
+    out = np.zeros_like(q)
+    lengths, table = np.array([70, 25, 9], np.int32), np.zeros((3, 5), np.int32)
+    done = paged_attention_v1(
+        out, None, q, scale=0.5, block_tables=table, cu_query_lens=np.arange(3, dtype=np.int32), context_lens=lengths,
+        max_context_len=70, alibi_slopes=None, kv_cache_dtype="auto", logits_soft_cap=0.0, k_scale=ONE, v_scale=ONE,
+        dispatcher=over, **given,
+    )  # fmt: skip
+    assert done is out
+    return device.launched[0], found
+
+
+@pytest.mark.parametrize(("window", "left"), [(0, -1), (1, 0), (24, 23)])
+def test_decode_over_a_block_table_has_one_query_a_sequence(window: int, left: int) -> None:
+    said, found = of_blocks(sliding_window=window)
+    assert found == {"seqstart_q": [0, 1, 2, 3], "seqlen_k_ptr": [70, 25, 9]}
+    assert (said.max_seqlen_q, said.page_size, said.kv_table, said.scale_s) == (1, 16, 1, 0.5)
+    assert (said.mask_type, said.window_left, said.window_right) == (Mask.BOTTOM_RIGHT, left, 0)
+
+
+def test_decode_of_hnd_caches_steps_from_head_to_head() -> None:
+    pool = np.zeros((12, 2, 16, 128), BF16)
+    said, _ = of_blocks(key_cache=pool, value_cache=pool, kv_cache_layout="HND")
+    assert (said.nhead_k, said.page_size, said.num_total_pages) == (2, 16, 12)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"mtp": 2}, "paged_attention_v1 has no mtp here"), ({"fp8_out_scale": ONE}, "has no fp8_out_scale here")],
+)
+def test_decode_with_unserved_parameter_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProblemError, match=words):
+        of_blocks(**given)
+
+
+def test_decode_over_a_list_reads_an_fp8_cache_with_its_scales() -> None:
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm-extended", dtype="bf16kvfp8", page_size=1)))
+    found = seen_by(device, seqstart_q=3, kv_indptr=3)
+    pool, q = np.zeros((100, 1, 2, 128), FP8), np.zeros((2, 4, 128), BF16)
+    out, scale = np.zeros_like(q), np.full(1, 0.5, np.float32)
+    done = paged_attention_ragged(
+        out, None, q, pool, pool, 0.25, np.array([0, 70, 95], np.int32), np.arange(95, dtype=np.int32),
+        np.ones(2, np.int32), 1, 4, None, "fp8_e4m3", "NHD", 30.0, scale, scale, None, 256, dispatcher=over,
+    )  # fmt: skip
+    said = device.launched[0]
+    assert done is out
+    assert found == {"seqstart_q": [0, 1, 2], "kv_indptr": [0, 70, 95]}
+    assert (said.mask_type, said.window_left, said.logits_soft_cap, said.page_size) == (Mask.BOTTOM_RIGHT, -1, 30.0, 1)
+    assert said.k_descale
+
+
+class Buffer(np.ndarray[Any, Any]):
+    """An array that takes attributes, as tensors of PyTorch do."""
+
+
+def of_latents(causal: bool = True, **given: Any) -> tuple[Any, Any, Any]:
+    """O, the buffer of LSE and the launch of aiter's fp8 prefill of latent attention."""
+    over, device = dispatcher(
+        Registry(built("batch_prefill", "ckpm-serving", dtype="fp8bf16", hdim_q=192, page_size=1, lse=True))
+    )
+    device.answer = make_writer(lse=np.arange(4 * 60, dtype=np.float32).reshape(4, 60))
+    q, k, v = np.zeros((60, 4, 192), FP8), np.zeros((60, 4, 192), FP8), np.zeros((60, 4, 128), FP8)
+    sums = np.array([0, 40, 60], np.int32)
+    given = {"Q": q, "output": np.zeros((60, 4, 128), BF16), **given}
+    parts = np.zeros((256, 4), np.float32).view(Buffer)
+    mla_prefill_ps_asm_fwd(
+        K=k, V=v, qo_indptr=sums, kv_indptr=sums, kv_page_indices=np.arange(60, dtype=np.int32), work_indptr=None,
+        work_info_set=None, max_seqlen_q=40, softmax_scale=0.1, is_causal=causal, splitData=None, splitLse=parts,
+        q_scale=ONE, k_scale=ONE, v_scale=ONE, dispatcher=over, **given,
+    )  # fmt: skip
+    return given["output"], parts, device.launched[0]
+
+
+@pytest.mark.parametrize(("causal", "mask"), [(True, Mask.BOTTOM_RIGHT), (False, Mask.NONE)])
+def test_fp8_latent_prefill_is_one_launch_whose_lse_the_reduction_gets(causal: bool, mask: Mask) -> None:
+    o, parts, said = of_latents(causal)
+    assert (said.mask_type, said.hdim_q, said.hdim_v, said.page_size, said.seqlen_k) == (mask, 192, 128, 1, 40)
+    lse = np.zeros((60, 4), np.float32)
+    mla_reduce_v1(None, parts, None, None, None, 256, 0, o, lse)
+    assert (lse == np.arange(4 * 60, dtype=np.float32).reshape(4, 60).T).all()
+
+
+def test_reduction_of_parts_that_are_merged_already_is_refused() -> None:
+    o, parts, _ = of_latents()
+    mla_reduce_v1(None, parts, None, None, None, 256, 0, o)
+    with pytest.raises(ProblemError, match="merges no parts of aiter's own kernels here"):
+        mla_reduce_v1(None, parts, None, None, None, 256, 0, o)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"Q": np.zeros((60, 4, 192), BF16)}, "has no Q of 16 bits here"),
+        ({"output": np.zeros((60, 4, 128), np.float16)}, "has no output of another dtype than bf16 here"),
+    ],
+)
+def test_latent_prefill_of_other_dtypes_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ProblemError, match=words):
+        of_latents(**given)
+
+
+def test_sink_logits_without_a_mask_take_an_open_one() -> None:
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm-serving", dtype="bf16", hdim_q=128, page_size=1)))
+    q, k, sums = np.zeros((60, 4, 128)), np.zeros((60, 2, 128)), np.array([0, 40, 60], np.int32)
+    flash_attn_varlen_func(q, k, k, sums, sums, 40, 40, sink_ptr=np.zeros(4, np.float32), dtype="bf16", dispatcher=over)
+    said = device.launched[0]
+    assert (said.mask_type, said.window_left, said.window_right) == (Mask.BOTTOM_RIGHT, -1, -1)
+    assert said.sink
+
+
+SUMS, INDPTR = np.array([0, 2, 5], np.int32), np.array([0, 2, 5], np.int32)
+PAGES, LAST = np.array([3, 0, 4, 1, 5], np.int32), np.array([2, 5], np.int32)
+# tokens of both sequences: pages 3 (5 tokens) and 0 (2); pages 4 and 1 (5 each) and 5 (5)
+PLACES = [(3, t) for t in range(5)] + [(0, 0), (0, 1)] + [(page, t) for page in (4, 1, 5) for t in range(5)]
+
+
+@pytest.mark.parametrize(("together", "multiple"), [(True, 10), (False, 5)])
+def test_pages_of_five_tokens_become_a_list_of_tokens(together: bool, multiple: int) -> None:
+    over, device = dispatcher(prefill())
+    found = seen_by(device, kv_indptr=3, kv_page_indices=len(PLACES))
+    made = BatchPrefillWithPagedKVCacheWrapper(None, dispatcher=over)
+    made.plan(SUMS, INDPTR, PAGES, LAST, 4, 2, 128, 5, causal=True, q_data_type="bfloat16")
+    cache = np.zeros((6, 2, 5, 2, 128), BF16)
+    given: Any = cache if together else (cache[:, 0].copy(), cache[:, 1].copy())
+    assert made.run(np.zeros((5, 4, 128), BF16), given).shape == (5, 4, 128)
+    said = device.launched[0]
+    assert (said.page_size, said.seqlen_k, said.num_total_pages) == (1, 15, 5 * multiple + 5)
+    assert found["kv_indptr"] == [0, 7, 22]
+    assert found["kv_page_indices"] == [page * multiple + token for page, token in PLACES]
+
+
+def test_token_view_has_the_elements_of_the_pages() -> None:
+    cache = np.arange(6 * 2 * 5 * 2 * 8).reshape(6, 2, 5, 2, 8)
+    for half in (0, 1):
+        view, multiple = token_view(cache[:, half])
+        for page, token in PLACES:
+            assert (view[page * multiple + token, 0] == cache[page, half, token]).all()
+    given = OnDevice(address=64, shape=(6, 5, 2, 8), dtype="bf16", strides=(160, 16, 8, 1))
+    view, multiple = token_view(given)
+    assert (view, multiple) == (dataclasses.replace(given, shape=(55, 1, 2, 8), strides=(16, 16, 8, 1)), 10)
+
+
+@pytest.mark.parametrize("strides", [(80, 8, 40, 1), (81, 16, 8, 1)])
+def test_token_view_of_other_layouts_is_refused(strides: tuple[int, ...]) -> None:
+    with pytest.raises(ProblemError, match="Give an NHD cache"):
+        token_view(OnDevice(address=64, shape=(6, 5, 2, 8), dtype="bf16", strides=strides))
+
+
+def test_pages_of_five_tokens_with_wrong_tables_are_refused() -> None:
+    made = BatchPrefillWithPagedKVCacheWrapper()
+    with pytest.raises(ArgumentError, match=r"last_page_lens \[2, 6\] are not from 1 to the 5 tokens"):
+        made.plan(SUMS, INDPTR, PAGES, np.array([2, 6]), 4, 2, 128, 5, q_data_type="bfloat16")
+    buffers: list[Any] = [np.zeros(size, np.int32) for size in (3, 3, 9, 2)]
+    captured = BatchPrefillWithPagedKVCacheWrapper(None, "NHD", True, *buffers)
+    with pytest.raises(ProblemError, match="plan has no page_size 5 with use_cuda_graph here"):
+        captured.plan(SUMS, INDPTR, PAGES, LAST, 4, 2, 128, 5, q_data_type="bfloat16")

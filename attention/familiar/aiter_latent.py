@@ -17,6 +17,7 @@ from ckpm.attention.familiar.tensors import (
     mask_options,
     refuse,
     swap_axes,
+    widen,
 )
 from ckpm.base.errors import ProblemError
 
@@ -36,8 +37,9 @@ def mla_decode_fwd(
     # fmt: on
     """(``o``, LSE [query token, head] or None), of queries over a cache of latents; V is the beginning of K.
 
-    The cache is [page, token, 1, dim]. Splits and schedules of aiter's own kernels change nothing. aiter returns
-    partial results where this function returns ``o``.
+    The cache is [page, token, 1, dim], in 16 bits or in fp8 with ``kv_scale``. A Q in fp8, with ``q_scale``, is widened
+    to ``o``'s dtype. Splits and schedules of aiter's own kernels change nothing. aiter returns partial results where
+    this function returns ``o``.
 
     Raises:
         ProblemError: a part of a sequence's keys (context parallel), partial results. Else as
@@ -48,9 +50,10 @@ def mla_decode_fwd(
     refuse("mla_decode_fwd", {
         "g_kv_indptr": g_kv_indptr, "cp_world_size": cp_world_size != 1, "return_logits": return_logits,
     })  # fmt: skip
-    scales = q_scale, kv_scale, kv_scale
-    if not has_fp8(kv_buffer):
-        demand_ones(scales)
+    scales = None, kv_scale, kv_scale
+    if has_fp8(q):
+        q, q_scale = widen(q, q_scale, o), None
+    demand_ones((q_scale,) if has_fp8(kv_buffer) else (q_scale, kv_scale))
     pages = Pages(
         indices=kv_indices, indptr=kv_indptr, last_page_lens=kv_last_page_lens if page_size > 1 else None,
         longest=None if is_on_host(kv_indptr) else kv_indices.shape[0] * page_size,

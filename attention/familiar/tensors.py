@@ -76,6 +76,15 @@ def has_fp8(array: Any) -> bool:
     return any(word in str(array.dtype) for word in ("8", "e4m3"))
 
 
+def widen(q: Any, scale: Any, beside: Any) -> Any:
+    """Q in fp8 times its scale, in the 16-bit dtype of ``beside``. Raises ArgumentError: Q is a raw address."""
+    if isinstance(q, OnDevice):
+        raise ArgumentError("a Q in fp8 is widened here: give an array, or a Q of 16 bits.", kind="device")
+    wide = q.astype(np.float32) if namespace(q) is np else q.float()
+    wide = wide if scale is None else wide * scale
+    return wide.astype(beside.dtype) if namespace(q) is np else wide.to(beside.dtype)
+
+
 def is_on_host(array: Any) -> bool:
     """Return True for arrays of NumPy and for tensors of the host."""
     return str(getattr(array, "device", "")) == "cpu"

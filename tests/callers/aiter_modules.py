@@ -6,13 +6,16 @@ falls through to a stand-in's own function is skipped with the reason, because a
 
 from __future__ import annotations
 
+import inspect
 import logging
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
+from ckpm.attention.familiar import aiter as served
 from ckpm.attention.familiar.installing import SERVED
 from tests.callers.missing import Module
 
@@ -52,13 +55,19 @@ _REASONS = _Reasons(logging.WARNING)
 logging.getLogger("ckpm.attention.familiar.installing").addHandler(_REASONS)
 
 
-def _own_function(*_: Any, **__: Any) -> Any:
-    pytest.skip(f"refused: {_REASONS.last}")
+def _own_function(name: str) -> Callable[..., Any]:
+    """A function that skips the test, with the parameters of the served one of this name, which vLLM looks at."""
+
+    def skip(*_: Any, **__: Any) -> Any:
+        pytest.skip(f"refused: {_REASONS.last}")
+
+    skip.__signature__ = inspect.signature(getattr(served, name))  # type: ignore[attr-defined]
+    return skip
 
 
 def modules() -> dict[str, ModuleType]:
     """Stand-ins by name, for sys.modules."""
-    own = dict.fromkeys(SERVED, _own_function)
+    own = {name: _own_function(name) for name in SERVED}
     kinds = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "fp8": FP8, "i8": torch.int8}
     dtypes = Module("aiter.dtypes", **kinds, d_dtypes=kinds, str2bool=bool, str2Dtype=kinds.__getitem__)
     common = Module("aiter.test_common", perftest=lambda **_: lambda function: function)

@@ -30,7 +30,9 @@ class Numbers:
         if case.absorbed:
             self.v = [one[..., :dim_v] for one in self.k]
         self.sinks = 3 + draw(heads_q) if case.sinks else None  # as much as many keys
-        self.k_scale, self.v_scale = (torch.tensor([one if case.kv == "fp8" else 1.0]) for one in (K_SCALE, V_SCALE))
+        scaled = case.kv == "fp8" and not case.absorbed  # SGLang stores latents without a scale
+        scales = (K_SCALE, V_SCALE) if scaled else (1.0, 1.0)
+        self.k_scale, self.v_scale = (torch.tensor([one]) for one in scales)
         self.new = [new for new, _ in case.lengths]
         self.all = [new + old for new, old in case.lengths]
 

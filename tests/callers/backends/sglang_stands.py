@@ -90,7 +90,8 @@ class Pool:
 
     def set_kv_buffer(self, layer: Any, batch: Any, k: Any, v: Any, *scales: Any) -> None:
         """Store the keys and values of a batch's new tokens."""
-        self.k[batch.out_cache_loc], self.v[batch.out_cache_loc] = k, v
+        for cache, given in ((self.k, k), (self.v, v)):
+            cache[batch.out_cache_loc] = given.to(cache.dtype)
 
 
 class Batch:

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests.callers.aiter_modules import FP8
 from tests.callers.backends import vllm_stands as stands
 from tests.callers.backends.cases import Case, cases
 from tests.callers.backends.checking import check, served_calls
-from tests.callers.backends.numbers import Numbers, sums
+from tests.callers.backends.numbers import K_SCALE, Numbers, sums
 
 CASES = cases("vllm")
 
@@ -68,17 +69,20 @@ def attend_latent(case: Case, numbers: Numbers) -> Any:
 def decode_latent(case: Case, numbers: Numbers) -> Any:
     """Absorbed queries over a cache of latents, by the function that vLLM's MLA decode calls."""
     table = stands.common_metadata(case, numbers).block_table_tensor.long()
-    cache = torch.zeros((int(table.max()) + 1) * case.page, case.dims[0], dtype=torch.bfloat16)
+    latents = torch.cat(numbers.k)[:, 0]
+    cache = torch.zeros((int(table.max()) + 1) * case.page, case.dims[0], dtype=torch.float32).to(latents.dtype)
     slots = [
         (row * case.page)[:, None].add(torch.arange(case.page)).flatten()[:length]
         for row, length in zip(table, numbers.all, strict=True)
     ]
-    cache[torch.cat(slots)] = torch.cat(numbers.k)[:, 0]
-    q = torch.cat(numbers.q)
+    cache.view(torch.uint8)[torch.cat(slots)] = latents.view(torch.uint8)
+    q, q_scale = torch.cat(numbers.q), torch.ones(1)
+    if case.kv == "fp8":
+        q, q_scale = (q / K_SCALE).to(FP8), torch.tensor([K_SCALE])
     o = torch.empty(*q.shape[:2], case.dims[1], dtype=torch.bfloat16)
     importlib.import_module("vllm._aiter_ops")._rocm_aiter_mla_decode_fwd_impl(
         q, cache.view(-1, case.page, case.dims[0]), o, sums(numbers.new), max(numbers.new), sums(numbers.all),
         torch.cat(slots).int(), torch.ones(len(slots), dtype=torch.int32), case.dims[0] ** -0.5,
-        q_scale=numbers.k_scale, kv_scale=numbers.k_scale,
+        q_scale=q_scale, kv_scale=numbers.k_scale,
     )  # fmt: skip
     return o

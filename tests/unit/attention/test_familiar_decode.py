@@ -13,6 +13,7 @@ import pytest
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.familiar.aiter import (
     flash_attn_varlen_func,
+    mla_decode_fwd,
     mla_prefill_ps_asm_fwd,
     mla_reduce_v1,
     paged_attention_ragged,
@@ -34,7 +35,7 @@ def ints(address: int, count: int) -> list[int]:
 
 
 def seen_by(device: FakeDevice, **tables: int) -> dict[str, list[int]]:
-    """What a launch finds at pointers of these names, with as many numbers."""
+    """The numbers at a launch's pointers of these names, with their count."""
     found: dict[str, list[int]] = {}
 
     def answer(said: Any) -> int:
@@ -101,6 +102,22 @@ def test_decode_over_a_list_reads_an_fp8_cache_with_its_scales() -> None:
     assert said.k_descale
 
 
+@pytest.mark.parametrize("kind", [FP8, BF16])
+def test_decode_over_fp8_latents_widens_an_fp8_q(kind: Any) -> None:
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm-extended", dtype="bf16kvfp8", hdim_q=576)))
+    q, o, cache = np.full((2, 4, 576), 3, kind), np.zeros((2, 4, 512), BF16), np.zeros((100, 1, 1, 576), FP8)
+    found = seen_by(device, q=4 * 576)
+    sums, scale = np.array([0, 1, 2], np.int32), np.full(1, 0.5, np.float32)
+    mla_decode_fwd(
+        q, cache, o, sums, np.array([0, 70, 95], np.int32), np.arange(95, dtype=np.int32), np.ones(2, np.int32), 1,
+        sm_scale=0.1, q_scale=scale if kind is FP8 else None, kv_scale=scale, dispatcher=over,
+    )  # fmt: skip
+    assert set(np.array(found["q"], np.int32).view(BF16).astype(float)) == {1.5 if kind is FP8 else 3.0}
+    said = device.launched[0]
+    assert (said.hdim_q, said.hdim_v, said.scale_s) == (576, 512, np.float32(0.1))
+    assert said.k_descale
+
+
 class Buffer(np.ndarray[Any, Any]):
     """An array that takes attributes, as tensors of PyTorch do."""
 
@@ -124,7 +141,7 @@ def of_latents(causal: bool = True, **given: Any) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.parametrize(("causal", "mask"), [(True, Mask.BOTTOM_RIGHT), (False, Mask.NONE)])
-def test_fp8_latent_prefill_is_one_launch_whose_lse_the_reduction_gets(causal: bool, mask: Mask) -> None:
+def test_fp8_latent_prefill_keeps_lse_for_the_reduction(causal: bool, mask: Mask) -> None:
     o, parts, said = of_latents(causal)
     assert (said.mask_type, said.hdim_q, said.hdim_v, said.page_size, said.seqlen_k) == (mask, 192, 128, 1, 40)
     lse = np.zeros((60, 4), np.float32)

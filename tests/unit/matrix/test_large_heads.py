@@ -23,9 +23,11 @@ from tests.unit.matrix.matrix_samples import reasons_against
 EXTENDED, SERVING = (dialect(name).family("batch_prefill") for name in ("ckpm-extended", "ckpm-serving"))
 NAME = (
     "fmha_batch_prefill_d{hdim}_{dtype}_group_ps{page}_{load}_b64x128x32x512x16x{hdim}_r4x1x1_r4x1x1_w16x16x32_w16x16x16_"
-    "qr_async_vr_psskddv_nlogits_nbias_{mask}_{lse}_ndropout_nqscale_nsink_linear_{table}"
+    "qr_async_vr_psskddv_nlogits_nbias_{mask}_{lse}_ndropout_{scale}_nsink_linear_{table}"
 )
-ONE = NAME.format(hdim=576, dtype="bf16", page=16, load="bload", mask="mask", lse="lse", table="sglang")
+ONE = NAME.format(
+    hdim=576, dtype="bf16", page=16, load="bload", mask="mask", lse="lse", scale="nqscale", table="sglang"
+)  # fmt: skip
 PLACES = (
     ("1", "gload"),
     *itertools.product(("16", "32", "64"), ("bload", "gload")),
@@ -45,11 +47,15 @@ case = functools.partial(make_case, pool_pages=100, hdim_q=512, hdim_v=512)
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_dialect_has_large_heads_of_each_linear_page(arch: str) -> None:
     rest = itertools.product((512, 576), ("fp16", "bf16"), ("nmask", "mask"), ("lse", "nlse"), ("vllm", "sglang"))
-    names = {
-        NAME.format(hdim=hdim, dtype=dtype, page=page, load=load, mask=mask, lse=lse, table=table)
-        for hdim, dtype, mask, lse, table in rest
-        for page, load in PLACES
-    }
+    names = set()
+    for (hdim, dtype, mask, lse, table), (page, load) in itertools.product(rest, PLACES):
+        scales = ("pertensor", "kv_blockscale") if page in ("128", "256", "1024", "2048") else ("pertensor",)
+        for kind, scale in ((dtype, "nqscale"), *((f"{dtype}kvfp8", one) for one in scales)):
+            names.add(
+                NAME.format(
+                    hdim=hdim, dtype=kind, page=page, load=load, mask=mask, lse=lse, scale=scale, table=table
+                )
+            )  # fmt: skip
     assert {key.name for key in large(EXTENDED, arch)} == names
 
 
@@ -87,7 +93,7 @@ def test_serving_has_pages_of_gemma_and_of_latent_caches() -> None:
     }
 
 
-@pytest.mark.parametrize(("name", "count"), [("ckpm-extended", 4), ("ckpm-serving", 3)])
+@pytest.mark.parametrize(("name", "count"), [("ckpm-extended", 5), ("ckpm-serving", 3)])
 def test_smoke_tier_has_each_way_to_load(name: str, count: int) -> None:
     smoke = [
         key for key in select(dialect(name), Selection(archs=("gfx942",), tier="smoke")) if has_large_head(key.hdim_q)

@@ -29,6 +29,8 @@ TILES = {
     ),
     192: ("b128x128x32x128x32x192_r4x1x1_r4x1x1_w32x32x16_w32x32x16",),
     256: ("b128x128x32x256x32x256_r4x1x1_r4x1x1_w32x32x16_w32x32x16",),
+    512: ("b64x128x32x512x16x512_r4x1x1_r4x1x1_w16x16x32_w16x16x16",),
+    576: ("b64x128x32x512x16x576_r4x1x1_r4x1x1_w16x16x32_w16x16x16",),
 }
 LOADS = {
     "1": ("gload",),
@@ -50,7 +52,10 @@ MASKS = {
 
 
 def expected_names(masks: str) -> set[str]:
-    """Issue 30, part 1: every page size, both layouts and tables, scales of tensors and of pages of a whole tile."""
+    """Issue 30, part 1: every page size, both layouts and tables, scales of tensors and of pages of a whole tile.
+
+    Head dims above 256 have linear pages, no soft cap and no sink tokens.
+    """
     names = set()
     for dtype, hdim, (page, modes) in itertools.product(MIXED_DTYPES, TILES, LOADS.items()):
         layouts = ("linear",) if page == "1" else ("linear", "vectorized")
@@ -66,6 +71,8 @@ def expected_names(masks: str) -> set[str]:
             ("vllm", "sglang"),
         )
         for load, tile, cap, rest, lse, scale, layout, table in others:
+            if hdim > 256 and ((cap, layout) != ("nlogits", "linear") or rest.endswith("_sink")):
+                continue
             names.add(
                 f"fmha_batch_prefill_d{hdim}_{dtype}_group_ps{page}_{load}_{tile}_qr_async_vr_psskddv_{cap}_nbias_"
                 f"{rest.format(lse=lse, scale=scale)}_{layout}_{table}"
@@ -77,7 +84,7 @@ def expected_names(masks: str) -> set[str]:
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_dialect_has_what_issue_names(arch: str, masks: str) -> None:
     listed = [name for name in enumerate_names(EXTENDED, arch=arch, mask_impl=masks) if "kvfp8" in name]
-    assert len(listed) == len(set(listed)) == {"simplified": 7440, "generic": 12400}[masks]
+    assert len(listed) == len(set(listed)) == {"simplified": 7440 + 512, "generic": 12400 + 768}[masks]
     assert set(listed) == expected_names(masks)
 
 
@@ -161,7 +168,7 @@ def test_suites_ask_mixed_kernels_for_each_feature() -> None:
     wanted: dict[str, set[object]] = {
         "dtype": {*MIXED_DTYPES}, "qscale": {"pertensor", "perhead", "kv_blockscale"},
         "kv_layout": {"linear", "vectorized"}, "kv_table": {"sglang", "vllm"}, "page_size": {1, 16, 64, 128, 1024},
-        "hdim_q": {64, 128, 192, 256},
+        "hdim_q": {64, 128, 192, 256, 576},
     }  # fmt: skip
     for field, values in wanted.items():
         assert {getattr(p, field) for p in mixed} >= values, field

@@ -80,7 +80,8 @@ class Pool:
         p, length = self.problem, self.problem.seqlens_k[index]
         if tensor == "v" and p.storage == "latent":
             self.pages["v"].update({page: self.pages["k"][page][..., :hdim] for page in pages.tolist()})
-            return self.k[index][..., :hdim]
+            own = self.descales(pages, "v") / self.descales(pages, "k")
+            return self.k[index][..., :hdim] * np.repeat(own, p.page_size, 0)[:length, :, None]
         shape = (len(pages), p.page_size, p.nhead_k, hdim)
         if shares_pages(p):  # content belongs to the page, whoever names it
             drawn = np.array([stream(p, 4 + number, page).uniform(*p.kv_range, shape[1:]) for page in pages.tolist()])

@@ -239,12 +239,30 @@ def large_heads_read_tokens_by_64_bits(hdim_q: int, page_size: int, load: str) -
 
 
 def serving_takes_bf16_and_fp8(dtype: str) -> bool:
-    """ckpm-serving has kernels of bf16 and of fp8 alone, which the models that it is built for run in
+    """ckpm-serving has kernels of bf16, of fp8 and of fp8 K and V beside a bf16 Q, which its models run in
 
-    Ours, of no codegen: gpt-oss, Llama-4, Qwen3.5, Gemma-4 and DeepSeek are published in bf16, fp8 or fp4. No stack
-    calls CK with fp8 K and V beside a Q of 16 bits yet; these kernels are compiled on demand.
+    Ours, of no codegen: gpt-oss, Llama-4, Qwen3.5, Gemma-4 and DeepSeek are published in bf16, fp8 or fp4.
     """
-    return dtype not in ("bf16", "fp8bf16")
+    return dtype not in ("bf16", "fp8bf16", "bf16kvfp8")
+
+
+def serving_has_fp8_kv_beside_bf16_where_callers_mix(
+    dtype: str, hdim_q: int, page_size: int, kv_table: str, mask: str, lse: bool, qscale: str
+) -> bool:
+    """ckpm-serving has fp8 K and V beside a bf16 Q under masks: vLLM's block tables, decode by tokens, fp8 latents
+
+    Ours, of no codegen: vLLM's rocm_aiter_unified_attn.py (block tables, no LSE), SGLang's aiter_backend.py (lists of
+    tokens, no LSE; latents with LSE). All have a scale for each tensor, and none is of head dims 192/128 or 512.
+    """
+    if dtype not in MIXED_DTYPES:
+        return False
+    by_tokens = kv_table == "sglang" and page_size == 1
+    called = (
+        by_tokens
+        if hdim_q == 576
+        else not lse and hdim_q <= 256 and hdim_q != 192 and (by_tokens or kv_table == "vllm")
+    )
+    return mask == "no" or qscale != "pertensor" or not called
 
 
 def serving_has_no_bias_and_no_dropout(bias: str, dropout: bool) -> bool:

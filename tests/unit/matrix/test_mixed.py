@@ -88,8 +88,19 @@ def test_dialect_has_what_issue_names(arch: str, masks: str) -> None:
     assert set(listed) == expected_names(masks)
 
 
+def test_serving_has_what_its_callers_mix() -> None:
+    keys = enumerate_keys(dialect("ckpm-serving").family("batch_prefill"), arch="gfx950")
+    mixed = [key for key in keys if key.dtype in MIXED_DTYPES]
+    assert {key.dtype for key in mixed} == {"bf16kvfp8"}
+    assert {(key.hdim_q, key.page_size, key.kv_layout, key.kv_table, key.lse) for key in mixed} == {
+        *itertools.product((64, 128, 256), (16, 64, 0), ("linear", "vectorized"), ("vllm",), (False,)),
+        *itertools.product((64, 128, 256), (1,), ("linear",), ("sglang",), (False,)),
+        *itertools.product((576,), (1,), ("linear",), ("sglang",), (False, True)),
+    }
+
+
 def test_no_other_dialect_has_mixed_dtypes() -> None:
-    for name in {*dialect_names()} - {NAME}:
+    for name in {*dialect_names()} - {NAME, "ckpm-serving"}:
         keys = enumerate_names(dialect(name).family("batch_prefill"), arch="gfx950")
         assert not any("kvfp8" in key for key in keys)
 

@@ -53,6 +53,10 @@ LEFT_TO_V2: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
         )
     ],
 )
+FP8_KV = {
+    "dtype": "bf16kvfp8", "hdim_q": 128, "page_size": 16, "kv_table": "vllm", "mask": "mask", "lse": False,
+    "qscale": "pertensor",
+}  # fmt: skip
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it lets pass, values it excludes
     ("group_mode_pads_both_seqlens", {"mode": "group", "pad": "psskddv"}, {"mode": "group", "pad": "psddv"}),
     ("group_mode_pads_both_seqlens", {"mode": "batch", "pad": "psddv"}, {"mode": "group", "pad": "psddv"}),
@@ -336,6 +340,17 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
         {"receipt": 801, "mask_impl": "generic"},
     ),
     ("serving_takes_bf16_and_fp8", {"dtype": "fp8bf16"}, {"dtype": "fp16"}),
+    *(
+        ("serving_has_fp8_kv_beside_bf16_where_callers_mix", FP8_KV | accepted, FP8_KV | refused)
+        for accepted, refused in (
+            ({}, {"mask": "no"}),
+            ({"dtype": "bf16", "lse": True}, {"lse": True}),
+            ({"kv_table": "sglang", "page_size": 1}, {"kv_table": "sglang"}),
+            ({"hdim_q": 576, "kv_table": "sglang", "page_size": 1, "lse": True}, {"hdim_q": 576}),
+            ({"hdim_q": 256}, {"hdim_q": 192}),
+            ({"hdim_q": 64}, {"qscale": "kv_blockscale", "page_size": 1024}),
+        )
+    ),
     ("serving_has_no_bias_and_no_dropout", {"bias": "no", "dropout": False}, {"bias": "alibi", "dropout": False}),
     ("serving_has_no_bias_and_no_dropout", {"bias": "no", "dropout": False}, {"bias": "no", "dropout": True}),
     (

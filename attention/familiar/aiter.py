@@ -205,14 +205,17 @@ def paged_attention_v1(
     1, which is checked of arrays of the host. Workspaces, partitions and ``cu_query_lens`` change nothing.
 
     Raises:
-        ProblemError: several queries a sequence, a scale of O. Else as :func:`ckpm.attention.call.fmha`.
+        ProblemError: several queries a sequence, a scale of O, a cache in e5m2. Else as
+            :func:`ckpm.attention.call.fmha`.
     """
-    del workspace_buffer, cu_query_lens, kv_cache_dtype, partition_size
-    refuse("paged_attention_v1", {"fp8_out_scale": fp8_out_scale, "mtp": mtp != 1})
+    del workspace_buffer, cu_query_lens, partition_size
+    refuse("paged_attention_v1", {
+        "fp8_out_scale": fp8_out_scale, "mtp": mtp != 1, "cache in e5m2": "e5m2" in kv_cache_dtype,
+    })  # fmt: skip
     pages = Pages(indices=block_tables, seqlens_k=as_int32(context_lens), longest=max_context_len)
     return _attend_last(
         query, key_cache, value_cache, kv_cache_layout, pages, (k_scale, v_scale), out=out, scale=demand_scale(scale),
-        soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, window=(sliding_window - 1, 0), **ours,
+        soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, window=(max(sliding_window, 0) - 1, 0), **ours,
     )  # fmt: skip
 
 
@@ -225,8 +228,10 @@ def paged_attention_ragged(
 ) -> Any:
     # fmt: on
     """``out``, of one query a sequence over a list of pages; else as :func:`paged_attention_v1`."""
-    del workspace_buffer, max_num_partitions, kv_cache_dtype, partition_size
-    refuse("paged_attention_ragged", {"fp8_out_scale": fp8_out_scale, "mtp": mtp != 1, "q_scale": q_scale})
+    del workspace_buffer, max_num_partitions, partition_size
+    refuse("paged_attention_ragged", {
+        "fp8_out_scale": fp8_out_scale, "mtp": mtp != 1, "q_scale": q_scale, "cache in e5m2": "e5m2" in kv_cache_dtype,
+    })  # fmt: skip
     pages = Pages(
         indices=padded_list(kv_page_indices), indptr=kv_indptr,
         last_page_lens=kv_last_page_lens if block_size > 1 else None,

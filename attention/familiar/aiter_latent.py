@@ -21,7 +21,7 @@ from ckpm.attention.familiar.tensors import (
 )
 from ckpm.base.errors import ProblemError
 
-_LSE = "lse_of_ckpm"  # what mla_prefill_ps_asm_fwd leaves on a buffer for mla_reduce_v1
+LSE = "lse_of_ckpm"  # the attribute that mla_prefill_ps_asm_fwd leaves on a buffer for mla_reduce_v1
 
 
 # fmt: off
@@ -38,8 +38,8 @@ def mla_decode_fwd(
     """(``o``, LSE [query token, head] or None), of queries over a cache of latents; V is the beginning of K.
 
     The cache is [page, token, 1, dim], in 16 bits or in fp8 with ``kv_scale``. A Q in fp8, with ``q_scale``, is widened
-    to ``o``'s dtype. Splits and schedules of aiter's own kernels change nothing. aiter returns partial results where
-    this function returns ``o``.
+    to ``o``'s dtype. Beside a Q of 16 bits and fp8 latents ``q_scale`` is not read, as in aiter. Splits and schedules
+    of aiter's own kernels change nothing. aiter returns partial results where this function returns ``o``.
 
     Raises:
         ProblemError: a part of a sequence's keys (context parallel), partial results. Else as
@@ -53,7 +53,8 @@ def mla_decode_fwd(
     scales = None, kv_scale, kv_scale
     if has_fp8(q):
         q, q_scale = widen(q, q_scale, o), None
-    demand_ones((q_scale,) if has_fp8(kv_buffer) else (q_scale, kv_scale))
+    if not has_fp8(kv_buffer):
+        demand_ones((q_scale, kv_scale))
     pages = Pages(
         indices=kv_indices, indptr=kv_indptr, last_page_lens=kv_last_page_lens if page_size > 1 else None,
         longest=None if is_on_host(kv_indptr) else kv_indices.shape[0] * page_size,
@@ -64,7 +65,13 @@ def mla_decode_fwd(
         descales=descales_of(scales, None) if has_fp8(kv_buffer) else None,
         **mask_options(causal, -1, -1), **ours,
     )  # fmt: skip
-    return o, swap_axes(done.lse, 0, 1) if return_lse else None
+    return o, _by_token(done.lse) if return_lse else None
+
+
+def _by_token(lse: Any) -> Any:
+    """LSE [query token, head], contiguous as aiter's: SGLang gathers its memory as it lies."""
+    turned = swap_axes(lse, 0, 1)
+    return turned.contiguous() if hasattr(turned, "contiguous") else turned
 
 
 # fmt: off
@@ -94,14 +101,17 @@ def mla_prefill_ps_asm_fwd(
     """Write O [query token, head, dim] in bf16, of Q, K and V in fp8 [token, head, dim] with a scale each.
 
     aiter's kernel leaves parts, and :func:`mla_reduce_v1` merges them. This function leaves none: O is whole, and
-    its LSE is kept on ``splitLse``. Schedules change nothing.
+    its LSE is kept on ``splitLse``. That very tensor must come to :func:`mla_reduce_v1`. Another reduction overwrites
+    O with parts that nothing wrote. Schedules change nothing.
 
     Raises:
-        ProblemError: Q is not in fp8, or O not in bf16. Else as :func:`ckpm.attention.call.fmha`.
+        ProblemError: Q is not in fp8, or O not in bf16. ``splitLse`` takes no attribute (a raw address, an array of
+            NumPy). Else as :func:`ckpm.attention.call.fmha`.
     """
     del work_indptr, work_info_set, splitData
     refuse("mla_prefill_ps_asm_fwd", {
-        "Q of 16 bits": not has_fp8(Q), "output of another dtype than bf16": "bfloat16" not in str(output.dtype),
+        "Q of 16 bits": not has_fp8(Q), "splitLse without attributes": not hasattr(splitLse, "__dict__"),
+        "output of another dtype than bf16": str(output.dtype).rpartition(".")[2] not in ("bfloat16", "bf16"),
     })  # fmt: skip
     pages = Pages(
         indices=padded_list(kv_page_indices), indptr=kv_indptr,
@@ -112,24 +122,27 @@ def mla_prefill_ps_asm_fwd(
         scale=demand_scale(softmax_scale), lse=True, out=output,
         descales=descales_of((q_scale, k_scale, v_scale), None), **mask_options(is_causal, -1, -1), **ours,
     )  # fmt: skip
-    setattr(splitLse, _LSE, done.lse)
+    setattr(splitLse, LSE, done.lse)
 
 
 # fmt: off
 def mla_reduce_v1(
     partial_output: Any, partial_lse: Any, reduce_indptr: Any, reduce_final_map: Any, reduce_partial_map: Any,
-    max_seqlen_q: int, num_kv_splits: int, final_output: Any, final_lse: Any = None, **ours: Any,
+    max_seqlen_q: int, num_kv_splits: Any, final_output: Any = None, final_lse: Any = None, **ours: Any,
 ) -> None:
     # fmt: on
     """Write the LSE [query token, head] that :func:`mla_prefill_ps_asm_fwd` kept; O is whole already.
 
+    An older aiter has no ``num_kv_splits``: O and LSE then come one place earlier.
+
     Raises ProblemError: the parts are aiter's own.
     """
-    del partial_output, reduce_indptr, reduce_final_map, reduce_partial_map, max_seqlen_q, num_kv_splits, final_output
-    del ours
-    if not hasattr(partial_lse, _LSE):
+    del partial_output, reduce_indptr, reduce_final_map, reduce_partial_map, max_seqlen_q, ours
+    if hasattr(num_kv_splits, "shape"):
+        final_lse = final_output
+    if not hasattr(partial_lse, LSE):
         raise ProblemError("mla_reduce_v1 merges no parts of aiter's own kernels here.")
-    lse = swap_axes(getattr(partial_lse, _LSE), 0, 1)
-    delattr(partial_lse, _LSE)
+    lse = swap_axes(getattr(partial_lse, LSE), 0, 1)
+    delattr(partial_lse, LSE)
     if final_lse is not None:
         final_lse[...] = lse

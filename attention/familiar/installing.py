@@ -13,6 +13,7 @@ from typing import Any
 
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar import aiter as served
+from ckpm.attention.familiar.aiter_latent import LSE
 from ckpm.base.errors import NoKernelError, ProblemError
 
 SERVED = tuple(served.__all__)
@@ -23,6 +24,8 @@ _HOMES = (
     f"aiter.ops.triton.attention.{_UNIFIED}",
     f"aiter.ops.triton.{_UNIFIED}",
 )  # the last of older ones
+# vLLM calls torch.ops.aiter.paged_attention_v1. Other functions of aiter call their operator themselves.
+_OPERATORS = ("paged_attention_v1", "paged_attention_ragged")
 _LOG = logging.getLogger(__name__)
 
 
@@ -53,9 +56,9 @@ def install(dispatcher: Dispatcher | None = None) -> tuple[str, ...]:
             if there is not None and getattr(there, "replaced_by_ckpm", there) is original:
                 setattr(module, name, ours)
     operators = getattr(getattr(sys.modules.get("torch"), "ops", None), "aiter", None)
-    for name, (_, ours) in replaced.items():
-        if hasattr(operators, name):  # vLLM calls torch.ops.aiter.paged_attention_v1
-            setattr(operators, name, ours)
+    for name in _OPERATORS:
+        if name in replaced and hasattr(operators, name):
+            setattr(operators, name, replaced[name][1])
     _LOG.info("aiter's %s are served by ckpm", ", ".join(replaced))
     return tuple(replaced)
 
@@ -71,7 +74,10 @@ def _replacement(
             _check_served(known, args, named)
             done = ours(*args, **named, dispatcher=dispatcher)
         except (NoKernelError, ProblemError) as reason:
-            _LOG.warning("aiter.%s: this call goes to aiter: %s", name, reason)
+            if any(hasattr(one, LSE) for one in (*args, *named.values())):
+                raise  # O is whole, and aiter would merge parts that nothing wrote
+            level = logging.DEBUG if name == "mla_reduce_v1" else logging.WARNING  # aiter's own decode calls it
+            _LOG.log(level, "aiter.%s: this call goes to aiter: %s", name, reason)
             return original(*args, **named)
         _LOG.debug("aiter.%s: this call was served", name)
         return done

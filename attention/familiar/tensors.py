@@ -104,10 +104,10 @@ def read_on_host(given: Any) -> NDArray[Any]:
 
 
 def refuse(call: str, given: Mapping[str, Any]) -> None:
-    """Raises ProblemError: a parameter that is not served has an effect."""
+    """Raises ProblemError: something that is not served is asked for. None, False, 0 and "NONE" ask for nothing."""
     plain = [name for name, one in given.items() if one is None or (isinstance(one, int | str) and one in (0, "NONE"))]
     if used := sorted(given.keys() - plain):
-        raise ProblemError(f"{call} has no {', '.join(used)} here. Leave it out, or call dispatcher.fmha.")
+        raise ProblemError(f"{call} has no {', '.join(used)} here. dispatcher.fmha has more options.")
 
 
 def descales_of(given: tuple[Any, Any, Any], of_pages: Any) -> tuple[Any, Any, Any] | None:

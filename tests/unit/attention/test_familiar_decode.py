@@ -10,7 +10,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
+from ckpm.attention.call import fmha
 from ckpm.attention.familiar.aiter import (
     flash_attn_varlen_func,
     mla_decode_fwd,
@@ -51,12 +53,12 @@ def of_blocks(**given: Any) -> tuple[Any, dict[str, list[int]]]:
     over, device = dispatcher(Registry(built("batch_prefill", "ckpm", dtype="bf16", hdim_q=128, page_size=16)))
     found = seen_by(device, seqstart_q=4, seqlen_k_ptr=3)
     q, pool = np.zeros((3, 4, 128), BF16), np.zeros((12, 16, 2, 128), BF16)
-    given = {"key_cache": pool, "value_cache": pool, "kv_cache_layout": "NHD", **given}
+    given = {"key_cache": pool, "value_cache": pool, "kv_cache_layout": "NHD", "kv_cache_dtype": "auto", **given}
     out = np.zeros_like(q)
     lengths, table = np.array([70, 25, 9], np.int32), np.zeros((3, 5), np.int32)
     done = paged_attention_v1(
         out, None, q, scale=0.5, block_tables=table, cu_query_lens=np.arange(3, dtype=np.int32), context_lens=lengths,
-        max_context_len=70, alibi_slopes=None, kv_cache_dtype="auto", logits_soft_cap=0.0, k_scale=ONE, v_scale=ONE,
+        max_context_len=70, alibi_slopes=None, logits_soft_cap=0.0, k_scale=ONE, v_scale=ONE,
         dispatcher=over, **given,
     )  # fmt: skip
     assert done is out
@@ -79,7 +81,11 @@ def test_decode_of_hnd_caches_steps_from_head_to_head() -> None:
 
 @pytest.mark.parametrize(
     ("given", "words"),
-    [({"mtp": 2}, "paged_attention_v1 has no mtp here"), ({"fp8_out_scale": ONE}, "has no fp8_out_scale here")],
+    [
+        ({"mtp": 2}, "paged_attention_v1 has no mtp here"),
+        ({"fp8_out_scale": ONE}, "has no fp8_out_scale here"),
+        ({"kv_cache_dtype": "fp8_e5m2"}, "has no cache in e5m2 here"),
+    ],
 )
 def test_decode_with_unserved_parameter_is_refused(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ProblemError, match=words):
@@ -130,11 +136,11 @@ def of_latents(causal: bool = True, **given: Any) -> tuple[Any, Any, Any]:
     device.answer = make_writer(lse=np.arange(4 * 60, dtype=np.float32).reshape(4, 60))
     q, k, v = np.zeros((60, 4, 192), FP8), np.zeros((60, 4, 192), FP8), np.zeros((60, 4, 128), FP8)
     sums = np.array([0, 40, 60], np.int32)
-    given = {"Q": q, "output": np.zeros((60, 4, 128), BF16), **given}
     parts = np.zeros((256, 4), np.float32).view(Buffer)
+    given = {"Q": q, "output": np.zeros((60, 4, 128), BF16), "splitLse": parts, **given}
     mla_prefill_ps_asm_fwd(
         K=k, V=v, qo_indptr=sums, kv_indptr=sums, kv_page_indices=np.arange(60, dtype=np.int32), work_indptr=None,
-        work_info_set=None, max_seqlen_q=40, softmax_scale=0.1, is_causal=causal, splitData=None, splitLse=parts,
+        work_info_set=None, max_seqlen_q=40, softmax_scale=0.1, is_causal=causal, splitData=None,
         q_scale=ONE, k_scale=ONE, v_scale=ONE, dispatcher=over, **given,
     )  # fmt: skip
     return given["output"], parts, device.launched[0]
@@ -146,6 +152,13 @@ def test_fp8_latent_prefill_keeps_lse_for_the_reduction(causal: bool, mask: Mask
     assert (said.mask_type, said.hdim_q, said.hdim_v, said.page_size, said.seqlen_k) == (mask, 192, 128, 1, 40)
     lse = np.zeros((60, 4), np.float32)
     mla_reduce_v1(None, parts, None, None, None, 256, 0, o, lse)
+    assert (lse == np.arange(4 * 60, dtype=np.float32).reshape(4, 60).T).all()
+
+
+def test_reduction_of_an_older_aiter_writes_lse() -> None:
+    o, parts, _ = of_latents()
+    lse = np.zeros((60, 4), np.float32)
+    mla_reduce_v1(None, parts, None, None, None, 256, o, lse)
     assert (lse == np.arange(4 * 60, dtype=np.float32).reshape(4, 60).T).all()
 
 
@@ -161,11 +174,23 @@ def test_reduction_of_parts_that_are_merged_already_is_refused() -> None:
     [
         ({"Q": np.zeros((60, 4, 192), BF16)}, "has no Q of 16 bits here"),
         ({"output": np.zeros((60, 4, 128), np.float16)}, "has no output of another dtype than bf16 here"),
+        ({"splitLse": np.zeros((256, 4), np.float32)}, "has no splitLse without attributes here"),
     ],
 )
 def test_latent_prefill_of_other_dtypes_is_refused(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ProblemError, match=words):
         of_latents(**given)
+
+
+def test_window_without_a_mask_is_refused_with_sink_logits() -> None:
+    over, _ = dispatcher(Registry(built("batch_prefill", "ckpm-serving", dtype="bf16", hdim_q=128, page_size=1)))
+    q, k, sums = np.zeros((60, 4, 128)), np.zeros((60, 1, 2, 128)), np.array([0, 40, 60], np.int32)
+    pages = Pages(indices=np.arange(60, dtype=np.int32), indptr=sums)
+    with pytest.raises(ProblemError, match="a window or sink tokens need a mask"):
+        fmha(
+            q, k, k, dtype="bf16", cu_seqlens_q=sums, pages=pages, window=(24, 0), sink_logits=np.zeros(4, np.float32),
+            dispatcher=over,
+        )  # fmt: skip
 
 
 def test_sink_logits_without_a_mask_take_an_open_one() -> None:

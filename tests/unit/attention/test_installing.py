@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from ckpm.attention.familiar import aiter as served
+from ckpm.attention.familiar.aiter_latent import LSE
 from ckpm.attention.familiar.installing import SERVED, install
-from ckpm.base.errors import LaunchError
+from ckpm.base.errors import LaunchError, ProblemError
 from tests.unit.attention.fakes import dispatcher, prefill
 
 SUMS, INDPTR = np.array([0, 40, 60], np.int32), np.array([0, 70, 95], np.int32)
@@ -50,6 +51,25 @@ def test_unified_attention_is_replaced_in_its_module(theirs: ModuleType, monkeyp
     monkeypatch.delattr(theirs, "unified_attention")
     assert install(dispatcher(prefill(dtype="fp16"))[0]) == SERVED
     assert place.unified_attention.replaced_by_ckpm() == "aiter's unified_attention"
+
+
+def test_operators_that_callers_call_are_replaced(theirs: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM calls torch.ops.aiter.paged_attention_v1. aiter's mla_reduce_v1 calls its own operator, which stays."""
+    operators = SimpleNamespace(paged_attention_v1=object(), mla_reduce_v1=lambda *_: "aiter's operator")
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(ops=SimpleNamespace(aiter=operators), Tensor=int))
+    theirs.mla_reduce_v1 = lambda *args: operators.mla_reduce_v1(*args)  # type: ignore[attr-defined]
+    install(dispatcher(prefill(dtype="fp16"))[0])
+    assert operators.paged_attention_v1 is theirs.paged_attention_v1
+    sys.modules["torch"].is_grad_enabled = lambda: False  # type: ignore[attr-defined]
+    assert theirs.mla_reduce_v1(*[None] * 8) == "aiter's operator"
+
+
+def test_reduction_that_aiter_would_make_of_nothing_is_an_error(theirs: ModuleType) -> None:
+    """O is whole after a served prefill, and aiter's own reduction would overwrite it."""
+    install(dispatcher(prefill(dtype="fp16"))[0])
+    parts = SimpleNamespace(**{LSE: np.zeros((4, 60), np.float32)})
+    with pytest.raises(ProblemError, match="aiter's parameter new_one is not known here"):
+        theirs.mla_reduce_v1(None, parts, None, None, None, 256, 0, None, None, new_one=1)
 
 
 def test_served_call_has_two_debug_lines(theirs: ModuleType, caplog: pytest.LogCaptureFixture) -> None:

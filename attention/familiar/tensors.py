@@ -104,7 +104,7 @@ def read_on_host(given: Any) -> NDArray[Any]:
 
 
 def refuse(call: str, given: Mapping[str, Any]) -> None:
-    """Raises ProblemError: something that is not served is asked for. None, False, 0 and "NONE" ask for nothing."""
+    """Raises ProblemError: a value of what is not served is given. None, False, 0 and "NONE" count as no value."""
     plain = [name for name, one in given.items() if one is None or (isinstance(one, int | str) and one in (0, "NONE"))]
     if used := sorted(given.keys() - plain):
         raise ProblemError(f"{call} has no {', '.join(used)} here. dispatcher.fmha has more options.")

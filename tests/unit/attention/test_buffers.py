@@ -155,6 +155,18 @@ def test_any_layout_reads_back(**drawn: object) -> None:
         assert agrees(prepare(problem, arch))
 
 
+@pytest.mark.parametrize("qscale", ["pertensor", "perhead", "kv_blockscale"])
+def test_v_within_k_has_scales_of_its_own(qscale: str) -> None:
+    problem = make_case(
+        dtype="bf16kvfp8", qscale=qscale, storage="latent", page_size=128, nhead_q=3, nhead_k=3, hdim_q=48, hdim_v=32,
+        seqlens_k=(300, 20), seqlens_q=(2, 2), page_order="scrambled",
+    )  # fmt: skip
+    assert complaint(problem) is None
+    prepared = prepare(problem, "gfx950")
+    for got, want in zip(gather(prepared, "v"), prepared.inputs.v, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
 def test_vectorized_page_by_hand() -> None:
     """K [page, head, d/8, slot, 8] and V [page, head, slot/8, d, 8]: the place of one number, counted by hand."""
     problem = make_case(

@@ -19,13 +19,12 @@ from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar.custom_masks import bias_of
 from ckpm.attention.familiar.graphs import FixedTables
-from ckpm.attention.familiar.single_tokens import SingleTokens, single_tokens, token_view
+from ckpm.attention.familiar.single_tokens import SingleTokens, has_kernels, single_tokens, token_view
 from ckpm.attention.familiar.tensors import LOG2_E, demand_scale, refuse, swap_axes
 from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.matrix.keys import MIXED_DTYPES
 
 _LAYOUTS = ("NHD", "HND")
-_PAGE_STEP = 16  # kernels have pages of one token and of its multiples
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8_e4m3fn": "fp8bf16"}
 _DTYPES |= {"float8_e4m3fnuz": "fp8bf16"}
 
@@ -159,20 +158,17 @@ class BatchPrefillWithPagedKVCacheWrapper:
         """
         del non_blocking, seq_lens, seq_lens_q, block_tables
         custom = custom_mask is not None or packed_custom_mask is not None
-        single = page_size != 1 and page_size % _PAGE_STEP != 0
         refuse("plan", {
             "rope_scale": rope_scale, "rope_theta": rope_theta, "pos_encoding_mode": pos_encoding_mode,
             "prefix_len_ptr": prefix_len_ptr, "use_fp16_qk_reduction": use_fp16_qk_reduction,
             "token_pos_in_items_ptr": token_pos_in_items_ptr, "token_pos_in_items_len": token_pos_in_items_len,
             "max_item_len_ptr": max_item_len_ptr, "custom mask with use_cuda_graph": (custom and self._fixed) or None,
-            f"page_size {page_size} with use_cuda_graph": single and self._fixed,
         })  # fmt: skip
         dtype = _kernel_dtype(q_data_type, kv_data_type, o_data_type)
         tables, bias = (qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len), None
         if custom:
             bias, max_sequence_kv = bias_of(
-                custom_mask, packed_custom_mask, tables, page_size, num_qo_heads, max_sequence_kv,
-                _dtype_name(q_data_type),
+                custom_mask, packed_custom_mask, tables, page_size, num_qo_heads, max_sequence_kv, _dtype_name(q_data_type)
             )  # fmt: skip
         self._planned = _Planned(
             options={
@@ -182,7 +178,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
                 **_mask(causal, window_left, custom=custom),
             },
             nhead_q=num_qo_heads, cache=(page_size, num_kv_heads), hdims=(head_dim_qk, head_dim_vo or head_dim_qk),
-            tokens=single_tokens(*tables[1:], page_size) if single else None,
+            tokens=single_tokens(*tables[1:], page_size),
         )  # fmt: skip
 
     begin_forward = plan
@@ -192,6 +188,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
     ) -> dict[str, Any]:
         """Options of the tables of a plan: the caller's own, or copies in its buffers."""
         if self._fixed is not None:
+            refuse("plan", {f"page_size {page_size} with use_cuda_graph": not has_kernels(page_size)})
             self._fixed.write(*tables)
             return self._fixed.options(page_size)
         sums, indptr, indices, last = tables

@@ -44,11 +44,18 @@ class SingleTokens(NamedTuple):
         return table if library is np else library.from_numpy(table).to(self.beside.device)
 
 
-def single_tokens(indptr: Any, indices: Any, last_page_lens: Any, page_size: int) -> SingleTokens:
-    """The tokens of a list of pages.
+def has_kernels(page_size: int) -> bool:
+    """Return True for pages of one token and of multiples of 16, which kernels have."""
+    return page_size == 1 or page_size % 16 == 0
+
+
+def single_tokens(indptr: Any, indices: Any, last_page_lens: Any, page_size: int) -> SingleTokens | None:
+    """The tokens of a list of pages; None for pages that kernels have.
 
     Raises ArgumentError: a table is a raw address, or a last length is not from 1 to a page's tokens.
     """
+    if has_kernels(page_size):
+        return None
     sums, numbers, last = (read_on_host(one).astype(np.int64) for one in (indptr, indices, last_page_lens))
     counts = np.diff(sums)
     demand_last_lengths(counts, page_size, last)

@@ -144,7 +144,6 @@ class BatchPrefillWithPagedKVCacheWrapper:
     ) -> None:
         # fmt: on
         """Keep what all runs share. Tables on a GPU need both maxima, which FlashInfer copies to the host to learn.
-
         ``seq_lens``, ``seq_lens_q`` and ``block_tables`` repeat the other tables for other backends.
 
         With ``disable_split_kv`` or a ``fixed_split_size`` no kernel splits keys, and results don't depend on the
@@ -164,16 +163,17 @@ class BatchPrefillWithPagedKVCacheWrapper:
             "token_pos_in_items_ptr": token_pos_in_items_ptr, "token_pos_in_items_len": token_pos_in_items_len,
             "max_item_len_ptr": max_item_len_ptr, "custom mask with use_cuda_graph": (custom and self._fixed) or None,
         })  # fmt: skip
-        dtype = _kernel_dtype(q_data_type, kv_data_type, o_data_type)
         tables, bias = (qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len), None
         if custom:
             bias, max_sequence_kv = bias_of(
-                custom_mask, packed_custom_mask, tables, page_size, num_qo_heads, max_sequence_kv, _dtype_name(q_data_type)
+                custom_mask, packed_custom_mask, tables, page_size, num_qo_heads, max_sequence_kv,
+                _dtype_name(q_data_type),
             )  # fmt: skip
         self._planned = _Planned(
             options={
                 **self._table_options(tables, page_size, max_token_per_sequence, max_sequence_kv),
-                "dtype": dtype, "scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0, "bias": bias,
+                "dtype": _kernel_dtype(q_data_type, kv_data_type, o_data_type), "bias": bias,
+                "scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0,
                 "batch_invariant": disable_split_kv or (fixed_split_size or 0) > 0,
                 **_mask(causal, window_left, custom=custom),
             },

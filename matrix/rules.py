@@ -257,12 +257,9 @@ def serving_has_fp8_kv_beside_bf16_where_callers_mix(
     if dtype not in MIXED_DTYPES:
         return False
     by_tokens = kv_table == "sglang" and page_size == 1
-    called = (
-        by_tokens
-        if hdim_q == 576
-        else not lse and hdim_q <= 256 and hdim_q != 192 and (by_tokens or kv_table == "vllm")
-    )
-    return mask == "no" or qscale != "pertensor" or not called
+    of_latents = hdim_q == 576 and by_tokens
+    of_heads = hdim_q in (64, 128, 256) and not lse and (by_tokens or kv_table == "vllm")
+    return mask == "no" or qscale != "pertensor" or not (of_latents or of_heads)
 
 
 def serving_has_no_bias_and_no_dropout(bias: str, dropout: bool) -> bool:

@@ -20,15 +20,13 @@ from ckpm.attention.familiar.aiter_latent import mla_decode_fwd, mla_prefill_fwd
 from ckpm.attention.familiar.tensors import (
     add_page_axis,
     as_int32,
+    cache_descales,
     count_up,
-    demand_ones,
     demand_scale,
     descales_of,
-    has_fp8,
-    is_on_host,
+    listed_pages,
     mask_options,
     refuse,
-    shrink_scale,
     swap_axes,
 )
 
@@ -232,11 +230,7 @@ def paged_attention_ragged(
     refuse("paged_attention_ragged", {
         "fp8_out_scale": fp8_out_scale, "mtp": mtp != 1, "q_scale": q_scale, "cache in e5m2": "e5m2" in kv_cache_dtype,
     })  # fmt: skip
-    pages = Pages(
-        indices=padded_list(kv_page_indices), indptr=kv_indptr,
-        last_page_lens=kv_last_page_lens if block_size > 1 else None,
-        longest=None if is_on_host(kv_indptr) else kv_page_indices.shape[0] * block_size,
-    )  # fmt: skip
+    pages = listed_pages(kv_page_indices, kv_indptr, kv_last_page_lens, block_size)
     return _attend_last(
         query, key_cache, value_cache, kv_cache_layout, pages, (k_scale, v_scale), out=out, scale=demand_scale(scale),
         soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, window=(-1, 0), **ours,
@@ -257,10 +251,7 @@ def _attend_last(
 
 def _attend_pages(q: Any, k: Any, v: Any, pages: Pages, scales: tuple[Any, Any, Any], **options: Any) -> Any:
     """O of queries over pages in fp8 with a scale each, or in 16 bits with scales of 1."""
-    scales = shrink_scale(scales[0]), shrink_scale(scales[1]), shrink_scale(scales[2])
-    if not has_fp8(k):
-        demand_ones(scales)
-    return fmha(q, k, v, pages=pages, descales=descales_of(scales, None) if has_fp8(k) else None, **options).o
+    return fmha(q, k, v, pages=pages, descales=cache_descales(k, scales), **options).o
 
 
 def _mask(causal: bool, window_size: tuple[int, ...], sink_size: int) -> dict[str, Any]:

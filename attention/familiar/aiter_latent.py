@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ckpm.attention.arrays.pytorch import padded_list
-from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.call import fmha
 from ckpm.attention.familiar.tensors import (
     add_page_axis,
-    demand_ones,
+    cache_descales,
     demand_scale,
     descales_of,
     has_fp8,
-    is_on_host,
+    listed_pages,
     mask_options,
     refuse,
     swap_axes,
@@ -50,19 +48,13 @@ def mla_decode_fwd(
     refuse("mla_decode_fwd", {
         "g_kv_indptr": g_kv_indptr, "cp_world_size": cp_world_size != 1, "return_logits": return_logits,
     })  # fmt: skip
-    scales = None, kv_scale, kv_scale
     if has_fp8(q):
         q, q_scale = widen(q, q_scale, o), None
-    if not has_fp8(kv_buffer):
-        demand_ones((q_scale, kv_scale))
-    pages = Pages(
-        indices=kv_indices, indptr=kv_indptr, last_page_lens=kv_last_page_lens if page_size > 1 else None,
-        longest=None if is_on_host(kv_indptr) else kv_indices.shape[0] * page_size,
-    )  # fmt: skip
+    scales = None if has_fp8(kv_buffer) else q_scale, kv_scale, kv_scale
     done = fmha(
-        q, kv_buffer, kv_buffer[..., : o.shape[-1]], cu_seqlens_q=qo_indptr, max_seqlen_q=max_seqlen_q, pages=pages,
-        scale=demand_scale(sm_scale), soft_cap=max(logit_cap, 0.0), lse=return_lse, out=o,
-        descales=descales_of(scales, None) if has_fp8(kv_buffer) else None,
+        q, kv_buffer, kv_buffer[..., : o.shape[-1]], cu_seqlens_q=qo_indptr, max_seqlen_q=max_seqlen_q,
+        pages=listed_pages(kv_indices, kv_indptr, kv_last_page_lens, page_size), scale=demand_scale(sm_scale),
+        soft_cap=max(logit_cap, 0.0), lse=return_lse, out=o, descales=cache_descales(kv_buffer, scales),
         **mask_options(causal, -1, -1), **ours,
     )  # fmt: skip
     return o, _by_token(done.lse) if return_lse else None
@@ -113,14 +105,10 @@ def mla_prefill_ps_asm_fwd(
         "Q of 16 bits": not has_fp8(Q), "splitLse without attributes": not hasattr(splitLse, "__dict__"),
         "output of another dtype than bf16": str(output.dtype).rpartition(".")[2] not in ("bfloat16", "bf16"),
     })  # fmt: skip
-    pages = Pages(
-        indices=padded_list(kv_page_indices), indptr=kv_indptr,
-        longest=None if is_on_host(kv_indptr) else kv_page_indices.shape[0],
-    )  # fmt: skip
     done = fmha(
-        Q, add_page_axis(K), add_page_axis(V), cu_seqlens_q=qo_indptr, max_seqlen_q=max_seqlen_q, pages=pages,
-        scale=demand_scale(softmax_scale), lse=True, out=output,
-        descales=descales_of((q_scale, k_scale, v_scale), None), **mask_options(is_causal, -1, -1), **ours,
+        Q, add_page_axis(K), add_page_axis(V), cu_seqlens_q=qo_indptr, max_seqlen_q=max_seqlen_q,
+        pages=listed_pages(kv_page_indices, kv_indptr, None, 1), scale=demand_scale(softmax_scale), lse=True,
+        out=output, descales=descales_of((q_scale, k_scale, v_scale), None), **mask_options(is_causal, -1, -1), **ours,
     )  # fmt: skip
     setattr(splitLse, LSE, done.lse)
 

@@ -19,7 +19,7 @@ from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar.custom_masks import bias_of
 from ckpm.attention.familiar.graphs import FixedTables
-from ckpm.attention.familiar.single_tokens import SingleTokens, has_kernels, single_tokens, token_view
+from ckpm.attention.familiar.single_tokens import TokenTables, has_kernels, single_tokens, token_view
 from ckpm.attention.familiar.tensors import LOG2_E, demand_scale, refuse, swap_axes
 from ckpm.base.errors import ArgumentError, ProblemError
 from ckpm.matrix.keys import MIXED_DTYPES
@@ -37,7 +37,7 @@ class _Planned:
     nhead_q: int
     cache: tuple[int, int]  # tokens of a page, heads
     hdims: tuple[int, int]
-    tokens: SingleTokens | None  # of pages that no kernel has
+    tokens: TokenTables | None  # of pages that no kernel has
 
 
 def _dtype_name(data_type: Any) -> str:
@@ -233,7 +233,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         if planned.tokens is not None:
             (k, of_k), (v, of_v) = token_view(k), token_view(v)
             refuse("run", {"pages of K and V with different strides": of_k != of_v})
-            options["pages"] = planned.tokens.table(of_k)
+            options["pages"] = planned.tokens(of_k)
         if return_lse and isinstance(q, OnDevice):
             raise ArgumentError("LSE of raw addresses stays natural: call dispatcher.fmha with lse_out.", kind="device")
         if window_left is not None:

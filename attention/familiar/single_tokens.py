@@ -7,7 +7,9 @@ page p is page p * multiple + t of a pool of single tokens.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,30 +20,7 @@ from ckpm.attention.arrays.tensors import OnDevice, contiguous
 from ckpm.attention.familiar.tensors import read_on_host
 from ckpm.base.errors import ProblemError
 
-
-class SingleTokens(NamedTuple):
-    """The tokens of a plan: page and place in it [key], and running sums of keys [batch + 1], of the host.
-
-    ``beside`` is a table of the caller's; tables are made on its device.
-    """
-
-    pages: NDArray[np.int64]
-    places: NDArray[np.int64]
-    indptr: NDArray[np.int32]
-    longest: int
-    beside: Any
-
-    def table(self, multiple: int) -> Pages:
-        """The page table of single tokens. Raises ProblemError: a token's number has over 31 bits."""
-        numbers = self.pages * multiple + self.places
-        if numbers.max(initial=0) >= 2**31:
-            raise ProblemError(f"token {numbers.max()} of the cache: tables of pages of one token have 31 bits.")
-        indices, indptr = (self._on_device(one) for one in (numbers.astype(np.int32), self.indptr))
-        return Pages(indices=padded_list(indices), indptr=indptr, longest=self.longest)
-
-    def _on_device(self, table: NDArray[np.int32]) -> Any:
-        library = namespace(self.beside)
-        return table if library is np else library.from_numpy(table).to(self.beside.device)
+TokenTables = Callable[[int], Pages]
 
 
 def has_kernels(page_size: int) -> bool:
@@ -49,10 +28,13 @@ def has_kernels(page_size: int) -> bool:
     return page_size == 1 or page_size % 16 == 0
 
 
-def single_tokens(indptr: Any, indices: Any, last_page_lens: Any, page_size: int) -> SingleTokens | None:
-    """The tokens of a list of pages; None for pages that kernels have.
+def single_tokens(indptr: Any, indices: Any, last_page_lens: Any, page_size: int) -> TokenTables | None:
+    """The tables of single tokens, by the tokens from page to page; None for pages that kernels have.
 
-    Raises ArgumentError: a table is a raw address, or a last length is not from 1 to a page's tokens.
+    They lie on the device of ``indices``.
+
+    Raises ArgumentError: a table is a raw address, or a last length is not from 1 to a page's tokens. A table's
+    ProblemError: a token's number has over 31 bits.
     """
     if has_kernels(page_size):
         return None
@@ -63,7 +45,20 @@ def single_tokens(indptr: Any, indices: Any, last_page_lens: Any, page_size: int
     ends = np.concatenate([[0], np.cumsum(lengths)])
     at = np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)  # within its sequence
     pages = numbers[np.repeat(sums[:-1], lengths) + at // page_size]
-    return SingleTokens(pages, at % page_size, ends.astype(np.int32), int(lengths.max(initial=0)), indices)
+
+    def put(table: NDArray[np.int64]) -> Any:
+        library = namespace(indices)
+        narrow = table.astype(np.int32)
+        return narrow if library is np else library.from_numpy(narrow).to(indices.device)
+
+    @functools.cache  # all layers have one
+    def table(multiple: int) -> Pages:
+        tokens = pages * multiple + at % page_size
+        if tokens.max(initial=0) >= 2**31:
+            raise ProblemError(f"token {tokens.max()} of the cache: tables of pages of one token have 31 bits.")
+        return Pages(indices=padded_list(put(tokens)), indptr=put(ends), longest=int(lengths.max(initial=0)))
+
+    return table
 
 
 def token_view(cache: Any) -> tuple[Any, int]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.arrays.pytorch import namespace
+from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice, contiguous
 from ckpm.base.errors import ArgumentError, ProblemError
 
@@ -99,7 +100,10 @@ def shrink_scale(given: Any) -> Any:
 def read_on_host(given: Any) -> NDArray[Any]:
     """A table or mask as an array of the host. Raises ArgumentError: it is a raw address."""
     if isinstance(given, OnDevice):
-        raise ArgumentError("custom masks, and tables beside them, are read on the host: give arrays.", kind="device")
+        raise ArgumentError(
+            "custom masks, and tables beside them, are read on the host, as are those of odd page sizes: give arrays.",
+            kind="device",
+        )
     return np.asarray(given if namespace(given) is np else given.cpu())
 
 
@@ -126,8 +130,25 @@ def descales_of(given: tuple[Any, Any, Any], of_pages: Any) -> tuple[Any, Any, A
     return given if of_q or of_k or of_pages is not None else None
 
 
-def demand_ones(given: tuple[Any, ...]) -> None:
-    """Raises ArgumentError: a scale of the host, beside 16-bit K and V, is not 1."""
-    for one in given:
+def cache_descales(cache: Any, given: tuple[Any, Any, Any]) -> tuple[Any, Any, Any] | None:
+    """The scales of Q and of K and V in fp8; None for a cache in 16 bits.
+
+    Raises ArgumentError: a scale of the host, beside a cache in 16 bits, is not 1. Else as :func:`descales_of`.
+    """
+    of_q, of_k, of_v = map(shrink_scale, given)
+    if has_fp8(cache):
+        return descales_of((of_q, of_k, of_v), None)
+    for one in (of_q, of_k, of_v):
         if one is not None and is_on_host(one) and float(one.reshape(-1)[0]) != 1:
             raise ArgumentError("k and v of 16 bits have no scales: give 1, or none.", kind="scale")
+    return None
+
+
+def listed_pages(indices: Any, indptr: Any, last_page_lens: Any, page_size: int) -> Pages:
+    """A list of pages. Of one on a GPU a sequence may have all pages, as the lengths are not read."""
+    return Pages(
+        indices=indices,
+        indptr=indptr,
+        last_page_lens=last_page_lens if page_size > 1 else None,
+        longest=None if is_on_host(indptr) else indices.shape[0] * page_size,
+    )

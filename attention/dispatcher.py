@@ -12,7 +12,7 @@ from ckpm.attention.jit.missing import compile_command, find_missing
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.plan import Plan
-from ckpm.attention.problems.validation import validate
+from ckpm.attention.problems.validation import split_contradictions, validate
 from ckpm.attention.registry import Compile, Instance, Registry
 from ckpm.attention.selection import (
     BATCH_INVARIANT,
@@ -221,7 +221,11 @@ class Dispatcher:
         if problem.split_keys or problem.batch_invariant or self._order != UPSTREAM:
             return None
         there = any(is_split(one.key.pipeline) for one in self.registry.instances(problem.arch))
-        return best_split(problem, self.device.compute_units) if there else None
+        split = best_split(problem, self.device.compute_units) if there else None
+        if split and split.keys:
+            against = next(split_contradictions(replace(problem, split_keys=split.keys)), "")
+            return Split(0, f"keys are not split: {against}") if against else split
+        return split
 
     def _search(self, problem: Problem, *, built: bool) -> Choice | str:
         """Choose among built kernels, or those that are only declared. Without one return the reasons.

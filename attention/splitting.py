@@ -1,8 +1,8 @@
 """Keys of a problem split among workgroups: whether it pays, and how many keys each workgroup takes.
 
 A kernel that splits has as rows the queries of all heads of a KV head, 64 to a tile, so it reads K and V once for them.
-Its workgroups write O and LSE in float32, and a second kernel combines them. Times are in keys: what a workgroup takes
-for one key when it is alone, 72 cycles on the timing model (docs/reference/own-kernels.md).
+Its workgroups write O and LSE in float32, and a second kernel combines them. Times are cycles of the timing model
+(docs/reference/own-kernels.md).
 """
 
 from __future__ import annotations
@@ -15,12 +15,18 @@ from ckpm.matrix.problems.problem import MOST_SPLITS, STEP, Problem
 MOST_QUERIES = 64  # of a sequence
 _ROWS = 64  # of a tile, also of V2's smallest
 _WORTH = 0.9  # the share of the time without splits that makes them worth their workspace
-_START = 160  # a workgroup's beginning and end
-_LAUNCH = 170  # the second kernel's launch and a workgroup of it
-_SPLIT = 1.5  # a split in that workgroup
-# One, two and more workgroups at once on a compute unit: their time over that of one. LDS holds three on gfx950.
-_TOGETHER: Mapping[str, Sequence[float]] = {"gfx950": (1.0, 1.09, 1.2)}
-_TWO_TOGETHER = (1.0, 1.09)
+_START = 11_500  # a workgroup's beginning and end
+_LAUNCH = 12_200  # the second kernel's launch and a workgroup of it
+_SPLIT = 108  # a split in that workgroup
+# A workgroup that is alone takes so long for a key, by the kernel's head dim of Q.
+_KEY: Mapping[int, int] = {64: 60, 128: 72, 192: 90, 256: 130, 512: 258, 576: 282}
+# One, two and more workgroups at once on a compute unit: their time over that of one. Registers and, on gfx942, LDS
+# hold no more of them.
+_TOGETHER = (1.0, 1.09, 1.2)
+_AT_ONCE: Mapping[str, Mapping[int, int]] = {
+    "gfx942": {64: 1, 128: 1, 192: 1, 256: 1, 512: 1, 576: 1},
+    "gfx950": {64: 3, 128: 3, 192: 2, 256: 2, 512: 1, 576: 1},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +42,18 @@ def best_split(problem: Problem, compute_units: int) -> Split | None:
     p = problem
     if p.family != "batch_prefill" or p.bias != "no" or p.p_drop or not 0 < p.seqlen_q <= MOST_QUERIES:
         return None
-    seen, together = _keys_seen(p), _TOGETHER.get(p.arch, _TWO_TOGETHER)
+    head = next((hdim for hdim in _KEY if hdim >= p.hdim_q and (hdim != 192 or p.hdim_v <= 128)), 0)
+    if not head:
+        return None
+    key, seen, together = _KEY[head], _keys_seen(p), _TOGETHER[: _AT_ONCE[p.arch][head]]
     plain = p.batch * p.nhead_q
     groups = p.batch * p.nhead_k * -(-p.seqlen_q * (p.nhead_q // p.nhead_k) // _ROWS)
-    whole = _rounds(plain, compute_units, together) * (seen + _START)
+    whole = _rounds(plain, compute_units, together) * (key * seen + _START)
     cost, keys, used = _WORTH * whole, 0, plain
     for splits in range(1, min(MOST_SPLITS, -(-p.seqlen_k // STEP)) + 1):
         own = -(-p.seqlen_k // (splits * STEP)) * STEP
         count = groups * -(-seen // own)
-        split = _rounds(count, compute_units, together) * (min(own, seen) + _START) + _LAUNCH + _SPLIT * splits
+        split = _rounds(count, compute_units, together) * (key * min(own, seen) + _START) + _LAUNCH + _SPLIT * splits
         if split < cost:
             cost, keys, used = split, own, count
     units = f"{compute_units} compute units"

@@ -166,14 +166,6 @@ def beyond_upstreams_axes(pipeline: str, dtype: str, hdim_q: int, hdim_v: int, p
     return upstreams and pipeline == "qr_async" and dtype not in MIXED_DTYPES
 
 
-def split_has_k_and_v_of_qs_dtype(pipeline: str, dtype: str) -> bool:
-    """kernels that split the keys read K and V in Q's dtype: fp8 beside 16 bits is not built
-
-    Ours: kernels/include_prefill/ckpm_prefill/split.hpp; no upstream's codegen has such kernels.
-    """
-    return is_split(pipeline) and dtype in MIXED_DTYPES
-
-
 def split_takes_tiles_of_64_rows(pipeline: str, tile: Tile) -> bool:
     """kernels that split the keys are for few queries: their tiles have 64 rows
 
@@ -182,12 +174,12 @@ def split_takes_tiles_of_64_rows(pipeline: str, tile: Tile) -> bool:
     return is_split(pipeline) and tile.bm0 != 64
 
 
-def split_takes_head_dim_128(pipeline: str, hdim_q: int) -> bool:
-    """kernels that split the keys are for head dim 128, of which the dispatcher estimates whether splitting pays
+def whole_keys_take_tiles_of_128_rows(pipeline: str, hdim_q: int, tile: Tile) -> bool:
+    """at head dims 64, 192/128 and 256 tiles of 64 rows are for kernels that split the keys
 
-    Ours, of no codegen: kernels/include_prefill/ckpm_prefill/split.hpp, attention/splitting.py.
+    Ours, of no codegen: the other kernels of these head dims have 128 rows, as upstream's of head dim 256.
     """
-    return is_split(pipeline) and hdim_q != 128
+    return pipeline == "qr_async" and hdim_q in (64, 192, 256) and tile.bm0 == 64
 
 
 def split_reads_tokens_by_64_bits(pipeline: str, page_size: int, load: str) -> bool:
@@ -332,12 +324,13 @@ def serving_has_no_mask_for_merged_chunks(mask: str, lse: bool, page_size: int, 
     return mask == "no" and not lse and not of_flashinfer
 
 
-def serving_splits_masked_keys(pipeline: str, mask: str, logits: bool) -> bool:
-    """ckpm-serving splits keys under a mask and without a soft cap: what speculative verification calls
+def serving_splits_masked_keys(pipeline: str, hdim_q: int, mask: str, logits: bool) -> bool:
+    """ckpm-serving splits keys under a mask, without a soft cap, at other head dims than 192/128
 
-    Ours, of no codegen: SGLang issue 30105 and vLLM's rocm_aiter_fa.py, causal or a window.
+    Ours, of no codegen: SGLang issue 30105 and vLLM's rocm_aiter_fa.py, causal or a window. Latent attention's few
+    queries are absorbed (576/512).
     """
-    return is_split(pipeline) and (mask == "no" or logits)
+    return is_split(pipeline) and (mask == "no" or logits or hdim_q == 192)
 
 
 def group_mode_pads_seqlen_q(mode: str, pad: str) -> bool:

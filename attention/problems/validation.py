@@ -110,7 +110,7 @@ def _contradictions(p: Problem) -> Iterator[str]:
     if p.splits > _MOST_SPLITS or (p.splits > 0) != (p.family == "fwd_splitkv"):
         yield f"fwd_splitkv, and no other family, takes 1 to {_MOST_SPLITS} splits, not {p.splits}"
     if p.split_keys:
-        yield from _split_contradictions(p)
+        yield from split_contradictions(p)
     if (p.deterministic or p.dbias) and not p.family.startswith("bwd"):
         yield "deterministic and dbias belong to the backward pass"
     if p.batch_invariant:
@@ -158,7 +158,8 @@ def _reasons_to_vary(p: Problem) -> Iterator[str]:
         yield "batch_invariant: dropout draws its bytes by a sequence's place in the batch"
 
 
-def _split_contradictions(p: Problem) -> Iterator[str]:
+def split_contradictions(p: Problem) -> Iterator[str]:
+    """What keeps the keys of a problem from being split as it says."""
     if p.family != "batch_prefill":
         yield f"split_keys belongs to batch_prefill, not to {p.family}"
     if p.split_keys % STEP:
@@ -206,13 +207,14 @@ def _check_strides(p: Problem) -> None:
     if len(given) != len(p.strides) or set(given) - {"q", "k", "v", "o"}:
         named = sorted(name for name, _ in p.strides)
         raise ProblemError(f"strides are given once each for q, k, v and o, not for {named}.")
-    for tensor in ("q", "k", "v", "o"):
+    others = {"bias": p.bias == "bias", "randval": p.stores_random, "lse": p.lse}
+    for tensor in ("q", "k", "v", "o", *(name for name, there in others.items() if there)):
         strides = p.stride(tensor)
         for field in dataclasses.fields(strides):
             _check_range(f"{field.name} stride of {tensor}", getattr(strides, field.name), 0)
         if tensor in given and not (tensor == "v" and p.vlayout == "col"):
             _check_overlap(p, tensor, strides)
-        if p.family == "batch_prefill":
+        if p.family == "batch_prefill" and tensor not in others:
             _check_span(p, tensor, strides)
 
 

@@ -61,8 +61,9 @@ struct FmhaBatchPrefillSplitKernel
     using Traits       = typename Problem::Traits;
     using Kargs        = FmhaBatchPrefillSplitKargs;
     using QDataType    = typename Problem::QDataType;
-    using KDataType    = typename Problem::KDataType;
+    using Cached       = typename Problem::CacheDataType;
 
+    static constexpr bool kMixed         = !std::is_same_v<Cached, QDataType>;
     static constexpr index_t kBlockSize  = FmhaPipeline::kBlockSize;
     static constexpr index_t kBlockPerCu = FmhaPipeline::kBlockPerCu;
     static constexpr index_t kM0         = FmhaPipeline::kM0;
@@ -82,13 +83,16 @@ struct FmhaBatchPrefillSplitKernel
     {
         alignas(128) __shared__ char lds[FmhaPipeline::GetSmemSize()];
 
-        const index_t split = blockIdx.x / kargs.row_tiles;
-        const Place at =
-            ckpm::prefill::place_of_workgroup<Traits>(kargs,
-                                                      kM0,
-                                                      blockIdx.x - split * kargs.row_tiles,
-                                                      blockIdx.y * kargs.nhead_ratio_qk,
-                                                      blockIdx.z);
+        const index_t split = scalar(blockIdx.x / kargs.row_tiles);
+        Place at = ckpm::prefill::place_of_workgroup<Traits>(kargs,
+                                                             kM0,
+                                                             blockIdx.x - split * kargs.row_tiles,
+                                                             blockIdx.y * kargs.nhead_ratio_qk,
+                                                             blockIdx.z);
+        at.first       = scalar(at.first);
+        at.seqlen_q    = scalar(at.seqlen_q);
+        at.kv_head     = scalar(at.kv_head);
+        at.query_start = scalar(static_cast<index_t>(at.query_start));
         const index_t rows   = at.seqlen_q * kargs.nhead_ratio_qk;
         const index_t splits = ckpm::prefill::splits_of(kargs, at.seqlen_k);
         if(at.first >= rows || split >= splits)
@@ -96,7 +100,7 @@ struct FmhaBatchPrefillSplitKernel
         auto args         = arguments(kargs, at, rows, split, split + 1 == splits);
         const auto q      = load_q(kargs, at);
         auto result       = FmhaPipeline{}(q, args, lds);
-        const float scale = result.v_scale * ckpm::prefill::v_descale<Traits>(kargs, at);
+        const float scale = result.v_scale * ckpm::prefill::v_descale<Traits, kMixed>(kargs, at);
 
         const long_index_t row = ckpm::prefill::first_row(kargs, at, split) + at.first;
         store_lse(kargs.lse_acc + row, rows - at.first, result.softmax);
@@ -109,6 +113,13 @@ struct FmhaBatchPrefillSplitKernel
 private:
     using Place     = ckpm::prefill::Place;
     using ScoreMask = typename FmhaPipeline::ScoreMask;
+
+    // What all lanes share, which LLVM doesn't see where the head dims of Q and V differ: it freezes
+    // all arguments at once, and stores take no descriptor from vector registers.
+    CK_TILE_DEVICE static index_t scalar(index_t shared)
+    {
+        return __builtin_amdgcn_readfirstlane(shared);
+    }
 
     CK_TILE_DEVICE static auto arguments(
         const Kargs& kargs, const Place& at, index_t rows, index_t split, bool is_last)
@@ -131,11 +142,11 @@ private:
                                                       remove_cvref_t<decltype(random)>,
                                                       NullBlockDropout,
                                                       remove_cvref_t<decltype(sink_of)>>;
-        const float natural  = kargs.scale_s * ckpm::prefill::qk_descale<Traits>(kargs, at);
+        const float natural  = kargs.scale_s * ckpm::prefill::qk_descale<Traits, kMixed>(kargs, at);
         const float cap_base = kargs.logits_soft_cap;
         return Arguments{
-            ckpm::prefill::k_view<Traits, KDataType>(kargs, at),
-            ckpm::prefill::v_view<Traits, KDataType>(kargs, at),
+            ckpm::prefill::k_view<Traits, Cached>(kargs, at),
+            ckpm::prefill::v_view<Traits, Cached>(kargs, at),
             {ckpm::prefill::mask_of<typename ScoreMask::Whole>(kargs, at), kargs.heads, begin, end},
             at.first,
             min(at.first + kM0, rows) - 1,

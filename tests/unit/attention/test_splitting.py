@@ -11,7 +11,7 @@ from ckpm.attention.problems.validation import validate
 from ckpm.attention.registry import Registry
 from ckpm.attention.splitting import best_split
 from ckpm.base.errors import NoKernelError, ProblemError
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.problem import Problem, Strides
 from tests.unit.attention.fakes import built, dispatcher
 
 UNITS = 256
@@ -58,6 +58,33 @@ def test_full_gpu_short_keys_and_windows_are_not_split(changes: dict[str, Any], 
 @pytest.mark.parametrize("changes", [{"seqlen_q": 65}, {"bias": "alibi"}, {"p_drop": 0.5}, {"family": "fwd_pagedkv"}])
 def test_problems_that_no_kernel_splits_have_no_split(changes: dict[str, Any]) -> None:
     assert best_split(replace(VERIFY, **changes), UNITS) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"hdim_q": 576, "hdim_v": 512, "nhead_k": 1, "page_size": 1},
+        {"hdim_q": 576, "hdim_v": 512, "nhead_k": 1, "page_size": 1, "dtype": "bf16kvfp8", "qscale": "pertensor"},
+        {"hdim_q": 64, "hdim_v": 64},
+        {"hdim_q": 256, "hdim_v": 256, "dtype": "bf16kvfp8", "qscale": "pertensor"},
+    ],
+)
+def test_each_head_dim_is_split_over_gpu(changes: dict[str, Any]) -> None:
+    """128 heads on one have two tiles of 64 rows: 256 compute units need 128 splits, or each tile as long."""
+    posed = replace(VERIFY, seqlen_q=1, total_q=1, **changes)
+    found = best_split(posed, UNITS)
+    assert found
+    assert splits(found.keys, posed) * posed.nhead_k * -(-posed.nhead_q // posed.nhead_k // 64) >= UNITS / 2
+    assert not best_split(replace(posed, hdim_q=1024, hdim_v=1024), UNITS)
+
+
+def test_split_that_kernels_cannot_view_is_not_chosen() -> None:
+    """Q of 128 heads 140,000 rows apart spans more than 32 bits, which the kernel has for all heads of a KV head."""
+    over, _ = dispatcher(both())
+    apart = Strides(0, 140_000 * 128, 128)
+    wide = replace(VERIFY, nhead_k=1, strides=(("q", apart),))
+    assert over.plan(wide).problem.split_keys == 0
+    assert "spans" in str(over.why(wide))
 
 
 def test_more_compute_units_have_shorter_ranges() -> None:

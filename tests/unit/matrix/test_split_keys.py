@@ -11,6 +11,7 @@ import pytest
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
+from ckpm.matrix.keys import MIXED_DTYPES
 from ckpm.matrix.names import parse
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import serving_kernels
@@ -19,14 +20,22 @@ from ckpm.matrix.selection import Selection, select
 from tests.unit.matrix.matrix_samples import reasons_against
 
 EXTENDED = dialect("ckpm-extended").family("batch_prefill")
-TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
+TILES = {
+    (64, 64): "b64x128x32x64x32x64_r4x1x1_r4x1x1_w16x16x32_w16x16x32",
+    (128, 128): "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16",
+    (192, 128): "b64x128x32x128x32x192_r4x1x1_r4x1x1_w16x16x32_w16x16x32",
+    (256, 256): "b64x128x32x256x32x256_r4x1x1_r4x1x1_w16x16x32_w16x16x32",
+    (512, 512): "b64x128x32x512x16x512_r4x1x1_r4x1x1_w16x16x32_w16x16x16",
+    (576, 512): "b64x128x32x512x16x576_r4x1x1_r4x1x1_w16x16x32_w16x16x16",
+}
+TILE = TILES[128, 128]
 NAME = (
-    "fmha_batch_prefill_d128_{dtype}_group_ps{page}_{load}_{tile}_qr_async_split_vr_psskddv_{cap}_nbias_{mask}_{lse}_"
-    "ndropout_nqscale_{sink}_{layout}_{table}"
+    "fmha_batch_prefill_d{hdim}_{dtype}_group_ps{page}_{load}_{tile}_qr_async_split_vr_psskddv_{cap}_nbias_{mask}_{lse}_"
+    "ndropout_{scale}_{sink}_{layout}_{table}"
 )
 ONE = NAME.format(
-    dtype="bf16", page=16, load="bload", tile=TILE, cap="nlogits", mask="mask", lse="lse", sink="nsink",
-    layout="linear", table="sglang",
+    hdim=128, dtype="bf16", page=16, load="bload", tile=TILE, cap="nlogits", mask="mask", lse="lse", scale="nqscale",
+    sink="nsink", layout="linear", table="sglang",
 )  # fmt: skip
 
 
@@ -34,28 +43,37 @@ SMALL, WHOLE = ("16", "32", "64"), ("128", "256", "1024", "2048")  # pages of le
 
 
 def own_names() -> set[str]:
-    """Names of every page and load of our selector, without bias and dropout, and with a sink where there is a mask."""
+    """Names of every head dim, page and load of our selector, without bias and dropout, and with a sink under a mask.
+
+    Head dims above 256 have linear pages, no soft cap and no sink. fp8 K and V have scales.
+    """
     places = {
         ("linear", "1", "gload"),
         *itertools.product(("linear", "vectorized"), (*SMALL, *WHOLE), ("bload",)),
         *itertools.product(("linear", "vectorized"), (*SMALL, "x16"), ("gload",)),
     }
+    scales = {"fp16": ["nqscale"], "bf16": ["nqscale"], **dict.fromkeys(MIXED_DTYPES, ["pertensor", "kv_blockscale"])}
     masks = (("nmask", "nsink"), ("mask", "nsink"), ("mask", "sink"))
-    rest = itertools.product(("fp16", "bf16"), ("logits", "nlogits"), ("lse", "nlse"), ("vllm", "sglang"))
     return {
         NAME.format(
-            dtype=dtype, page=page, load=load, tile=TILE, cap=cap, mask=mask, lse=lse, sink=sink, layout=layout,
-            table=table,
+            hdim=hdim, dtype=dtype, page=page, load=load, tile=tile, cap=cap, mask=mask, lse=lse, scale=scale, sink=sink,
+            layout=layout, table=table,
         )
-        for dtype, cap, lse, table in rest
+        for (hdim, _), tile in TILES.items()
+        for dtype, cap, lse, table in itertools.product(
+            scales, ("logits", "nlogits"), ("lse", "nlse"), ("vllm", "sglang")
+        )
+        for scale in scales[dtype]
         for layout, page, load in places
         for mask, sink in masks
+        if hdim <= 256 or (layout, cap, sink) == ("linear", "nlogits", "nsink")
+        if scale != "kv_blockscale" or page in WHOLE
     }  # fmt: skip
 
 
-def test_dialect_has_splits_of_each_page_and_feature() -> None:
+def test_dialect_has_splits_of_each_head_dim_page_and_feature() -> None:
     names = [name for name in enumerate_names(EXTENDED, arch="gfx942") if "_split_" in name]
-    assert len(names) == 1104
+    assert len(names) == 11264
     assert set(names) == own_names()
 
 
@@ -79,11 +97,11 @@ def test_smoke_tier_has_each_value_of_split_kernels() -> None:
         for key in select(dialect("ckpm-extended"), Selection(archs=("gfx950",), tier="smoke"))
         if "_split_" in key.name
     ]
-    assert len(smoke) == 4
+    assert len(smoke) == 12
     for field, values in {
-        "dtype": {"bf16", "fp16"}, "mask": {"no", "mask"}, "lse": {True, False}, "logits": {True, False},
+        "dtype": {"bf16", "fp16", "bf16kvfp8"}, "hdim_q": {64, 128, 192, 256, 512, 576}, "mask": {"no", "mask"}, "lse": {True, False}, "logits": {True, False},
         "sink": {True, False}, "kv_layout": {"linear", "vectorized"}, "kv_table": {"sglang", "vllm"},
-        "load": {"bload", "gload"}, "page_size": {1, 16, 1024},
+        "load": {"bload", "gload"}, "page_size": {0, 1, 16, 128, 1024},
     }.items():  # fmt: skip
         assert {getattr(key, field) for key in smoke} == values, field
 
@@ -98,7 +116,8 @@ def case(**changes: Any) -> SuiteCase:
         ({}, {"qr_async_split"}),
         ({"split_keys": 0, "page_size": 64}, {"qr_async"}),
         ({"page_size": 64}, {"qr_async_split"}),
-        ({"hdim_q": 192}, set()),
+        ({"hdim_q": 192}, {"qr_async_split"}),
+        ({"dtype": "bf16kvfp8", "qscale": "perhead"}, {"qr_async_split"}),
         ({"bias": "alibi"}, set()),
         ({"p_drop": 0.1}, set()),
         ({"dtype": "fp8bf16", "qscale": "pertensor", "lse": False}, set()),
@@ -133,8 +152,8 @@ def test_symbols_of_split_and_v2_are_told_apart() -> None:
         SYMBOL.format(kernel=f"37FmhaBatchPrefillWithPagedKVCacheKernelINS_{PIPELINE}"),
     ]
     name = NAME.format(
-        dtype="fp16", page=1024, load="bload", tile=TILE, cap="logits", mask="mask", lse="nlse", sink="sink",
-        layout="vectorized", table="vllm",
+        hdim=128, dtype="fp16", page=1024, load="bload", tile=TILE, cap="logits", mask="mask", lse="nlse",
+        scale="nqscale", sink="sink", layout="vectorized", table="vllm",
     )  # fmt: skip
     split, v2 = parse(EXTENDED, name), parse(EXTENDED, name.replace("_split", ""))
     family = FAMILIES["batch_prefill"]

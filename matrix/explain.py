@@ -124,7 +124,7 @@ def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[
             reasons.append(Reason("axis", field, text, _location(chosen, family, field, values)))
     tiles = family.tiles_of(*tile_place(values))
     if values["tile"] not in tiles and (values["tile"].word or not reasons):
-        word, has = values["tile"].word, ", ".join(map(_text, tiles)) or "none"
+        word, has = values["tile"].word, ", ".join(map(_text, tiles)) or f"none for {values['arch_trait']}"
         text = f"tile {word} is not in the table for {values['dtype']} d{values['hdim_q']}, which has {has}"
         reasons.append(Reason("tile", word, text, _line(chosen, family, ("tiles",))))
     elif values["tile"] in tiles and (

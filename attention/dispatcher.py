@@ -155,14 +155,15 @@ class Dispatcher:
             choice = choice or (found if isinstance(found, Choice) else None)
         chosen = {one.identity for one in choice.stages} if choice is not None else set()
         others = (one for one in self.registry.instances() if one.identity not in chosen)
-        split = self._split(problem)
-        whole = split.why if split and not split.keys else ""  # the reason against kernels that split the keys
-        refused = {
-            one: (whole if is_split(one.key.pipeline) else "")
-            or refusal(one, problem)
-            or _passed_over(one, self._compile is not None)
-            for one in others
-        }
+        split = self._split(problem) or Split(problem.split_keys, "keys are not split: the problem has no split_keys")
+        posed = replace(problem, split_keys=split.keys)  # to kernels that split the keys
+
+        def against(one: Instance) -> str:
+            if not is_split(one.key.pipeline):
+                return refusal(one, problem)
+            return refusal(one, posed) if split.keys else split.why
+
+        refused = {one: against(one) or _passed_over(one, self._compile is not None) for one in others}
         return Explanation(problem=problem, choice=choice, refused=refused)
 
     def _forget(self) -> None:
@@ -237,6 +238,8 @@ class Dispatcher:
             found = self._search_posed(replace(problem, split_keys=split.keys), built=built)
             if isinstance(found, Choice):
                 return replace(found, note=split.why)
+            whole = self._search_posed(problem, built=built)
+            return replace(whole, note=f"keys are not split: {found}") if isinstance(whole, Choice) else whole
         return self._search_posed(problem, built=built)
 
     def _search_posed(self, problem: Problem, *, built: bool) -> Choice | str:

@@ -144,10 +144,12 @@ def _count_table(selection: Selection, counts: Sequence[Mapping[str, Any]], tota
 
 def _show(args: argparse.Namespace) -> None:
     from ckpm.matrix.explain import find_key, receipts_with
+    from ckpm.matrix.problems.problem import serves_every_batch
 
     family, key = find_key(dialect_from(args), args.name, args.mask)
     row: dict[str, Any] = {
         **key.row(),
+        "batch_invariant": serves_every_batch(key),
         "archs": list(family.archs),
         "receipts": list(receipts_with(family, key)),
         "profiles": [name for name, text in profiles().items() if compile_where(text)(key)],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from ckpm.base.tablefile import Field
 from ckpm.matrix.dialects import TABLES, Dialect, dialect, dialect_names, receipts
 from ckpm.matrix.enumeration import keeps
 from ckpm.matrix.families import Constraint, Family, Pipelines, Value, fits, tile_place
-from ckpm.matrix.keys import Key, Tile
+from ckpm.matrix.keys import ANY_PAGE, PAGE_STEP, Key, Tile, takes_pages
 from ckpm.matrix.names import make_key, own_name, parse
 from ckpm.matrix.rules import broken
 from ckpm.matrix.selection import Selection, absences, conditions, select, shard_of
@@ -57,8 +58,8 @@ def find(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, dict[str, 
     """The family and axis values that a name spells, whether or not the matrix holds such a kernel.
 
     Raises:
-        NameSyntaxError: no family's grammar fits. The message names another dialect whose grammar does, or the position
-            where the name departs from the grammar that begins most like it.
+        NameSyntaxError: no family's grammar fits. The message names the kernel of such calls, another dialect whose
+            grammar fits, or the position where the name departs from the grammar that begins most like it.
     """
     problems: dict[str, NameSyntaxError] = {}
     for family in chosen.all_families():
@@ -66,11 +67,22 @@ def find(chosen: Dialect, name: str, mask_impl: str) -> tuple[Family, dict[str, 
             return family, parse(family, name, mask_impl)
         except NameSyntaxError as error:
             problems[family.grammar] = error
+    if general := next((one for one in _generals(name) if _fits(chosen, one)), None):
+        raise NameSyntaxError(f"'{name}' has no kernel of its own: such calls take {general}. Ask for that.")
     fits = {other: _fits(dialect(other), name) for other in dialect_names() if other != chosen.name}
     other = max(fits, key=lambda one: fits[one])
     if fits[other]:
         raise NameSyntaxError(f"'{name}' is a name of dialect {other}, not of {chosen.name}. Use --dialect {other}.")
     raise problems[max(problems, key=lambda grammar: _alike(grammar, name))]
+
+
+def _generals(name: str) -> Iterator[str]:
+    """The name with the word of kernels that take scales of heads, too, and then with pages of any size."""
+    general = re.sub(r"kvfp8_(.*)_perhead_", r"kvfp8_\1_pertensor_", name)
+    yield general
+    page = re.search(r"_ps(\d+)_[bg]load_", name)
+    if page and takes_pages(ANY_PAGE, int(page[1])):
+        yield general.replace(page[0], f"_psx{PAGE_STEP}_gload_")
 
 
 def _alike(grammar: str, name: str) -> int:
@@ -112,7 +124,7 @@ def outside(chosen: Dialect, family: Family, values: Mapping[str, Any]) -> list[
             reasons.append(Reason("axis", field, text, _location(chosen, family, field, values)))
     tiles = family.tiles_of(*tile_place(values))
     if values["tile"] not in tiles and (values["tile"].word or not reasons):
-        word, has = values["tile"].word, ", ".join(map(_text, tiles)) or "none"
+        word, has = values["tile"].word, ", ".join(map(_text, tiles)) or f"none for {values['arch_trait']}"
         text = f"tile {word} is not in the table for {values['dtype']} d{values['hdim_q']}, which has {has}"
         reasons.append(Reason("tile", word, text, _line(chosen, family, ("tiles",))))
     elif values["tile"] in tiles and (

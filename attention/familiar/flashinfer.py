@@ -7,6 +7,7 @@ read token by token (single_tokens.py), of NHD caches alone.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from dataclasses import dataclass
@@ -15,14 +16,15 @@ from typing import Any
 from ckpm.attention.arrays.pytorch import padded_list
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
-from ckpm.attention.call import fmha
+from ckpm.attention.call import Attention, fmha
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar.custom_masks import bias_of
 from ckpm.attention.familiar.graphs import FixedTables
 from ckpm.attention.familiar.single_tokens import TokenTables, has_kernels, single_tokens, token_view
 from ckpm.attention.familiar.tensors import LOG2_E, demand_scale, refuse, swap_axes
-from ckpm.base.errors import ArgumentError, ProblemError
+from ckpm.base.errors import ArgumentError, NoKernelError, ProblemError
 from ckpm.matrix.keys import MIXED_DTYPES
+from ckpm.matrix.problems.problem import STEP
 
 _LAYOUTS = ("NHD", "HND")
 _DTYPES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float8_e4m3fn": "fp8bf16"}
@@ -53,6 +55,13 @@ def _mask(causal: bool, window_left: int, *, custom: bool = False) -> dict[str, 
     causal = causal and not custom
     masked = causal or custom or window_left >= 0
     return {"mask": "bottom_right" if masked else "no", "window": (window_left, 0 if causal else -1)}
+
+
+def _splits(fixed: int | None, page_size: int, disabled: bool, *, custom: bool) -> dict[str, Any]:
+    """Options of splits that the batch doesn't change. Kernels split at multiples of STEP, and none with a bias."""
+    keys = max(fixed or 0, 0) * page_size
+    taken = keys % STEP == 0 and not disabled and not custom
+    return {"batch_invariant": disabled or keys > 0, "split_keys": keys if taken else 0}
 
 
 def _kernel_dtype(q_data_type: Any, kv_data_type: Any, o_data_type: Any) -> str:
@@ -146,9 +155,10 @@ class BatchPrefillWithPagedKVCacheWrapper:
         """Keep what all runs share. Tables on a GPU need both maxima, which FlashInfer copies to the host to learn.
         ``seq_lens``, ``seq_lens_q`` and ``block_tables`` repeat the other tables for other backends.
 
-        With ``disable_split_kv`` or a ``fixed_split_size`` no kernel splits keys, and results don't depend on the
-        batch. A custom mask takes the place of the causal one. It becomes a bias for kernels that have one, with 2
-        bytes for each head, query and key of the longest sequence.
+        With ``disable_split_kv`` or a ``fixed_split_size``, in pages, results don't depend on the batch. Keys are split
+        at the latter's multiples if these are multiples of 128 keys and a kernel splits them. A custom mask takes the
+        place of the causal one. It becomes a bias for kernels that have one, with 2 bytes for each head, query and key
+        of the longest sequence.
 
         Raises:
             ProblemError: another of FlashInfer's parameters is used, or no kernel reads a dtype. A custom mask with
@@ -174,7 +184,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
                 **self._table_options(tables, page_size, max_token_per_sequence, max_sequence_kv),
                 "dtype": _kernel_dtype(q_data_type, kv_data_type, o_data_type), "bias": bias,
                 "scale": demand_scale(sm_scale), "soft_cap": logits_soft_cap or 0.0,
-                "batch_invariant": disable_split_kv or (fixed_split_size or 0) > 0,
+                **_splits(fixed_split_size, page_size, disable_split_kv, custom=custom),
                 **_mask(causal, window_left, custom=custom),
             },
             nhead_q=num_qo_heads, cache=(page_size, num_kv_heads), hdims=(head_dim_qk, head_dim_vo or head_dim_qk),
@@ -242,7 +252,7 @@ class BatchPrefillWithPagedKVCacheWrapper:
         of_o = _take_scales(options, scales, planned.hdims[0])
         if of_o != 1 and (isinstance(q, OnDevice) or _dtype_name(q.dtype) == "uint16"):
             raise ArgumentError("v_scale of raw addresses or bits can't be applied here: scale V or O.", kind="device")
-        done = fmha(q, k, v, dispatcher=self._dispatcher, out=out, **options)
+        done = self._attend(q, k, v, {**options, "out": out})
         o = done.o
         if of_o != 1:
             o *= of_o
@@ -278,6 +288,13 @@ class BatchPrefillWithPagedKVCacheWrapper:
         return self.run(q, paged_kv_cache, k_scale=k_scale, v_scale=v_scale, return_lse=return_lse)
 
     forward_return_lse = functools.partialmethod(forward, return_lse=True)
+
+    def _attend(self, q: Any, k: Any, v: Any, options: dict[str, Any]) -> Attention:
+        """Call with the planned splits. If no kernel has them, call without: lengths and batch don't decide it."""
+        if options["split_keys"]:
+            with contextlib.suppress(NoKernelError):
+                return fmha(q, k, v, dispatcher=self._dispatcher, **options)
+        return fmha(q, k, v, dispatcher=self._dispatcher, **{**options, "split_keys": 0})
 
     def _halves(self, cache: Any) -> tuple[Any, Any]:
         """K and V as [page, token, head, dim]."""

@@ -32,9 +32,11 @@ class BuiltKernel:
     """The unit of a kernel, and its resources on each arch on which it has code.
 
     If a key is compiled to several kernels, ``archs`` contains the one with the most registers, ``others`` the rest.
+    ``batch_invariant``: calls with this option may take the kernel. Suites compare its bits (``same_batches``).
     """
 
     unit: str
+    batch_invariant: bool
     archs: Mapping[str, KernelResources]
     others: Mapping[str, tuple[KernelResources, ...]] = field(default_factory=dict)
 
@@ -179,7 +181,8 @@ def _key(name: str, known: Dialect, mask_impl: str) -> Key:
 def _row(kernel: BuiltKernel) -> dict[str, Any]:
     archs = {arch: _resource_row(resources) for arch, resources in kernel.archs.items()}
     others = {arch: [_resource_row(one) for one in several] for arch, several in kernel.others.items()}
-    return {"unit": kernel.unit, "archs": archs, **({"others": others} if others else {})}
+    row = {"unit": kernel.unit, "batch_invariant": kernel.batch_invariant, "archs": archs}
+    return {**row, **({"others": others} if others else {})}
 
 
 def _resource_row(resources: KernelResources) -> dict[str, Any]:
@@ -191,7 +194,8 @@ def _resource_row(resources: KernelResources) -> dict[str, Any]:
 def _kernel(row: Value) -> BuiltKernel:
     archs = {arch: _resources(figures, arch) for arch, figures in row.get("archs").members().items()}
     others = row.optional("others", _others, {})
-    return BuiltKernel(unit=row.optional("unit", Value.text, ""), archs=archs, others=others)
+    invariant = row.optional("batch_invariant", Value.truth, False)
+    return BuiltKernel(unit=row.optional("unit", Value.text, ""), batch_invariant=invariant, archs=archs, others=others)
 
 
 def _others(row: Value) -> dict[str, tuple[KernelResources, ...]]:

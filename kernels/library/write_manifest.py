@@ -19,7 +19,8 @@ from ckpm.kernels.library.manifest import MANIFEST, BuiltKernel, Manifest, famil
 from ckpm.kernels.library.plan import Plan
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.families import Family
-from ckpm.matrix.names import parse
+from ckpm.matrix.names import make_key, parse
+from ckpm.matrix.problems.problem import serves_every_batch
 
 
 def write_manifest(plan_file: Path) -> Path:
@@ -77,6 +78,7 @@ def _unit_resources(
     return {
         name: BuiltKernel(
             unit=unit.stem,
+            batch_invariant=serves_every_batch(make_key(family, parse(family, name, mask_impl), name)),
             archs={arch: first for arch, (first, *_) in its_archs.items()},
             others={arch: tuple(others) for arch, (_, *others) in its_archs.items() if others},
         )

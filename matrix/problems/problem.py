@@ -372,6 +372,16 @@ def serving_kernels(keys: Iterable[Key], problem: Problem) -> list[Key]:
     return left
 
 
+def serves_every_batch(key: Key) -> bool:
+    """Return True if calls with ``batch_invariant`` may take the kernel: nothing else in a batch decides it.
+
+    Dropout draws its bytes by a sequence's place. Kernels without padding of keys serve batches of whole tiles alone,
+    V3 in 16 bits batches with a long sequence (:func:`_keys_with`). Launches of other families name no kernel.
+    """
+    by_length = key.pad == "psddv" or (is_v3(key.pipeline) and key.dtype != "fp8bf16")
+    return key.family == "batch_prefill" and not key.dropout and not by_length
+
+
 def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:
     """The keys of which a field has one of the values. Kernels for any page have 64-bit addresses alone.
 

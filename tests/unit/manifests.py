@@ -22,7 +22,10 @@ FIGURES: dict[str, Any] = {
 def document(kernels: Mapping[str, Any], **change: Any) -> dict[str, Any]:
     """The JSON of a library. ``kernels`` lists rows by name; an empty row stands for FIGURES on each arch."""
     archs = change.get("archs", ["gfx950"])
-    listed = {name: {"unit": "u", "archs": dict.fromkeys(archs, FIGURES), **row} for name, row in kernels.items()}
+    listed = {
+        name: {"unit": "u", "batch_invariant": True, "archs": dict.fromkeys(archs, FIGURES), **row}
+        for name, row in kernels.items()
+    }
     return {
         "library": "libckpm.so",
         "archs": archs,
@@ -49,7 +52,7 @@ def record(*kernels: str, **change: Any) -> Manifest:
     stored = document({name: {} for name in kernels}, **change)
     del stored["kernel_count"]
     resources = {arch: KernelResources(arch=arch, **FIGURES) for arch in stored["archs"]}
-    built = {name: BuiltKernel(unit="u", archs=resources) for name in kernels}
+    built = {name: BuiltKernel(unit="u", batch_invariant=True, archs=resources) for name in kernels}
     return Manifest(**{**stored, "archs": tuple(stored["archs"]), "kernels": built})
 
 

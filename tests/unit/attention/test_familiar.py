@@ -369,19 +369,27 @@ def test_graph_with_custom_mask_or_wrong_buffers_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "invariant"),
+    ("given", "planned"),
     [
-        ({}, False),
-        ({"fixed_split_size": -1}, False),
-        ({"fixed_split_size": 512}, True),
-        ({"disable_split_kv": True}, True),
+        ({}, (False, 0)),
+        ({"fixed_split_size": -1}, (False, 0)),
+        ({"fixed_split_size": 16}, (True, 256)),
+        ({"fixed_split_size": 20}, (True, 0)),  # 320 keys, which 128 doesn't divide
+        ({"fixed_split_size": 16, "logits_soft_cap": 3.0}, (True, 0)),  # no kernel here splits them
+        ({"disable_split_kv": True}, (True, 0)),
+        ({"disable_split_kv": True, "fixed_split_size": 16}, (True, 0)),
     ],
 )
-def test_fixed_splits_plan_batch_invariance(given: dict[str, Any], invariant: bool) -> None:
-    made, _ = wrapper(**given)
-    assert made._dispatcher is not None
-    made.run(Q, CACHE)
-    assert [one.batch_invariant for one in made._dispatcher._plans] == [invariant]
+def test_fixed_splits_plan_batch_invariance(given: dict[str, Any], planned: tuple[bool, int]) -> None:
+    """The registry has pages of 16 tokens, and splits keys under a mask without a soft cap."""
+    fields: dict[str, Any] = {"dtype": "bf16", "hdim_q": 128, "page_size": 16, "kv_table": "sglang"}
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm-serving", **fields)))
+    made = BatchPrefillWithPagedKVCacheWrapper(None, dispatcher=over)
+    pages = np.array([0, 5, 7], np.int32), np.arange(7, dtype=np.int32), np.array([6, 9], np.int32)
+    made.plan(SUMS, *pages, 4, 2, 128, 16, **{"q_data_type": "bfloat16", "causal": True, **given})
+    made.run(Q, np.zeros((7, 2, 16, 2, 128)))
+    assert [one.batch_invariant for one in over._plans] == [planned[0]]
+    assert [one.split_keys for one in device.launched] == [planned[1]]
 
 
 @pytest.mark.parametrize("given", [{"custom_mask": np.ones(3299)}, {"packed_custom_mask": np.ones(412, np.uint8)}])

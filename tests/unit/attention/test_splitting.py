@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ckpm.attention.dispatcher import Explanation
 from ckpm.attention.problems.validation import validate
 from ckpm.attention.registry import Registry
 from ckpm.attention.splitting import best_split
@@ -116,6 +117,33 @@ def test_plan_without_split_says_why() -> None:
     plan = over.plan(short)
     assert (plan.stages[0].key.pipeline, plan.problem.split_keys, plan.workspaces) == ("qr_async", 0, {})
     assert "keys are not split: 128 workgroups without splits for 256 compute units" in str(over.why(short))
+
+
+def against_splits(said: Explanation) -> set[str]:
+    return {why for one, why in said.refused.items() if one.key.pipeline == "qr_async_split"}
+
+
+def test_why_of_chosen_split_judges_other_split_kernels_by_it() -> None:
+    over, _ = dispatcher(both())
+    reasons = against_splits(over.why(VERIFY))
+    assert {"no kernel with lse True", "it serves, but ranks lower"} <= reasons
+    assert not [one for one in reasons if "pipeline" in one]
+
+
+def test_split_that_pays_and_no_kernel_serves_is_said() -> None:
+    fields: dict[str, Any] = {"dtype": "bf16kvfp8", "hdim_q": 128, "page_size": 64, "lse": False}
+    over, _ = dispatcher(Registry((*both().instances(), *built("batch_prefill", "ckpm-extended", **fields))))
+    said = over.why(replace(VERIFY, dtype="bf16kvfp8", qscale="pertensor", lse=False))
+    assert said.choice
+    assert (said.choice.split_keys, said.choice.stages[0].key.pipeline) == (0, "qr_async")
+    assert "keys are not split: no kernel with " in said.choice.note
+    assert against_splits(said) == {"no kernel with dtype bf16kvfp8"}
+
+
+def test_why_of_problem_that_asks_for_no_split_says_so() -> None:
+    over, _ = dispatcher(both())
+    said = over.why(replace(VERIFY, batch_invariant=True))
+    assert against_splits(said) == {"keys are not split: the problem has no split_keys"}
 
 
 def test_registry_without_split_kernels_takes_v2() -> None:

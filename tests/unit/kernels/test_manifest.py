@@ -53,11 +53,13 @@ def test_manifest_of_earlier_version_is_read(tmp_path: Path) -> None:
     """They had no known defects yet, and fewer figures."""
     stored = manifests.document({"k": {"archs": {"gfx950": {**manifests.FIGURES}}}})
     del stored["left_out"]
+    del stored["kernels"]["k"]["batch_invariant"]
     for name in ("text_bytes", "symbol", "text_sha256"):
         del stored["kernels"]["k"]["archs"]["gfx950"][name]
     (tmp_path / "manifest.json").write_text(json.dumps(stored))
     found = Manifest.read(tmp_path / "manifest.json")
-    assert (found.left_out, found.kernels["k"].archs["gfx950"].vgpr) == ({}, 200)
+    kernel = found.kernels["k"]
+    assert (found.left_out, kernel.archs["gfx950"].vgpr, kernel.batch_invariant) == ({}, 200, False)
 
 
 def test_its_keys_are_those_that_were_selected() -> None:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from ckpm.base.errors import NameSyntaxError
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
+from ckpm.matrix.explain import find
 from ckpm.matrix.keys import ANY_PAGE, Key, takes_pages
 from ckpm.matrix.names import make_key, parse
 from ckpm.matrix.problems.case import complaint
@@ -109,3 +111,28 @@ def test_kernel_of_a_page_size_comes_before_that_of_any() -> None:
     one = dataclasses.replace(next(key for key in keys if key.name == NAME), name="", load=None)
     there = [key for key in keys if dataclasses.replace(key, name="", page_size=ANY_PAGE, load=None) == one]
     assert [key.page_size for key in there] == [32, 32, 64, 64, 128, 256, 2048, ANY_PAGE]
+
+
+MIXED = NAME.replace("_bf16_", "_bf16kvfp8_").replace("_nqscale_", "_pertensor_")
+
+
+@pytest.mark.parametrize(
+    ("name", "general"),
+    [
+        (NAME.replace("psx16", "ps48"), NAME),
+        (NAME.replace("psx16_gload", "ps48_bload"), NAME),
+        (MIXED.replace("_pertensor_", "_perhead_"), MIXED),
+        (MIXED.replace("psx16", "ps16").replace("_pertensor_", "_perhead_"), MIXED.replace("psx16", "ps16")),
+        (MIXED.replace("psx16", "ps528").replace("_pertensor_", "_perhead_"), MIXED),
+    ],
+)
+def test_name_without_own_kernel_is_told_the_general_one(name: str, general: str) -> None:
+    with pytest.raises(NameSyntaxError, match=f"has no kernel of its own: such calls take {general}. Ask for that"):
+        find(dialect("ckpm-extended"), name, "simplified")
+
+
+@pytest.mark.parametrize("name", [NAME.replace("psx16", "ps40"), NAME.replace("_nqscale_", "_perhead_")])
+def test_name_that_no_general_kernel_serves_is_told_none(name: str) -> None:
+    with pytest.raises(NameSyntaxError) as told:
+        find(dialect("ckpm-extended"), name, "simplified")
+    assert "such calls take" not in str(told.value)

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,7 @@ from ckpm.matrix.problems.problem import (
     missing_load,
     needed_values,
     serves,
+    serves_every_batch,
     serving_kernels,
 )
 from ckpm.matrix.problems.tables import find, problems, read
@@ -434,3 +436,45 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == [problem.name for problem in problems("page-fault")]
     assert main(["problems", "--suite", "nothing"]) == 2
     assert main(["problems", "--tier", "nothing"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("where", "given", "taken"),
+    [
+        ("key.tile.bm0 == 64 and not key.dropout", "ckpm-extended", True),
+        ("key.pipeline == 'qr_async_split'", "ckpm-extended", True),
+        ("key.pipeline == 'qr_async_trload_v3' and key.dtype == 'fp8bf16'", "ckpm-extended", True),
+        ("key.pipeline == 'qr_async_trload_v3' and key.dtype != 'fp8bf16'", "ckpm-extended", False),
+        ("key.dropout", "ck-2025-11", False),
+        ("key.mode == 'batch' and key.pad == 'psddv'", "ck-2025-11", False),
+    ],
+)
+def test_kernel_serves_every_batch_unless_batch_decides_it(where: str, given: str, taken: bool) -> None:
+    keys = select_some(dialect(given), Selection(archs=("gfx950",), where=(where,)))
+    assert {serves_every_batch(key) for key in keys} == {taken}
+
+
+def test_kernel_that_no_launch_names_serves_no_batch_alone() -> None:
+    keys = select_some(dialect("ck-2025-11"), Selection(archs=("gfx950",), families=("fwd",), tier="smoke"))
+    assert not any(serves_every_batch(key) for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "lost"),
+    [
+        ("ck-2025-11", {}, set()),
+        ("ck-2025-11", {"mode": "batch", "seqlens_k": (256,)}, {"qr_async"}),
+        ("ckpm-extended", {"dtype": "bf16", "hdim_q": 64, "hdim_v": 64, "seqlens_q": (300,)}, {"qr_async_trload_v3"}),
+        ("ckpm-extended", {"dtype": "fp8bf16", "qscale": "pertensor", "hdim_q": 64, "hdim_v": 64}, set()),
+    ],
+)
+def test_batch_invariance_loses_kernels_that_batch_decides(name: str, changes: dict[str, Any], lost: set[str]) -> None:
+    keys = enumerate_keys(dialect(name).family("batch_prefill"), arch="gfx950")
+    problem = make_case(**changes)
+    able = serving_kernels(keys, problem)
+    taken = serving_kernels(keys, dataclasses.replace(problem, batch_invariant=True))
+    assert taken
+    assert all(serves_every_batch(key) for key in taken)
+    gone = [key for key in able if key not in taken]
+    assert {key.pipeline for key in gone} == lost
+    assert not any(serves_every_batch(key) for key in gone)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ckpm.matrix import explain
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.problems.case import SuiteCase
@@ -193,3 +194,16 @@ def test_which_requests_of_16_bits_v3_serves(changes: dict[str, Any], count: int
     able = serving_kernels(enumerate_keys(EXTENDED, arch="gfx950"), case)
     assert ["_v3_" in key.name for key in able].count(True) == count
     assert count == 0 or "_v3_" in able[0].name
+
+
+def test_head_dim_without_tiles_of_v3_is_told_for_its_arch() -> None:
+    """V2 has tiles for bf16 at head dim 256."""
+    name = V3.format(
+        hdim=256, dtype="bf16", page=64, load="bload", tile=TILES[256], mfma="w32x32x16", cap="nlogits", mask="nmask",
+        lse="lse", scale="nqscale", layout="linear", table="sglang",
+    )  # fmt: skip
+    (told,) = explain.why(dialect(NAME), Selection(archs=("gfx950",), families=("batch_prefill",)), name).reasons
+    assert (told.kind, told.text.rpartition(" is not ")[2]) == (
+        "tile",
+        "in the table for bf16 d256, which has none for gfx950",
+    )

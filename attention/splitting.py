@@ -17,16 +17,27 @@ _ROWS = 64  # of a tile, also of V2's smallest
 _WORTH = 0.9  # the share of the time without splits that makes them worth their workspace
 _START = 11_500  # a workgroup's beginning and end
 _LAUNCH = 12_200  # the second kernel's launch and a workgroup of it
-_SPLIT = 108  # a split in that workgroup
-# A workgroup that is alone takes so long for a key, by the kernel's head dim of Q.
-_KEY: Mapping[int, int] = {64: 60, 128: 72, 192: 90, 256: 130, 512: 258, 576: 282}
-# One, two and more workgroups at once on a compute unit: their time over that of one. Registers and, on gfx942, LDS
-# hold no more of them.
-_TOGETHER = (1.0, 1.09, 1.2)
-_AT_ONCE: Mapping[str, Mapping[int, int]] = {
-    "gfx942": {64: 1, 128: 1, 192: 1, 256: 1, 512: 1, 576: 1},
-    "gfx950": {64: 3, 128: 3, 192: 2, 256: 2, 512: 1, 576: 1},
+_SPLIT = 108  # a split in that workgroup, of 128 columns
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """Cycles of a workgroup that is alone for a key, and the time of one, two and more on a compute unit over that."""
+
+    key: int
+    together: Sequence[float]
+
+
+# By the kernel's head dim of Q. Registers hold no more workgroups on gfx950, nor LDS more than two on gfx942.
+_KERNELS: Mapping[int, _Kernel] = {
+    64: _Kernel(32, (1.0, 1.23, 1.49, 1.73)),
+    128: _Kernel(72, (1.0, 1.09, 1.2)),
+    192: _Kernel(64, (1.0, 1.17)),
+    256: _Kernel(95, (1.0, 1.15)),
+    512: _Kernel(237, (1.0,)),
+    576: _Kernel(298, (1.0,)),
 }
+_MOST_TOGETHER: Mapping[str, int] = {"gfx942": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +53,11 @@ def best_split(problem: Problem, compute_units: int) -> Split | None:
     p = problem
     if p.family != "batch_prefill" or p.bias != "no" or p.p_drop or not 0 < p.seqlen_q <= MOST_QUERIES:
         return None
-    head = next((hdim for hdim in _KEY if hdim >= p.hdim_q and (hdim != 192 or p.hdim_v <= 128)), 0)
-    if not head:
+    kernel = next((one for hdim, one in _KERNELS.items() if hdim >= p.hdim_q and (hdim != 192 or p.hdim_v <= 128)), None)
+    if not kernel:
         return None
-    key, seen, together = _KEY[head], _keys_seen(p), _TOGETHER[: _AT_ONCE[p.arch][head]]
+    key, seen, together = kernel.key, _keys_seen(p), kernel.together[: _MOST_TOGETHER.get(p.arch)]
+    combined = _SPLIT * p.hdim_v / 128
     plain = p.batch * p.nhead_q
     groups = p.batch * p.nhead_k * -(-p.seqlen_q * (p.nhead_q // p.nhead_k) // _ROWS)
     whole = _rounds(plain, compute_units, together) * (key * seen + _START)
@@ -53,7 +65,7 @@ def best_split(problem: Problem, compute_units: int) -> Split | None:
     for splits in range(1, min(MOST_SPLITS, -(-p.seqlen_k // STEP)) + 1):
         own = -(-p.seqlen_k // (splits * STEP)) * STEP
         count = groups * -(-seen // own)
-        split = _rounds(count, compute_units, together) * (key * min(own, seen) + _START) + _LAUNCH + _SPLIT * splits
+        split = _rounds(count, compute_units, together) * (key * min(own, seen) + _START) + _LAUNCH + combined * splits
         if split < cost:
             cost, keys, used = split, own, count
     units = f"{compute_units} compute units"

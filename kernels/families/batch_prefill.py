@@ -256,6 +256,7 @@ def dispatch_text(keys: Sequence[Key], cpp: Features) -> str:
             arms=[arm for _, arm in arms],
             own_headers=cpp.own_headers,
             selects=cpp.takes_load and any(key.load for key in keys),
+            pads=False,
         )
     )
 

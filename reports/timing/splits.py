@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ckpm.attention.splitting import best_split
 from ckpm.attention.timing import grid
@@ -26,13 +28,20 @@ from ckpm.reports.timing.clock import LAUNCH_SECONDS
 
 UPSTREAM = "ckpm-extended"
 WHERE = (
-    "key.pipeline == 'qr_async_split' and key.dtype == 'bf16' and key.kv_layout == 'linear' and key.lse "
-    "and key.kv_table == 'sglang' and key.mask != 'no' and not (key.logits or key.sink) "
-    "and (key.page_size == 1 or key.page_size == 16 and key.load == 'bload')"
+    "key.pipeline == 'qr_async_split' and key.kv_layout == 'linear' and key.lse and key.kv_table == 'sglang' "
+    "and key.mask != 'no' and not (key.logits or key.sink) and (key.page_size == 1 and key.qscale != 'kv_blockscale' "
+    "and (key.hdim_q, key.dtype) in ((128, 'bf16'), (576, 'bf16'), (576, 'bf16kvfp8')) "
+    "or (key.hdim_q, key.dtype, key.page_size, key.load) == (128, 'bf16', 16, 'bload'))"
 )
 KEYS = 65536
-HEADS = ((128, 8), (128, 128))
 QUERIES = (1, 4)
+_ROWS = 64  # of a tile
+_LATENT: Mapping[str, Any] = {"nhead_k": 1, "hdim_q": 576, "hdim_v": 512, "storage": "latent"}
+PROBLEMS: Sequence[Mapping[str, Any]] = (
+    *({"nhead_k": heads, "page_size": page} for page in (1, 16) for heads in (8, 128)),
+    _LATENT,
+    {**_LATENT, "dtype": "bf16kvfp8", "qscale": "pertensor"},
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,19 +75,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Raises InconclusiveError: the build failed, or a launch fails; DeviceError, LibraryError."""
     place = open_library(library(args.toolchain, args.work, upstream=UPSTREAM, where=WHERE), ARCH)
-    for page in (1, 16):
-        for heads in HEADS:
-            for queries in QUERIES:
-                show(str(model(place, case(heads, queries, page))))
+    for fields in PROBLEMS:
+        for queries in QUERIES:
+            show(str(model(place, case(fields, queries))))
     return 0
 
 
-def case(heads: tuple[int, int], queries: int, page: int) -> SuiteCase:
-    """One sequence of KEYS keys under a causal mask."""
+def case(fields: Mapping[str, Any], queries: int) -> SuiteCase:
+    """One sequence of KEYS keys and 128 heads under a causal mask."""
+    of = ", ".join(f"{name} {value}" for name, value in fields.items())
     return SuiteCase(
-        name=f"{queries} queries, heads {heads[0]}/{heads[1]}, pages of {page}", suite="batch-prefill", tier="full",
-        group="splits", seqlens_q=(queries,), seqlens_k=(KEYS,), nhead_q=heads[0], nhead_k=heads[1], page_size=page,
-        lse=True, mask="bottom_right", window_right=0, checks=(),
+        name=f"{queries} queries, {of}", suite="batch-prefill", tier="full", group="splits", seqlens_q=(queries,),
+        seqlens_k=(KEYS,), nhead_q=128, lse=True, mask="bottom_right", window_right=0, checks=(), **fields,
     )  # fmt: skip
 
 
@@ -95,12 +103,14 @@ def model(place: Modelled, problem: SuiteCase) -> SplitTime:
     if why := missing_kernel(place.keys, head):
         raise InconclusiveError(f"{p.name}: {why}", kind="measure")
     kernel = serving_kernels(place.keys, head)[0].name
-    counts = head.key_splits * p.nhead_k, -(-p.seqlen_q * p.nhead_q // 4)
+    tiles = -(-head.rows_q * head.nhead_q // _ROWS)
+    counts = head.key_splits * tiles * p.nhead_k, -(-p.seqlen_q * p.nhead_q // 4)
     times = [
         _launch(place, head, kernel, symbol, count)
         for symbol, count in zip(("SplitKernel", "SplitCombine"), counts, strict=True)
     ]
-    bytes_ = 2 * KEYS * p.nhead_k * p.hdim_q * p.element_bytes
+    columns = p.hdim_q if p.storage == "latent" else p.hdim_q + p.hdim_v  # V of latents lies within K
+    bytes_ = KEYS * p.nhead_k * columns * p.element_bytes
     return SplitTime(
         problem=p.name, split_keys=found.keys, workgroups=counts[0], split=times[0], combine=times[1],
         memory=bytes_ / machines()[ARCH].hbm_bytes_a_cycle,

@@ -32,6 +32,17 @@ SPLIT_DEFECTS: Mapping[str, Defect] = {
             "const index_t begin = bounds.begin / kN0 + (bounds.begin > 0);",
         ),
     ),
+    # 512 columns are eight of a lane
+    "the combine has two columns of a lane": _found(
+        "split_dims.d512-decode",
+        _split(
+            "for(index_t i = 0; i < kColumns; ++i)\n                o[i]",
+            "for(index_t i = 0; i < 2; ++i)\n                o[i]",
+        ),
+    ),
+    "a split leaves out V's scale": _found(
+        "split_dims.any_page_fp8-decode", _split("ckpm::prefill::v_descale<Traits, kMixed>(kargs, at)", "1.f")
+    ),
     "every split has the sink": _found(
         "split.sink_logits", _split("sinks == nullptr || begin > 0", "sinks == nullptr")
     ),

@@ -11,10 +11,11 @@ from tests.prefill.defects import DEFECTS, WRONG, Defect
 from tests.prefill.instead import EXTENDED, UPSTREAM, V3, kernels_for
 from tests.prefill.large_head_defects import LARGE_HEAD_DEFECTS
 from tests.prefill.mixed_defects import MIXED_DEFECTS
+from tests.prefill.page_defects import PAGE_DEFECTS
 from tests.prefill.split_defects import SPLIT_DEFECTS
 from tests.prefill.v3_defects import V3_DEFECTS
 
-EVERY = {**DEFECTS, **V3_DEFECTS, **SPLIT_DEFECTS, **MIXED_DEFECTS, **LARGE_HEAD_DEFECTS}
+EVERY = {**DEFECTS, **V3_DEFECTS, **SPLIT_DEFECTS, **MIXED_DEFECTS, **LARGE_HEAD_DEFECTS, **PAGE_DEFECTS}
 Kernels = dict[str, tuple[Key, ...]]
 
 
@@ -60,5 +61,5 @@ def test_case_finds_defect(copy: PrefillCopy, kernels: Kernels, name: str) -> No
 def test_cases_of_defects_in_smoke_kernels_are_smoke() -> None:
     """The smoke library of ckpm-extended has few kernels of V3, so some defects are found in the full tier."""
     of_v3 = (one for one in V3_DEFECTS.values() if one.upstream == V3)
-    smoke = [*of_v3, *MIXED_DEFECTS.values(), *LARGE_HEAD_DEFECTS.values()]
+    smoke = [*of_v3, *MIXED_DEFECTS.values(), *LARGE_HEAD_DEFECTS.values(), *PAGE_DEFECTS.values()]
     assert {find(f"{one.suite}/{one.case}").tier for one in smoke} == {"smoke"}

@@ -68,7 +68,11 @@ struct BlockFmhaBatchPrefillV3Pipeline
                                       ckpm::prefill::v3::VectorizedLayout<kElementBytes>>;
     using Stream = ckpm::prefill::v3::
         PageStream<Traits::kPageBlockSize, kHeadDim * kElementBytes, kN1 * kElementBytes, Layout>;
-    static constexpr bool kQueriesInLds = kFp8 ? kN1 == 256 : kN1 == 128 && kHasWindow;
+    // Else these kernels spill.
+    static constexpr bool kQueriesInLds =
+        kFp8 ? kN1 == 256
+             : kN1 == 128 && (kHasWindow || (kHasSoftCap && Traits::kStoreLSE &&
+                                             Traits::kPageBlockSize == 1));
     using Products   = ckpm::prefill::v3::Products<Element, kHeadDim, kN1, Layout, kQueriesInLds>;
     using Queries    = typename Products::Queries;
     using Arithmetic = typename Products::Arithmetic;

@@ -131,7 +131,9 @@ def test_why_of_chosen_split_judges_other_split_kernels_by_it() -> None:
 
 
 def test_split_that_pays_and_no_kernel_serves_is_said() -> None:
-    fields: dict[str, Any] = {"dtype": "bf16kvfp8", "hdim_q": 128, "page_size": 64, "lse": False}
+    fields: dict[str, Any] = {
+        "dtype": "bf16kvfp8", "hdim_q": 128, "page_size": 64, "lse": False, "pipeline": "qr_async",
+    }  # fmt: skip
     over, _ = dispatcher(Registry((*both().instances(), *built("batch_prefill", "ckpm-extended", **fields))))
     said = over.why(replace(VERIFY, dtype="bf16kvfp8", qscale="pertensor", lse=False))
     assert said.choice

@@ -21,10 +21,10 @@ from tests.unit.matrix.matrix_samples import reasons_against
 
 EXTENDED = dialect("ckpm-extended").family("batch_prefill")
 TILES = {
-    (64, 64): "b64x128x32x64x32x64_r4x1x1_r4x1x1_w16x16x32_w16x16x32",
+    (64, 64): "b64x128x32x64x32x64_r4x1x1_r4x1x1_w16x16x32_w16x16x16",
     (128, 128): "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16",
-    (192, 128): "b64x128x32x128x32x192_r4x1x1_r4x1x1_w16x16x32_w16x16x32",
-    (256, 256): "b64x128x32x256x32x256_r4x1x1_r4x1x1_w16x16x32_w16x16x32",
+    (192, 128): "b64x128x32x128x32x192_r4x1x1_r4x1x1_w16x16x32_w16x16x16",
+    (256, 256): "b64x128x32x256x32x256_r4x1x1_r4x1x1_w16x16x32_w16x16x16",
     (512, 512): "b64x128x32x512x16x512_r4x1x1_r4x1x1_w16x16x32_w16x16x16",
     (576, 512): "b64x128x32x512x16x576_r4x1x1_r4x1x1_w16x16x32_w16x16x16",
 }
@@ -52,12 +52,12 @@ def own_names() -> set[str]:
         *itertools.product(("linear", "vectorized"), (*SMALL, *WHOLE), ("bload",)),
         *itertools.product(("linear", "vectorized"), (*SMALL, "x16"), ("gload",)),
     }
-    scales = {"fp16": ["nqscale"], "bf16": ["nqscale"], **dict.fromkeys(MIXED_DTYPES, ["pertensor", "kv_blockscale"])}
+    scales = {"fp16": ["nqscale"], "bf16": ["nqscale"], **{one: ["pertensor", "kv_blockscale"] for one in MIXED_DTYPES}}
     masks = (("nmask", "nsink"), ("mask", "nsink"), ("mask", "sink"))
     return {
         NAME.format(
-            hdim=hdim, dtype=dtype, page=page, load=load, tile=tile, cap=cap, mask=mask, lse=lse, scale=scale, sink=sink,
-            layout=layout, table=table,
+            hdim=hdim, dtype=dtype, page=page, load=load, tile=tile, cap=cap, mask=mask, lse=lse, scale=scale,
+            sink=sink, layout=layout, table=table,
         )
         for (hdim, _), tile in TILES.items()
         for dtype, cap, lse, table in itertools.product(
@@ -99,7 +99,8 @@ def test_smoke_tier_has_each_value_of_split_kernels() -> None:
     ]
     assert len(smoke) == 12
     for field, values in {
-        "dtype": {"bf16", "fp16", "bf16kvfp8"}, "hdim_q": {64, 128, 192, 256, 512, 576}, "mask": {"no", "mask"}, "lse": {True, False}, "logits": {True, False},
+        "dtype": {"bf16", "fp16", "bf16kvfp8"}, "hdim_q": {64, 128, 192, 256, 512, 576},
+        "mask": {"no", "mask"}, "lse": {True, False}, "logits": {True, False},
         "sink": {True, False}, "kv_layout": {"linear", "vectorized"}, "kv_table": {"sglang", "vllm"},
         "load": {"bload", "gload"}, "page_size": {0, 1, 16, 128, 1024},
     }.items():  # fmt: skip

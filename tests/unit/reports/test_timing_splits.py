@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckpm.attention.splitting import best_split
-from ckpm.reports.timing.splits import HEADS, QUERIES, SplitTime, case
+from ckpm.reports.timing.splits import PROBLEMS, QUERIES, SplitTime, case
 
 FLOOR = 2 * 65536 * 8 * 128 * 2 / 8e12 * 2.4e9  # cycles: K and V of 8 heads in bf16, 8 TB/s, 2.4 GHz
 
@@ -25,9 +25,9 @@ def test_row_adds_kernels_and_launches(split: float, said: str) -> None:
 
 
 def test_every_case_is_split_by_dispatcher() -> None:
-    for heads in HEADS:
+    for fields in PROBLEMS:
         for queries in QUERIES:
-            problem = case(heads, queries, 1)
+            problem = case(fields, queries)
             found = best_split(problem, 256)
             assert found
             assert found.keys

@@ -61,8 +61,8 @@ def test_smoke_tier_suits_emulator() -> None:
     No library has kernels for all.
     """
     cases = [problem for suite in SUITES for problem in problems(suite)]
-    assert sum(map(wave_instructions, cases)) < 540e6
-    assert len([problem for problem in cases if problem.v3 != "on"]) < 2990
+    assert sum(map(wave_instructions, cases)) < 580e6
+    assert len([problem for problem in cases if problem.v3 != "on"]) < 3110
 
 
 def test_nothing_that_issue_asks_for_is_missing_from_smoke() -> None:

@@ -113,11 +113,11 @@ def test_why_of_pull_request_kernels_and_larger_pages() -> None:
     assert reasons_against("ckpm-serving", capped) == ["serving_has_v3_of_head_dim_256_without_soft_caps"]
 
 
-def test_its_smoke_tier_has_eight_kernels_of_v3() -> None:
+def test_its_smoke_tier_has_v3_of_each_mask_and_page() -> None:
     smoke = select(dialect(NAME), Selection(archs=("gfx950",), tier="smoke"))
     older = [key for key in smoke if "_split_" not in key.name and key.page_size not in (0, 32, 256)]
     older = [key for key in older if key.hdim_q <= 256]
-    assert len(older) == 22 + 12  # of fp8 K and V alone: test_mixed.py
+    assert len(older) == 22 + 12 + 3  # of fp8 K and V alone: test_mixed.py
     v3 = {(key.dtype, key.page_size, key.mask, key.lse) for key in smoke if "_v3_" in key.name}
     assert v3 == {
         ("fp8bf16", 64, "no", False),
@@ -128,6 +128,8 @@ def test_its_smoke_tier_has_eight_kernels_of_v3() -> None:
         ("bf16", 1, "generic", False),
         ("fp8bf16", 1, "causal", False),
         ("fp8bf16", 64, "causal", False),
+        ("fp8bf16", 1, "no", True),
+        ("fp8bf16", 1, "causal", True),
     }
 
 

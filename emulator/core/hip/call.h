@@ -87,4 +87,19 @@ inline void require(bool holds, hipError_t error, const char* text)
         throw HipFailure(error, text);
 }
 
+// A function whose answer goes to `to`.
+template <typename T, typename Value>
+hipError_t hip_value(const char* function, Needs needs, T* to, Value&& value)
+{
+    return hip_call(function, needs, [&] {
+        require(to, hipErrorInvalidValue, "null pointer");
+        *to = value();
+    });
+}
+
 } // namespace emu
+
+using emu::hip_call;
+using emu::hip_value;
+using emu::Needs;
+using emu::require;

@@ -140,10 +140,6 @@ std::optional<int64_t> attribute_of(int number)
 } // namespace
 } // namespace emu
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 HIP_API hipError_t hipDeviceGetAttribute(int* value, int attribute, int device)
 {
     return hip_call("hipDeviceGetAttribute", Needs::Nothing, [&] {
@@ -159,10 +155,9 @@ HIP_API hipError_t hipDeviceGetAttribute(int* value, int attribute, int device)
 
 HIP_API hipError_t hipDeviceTotalMem(size_t* bytes, int device)
 {
-    return hip_call("hipDeviceTotalMem", Needs::Nothing, [&] {
-        require(bytes, hipErrorInvalidValue, "null pointer");
+    return hip_value("hipDeviceTotalMem", Needs::Nothing, bytes, [&] {
         emu::check_device(device);
-        *bytes = emu::capacity();
+        return emu::capacity();
     });
 }
 
@@ -210,10 +205,7 @@ HIP_API hipError_t hipDeviceDisablePeerAccess(int) { return no_peer("hipDeviceDi
 
 HIP_API hipError_t hipGetDeviceFlags(unsigned int* flags)
 {
-    return hip_call("hipGetDeviceFlags", Needs::Nothing, [&] {
-        require(flags, hipErrorInvalidValue, "null pointer");
-        *flags = 0;
-    });
+    return hip_value("hipGetDeviceFlags", Needs::Nothing, flags, [&] { return 0; });
 }
 
 HIP_API hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest)
@@ -238,10 +230,7 @@ HIP_API hipError_t hipFuncSetCacheConfig(const void*, int) { return hint("hipFun
 
 HIP_API hipError_t hipDeviceGetCacheConfig(int* configuration)
 {
-    return hip_call("hipDeviceGetCacheConfig", Needs::Nothing, [&] {
-        require(configuration, hipErrorInvalidValue, "null pointer");
-        *configuration = 0;
-    });
+    return hip_value("hipDeviceGetCacheConfig", Needs::Nothing, configuration, [&] { return 0; });
 }
 
 // Of a kernel: the stack whose depth the compiler doesn't know, and the printf buffer and the heap,

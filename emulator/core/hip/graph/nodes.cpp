@@ -45,10 +45,7 @@ const Params& given(const Params* params)
 using emu::add_node;
 using emu::given;
 using emu::graph_of;
-using emu::hip_call;
-using emu::Needs;
 using emu::node_of;
-using emu::require;
 
 HIP_API hipError_t hipGetSymbolAddress(void** address, const void* symbol);
 

@@ -62,10 +62,7 @@ void set_kernel(hipGraphNode& node, const hipKernelNodeParams* params)
 
 using emu::copied_node;
 using emu::exec_of;
-using emu::hip_call;
-using emu::Needs;
 using emu::node_of;
-using emu::require;
 
 HIP_API hipError_t hipGraphKernelNodeGetParams(hipGraphNode_t node, hipKernelNodeParams* out)
 {

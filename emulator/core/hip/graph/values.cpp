@@ -5,10 +5,6 @@
 
 #include <cstring>
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 template <typename T>
 static hipError_t write_value(const char* function, hipStream_t stream, void* to, T value)
 {

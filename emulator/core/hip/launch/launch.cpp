@@ -4,10 +4,6 @@
 #include "hip/call.h"
 #include "hip/launch/stream.h"
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 HIP_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
 
 // hipLaunchConfig_t and what of hipLaunchAttribute is read.

@@ -62,10 +62,6 @@ void best_block(
 } // namespace
 } // namespace emu
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 HIP_API hipError_t hipFuncGetAttributes(emu::FunctionAttributes* out, const void* function)
 {
     return hip_call("hipFuncGetAttributes", Needs::Device, [&] {
@@ -87,9 +83,8 @@ HIP_API hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks,
                                                                 int threads,
                                                                 size_t dynamic_lds)
 {
-    return hip_call("hipOccupancyMaxActiveBlocksPerMultiprocessor", Needs::Device, [&] {
-        require(blocks, hipErrorInvalidValue, "null pointer");
-        *blocks = emu::resident_workgroups(emu::registered_kernel(function), threads, dynamic_lds);
+    return hip_value("hipOccupancyMaxActiveBlocksPerMultiprocessor", Needs::Device, blocks, [&] {
+        return emu::resident_workgroups(emu::registered_kernel(function), threads, dynamic_lds);
     });
 }
 
@@ -104,10 +99,10 @@ HIP_API hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* block
                                                                       int threads,
                                                                       size_t dynamic_lds)
 {
-    return hip_call("hipModuleOccupancyMaxActiveBlocksPerMultiprocessor", Needs::Device, [&] {
-        require(blocks, hipErrorInvalidValue, "null pointer");
-        *blocks = emu::resident_workgroups(emu::module_kernel(function), threads, dynamic_lds);
-    });
+    return hip_value(
+        "hipModuleOccupancyMaxActiveBlocksPerMultiprocessor", Needs::Device, blocks, [&] {
+            return emu::resident_workgroups(emu::module_kernel(function), threads, dynamic_lds);
+        });
 }
 
 HIP_API hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(

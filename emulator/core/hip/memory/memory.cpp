@@ -133,9 +133,6 @@ void set_memory(void* to, uint32_t value, unsigned element_bytes, size_t count)
 } // namespace emu
 
 using emu::AllocationKind;
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
 
 static hipError_t allocate_call(const char* function,
                                 void** pointer,

@@ -22,10 +22,6 @@ void check(hipError_t error)
 } // namespace
 } // namespace emu
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 HIP_API hipError_t hipMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height)
 {
     return hip_call("hipMallocPitch", Needs::Device, [&] {

@@ -173,10 +173,7 @@ hipError_t answer_pool(const char* function,
 } // namespace
 } // namespace emu
 
-using emu::hip_call;
-using emu::Needs;
 using emu::pools;
-using emu::require;
 
 HIP_API hipError_t hipMallocAsync(void** pointer, size_t bytes, hipStream_t stream)
 {

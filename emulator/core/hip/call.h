@@ -35,7 +35,6 @@ std::recursive_mutex& device_mutex();
 // What hipGetLastError returns next; NotReady is not an error.
 void remember_error(hipError_t error);
 hipError_t fault_status(); // hipSuccess if no fault is pending
-std::string hex_text(uint64_t value);
 
 enum class Needs
 {

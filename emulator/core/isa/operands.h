@@ -248,7 +248,19 @@ inline bool ieee_mode(const Wave& w) { return mode::IEEE.of(w.mode); }
 inline Round wide_round(const Wave& w) { return static_cast<Round>(mode::ROUND_WIDE.of(w.mode)); }
 inline bool dx10_clamp(const Wave& w) { return mode::DX10_CLAMP.of(w.mode); }
 
+// Dwords on their way to scalar registers.
+inline void issue_scalars(Wave& w, uint16_t code, const void* data, unsigned dwords)
+{
+    PendingWrite write;
+    write.target = PendingWrite::Target::ScalarRegister;
+    write.index  = code - SCALAR;
+    write.data.resize(dwords);
+    std::memcpy(write.data.data(), data, 4 * dwords);
+    issue(w, Counter::Scalar, std::move(write));
+}
+
 // Handlers return this to go on with the next micro-op.
 inline const MicroOp* advance(const MicroOp* op) { return op + 1; }
+inline const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
 
 } // namespace emu

@@ -355,8 +355,6 @@ const MicroOp* compare_swap(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
-
 // Bytes that a store writes for a lane, and which bits of each dword hold them.
 std::pair<unsigned, uint32_t> stored_part(const MicroOp* op)
 {

@@ -50,23 +50,15 @@ const uint32_t* packed_f32_row(
 template <unsigned N, auto F>
 const MicroOp* packed_f32(Wave& w, const MicroOp* op)
 {
-    Row out[2], b0, b1, b2;
+    Row out[2], buffers[N];
     for(unsigned half = 0; half < 2; ++half)
     {
-        const uint32_t* a = packed_f32_row(w, op, 0, half, b0);
-        const uint32_t* b = packed_f32_row(w, op, 1, half, b1);
-        uint32_t* d       = out[half].d;
-        if constexpr(N == 2)
-        {
+        uint32_t* d = out[half].d;
+        [&]<unsigned... I>(std::integer_sequence<unsigned, I...>) {
+            const uint32_t* const rows[] = {packed_f32_row(w, op, I, half, buffers[I])...};
             for(unsigned l = 0; l < LANES; ++l)
-                d[l] = as_bits(F(as_float(a[l]), as_float(b[l])));
-        }
-        else
-        {
-            const uint32_t* c = packed_f32_row(w, op, 2, half, b2);
-            for(unsigned l = 0; l < LANES; ++l)
-                d[l] = as_bits(F(as_float(a[l]), as_float(b[l]), as_float(c[l])));
-        }
+                d[l] = as_bits(F(as_float(rows[I][l])...));
+        }(std::make_integer_sequence<unsigned, N>{});
         if(output_modified(op))
             modify_f32(w, op, d);
     }
@@ -116,31 +108,24 @@ const MicroOp* packed_half(Wave& w, const MicroOp* op)
     // Only v_pk_fmac_f16 has a form with DPP, and none has modifiers before the selection of
     // halves.
     const bool permuted = op->src[0].mods & PERMUTED;
-    const uint32_t* a = permuted ? source_row(w, op, 0, b0) : plain_row(w, op, op->src[0].code, b0);
-    const uint32_t* b = plain_row(w, op, op->src[1].code, b1);
-    const uint32_t* c = N == 3 ? plain_row(w, op, op->src[2].code, b2) : b;
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        uint32_t result = 0;
-        for(unsigned half = 0; half < 2; ++half)
+    const uint32_t* const a =
+        permuted ? source_row(w, op, 0, b0) : plain_row(w, op, op->src[0].code, b0);
+    const uint32_t* const b      = plain_row(w, op, op->src[1].code, b1);
+    const uint32_t* const rows[] = {a, b, N == 3 ? plain_row(w, op, op->src[2].code, b2) : b};
+    [&]<unsigned... I>(std::integer_sequence<unsigned, I...>) {
+        for(unsigned l = 0; l < LANES; ++l)
         {
-            const uint32_t x =
-                half_of(a[l], high_for(op->src[0], half)) ^ sign_for(op->src[0], half, Sign);
-            const uint32_t y =
-                half_of(b[l], high_for(op->src[1], half)) ^ sign_for(op->src[1], half, Sign);
-            uint32_t r;
-            if constexpr(N == 3)
-                r = F(w,
-                      op,
-                      x,
-                      y,
-                      half_of(c[l], high_for(op->src[2], half)) ^ sign_for(op->src[2], half, Sign));
-            else
-                r = F(w, op, x, y);
-            result |= (r & 0xffff) << 16 * half;
+            uint32_t result = 0;
+            for(unsigned half = 0; half < 2; ++half)
+                result |= (F(w,
+                             op,
+                             (half_of(rows[I][l], high_for(op->src[I], half)) ^
+                              sign_for(op->src[I], half, Sign))...) &
+                           0xffff)
+                          << 16 * half;
+            out.d[l] = result;
         }
-        out.d[l] = result;
-    }
+    }(std::make_integer_sequence<unsigned, N>{});
     commit(w, op, out.d);
     return advance(op);
 }

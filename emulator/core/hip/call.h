@@ -86,6 +86,11 @@ inline void require(bool holds, hipError_t error, const char* text)
         throw HipFailure(error, text);
 }
 
+inline void check_device(int device)
+{
+    require(device == 0, hipErrorInvalidDevice, "there is one emulated device, number 0");
+}
+
 // A function whose answer goes to `to`.
 template <typename T, typename Value>
 hipError_t hip_value(const char* function, Needs needs, T* to, Value&& value)

@@ -17,17 +17,6 @@ constexpr int64_t MOST = INT32_MAX; // an attribute is an int
 // Four SIMDs of 512 rows of 64 (CDNA3 ISA document, "Vector registers").
 constexpr int64_t REGISTERS_OF_A_CU = 4 * 512 * 64;
 
-void check_device(int device)
-{
-    require(device == 0, hipErrorInvalidDevice, "there is one emulated device, number 0");
-}
-
-void check_peer(int device, int peer)
-{
-    check_device(device);
-    require(peer == 0, hipErrorInvalidDevice, "there is one emulated device, number 0");
-}
-
 struct Attribute
 {
     int number; // of hipDeviceAttribute_t since HIP 5
@@ -184,7 +173,8 @@ HIP_API hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer)
 {
     return hip_call("hipDeviceCanAccessPeer", Needs::Nothing, [&] {
         require(can, hipErrorInvalidValue, "null pointer");
-        emu::check_peer(device, peer);
+        emu::check_device(device);
+        emu::check_device(peer);
         *can = 0; // a device is not a peer of itself
     });
 }

@@ -47,11 +47,6 @@ const Arch ARCHS[] = {
      2200000},
 };
 
-void check_device(int device)
-{
-    require(device == 0, hipErrorInvalidDevice, "there is one emulated device, number 0");
-}
-
 } // namespace
 
 const Arch* find_arch(int64_t number)

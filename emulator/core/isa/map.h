@@ -41,13 +41,17 @@ const MicroOp* commit_lanes(Wave& w, const MicroOp* op, F f)
     return advance(op);
 }
 
-// The output modifiers of f32, then D.
+// The output modifiers of f32, then D: of a row beside the registers, or where target_row has it.
+inline const MicroOp* commit_f32(Wave& w, const MicroOp* op, uint32_t* out, const Row& buffer)
+{
+    if(output_modified(op)) [[unlikely]]
+        modify_f32(w, op, out);
+    commit_target(w, op, out, buffer);
+    return advance(op);
+}
 inline const MicroOp* commit_f32(Wave& w, const MicroOp* op, Row& out)
 {
-    if(output_modified(op))
-        modify_f32(w, op, out.d);
-    commit(w, op, out.d);
-    return advance(op);
+    return commit_f32(w, op, out.d, out);
 }
 
 // D = F(sources) on 32-bit integers.
@@ -68,10 +72,7 @@ const MicroOp* map_f32(Wave& w, const MicroOp* op)
     Row buffer;
     uint32_t* const out = target_row(w, op, buffer);
     map_lanes<N>(w, op, out, [](auto... bits) { return as_bits(F(as_float(bits)...)); });
-    if(output_modified(op)) [[unlikely]]
-        modify_f32(w, op, out);
-    commit_target(w, op, out, buffer);
-    return advance(op);
+    return commit_f32(w, op, out, buffer);
 }
 
 // f32 subnormals made zeros of their sign. Word: a lane's bits, or Words.
@@ -110,10 +111,7 @@ const MicroOp* map_f32_mode(Wave& w, const MicroOp* op)
             std::memcpy(out + l, &result, sizeof result);
         }
     });
-    if(output_modified(op)) [[unlikely]]
-        modify_f32(w, op, out);
-    commit_target(w, op, out, buffer);
-    return advance(op);
+    return commit_f32(w, op, out, buffer);
 }
 
 // Write a 64-bit result under EXEC.

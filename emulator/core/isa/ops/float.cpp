@@ -264,10 +264,7 @@ const MicroOp* v_exp_f32(Wave& w, const MicroOp* op)
     exp2_row(a, out);
     if(other_round) [[unlikely]]
         load_host_mode(w.mxcsr);
-    if(output_modified(op)) [[unlikely]]
-        modify_f32(w, op, out);
-    commit_target(w, op, out, buffer);
-    return advance(op);
+    return commit_f32(w, op, out, buffer);
 }
 
 // GCC makes no vector code of a loop over std::fma with -frounding-math.
@@ -278,10 +275,7 @@ const MicroOp* v_fma_f32(Wave& w, const MicroOp* op)
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
                    *c = source_row(w, op, 2, b2);
     fma_row(a, b, c, out);
-    if(output_modified(op)) [[unlikely]]
-        modify_f32(w, op, out);
-    commit_target(w, op, out, buffer);
-    return advance(op);
+    return commit_f32(w, op, out, buffer);
 }
 
 #define F1(NAME, ...) {NAME, map_f32<1, ([](float a) -> float { return __VA_ARGS__; })>}

@@ -11,6 +11,8 @@ namespace emu {
 
 namespace {
 
+using u32 = uint32_t;
+
 // Source::select: bit 0 chooses what the low result reads, bit 1 what the high one reads. Modifiers
 // by result half.
 bool high_for(const Source& source, unsigned half) { return source.select >> half & 1; }
@@ -151,6 +153,24 @@ uint32_t input_half(const Wave& w, uint32_t bits)
 }
 int32_t i16(uint32_t a) { return static_cast<int16_t>(a); }
 
+// F on f16 as f64, and on integers.
+template <unsigned N, auto F>
+const MicroOp* packed_f16(Wave& w, const MicroOp* op)
+{
+    constexpr auto rounded = [](const Wave& w_, const MicroOp* op_, auto... halves) {
+        return to_half(w_, op_, F(h(input_half(w_, halves))...));
+    };
+    return packed_half<N, 0x8000, rounded>(w, op);
+}
+template <unsigned N, auto F>
+const MicroOp* packed_integer(Wave& w, const MicroOp* op)
+{
+    constexpr auto whole = [](const Wave&, const MicroOp*, auto... halves) {
+        return static_cast<uint32_t>(F(halves...));
+    };
+    return packed_half<N, 0, whole>(w, op);
+}
+
 template <bool Max>
 uint32_t packed_extreme(const Wave& w, const MicroOp* op, uint32_t a, uint32_t b)
 {
@@ -255,35 +275,12 @@ const MicroOp* dot2(Wave& w, const MicroOp* op)
     {NAME, packed_f32<2, ([](float a, float b) -> float { return __VA_ARGS__; })>}
 #define PF3(NAME, ...) \
     {NAME, packed_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
-#define PH2(NAME, ...)                                                                      \
-    {NAME,                                                                                  \
-     packed_half<2,                                                                         \
-                 0x8000,                                                                    \
-                 [](const Wave& w, const MicroOp* op, uint32_t x, uint32_t y) -> uint32_t { \
-                     const double a = h(input_half(w, x)), b = h(input_half(w, y));         \
-                     return to_half(w, op, __VA_ARGS__);                                    \
-                 }>}
-#define PH3(NAME, ...)                                                                    \
-    {NAME,                                                                                \
-     packed_half<3,                                                                       \
-                 0x8000,                                                                  \
-                 [](const Wave& w, const MicroOp* op, uint32_t x, uint32_t y, uint32_t z) \
-                     -> uint32_t {                                                        \
-                     const double a = h(input_half(w, x)), b = h(input_half(w, y)),       \
-                                  c = h(input_half(w, z));                                \
-                     return to_half(w, op, __VA_ARGS__);                                  \
-                 }>}
-#define PI2(NAME, ...)                                                                        \
-    {NAME,                                                                                    \
-     packed_half<2, 0, ([](const Wave&, const MicroOp*, uint32_t a, uint32_t b) -> uint32_t { \
-                     return static_cast<uint32_t>(__VA_ARGS__);                               \
-                 })>}
-#define PI3(NAME, ...)                                                                \
-    {NAME,                                                                            \
-     packed_half<3,                                                                   \
-                 0,                                                                   \
-                 ([](const Wave&, const MicroOp*, uint32_t a, uint32_t b, uint32_t c) \
-                      -> uint32_t { return static_cast<uint32_t>(__VA_ARGS__); })>}
+#define PH2(NAME, ...) \
+    {NAME, packed_f16<2, ([](double a, double b) -> double { return __VA_ARGS__; })>}
+#define PH3(NAME, ...) \
+    {NAME, packed_f16<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
+#define PI2(NAME, ...) {NAME, packed_integer<2, ([](u32 a, u32 b) { return __VA_ARGS__; })>}
+#define PI3(NAME, ...) {NAME, packed_integer<3, ([](u32 a, u32 b, u32 c) { return __VA_ARGS__; })>}
 
 constexpr Entry ENTRIES[] = {
     PF2("v_pk_add_f32", a + b),

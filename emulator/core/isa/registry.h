@@ -31,8 +31,8 @@ constexpr uint64_t name_hash(std::string_view name)
 // clang-format off
 #define EMU_TABLES(X) \
     X(scalar) X(scalar_memory) X(control) X(float) X(integer) X(wide) X(half) X(convert) X(scale) \
-    X(compare) X(lane) X(packed) X(matrix) X(lds) X(buffer) X(flat) X(scalar_rare) X(media) \
-    X(saturate) X(lds_atomic) X(format)
+    X(compare) X(lane) X(packed) X(matrix) X(block_matrix) X(small_matrix) X(sparse_matrix) \
+    X(lds) X(buffer) X(flat) X(scalar_rare) X(media) X(saturate) X(lds_atomic) X(format)
 // clang-format on
 #define X(name) std::span<const Entry> name##_entries();
 EMU_TABLES(X)

@@ -83,24 +83,12 @@ std::string hex_text(uint64_t value)
 
 const char* fault_kind_name(FaultKind kind)
 {
-    static const char* const names[] = {"none",
-                                        "memory",
-                                        "srd_range",
-                                        "alignment",
-                                        "lds",
-                                        "scratch",
-                                        "unknown",
-                                        "registers",
-                                        "pc",
-                                        "race",
-                                        "uninitialised",
-                                        "deadlock",
-                                        "barrier",
-                                        "timeout",
-                                        "hazard",
-                                        "trap",
-                                        "host",
-                                        "internal"};
+    // clang-format off
+    static const char* const names[] = {
+        "none", "memory", "srd_range", "alignment", "lds", "scratch", "unknown", "registers",
+        "pc", "race", "uninitialised", "deadlock", "barrier", "timeout", "hazard", "trap",
+        "host", "internal"};
+    // clang-format on
     return names[static_cast<size_t>(kind)];
 }
 

@@ -88,16 +88,6 @@ HIP_API hipError_t hipFuncGetAttribute(int* value, int attribute, hipFunction_t 
     });
 }
 
-HIP_API hipError_t hipModuleOccupancyMaxPotentialBlockSize(
-    int* grid, int* block, hipFunction_t function, size_t dynamic_lds, int threads_limit);
-
-HIP_API hipError_t hipModuleOccupancyMaxPotentialBlockSizeWithFlags(
-    int* grid, int* block, hipFunction_t function, size_t dynamic_lds, int threads_limit, unsigned)
-{
-    return hipModuleOccupancyMaxPotentialBlockSize(
-        grid, block, function, dynamic_lds, threads_limit);
-}
-
 HIP_API hipError_t hipDeviceGetByPCIBusId(int* device, const char* text)
 {
     return hip_call("hipDeviceGetByPCIBusId", Needs::Nothing, [&] {

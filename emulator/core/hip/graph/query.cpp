@@ -61,23 +61,14 @@ HIP_API hipError_t hipGraphGetEdges(hipGraph_t graph,
     });
 }
 
-HIP_API hipError_t hipGraphNodeGetDependencies(hipGraphNode_t node,
-                                               hipGraphNode_t* nodes,
-                                               size_t* count)
-{
-    return hip_call("hipGraphNodeGetDependencies", Needs::Device, [&] {
-        emu::answer(node_of(node).dependencies, nodes, count);
-    });
-}
-
-HIP_API hipError_t hipGraphNodeGetDependentNodes(hipGraphNode_t node,
-                                                 hipGraphNode_t* nodes,
-                                                 size_t* count)
-{
-    return hip_call("hipGraphNodeGetDependentNodes", Needs::Device, [&] {
-        emu::answer(node_of(node).dependents, nodes, count);
-    });
-}
+#define NEIGHBOURS(name, member)                                                             \
+    HIP_API hipError_t name(hipGraphNode_t node, hipGraphNode_t* nodes, size_t* count)       \
+    {                                                                                        \
+        return hip_call(                                                                     \
+            #name, Needs::Device, [&] { emu::answer(node_of(node).member, nodes, count); }); \
+    }
+NEIGHBOURS(hipGraphNodeGetDependencies, dependencies)
+NEIGHBOURS(hipGraphNodeGetDependentNodes, dependents)
 
 HIP_API hipError_t hipGraphNodeGetType(hipGraphNode_t node, int* type)
 {

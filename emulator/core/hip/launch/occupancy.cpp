@@ -102,3 +102,10 @@ HIP_API hipError_t hipFuncGetAttributes(emu::FunctionAttributes* out, const void
     }
 OCCUPANCY(hipOccupancy, const void*, registered_kernel)
 OCCUPANCY(hipModuleOccupancy, hipFunction_t, module_kernel)
+
+HIP_API hipError_t hipModuleOccupancyMaxPotentialBlockSizeWithFlags(
+    int* grid, int* block, hipFunction_t function, size_t dynamic_lds, int threads_limit, unsigned)
+{
+    return hipModuleOccupancyMaxPotentialBlockSize(
+        grid, block, function, dynamic_lds, threads_limit);
+}

@@ -145,25 +145,15 @@ static hipError_t allocate_call(const char* function,
     });
 }
 
-HIP_API hipError_t hipMalloc(void** pointer, size_t bytes)
-{
-    return allocate_call("hipMalloc", pointer, bytes, AllocationKind::Device);
-}
-
-HIP_API hipError_t hipExtMallocWithFlags(void** pointer, size_t bytes, unsigned int)
-{
-    return allocate_call("hipExtMallocWithFlags", pointer, bytes, AllocationKind::Device);
-}
-
-HIP_API hipError_t hipMallocManaged(void** pointer, size_t bytes, unsigned int)
-{
-    return allocate_call("hipMallocManaged", pointer, bytes, AllocationKind::Managed);
-}
-
-HIP_API hipError_t hipHostMalloc(void** pointer, size_t bytes, unsigned int)
-{
-    return allocate_call("hipHostMalloc", pointer, bytes, AllocationKind::Host);
-}
+#define ALLOCATE(name, kind, ...)                                                    \
+    HIP_API hipError_t name(void** pointer, size_t bytes __VA_OPT__(, ) __VA_ARGS__) \
+    {                                                                                \
+        return allocate_call(#name, pointer, bytes, AllocationKind::kind);           \
+    }
+ALLOCATE(hipMalloc, Device)
+ALLOCATE(hipExtMallocWithFlags, Device, unsigned int)
+ALLOCATE(hipMallocManaged, Managed, unsigned int)
+ALLOCATE(hipHostMalloc, Host, unsigned int)
 
 HIP_API hipError_t hipHostAlloc(void** pointer, size_t bytes, unsigned int flags)
 {

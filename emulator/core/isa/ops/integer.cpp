@@ -40,14 +40,6 @@ u32 bfe_signed_checked(u32 a, u32 b, u32 c)
     return bfe_signed(a, b, c);
 }
 
-u32 reverse(u32 a)
-{
-    a = (a >> 1 & 0x55555555) | (a & 0x55555555) << 1;
-    a = (a >> 2 & 0x33333333) | (a & 0x33333333) << 2;
-    a = (a >> 4 & 0x0f0f0f0f) | (a & 0x0f0f0f0f) << 4;
-    return __builtin_bswap32(a);
-}
-
 u32 permute_byte(u64 data, u32 select)
 {
     select &= 0xff;

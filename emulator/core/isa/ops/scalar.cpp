@@ -180,14 +180,6 @@ i32 sign_change(T a)
     return first_one_high(bits);
 }
 
-u32 reverse(u32 a)
-{
-    u32 result = 0;
-    for(u32 i = 0; i < 32; ++i)
-        result |= (a >> i & 1) << (31 - i);
-    return result;
-}
-
 u64 reverse(u64 a)
 {
     return u64{reverse(static_cast<u32>(a))} << 32 | reverse(static_cast<u32>(a >> 32));

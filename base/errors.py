@@ -23,10 +23,11 @@ class CkPrefillError(Exception):
 
     exit_code = 1
     infrastructure = False
+    usual_kind = ""
 
     def __init__(self, message: str, *, kind: str = "") -> None:
         super().__init__(message)
-        self.kind = kind
+        self.kind = kind or self.usual_kind
 
 
 class UsageError(CkPrefillError):
@@ -148,6 +149,18 @@ class InconclusiveError(CkPrefillError):
     """A check that could not be made, or whose figures allow no verdict."""
 
     exit_code = 9
+
+
+class GateError(InconclusiveError):
+    """A gate without figures that can be compared."""
+
+    usual_kind = "gate"
+
+
+class MeasureError(InconclusiveError):
+    """A measurement or a model that can't be made."""
+
+    usual_kind = "measure"
 
 
 class OutputError(CkPrefillError):

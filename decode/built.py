@@ -14,7 +14,7 @@ from typing import Any
 
 from ckpm.base.bounded import read_bytes
 from ckpm.base.display import show
-from ckpm.base.errors import InconclusiveError, RecordError
+from ckpm.base.errors import MeasureError, RecordError
 from ckpm.base.files import write_atomically
 from ckpm.base.records import Source, Value, as_text
 from ckpm.decode.attention import Stages, compiled_stages
@@ -85,9 +85,7 @@ def read(file: Path, arch: str) -> Built:
         RecordError: the file or a code object that it names is damaged.
     """
     if not file.is_file():
-        raise InconclusiveError(
-            f"{file}: no decode kernels were built for {arch}. Build them: nox -s build-decode", kind="measure"
-        )
+        raise MeasureError(f"{file}: no decode kernels were built for {arch}. Build them: nox -s build-decode")
     root = Source(place=file, what="built decode kernels", remedy=_AGAIN, error=RecordError).read()
     root.allow(("format", "arch", "compiler", "problems"))
     if root.get("format").whole() != _FORMAT or root.get("arch").text() != arch:
@@ -97,9 +95,7 @@ def read(file: Path, arch: str) -> Built:
     for name in {*rows, *known}:
         now = [one.identity for one in known[name].candidates(arch)] if name in known else None
         if name not in rows or [one.text() for one in rows[name].get("identities").items()] != now:
-            raise InconclusiveError(
-                f"{file}: '{name}' is not what decode/problem.py names today. {_AGAIN}.", kind="measure"
-            )
+            raise MeasureError(f"{file}: '{name}' is not what decode/problem.py names today. {_AGAIN}.")
     stages = {
         name: Stages(attention=_code(file, name, "attention", row), reduction=_code(file, name, "reduction", row))
         for name, row in ((name, rows[name]) for name in known)

@@ -16,7 +16,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from ckpm.base.display import join_lines
-from ckpm.base.errors import CheckFailedError, InconclusiveError
+from ckpm.base.errors import CheckFailedError, GateError, InconclusiveError
 from ckpm.base.outputs import write_output
 from ckpm.base.records import Source, as_text
 
@@ -65,9 +65,7 @@ class Gate:
         """The gate of these rows. Raises InconclusiveError: there is no row, which is not a pass."""
         listed = tuple(rows)
         if not listed:
-            raise InconclusiveError(
-                "the gate compared nothing: no figure in the baseline, none in the candidate.", kind="gate"
-            )
+            raise GateError("the gate compared nothing: no figure in the baseline, none in the candidate.")
         return cls(verdict=worst(row.verdict for row in listed), provenance=dict(provenance), rows=listed)
 
     @property
@@ -86,9 +84,7 @@ class Gate:
         try:
             data = as_text(dataclasses.asdict(self))
         except ValueError as error:
-            raise InconclusiveError(
-                f"{file}: not written: a figure is NaN or infinite ({error}).", kind="gate"
-            ) from error
+            raise GateError(f"{file}: not written: a figure is NaN or infinite ({error}).") from error
         write_output(file, data)
 
     @classmethod

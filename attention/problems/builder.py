@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ckpm.attention.problems.shapes import from_shape
 from ckpm.attention.problems.validation import validate
 from ckpm.matrix.problems.problem import Problem, Strides
-from ckpm.matrix.problems.testing import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +17,6 @@ class ProblemBuilder:
     """
 
     _problem: Problem = field(default_factory=Problem)
-
-    @classmethod
-    def of_shape(cls, shape: Shape, family: str, arch: str = "gfx950") -> ProblemBuilder:
-        """Begin with a shape of the testing matrix."""
-        return cls(from_shape(shape, family, arch))
 
     def build(self) -> Problem:
         """Raises ProblemError: see attention.problems.validation.validate."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from ckpm.attention.timing.measure import EVERY, add_measured_options, kernel_name, on_library, performance_problems
 from ckpm.attention.timing.record import Timed, Timings
 from ckpm.base.display import show
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import MeasureError
 from ckpm.matrix.problems.problem import missing_kernel
 
 
@@ -69,9 +69,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
     from ckpm.attention.timing import checks, modelling
 
     if args.checks and arch != checks.ARCH:
-        raise InconclusiveError(
-            f"the published figures are of {checks.ARCH}, not of {arch}: leave --checks out.", kind="measure"
-        )
+        raise MeasureError(f"the published figures are of {checks.ARCH}, not of {arch}: leave --checks out.")
     place = modelling.open_library(library, arch, foreign=args.library is not None)
     keys = [key for key in place.keys if fnmatch.fnmatchcase(key.name, args.kernel)]
     asked = modelling.Asked(
@@ -87,9 +85,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
         else:
             timed.append(one)
     if not timed:
-        raise InconclusiveError(
-            f"{library}: it serves none of the problems. Build more: --tier full; or see --problem.", kind="measure"
-        )
+        raise MeasureError(f"{library}: it serves none of the problems. Build more: --tier full; or see --problem.")
     checked = checks.checks(place.device, place.known) if args.checks else ()
     return Timings(
         provenance=place.provenance(args.tier), problems=tuple(timed), left_out=left_out, checks=checked

@@ -24,7 +24,7 @@ from ckpm.attention.timing.machine import Number, cycles_together, launch_number
 from ckpm.attention.timing.measure import manifest_of
 from ckpm.attention.timing.published import PublishedFigure, Shape
 from ckpm.attention.timing.record import SIMDS
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import MeasureError
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest
@@ -102,9 +102,8 @@ def answers(
         DeviceError, LibraryError, and as :func:`record_asm` and :func:`checks.model`.
     """
     if ck is None and (fwd := [one for one in figures if one.model == "fwd"]):
-        raise InconclusiveError(
-            f"{len(fwd)} figures are of CK's forward kernels, on {arch}: give a library of these kernels.",
-            kind="measure",
+        raise MeasureError(
+            f"{len(fwd)} figures are of CK's forward kernels, on {arch}: give a library of these kernels."
         )
     device, known, caches = choose("emulator", arch), numbers(arch), launch_numbers(arch)
     if changed:
@@ -207,7 +206,7 @@ class CkKernels:
             outcome = fwd_launching.run_attention(device, self.library, case, tensors)
             if outcome.fault or not outcome.launch.kernel:
                 why = outcome.fault.message if outcome.fault else outcome.launch.message
-                raise InconclusiveError(f"CK's kernel of head dim {shape.head_dim}: {why}", kind="measure")
+                raise MeasureError(f"CK's kernel of head dim {shape.head_dim}: {why}")
             ran.append(outcome.launch.kernel)
 
         launch(LENGTHS[0])
@@ -227,7 +226,7 @@ def declared_copies(symbol: str) -> int:
     """
     found = _DECLARED.search(symbol)
     if found is None:
-        raise InconclusiveError(f"'{symbol}' does not say for how many workgroups it is compiled", kind="measure")
+        raise MeasureError(f"'{symbol}' does not say for how many workgroups it is compiled")
     return int(found[1])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import MeasureError
 from ckpm.base.tablefile import Record, read_table
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ def launch_numbers(arch: str) -> dict[str, Number]:
 
 def _of_arch(rows: Mapping[str, NumberRow], arch: str, file: Path) -> dict[str, Number]:
     if any(arch not in row.values for row in rows.values()):
-        raise InconclusiveError(
-            f"the timing model has no numbers of {arch}: add them to {file.name}, with sources.", kind="measure"
-        )
+        raise MeasureError(f"the timing model has no numbers of {arch}: add them to {file.name}, with sources.")
     return {name: Number(row.values[arch], row.doubtful, row.switch) for name, row in rows.items()}
 
 

@@ -24,7 +24,7 @@ from ckpm.attention.launch.counters import LIBRARY_FACTS, Measured, Measurements
 from ckpm.base import settings
 from ckpm.base.display import show
 from ckpm.base.entry import exit_code
-from ckpm.base.errors import CkPrefillError, InconclusiveError, LibraryError, RecordError, UnknownWordError
+from ckpm.base.errors import CkPrefillError, LibraryError, MeasureError, RecordError, UnknownWordError
 from ckpm.base.files import name_write_errors
 from ckpm.base.outputs import demand_place, refuse_inputs
 from ckpm.base.results import FOREIGN_LIBRARY, LIBRARY_SHA256
@@ -147,9 +147,7 @@ def measure(library: Path, arch: str, tier: str, *, foreign: bool = False, kerne
             continue
         counted.append(figures)
     if not counted:
-        raise InconclusiveError(
-            f"{library}: it serves none of the {len(left_out)} problems. Build more: --tier full.", kind="measure"
-        )
+        raise MeasureError(f"{library}: it serves none of the {len(left_out)} problems. Build more: --tier full.")
     library_facts = {name: getattr(manifest, name) for name in LIBRARY_FACTS}
     provenance = {"arch": arch, **library_facts, "tier": tier, **file_facts}
     return Measurements(provenance=provenance, problems=tuple(counted), left_out=left_out)
@@ -178,7 +176,7 @@ def _count_launch(
     try:
         outcome = run_problem(device, loaded, prepare(problem, device.arch), named)
     except CkPrefillError as error:
-        raise InconclusiveError(f"{problem.name}: {error}", kind="measure") from error
+        raise MeasureError(f"{problem.name}: {error}") from error
     ledger = read_ledger()
     verdict = ledger.judge(
         problem, source(manifest.upstream, manifest.dialect), device.arch, "passed" if outcome.ran else "fault"
@@ -188,19 +186,15 @@ def _count_launch(
         device.recover()
         return verdict.text
     if verdict.kind == "unexpected_pass":
-        raise InconclusiveError(f"{problem.name} {verdict.text}", kind="measure")
+        raise MeasureError(f"{problem.name} {verdict.text}")
     if lacks and not outcome.fault and outcome.launch.status == Status.UNSUPPORTED:
         return refused_for(lacks)
     if not outcome.ran:
         why = outcome.fault.message if outcome.fault else outcome.launch.message
-        raise InconclusiveError(
-            f"{problem.name}: the launch failed: {why}. See ckpm test --suite batch-prefill.", kind="measure"
-        )
+        raise MeasureError(f"{problem.name}: the launch failed: {why}. See ckpm test --suite batch-prefill.")
     kernel = outcome.launch.kernel or named or ""
     if kernel not in manifest.kernels or device.arch not in manifest.kernels[kernel].archs:
-        raise InconclusiveError(
-            f"{problem.name}: ran on '{kernel}', which the manifest does not list. {manifest.remedy}", kind="measure"
-        )
+        raise MeasureError(f"{problem.name}: ran on '{kernel}', which the manifest does not list. {manifest.remedy}")
     return Measured(
         problem=problem.name,
         kernel=kernel,
@@ -219,15 +213,13 @@ def manifest_of(library: Path, arch: str) -> Manifest:
     file = library.with_name(MANIFEST)
     for one in (library, file):
         if not one.is_file():
-            raise InconclusiveError(
-                f"{one}: no such file. Build the library first: ckpm build --arch {arch}", kind="measure"
-            )
+            raise MeasureError(f"{one}: no such file. Build the library first: ckpm build --arch {arch}")
     try:
         manifest = Manifest.read(file)
     except RecordError as error:
-        raise InconclusiveError(f"no manifest of a built library: {error}", kind="measure") from error
+        raise MeasureError(f"no manifest of a built library: {error}") from error
     if arch not in manifest.archs:
-        raise InconclusiveError(f"{library} is built for {', '.join(manifest.archs)}, not for {arch}.", kind="measure")
+        raise MeasureError(f"{library} is built for {', '.join(manifest.archs)}, not for {arch}.")
     return manifest
 
 
@@ -246,9 +238,7 @@ def identity_facts(library: Path, manifest: Manifest, *, foreign: bool) -> dict[
 def keys_of(manifest: Manifest, names: Sequence[str], library: Path) -> tuple[Key, ...]:
     """Keys of the library's kernels in dispatch order. Raises InconclusiveError: the manifest is of another library."""
     if set(manifest.kernels) != set(names):
-        raise InconclusiveError(
-            f"{library}: its manifest lists other kernels than it contains. {manifest.remedy}", kind="measure"
-        )
+        raise MeasureError(f"{library}: its manifest lists other kernels than it contains. {manifest.remedy}")
     return manifest.keys(names)
 
 

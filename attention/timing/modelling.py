@@ -18,7 +18,7 @@ from ckpm.attention.launch.launching import Outcome, run_problem
 from ckpm.attention.timing.machine import Number, cycles_together, numbers, replay, sensitivity, values
 from ckpm.attention.timing.measure import GPU_PAGE, identity_facts, keys_of, manifest_of
 from ckpm.attention.timing.record import SIMDS, Copies, Timed, wave_of
-from ckpm.base.errors import CkPrefillError, InconclusiveError, UsageError
+from ckpm.base.errors import CkPrefillError, MeasureError, UsageError
 from ckpm.kernels.families.libraries import host
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.matrix.dialects import compute_units
@@ -81,13 +81,10 @@ class Modelled:
         device = self.device
         recording = device.recorded_workgroup()
         if recording is None:
-            raise InconclusiveError(
-                f"{problem.name}: the launch has no workgroup {asked.workgroup}. Choose a smaller one.", kind="measure"
-            )
+            raise MeasureError(f"{problem.name}: the launch has no workgroup {asked.workgroup}. Choose a smaller one.")
         if kernel not in self.manifest.kernels:
-            raise InconclusiveError(
-                f"{problem.name}: ran on '{kernel}', which the manifest does not list. {self.manifest.remedy}",
-                kind="measure",
+            raise MeasureError(
+                f"{problem.name}: ran on '{kernel}', which the manifest does not list. {self.manifest.remedy}"
             )
         launched = recording["launched"] * asked.heads
         occupancy = self.manifest.kernels[kernel].archs[device.arch].occupancy_waves
@@ -135,7 +132,7 @@ class Modelled:
         try:
             return run_problem(device, self.library, prepare(problem, device.arch), named)
         except CkPrefillError as error:
-            raise InconclusiveError(f"{problem.name}: {error}", kind="measure") from error
+            raise MeasureError(f"{problem.name}: {error}") from error
 
 
 def open_library(library: Path, arch: str, *, foreign: bool = False) -> Modelled:

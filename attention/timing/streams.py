@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import MeasureError
 from ckpm.base.settings import cache_folder
 from ckpm.kernels.code import toolchains
 
@@ -87,9 +87,7 @@ def assemble(stream: Stream, arch: str) -> bytes:
         ):
             run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             if run.returncode:
-                raise InconclusiveError(
-                    f"a stream of the timing model's checks is not assembled: {run.stderr[:500]}", kind="measure"
-                )
+                raise MeasureError(f"a stream of the timing model's checks is not assembled: {run.stderr[:500]}")
         return linked.read_bytes()
 
 

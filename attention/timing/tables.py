@@ -19,7 +19,7 @@ from ckpm.attention.timing.measure import performance_problems
 from ckpm.attention.timing.modelling import Asked, Modelled, open_library
 from ckpm.attention.timing.record import Timed, Timings
 from ckpm.base.display import show
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import MeasureError
 from ckpm.base.outputs import demand_place
 from ckpm.kernels.code.toolchains import CHOICES
 from ckpm.kernels.library.request import LIBRARY, PROJECT, folder_name
@@ -69,7 +69,7 @@ def model(problems: str, toolchain: str, work: Path) -> Timings:
     """
     chosen = [one for one in performance_problems(TIER) if fnmatch.fnmatchcase(one.name, problems)]
     if not chosen:
-        raise InconclusiveError(f"no problem fits '{problems}'. See matrix/tables/performance.yaml.", kind="measure")
+        raise MeasureError(f"no problem fits '{problems}'. See matrix/tables/performance.yaml.")
     place = open_library(library(toolchain, work), ARCH)
     rows = tuple(_model_row(place, problem, version) for problem in chosen for version in VERSIONS)
     return Timings(provenance=place.provenance(TIER), problems=rows)
@@ -93,9 +93,7 @@ def library(
         [*command, "--work", str(work.absolute())], cwd=PROJECT, capture_output=True, text=True, check=False
     )  # fmt: skip
     if process.returncode != 0:
-        raise InconclusiveError(
-            f"a library could not be built: {(process.stdout + process.stderr)[-_SHOWN:].strip()}", kind="measure"
-        )
+        raise MeasureError(f"a library could not be built: {(process.stdout + process.stderr)[-_SHOWN:].strip()}")
     return work / "build" / ARCH / folder_name(upstream, family) / LIBRARY
 
 
@@ -103,7 +101,7 @@ def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
     """Raises InconclusiveError: the library has no such kernel, or the launch fails."""
     head = dataclasses.replace(problem, nhead_q=problem.nhead_q // problem.nhead_k, nhead_k=1, v3=version)
     if why := missing_kernel(place.keys, head):
-        raise InconclusiveError(f"{problem.name}: {why}", kind="measure")
+        raise MeasureError(f"{problem.name}: {why}")
     key = serving_kernels(place.keys, head)[0]
     tiles = -(-problem.seqlens_q[0] // key.tile.bm0)
     short = problem.seqlens_k[0] <= _SHORT
@@ -111,9 +109,7 @@ def _model_row(place: Modelled, problem: SuiteCase, version: str) -> Timed:
     asked = Asked(workgroup=last, heads=problem.nhead_k, offsets=short, sensitivity=short)
     timed = place.model(head, key.name, asked)
     if isinstance(timed, str):
-        raise InconclusiveError(f"{problem.name}: {timed}", kind="measure")
+        raise MeasureError(f"{problem.name}: {timed}")
     if timed.launched != tiles * problem.nhead_q:
-        raise InconclusiveError(
-            f"{problem.name}: {timed.launched} workgroups instead of one for each tile of {key.name}.", kind="measure"
-        )
+        raise MeasureError(f"{problem.name}: {timed.launched} workgroups instead of one for each tile of {key.name}.")
     return timed

@@ -80,10 +80,6 @@ class Options:
             raise DeviceError(f"no such option: {', '.join(unknown)}. Known: {', '.join(sorted(known))}.", 1)
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
-    def all_checks(self) -> Options:
-        """The options with the checks of a sanitizer run, which is made once for each wave order."""
-        return self.replace(poison=True, poison_memory=True, late_loads=True, lds_races=True, uninitialised=True)
-
     def integers(self) -> dict[str, int]:
         """The core's options by name, in an order that can be applied."""
         values = {

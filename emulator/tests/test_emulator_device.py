@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import shutil
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from ckpm_emulator.base.errors import CodeObjectError, DeviceError
-from ckpm_emulator.device import EmulatedGpu, Options
+from ckpm_emulator.device import EmulatedGpu
 from tests.emulator.emulator_child import on_device, stub_core
 from tests.emulator.emulator_small import fat_binary, open_small
 from tests.emulator.emulator_small import small as small
@@ -62,14 +61,6 @@ def test_options_reach_core(device: EmulatedGpu) -> None:
         assert value.value == expected, name
     assert device._hip_runtime.c.emu_set_option(b"nothing", 1) == 1
     assert device.last_error() == "no such option: nothing = 1"
-
-
-def test_all_checks() -> None:
-    checked = Options(arch="gfx942", wave_order=1).all_checks()
-    assert [name for name, value in dataclasses.asdict(checked).items() if value is True] == [
-        *("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "lds_bounds"),
-    ]
-    assert (checked.arch, checked.wave_order) == ("gfx942", 1)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "<i4", "<f2", "<f8"])

@@ -7,6 +7,7 @@ section Code Object V5 Metadata.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -107,34 +108,27 @@ def kernels(elf_bytes: bytes) -> list[KernelResources]:
 def _resources(entry: Mapping[str, Any], owner: code_object.CodeObject) -> KernelResources:
     """Convert a kernel's metadata. Raises CodeObjectError: a field or the kernel's function is missing."""
     symbol = str(_field(entry, ".name", "kernel"))
-    number = {name: int(_field(entry, name, symbol)) for name in _NUMBERS}
-    if number[".wavefront_size"] < 1 or number[".max_flat_workgroup_size"] < 1:
+    number = {field: int(_field(entry, name, symbol)) for field, name in _NUMBERS.items()}
+    if number["wavefront"] < 1 or number["max_workgroup"] < 1:
         raise CodeObjectError(f"{symbol}: damaged: a wave or a workgroup without lanes")
     if symbol not in owner.functions:
         raise CodeObjectError(f"code object has no function '{symbol}'")
     code = owner.functions[symbol].code
+    waves = occupancy(
+        compute_units()[owner.arch],
+        vgpr=number["vgpr"],
+        lds_bytes=number["lds_bytes"],
+        workgroup=number["max_workgroup"],
+        wavefront=number["wavefront"],
+    )
     return KernelResources(
         symbol=symbol,
         arch=owner.target,
-        vgpr=number[".vgpr_count"],
         agpr=int(entry.get(".agpr_count", 0)),
-        sgpr=number[".sgpr_count"],
-        vgpr_spills=number[".vgpr_spill_count"],
-        sgpr_spills=number[".sgpr_spill_count"],
-        lds_bytes=number[".group_segment_fixed_size"],
-        scratch_bytes=number[".private_segment_fixed_size"],
-        kernarg_bytes=number[".kernarg_segment_size"],
-        max_workgroup=number[".max_flat_workgroup_size"],
-        wavefront=number[".wavefront_size"],
         text_sha256=hashlib.sha256(code).hexdigest(),
         text_bytes=len(code),
-        occupancy_waves=occupancy(
-            compute_units()[owner.arch],
-            vgpr=number[".vgpr_count"],
-            lds_bytes=number[".group_segment_fixed_size"],
-            workgroup=number[".max_flat_workgroup_size"],
-            wavefront=number[".wavefront_size"],
-        ),
+        occupancy_waves=waves,
+        **number,
     )
 
 
@@ -168,29 +162,21 @@ def inspect(path: Path, arch: str) -> dict[str, KernelCode]:
 
     with _convert_errors():
         kernels_of_file = inspected(path, arch)
-    return {
-        one.symbol: KernelCode(
-            unknown=one.unknown,
-            loop=one.loop,
-            hazards=one.hazards,
-            missing_states=one.missing_states,
-            blocks=one.blocks,
-        )
-        for one in kernels_of_file
-    }
+    names = [field.name for field in dataclasses.fields(KernelCode)]
+    return {one.symbol: KernelCode(**{name: getattr(one, name) for name in names}) for one in kernels_of_file}
 
 
-_NUMBERS = (
-    ".vgpr_count",
-    ".sgpr_count",
-    ".vgpr_spill_count",
-    ".sgpr_spill_count",
-    ".group_segment_fixed_size",
-    ".private_segment_fixed_size",
-    ".kernarg_segment_size",
-    ".max_flat_workgroup_size",
-    ".wavefront_size",
-)
+_NUMBERS = {
+    "vgpr": ".vgpr_count",
+    "sgpr": ".sgpr_count",
+    "vgpr_spills": ".vgpr_spill_count",
+    "sgpr_spills": ".sgpr_spill_count",
+    "lds_bytes": ".group_segment_fixed_size",
+    "scratch_bytes": ".private_segment_fixed_size",
+    "kernarg_bytes": ".kernarg_segment_size",
+    "max_workgroup": ".max_flat_workgroup_size",
+    "wavefront": ".wavefront_size",
+}
 
 
 def _field(entry: Mapping[str, Any], name: str, where: str) -> Any:

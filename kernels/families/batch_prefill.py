@@ -16,7 +16,7 @@ from ckpm.kernels.families.family import INCLUDE, Family, Host, Values, on_own_t
 from ckpm.kernels.families.words import (
     Features,
     device_check,
-    environment,
+    fill,
     flag,
     pad_flags,
     pad_words,
@@ -245,19 +245,16 @@ def dispatch_text(keys: Sequence[Key], cpp: Features) -> str:
         for index, key in enumerate(ordered)
     ]
     v3_traits = {key.arch_trait for key in keys if is_v3(key.pipeline)}
-    return (
-        environment()
-        .get_template("dispatch.hip.j2")
-        .render(
-            dtypes=_by_dtype((key, arm) for key, arm in arms if not is_v3(key.pipeline) and not is_split(key.pipeline)),
-            v3_dtypes=_by_dtype((key, arm) for key, arm in arms if is_v3(key.pipeline)),
-            split_dtypes=_by_dtype((key, arm) for key, arm in arms if is_split(key.pipeline)),
-            v3_device=" || ".join(map(device_check, sorted(v3_traits))),
-            arms=[arm for _, arm in arms],
-            own_headers=cpp.own_headers,
-            selects=cpp.takes_load and any(key.load for key in keys),
-            pads=False,
-        )
+    return fill(
+        "dispatch.hip.j2",
+        dtypes=_by_dtype((key, arm) for key, arm in arms if not is_v3(key.pipeline) and not is_split(key.pipeline)),
+        v3_dtypes=_by_dtype((key, arm) for key, arm in arms if is_v3(key.pipeline)),
+        split_dtypes=_by_dtype((key, arm) for key, arm in arms if is_split(key.pipeline)),
+        v3_device=" || ".join(map(device_check, sorted(v3_traits))),
+        arms=[arm for _, arm in arms],
+        own_headers=cpp.own_headers,
+        selects=cpp.takes_load and any(key.load for key in keys),
+        pads=False,
     )
 
 
@@ -277,7 +274,7 @@ def _by_dtype(arms: Iterable[tuple[Key, Arm]]) -> list[tuple[str, int, list[tupl
 
 def harness_text(dialect: str, cpp: Features) -> str:
     """The C ABI of kernels/include/ckpm.h for one dialect's argument structures."""
-    return environment().get_template("harness.hip.j2").render(dialect=dialect, d=cpp, cpp=spellings())
+    return fill("harness.hip.j2", dialect=dialect, d=cpp, cpp=spellings())
 
 
 def symbol(values: Values) -> re.Pattern[str]:

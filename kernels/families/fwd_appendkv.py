@@ -18,7 +18,7 @@ from ckpm.kernels.families.words import (
     Features,
     arch_tag,
     element,
-    environment,
+    fill,
     flag,
     guard,
     pad_flags,
@@ -84,13 +84,14 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
     ordered = by_device(keys)
     arms = [(key, (trait(key), arch_tag(key.arch_trait), " && ".join(conditions(key)))) for key in ordered]
     names = [key.name for key in ordered]
-    return environment().get_template("appendkv_dispatch.hip.j2").render(archs=nest(arms), names=names)
+    return fill("appendkv_dispatch.hip.j2", archs=nest(arms), names=names)
 
 
 def harness_text(dialect: str, features: Features) -> str:
     """The C ABI of kernels/include_fwd/ckpm_appendkv.h."""
-    template = environment().get_template("appendkv_harness.hip.j2")
-    return template.render(dialect=dialect, family=NAME, function="fmha_fwd_appendkv", abi="ckpm_appendkv")
+    return fill(
+        "appendkv_harness.hip.j2", dialect=dialect, family=NAME, function="fmha_fwd_appendkv", abi="ckpm_appendkv"
+    )
 
 
 def symbol(values: Values) -> re.Pattern[str]:

@@ -15,7 +15,7 @@ from ckpm.kernels.families import fwd_words, symbol_words
 from ckpm.kernels.families.family import Family, Host, Scenario, Values
 from ckpm.kernels.families.fwd_words import by_device, harness_text, nest
 from ckpm.kernels.families.kernel_problems import MASKS, attention_scenarios, candidates, not_laid_out
-from ckpm.kernels.families.words import Features, arch_tag, environment, flag, pad_flags, pad_words
+from ckpm.kernels.families.words import Features, arch_tag, fill, flag, pad_flags, pad_words
 from ckpm.matrix.keys import Key
 
 NAME = "fwd_splitkv"
@@ -70,7 +70,7 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
         by_lse = {lse: own.get(lse, "") for lse in (True, False)}
         arms.append((key, (trait(key), arch_tag(key.arch_trait), " && ".join(conditions(key)), by_lse)))
     names = [key.name for key in (*first, *second)]
-    return environment().get_template("splitkv_dispatch.hip.j2").render(archs=nest(arms), names=names)
+    return fill("splitkv_dispatch.hip.j2", archs=nest(arms), names=names)
 
 
 def symbol(values: Values) -> re.Pattern[str]:

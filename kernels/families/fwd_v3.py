@@ -18,7 +18,7 @@ from ckpm.kernels.families.kernel_problems import attention_scenarios, not_laid_
 from ckpm.kernels.families.words import (
     Features,
     device_check,
-    environment,
+    fill,
     flag,
     guard,
     pad_words,
@@ -80,26 +80,21 @@ def conditions(key: Key) -> tuple[str, ...]:
 def dispatch_text(keys: Sequence[Key], features: Features) -> str:
     """The host dispatch over ``keys``, which are all for one arch trait."""
     arms = [(trait(key), " && ".join(conditions(key))) for key in keys]
-    return (
-        environment()
-        .get_template("fwd_v3_dispatch.hip.j2")
-        .render(names=[key.name for key in keys], device=device_check(keys[0].arch_trait), arms=arms)
+    return fill(
+        "fwd_v3_dispatch.hip.j2", names=[key.name for key in keys], device=device_check(keys[0].arch_trait), arms=arms
     )
 
 
 def harness_text(dialect: str, features: Features) -> str:
     """The C ABI of kernels/include_fwd/ckpm_fwd.h. Fields of its struct that aren't listed here must be 0 or null."""
     foreign = [(name, kind is ctypes.c_void_p) for name, kind in FwdArguments.kinds().items() if name not in _KNOWN]
-    return (
-        environment()
-        .get_template("fwd_v3_harness.hip.j2")
-        .render(
-            dialect=dialect,
-            family=NAME,
-            abi="ckpm_fwd",
-            foreign_pointers=[name for name, pointer in foreign if pointer],
-            foreign_numbers=[name for name, pointer in foreign if not pointer],
-        )
+    return fill(
+        "fwd_v3_harness.hip.j2",
+        dialect=dialect,
+        family=NAME,
+        abi="ckpm_fwd",
+        foreign_pointers=[name for name, pointer in foreign if pointer],
+        foreign_numbers=[name for name, pointer in foreign if not pointer],
     )
 
 

@@ -15,7 +15,7 @@ from ckpm.kernels.families.words import (
     arch_tag,
     device_check,
     element,
-    environment,
+    fill,
     flag,
     guard,
     pad_flags,
@@ -175,8 +175,8 @@ def one_stage(
         (key, (f"T{index}", key.name, trait(key), arch_tag(key.arch_trait), " && ".join(conditions(key))))
         for index, key in enumerate(keys)
     ]
-    template = environment().get_template("fwd_dispatch.hip.j2")
-    return template.render(
+    return fill(
+        "fwd_dispatch.hip.j2",
         function=function,
         reference="&" if by_reference else "",
         counts_units=counts_units,
@@ -187,11 +187,6 @@ def one_stage(
 
 def harness_text(dialect: str, family: str, *, dropout: bool, pages: bool, splits: bool) -> str:
     """The C ABI of kernels/include_fwd/ckpm_fwd.h for a family that has dropout, a paged cache, splits, or not."""
-    return (
-        environment()
-        .get_template("fwd_harness.hip.j2")
-        .render(
-            dialect=dialect, family=family, function=f"fmha_{family}", abi="ckpm_fwd",
-            dropout=dropout, pages=pages, splits=splits,
-        )
-    )  # fmt: skip
+    features = {"dropout": dropout, "pages": pages, "splits": splits}
+    function = f"fmha_{family}"
+    return fill("fwd_harness.hip.j2", dialect=dialect, family=family, function=function, abi="ckpm_fwd", **features)

@@ -17,7 +17,7 @@ from ckpm.base.files import make_folder, write_if_changed
 from ckpm.base.outputs import forget_output, record, recorded_digests
 from ckpm.kernels.families.libraries import host, is_default, library_of_keys, library_with
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.kernels.families.words import Features, environment, pattern
+from ckpm.kernels.families.words import Features, fill, pattern
 from ckpm.matrix.keys import Key
 
 DEFAULT_SIZE = 8
@@ -79,7 +79,7 @@ def instance_text(key: Key, features: Features, space: str = "ckpm::k0") -> str:
 def unit_text(unit: Unit, features: Features) -> str:
     """The text of one translation unit, with a numbered namespace for each instance."""
     texts = [instance_text(key, features, f"ckpm::k{index}") for index, key in enumerate(unit.keys)]
-    return environment().get_template(FAMILIES[unit.keys[0].family].unit).render(instances=texts)
+    return fill(FAMILIES[unit.keys[0].family].unit, instances=texts)
 
 
 def dispatch_text(keys: Sequence[Key], features: Features) -> str:

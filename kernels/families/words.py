@@ -100,6 +100,11 @@ def environment() -> jinja2.Environment:
     )
 
 
+def fill(template: str, **context: object) -> str:
+    """The text of a template with these values."""
+    return environment().get_template(template).render(**context)
+
+
 class _Slot(jinja2.Undefined):
     """A value that is not known yet: the template contains a slot for it."""
 

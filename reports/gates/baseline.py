@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.bounded import read_bytes, read_text
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import GateError, InconclusiveError
 from ckpm.base.files import is_special, name_write_errors, write_atomically
 from ckpm.base.records import Source
 from ckpm.kernels.library.manifest import Manifest
@@ -116,7 +116,7 @@ def path_of(facts: Mapping[str, str], gate: str, folder: Path = FOLDER) -> Path:
     parts = [facts["arch"], toolchain_folder(facts), name]
     for part in parts:
         if not _WORD.fullmatch(part) or part.startswith("."):
-            raise InconclusiveError(f"{part!r} can't be part of a baseline's path.", kind="gate")
+            raise GateError(f"{part!r} can't be part of a baseline's path.")
     arch, toolchain, name = parts
     return folder / arch / toolchain / f"{name}.{gate}.txt"
 
@@ -127,9 +127,7 @@ def identity_of(manifest: Manifest, arch: str) -> dict[str, str]:
     for name in IDENTITY[1:]:
         value = getattr(manifest, name)
         if not value or "\n" in value:
-            raise InconclusiveError(
-                f"the manifest's field {name} is not a line of text: {value!r}. {manifest.remedy}", kind="gate"
-            )
+            raise GateError(f"the manifest's field {name} is not a line of text: {value!r}. {manifest.remedy}")
         facts[name] = value
     return facts
 
@@ -142,14 +140,12 @@ def read(file: Path, accept: str = ACCEPT) -> Baseline:
     try:
         lines = read_text(file).splitlines()
     except FileNotFoundError:
-        raise InconclusiveError(f"{file}: there is no baseline. {_LOOK}: {accept}", kind="gate") from None
+        raise GateError(f"{file}: there is no baseline. {_LOOK}: {accept}") from None
     except (OSError, ValueError) as error:
-        raise InconclusiveError(f"{file}: the baseline can't be read: {error}. {_RESTORE}", kind="gate") from error
+        raise GateError(f"{file}: the baseline can't be read: {error}. {_RESTORE}") from error
     end = _END.fullmatch(lines[-1]) if lines else None
     if end is None:
-        raise InconclusiveError(
-            f"{file}: the baseline has no last line '# end: N lines': was it cut short? {_RESTORE}", kind="gate"
-        )
+        raise GateError(f"{file}: the baseline has no last line '# end: N lines': was it cut short? {_RESTORE}")
     facts: dict[str, str] = {}
     figures: dict[str, dict[str, float]] = {}
     for number, line in enumerate(lines[:-1], 1):
@@ -158,16 +154,12 @@ def read(file: Path, accept: str = ACCEPT) -> Baseline:
             continue
         subject, *words = line.split() or [""]
         if not words or subject in figures:
-            raise InconclusiveError(
-                f"{file}:{number}: no line of figures, or the second of its subject. {_RESTORE}", kind="gate"
-            )
+            raise GateError(f"{file}:{number}: no line of figures, or the second of its subject. {_RESTORE}")
         figures[subject] = dict(_pair(word, f"{file}:{number}") for word in words)
         if len(figures[subject]) != len(words):
-            raise InconclusiveError(f"{file}:{number}: a metric is there twice. {_RESTORE}", kind="gate")
+            raise GateError(f"{file}:{number}: a metric is there twice. {_RESTORE}")
     if len(figures) != int(end[1]) or not figures:
-        raise InconclusiveError(
-            f"{file}: {len(figures)} lines of figures, its last line counts {end[1]}. {_RESTORE}", kind="gate"
-        )
+        raise GateError(f"{file}: {len(figures)} lines of figures, its last line counts {end[1]}. {_RESTORE}")
     return Baseline(facts=facts, figures=figures)
 
 
@@ -191,9 +183,8 @@ def demand_same(
         gone = [subject for subject in sorted(baseline.figures) if present is not None and subject not in present]
         lines += [f"  built: 1 / 0: {subject}" for subject in gone[:_SHOWN]]
         lines += [f"  and {len(gone) - _SHOWN} more that are not built"] if len(gone) > _SHOWN else []
-        raise InconclusiveError(
-            f"{file}: not comparable: baseline / this build differ in\n" + "\n".join(lines) + f"\n{_LOOK}: {accept}",
-            kind="gate",
+        raise GateError(
+            f"{file}: not comparable: baseline / this build differ in\n" + "\n".join(lines) + f"\n{_LOOK}: {accept}"
         )
 
 
@@ -219,7 +210,7 @@ def read_history(file: Path) -> tuple[Acceptance, ...]:
     try:
         text = read_text(file)
     except (OSError, ValueError) as error:
-        raise InconclusiveError(f"{file}: the history can't be read: {error}. {_CORRECT}.", kind="gate") from error
+        raise GateError(f"{file}: the history can't be read: {error}. {_CORRECT}.") from error
     what = "a line of a baseline's history"
     lines = tuple(
         Source(place=f"{file}:{number}", what=what, remedy=f"{_CORRECT}.", error=InconclusiveError)
@@ -228,7 +219,7 @@ def read_history(file: Path) -> tuple[Acceptance, ...]:
         for number, line in enumerate(text.splitlines(), 1)
     )
     if text and not text.endswith("\n"):
-        raise InconclusiveError(f"{file}: its last line has no end: was it cut short? {_CORRECT}.", kind="gate")
+        raise GateError(f"{file}: its last line has no end: was it cut short? {_CORRECT}.")
     return lines
 
 
@@ -240,7 +231,7 @@ def _pair(word: str, where: str) -> tuple[str, float]:
     except ValueError:
         value = math.nan
     if not metric or not math.isfinite(value):
-        raise InconclusiveError(f"{where}: {word!r} is not a figure. {_RESTORE}", kind="gate")
+        raise GateError(f"{where}: {word!r} is not a figure. {_RESTORE}")
     return metric, value
 
 
@@ -262,14 +253,14 @@ def accept(
     """
     reason = " ".join(reason.split())
     if not reason:
-        raise InconclusiveError("a baseline is accepted with a reason: --reason TEXT.", kind="gate")
+        raise GateError("a baseline is accepted with a reason: --reason TEXT.")
     _demand_finite(measured)
     complete(identity, folder)
     texts, lines = {}, []
     for gate, figures in measured.items():
         file = path_of(identity, gate, folder)
         if is_special(file):  # writing would wait for whoever reads the pipe
-            raise InconclusiveError(f"{file}: a pipe or a device is in the baseline's place. Remove it.", kind="gate")
+            raise GateError(f"{file}: a pipe or a device is in the baseline's place. Remove it.")
         text = Baseline(facts={**identity, "reason": reason}, figures=figures).text()
         if not _has_text(file, text):
             texts[file.name] = text
@@ -297,7 +288,7 @@ def complete(identity: Mapping[str, str], folder: Path = FOLDER) -> None:
     source = Source(place=journal, what="a journal of accepted figures", remedy=_DELETE, error=InconclusiveError)
     for name, text in source.read().texts().items():
         if name != Path(name).name:
-            raise InconclusiveError(f"{journal}: {name!r} is not a file beside it. {_DELETE}", kind="gate")
+            raise GateError(f"{journal}: {name!r} is not a file beside it. {_DELETE}")
         write_atomically(journal.with_name(name), text.encode())
     with name_write_errors(journal):
         journal.unlink()
@@ -310,12 +301,10 @@ def _journal(identity: Mapping[str, str], folder: Path) -> Path:
 def _demand_finite(measured: Mapping[str, Figures]) -> None:
     for figures in measured.values():
         if not figures:
-            raise InconclusiveError("there is no figure to accept.", kind="gate")
+            raise GateError("there is no figure to accept.")
         for subject, metrics in figures.items():
             if bad := [metric for metric, value in metrics.items() if not math.isfinite(value)]:
-                raise InconclusiveError(
-                    f"{subject}: {', '.join(bad)}: not a finite number, can't be accepted.", kind="gate"
-                )
+                raise GateError(f"{subject}: {', '.join(bad)}: not a finite number, can't be accepted.")
 
 
 def _line(identity: Mapping[str, str], gate: str, figures: Figures, reason: str) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import GateError
 from ckpm.base.tablefile import Record, read_table
 from ckpm.reports.gates.baseline import Figures
 from ckpm.reports.verdicts import Row
@@ -64,9 +64,7 @@ def compare(gate: str, baseline: Figures, candidate: Figures, thresholds: Mappin
             continue
         for metric in [*old, *(metric for metric in new if metric not in old)]:
             if metric not in thresholds:
-                raise InconclusiveError(
-                    f"metric '{metric}' of {subject} has no threshold: add it to {THRESHOLDS.name}.", kind="gate"
-                )
+                raise GateError(f"metric '{metric}' of {subject} has no threshold: add it to {THRESHOLDS.name}.")
             rows.append(_row(gate, subject, metric, old.get(metric), new.get(metric), thresholds[metric]))
     return tuple(rows)
 
@@ -88,9 +86,7 @@ def presence(gate: str, subject: str, *, built: bool, note: str) -> Row:
 def _row(gate: str, subject: str, metric: str, old: float | None, new: float | None, threshold: Threshold) -> Row:
     for value in (old, new):
         if value is not None and not math.isfinite(value):
-            raise InconclusiveError(
-                f"{subject}: {metric}: {value} is not a finite number, and can't be compared.", kind="gate"
-            )
+            raise GateError(f"{subject}: {metric}: {value} is not a finite number, and can't be compared.")
     note = ""
     if old is None or new is None:
         verdict, note = "missing", f"no figure in the {'baseline' if old is None else 'candidate'}"

@@ -17,7 +17,7 @@ from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.launching import check, plan_of, upload
 from ckpm.attention.launch.plan import Plan
 from ckpm.attention.timing.measure import identity_facts, keys_of, manifest_of
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import GateError
 from ckpm.kernels.abi import Status
 from ckpm.matrix.keys import V3_PIPELINE, Key, is_v3
 from ckpm.matrix.problems.case import SuiteCase
@@ -122,13 +122,9 @@ def _microseconds(device: Device, side: Side, problem: SuiteCase, launch: Launch
     """Microseconds of one launch, the mean if it is repeated. Raises InconclusiveError."""
     fault = device.fault()
     if fault or launch.status != Status.OK:
-        raise InconclusiveError(
-            f"{problem.name}: {side.library.path}: {fault.message if fault else launch.message}", kind="gate"
-        )
+        raise GateError(f"{problem.name}: {side.library.path}: {fault.message if fault else launch.message}")
     if side.v3 is not None and side.v3 != (f"_{V3_PIPELINE}_" in str(launch.kernel)):
-        raise InconclusiveError(
-            f"{problem.name}: V3 is turned {'on' if side.v3 else 'off'}, and {launch.kernel} was launched.", kind="gate"
-        )
+        raise GateError(f"{problem.name}: V3 is turned {'on' if side.v3 else 'off'}, and {launch.kernel} was launched.")
     return launch.milliseconds * 1e3
 
 
@@ -159,7 +155,5 @@ def problems_of_both(baseline: Side, candidate: Side, problems: Sequence[SuiteCa
     either = [dataclasses.replace(one, v3="any") for one in problems]
     both = [one for one in either if baseline.serves(one) and candidate.serves(one)]
     if not both:
-        raise InconclusiveError(
-            "none of the problems has a kernel of V3 and one of V2: see --tier and --case.", kind="gate"
-        )
+        raise GateError("none of the problems has a kernel of V3 and one of V2: see --tier and --case.")
     return both

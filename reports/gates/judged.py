@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from ckpm.base import settings
-from ckpm.base.errors import InconclusiveError, UsageError
+from ckpm.base.errors import GateError, UsageError
 from ckpm.kernels.families.libraries import host, is_default, libraries, made_of, option, whole
 from ckpm.kernels.library.manifest import MANIFEST, Manifest, check_library
 from ckpm.kernels.library.request import LIBRARY, folder_name
@@ -144,9 +144,7 @@ def gated_library(arch: str, upstream: str | None, families: str | None, work: P
     file = work / "build" / arch / folder_name(upstream, name) / MANIFEST
     manifest = read_manifest(file)
     if manifest.upstream != upstream:  # its figures would be compared with, or stored as, another upstream's
-        raise InconclusiveError(
-            f"{file}: a library of {manifest.upstream}, not of {upstream}. Build {upstream} first.", kind="gate"
-        )
+        raise GateError(f"{file}: a library of {manifest.upstream}, not of {upstream}. Build {upstream} first.")
     library = file.with_name(LIBRARY)
     if library.is_file():  # a missing library is an error of whatever reads it later
         check_library(library, manifest)

@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from ckpm.attention.launch.counters import Measured
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import GateError
 from ckpm.base.tablefile import Positive, Record, read_table
 from ckpm.matrix.dialects import compute_units
 
@@ -103,7 +103,7 @@ def machine_of(arch: str, known: Mapping[str, Machine] | None = None) -> Machine
     """The machine of an arch. Raises InconclusiveError: the model has no numbers of it."""
     if machine := (known or machines()).get(arch):
         return machine
-    raise InconclusiveError(no_numbers(arch), kind="gate")
+    raise GateError(no_numbers(arch))
 
 
 def no_numbers(arch: str) -> str:
@@ -133,9 +133,7 @@ def estimate(measured: Measured, machine: Machine) -> Estimate:
         ("occupancy_waves", measured.occupancy_waves),
     ):
         if value <= 0:
-            raise InconclusiveError(
-                f"{measured.problem}: {what}: {value}. Nothing can be modelled; measure again.", kind="gate"
-            )
+            raise GateError(f"{measured.problem}: {what}: {value}. Nothing can be modelled; measure again.")
     waves = -(-count["waves"] // count["workgroups"])
     units = _units(count, machine, groups, waves)
     possible = max(measured.occupancy_waves * compute_units()[machine.arch].simds // waves, 1)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ckpm.attention.launch.counters import Measured, Measurements
 from ckpm.base.console import console
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import GateError
 from ckpm.reports.gates.model import Estimate, cannot_see, estimate, machine_of
 from ckpm.reports.gates.references import read_references
 
@@ -70,13 +70,11 @@ def pairs_of(first: Any, second: Any) -> list[tuple[Any, Any]]:
     """
     archs = [one.provenance["arch"] for one in (first, second)]
     if archs[0] != archs[1]:
-        raise InconclusiveError(
-            f"one file is of {archs[0]}, the other of {archs[1]}. Make both for one arch.", kind="gate"
-        )
+        raise GateError(f"one file is of {archs[0]}, the other of {archs[1]}. Make both for one arch.")
     others = {one.problem: one for one in second.problems}
     if pairs := [(one, others[one.problem]) for one in first.problems if one.problem in others]:
         return pairs
-    raise InconclusiveError("the two files share no problem. Take libraries that serve the same ones.", kind="gate")
+    raise GateError("the two files share no problem. Take libraries that serve the same ones.")
 
 
 def show_against(measured: Measurements, other: Measurements, out: Console) -> None:

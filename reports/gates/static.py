@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import GateError
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.code.code_object import KernelCode
 from ckpm.kernels.library.manifest import Manifest
@@ -40,9 +40,7 @@ def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[st
     in_library = {kernel.symbol: kernel for image in images for kernel in codeobject.kernels(image)}
     listed = {name: one.resources_on(arch) for name, one in manifest.kernels.items() if arch in one.archs}
     if not listed:
-        raise InconclusiveError(
-            f"{library}: no kernel for {arch}; the manifest is of {', '.join(manifest.archs)}.", kind="gate"
-        )
+        raise GateError(f"{library}: no kernel for {arch}; the manifest is of {', '.join(manifest.archs)}.")
     inspected = codeobject.inspect(library, arch)
     by_name = {}
     for name, rows in listed.items():
@@ -51,16 +49,12 @@ def by_kernel(library: Path, manifest: Manifest, arch: str) -> dict[str, dict[st
             kernel = in_library.pop(row.symbol, None)
             if kernel is None or kernel.text_sha256 != row.text_sha256:
                 what = "is not in the library" if kernel is None else "has other machine code in the library"
-                raise InconclusiveError(
-                    f"{library}: {name} {what}: library and manifest are of two builds. {manifest.remedy}", kind="gate"
-                )
+                raise GateError(f"{library}: {name} {what}: library and manifest are of two builds. {manifest.remedy}")
             own = {figure: float(getattr(kernel, figure)) for figure in _FIGURES}
             several.append(own | code_figures(inspected, kernel.symbol, f"{library}: {name}"))
         by_name[name] = _worst(several)
     if in_library:
-        raise InconclusiveError(
-            f"{library}: {len(in_library)} kernels that its manifest doesn't know. {manifest.remedy}", kind="gate"
-        )
+        raise GateError(f"{library}: {len(in_library)} kernels that its manifest doesn't know. {manifest.remedy}")
     return by_name
 
 
@@ -77,11 +71,9 @@ def code_figures(inspected: Mapping[str, KernelCode], symbol: str, where: str) -
     """
     code = inspected.get(symbol)
     if code is None:
-        raise InconclusiveError(f"{where}: its machine code is not in the library.", kind="gate")
+        raise GateError(f"{where}: its machine code is not in the library.")
     if code.unknown:
-        raise InconclusiveError(
-            f"{where}: {code.unknown} unknown instructions: what they do can't be judged.", kind="gate"
-        )
+        raise GateError(f"{where}: {code.unknown} unknown instructions: what they do can't be judged.")
     loop = {f"loop_{name}": float(count) for name, count in code.loop.items()}
     return {**loop, "wait_hazards": float(len(code.hazards)), "missing_states": float(len(code.missing_states))}
 

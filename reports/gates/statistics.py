@@ -24,7 +24,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import GateError
 from ckpm.base.tablefile import Positive, Record, read_table
 from ckpm.reports.gates.mann_whitney import Shift, least_p_value, p_value, shift
 from ckpm.reports.verdicts import Row
@@ -98,7 +98,7 @@ def rows(
         InconclusiveError: no samples, too few or too many of an arm, or a time that is not positive.
     """
     if not samples:
-        raise InconclusiveError("no times were taken: no problem was run.", kind="gate")
+        raise GateError("no times were taken: no problem was run.")
     for one in samples:
         _demand_sound(one, settings)
     if reasons := differences(baseline, candidate):
@@ -166,15 +166,12 @@ def _demand_sound(samples: Samples, settings: Settings) -> None:
     for arm in ARMS:
         times = getattr(samples, arm)
         if len(times) != settings.rounds:
-            raise InconclusiveError(
-                f"{samples.subject}: {len(times)} times of the {arm}, expected {settings.rounds}: a run ended early?",
-                kind="gate",
+            raise GateError(
+                f"{samples.subject}: {len(times)} times of the {arm}, expected {settings.rounds}: a run ended early?"
             )
         for at, time in enumerate(times):
             if not math.isfinite(time) or time <= 0:
-                raise InconclusiveError(
-                    f"{samples.subject}: {arm}[{at}]: {time} is not a time. The timer failed; run again.", kind="gate"
-                )
+                raise GateError(f"{samples.subject}: {arm}[{at}]: {time} is not a time. The timer failed; run again.")
 
 
 def _not_comparable(samples: Samples, why: str) -> Row:

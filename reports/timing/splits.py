@@ -19,7 +19,7 @@ from ckpm.attention.timing import grid
 from ckpm.attention.timing.modelling import Asked, Modelled, open_library
 from ckpm.attention.timing.tables import ARCH, WORK, library
 from ckpm.base.display import show
-from ckpm.base.errors import InconclusiveError
+from ckpm.base.errors import MeasureError
 from ckpm.kernels.code.toolchains import CHOICES
 from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
@@ -98,10 +98,10 @@ def model(place: Modelled, problem: SuiteCase) -> SplitTime:
     p, units = problem, place.device.compute_units
     found = best_split(p, units)
     if not found or not found.keys:
-        raise InconclusiveError(f"{p.name}: the dispatcher splits no keys.", kind="measure")
+        raise MeasureError(f"{p.name}: the dispatcher splits no keys.")
     head = dataclasses.replace(p, nhead_q=p.nhead_q // p.nhead_k, nhead_k=1, split_keys=found.keys)
     if why := missing_kernel(place.keys, head):
-        raise InconclusiveError(f"{p.name}: {why}", kind="measure")
+        raise MeasureError(f"{p.name}: {why}")
     kernel = serving_kernels(place.keys, head)[0].name
     tiles = -(-head.rows_q * head.nhead_q // _ROWS)
     counts = head.key_splits * tiles * p.nhead_k, -(-p.seqlen_q * p.nhead_q // 4)
@@ -121,6 +121,6 @@ def _launch(place: Modelled, head: SuiteCase, kernel: str, symbol: str, workgrou
     """Cycles of so many workgroups like the first of the kernel with ``symbol`` in its name."""
     timed = place.model(head, kernel, Asked(workgroup=0, kernel=symbol, offsets=True, full_gpu=True))
     if isinstance(timed, str):
-        raise InconclusiveError(f"{head.name}: {timed}", kind="measure")
+        raise MeasureError(f"{head.name}: {timed}")
     speeds = [timed.copies[0].cycles / one.cycles for one in timed.copies]
     return grid.cycles([timed.copies[0].cycles] * workgroups, place.device.compute_units, speeds)

@@ -35,7 +35,6 @@ std::recursive_mutex& device_mutex();
 // What hipGetLastError returns next; NotReady is not an error.
 void remember_error(hipError_t error);
 hipError_t fault_status(); // hipSuccess if no fault is pending
-std::string hex_text(uint64_t value);
 
 enum class Needs
 {
@@ -87,4 +86,24 @@ inline void require(bool holds, hipError_t error, const char* text)
         throw HipFailure(error, text);
 }
 
+inline void check_device(int device)
+{
+    require(device == 0, hipErrorInvalidDevice, "there is one emulated device, number 0");
+}
+
+// A function whose answer goes to `to`.
+template <typename T, typename Value>
+hipError_t hip_value(const char* function, Needs needs, T* to, Value&& value)
+{
+    return hip_call(function, needs, [&] {
+        require(to, hipErrorInvalidValue, "null pointer");
+        *to = value();
+    });
+}
+
 } // namespace emu
+
+using emu::hip_call;
+using emu::hip_value;
+using emu::Needs;
+using emu::require;

@@ -129,5 +129,3 @@ int emu_set_text_option(const char* name, const char* value)
         return emu::refuse(std::string("no such option: ") + name);
     return 0;
 }
-
-const char* emu_version(void) { return "unknown"; }

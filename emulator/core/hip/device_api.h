@@ -52,11 +52,8 @@ EMU_API int emu_set_placement(uint32_t placement, uint64_t base); // enum Placem
 EMU_API void* emu_allocate(size_t bytes, uint32_t kind, const char* label);
 EMU_API int emu_release(uint64_t address);
 EMU_API void emu_restart_addresses(void);
-EMU_API int emu_label(uint64_t address, const char* label);
 EMU_API int emu_mapped(uint64_t address, uint64_t bytes);            // 1 or 0
 EMU_API int emu_srd_mapped(const uint32_t* srd, uint64_t* unmapped); // 1 or 0
 EMU_API int emu_nearest(
     uint64_t address, uint64_t* base, uint64_t* bytes, int64_t* distance, uint32_t* freed);
 EMU_API size_t emu_allocations_json(char* text, size_t bytes);
-
-EMU_API const char* emu_version(void);

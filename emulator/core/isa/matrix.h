@@ -200,11 +200,6 @@ const MicroOp* multiply(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-// The micro-ops of the other files.
-std::span<const Entry> block_matrix_entries();
-std::span<const Entry> small_matrix_entries();
-std::span<const Entry> sparse_matrix_entries();
-
 // v_mfma_f32_*_f8f6f4 with any formats (ops/matrix_small.cpp).
 template <unsigned N>
 const MicroOp* mfma_small(Wave& w, const MicroOp* op);

@@ -48,6 +48,15 @@ Word lanes_at(const uint32_t* from)
     return word;
 }
 
+// The bits in the other order.
+inline uint32_t reverse(uint32_t a)
+{
+    a = (a >> 1 & 0x55555555) | (a & 0x55555555) << 1;
+    a = (a >> 2 & 0x33333333) | (a & 0x33333333) << 2;
+    a = (a >> 4 & 0x0f0f0f0f) | (a & 0x0f0f0f0f) << 4;
+    return __builtin_bswap32(a);
+}
+
 inline float as_float(uint32_t bits) { return std::bit_cast<float>(bits); }
 inline uint32_t as_bits(float value) { return std::bit_cast<uint32_t>(value); }
 
@@ -248,7 +257,19 @@ inline bool ieee_mode(const Wave& w) { return mode::IEEE.of(w.mode); }
 inline Round wide_round(const Wave& w) { return static_cast<Round>(mode::ROUND_WIDE.of(w.mode)); }
 inline bool dx10_clamp(const Wave& w) { return mode::DX10_CLAMP.of(w.mode); }
 
+// Dwords on their way to scalar registers.
+inline void issue_scalars(Wave& w, uint16_t code, const void* data, unsigned dwords)
+{
+    PendingWrite write;
+    write.target = PendingWrite::Target::ScalarRegister;
+    write.index  = code - SCALAR;
+    write.data.resize(dwords);
+    std::memcpy(write.data.data(), data, 4 * dwords);
+    issue(w, Counter::Scalar, std::move(write));
+}
+
 // Handlers return this to go on with the next micro-op.
 inline const MicroOp* advance(const MicroOp* op) { return op + 1; }
+inline const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
 
 } // namespace emu

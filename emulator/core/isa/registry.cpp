@@ -11,15 +11,11 @@ const std::vector<Entry>& all_entries()
 {
     static const std::vector<Entry> all = [] {
         std::vector<Entry> joined;
-        for(const std::span<const Entry> part :
-            {scalar_entries(),   scalar_memory_entries(), control_entries(),
-             float_entries(),    integer_entries(),       wide_entries(),
-             half_entries(),     convert_entries(),       scale_entries(),
-             compare_entries(),  lane_entries(),          packed_entries(),
-             matrix_entries(),   lds_entries(),           buffer_entries(),
-             flat_entries(),     scalar_rare_entries(),   media_entries(),
-             saturate_entries(), lds_atomic_entries(),    format_entries()})
-            joined.insert(joined.end(), part.begin(), part.end());
+#define X(name)                                \
+    for(const Entry& entry : name##_entries()) \
+        joined.push_back(entry);
+        EMU_TABLES(X)
+#undef X
         return joined;
     }();
     return all;

@@ -27,27 +27,16 @@ constexpr uint64_t name_hash(std::string_view name)
     return hash;
 }
 
-std::span<const Entry> scalar_entries();
-std::span<const Entry> scalar_memory_entries();
-std::span<const Entry> control_entries();
-std::span<const Entry> float_entries();
-std::span<const Entry> integer_entries();
-std::span<const Entry> wide_entries();
-std::span<const Entry> half_entries();
-std::span<const Entry> convert_entries();
-std::span<const Entry> scale_entries();
-std::span<const Entry> compare_entries();
-std::span<const Entry> lane_entries();
-std::span<const Entry> packed_entries();
-std::span<const Entry> matrix_entries();
-std::span<const Entry> lds_entries();
-std::span<const Entry> buffer_entries();
-std::span<const Entry> flat_entries();
-std::span<const Entry> scalar_rare_entries();
-std::span<const Entry> media_entries();
-std::span<const Entry> saturate_entries();
-std::span<const Entry> lds_atomic_entries();
-std::span<const Entry> format_entries();
+// The tables, in this order.
+// clang-format off
+#define EMU_TABLES(X) \
+    X(scalar) X(scalar_memory) X(control) X(float) X(integer) X(wide) X(half) X(convert) X(scale) \
+    X(compare) X(lane) X(packed) X(matrix) X(block_matrix) X(small_matrix) X(sparse_matrix) \
+    X(lds) X(buffer) X(flat) X(scalar_rare) X(media) X(saturate) X(lds_atomic) X(format)
+// clang-format on
+#define X(name) std::span<const Entry> name##_entries();
+EMU_TABLES(X)
+#undef X
 
 // Null if the core has no such micro-op.
 Handler find_handler(uint64_t hash);

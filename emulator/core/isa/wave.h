@@ -38,13 +38,17 @@ enum class Stop : uint32_t
 };
 
 // What the counters count beside instructions, by thread.
+// clang-format off
+#define EMU_TRAFFIC(X) \
+    X(global_load_bytes) X(global_store_bytes) X(scalar_load_bytes) X(scratch_bytes) \
+    X(lds_load_bytes) X(lds_store_bytes) X(lds_dma_bytes) X(lds_bank_conflicts) \
+    X(barriers) X(workgroups) X(waves) X(early_out_workgroups)
+// clang-format on
 struct Traffic
 {
-    uint64_t global_load_bytes = 0, global_store_bytes = 0;
-    uint64_t scalar_load_bytes = 0, scratch_bytes = 0;
-    uint64_t lds_load_bytes = 0, lds_store_bytes = 0, lds_dma_bytes = 0;
-    uint64_t lds_bank_conflicts = 0;
-    uint64_t barriers = 0, workgroups = 0, waves = 0, early_out_workgroups = 0;
+#define X(name) uint64_t name = 0;
+    EMU_TRAFFIC(X)
+#undef X
 };
 
 struct Wave;

@@ -274,17 +274,6 @@ void restart_addresses()
     restart_mapping();
 }
 
-bool label_allocation(const void* address, const char* label)
-{
-    Book& all = book();
-    std::unique_lock lock(all.mutex);
-    const auto entry = all.live.find(reinterpret_cast<uint64_t>(address));
-    if(entry == all.live.end())
-        return false;
-    entry->second.allocation.label = label;
-    return true;
-}
-
 void fill(void* address, int value, size_t bytes)
 {
     constexpr uint64_t WORTH = 64 * 1024; // below, writing is cheaper than changing the mapping

@@ -93,7 +93,6 @@ void release_all(); // every allocation of any kind: hipDeviceReset
 // Ids and default places begin again (after what is still allocated), and freed allocations are
 // forgotten: what follows gets the same ids and addresses, whatever this process did before.
 void restart_addresses();
-bool label_allocation(const void* address, const char* label);
 // Write `value` to a part of an allocation. Whole pages of zeros are given back instead of written.
 void fill(void* address, int value, size_t bytes);
 

@@ -39,11 +39,6 @@ int emu_release(uint64_t address)
 
 void emu_restart_addresses(void) { emu::restart_addresses(); }
 
-int emu_label(uint64_t address, const char* label)
-{
-    return emu::label_allocation(reinterpret_cast<void*>(address), label) ? 0 : 1;
-}
-
 int emu_mapped(uint64_t address, uint64_t bytes) { return emu::mapped(address, bytes); }
 
 int emu_srd_mapped(const uint32_t* srd, uint64_t* unmapped)

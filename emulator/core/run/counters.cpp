@@ -92,26 +92,11 @@ std::string json()
         for(size_t i = 0; i < KIND_NAMES.size(); ++i)
             out << (i == 0 ? "" : ", ") << '"' << KIND_NAMES[i]
                 << "\": " << counted.instructions[i];
-        const Traffic& t                                = counted.traffic;
-        const std::pair<const char*, uint64_t> fields[] = {
-            {"mfma_flops", counted.mfma_flops},
-            {"mfma_cycles", counted.mfma_cycles},
-            {"global_load_bytes", t.global_load_bytes},
-            {"global_store_bytes", t.global_store_bytes},
-            {"scalar_load_bytes", t.scalar_load_bytes},
-            {"scratch_bytes", t.scratch_bytes},
-            {"lds_load_bytes", t.lds_load_bytes},
-            {"lds_store_bytes", t.lds_store_bytes},
-            {"lds_dma_bytes", t.lds_dma_bytes},
-            {"lds_bank_conflicts", t.lds_bank_conflicts},
-            {"barriers", t.barriers},
-            {"workgroups", t.workgroups},
-            {"waves", t.waves},
-            {"early_out_workgroups", t.early_out_workgroups},
-        };
-        out << "}";
-        for(const auto& [field, value] : fields)
-            out << ", \"" << field << "\": " << value;
+        out << "}, \"mfma_flops\": " << counted.mfma_flops
+            << ", \"mfma_cycles\": " << counted.mfma_cycles;
+#define X(name) out << ", \"" #name "\": " << counted.traffic.name;
+        EMU_TRAFFIC(X)
+#undef X
         out << "}";
         separator = ", ";
     }
@@ -123,18 +108,9 @@ std::string json()
 
 void add_traffic(Traffic& sum, const Traffic& part)
 {
-    sum.global_load_bytes += part.global_load_bytes;
-    sum.global_store_bytes += part.global_store_bytes;
-    sum.scalar_load_bytes += part.scalar_load_bytes;
-    sum.scratch_bytes += part.scratch_bytes;
-    sum.lds_load_bytes += part.lds_load_bytes;
-    sum.lds_store_bytes += part.lds_store_bytes;
-    sum.lds_dma_bytes += part.lds_dma_bytes;
-    sum.lds_bank_conflicts += part.lds_bank_conflicts;
-    sum.barriers += part.barriers;
-    sum.workgroups += part.workgroups;
-    sum.waves += part.waves;
-    sum.early_out_workgroups += part.early_out_workgroups;
+#define X(name) sum.name += part.name;
+    EMU_TRAFFIC(X)
+#undef X
 }
 
 void count_launch(const Kernel& kernel, const Counts& executions, const Traffic& traffic)

@@ -35,13 +35,6 @@ std::string& last_error()
     return text;
 }
 
-std::string hex(uint64_t value)
-{
-    char text[24];
-    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-    return text;
-}
-
 std::string plural(uint64_t count, const char* what)
 {
     return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
@@ -64,7 +57,7 @@ std::string where(const Fault& fault)
                                           " past the end of";
     return place + " allocation " + std::to_string(a.id) +
            (a.label.empty() ? "" : " '" + a.label + "'") + " (" + allocation_kind_name(a.kind) +
-           ", " + plural(a.bytes, "byte") + " at " + hex(a.base) +
+           ", " + plural(a.bytes, "byte") + " at " + hex_text(a.base) +
            (a.freed ? ", freed before)" : ")");
 }
 
@@ -81,26 +74,21 @@ std::string readable(const std::string& name)
 
 } // namespace
 
+std::string hex_text(uint64_t value)
+{
+    char text[24];
+    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+    return text;
+}
+
 const char* fault_kind_name(FaultKind kind)
 {
-    static const char* const names[] = {"none",
-                                        "memory",
-                                        "srd_range",
-                                        "alignment",
-                                        "lds",
-                                        "scratch",
-                                        "unknown",
-                                        "registers",
-                                        "pc",
-                                        "race",
-                                        "uninitialised",
-                                        "deadlock",
-                                        "barrier",
-                                        "timeout",
-                                        "hazard",
-                                        "trap",
-                                        "host",
-                                        "internal"};
+    // clang-format off
+    static const char* const names[] = {
+        "none", "memory", "srd_range", "alignment", "lds", "scratch", "unknown", "registers",
+        "pc", "race", "uninitialised", "deadlock", "barrier", "timeout", "hazard", "trap",
+        "host", "internal"};
+    // clang-format on
     return names[static_cast<size_t>(kind)];
 }
 
@@ -222,15 +210,15 @@ std::string fault_message(const Fault& f)
     std::string out;
     if(f.kind == FaultKind::Memory)
         out = std::string(access_name(f.access)) + " of " + plural(f.bytes, "byte") + " at " +
-              hex(f.address) + " outside the allocations";
+              hex_text(f.address) + " outside the allocations";
     else if(f.kind == FaultKind::SrdRange)
-        out = "the range of a buffer resource touches an unmapped page at " + hex(f.address) +
+        out = "the range of a buffer resource touches an unmapped page at " + hex_text(f.address) +
               " (CDNA4 faults even if the addressed bytes are mapped)";
     else
         out = std::string(fault_kind_name(f.kind)) + " fault";
     if(!f.detail.empty())
         out += ": " + f.detail;
-    out += "\n  kernel " + readable(f.kernel) + "\n  pc " + hex(f.pc) +
+    out += "\n  kernel " + readable(f.kernel) + "\n  pc " + hex_text(f.pc) +
            (f.text.empty() ? "" : "  " + f.text) +
            (f.source.empty() ? "" : "\n  source " + f.source);
     if(f.kind == FaultKind::Registers) // found before any wave ran

@@ -37,6 +37,7 @@ enum class FaultKind : uint32_t
     Host,     // an unknown request to the host
     Internal, // a mistake of the emulator
 };
+std::string hex_text(uint64_t value);
 const char* fault_kind_name(FaultKind);
 
 enum class Access : uint32_t

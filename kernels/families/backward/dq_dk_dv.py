@@ -17,7 +17,7 @@ from ckpm.kernels.families.backward import words as shared
 from ckpm.kernels.families.backward.words import gradient_scenarios, not_laid_out
 from ckpm.kernels.families.family import INCLUDE, INCLUDE_BWD, Family, Host, Values
 from ckpm.kernels.families.fwd_words import by_device, nest
-from ckpm.kernels.families.words import Features, arch_tag, environment, flag, spellings
+from ckpm.kernels.families.words import Features, arch_tag, fill, flag, spellings
 from ckpm.matrix.keys import Key
 
 NAME = shared.DQ_DK_DV
@@ -97,7 +97,7 @@ def dispatch_text(keys: Sequence[Key], features: Features) -> str:
         if chain := chains.of(key, spad):
             arms.append((key, (*chain, arch_tag(key.arch_trait), " && ".join(conditions(key, spad)))))
     names = [key.name for key in ordered]
-    return environment().get_template("bwd_dispatch.hip.j2").render(archs=nest(arms), names=names)
+    return fill("bwd_dispatch.hip.j2", archs=nest(arms), names=names)
 
 
 class _Chains:
@@ -145,8 +145,7 @@ def _features(key: Key) -> tuple[object, ...]:
 
 def harness_text(dialect: str, features: Features) -> str:
     """The C ABI of kernels/include_bwd/ckpm_bwd.h."""
-    template = environment().get_template("bwd_harness.hip.j2")
-    return template.render(dialect=dialect, family=NAME, function="fmha_bwd<2>", abi="ckpm_bwd", stages=3)
+    return fill("bwd_harness.hip.j2", dialect=dialect, family=NAME, function="fmha_bwd<2>", abi="ckpm_bwd", stages=3)
 
 
 def symbol(values: Values) -> re.Pattern[str]:

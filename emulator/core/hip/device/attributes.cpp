@@ -17,17 +17,6 @@ constexpr int64_t MOST = INT32_MAX; // an attribute is an int
 // Four SIMDs of 512 rows of 64 (CDNA3 ISA document, "Vector registers").
 constexpr int64_t REGISTERS_OF_A_CU = 4 * 512 * 64;
 
-void check_device(int device)
-{
-    require(device == 0, hipErrorInvalidDevice, "there is one emulated device, number 0");
-}
-
-void check_peer(int device, int peer)
-{
-    check_device(device);
-    require(peer == 0, hipErrorInvalidDevice, "there is one emulated device, number 0");
-}
-
 struct Attribute
 {
     int number; // of hipDeviceAttribute_t since HIP 5
@@ -140,10 +129,6 @@ std::optional<int64_t> attribute_of(int number)
 } // namespace
 } // namespace emu
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 HIP_API hipError_t hipDeviceGetAttribute(int* value, int attribute, int device)
 {
     return hip_call("hipDeviceGetAttribute", Needs::Nothing, [&] {
@@ -159,10 +144,9 @@ HIP_API hipError_t hipDeviceGetAttribute(int* value, int attribute, int device)
 
 HIP_API hipError_t hipDeviceTotalMem(size_t* bytes, int device)
 {
-    return hip_call("hipDeviceTotalMem", Needs::Nothing, [&] {
-        require(bytes, hipErrorInvalidValue, "null pointer");
+    return hip_value("hipDeviceTotalMem", Needs::Nothing, bytes, [&] {
         emu::check_device(device);
-        *bytes = emu::capacity();
+        return emu::capacity();
     });
 }
 
@@ -189,7 +173,8 @@ HIP_API hipError_t hipDeviceCanAccessPeer(int* can, int device, int peer)
 {
     return hip_call("hipDeviceCanAccessPeer", Needs::Nothing, [&] {
         require(can, hipErrorInvalidValue, "null pointer");
-        emu::check_peer(device, peer);
+        emu::check_device(device);
+        emu::check_device(peer);
         *can = 0; // a device is not a peer of itself
     });
 }
@@ -210,10 +195,7 @@ HIP_API hipError_t hipDeviceDisablePeerAccess(int) { return no_peer("hipDeviceDi
 
 HIP_API hipError_t hipGetDeviceFlags(unsigned int* flags)
 {
-    return hip_call("hipGetDeviceFlags", Needs::Nothing, [&] {
-        require(flags, hipErrorInvalidValue, "null pointer");
-        *flags = 0;
-    });
+    return hip_value("hipGetDeviceFlags", Needs::Nothing, flags, [&] { return 0; });
 }
 
 HIP_API hipError_t hipDeviceGetStreamPriorityRange(int* least, int* greatest)
@@ -238,10 +220,7 @@ HIP_API hipError_t hipFuncSetCacheConfig(const void*, int) { return hint("hipFun
 
 HIP_API hipError_t hipDeviceGetCacheConfig(int* configuration)
 {
-    return hip_call("hipDeviceGetCacheConfig", Needs::Nothing, [&] {
-        require(configuration, hipErrorInvalidValue, "null pointer");
-        *configuration = 0;
-    });
+    return hip_value("hipDeviceGetCacheConfig", Needs::Nothing, configuration, [&] { return 0; });
 }
 
 // Of a kernel: the stack whose depth the compiler doesn't know, and the printf buffer and the heap,

@@ -47,11 +47,6 @@ const Arch ARCHS[] = {
      2200000},
 };
 
-void check_device(int device)
-{
-    require(device == 0, hipErrorInvalidDevice, "there is one emulated device, number 0");
-}
-
 } // namespace
 
 const Arch* find_arch(int64_t number)
@@ -77,10 +72,6 @@ const Arch& current_arch()
 }
 
 } // namespace emu
-
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
 
 HIP_API hipError_t hipInit(unsigned int flags)
 {
@@ -108,18 +99,12 @@ HIP_API hipError_t hipDriverGetVersion(int* version)
 
 HIP_API hipError_t hipGetDeviceCount(int* count)
 {
-    return hip_call("hipGetDeviceCount", Needs::Nothing, [&] {
-        require(count, hipErrorInvalidValue, "null pointer");
-        *count = 1;
-    });
+    return hip_value("hipGetDeviceCount", Needs::Nothing, count, [&] { return 1; });
 }
 
 HIP_API hipError_t hipGetDevice(int* device)
 {
-    return hip_call("hipGetDevice", Needs::Nothing, [&] {
-        require(device, hipErrorInvalidValue, "null pointer");
-        *device = 0;
-    });
+    return hip_value("hipGetDevice", Needs::Nothing, device, [&] { return 0; });
 }
 
 HIP_API hipError_t hipSetDevice(int device)
@@ -129,10 +114,9 @@ HIP_API hipError_t hipSetDevice(int device)
 
 HIP_API hipError_t hipDeviceGet(int* device, int ordinal)
 {
-    return hip_call("hipDeviceGet", Needs::Nothing, [&] {
-        require(device, hipErrorInvalidValue, "null pointer");
+    return hip_value("hipDeviceGet", Needs::Nothing, device, [&] {
         emu::check_device(ordinal);
-        *device = 0;
+        return 0;
     });
 }
 

@@ -49,13 +49,6 @@ hipError_t fault_status()
     return static_cast<hipError_t>(fault_error(fault.kind));
 }
 
-std::string hex_text(uint64_t value)
-{
-    char text[24];
-    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-    return text;
-}
-
 } // namespace emu
 
 HIP_API const char* hipGetErrorName(hipError_t error) { return emu::row(error).name; }

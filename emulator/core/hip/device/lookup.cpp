@@ -8,10 +8,6 @@
 #include <cstring>
 #include <dlfcn.h>
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 HIP_API const char* hipGetErrorName(hipError_t error);
 HIP_API const char* hipGetErrorString(hipError_t error);
 
@@ -87,20 +83,9 @@ HIP_API hipError_t hipGetFuncBySymbol(hipFunction_t* function, const void* symbo
 
 HIP_API hipError_t hipFuncGetAttribute(int* value, int attribute, hipFunction_t function)
 {
-    return hip_call("hipFuncGetAttribute", Needs::Device, [&] {
-        require(value, hipErrorInvalidValue, "null pointer");
-        *value = emu::function_attribute(emu::module_kernel(function), attribute);
+    return hip_value("hipFuncGetAttribute", Needs::Device, value, [&] {
+        return emu::function_attribute(emu::module_kernel(function), attribute);
     });
-}
-
-HIP_API hipError_t hipModuleOccupancyMaxPotentialBlockSize(
-    int* grid, int* block, hipFunction_t function, size_t dynamic_lds, int threads_limit);
-
-HIP_API hipError_t hipModuleOccupancyMaxPotentialBlockSizeWithFlags(
-    int* grid, int* block, hipFunction_t function, size_t dynamic_lds, int threads_limit, unsigned)
-{
-    return hipModuleOccupancyMaxPotentialBlockSize(
-        grid, block, function, dynamic_lds, threads_limit);
 }
 
 HIP_API hipError_t hipDeviceGetByPCIBusId(int* device, const char* text)

@@ -4,10 +4,6 @@
 
 #include <algorithm>
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 HIP_API hipError_t hipStreamBeginCapture(hipStream_t stream, int mode)
 {
     return hip_call("hipStreamBeginCapture", Needs::Device, [&] {

@@ -113,10 +113,6 @@ Update update(hipGraphExec& exec, const ihipGraph& graph, hipGraphNode_t* at)
 } // namespace
 } // namespace emu
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 HIP_API hipError_t hipGraphInstantiate(
     hipGraphExec_t* exec, hipGraph_t graph, hipGraphNode_t*, char* log, size_t log_bytes)
 {
@@ -146,10 +142,8 @@ HIP_API hipError_t hipGraphExecDestroy(hipGraphExec_t exec)
 
 HIP_API hipError_t hipGraphExecGetFlags(hipGraphExec_t exec, unsigned long long* flags)
 {
-    return hip_call("hipGraphExecGetFlags", Needs::Device, [&] {
-        require(flags, hipErrorInvalidValue, "null pointer");
-        *flags = emu::exec_of(exec).flags;
-    });
+    return hip_value(
+        "hipGraphExecGetFlags", Needs::Device, flags, [&] { return emu::exec_of(exec).flags; });
 }
 
 // Nothing has to be brought anywhere.

@@ -117,7 +117,6 @@ void run_nodes(const std::vector<hipGraphNode_t>& order)
 } // namespace emu
 
 using emu::HipFailure;
-using emu::require;
 
 hipGraphNode::hipGraphNode(ihipGraph& owner, emu::NodeParams what)
     : graph(&owner), number(emu::next_number()), origin(number), params(std::move(what))

@@ -45,12 +45,16 @@ const Params& given(const Params* params)
 using emu::add_node;
 using emu::given;
 using emu::graph_of;
-using emu::hip_call;
-using emu::Needs;
 using emu::node_of;
-using emu::require;
 
 HIP_API hipError_t hipGetSymbolAddress(void** address, const void* symbol);
+
+// A function that adds a node to a graph, after others. Its own parameters come last.
+#define ADD_NODE(name, ...)                                     \
+    HIP_API hipError_t name(hipGraphNode_t* node,               \
+                            hipGraph_t graph,                   \
+                            const hipGraphNode_t* dependencies, \
+                            size_t count __VA_OPT__(, ) __VA_ARGS__)
 
 HIP_API hipError_t hipGraphCreate(hipGraph_t* graph, unsigned int flags)
 {
@@ -69,11 +73,7 @@ HIP_API hipError_t hipGraphDestroy(hipGraph_t graph)
     });
 }
 
-HIP_API hipError_t hipGraphAddKernelNode(hipGraphNode_t* node,
-                                         hipGraph_t graph,
-                                         const hipGraphNode_t* dependencies,
-                                         size_t count,
-                                         const hipKernelNodeParams* params)
+ADD_NODE(hipGraphAddKernelNode, const hipKernelNodeParams* params)
 {
     return add_node("hipGraphAddKernelNode", node, graph, dependencies, count, [&] {
         require(given(params).func, hipErrorInvalidValue, "null function");
@@ -81,24 +81,13 @@ HIP_API hipError_t hipGraphAddKernelNode(hipGraphNode_t* node,
     });
 }
 
-HIP_API hipError_t hipGraphAddMemcpyNode(hipGraphNode_t* node,
-                                         hipGraph_t graph,
-                                         const hipGraphNode_t* dependencies,
-                                         size_t count,
-                                         const hipMemcpy3DParms* params)
+ADD_NODE(hipGraphAddMemcpyNode, const hipMemcpy3DParms* params)
 {
     return add_node(
         "hipGraphAddMemcpyNode", node, graph, dependencies, count, [&] { return given(params); });
 }
 
-HIP_API hipError_t hipGraphAddMemcpyNode1D(hipGraphNode_t* node,
-                                           hipGraph_t graph,
-                                           const hipGraphNode_t* dependencies,
-                                           size_t count,
-                                           void* to,
-                                           const void* from,
-                                           size_t bytes,
-                                           hipMemcpyKind kind)
+ADD_NODE(hipGraphAddMemcpyNode1D, void* to, const void* from, size_t bytes, hipMemcpyKind kind)
 {
     return add_node("hipGraphAddMemcpyNode1D", node, graph, dependencies, count, [&] {
         require(to && from, hipErrorInvalidValue, "null pointer");
@@ -115,41 +104,31 @@ static unsigned char* symbol_byte(const void* symbol, size_t offset)
     return static_cast<unsigned char*>(address) + offset;
 }
 
-HIP_API hipError_t hipGraphAddMemcpyNodeFromSymbol(hipGraphNode_t* node,
-                                                   hipGraph_t graph,
-                                                   const hipGraphNode_t* dependencies,
-                                                   size_t count,
-                                                   void* to,
-                                                   const void* symbol,
-                                                   size_t bytes,
-                                                   size_t offset,
-                                                   hipMemcpyKind kind)
+ADD_NODE(hipGraphAddMemcpyNodeFromSymbol,
+         void* to,
+         const void* symbol,
+         size_t bytes,
+         size_t offset,
+         hipMemcpyKind kind)
 {
     return add_node("hipGraphAddMemcpyNodeFromSymbol", node, graph, dependencies, count, [&] {
         return emu::line(to, symbol_byte(symbol, offset), bytes, kind);
     });
 }
 
-HIP_API hipError_t hipGraphAddMemcpyNodeToSymbol(hipGraphNode_t* node,
-                                                 hipGraph_t graph,
-                                                 const hipGraphNode_t* dependencies,
-                                                 size_t count,
-                                                 const void* symbol,
-                                                 const void* from,
-                                                 size_t bytes,
-                                                 size_t offset,
-                                                 hipMemcpyKind kind)
+ADD_NODE(hipGraphAddMemcpyNodeToSymbol,
+         const void* symbol,
+         const void* from,
+         size_t bytes,
+         size_t offset,
+         hipMemcpyKind kind)
 {
     return add_node("hipGraphAddMemcpyNodeToSymbol", node, graph, dependencies, count, [&] {
         return emu::line(symbol_byte(symbol, offset), from, bytes, kind);
     });
 }
 
-HIP_API hipError_t hipGraphAddMemsetNode(hipGraphNode_t* node,
-                                         hipGraph_t graph,
-                                         const hipGraphNode_t* dependencies,
-                                         size_t count,
-                                         const hipMemsetParams* params)
+ADD_NODE(hipGraphAddMemsetNode, const hipMemsetParams* params)
 {
     return add_node("hipGraphAddMemsetNode", node, graph, dependencies, count, [&] {
         const unsigned size = given(params).elementSize;
@@ -161,11 +140,7 @@ HIP_API hipError_t hipGraphAddMemsetNode(hipGraphNode_t* node,
     });
 }
 
-HIP_API hipError_t hipGraphAddHostNode(hipGraphNode_t* node,
-                                       hipGraph_t graph,
-                                       const hipGraphNode_t* dependencies,
-                                       size_t count,
-                                       const hipHostNodeParams* params)
+ADD_NODE(hipGraphAddHostNode, const hipHostNodeParams* params)
 {
     return add_node("hipGraphAddHostNode", node, graph, dependencies, count, [&] {
         require(given(params).fn, hipErrorInvalidValue, "null function");
@@ -173,20 +148,13 @@ HIP_API hipError_t hipGraphAddHostNode(hipGraphNode_t* node,
     });
 }
 
-HIP_API hipError_t hipGraphAddEmptyNode(hipGraphNode_t* node,
-                                        hipGraph_t graph,
-                                        const hipGraphNode_t* dependencies,
-                                        size_t count)
+ADD_NODE(hipGraphAddEmptyNode)
 {
     return add_node(
         "hipGraphAddEmptyNode", node, graph, dependencies, count, [] { return emu::EmptyNode{}; });
 }
 
-HIP_API hipError_t hipGraphAddEventRecordNode(hipGraphNode_t* node,
-                                              hipGraph_t graph,
-                                              const hipGraphNode_t* dependencies,
-                                              size_t count,
-                                              hipEvent_t event)
+ADD_NODE(hipGraphAddEventRecordNode, hipEvent_t event)
 {
     return add_node("hipGraphAddEventRecordNode", node, graph, dependencies, count, [&] {
         require(event, hipErrorInvalidValue, "null event");
@@ -194,11 +162,7 @@ HIP_API hipError_t hipGraphAddEventRecordNode(hipGraphNode_t* node,
     });
 }
 
-HIP_API hipError_t hipGraphAddEventWaitNode(hipGraphNode_t* node,
-                                            hipGraph_t graph,
-                                            const hipGraphNode_t* dependencies,
-                                            size_t count,
-                                            hipEvent_t event)
+ADD_NODE(hipGraphAddEventWaitNode, hipEvent_t event)
 {
     return add_node("hipGraphAddEventWaitNode", node, graph, dependencies, count, [&] {
         require(event, hipErrorInvalidValue, "null event");
@@ -206,11 +170,7 @@ HIP_API hipError_t hipGraphAddEventWaitNode(hipGraphNode_t* node,
     });
 }
 
-HIP_API hipError_t hipGraphAddChildGraphNode(hipGraphNode_t* node,
-                                             hipGraph_t graph,
-                                             const hipGraphNode_t* dependencies,
-                                             size_t count,
-                                             hipGraph_t child)
+ADD_NODE(hipGraphAddChildGraphNode, hipGraph_t child)
 {
     return add_node("hipGraphAddChildGraphNode", node, graph, dependencies, count, [&] {
         require(child != graph, hipErrorInvalidValue, "a graph can't be its own child");

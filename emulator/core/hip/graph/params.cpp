@@ -62,10 +62,7 @@ void set_kernel(hipGraphNode& node, const hipKernelNodeParams* params)
 
 using emu::copied_node;
 using emu::exec_of;
-using emu::hip_call;
-using emu::Needs;
 using emu::node_of;
-using emu::require;
 
 HIP_API hipError_t hipGraphKernelNodeGetParams(hipGraphNode_t node, hipKernelNodeParams* out)
 {
@@ -103,23 +100,25 @@ HIP_API hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t exec,
     });
 }
 
-HIP_API hipError_t hipGraphMemcpyNodeGetParams(hipGraphNode_t node, hipMemcpy3DParms* out)
-{
-    return emu::get_params<hipMemcpy3DParms>("hipGraphMemcpyNodeGetParams", node, out);
-}
-
-HIP_API hipError_t hipGraphMemcpyNodeSetParams(hipGraphNode_t node, const hipMemcpy3DParms* params)
-{
-    return emu::set_params<hipMemcpy3DParms>("hipGraphMemcpyNodeSetParams", node, params);
-}
-
-HIP_API hipError_t hipGraphExecMemcpyNodeSetParams(hipGraphExec_t exec,
-                                                   hipGraphNode_t node,
-                                                   const hipMemcpy3DParms* params)
-{
-    return emu::set_exec_params<hipMemcpy3DParms>(
-        "hipGraphExecMemcpyNodeSetParams", exec, node, params);
-}
+// The functions about the parameters of one kind of nodes.
+#define PARAMS_OF(kind, Params)                                                                 \
+    HIP_API hipError_t hipGraph##kind##NodeGetParams(hipGraphNode_t node, Params* out)          \
+    {                                                                                           \
+        return emu::get_params<Params>("hipGraph" #kind "NodeGetParams", node, out);            \
+    }                                                                                           \
+    HIP_API hipError_t hipGraph##kind##NodeSetParams(hipGraphNode_t node, const Params* params) \
+    {                                                                                           \
+        return emu::set_params<Params>("hipGraph" #kind "NodeSetParams", node, params);         \
+    }                                                                                           \
+    HIP_API hipError_t hipGraphExec##kind##NodeSetParams(                                       \
+        hipGraphExec_t exec, hipGraphNode_t node, const Params* params)                         \
+    {                                                                                           \
+        return emu::set_exec_params<Params>(                                                    \
+            "hipGraphExec" #kind "NodeSetParams", exec, node, params);                          \
+    }
+PARAMS_OF(Memcpy, hipMemcpy3DParms)
+PARAMS_OF(Memset, hipMemsetParams)
+PARAMS_OF(Host, hipHostNodeParams)
 
 HIP_API hipError_t hipGraphMemcpyNodeSetParams1D(
     hipGraphNode_t node, void* to, const void* from, size_t bytes, hipMemcpyKind kind)
@@ -140,77 +139,23 @@ HIP_API hipError_t hipGraphExecMemcpyNodeSetParams1D(hipGraphExec_t exec,
         "hipGraphExecMemcpyNodeSetParams1D", exec, node, &params);
 }
 
-HIP_API hipError_t hipGraphMemsetNodeGetParams(hipGraphNode_t node, hipMemsetParams* out)
-{
-    return emu::get_params<hipMemsetParams>("hipGraphMemsetNodeGetParams", node, out);
-}
-
-HIP_API hipError_t hipGraphMemsetNodeSetParams(hipGraphNode_t node, const hipMemsetParams* params)
-{
-    return emu::set_params<hipMemsetParams>("hipGraphMemsetNodeSetParams", node, params);
-}
-
-HIP_API hipError_t hipGraphExecMemsetNodeSetParams(hipGraphExec_t exec,
-                                                   hipGraphNode_t node,
-                                                   const hipMemsetParams* params)
-{
-    return emu::set_exec_params<hipMemsetParams>(
-        "hipGraphExecMemsetNodeSetParams", exec, node, params);
-}
-
-HIP_API hipError_t hipGraphHostNodeGetParams(hipGraphNode_t node, hipHostNodeParams* out)
-{
-    return emu::get_params<hipHostNodeParams>("hipGraphHostNodeGetParams", node, out);
-}
-
-HIP_API hipError_t hipGraphHostNodeSetParams(hipGraphNode_t node, const hipHostNodeParams* params)
-{
-    return emu::set_params<hipHostNodeParams>("hipGraphHostNodeSetParams", node, params);
-}
-
-HIP_API hipError_t hipGraphExecHostNodeSetParams(hipGraphExec_t exec,
-                                                 hipGraphNode_t node,
-                                                 const hipHostNodeParams* params)
-{
-    return emu::set_exec_params<hipHostNodeParams>(
-        "hipGraphExecHostNodeSetParams", exec, node, params);
-}
-
-template <typename Part>
-static hipError_t get_event(const char* function, hipGraphNode_t node, hipEvent_t* event)
-{
-    return hip_call(function, Needs::Device, [&] {
-        require(event, hipErrorInvalidValue, "null pointer");
-        *event = emu::part<Part>(node_of(node)).event;
-    });
-}
-
-template <typename Part>
-static hipError_t set_event(const char* function, hipGraphNode_t node, hipEvent_t event)
-{
-    const Part params{event};
-    return event ? emu::set_params<Part>(function, node, &params) : hipErrorInvalidValue;
-}
-
-HIP_API hipError_t hipGraphEventRecordNodeGetEvent(hipGraphNode_t node, hipEvent_t* event)
-{
-    return get_event<emu::EventRecordNode>("hipGraphEventRecordNodeGetEvent", node, event);
-}
-
-HIP_API hipError_t hipGraphEventRecordNodeSetEvent(hipGraphNode_t node, hipEvent_t event)
-{
-    return set_event<emu::EventRecordNode>("hipGraphEventRecordNodeSetEvent", node, event);
-}
-
-HIP_API hipError_t hipGraphEventWaitNodeGetEvent(hipGraphNode_t node, hipEvent_t* event)
-{
-    return get_event<emu::EventWaitNode>("hipGraphEventWaitNodeGetEvent", node, event);
-}
-
-HIP_API hipError_t hipGraphEventWaitNodeSetEvent(hipGraphNode_t node, hipEvent_t event)
-{
-    return set_event<emu::EventWaitNode>("hipGraphEventWaitNodeSetEvent", node, event);
-}
+// The functions about the event of one kind of nodes.
+#define EVENT_OF(kind)                                                                           \
+    HIP_API hipError_t hipGraphEvent##kind##NodeGetEvent(hipGraphNode_t node, hipEvent_t* event) \
+    {                                                                                            \
+        return hip_value("hipGraphEvent" #kind "NodeGetEvent", Needs::Device, event, [&] {       \
+            return emu::part<emu::Event##kind##Node>(node_of(node)).event;                       \
+        });                                                                                      \
+    }                                                                                            \
+    HIP_API hipError_t hipGraphEvent##kind##NodeSetEvent(hipGraphNode_t node, hipEvent_t event)  \
+    {                                                                                            \
+        const emu::Event##kind##Node params{event};                                              \
+        return event ? emu::set_params<emu::Event##kind##Node>(                                  \
+                           "hipGraphEvent" #kind "NodeSetEvent", node, &params)                  \
+                     : hipErrorInvalidValue;                                                     \
+    }
+EVENT_OF(Record)
+EVENT_OF(Wait)
 
 static hipError_t enabled_call(const char* function,
                                hipGraphExec_t exec,

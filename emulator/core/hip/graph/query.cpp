@@ -21,10 +21,7 @@ void answer(const std::vector<hipGraphNode_t>& all, hipGraphNode_t* room, size_t
 } // namespace emu
 
 using emu::graph_of;
-using emu::hip_call;
-using emu::Needs;
 using emu::node_of;
-using emu::require;
 
 HIP_API hipError_t hipGraphGetNodes(hipGraph_t graph, hipGraphNode_t* nodes, size_t* count)
 {
@@ -64,47 +61,34 @@ HIP_API hipError_t hipGraphGetEdges(hipGraph_t graph,
     });
 }
 
-HIP_API hipError_t hipGraphNodeGetDependencies(hipGraphNode_t node,
-                                               hipGraphNode_t* nodes,
-                                               size_t* count)
-{
-    return hip_call("hipGraphNodeGetDependencies", Needs::Device, [&] {
-        emu::answer(node_of(node).dependencies, nodes, count);
-    });
-}
-
-HIP_API hipError_t hipGraphNodeGetDependentNodes(hipGraphNode_t node,
-                                                 hipGraphNode_t* nodes,
-                                                 size_t* count)
-{
-    return hip_call("hipGraphNodeGetDependentNodes", Needs::Device, [&] {
-        emu::answer(node_of(node).dependents, nodes, count);
-    });
-}
+#define NEIGHBOURS(name, member)                                                             \
+    HIP_API hipError_t name(hipGraphNode_t node, hipGraphNode_t* nodes, size_t* count)       \
+    {                                                                                        \
+        return hip_call(                                                                     \
+            #name, Needs::Device, [&] { emu::answer(node_of(node).member, nodes, count); }); \
+    }
+NEIGHBOURS(hipGraphNodeGetDependencies, dependencies)
+NEIGHBOURS(hipGraphNodeGetDependentNodes, dependents)
 
 HIP_API hipError_t hipGraphNodeGetType(hipGraphNode_t node, int* type)
 {
-    return hip_call("hipGraphNodeGetType", Needs::Device, [&] {
-        require(type, hipErrorInvalidValue, "null pointer");
-        *type = emu::type_of(node_of(node).params);
+    return hip_value("hipGraphNodeGetType", Needs::Device, type, [&] {
+        return emu::type_of(node_of(node).params);
     });
 }
 
 HIP_API hipError_t hipGraphClone(hipGraph_t* clone, hipGraph_t graph)
 {
-    return hip_call("hipGraphClone", Needs::Device, [&] {
-        require(clone, hipErrorInvalidValue, "null pointer");
-        *clone = graph_of(graph).copy().release();
-    });
+    return hip_value(
+        "hipGraphClone", Needs::Device, clone, [&] { return graph_of(graph).copy().release(); });
 }
 
 HIP_API hipError_t hipGraphNodeFindInClone(hipGraphNode_t* found,
                                            hipGraphNode_t original,
                                            hipGraph_t clone)
 {
-    return hip_call("hipGraphNodeFindInClone", Needs::Device, [&] {
-        require(found, hipErrorInvalidValue, "null pointer");
-        *found = &emu::copied_node(graph_of(clone), node_of(original));
+    return hip_value("hipGraphNodeFindInClone", Needs::Device, found, [&] {
+        return &emu::copied_node(graph_of(clone), node_of(original));
     });
 }
 

@@ -5,10 +5,6 @@
 
 #include <cstring>
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 template <typename T>
 static hipError_t write_value(const char* function, hipStream_t stream, void* to, T value)
 {
@@ -17,16 +13,6 @@ static hipError_t write_value(const char* function, hipStream_t stream, void* to
         require(to, hipErrorInvalidValue, "null pointer");
         emu::copy_memory(to, &value, sizeof value, hipMemcpyDefault);
     });
-}
-
-HIP_API hipError_t hipStreamWriteValue32(hipStream_t stream, void* to, uint32_t value, unsigned)
-{
-    return write_value("hipStreamWriteValue32", stream, to, value);
-}
-
-HIP_API hipError_t hipStreamWriteValue64(hipStream_t stream, void* to, uint64_t value, unsigned)
-{
-    return write_value("hipStreamWriteValue64", stream, to, value);
 }
 
 // hipStreamWaitValueGte, Eq, And, Nor, as hipStreamWaitValue32 documents them.
@@ -61,14 +47,19 @@ static hipError_t wait_value(
     return error == hipSuccess && !there ? emu::report_absent(function) : error;
 }
 
-HIP_API hipError_t hipStreamWaitValue32(
-    hipStream_t stream, void* at, uint32_t value, unsigned condition, uint32_t mask)
-{
-    return wait_value("hipStreamWaitValue32", stream, at, value, condition, mask);
-}
-
-HIP_API hipError_t hipStreamWaitValue64(
-    hipStream_t stream, void* at, uint64_t value, unsigned condition, uint64_t mask)
-{
-    return wait_value("hipStreamWaitValue64", stream, at, value, condition, mask);
-}
+#define VALUES_OF(bits)                                                                    \
+    HIP_API hipError_t hipStreamWriteValue##bits(                                          \
+        hipStream_t stream, void* to, uint##bits##_t value, unsigned)                      \
+    {                                                                                      \
+        return write_value("hipStreamWriteValue" #bits, stream, to, value);                \
+    }                                                                                      \
+    HIP_API hipError_t hipStreamWaitValue##bits(hipStream_t stream,                        \
+                                                void* at,                                  \
+                                                uint##bits##_t value,                      \
+                                                unsigned condition,                        \
+                                                uint##bits##_t mask)                       \
+    {                                                                                      \
+        return wait_value("hipStreamWaitValue" #bits, stream, at, value, condition, mask); \
+    }
+VALUES_OF(32)
+VALUES_OF(64)

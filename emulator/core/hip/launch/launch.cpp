@@ -4,10 +4,6 @@
 #include "hip/call.h"
 #include "hip/launch/stream.h"
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 HIP_API hipError_t hipEventRecord(hipEvent_t event, hipStream_t stream);
 
 // hipLaunchConfig_t and what of hipLaunchAttribute is read.
@@ -108,35 +104,30 @@ HIP_API hipError_t hipExtLaunchKernel(const void* function,
     });
 }
 
+// Parameters and arguments of three sizes, of grid, block or threads.
+#define SIZES(of)  unsigned of##_x, unsigned of##_y, unsigned of##_z
+#define PASSED(of) of##_x, of##_y, of##_z
+
 HIP_API hipError_t hipModuleLaunchKernel(hipFunction_t function,
-                                         unsigned grid_x,
-                                         unsigned grid_y,
-                                         unsigned grid_z,
-                                         unsigned block_x,
-                                         unsigned block_y,
-                                         unsigned block_z,
+                                         SIZES(grid),
+                                         SIZES(block),
                                          unsigned lds_bytes,
                                          hipStream_t stream,
                                          void** arguments,
                                          void** extra)
 {
-    return module_launch(
-        "hipModuleLaunchKernel",
-        function,
-        {function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, lds_bytes},
-        stream,
-        arguments,
-        extra);
+    return module_launch("hipModuleLaunchKernel",
+                         function,
+                         {function, {PASSED(grid)}, {PASSED(block)}, lds_bytes},
+                         stream,
+                         arguments,
+                         extra);
 }
 
 // Sizes in threads, as OpenCL has them. A grid has whole workgroups only.
 HIP_API hipError_t hipExtModuleLaunchKernel(hipFunction_t function,
-                                            unsigned threads_x,
-                                            unsigned threads_y,
-                                            unsigned threads_z,
-                                            unsigned block_x,
-                                            unsigned block_y,
-                                            unsigned block_z,
+                                            SIZES(threads),
+                                            SIZES(block),
                                             size_t lds_bytes,
                                             hipStream_t stream,
                                             void** arguments,
@@ -157,9 +148,7 @@ HIP_API hipError_t hipExtModuleLaunchKernel(hipFunction_t function,
                                      threads_x / block_x,
                                      threads_y / block_y,
                                      threads_z / block_z,
-                                     block_x,
-                                     block_y,
-                                     block_z,
+                                     PASSED(block),
                                      static_cast<unsigned>(lds_bytes),
                                      stream,
                                      arguments,
@@ -168,12 +157,8 @@ HIP_API hipError_t hipExtModuleLaunchKernel(hipFunction_t function,
 }
 
 HIP_API hipError_t hipHccModuleLaunchKernel(hipFunction_t function,
-                                            unsigned threads_x,
-                                            unsigned threads_y,
-                                            unsigned threads_z,
-                                            unsigned block_x,
-                                            unsigned block_y,
-                                            unsigned block_z,
+                                            SIZES(threads),
+                                            SIZES(block),
                                             size_t lds_bytes,
                                             hipStream_t stream,
                                             void** arguments,
@@ -182,12 +167,8 @@ HIP_API hipError_t hipHccModuleLaunchKernel(hipFunction_t function,
                                             hipEvent_t stop)
 {
     return hipExtModuleLaunchKernel(function,
-                                    threads_x,
-                                    threads_y,
-                                    threads_z,
-                                    block_x,
-                                    block_y,
-                                    block_z,
+                                    PASSED(threads),
+                                    PASSED(block),
                                     lds_bytes,
                                     stream,
                                     arguments,
@@ -223,21 +204,16 @@ HIP_API hipError_t hipLaunchCooperativeKernel(const void* function,
 }
 
 HIP_API hipError_t hipModuleLaunchCooperativeKernel(hipFunction_t function,
-                                                    unsigned grid_x,
-                                                    unsigned grid_y,
-                                                    unsigned grid_z,
-                                                    unsigned block_x,
-                                                    unsigned block_y,
-                                                    unsigned block_z,
+                                                    SIZES(grid),
+                                                    SIZES(block),
                                                     unsigned lds_bytes,
                                                     hipStream_t stream,
                                                     void** arguments)
 {
-    return module_launch(
-        "hipModuleLaunchCooperativeKernel",
-        function,
-        {function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, lds_bytes, true},
-        stream,
-        arguments,
-        nullptr);
+    return module_launch("hipModuleLaunchCooperativeKernel",
+                         function,
+                         {function, {PASSED(grid)}, {PASSED(block)}, lds_bytes, true},
+                         stream,
+                         arguments,
+                         nullptr);
 }

@@ -62,10 +62,6 @@ void best_block(
 } // namespace
 } // namespace emu
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 HIP_API hipError_t hipFuncGetAttributes(emu::FunctionAttributes* out, const void* function)
 {
     return hip_call("hipFuncGetAttributes", Needs::Device, [&] {
@@ -82,61 +78,34 @@ HIP_API hipError_t hipFuncGetAttributes(emu::FunctionAttributes* out, const void
     });
 }
 
-HIP_API hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks,
-                                                                const void* function,
-                                                                int threads,
-                                                                size_t dynamic_lds)
-{
-    return hip_call("hipOccupancyMaxActiveBlocksPerMultiprocessor", Needs::Device, [&] {
-        require(blocks, hipErrorInvalidValue, "null pointer");
-        *blocks = emu::resident_workgroups(emu::registered_kernel(function), threads, dynamic_lds);
-    });
-}
+// The same questions about registered kernels and about modules' functions.
+#define OCCUPANCY(prefix, Function, kernel_of)                                                    \
+    HIP_API hipError_t prefix##MaxActiveBlocksPerMultiprocessor(                                  \
+        int* blocks, Function function, int threads, size_t dynamic_lds)                          \
+    {                                                                                             \
+        return hip_value(#prefix "MaxActiveBlocksPerMultiprocessor", Needs::Device, blocks, [&] { \
+            return emu::resident_workgroups(emu::kernel_of(function), threads, dynamic_lds);      \
+        });                                                                                       \
+    }                                                                                             \
+    HIP_API hipError_t prefix##MaxActiveBlocksPerMultiprocessorWithFlags(                         \
+        int* blocks, Function function, int threads, size_t dynamic_lds, unsigned int)            \
+    {                                                                                             \
+        return prefix##MaxActiveBlocksPerMultiprocessor(blocks, function, threads, dynamic_lds);  \
+    }                                                                                             \
+    HIP_API hipError_t prefix##MaxPotentialBlockSize(                                             \
+        int* grid, int* block, Function function, size_t dynamic_lds, int threads_limit)          \
+    {                                                                                             \
+        return hip_call(#prefix "MaxPotentialBlockSize", Needs::Device, [&] {                     \
+            const unsigned most = static_cast<unsigned>(std::max(0, threads_limit));              \
+            emu::best_block(grid, block, emu::kernel_of(function), dynamic_lds, most);            \
+        });                                                                                       \
+    }
+OCCUPANCY(hipOccupancy, const void*, registered_kernel)
+OCCUPANCY(hipModuleOccupancy, hipFunction_t, module_kernel)
 
-HIP_API hipError_t hipOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    int* blocks, const void* function, int threads, size_t dynamic_lds, unsigned int)
+HIP_API hipError_t hipModuleOccupancyMaxPotentialBlockSizeWithFlags(
+    int* grid, int* block, hipFunction_t function, size_t dynamic_lds, int threads_limit, unsigned)
 {
-    return hipOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, dynamic_lds);
-}
-
-HIP_API hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks,
-                                                                      hipFunction_t function,
-                                                                      int threads,
-                                                                      size_t dynamic_lds)
-{
-    return hip_call("hipModuleOccupancyMaxActiveBlocksPerMultiprocessor", Needs::Device, [&] {
-        require(blocks, hipErrorInvalidValue, "null pointer");
-        *blocks = emu::resident_workgroups(emu::module_kernel(function), threads, dynamic_lds);
-    });
-}
-
-HIP_API hipError_t hipModuleOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    int* blocks, hipFunction_t function, int threads, size_t dynamic_lds, unsigned int)
-{
-    return hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(
-        blocks, function, threads, dynamic_lds);
-}
-
-HIP_API hipError_t hipOccupancyMaxPotentialBlockSize(
-    int* grid, int* block, const void* function, size_t dynamic_lds, int threads_limit)
-{
-    return hip_call("hipOccupancyMaxPotentialBlockSize", Needs::Device, [&] {
-        emu::best_block(grid,
-                        block,
-                        emu::registered_kernel(function),
-                        dynamic_lds,
-                        static_cast<unsigned>(std::max(0, threads_limit)));
-    });
-}
-
-HIP_API hipError_t hipModuleOccupancyMaxPotentialBlockSize(
-    int* grid, int* block, hipFunction_t function, size_t dynamic_lds, int threads_limit)
-{
-    return hip_call("hipModuleOccupancyMaxPotentialBlockSize", Needs::Device, [&] {
-        emu::best_block(grid,
-                        block,
-                        emu::module_kernel(function),
-                        dynamic_lds,
-                        static_cast<unsigned>(std::max(0, threads_limit)));
-    });
+    return hipModuleOccupancyMaxPotentialBlockSize(
+        grid, block, function, dynamic_lds, threads_limit);
 }

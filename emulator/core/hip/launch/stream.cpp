@@ -60,9 +60,6 @@ void record_event(hipEvent_t event)
 
 using emu::check_stream;
 using emu::event_of;
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
 
 // Of the priorities that hipDeviceGetStreamPriorityRange names; others are the nearest of them.
 constexpr int LOWEST_PRIORITY = 1, HIGHEST_PRIORITY = -1;

@@ -130,10 +130,6 @@ void attribute(int* out, size_t out_bytes, int which, const void* pointer, size_
 } // namespace
 } // namespace emu
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 HIP_API hipError_t hipMemAdvise(const void* pointer, size_t bytes, int what, int device)
 {
     return hip_call(

@@ -133,9 +133,6 @@ void set_memory(void* to, uint32_t value, unsigned element_bytes, size_t count)
 } // namespace emu
 
 using emu::AllocationKind;
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
 
 static hipError_t allocate_call(const char* function,
                                 void** pointer,
@@ -148,25 +145,15 @@ static hipError_t allocate_call(const char* function,
     });
 }
 
-HIP_API hipError_t hipMalloc(void** pointer, size_t bytes)
-{
-    return allocate_call("hipMalloc", pointer, bytes, AllocationKind::Device);
-}
-
-HIP_API hipError_t hipExtMallocWithFlags(void** pointer, size_t bytes, unsigned int)
-{
-    return allocate_call("hipExtMallocWithFlags", pointer, bytes, AllocationKind::Device);
-}
-
-HIP_API hipError_t hipMallocManaged(void** pointer, size_t bytes, unsigned int)
-{
-    return allocate_call("hipMallocManaged", pointer, bytes, AllocationKind::Managed);
-}
-
-HIP_API hipError_t hipHostMalloc(void** pointer, size_t bytes, unsigned int)
-{
-    return allocate_call("hipHostMalloc", pointer, bytes, AllocationKind::Host);
-}
+#define ALLOCATE(name, kind, ...)                                                    \
+    HIP_API hipError_t name(void** pointer, size_t bytes __VA_OPT__(, ) __VA_ARGS__) \
+    {                                                                                \
+        return allocate_call(#name, pointer, bytes, AllocationKind::kind);           \
+    }
+ALLOCATE(hipMalloc, Device)
+ALLOCATE(hipExtMallocWithFlags, Device, unsigned int)
+ALLOCATE(hipMallocManaged, Managed, unsigned int)
+ALLOCATE(hipHostMalloc, Host, unsigned int)
 
 HIP_API hipError_t hipHostAlloc(void** pointer, size_t bytes, unsigned int flags)
 {
@@ -322,44 +309,19 @@ HIP_API hipError_t hipMemcpyWithStream(
     return copy_on("hipMemcpyWithStream", to, from, bytes, kind, stream);
 }
 
-HIP_API hipError_t hipMemcpyHtoD(hipDeviceptr_t to, const void* from, size_t bytes)
-{
-    return copy_now("hipMemcpyHtoD", to, from, bytes, hipMemcpyHostToDevice);
-}
-
-HIP_API hipError_t hipMemcpyDtoH(void* to, hipDeviceptr_t from, size_t bytes)
-{
-    return copy_now("hipMemcpyDtoH", to, from, bytes, hipMemcpyDeviceToHost);
-}
-
-HIP_API hipError_t hipMemcpyDtoD(hipDeviceptr_t to, hipDeviceptr_t from, size_t bytes)
-{
-    return copy_now("hipMemcpyDtoD", to, from, bytes, hipMemcpyDeviceToDevice);
-}
-
-HIP_API hipError_t hipMemcpyHtoDAsync(hipDeviceptr_t to,
-                                      const void* from,
-                                      size_t bytes,
-                                      hipStream_t stream)
-{
-    return copy_on("hipMemcpyHtoDAsync", to, from, bytes, hipMemcpyHostToDevice, stream);
-}
-
-HIP_API hipError_t hipMemcpyDtoHAsync(void* to,
-                                      hipDeviceptr_t from,
-                                      size_t bytes,
-                                      hipStream_t stream)
-{
-    return copy_on("hipMemcpyDtoHAsync", to, from, bytes, hipMemcpyDeviceToHost, stream);
-}
-
-HIP_API hipError_t hipMemcpyDtoDAsync(hipDeviceptr_t to,
-                                      hipDeviceptr_t from,
-                                      size_t bytes,
-                                      hipStream_t stream)
-{
-    return copy_on("hipMemcpyDtoDAsync", to, from, bytes, hipMemcpyDeviceToDevice, stream);
-}
+// Copies whose direction is in their name, now and on a stream.
+#define COPY(name, To, From, direction)                                                \
+    HIP_API hipError_t name(To to, From from, size_t bytes)                            \
+    {                                                                                  \
+        return copy_now(#name, to, from, bytes, direction);                            \
+    }                                                                                  \
+    HIP_API hipError_t name##Async(To to, From from, size_t bytes, hipStream_t stream) \
+    {                                                                                  \
+        return copy_on(#name "Async", to, from, bytes, direction, stream);             \
+    }
+COPY(hipMemcpyHtoD, hipDeviceptr_t, const void*, hipMemcpyHostToDevice)
+COPY(hipMemcpyDtoH, void*, hipDeviceptr_t, hipMemcpyDeviceToHost)
+COPY(hipMemcpyDtoD, hipDeviceptr_t, hipDeviceptr_t, hipMemcpyDeviceToDevice)
 
 static hipMemsetParams elements(void* to, uint32_t value, unsigned size, size_t count)
 {
@@ -384,48 +346,18 @@ static hipError_t set_on(
     });
 }
 
-HIP_API hipError_t hipMemset(void* to, int value, size_t bytes)
-{
-    return set_now("hipMemset", to, static_cast<uint8_t>(value), 1, bytes);
-}
-
-HIP_API hipError_t hipMemsetAsync(void* to, int value, size_t bytes, hipStream_t stream)
-{
-    return set_on("hipMemsetAsync", to, static_cast<uint8_t>(value), 1, bytes, stream);
-}
-
-HIP_API hipError_t hipMemsetD8(hipDeviceptr_t to, unsigned char value, size_t count)
-{
-    return set_now("hipMemsetD8", to, value, 1, count);
-}
-
-HIP_API hipError_t hipMemsetD8Async(hipDeviceptr_t to,
-                                    unsigned char value,
-                                    size_t count,
-                                    hipStream_t stream)
-{
-    return set_on("hipMemsetD8Async", to, value, 1, count, stream);
-}
-
-HIP_API hipError_t hipMemsetD16(hipDeviceptr_t to, unsigned short value, size_t count)
-{
-    return set_now("hipMemsetD16", to, value, 2, count);
-}
-
-HIP_API hipError_t hipMemsetD16Async(hipDeviceptr_t to,
-                                     unsigned short value,
-                                     size_t count,
-                                     hipStream_t stream)
-{
-    return set_on("hipMemsetD16Async", to, value, 2, count, stream);
-}
-
-HIP_API hipError_t hipMemsetD32(hipDeviceptr_t to, int value, size_t count)
-{
-    return set_now("hipMemsetD32", to, static_cast<uint32_t>(value), 4, count);
-}
-
-HIP_API hipError_t hipMemsetD32Async(hipDeviceptr_t to, int value, size_t count, hipStream_t stream)
-{
-    return set_on("hipMemsetD32Async", to, static_cast<uint32_t>(value), 4, count, stream);
-}
+// Fills with elements of a size, now and on a stream.
+#define FILL(name, To, Value, Element)                                                       \
+    HIP_API hipError_t name(To to, Value value, size_t count)                                \
+    {                                                                                        \
+        return set_now(#name, to, static_cast<Element>(value), sizeof(Element), count);      \
+    }                                                                                        \
+    HIP_API hipError_t name##Async(To to, Value value, size_t count, hipStream_t stream)     \
+    {                                                                                        \
+        return set_on(                                                                       \
+            #name "Async", to, static_cast<Element>(value), sizeof(Element), count, stream); \
+    }
+FILL(hipMemset, void*, int, uint8_t)
+FILL(hipMemsetD8, hipDeviceptr_t, unsigned char, uint8_t)
+FILL(hipMemsetD16, hipDeviceptr_t, unsigned short, uint16_t)
+FILL(hipMemsetD32, hipDeviceptr_t, int, uint32_t)

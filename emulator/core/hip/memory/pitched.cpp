@@ -22,10 +22,6 @@ void check(hipError_t error)
 } // namespace
 } // namespace emu
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 HIP_API hipError_t hipMallocPitch(void** pointer, size_t* pitch, size_t width, size_t height)
 {
     return hip_call("hipMallocPitch", Needs::Device, [&] {
@@ -174,9 +170,8 @@ static hipError_t copy_between(const char* function,
                                hipStream_t stream)
 {
     return hip_call(function, Needs::Device, [&] {
-        require(to_device == 0 && from_device == 0,
-                hipErrorInvalidDevice,
-                "there is one emulated device, number 0");
+        emu::check_device(to_device);
+        emu::check_device(from_device);
         emu::check(hipMemcpyAsync(to, from, bytes, hipMemcpyDeviceToDevice, stream));
     });
 }

@@ -164,7 +164,7 @@ hipError_t answer_pool(const char* function,
 {
     return hip_call(function, Needs::Device, [&] {
         require(pool, hipErrorInvalidValue, "null pointer");
-        require(device == 0, hipErrorInvalidDevice, "there is one emulated device, number 0");
+        check_device(device);
         std::lock_guard lock(pools().mutex);
         *pool = which;
     });
@@ -173,10 +173,7 @@ hipError_t answer_pool(const char* function,
 } // namespace
 } // namespace emu
 
-using emu::hip_call;
-using emu::Needs;
 using emu::pools;
-using emu::require;
 
 HIP_API hipError_t hipMallocAsync(void** pointer, size_t bytes, hipStream_t stream)
 {
@@ -224,7 +221,7 @@ HIP_API hipError_t hipDeviceGetMemPool(hipMemPool_t* pool, int device)
 HIP_API hipError_t hipDeviceSetMemPool(int device, hipMemPool_t pool)
 {
     return emu::pool_call("hipDeviceSetMemPool", pool, pool, [&](ihipMemPoolHandle_t& that) {
-        require(device == 0, hipErrorInvalidDevice, "there is one emulated device, number 0");
+        emu::check_device(device);
         pools().current = &that;
     });
 }

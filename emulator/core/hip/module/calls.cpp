@@ -250,10 +250,7 @@ void run_kernel(const KernelNode& node)
 
 } // namespace emu
 
-using emu::hip_call;
 using emu::module_of;
-using emu::Needs;
-using emu::require;
 
 HIP_API hipError_t hipModuleLoadData(hipModule_t* module, const void* image)
 {

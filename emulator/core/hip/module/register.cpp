@@ -90,10 +90,6 @@ const Kernel& registered_kernel(const void* function)
 
 } // namespace emu
 
-using emu::hip_call;
-using emu::Needs;
-using emu::require;
-
 // Never fails: a library with code for other archs can still be loaded and queried. Launching
 // reports what is wrong.
 HIP_API void** __hipRegisterFatBinary(const void* data)
@@ -224,18 +220,15 @@ HIP_API hipError_t hipFuncSetAttribute(const void* function, int attribute, int 
 
 HIP_API hipError_t hipGetSymbolAddress(void** address, const void* symbol)
 {
-    return hip_call("hipGetSymbolAddress", Needs::Device, [&] {
-        require(address, hipErrorInvalidValue, "null pointer");
-        *address = emu::symbol_range(symbol, 0, 0);
+    return hip_value("hipGetSymbolAddress", Needs::Device, address, [&] {
+        return emu::symbol_range(symbol, 0, 0);
     });
 }
 
 HIP_API hipError_t hipGetSymbolSize(size_t* bytes, const void* symbol)
 {
-    return hip_call("hipGetSymbolSize", Needs::Device, [&] {
-        require(bytes, hipErrorInvalidValue, "null pointer");
-        *bytes =
-            emu::find_registered(emu::registry().variables, symbol, hipErrorInvalidSymbol).bytes;
+    return hip_value("hipGetSymbolSize", Needs::Device, bytes, [&] {
+        return emu::find_registered(emu::registry().variables, symbol, hipErrorInvalidSymbol).bytes;
     });
 }
 

@@ -325,37 +325,26 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-template <typename T, auto F>
-const MicroOp* atomic(Wave& w, const MicroOp* op)
+// What memory held goes to `old`; Data: registers that hold the operands, in units of T.
+template <typename T, unsigned Data, auto ChangeLanes>
+const MicroOp* change(Wave& w, const MicroOp* op)
 {
     constexpr unsigned DWORDS = sizeof(T) / 4;
     Lanes lanes;
     aim(w, op, Access::Atomic, sizeof(T), sizeof(T) - 1, lanes);
-    for(unsigned i = 0; i < DWORDS; ++i)
-        must_be_defined(w, op, op->dst + i, lanes.whole, "the atomic's operand");
-    Rows old;
-    auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
-    modify_lanes<T, modify<T, F>>(base, lanes.offset, lanes.whole, &w.v[op->dst], old);
-    deliver_old(w, op, Counter::Vector, old, DWORDS);
-    return advance(op);
-}
-
-template <typename T>
-const MicroOp* compare_swap(Wave& w, const MicroOp* op)
-{
-    constexpr unsigned DWORDS = sizeof(T) / 4;
-    Lanes lanes;
-    aim(w, op, Access::Atomic, sizeof(T), sizeof(T) - 1, lanes);
-    for(unsigned i = 0; i < 2 * DWORDS; ++i)
+    for(unsigned i = 0; i < Data * DWORDS; ++i)
         must_be_defined(w, op, op->dst + i, lanes.whole, "the atomic's operand");
     Rows old   = {};
     auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
-    compare_swap_lanes<T>(base, lanes.offset, lanes.whole, &w.v[op->dst], old);
+    ChangeLanes(base, lanes.offset, lanes.whole, &w.v[op->dst], old);
     deliver_old(w, op, Counter::Vector, old, DWORDS);
     return advance(op);
 }
 
-const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
+template <typename T, auto F>
+constexpr Handler atomic = change<T, 1, modify_lanes<T, modify<T, F>, uint64_t>>;
+template <typename T>
+constexpr Handler compare_swap = change<T, 2, compare_swap_lanes<T, uint64_t>>;
 
 // Bytes that a store writes for a lane, and which bits of each dword hold them.
 std::pair<unsigned, uint32_t> stored_part(const MicroOp* op)

@@ -93,8 +93,6 @@ const MicroOp* s_sleep(Wave& w, const MicroOp* op)
     return nullptr;
 }
 
-const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
-
 const MicroOp* s_branch(Wave& w, const MicroOp* op) { return jump(w, op, true); }
 const MicroOp* s_cbranch_scc0(Wave& w, const MicroOp* op) { return jump(w, op, w.s[SCC] == 0); }
 const MicroOp* s_cbranch_scc1(Wave& w, const MicroOp* op) { return jump(w, op, w.s[SCC] != 0); }

@@ -105,19 +105,14 @@ const MicroOp* v_cvt_f16_f32(Wave& w, const MicroOp* op)
 
 const MicroOp* v_cvt_f32_f16(Wave& w, const MicroOp* op)
 {
-    Row b0, out;
-    const uint32_t* a = source_row(w, op, 0, b0);
-    const bool flush  = !mode::INPUTS_WIDE.of(w.mode);
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        const uint32_t half  = flush && (a[l] & 0x7c00) == 0 ? a[l] & 0x8000 : a[l] & 0xffff;
+    Row out;
+    const bool flush = !mode::INPUTS_WIDE.of(w.mode);
+    map_lanes<1>(w, op, out.d, [=](uint32_t a) {
+        const uint32_t half  = flush && (a & 0x7c00) == 0 ? a & 0x8000 : a & 0xffff;
         const uint32_t value = f16_to_f32_bits(half);
-        out.d[l]             = (value & 0x7fffffff) > 0x7f800000 ? value | 0x400000 : value;
-    }
-    if(output_modified(op))
-        modify_f32(w, op, out.d);
-    commit(w, op, out.d);
-    return advance(op);
+        return (value & 0x7fffffff) > 0x7f800000 ? value | 0x400000 : value;
+    });
+    return commit_f32(w, op, out);
 }
 
 uint32_t half_to_u16(uint32_t a)
@@ -138,11 +133,9 @@ uint32_t half_to_i16(uint32_t a)
 template <auto F>
 const MicroOp* to_half(Wave& w, const MicroOp* op)
 {
-    Row b0, out;
-    const uint32_t* a = source_row(w, op, 0, b0);
-    const auto round  = wide_round(w);
-    for(unsigned l = 0; l < LANES; ++l)
-        out.d[l] = as_bits(F(a[l]));
+    Row out;
+    map_lanes<1>(w, op, out.d, [](uint32_t a) { return as_bits(F(a)); });
+    const auto round = wide_round(w);
     if(output_modified(op))
         modify_f32(w, op, out.d);
     for(unsigned l = 0; l < LANES; ++l)
@@ -159,10 +152,7 @@ const MicroOp* from_wide(Wave& w, const MicroOp* op)
     const WideSource a = wide_source(w, op, 0, low, high);
     for(unsigned l = 0; l < LANES; ++l)
         out.d[l] = F(std::bit_cast<double>(a[l]));
-    if(output_modified(op))
-        modify_f32(w, op, out.d);
-    commit(w, op, out.d);
-    return advance(op);
+    return commit_f32(w, op, out);
 }
 
 template <typename F>
@@ -246,11 +236,9 @@ Word encode(const Wave& w, Word bits, Noise... noise)
 template <bool Bf8>
 const MicroOp* decode_one(Wave& w, const MicroOp* op)
 {
-    Row b0, out;
-    const uint32_t* a = source_row(w, op, 0, b0);
-    const bool old    = fnuz(w);
-    for(unsigned l = 0; l < LANES; ++l)
-        out.d[l] = decode<Bf8>(old, a[l] & 0xff);
+    Row out;
+    const bool old = fnuz(w);
+    map_lanes<1>(w, op, out.d, [=](uint32_t a) { return decode<Bf8>(old, a & 0xff); });
     if(output_modified(op))
         modify_f32(w, op, out.d);
     // SDWA selects the source alone here; the destination is always a whole register.
@@ -310,14 +298,9 @@ const MicroOp* encode_stochastic(Wave& w, const MicroOp* op)
 template <auto F>
 const MicroOp* to_f32(Wave& w, const MicroOp* op)
 {
-    Row b0, out;
-    const uint32_t* a = source_row(w, op, 0, b0);
-    for(unsigned l = 0; l < LANES; ++l)
-        out.d[l] = as_bits(F(a[l]));
-    if(output_modified(op))
-        modify_f32(w, op, out.d);
-    commit(w, op, out.d);
-    return advance(op);
+    Row out;
+    map_lanes<1>(w, op, out.d, [](uint32_t a) { return as_bits(F(a)); });
+    return commit_f32(w, op, out);
 }
 #define CF(NAME, ...) {NAME, to_f32<([](uint32_t a) -> float { return __VA_ARGS__; })>}
 

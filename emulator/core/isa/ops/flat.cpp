@@ -134,7 +134,8 @@ uint64_t resolve(
 template <Segment S>
 constexpr Counter COUNTER = S == Segment::Flat ? Counter::Flat : Counter::Vector;
 
-template <Segment S, unsigned Dwords>
+// ToLds: to LDS, a byte or a short of each lane as a dword.
+template <Segment S, unsigned Dwords, bool ToLds = false>
 const MicroOp* load(Wave& w, const MicroOp* op)
 {
     const uint64_t mask = w.exec();
@@ -143,11 +144,14 @@ const MicroOp* load(Wave& w, const MicroOp* op)
     const uint64_t global = resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
     gather<Dwords>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d);
     doubt_unwritten(w, 0, at.d, global, 4 * Dwords, data.d);
-    deliver(w, op, COUNTER<S>, data.d, Dwords, mask);
+    if constexpr(ToLds)
+        load_to_lds(w, op, op->offset, data.d, Dwords);
+    else
+        deliver(w, op, COUNTER<S>, data.d, Dwords, mask);
     return advance(op);
 }
 
-template <Segment S, Narrow Kind, Part Where>
+template <Segment S, Narrow Kind, Part Where, bool ToLds = false>
 const MicroOp* load_part(Wave& w, const MicroOp* op)
 {
     const uint64_t mask = w.exec();
@@ -156,7 +160,10 @@ const MicroOp* load_part(Wave& w, const MicroOp* op)
     const uint64_t global = resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
     gather_narrow<Kind>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d[0]);
     doubt_unwritten(w, 0, at.d, global, narrow_bytes(Kind), data.d);
-    deliver(w, op, COUNTER<S>, data.d, 1, mask, Where);
+    if constexpr(ToLds)
+        load_to_lds(w, op, op->offset, data.d, 1);
+    else
+        deliver(w, op, COUNTER<S>, data.d, 1, mask, Where);
     return advance(op);
 }
 
@@ -190,65 +197,28 @@ const MicroOp* store_part(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-template <Segment S, unsigned Dwords>
-const MicroOp* load_lds(Wave& w, const MicroOp* op)
+// What memory held goes to `old`; Data: registers that hold the operands, in units of T.
+template <Segment S, typename T, unsigned Data, auto ChangeLanes>
+const MicroOp* change(Wave& w, const MicroOp* op)
 {
-    const uint64_t mask = w.exec();
+    constexpr unsigned DWORDS = sizeof(T) / 4;
+    const uint64_t mask       = w.exec();
+    const uint16_t data       = op->src[2].code;
     Addresses at;
-    Rows data;
-    const uint64_t global = resolve<S>(w, op, Access::Load, 4 * Dwords, mask, at);
-    gather<Dwords>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d);
-    doubt_unwritten(w, 0, at.d, global, 4 * Dwords, data.d);
-    load_to_lds(w, op, op->offset, data.d, Dwords);
-    return advance(op);
-}
-
-// A byte or a short of each lane, as a dword.
-template <Segment S, Narrow Kind>
-const MicroOp* load_lds_part(Wave& w, const MicroOp* op)
-{
-    const uint64_t mask = w.exec();
-    Addresses at;
-    Rows data;
-    const uint64_t global = resolve<S>(w, op, Access::Load, narrow_bytes(Kind), mask, at);
-    gather_narrow<Kind>(static_cast<const uint8_t*>(nullptr), at.d, mask, data.d[0]);
-    doubt_unwritten(w, 0, at.d, global, narrow_bytes(Kind), data.d);
-    load_to_lds(w, op, op->offset, data.d, 1);
+    const uint64_t global = resolve<S>(w, op, Access::Atomic, sizeof(T), mask, at);
+    for(unsigned i = 0; i < Data * DWORDS; ++i)
+        must_be_defined(w, op, data + i, global, "the atomic's operand");
+    Rows old = {};
+    ChangeLanes(nullptr, at.d, mask, &w.v[data], old);
+    deliver_old(w, op, COUNTER<S>, old, DWORDS);
     return advance(op);
 }
 
 template <Segment S, typename T, auto F>
-const MicroOp* atomic(Wave& w, const MicroOp* op)
-{
-    constexpr unsigned DWORDS = sizeof(T) / 4;
-    const uint64_t mask       = w.exec();
-    const uint16_t data       = op->src[2].code;
-    Addresses at;
-    const uint64_t global = resolve<S>(w, op, Access::Atomic, sizeof(T), mask, at);
-    for(unsigned i = 0; i < DWORDS; ++i)
-        must_be_defined(w, op, data + i, global, "the atomic's operand");
-    Rows old;
-    modify_lanes<T, modify<T, F>>(static_cast<uint8_t*>(nullptr), at.d, mask, &w.v[data], old);
-    deliver_old(w, op, COUNTER<S>, old, DWORDS);
-    return advance(op);
-}
-
-// Compare-and-swap: data holds the new value, then the one compared with.
+constexpr Handler atomic = change<S, T, 1, modify_lanes<T, modify<T, F>, uint64_t>>;
+// The data are the new value, then the one compared with.
 template <Segment S, typename T>
-const MicroOp* compare_swap(Wave& w, const MicroOp* op)
-{
-    constexpr unsigned DWORDS = sizeof(T) / 4;
-    const uint64_t mask       = w.exec();
-    const uint16_t data       = op->src[2].code;
-    Addresses at;
-    const uint64_t global = resolve<S>(w, op, Access::Atomic, sizeof(T), mask, at);
-    for(unsigned i = 0; i < 2 * DWORDS; ++i)
-        must_be_defined(w, op, data + i, global, "the atomic's operand");
-    Rows old = {};
-    compare_swap_lanes<T>(static_cast<uint8_t*>(nullptr), at.d, mask, &w.v[data], old);
-    deliver_old(w, op, COUNTER<S>, old, DWORDS);
-    return advance(op);
-}
+constexpr Handler compare_swap = change<S, T, 2, compare_swap_lanes<T, uint64_t>>;
 
 #define ATOMIC_IN(SEGMENT, PREFIX, NAME, T, ...) \
     {PREFIX NAME,                                \
@@ -283,18 +253,18 @@ constexpr Entry ENTRIES[] = {
     EMU_ATOMICS(FLAT_ATOMIC)
     EMU_ATOMICS(GLOBAL_ATOMIC)
     // clang-format on
-    {"global_load_lds_dword", load_lds<Segment::Global, 1>},
-    {"global_load_lds_dwordx3", load_lds<Segment::Global, 3>},
-    {"global_load_lds_dwordx4", load_lds<Segment::Global, 4>},
-    {"global_load_lds_ubyte", load_lds_part<Segment::Global, Narrow::Unsigned8>},
-    {"global_load_lds_sbyte", load_lds_part<Segment::Global, Narrow::Signed8>},
-    {"global_load_lds_ushort", load_lds_part<Segment::Global, Narrow::Unsigned16>},
-    {"global_load_lds_sshort", load_lds_part<Segment::Global, Narrow::Signed16>},
-    {"scratch_load_lds_dword", load_lds<Segment::Scratch, 1>},
-    {"scratch_load_lds_ubyte", load_lds_part<Segment::Scratch, Narrow::Unsigned8>},
-    {"scratch_load_lds_sbyte", load_lds_part<Segment::Scratch, Narrow::Signed8>},
-    {"scratch_load_lds_ushort", load_lds_part<Segment::Scratch, Narrow::Unsigned16>},
-    {"scratch_load_lds_sshort", load_lds_part<Segment::Scratch, Narrow::Signed16>},
+    {"global_load_lds_dword", load<Segment::Global, 1, true>},
+    {"global_load_lds_dwordx3", load<Segment::Global, 3, true>},
+    {"global_load_lds_dwordx4", load<Segment::Global, 4, true>},
+    {"global_load_lds_ubyte", load_part<Segment::Global, Narrow::Unsigned8, Part::Whole, true>},
+    {"global_load_lds_sbyte", load_part<Segment::Global, Narrow::Signed8, Part::Whole, true>},
+    {"global_load_lds_ushort", load_part<Segment::Global, Narrow::Unsigned16, Part::Whole, true>},
+    {"global_load_lds_sshort", load_part<Segment::Global, Narrow::Signed16, Part::Whole, true>},
+    {"scratch_load_lds_dword", load<Segment::Scratch, 1, true>},
+    {"scratch_load_lds_ubyte", load_part<Segment::Scratch, Narrow::Unsigned8, Part::Whole, true>},
+    {"scratch_load_lds_sbyte", load_part<Segment::Scratch, Narrow::Signed8, Part::Whole, true>},
+    {"scratch_load_lds_ushort", load_part<Segment::Scratch, Narrow::Unsigned16, Part::Whole, true>},
+    {"scratch_load_lds_sshort", load_part<Segment::Scratch, Narrow::Signed16, Part::Whole, true>},
     {"flat_atomic_cmpswap", compare_swap<Segment::Flat, uint32_t>},
     {"flat_atomic_cmpswap_x2", compare_swap<Segment::Flat, uint64_t>},
     {"global_atomic_cmpswap", compare_swap<Segment::Global, uint32_t>},

@@ -1,4 +1,5 @@
 // f32 vector arithmetic: VOP1, VOP2, VOP3 (CDNA3 ISA document, sections 12.7 to 12.11).
+#include "isa/division.h"
 #include "isa/exp2.h"
 #include "isa/map.h"
 #include "isa/registry.h"
@@ -164,10 +165,6 @@ uint32_t frexp_exponent(uint32_t bits)
 
 float legacy_product(float a, float b) { return a == 0.0f || b == 0.0f ? 0.0f : a * b; }
 
-int exponent_of(float x) { return static_cast<int>(as_bits(x) >> 23 & 0xff); }
-
-// v_div_scale_f32: pre-scale an operand of a division so that v_div_fmas_f32 does not lose
-// precision.
 const MicroOp* v_div_scale_f32(Wave& w, const MicroOp* op)
 {
     Row b0, b1, b2, out;
@@ -177,46 +174,13 @@ const MicroOp* v_div_scale_f32(Wave& w, const MicroOp* op)
     for(unsigned l = 0; l < LANES; ++l)
     {
         const float s0 = as_float(a[l]), denominator = as_float(b[l]), numerator = as_float(c[l]);
-        float result                 = s0;
-        bool flag                    = false;
-        const double inverse         = 1.0 / static_cast<double>(denominator);
-        const bool inverse_subnormal = inverse != 0.0 && std::fabs(inverse) < 0x1p-126;
-        const double quotient = static_cast<double>(numerator) / static_cast<double>(denominator);
-        const bool quotient_subnormal = quotient != 0.0 && std::fabs(quotient) < 0x1p-126;
-        if(numerator == 0.0f || denominator == 0.0f)
-        {
-            result = NAN;
-        }
-        else if(exponent_of(numerator) - exponent_of(denominator) >= 96)
-        {
-            flag = true;
-            if(a[l] == b[l])
-                result = std::ldexp(s0, 64);
-        }
-        else if(exponent_of(denominator) == 0)
-        {
-            result = std::ldexp(s0, 64);
-        }
-        else if(inverse_subnormal && quotient_subnormal)
-        {
-            flag = true;
-            if(a[l] == b[l])
-                result = std::ldexp(s0, 64);
-        }
-        else if(inverse_subnormal)
-        {
-            result = std::ldexp(s0, -64);
-        }
-        else if(quotient_subnormal)
-        {
-            flag = true;
-            if(a[l] == c[l])
-                result = std::ldexp(s0, 64);
-        }
-        else if(exponent_of(numerator) <= 23)
-        {
-            result = std::ldexp(s0, 64);
-        }
+        const double inverse    = 1.0 / static_cast<double>(denominator);
+        const double quotient   = static_cast<double>(numerator) / static_cast<double>(denominator);
+        const bool tiny_inverse = inverse != 0.0 && std::fabs(inverse) < 0x1p-126;
+        const bool tiny_quotient = quotient != 0.0 && std::fabs(quotient) < 0x1p-126;
+        bool flag                = false;
+        const float result =
+            div_scale<96, 23, 64>(s0, denominator, numerator, tiny_inverse, tiny_quotient, flag);
         out.d[l] = as_bits(result);
         scaled |= uint64_t{flag} << l;
     }
@@ -237,10 +201,7 @@ const MicroOp* v_div_fmas_f32(Wave& w, const MicroOp* op)
         const float value = std::fma(as_float(a[l]), as_float(b[l]), as_float(c[l]));
         out.d[l]          = as_bits(scaled >> l & 1 ? value * 0x1p32f : value);
     }
-    if(output_modified(op))
-        modify_f32(w, op, out.d);
-    commit(w, op, out.d);
-    return advance(op);
+    return commit_f32(w, op, out);
 }
 
 float div_fixup(float quotient, float denominator, float numerator)
@@ -274,14 +235,10 @@ float ldexp_f32(float x, uint32_t exponent)
 
 const MicroOp* v_ldexp_f32(Wave& w, const MicroOp* op)
 {
-    Row b0, b1, out;
-    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
-    for(unsigned l = 0; l < LANES; ++l)
-        out.d[l] = as_bits(ldexp_f32(as_float(a[l]), b[l]));
-    if(output_modified(op))
-        modify_f32(w, op, out.d);
-    commit(w, op, out.d);
-    return advance(op);
+    Row out;
+    map_lanes<2>(
+        w, op, out.d, [](uint32_t a, uint32_t b) { return as_bits(ldexp_f32(as_float(a), b)); });
+    return commit_f32(w, op, out);
 }
 
 // The transcendental unit does not take MODE's rounding.
@@ -307,10 +264,7 @@ const MicroOp* v_exp_f32(Wave& w, const MicroOp* op)
     exp2_row(a, out);
     if(other_round) [[unlikely]]
         load_host_mode(w.mxcsr);
-    if(output_modified(op)) [[unlikely]]
-        modify_f32(w, op, out);
-    commit_target(w, op, out, buffer);
-    return advance(op);
+    return commit_f32(w, op, out, buffer);
 }
 
 // GCC makes no vector code of a loop over std::fma with -frounding-math.
@@ -321,10 +275,7 @@ const MicroOp* v_fma_f32(Wave& w, const MicroOp* op)
     const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
                    *c = source_row(w, op, 2, b2);
     fma_row(a, b, c, out);
-    if(output_modified(op)) [[unlikely]]
-        modify_f32(w, op, out);
-    commit_target(w, op, out, buffer);
-    return advance(op);
+    return commit_f32(w, op, out, buffer);
 }
 
 #define F1(NAME, ...) {NAME, map_f32<1, ([](float a) -> float { return __VA_ARGS__; })>}

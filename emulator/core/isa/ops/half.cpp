@@ -65,6 +65,15 @@ const MicroOp* commit_modified(Wave& w, const MicroOp* op, Row& out)
     return advance(op);
 }
 
+// F on bits.
+template <unsigned N, auto F>
+const MicroOp* map_f16_bits(Wave& w, const MicroOp* op)
+{
+    Row out;
+    map_lanes<N>(w, op, out.d, F);
+    return commit_modified(w, op, out);
+}
+
 // Transcendental: the unit does not take MODE's rounding.
 template <unsigned N, auto F, bool Transcendental = false>
 const MicroOp* map_f16(Wave& w, const MicroOp* op)
@@ -77,25 +86,8 @@ const MicroOp* map_f16(Wave& w, const MicroOp* op)
     HalfMode mode = half_mode(w);
     if(Transcendental)
         mode.round = Round::Nearest;
-    Row b0, b1, b2, out;
-    const uint32_t* a = source_row(w, op, 0, b0);
-    if constexpr(N == 1)
-    {
-        for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = output(mode, F(input(mode, a[l])));
-    }
-    else if constexpr(N == 2)
-    {
-        const uint32_t* b = source_row(w, op, 1, b1);
-        for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = output(mode, F(input(mode, a[l]), input(mode, b[l])));
-    }
-    else
-    {
-        const uint32_t *b = source_row(w, op, 1, b1), *c = source_row(w, op, 2, b2);
-        for(unsigned l = 0; l < LANES; ++l)
-            out.d[l] = output(mode, F(input(mode, a[l]), input(mode, b[l]), input(mode, c[l])));
-    }
+    Row out;
+    map_lanes<N>(w, op, out.d, [=](auto... bits) { return output(mode, F(input(mode, bits)...)); });
     const MicroOp* const next = commit_modified(w, op, out);
     load_host_mode(saved);
     return next;
@@ -107,21 +99,14 @@ const MicroOp* choose_f16(Wave& w, const MicroOp* op)
 {
     const HalfMode mode = half_mode(w);
     const bool ieee     = ieee_mode(w);
-    Row b0, b1, b2, out;
-    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
-                   *c = N == 3 ? source_row(w, op, 2, b2) : b;
-    const auto read   = [&](uint32_t bits) {
+    const auto read     = [=](uint32_t bits) {
         return mode.flush_inputs ? flush_f16(bits & 0xffff) : bits & 0xffff;
     };
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        uint32_t chosen;
-        if constexpr(N == 2)
-            chosen = F(ieee, read(a[l]), read(b[l]));
-        else
-            chosen = F(ieee, read(a[l]), read(b[l]), read(c[l]));
-        out.d[l] = mode.flush_results ? flush_f16(chosen) : chosen;
-    }
+    Row out;
+    map_lanes<N>(w, op, out.d, [=](auto... bits) {
+        const uint32_t chosen = F(ieee, read(bits)...);
+        return mode.flush_results ? flush_f16(chosen) : chosen;
+    });
     return commit_modified(w, op, out);
 }
 
@@ -154,14 +139,12 @@ double fract(double a)
 const MicroOp* v_ldexp_f16(Wave& w, const MicroOp* op)
 {
     const HalfMode mode = half_mode(w);
-    Row b0, b1, out;
-    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1);
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        const int e = static_cast<int16_t>(b[l]);
+    Row out;
+    map_lanes<2>(w, op, out.d, [=](uint32_t a, uint32_t b) {
+        const int e = static_cast<int16_t>(b);
         // Bounded so that f64 holds the result: output() decides on infinity and zero.
-        out.d[l] = output(mode, std::ldexp(input(mode, a[l]), e > 200 ? 200 : e < -200 ? -200 : e));
-    }
+        return output(mode, std::ldexp(input(mode, a), e > 200 ? 200 : e < -200 ? -200 : e));
+    });
     return commit_modified(w, op, out);
 }
 
@@ -173,14 +156,11 @@ const MicroOp* v_mad_f16(Wave& w, const MicroOp* op)
     const HalfMode mode = half_mode(w);
     HalfMode inner      = mode;
     inner.flush_results = false; // of the product alone
-    Row b0, b1, b2, out;
-    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
-                   *c = source_row(w, op, 2, b2);
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        const double product = f16_to_f32(output(inner, input(mode, a[l]) * input(mode, b[l])));
-        out.d[l]             = output(mode, product + input(mode, c[l]));
-    }
+    Row out;
+    map_lanes<3>(w, op, out.d, [=](uint32_t a, uint32_t b, uint32_t c) {
+        const double product = f16_to_f32(output(inner, input(mode, a) * input(mode, b)));
+        return output(mode, product + input(mode, c));
+    });
     const MicroOp* const next = commit_modified(w, op, out);
     load_host_mode(saved);
     return next;
@@ -204,16 +184,6 @@ uint32_t div_fixup(uint32_t quotient, uint32_t denominator, uint32_t numerator)
     return sign | (quotient & 0x7fff);
 }
 
-const MicroOp* v_div_fixup_f16(Wave& w, const MicroOp* op)
-{
-    Row b0, b1, b2, out;
-    const uint32_t *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
-                   *c = source_row(w, op, 2, b2);
-    for(unsigned l = 0; l < LANES; ++l)
-        out.d[l] = div_fixup(a[l], b[l], c[l]);
-    return commit_modified(w, op, out);
-}
-
 // In [0.5, 1) with the sign of the source, which must not be flushed.
 uint32_t frexp_mantissa(uint32_t a)
 {
@@ -232,15 +202,6 @@ uint32_t frexp_exponent(uint32_t a)
     int exponent;
     std::frexp(static_cast<double>(f16_to_f32(a & 0xffff)), &exponent);
     return static_cast<uint32_t>(exponent) & 0xffff;
-}
-
-const MicroOp* v_frexp_mant_f16(Wave& w, const MicroOp* op)
-{
-    Row b0, out;
-    const uint32_t* a = source_row(w, op, 0, b0);
-    for(unsigned l = 0; l < LANES; ++l)
-        out.d[l] = frexp_mantissa(a[l]);
-    return commit_modified(w, op, out);
 }
 
 // The operand is in turns; beyond 256 of them its angle is 0 (ISA document, v_sin_f16).
@@ -313,8 +274,8 @@ constexpr Entry ENTRIES[] = {
     H1("v_fract_f16", fract(a)),
     {"v_ldexp_f16", v_ldexp_f16},
     {"v_mad_f16", v_mad_f16},
-    {"v_div_fixup_f16", v_div_fixup_f16},
-    {"v_frexp_mant_f16", v_frexp_mant_f16},
+    {"v_div_fixup_f16", map_f16_bits<3, div_fixup>},
+    {"v_frexp_mant_f16", map_f16_bits<1, frexp_mantissa>},
     {"v_frexp_exp_i16_f16", map_integer<1, frexp_exponent>},
     T1("v_sin_f16", sine(a, false)),
     T1("v_cos_f16", sine(a, true)),

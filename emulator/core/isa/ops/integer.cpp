@@ -40,14 +40,6 @@ u32 bfe_signed_checked(u32 a, u32 b, u32 c)
     return bfe_signed(a, b, c);
 }
 
-u32 reverse(u32 a)
-{
-    a = (a >> 1 & 0x55555555) | (a & 0x55555555) << 1;
-    a = (a >> 2 & 0x33333333) | (a & 0x33333333) << 2;
-    a = (a >> 4 & 0x0f0f0f0f) | (a & 0x0f0f0f0f) << 4;
-    return __builtin_bswap32(a);
-}
-
 u32 permute_byte(u64 data, u32 select)
 {
     select &= 0xff;
@@ -146,14 +138,9 @@ u32 any_bits(u32 table, u32 a, u32 b, u32 c)
 template <u32 Bits>
 const MicroOp* v_bitop3(Wave& w, const MicroOp* op)
 {
-    Row b0, b1, b2, out;
-    const u32 *a = source_row(w, op, 0, b0), *b = source_row(w, op, 1, b1),
-              *c    = source_row(w, op, 2, b2);
-    const u32 table = op->control;
-    for(unsigned l = 0; l < LANES; ++l)
-        out.d[l] = any_bits(table, a[l], b[l], c[l]) & mask_of(Bits);
-    commit(w, op, out.d);
-    return advance(op);
+    return commit_lanes<3>(w, op, [table = op->control](u32 a, u32 b, u32 c) {
+        return any_bits(table, a, b, c) & mask_of(Bits);
+    });
 }
 
 // D = mask bit of the lane ? S1 : S0

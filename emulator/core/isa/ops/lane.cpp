@@ -99,11 +99,9 @@ const MicroOp* by_index(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-const MicroOp* v_nop(Wave&, const MicroOp* op) { return advance(op); }
-
 constexpr Entry ENTRIES[] = {
-    {"v_nop", v_nop},
-    {"v_clrexcp", v_nop},
+    {"v_nop", nothing},
+    {"v_clrexcp", nothing},
     {"v_mov_b32_indexed", by_index<name_hash("v_mov_b32")>},
     {"v_add_u32_indexed", by_index<name_hash("v_add_u32")>},
     {"v_mul_f32_indexed", by_index<name_hash("v_mul_f32")>},

@@ -5,9 +5,10 @@
 #include "isa/registry.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
-#include <initializer_list>
+#include <span>
 
 namespace emu {
 
@@ -16,8 +17,8 @@ namespace {
 // LDS reads by all lanes that nothing watches (isa/fast.h): read Dwords dwords a lane at each of
 // Count offsets, straight into the destination. False, with nothing done: a lane is outside of LDS,
 // or the offsets cut dwords, so that they could conflict in other banks.
-template <unsigned Dwords, unsigned Count>
-bool read_lds_fast(Wave& w, const MicroOp* op, const uint32_t (&offsets)[Count])
+template <unsigned Dwords, size_t Count>
+bool read_lds_fast(Wave& w, const MicroOp* op, const std::array<uint32_t, Count>& offsets)
 {
     constexpr unsigned BYTES = 4 * Dwords;
     const uint32_t* address  = w.v[op->src[0].code];
@@ -85,7 +86,7 @@ struct Written
 };
 
 // With late loads: they land at the wait.
-void write_later(Wave& w, const MicroOp* op, std::initializer_list<Written> parts)
+void write_later(Wave& w, const MicroOp* op, std::span<const Written> parts)
 {
     const uint64_t mask = w.exec();
     PendingWrite write;
@@ -107,61 +108,43 @@ void write_later(Wave& w, const MicroOp* op, std::initializer_list<Written> part
     issue(w, Counter::Lds, std::move(write));
 }
 
-template <unsigned Dwords>
+// Count addresses: op->offset, and op->literal if there are two.
+template <unsigned Count>
+std::array<uint32_t, Count> offsets_of(const MicroOp* op)
+{
+    if constexpr(Count == 1)
+        return {static_cast<uint32_t>(op->offset)};
+    else
+        return {static_cast<uint32_t>(op->offset), op->literal};
+}
+
+template <unsigned Dwords, unsigned Count = 1>
 const MicroOp* read(Wave& w, const MicroOp* op)
 {
-    if(unwatched(w) && read_lds_fast<Dwords, 1>(w, op, {static_cast<uint32_t>(op->offset)}))
-        [[likely]]
+    const auto offsets = offsets_of<Count>(op);
+    if(unwatched(w) && read_lds_fast<Dwords>(w, op, offsets)) [[likely]]
         return advance(op);
     const uint64_t mask = w.exec();
     Rows data;
     LdsSource source;
-    read_rows<Dwords>(w, op, static_cast<uint32_t>(op->offset), mask, data.d, source);
-    deliver_read(w, op, data.d, Dwords, mask, std::move(source));
+    for(unsigned i = 0; i < Count; ++i)
+        read_rows<Dwords>(w, op, offsets[i], mask, data.d + Dwords * i, source);
+    deliver_read(w, op, data.d, Count * Dwords, mask, std::move(source));
     return advance(op);
 }
 
-// Two addresses: op->offset and op->literal.
-template <unsigned Dwords>
-const MicroOp* read2(Wave& w, const MicroOp* op)
-{
-    if(unwatched(w) &&
-       read_lds_fast<Dwords, 2>(w, op, {static_cast<uint32_t>(op->offset), op->literal})) [[likely]]
-        return advance(op);
-    const uint64_t mask = w.exec();
-    Rows data;
-    LdsSource source;
-    read_rows<Dwords>(w, op, static_cast<uint32_t>(op->offset), mask, data.d, source);
-    read_rows<Dwords>(w, op, op->literal, mask, data.d + Dwords, source);
-    deliver_read(w, op, data.d, 2 * Dwords, mask, std::move(source));
-    return advance(op);
-}
-
-template <unsigned Dwords>
+template <unsigned Dwords, unsigned Count = 1>
 const MicroOp* write(Wave& w, const MicroOp* op)
 {
-    const auto offset = static_cast<uint32_t>(op->offset);
+    const auto offsets = offsets_of<Count>(op);
+    std::array<Written, Count> parts;
+    for(unsigned i = 0; i < Count; ++i)
+        parts[i] = {offsets[i], op->src[1 + i].code, 4 * Dwords, 0};
     if(w.group->late) [[unlikely]]
-        write_later(w, op, {{offset, op->src[1].code, 4 * Dwords, 0}});
+        write_later(w, op, parts);
     else
-        write_rows<Dwords>(w, op, offset, w.exec(), &w.v[op->src[1].code]);
-    return advance(op);
-}
-
-template <unsigned Dwords>
-const MicroOp* write2(Wave& w, const MicroOp* op)
-{
-    const auto offset = static_cast<uint32_t>(op->offset);
-    if(w.group->late) [[unlikely]]
-    {
-        write_later(w,
-                    op,
-                    {{offset, op->src[1].code, 4 * Dwords, 0},
-                     {op->literal, op->src[2].code, 4 * Dwords, 0}});
-        return advance(op);
-    }
-    write_rows<Dwords>(w, op, offset, w.exec(), &w.v[op->src[1].code]);
-    write_rows<Dwords>(w, op, op->literal, w.exec(), &w.v[op->src[2].code]);
+        for(const Written& part : parts)
+            write_rows<Dwords>(w, op, part.offset, w.exec(), &w.v[part.row]);
     return advance(op);
 }
 
@@ -190,7 +173,7 @@ const MicroOp* write_narrow(Wave& w, const MicroOp* op)
     const uint64_t mask = w.exec();
     if(w.group->late) [[unlikely]]
     {
-        write_later(w, op, {{offset, op->src[1].code, Bytes, Shift}});
+        write_later(w, op, std::array{Written{offset, op->src[1].code, Bytes, Shift}});
         return advance(op);
     }
     Offsets at;
@@ -294,8 +277,8 @@ constexpr Entry ENTRIES[] = {
     {"ds_read_b64", read<2>},
     {"ds_read_b96", read<3>},
     {"ds_read_b128", read<4>},
-    {"ds_read2_b32", read2<1>},
-    {"ds_read2_b64", read2<2>},
+    {"ds_read2_b32", read<1, 2>},
+    {"ds_read2_b64", read<2, 2>},
     {"ds_read_u8", read_narrow<Narrow::Unsigned8, Part::Whole>},
     {"ds_read_i8", read_narrow<Narrow::Signed8, Part::Whole>},
     {"ds_read_u16", read_narrow<Narrow::Unsigned16, Part::Whole>},
@@ -310,8 +293,8 @@ constexpr Entry ENTRIES[] = {
     {"ds_write_b64", write<2>},
     {"ds_write_b96", write<3>},
     {"ds_write_b128", write<4>},
-    {"ds_write2_b32", write2<1>},
-    {"ds_write2_b64", write2<2>},
+    {"ds_write2_b32", write<1, 2>},
+    {"ds_write2_b64", write<2, 2>},
     {"ds_write_b8", write_narrow<1, 0>},
     {"ds_write_b16", write_narrow<2, 0>},
     {"ds_write_b8_d16_hi", write_narrow<1, 16>},

@@ -185,15 +185,13 @@ const MicroOp* ds_read_b96_tr_b6(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-const MicroOp* ds_nop(Wave&, const MicroOp* op) { return advance(op); }
-
 #define ATOMIC(NAME, T, ...) \
     {"ds_" NAME, lds_atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>}
 #define ATOMIC_OF_TWO(NAME, T, ...) \
     {"ds_" NAME, atomic_of_two<T, ([](T m, T d, T e) -> T { return static_cast<T>(__VA_ARGS__); })>}
 
 constexpr Entry ENTRIES[] = {
-    {"ds_nop", ds_nop},
+    {"ds_nop", nothing},
     ATOMIC("sub_u64", uint64_t, m - d),
     ATOMIC("rsub_u64", uint64_t, d - m),
     ATOMIC("inc_u64", uint64_t, m >= d ? 0 : m + 1),

@@ -19,7 +19,6 @@
 #include "isa/vectors.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace emu {
 
@@ -156,16 +155,6 @@ constexpr Entry ENTRIES[] = {
 
 } // namespace
 
-std::span<const Entry> matrix_entries()
-{
-    static const std::vector<Entry> all = [] {
-        std::vector<Entry> joined(std::begin(ENTRIES), std::end(ENTRIES));
-        for(const std::span<const Entry> part :
-            {block_matrix_entries(), small_matrix_entries(), sparse_matrix_entries()})
-            joined.insert(joined.end(), part.begin(), part.end());
-        return joined;
-    }();
-    return all;
-}
+std::span<const Entry> matrix_entries() { return ENTRIES; }
 
 } // namespace emu

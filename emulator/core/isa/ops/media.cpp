@@ -158,10 +158,7 @@ const MicroOp* choose_f32(Wave& w, const MicroOp* op)
             as_bits(F(as_float(source[0][l]), as_float(source[1][l]), as_float(source[2][l])));
     if(!mode::RESULTS_F32.of(w.mode))
         flushed_row(out.d, out);
-    if(output_modified(op))
-        modify_f32(w, op, out.d);
-    commit(w, op, out.d);
-    return advance(op);
+    return commit_f32(w, op, out);
 }
 
 template <bool Max>
@@ -200,14 +197,11 @@ u32 stochastic_f16(u32 a, u32 noise)
 
 const MicroOp* v_cvt_off_f32_i4(Wave& w, const MicroOp* op)
 {
-    Row b0, out;
-    const u32* a = source_row(w, op, 0, b0);
-    for(unsigned l = 0; l < LANES; ++l)
-        out.d[l] = as_bits(static_cast<float>(static_cast<int32_t>(a[l] << 28) >> 28) / 16.0f);
-    if(output_modified(op))
-        modify_f32(w, op, out.d);
-    commit(w, op, out.d);
-    return advance(op);
+    Row out;
+    map_lanes<1>(w, op, out.d, [](u32 a) {
+        return as_bits(static_cast<float>(static_cast<int32_t>(a << 28) >> 28) / 16.0f);
+    });
+    return commit_f32(w, op, out);
 }
 
 // Byte S1 of the destination; the others stay.

@@ -11,6 +11,8 @@ namespace emu {
 
 namespace {
 
+using u32 = uint32_t;
+
 // Source::select: bit 0 chooses what the low result reads, bit 1 what the high one reads. Modifiers
 // by result half.
 bool high_for(const Source& source, unsigned half) { return source.select >> half & 1; }
@@ -50,23 +52,15 @@ const uint32_t* packed_f32_row(
 template <unsigned N, auto F>
 const MicroOp* packed_f32(Wave& w, const MicroOp* op)
 {
-    Row out[2], b0, b1, b2;
+    Row out[2], buffers[N];
     for(unsigned half = 0; half < 2; ++half)
     {
-        const uint32_t* a = packed_f32_row(w, op, 0, half, b0);
-        const uint32_t* b = packed_f32_row(w, op, 1, half, b1);
-        uint32_t* d       = out[half].d;
-        if constexpr(N == 2)
-        {
+        uint32_t* d = out[half].d;
+        [&]<unsigned... I>(std::integer_sequence<unsigned, I...>) {
+            const uint32_t* const rows[] = {packed_f32_row(w, op, I, half, buffers[I])...};
             for(unsigned l = 0; l < LANES; ++l)
-                d[l] = as_bits(F(as_float(a[l]), as_float(b[l])));
-        }
-        else
-        {
-            const uint32_t* c = packed_f32_row(w, op, 2, half, b2);
-            for(unsigned l = 0; l < LANES; ++l)
-                d[l] = as_bits(F(as_float(a[l]), as_float(b[l]), as_float(c[l])));
-        }
+                d[l] = as_bits(F(as_float(rows[I][l])...));
+        }(std::make_integer_sequence<unsigned, N>{});
         if(output_modified(op))
             modify_f32(w, op, d);
     }
@@ -116,31 +110,24 @@ const MicroOp* packed_half(Wave& w, const MicroOp* op)
     // Only v_pk_fmac_f16 has a form with DPP, and none has modifiers before the selection of
     // halves.
     const bool permuted = op->src[0].mods & PERMUTED;
-    const uint32_t* a = permuted ? source_row(w, op, 0, b0) : plain_row(w, op, op->src[0].code, b0);
-    const uint32_t* b = plain_row(w, op, op->src[1].code, b1);
-    const uint32_t* c = N == 3 ? plain_row(w, op, op->src[2].code, b2) : b;
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        uint32_t result = 0;
-        for(unsigned half = 0; half < 2; ++half)
+    const uint32_t* const a =
+        permuted ? source_row(w, op, 0, b0) : plain_row(w, op, op->src[0].code, b0);
+    const uint32_t* const b      = plain_row(w, op, op->src[1].code, b1);
+    const uint32_t* const rows[] = {a, b, N == 3 ? plain_row(w, op, op->src[2].code, b2) : b};
+    [&]<unsigned... I>(std::integer_sequence<unsigned, I...>) {
+        for(unsigned l = 0; l < LANES; ++l)
         {
-            const uint32_t x =
-                half_of(a[l], high_for(op->src[0], half)) ^ sign_for(op->src[0], half, Sign);
-            const uint32_t y =
-                half_of(b[l], high_for(op->src[1], half)) ^ sign_for(op->src[1], half, Sign);
-            uint32_t r;
-            if constexpr(N == 3)
-                r = F(w,
-                      op,
-                      x,
-                      y,
-                      half_of(c[l], high_for(op->src[2], half)) ^ sign_for(op->src[2], half, Sign));
-            else
-                r = F(w, op, x, y);
-            result |= (r & 0xffff) << 16 * half;
+            uint32_t result = 0;
+            for(unsigned half = 0; half < 2; ++half)
+                result |= (F(w,
+                             op,
+                             (half_of(rows[I][l], high_for(op->src[I], half)) ^
+                              sign_for(op->src[I], half, Sign))...) &
+                           0xffff)
+                          << 16 * half;
+            out.d[l] = result;
         }
-        out.d[l] = result;
-    }
+    }(std::make_integer_sequence<unsigned, N>{});
     commit(w, op, out.d);
     return advance(op);
 }
@@ -165,6 +152,24 @@ uint32_t input_half(const Wave& w, uint32_t bits)
     return !mode::INPUTS_WIDE.of(w.mode) ? flush_f16(bits) : bits;
 }
 int32_t i16(uint32_t a) { return static_cast<int16_t>(a); }
+
+// F on f16 as f64, and on integers.
+template <unsigned N, auto F>
+const MicroOp* packed_f16(Wave& w, const MicroOp* op)
+{
+    constexpr auto rounded = [](const Wave& w_, const MicroOp* op_, auto... halves) {
+        return to_half(w_, op_, F(h(input_half(w_, halves))...));
+    };
+    return packed_half<N, 0x8000, rounded>(w, op);
+}
+template <unsigned N, auto F>
+const MicroOp* packed_integer(Wave& w, const MicroOp* op)
+{
+    constexpr auto whole = [](const Wave&, const MicroOp*, auto... halves) {
+        return static_cast<uint32_t>(F(halves...));
+    };
+    return packed_half<N, 0, whole>(w, op);
+}
 
 template <bool Max>
 uint32_t packed_extreme(const Wave& w, const MicroOp* op, uint32_t a, uint32_t b)
@@ -270,35 +275,12 @@ const MicroOp* dot2(Wave& w, const MicroOp* op)
     {NAME, packed_f32<2, ([](float a, float b) -> float { return __VA_ARGS__; })>}
 #define PF3(NAME, ...) \
     {NAME, packed_f32<3, ([](float a, float b, float c) -> float { return __VA_ARGS__; })>}
-#define PH2(NAME, ...)                                                                      \
-    {NAME,                                                                                  \
-     packed_half<2,                                                                         \
-                 0x8000,                                                                    \
-                 [](const Wave& w, const MicroOp* op, uint32_t x, uint32_t y) -> uint32_t { \
-                     const double a = h(input_half(w, x)), b = h(input_half(w, y));         \
-                     return to_half(w, op, __VA_ARGS__);                                    \
-                 }>}
-#define PH3(NAME, ...)                                                                    \
-    {NAME,                                                                                \
-     packed_half<3,                                                                       \
-                 0x8000,                                                                  \
-                 [](const Wave& w, const MicroOp* op, uint32_t x, uint32_t y, uint32_t z) \
-                     -> uint32_t {                                                        \
-                     const double a = h(input_half(w, x)), b = h(input_half(w, y)),       \
-                                  c = h(input_half(w, z));                                \
-                     return to_half(w, op, __VA_ARGS__);                                  \
-                 }>}
-#define PI2(NAME, ...)                                                                        \
-    {NAME,                                                                                    \
-     packed_half<2, 0, ([](const Wave&, const MicroOp*, uint32_t a, uint32_t b) -> uint32_t { \
-                     return static_cast<uint32_t>(__VA_ARGS__);                               \
-                 })>}
-#define PI3(NAME, ...)                                                                \
-    {NAME,                                                                            \
-     packed_half<3,                                                                   \
-                 0,                                                                   \
-                 ([](const Wave&, const MicroOp*, uint32_t a, uint32_t b, uint32_t c) \
-                      -> uint32_t { return static_cast<uint32_t>(__VA_ARGS__); })>}
+#define PH2(NAME, ...) \
+    {NAME, packed_f16<2, ([](double a, double b) -> double { return __VA_ARGS__; })>}
+#define PH3(NAME, ...) \
+    {NAME, packed_f16<3, ([](double a, double b, double c) -> double { return __VA_ARGS__; })>}
+#define PI2(NAME, ...) {NAME, packed_integer<2, ([](u32 a, u32 b) { return __VA_ARGS__; })>}
+#define PI3(NAME, ...) {NAME, packed_integer<3, ([](u32 a, u32 b, u32 c) { return __VA_ARGS__; })>}
 
 constexpr Entry ENTRIES[] = {
     PF2("v_pk_add_f32", a + b),

@@ -55,48 +55,30 @@ i64 field(u32 value, unsigned i)
 template <unsigned Bits, bool Signed, bool Clamp>
 const MicroOp* dot(Wave& w, const MicroOp* op)
 {
-    Row b0, b1, b2, out;
-    const u32* a = source_row(w, op, 0, b0);
-    const u32* b = source_row(w, op, 1, b1);
-    const u32* c = source_row(w, op, 2, b2);
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        i64 sum = Signed ? i64{static_cast<int32_t>(c[l])} : i64{c[l]};
+    return commit_lanes<3>(w, op, [](u32 a, u32 b, u32 c) {
+        i64 sum = Signed ? i64{static_cast<int32_t>(c)} : i64{c};
         for(unsigned i = 0; i < 32 / Bits; ++i)
-            sum += field<Bits, Signed>(a[l], i) * field<Bits, Signed>(b[l], i);
-        if constexpr(Clamp)
-            out.d[l] = Signed ? kept<int32_t>(sum) : kept<uint32_t>(sum);
+            sum += field<Bits, Signed>(a, i) * field<Bits, Signed>(b, i);
+        if constexpr(!Clamp)
+            return static_cast<u32>(sum);
         else
-            out.d[l] = static_cast<u32>(sum);
-    }
-    commit(w, op, out.d);
-    return advance(op);
+            return Signed ? kept<int32_t>(sum) : kept<uint32_t>(sum);
+    });
 }
 
 // Two 16-bit results, of the halves that op_sel and op_sel_hi choose.
 template <unsigned N, auto F>
 const MicroOp* packed(Wave& w, const MicroOp* op)
 {
-    Row b0, b1, b2, out;
-    const u32* a    = plain_row(w, op, op->src[0].code, b0);
-    const u32* b    = plain_row(w, op, op->src[1].code, b1);
-    const u32* c    = N == 3 ? plain_row(w, op, op->src[2].code, b2) : b;
-    const auto half = [&](const u32* row, unsigned source, unsigned lane, unsigned part) {
-        return row[lane] >> (op->src[source].select >> part & 1 ? 16 : 0) & 0xffff;
-    };
-    for(unsigned l = 0; l < LANES; ++l)
-    {
-        out.d[l] = 0;
-        for(unsigned part = 0; part < 2; ++part)
-        {
-            u32 result;
-            if constexpr(N == 3)
-                result = F(half(a, 0, l, part), half(b, 1, l, part), half(c, 2, l, part));
-            else
-                result = F(half(a, 0, l, part), half(b, 1, l, part));
-            out.d[l] |= result << 16 * part;
-        }
-    }
+    Row buffers[N], out;
+    [&]<unsigned... I>(std::integer_sequence<unsigned, I...>) {
+        const u32* const rows[] = {plain_row(w, op, op->src[I].code, buffers[I])...};
+        const auto half         = [&](unsigned i, unsigned lane, unsigned part) {
+            return rows[i][lane] >> (op->src[i].select >> part & 1 ? 16 : 0) & 0xffff;
+        };
+        for(unsigned l = 0; l < LANES; ++l)
+            out.d[l] = F(half(I, l, 0)...) | F(half(I, l, 1)...) << 16;
+    }(std::make_integer_sequence<unsigned, N>{});
     commit(w, op, out.d);
     return advance(op);
 }

@@ -119,50 +119,22 @@ u32 quad_mask(u64 a)
     return mask;
 }
 
-const MicroOp* s_cmov_b32(Wave& w, const MicroOp* op)
+// From source From. Of SOPK the destination is the first source: lower.py passes it as src[0] and
+// the constant as literal in src[1].
+template <typename T, unsigned From>
+const MicroOp* move_if(Wave& w, const MicroOp* op)
 {
     if(w.s[SCC])
-        put(w, op->dst, source<u32>(w, op, 0));
+        put(w, op->dst, source<T>(w, op, From));
     return advance(op);
 }
 
-const MicroOp* s_cmov_b64(Wave& w, const MicroOp* op)
+template <typename T, bool Set>
+const MicroOp* set_bit(Wave& w, const MicroOp* op)
 {
-    if(w.s[SCC])
-        put(w, op->dst, source<u64>(w, op, 0));
-    return advance(op);
-}
-
-const MicroOp* s_bitset0_b32(Wave& w, const MicroOp* op)
-{
-    w.s[op->dst - SCALAR] &= ~(1u << (source<u32>(w, op, 0) & 31));
-    return advance(op);
-}
-
-const MicroOp* s_bitset1_b32(Wave& w, const MicroOp* op)
-{
-    w.s[op->dst - SCALAR] |= 1u << (source<u32>(w, op, 0) & 31);
-    return advance(op);
-}
-
-const MicroOp* s_bitset0_b64(Wave& w, const MicroOp* op)
-{
-    put(w, op->dst, w.pair(op->dst - SCALAR) & ~(u64{1} << (source<u32>(w, op, 0) & 63)));
-    return advance(op);
-}
-
-const MicroOp* s_bitset1_b64(Wave& w, const MicroOp* op)
-{
-    put(w, op->dst, w.pair(op->dst - SCALAR) | u64{1} << (source<u32>(w, op, 0) & 63));
-    return advance(op);
-}
-
-// SOPK with the destination as first source: lower.py passes it as src[0] and the constant as
-// literal in src[1].
-const MicroOp* s_cmovk_i32(Wave& w, const MicroOp* op)
-{
-    if(w.s[SCC])
-        put(w, op->dst, source<u32>(w, op, 1));
+    const T bit = T{1} << (source<u32>(w, op, 0) & (sizeof(T) * 8 - 1)),
+            old = static_cast<T>(sizeof(T) == 8 ? w.pair(op->dst - SCALAR) : w.s[op->dst - SCALAR]);
+    put(w, op->dst, Set ? old | bit : old & ~bit);
     return advance(op);
 }
 
@@ -206,14 +178,6 @@ i32 sign_change(T a)
 {
     const T bits = a >> (sizeof(T) * 8 - 1) ? static_cast<T>(~a) : a;
     return first_one_high(bits);
-}
-
-u32 reverse(u32 a)
-{
-    u32 result = 0;
-    for(u32 i = 0; i < 32; ++i)
-        result |= (a >> i & 1) << (31 - i);
-    return result;
 }
 
 u64 reverse(u64 a)
@@ -309,13 +273,13 @@ constexpr Entry ENTRIES[] = {
     ONE("s_quadmask_b32", u32, flagged(static_cast<u32>(quad_mask(a)), scc)),
     ONE("s_quadmask_b64", u64, flagged(u64{quad_mask(a)}, scc)),
     ONE("s_bitreplicate_b64_b32", u32, [&] { u64 r = 0; for (u32 i = 0; i < 32; ++i) if (a >> i & 1) r |= u64{3} << 2 * i; return r; }()),
-    {"s_cmov_b32", s_cmov_b32},
-    {"s_cmov_b64", s_cmov_b64},
-    {"s_cmovk_i32", s_cmovk_i32},
-    {"s_bitset0_b32", s_bitset0_b32},
-    {"s_bitset1_b32", s_bitset1_b32},
-    {"s_bitset0_b64", s_bitset0_b64},
-    {"s_bitset1_b64", s_bitset1_b64},
+    {"s_cmov_b32", move_if<u32, 0>},
+    {"s_cmov_b64", move_if<u64, 0>},
+    {"s_cmovk_i32", move_if<u32, 1>},
+    {"s_bitset0_b32", set_bit<u32, false>},
+    {"s_bitset1_b32", set_bit<u32, true>},
+    {"s_bitset0_b64", set_bit<u64, false>},
+    {"s_bitset1_b64", set_bit<u64, true>},
     SAVE("s_and_saveexec_b64", a & exec),
     SAVE("s_or_saveexec_b64", a | exec),
     SAVE("s_xor_saveexec_b64", a ^ exec),

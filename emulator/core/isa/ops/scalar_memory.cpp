@@ -81,11 +81,7 @@ const MicroOp* s_buffer_load(Wave& w, const MicroOp* op)
         doubt_scalars(w, address, 1, &data[i]);
     }
     w.group->traffic.scalar_load_bytes += 4 * Dwords;
-    PendingWrite write;
-    write.target = PendingWrite::Target::ScalarRegister;
-    write.index  = op->dst - SCALAR;
-    write.data.assign(data, data + Dwords);
-    issue(w, Counter::Scalar, std::move(write));
+    issue_scalars(w, op->dst, data, Dwords);
     return advance(op);
 }
 
@@ -95,15 +91,9 @@ const MicroOp* s_memtime(Wave& w, const MicroOp* op)
 {
     constexpr uint64_t TICKS = 1000;
     w.time += TICKS;
-    PendingWrite write;
-    write.target = PendingWrite::Target::ScalarRegister;
-    write.index  = op->dst - SCALAR;
-    write.data   = {static_cast<uint32_t>(w.time), static_cast<uint32_t>(w.time >> 32)};
-    issue(w, Counter::Scalar, std::move(write));
+    issue_scalars(w, op->dst, &w.time, 2);
     return advance(op);
 }
-
-const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
 
 constexpr Entry ENTRIES[] = {
     {"s_load_dword", s_load<1>},

@@ -64,8 +64,6 @@ const MicroOp* s_set_gpr_idx_mode(Wave& w, const MicroOp* op)
     return advance(op);
 }
 
-const MicroOp* nothing(Wave&, const MicroOp* op) { return advance(op); }
-
 // An address of global memory or, with a resource, of a buffer; null where the buffer ends before.
 template <bool Buffer>
 uint8_t* address_of(Wave& w, const MicroOp* op, Access access, unsigned bytes)
@@ -106,16 +104,8 @@ const MicroOp* store(Wave& w, const MicroOp* op)
 
 void put_old(Wave& w, const MicroOp* op, const void* old, unsigned dwords)
 {
-    PendingWrite write;
     if(op->flags & RETURN)
-    {
-        write.target = PendingWrite::Target::ScalarRegister;
-        write.index  = op->src[2].code - SCALAR;
-        write.data.resize(dwords);
-        std::memcpy(write.data.data(), old, 4 * dwords);
-    }
-    if(op->flags & RETURN)
-        issue(w, Counter::Scalar, std::move(write));
+        issue_scalars(w, op->src[2].code, old, dwords);
     else
         issue(w, Counter::Scalar);
 }

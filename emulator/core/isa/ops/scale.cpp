@@ -159,56 +159,32 @@ const MicroOp* widen(Wave& w, const MicroOp* op)
 #define WIDEN(NAME, SMALL, WIDE, SHAPE) \
     {"v_cvt_scalef32_" NAME, widen<Scaled##SMALL, Scaled##WIDE, Shape::SHAPE>}
 
+#define NARROW_16(NAME, SMALL, SHAPE) \
+    NARROW(NAME "_f16", F16, SMALL, SHAPE), NARROW(NAME "_bf16", Bf16, SMALL, SHAPE)
+#define RANDOM_ALL(NAME, SMALL, SHAPE)                                              \
+    RANDOM(NAME "_f32", F32, SMALL, SHAPE), RANDOM(NAME "_f16", F16, SMALL, SHAPE), \
+        RANDOM(NAME "_bf16", Bf16, SMALL, SHAPE)
+#define WIDEN_ALL(PREFIX, NAME, SMALL, SHAPE)                                                   \
+    WIDEN(PREFIX "f32_" NAME, SMALL, F32, SHAPE), WIDEN(PREFIX "f16_" NAME, SMALL, F16, SHAPE), \
+        WIDEN(PREFIX "bf16_" NAME, SMALL, Bf16, SHAPE)
+// Formats of 8 bits, and of 6 bits.
+#define BYTES(NAME, SMALL)                                                                \
+    NARROW("pk_" NAME "_f32", F32, SMALL, TwoSources), NARROW_16("pk_" NAME, SMALL, Two), \
+        RANDOM_ALL(NAME, SMALL, One), WIDEN("f32_" NAME, SMALL, F32, One),                \
+        WIDEN("f16_" NAME, SMALL, F16, One), WIDEN_ALL("pk_", NAME, SMALL, Two)
+#define BLOCKS(NAME, SMALL)                                                                        \
+    NARROW("2xpk16_" NAME "_f32", F32, SMALL, Interleaved), NARROW_16("pk32_" NAME, SMALL, Block), \
+        RANDOM_ALL("pk32_" NAME, SMALL, Block), WIDEN_ALL("pk32_", NAME, SMALL, Block)
+
 constexpr Entry ENTRIES[] = {
-    NARROW("pk_fp8_f32", F32, Fp8, TwoSources),
-    NARROW("pk_bf8_f32", F32, Bf8, TwoSources),
+    BYTES("fp8", Fp8),
+    BYTES("bf8", Bf8),
+    BLOCKS("fp6", Fp6),
+    BLOCKS("bf6", Bf6),
     NARROW("pk_fp4_f32", F32, Fp4, TwoSources),
-    NARROW("pk_fp8_f16", F16, Fp8, Two),
-    NARROW("pk_bf8_f16", F16, Bf8, Two),
-    NARROW("pk_fp4_f16", F16, Fp4, Two),
-    NARROW("pk_fp8_bf16", Bf16, Fp8, Two),
-    NARROW("pk_bf8_bf16", Bf16, Bf8, Two),
-    NARROW("pk_fp4_bf16", Bf16, Fp4, Two),
-    NARROW("2xpk16_fp6_f32", F32, Fp6, Interleaved),
-    NARROW("2xpk16_bf6_f32", F32, Bf6, Interleaved),
-    NARROW("pk32_fp6_f16", F16, Fp6, Block),
-    NARROW("pk32_bf6_f16", F16, Bf6, Block),
-    NARROW("pk32_fp6_bf16", Bf16, Fp6, Block),
-    NARROW("pk32_bf6_bf16", Bf16, Bf6, Block),
-    RANDOM("fp8_f32", F32, Fp8, One),
-    RANDOM("bf8_f32", F32, Bf8, One),
-    RANDOM("fp8_f16", F16, Fp8, One),
-    RANDOM("bf8_f16", F16, Bf8, One),
-    RANDOM("fp8_bf16", Bf16, Fp8, One),
-    RANDOM("bf8_bf16", Bf16, Bf8, One),
-    RANDOM("pk_fp4_f32", F32, Fp4, Two),
-    RANDOM("pk_fp4_f16", F16, Fp4, Two),
-    RANDOM("pk_fp4_bf16", Bf16, Fp4, Two),
-    RANDOM("pk32_fp6_f32", F32, Fp6, Block),
-    RANDOM("pk32_bf6_f32", F32, Bf6, Block),
-    RANDOM("pk32_fp6_f16", F16, Fp6, Block),
-    RANDOM("pk32_bf6_f16", F16, Bf6, Block),
-    RANDOM("pk32_fp6_bf16", Bf16, Fp6, Block),
-    RANDOM("pk32_bf6_bf16", Bf16, Bf6, Block),
-    WIDEN("f32_fp8", Fp8, F32, One),
-    WIDEN("f32_bf8", Bf8, F32, One),
-    WIDEN("f16_fp8", Fp8, F16, One),
-    WIDEN("f16_bf8", Bf8, F16, One),
-    WIDEN("pk_f32_fp8", Fp8, F32, Two),
-    WIDEN("pk_f32_bf8", Bf8, F32, Two),
-    WIDEN("pk_f32_fp4", Fp4, F32, Two),
-    WIDEN("pk_f16_fp8", Fp8, F16, Two),
-    WIDEN("pk_f16_bf8", Bf8, F16, Two),
-    WIDEN("pk_f16_fp4", Fp4, F16, Two),
-    WIDEN("pk_bf16_fp8", Fp8, Bf16, Two),
-    WIDEN("pk_bf16_bf8", Bf8, Bf16, Two),
-    WIDEN("pk_bf16_fp4", Fp4, Bf16, Two),
-    WIDEN("pk32_f32_fp6", Fp6, F32, Block),
-    WIDEN("pk32_f32_bf6", Bf6, F32, Block),
-    WIDEN("pk32_f16_fp6", Fp6, F16, Block),
-    WIDEN("pk32_f16_bf6", Bf6, F16, Block),
-    WIDEN("pk32_bf16_fp6", Fp6, Bf16, Block),
-    WIDEN("pk32_bf16_bf6", Bf6, Bf16, Block),
+    NARROW_16("pk_fp4", Fp4, Two),
+    RANDOM_ALL("pk_fp4", Fp4, Two),
+    WIDEN_ALL("pk_", "fp4", Fp4, Two),
 };
 
 } // namespace

@@ -1,4 +1,5 @@
 // 64-bit vector arithmetic: integers and f64.
+#include "isa/division.h"
 #include "isa/map.h"
 #include "isa/registry.h"
 
@@ -43,26 +44,12 @@ template <unsigned N, auto F>
 const MicroOp* map_f64(Wave& w, const MicroOp* op)
 {
     const WideMode mode(w);
-    WideRow b0, b1, b2, out;
-    const WideSource a = wide_source(w, op, 0, b0.low, b0.high);
-    if constexpr(N == 1)
-    {
+    WideRow buffers[N], out;
+    [&]<unsigned... I>(std::integer_sequence<unsigned, I...>) {
+        const WideSource sources[] = {wide_source(w, op, I, buffers[I].low, buffers[I].high)...};
         for(unsigned l = 0; l < LANES; ++l)
-            out.put(l, F(load<double>(a, l)));
-    }
-    else if constexpr(N == 2)
-    {
-        const WideSource b = wide_source(w, op, 1, b1.low, b1.high);
-        for(unsigned l = 0; l < LANES; ++l)
-            out.put(l, F(load<double>(a, l), load<double>(b, l)));
-    }
-    else
-    {
-        const WideSource b = wide_source(w, op, 1, b1.low, b1.high),
-                         c = wide_source(w, op, 2, b2.low, b2.high);
-        for(unsigned l = 0; l < LANES; ++l)
-            out.put(l, F(load<double>(a, l), load<double>(b, l), load<double>(c, l)));
-    }
+            out.put(l, F(load<double>(sources[I], l)...));
+    }(std::make_integer_sequence<unsigned, N>{});
     return commit_modified(w, op, out);
 }
 
@@ -188,8 +175,6 @@ const MicroOp* v_ldexp_f64(Wave& w, const MicroOp* op)
     return commit_modified(w, op, out);
 }
 
-int exponent_of(double x) { return static_cast<int>(std::bit_cast<u64>(x) >> 52 & 0x7ff); }
-
 // A quotient below the normal numbers, also one that underflows to zero.
 bool is_denormal(double numerator, double denominator)
 {
@@ -197,8 +182,6 @@ bool is_denormal(double numerator, double denominator)
            std::fabs(numerator / denominator) < 0x1p-1022;
 }
 
-// As v_div_scale_f32: pre-scale an operand of a division so that v_div_fmas_f64 does not lose
-// precision.
 const MicroOp* v_div_scale_f64(Wave& w, const MicroOp* op)
 {
     const WideMode mode(w);
@@ -210,46 +193,15 @@ const MicroOp* v_div_scale_f64(Wave& w, const MicroOp* op)
     for(unsigned l = 0; l < LANES; ++l)
     {
         const double s0 = load<double>(a, l), denominator = load<double>(b, l),
-                     numerator       = load<double>(c, l);
-        const bool inverse_denormal  = is_denormal(1.0, denominator),
-                   quotient_denormal = is_denormal(numerator, denominator);
-        double result                = s0;
-        bool flag                    = false;
-        if(numerator == 0.0 || denominator == 0.0)
-        {
-            result = NAN;
-        }
-        else if(exponent_of(numerator) - exponent_of(denominator) >= 768)
-        {
-            flag = true;
-            if(a[l] == b[l])
-                result = std::ldexp(s0, 128);
-        }
-        else if(exponent_of(denominator) == 0)
-        {
-            result = std::ldexp(s0, 128);
-        }
-        else if(inverse_denormal && quotient_denormal)
-        {
-            flag = true;
-            if(a[l] == b[l])
-                result = std::ldexp(s0, 128);
-        }
-        else if(inverse_denormal)
-        {
-            result = std::ldexp(s0, -128);
-        }
-        else if(quotient_denormal)
-        {
-            flag = true;
-            if(a[l] == c[l])
-                result = std::ldexp(s0, 128);
-        }
-        else if(exponent_of(numerator) <= 53)
-        {
-            result = std::ldexp(s0, 128);
-        }
-        out.put(l, result);
+                     numerator = load<double>(c, l);
+        bool flag              = false;
+        out.put(l,
+                div_scale<768, 53, 128>(s0,
+                                        denominator,
+                                        numerator,
+                                        is_denormal(1.0, denominator),
+                                        is_denormal(numerator, denominator),
+                                        flag));
         scaled |= u64{flag} << l;
     }
     const u64 lanes = w.exec();

@@ -16,6 +16,7 @@ from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.request import Request
 from ckpm.kernels.upstream.tree import FMHA, Tree
 from ckpm.matrix.selection import Selection
+from tests.unit.shared import Run
 
 # Lists of ten thousands of keys live as long as the process. Collecting garbage among them took a fifth of the time.
 gc.set_threshold(100_000, 20, 50)
@@ -127,7 +128,7 @@ def finished_build(
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """``run("list", "--arch", "gfx950")`` of ckpm: exit code, standard output, standard error."""
 
     def call(*argv: str) -> tuple[int, str, str]:

@@ -19,6 +19,7 @@ from ckpm.base.logs import print_logs
 
 ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
+Run = Callable[..., tuple[int, str, str]]  # what a fixture `run` gives: exit code, standard output, standard error
 
 
 def copy_rooms(folder: Path) -> None:

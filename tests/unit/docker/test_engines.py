@@ -42,14 +42,18 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engines:
     return install
 
 
-def test_docker_without_daemon_is_passed_over(engines: Engines) -> None:
-    engines(docker=NO_DAEMON, podman=(0, "4.3.1 ", ""))
-    assert detect().name == "podman"
-
-
-def test_docker_without_version_is_passed_over(engines: Engines) -> None:
-    engines(docker=(0, " []", "Cannot connect to the Docker daemon"), buildah=(0, "false", ""))
-    assert detect().name == "buildah"
+@pytest.mark.parametrize(
+    ("docker", "other"),
+    [
+        (NO_DAEMON, {"podman": "4.3.1 "}),
+        ((0, " []", "Cannot connect to the Docker daemon"), {"buildah": "false"}),  # without a version
+        (NO_PERMISSION, {"buildah": "false"}),
+    ],
+)
+def test_unusable_docker_is_passed_over(engines: Engines, docker: Answer, other: dict[str, str]) -> None:
+    ((name, answer),) = other.items()
+    engines(docker=docker, **{name: (0, answer, "")})
+    assert detect().name == name
 
 
 def test_working_docker_comes_first(engines: Engines) -> None:
@@ -78,11 +82,6 @@ def test_engine_without_permission_fails(engines: Engines) -> None:
     engines(docker=NO_PERMISSION)
     with pytest.raises(SetupError, match="Join the engine's group"):
         detect()
-
-
-def test_forbidden_engine_does_not_hide_working_one(engines: Engines) -> None:
-    engines(docker=NO_PERMISSION, buildah=(0, "false", ""))
-    assert detect().name == "buildah"
 
 
 def test_chosen_engine_is_not_replaced(engines: Engines) -> None:

@@ -14,7 +14,8 @@ import pytest
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.options import Parser, add_selection_options, selection_from
 from ckpm.matrix.selection import Selection, select
-from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST, Run
+from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST
+from tests.unit.shared import Run
 
 ROOT = Path(__file__).parents[3]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.entry import exit_code
-from tests.unit.matrix.matrix_samples import GROUP, NEWEST, Run
+from tests.unit.matrix.matrix_samples import GROUP, NEWEST
+from tests.unit.shared import Run
 
 ROOT = Path(__file__).parents[3]
 ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."

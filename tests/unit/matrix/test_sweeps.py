@@ -19,7 +19,7 @@ from ckpm.matrix.configurations.sweeps import read_sweep, vocabulary
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import select_keys
-from tests.unit.matrix.matrix_samples import Run
+from tests.unit.shared import Run
 
 APRIL = ("--dialect", "rocm-libraries-2026-04", "--mask", "generic")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.commands import main
-from tests.unit.matrix.matrix_samples import Run
+from tests.unit.shared import Run
 
 YAML = """\
 arch: gfx950

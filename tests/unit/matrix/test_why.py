@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST, TILE, Run
+from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST, TILE
+from tests.unit.shared import Run
 
 ROOT = Path(__file__).parents[3]
 

@@ -138,3 +138,11 @@ def launch_fault(
         device.clear_fault()
         return error.fault
     return None
+
+
+def check_fault(fault: FaultReport | None, kind: str, text: str = "", detail: str = "", **fields: object) -> None:
+    """A launch ended in a fault of this kind. ``text`` begins the instruction and ``detail`` is in the explanation."""
+    assert fault
+    assert (fault.kind, fault.text[: len(text)]) == (kind, text)
+    assert detail in fault.detail
+    assert {name: getattr(fault, name) for name in fields} == fields

@@ -195,19 +195,18 @@ def test_shard_on_another_library_is_refused(tmp_path: Path) -> None:
         run(plan(tmp_path / "here", shards=(shard,)), Stages())
 
 
-def test_shard_with_changed_result_is_refused(tmp_path: Path) -> None:
-    shard = shard_of(tmp_path)
-    (shard / "build/gfx950/aiter/dispatch.json").write_text("{}")
-    with pytest.raises(RecordError, match=r"dispatch\.json: .*build/gfx950/aiter/dispatch\.json has sha256"):
-        run(plan(tmp_path / "here", shards=(shard,)), Stages())
-
-
-def test_shard_with_damaged_record_is_refused(tmp_path: Path) -> None:
-    shard = shard_of(tmp_path)
-    record = shard / "build/release/records/gfx950/dispatch.json"
-    record.write_text(record.read_text().replace('"smoke"', '"full"', 1))
-    with pytest.raises(RecordError, match=r"dispatch\.json: is damaged"):
-        run(plan(tmp_path / "here", shards=(shard,)), Stages())
+@pytest.mark.parametrize(
+    ("file", "text", "complaint"),
+    [
+        ("build/gfx950/aiter/dispatch.json", "{}", r"build/gfx950/aiter/dispatch\.json has sha256"),
+        ("build/release/records/gfx950/dispatch.json", None, r"dispatch\.json: is damaged"),
+    ],
+)
+def test_shard_with_changed_file_is_refused(tmp_path: Path, file: str, text: str | None, complaint: str) -> None:
+    changed = shard_of(tmp_path) / file
+    changed.write_text(text or changed.read_text().replace('"smoke"', '"full"', 1))
+    with pytest.raises(RecordError, match=rf"dispatch\.json: .*{complaint}" if text else complaint):
+        run(plan(tmp_path / "here", shards=(tmp_path / "shard",)), Stages())
 
 
 def test_shards_that_disagree_are_refused(tmp_path: Path) -> None:

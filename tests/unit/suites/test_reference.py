@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -38,6 +38,7 @@ from tests.unit.attention.fakes import make_case
     feature=st.sampled_from(["none", "cap", "bias", "sink", "drop", "inf", "alibi", "tokens"]),
     dtype=st.sampled_from(["bf16", "fp16"]),
 )
+@example(mask="bottom_right", window=(1, 0), lengths=[(6, 9)], heads=(1, 1), feature="tokens", dtype="bf16")
 @settings(max_examples=90)
 def test_reference_agrees_with_independent_one(
     mask: str, window: tuple[int, int], lengths: list[tuple[int, int]], heads: tuple[int, int], feature: str, dtype: str

@@ -6,6 +6,8 @@ instruction where it matters.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -241,7 +243,7 @@ def test_atomics_happen_once(device: EmulatedGpu, late: bool) -> None:
 )  # fmt: skip
 @on_device("gfx942", whole=True)
 def test_fault_reports_which_bytes_of_how_many(
-    device: EmulatedGpu, body: str, kind: str, fields: dict[str, int], message: tuple[str, ...]
+    device: EmulatedGpu, body: str, kind: str, fields: dict[str, Any], message: tuple[str, ...]
 ) -> None:
     device.configure(uninitialised=False)
     code = assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024)

@@ -139,7 +139,8 @@ def test_fp8_latent_prefill_keeps_lse_for_the_reduction(causal: bool, mask: Mask
     o, parts, said = of_latents(causal)
     assert (said.mask_type, said.hdim_q, said.hdim_v, said.page_size, said.seqlen_k) == (mask, 192, 128, 1, 40)
     lse = np.zeros((60, 4), np.float32)
-    mla_reduce_v1(None, parts, None, None, None, 256, *more, o, lse)
+    rest: Any = (256, *more, o, lse)
+    mla_reduce_v1(None, parts, None, None, None, *rest)
     assert (lse == np.arange(4 * 60, dtype=np.float32).reshape(4, 60).T).all()
 
 

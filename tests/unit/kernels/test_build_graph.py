@@ -13,6 +13,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -172,7 +173,7 @@ def test_failing_kernel_does_not_stop_others(stub_toolchain: Stub, request_for: 
     ],
 )
 def test_missing_compiler_or_failing_linker_is_named(
-    stub_toolchain: Stub, request_for: Make, tool: dict[str, tuple[str]], message: str
+    stub_toolchain: Stub, request_for: Make, tool: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(CompileError, match=message):
         build(request_for(dataclasses.replace(stub_toolchain(), **tool), where=FEW))

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -196,10 +197,8 @@ def test_backward_tiles_for_short_tensor_serve_no_longer_one(tensor: str) -> Non
         short = {key: 256 for key in backward if key.trload and key.tile.bn0 == 128 and not key.tile.max_seq_q}
     assert short
     for key, most in list(short.items())[:20]:
-        shape = Shape(hdim_q=key.hdim_q, hdim_v=key.hdim_v)
-        found = [
-            not_for_its_lengths(key, replace(shape, **{f"seqlen_{tensor}": length})) for length in (most, most + 1)
-        ]
+        lengths: list[dict[str, Any]] = [{f"seqlen_{tensor}": length} for length in (most, most + 1)]
+        found = [not_for_its_lengths(key, Shape(hdim_q=key.hdim_q, hdim_v=key.hdim_v, **one)) for one in lengths]
         assert found == [None, f"seqlen_{tensor} {most + 1} is over {most}"]
 
 

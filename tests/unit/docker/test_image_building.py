@@ -115,22 +115,15 @@ REFERENCE = f"rocm/dev-ubuntu-24.04@{BASE.digest}"
 ABSENT: Answer = (1, "", "Error: no such image")
 
 
-def test_pull_is_by_digest_and_not_by_tag(tmp_path: Path) -> None:
-    docker = Docker(tmp_path, answers={"pull": [(0, "", "")], "image inspect": [ABSENT]})
-    assert building.pull(docker.engine, BASE) == REFERENCE
-    assert docker.fake.calls("pull") == [["pull", REFERENCE]]
-
-
-def test_registry_of_environment_is_prefix_of_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CKPM_REGISTRY", "registry.example:5000/mirror/")
-    docker = Docker(tmp_path, answers={"pull": [(0, "", "")], "image inspect": [ABSENT]})
-    assert building.pull(docker.engine, BASE) == f"registry.example:5000/mirror/{REFERENCE}"
-
-
-def test_present_base_is_not_pulled(tmp_path: Path) -> None:
-    docker = Docker(tmp_path)
-    assert building.pull(docker.engine, BASE) == REFERENCE
-    assert docker.fake.calls("pull") == []
+@pytest.mark.parametrize(("registry", "present"), [("", False), ("registry.example:5000/mirror/", False), ("", True)])
+def test_absent_base_is_pulled_by_digest_and_not_by_tag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: str, present: bool
+) -> None:
+    """The registry of the environment is a prefix of the reference."""
+    monkeypatch.setenv("CKPM_REGISTRY", registry)
+    docker = Docker(tmp_path, answers={} if present else {"pull": [(0, "", "")], "image inspect": [ABSENT]})
+    assert building.pull(docker.engine, BASE) == f"{registry}{REFERENCE}"
+    assert docker.fake.calls("pull") == ([] if present else [["pull", f"{registry}{REFERENCE}"]])
 
 
 @pytest.mark.parametrize(

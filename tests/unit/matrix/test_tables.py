@@ -97,11 +97,13 @@ def copy_dialect(folder: Path) -> Path:
     ("old", "new", "line", "message"),
     [
         ("summary: CK of mid", "sumary: CK of mid", 3, "sumary: unknown field"),
+        ("summary: CK of mid", "asked_everything: sometimes\nsummary: CK of mid", 3,
+         "asked_everything: must be true or false"),
         ("dialect: ck-2025-06", "dialect: ck", 2, "dialect: a dialect has the name of its folder, here 'ck-2025-06'"),
         ("  lacks_file: codegen/utils.py", "  lack_file: x", 9, "detect.lack_file: unknown field"),
         ("has: [do_fp8_static_quant, get_mask_map]", "has: x", 7, "detect.has: must be a list, not 'x'"),
     ],
-)
+)  # fmt: skip
 def test_impossible_dialects(tmp_path: Path, old: str, new: str, line: int, message: str) -> None:
     folder = copy_dialect(tmp_path)
     file = folder / "dialect.yaml"

@@ -70,24 +70,22 @@ def test_rootless_engine_is_detected(engines: Engines, name: str, answer: str) -
     assert detect(name).rootless
 
 
-def test_no_engine_fails_with_reasons_and_remedy(engines: Engines) -> None:
-    engines(docker=NO_DAEMON)
+@pytest.mark.parametrize(
+    ("answers", "chosen", "words"),
+    [
+        ({"docker": NO_DAEMON}, None,
+         ("docker: Cannot connect", "podman: not installed", "buildah: not installed", "apt-get install")),
+        ({"docker": NO_PERMISSION}, None, ("Join the engine's group",)),
+        ({"docker": NO_DAEMON, "podman": (0, "4.3.1 ", "")}, "docker", ()),
+    ],
+)  # fmt: skip
+def test_no_usable_engine_fails_with_reasons_and_remedy(
+    engines: Engines, answers: dict[str, Answer], chosen: str | None, words: tuple[str, ...]
+) -> None:
+    engines(**answers)
     with pytest.raises(SetupError) as caught:
-        detect()
-    for words in ("docker: Cannot connect", "podman: not installed", "buildah: not installed", "apt-get install"):
-        assert words in str(caught.value)
-
-
-def test_engine_without_permission_fails(engines: Engines) -> None:
-    engines(docker=NO_PERMISSION)
-    with pytest.raises(SetupError, match="Join the engine's group"):
-        detect()
-
-
-def test_chosen_engine_is_not_replaced(engines: Engines) -> None:
-    engines(docker=NO_DAEMON, podman=(0, "4.3.1 ", ""))
-    with pytest.raises(SetupError):
-        detect("docker")
+        detect(*([chosen] if chosen else []))
+    assert [word for word in words if word not in str(caught.value)] == []
 
 
 BUILD = Build(context=Path("/c"), tag="t:1", epoch=7, arguments={"REVISION": "abc"}, secrets={"apt.conf": Path("/s")})

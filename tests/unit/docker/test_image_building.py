@@ -98,16 +98,12 @@ def test_failing_build_is_classified(tmp_path: Path, said: str, kind: type[CkPre
     assert said in (docker.work / ONE.name / "build.log").read_text()
 
 
-def test_present_image_is_not_built(tmp_path: Path) -> None:
-    docker = Docker(tmp_path)
+@pytest.mark.parametrize("present", [True, False])
+def test_missing_image_alone_is_built(tmp_path: Path, present: bool) -> None:
+    missing = {"image inspect": [(1, "", "no such image"), (0, "sha256:aa", "")]}
+    docker = Docker(tmp_path, answers={} if present else missing)
     assert building.ensure(docker.engine, ONE, docker.work, docker.sources) == context.tag(ONE)
-    assert docker.fake.calls("build") == []
-
-
-def test_missing_image_is_built(tmp_path: Path) -> None:
-    docker = Docker(tmp_path, answers={"image inspect": [(1, "", "no such image"), (0, "sha256:aa", "")]})
-    building.ensure(docker.engine, ONE, docker.work, docker.sources)
-    assert len(docker.fake.calls("build")) == 1
+    assert len(docker.fake.calls("build")) == (0 if present else 1)
 
 
 BASE = image("rocm-7.2-test").base

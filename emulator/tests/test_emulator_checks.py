@@ -151,10 +151,7 @@ USES = {
     "scalar-base": ("s_load_dword s22, s[20:21], 0x0", "the address (s20) depends on"),
     "lds-address": ("ds_write_b32 v9, v1", "the LDS address (v9) depends on"),
     "resource": ("buffer_load_dword v8, v1, s[20:23], 0 offen", "the buffer resource (s20) depends on"),
-    "offset": (
-        f"{RESOURCE}buffer_load_dword v8, v9, s[8:11], 0 offen",
-        "the buffer offset (v9) depends on",
-    ),
+    "offset": (f"{RESOURCE}buffer_load_dword v8, v9, s[8:11], 0 offen", "the buffer offset (v9) depends on"),
     "branch": ("s_cmp_gt_i32 s20, 0\ns_cbranch_scc1 1\ns_nop 0", "where this jumps depends on"),
     "exec": ("v_cmp_lt_i32 vcc, v9, v1\ns_and_saveexec_b64 s[24:25], vcc", "EXEC, which this writes, depends on"),
     "mode": ("s_setreg_b32 hwreg(HW_REG_MODE, 0, 8), s20", "MODE, which this writes, depends on"),

@@ -67,7 +67,7 @@ def test_options_reach_core(device: EmulatedGpu) -> None:
 def test_all_checks() -> None:
     checked = Options(arch="gfx942", wave_order=1).all_checks()
     assert [name for name, value in dataclasses.asdict(checked).items() if value is True] == [
-        *("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "lds_bounds"),
+        *("poison", "poison_memory", "late_loads", "lds_races", "uninitialised", "lds_bounds")
     ]
     assert (checked.arch, checked.wave_order) == ("gfx942", 1)
 

@@ -54,9 +54,7 @@ def test_one_wave_of_one_workgroup(device: EmulatedGpu, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"kernel": "another"}, {"workgroup": 1}, {"wave": 1}],
-    ids=["kernel", "workgroup", "wave"],
+    "other", [{"kernel": "another"}, {"workgroup": 1}, {"wave": 1}], ids=["kernel", "workgroup", "wave"]
 )
 @on_device("gfx942", whole=True)
 def test_nothing_else_is_traced(device: EmulatedGpu, tmp_path: Path, other: dict[str, object]) -> None:

@@ -43,11 +43,7 @@ class Stream:
 
     def replay(self, timeline: Timeline = Timeline(), workgroups: int = 1, **changes: int) -> dict[str, Any]:
         """The device's replay with some of the machine's numbers changed."""
-        shown = {
-            "timeline_from": timeline.start,
-            "timeline_bin": timeline.width,
-            "timeline_bins": timeline.count,
-        }
+        shown = {"timeline_from": timeline.start, "timeline_bin": timeline.width, "timeline_bins": timeline.count}
         return self._device.replay({**values(numbers(self._arch), workgroups), **shown, **changes})
 
     def cycles(self, **changes: int) -> int:

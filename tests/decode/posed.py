@@ -13,15 +13,7 @@ from ckpm.attention.launch import encodings
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.base.errors import DeviceError
 from ckpm.decode.attention import compiled_stages, decode
-from ckpm.decode.problem import (
-    Array,
-    Cache,
-    Launch,
-    Shape,
-    attention_candidate,
-    quantise,
-    reduction_candidate,
-)
+from ckpm.decode.problem import Array, Cache, Launch, Shape, attention_candidate, quantise, reduction_candidate
 
 CAPACITY = 256
 LENGTHS = (1, 32, 150, 256)  # a single token, a whole step, splits without tokens, a full cache

@@ -31,12 +31,7 @@ WHOLE = [
     ROOT / "kernels" / "library" / "ckpm.map",
     ROOT / "kernels" / "families" / "spellings.yaml",
 ]
-RENDERED = [
-    "batch_prefill",
-    "fwd_splitkv_combine",
-    "fwd_appendkv",
-    "fwd_v3",
-]  # smoke libraries cover the others
+RENDERED = ["batch_prefill", "fwd_splitkv_combine", "fwd_appendkv", "fwd_v3"]  # smoke libraries cover the others
 MUTANTS_OF_A_TABLE = 2
 
 

@@ -189,8 +189,7 @@ def test_batch_without_queries_launches_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "written"),
-    [(np.float32, 1.5), (np.float64, 1.5), (ml_dtypes.bfloat16, 1.5), (np.uint16, 0x3FC0)],
+    ("kind", "written"), [(np.float32, 1.5), (np.float64, 1.5), (ml_dtypes.bfloat16, 1.5), (np.uint16, 0x3FC0)]
 )
 def test_out_takes_numbers_or_bits_by_its_dtype(kind: Any, written: float) -> None:
     bits = np.full(Q.shape, 0x3FC0, np.uint16)  # 1.5 in bf16

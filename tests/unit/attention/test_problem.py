@@ -185,10 +185,7 @@ def test_rules_are_matrix_s_own_words() -> None:
     assert broken_rules(dataclasses.replace(PREFILL, mode="batch", total_q=0)) == []
 
 
-@given(
-    st.lists(st.tuples(st.integers(1, 24), st.integers(1, 4)), max_size=3),
-    st.integers(1, 4),
-)
+@given(st.lists(st.tuples(st.integers(1, 24), st.integers(1, 4)), max_size=3), st.integers(1, 4))
 def test_overlap_is_seen_where_two_elements_have_one_place(steps: list[tuple[int, int]], together: int) -> None:
     """Whatever shares a place is refused; of what doesn't, only axes that interleave may be."""
     places = [0]

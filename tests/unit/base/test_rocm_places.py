@@ -128,8 +128,7 @@ def test_gpu_with_runtime_of_distribution_is_taken(system: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["system/opt/rocm/bin/hipcc", "system/bin/hipcc", "site-packages/_rocm_sdk_core/bin/amdclang++"],
+    "place", ["system/opt/rocm/bin/hipcc", "system/bin/hipcc", "site-packages/_rocm_sdk_core/bin/amdclang++"]
 )
 @pytest.mark.usefixtures("system")
 def test_compilers_are_found_in_folder(tmp_path: Path, place: str) -> None:

@@ -62,8 +62,7 @@ def test_working_docker_comes_first(engines: Engines) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "answer"),
-    [("docker", "28.2.2 [name=rootless]"), ("podman", "4.3.1 rootless"), ("buildah", "true")],
+    ("name", "answer"), [("docker", "28.2.2 [name=rootless]"), ("podman", "4.3.1 rootless"), ("buildah", "true")]
 )
 def test_rootless_engine_is_detected(engines: Engines, name: str, answer: str) -> None:
     engines(**{name: (0, answer, "")})

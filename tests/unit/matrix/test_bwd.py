@@ -100,10 +100,7 @@ def test_names_have_pipelines_occupancy_in_backward_only() -> None:
             SHORT_Q.replace("_pd8dv8", "_pd1").replace("_trload", "_ntrload"),
             4,
             "gfx950",
-            [
-                ("tile", "is only for trload true"),
-                ("receipt", "receipt 4 (PyTorch) only has dropout_impl no, wg16"),
-            ],
+            [("tile", "is only for trload true"), ("receipt", "receipt 4 (PyTorch) only has dropout_impl no, wg16")],
         ),
     ],
 )

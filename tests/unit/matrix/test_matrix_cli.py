@@ -116,10 +116,7 @@ def test_count_of_empty_receipt_is_zero(run: Run) -> None:
     assert (code, out.splitlines()[1].split()) == (0, ["batch_prefill", "0", "0"])
 
 
-@pytest.mark.parametrize(
-    ("command", "output"),
-    [(("list",), ""), (("list", "--format", "json"), "[]\n")],
-)
+@pytest.mark.parametrize(("command", "output"), [(("list",), ""), (("list", "--format", "json"), "[]\n")])
 def test_archs_without_kernels_are_no_error(run: Run, command: tuple[str, ...], output: str) -> None:
     assert run(*command, "--arch", "gfx1100") == (0, output, ABSENT)
 

@@ -184,7 +184,7 @@ def test_suites_ask_mixed_kernels_for_each_feature() -> None:
     for field, values in wanted.items():
         assert {getattr(p, field) for p in mixed} >= values, field
     assert {check for p in mixed for check in p.checks} >= set(CHECKS) - {
-        *("linear_vs_vectorized", "sglang_vs_vllm", "paged_vs_contiguous", "exact_vs_padded", "v3_off"),
+        *("linear_vs_vectorized", "sglang_vs_vllm", "paged_vs_contiguous", "exact_vs_padded", "v3_off")
     }
 
 

@@ -152,10 +152,7 @@ def test_what_no_dialect_has_is_said_before_nothing_is_left(run: Run, tmp_path: 
             '{"variant": "forward"}',
             "1: variant: unknown variant 'forward'; did you mean 'fwd'? Known: fwd, splitkv, appendkv, ",
         ),
-        (
-            '{"variant": "batch-prefill"}',
-            "1: variant: unknown variant 'batch-prefill'; did you mean 'batch_prefill'?",
-        ),
+        ('{"variant": "batch-prefill"}', "1: variant: unknown variant 'batch-prefill'; did you mean 'batch_prefill'?"),
         (
             '{"variant": "fwd",\n"trait_config": {"pipelines": {"values": ["qr"]}}}',
             "2: trait_config.pipelines: unknown trait 'pipelines'; did you mean 'pipeline'? Known: data_type, mode, ",
@@ -176,10 +173,7 @@ def test_what_no_dialect_has_is_said_before_nothing_is_left(run: Run, tmp_path: 
             '{"variant": "fwd", "trait_confg": {}}',
             "1: trait_confg: unknown field 'trait_confg'; did you mean 'trait_config'? Known: variant, trait_config, ",
         ),
-        (
-            '{"variant": "fwd", "trait_config": {"mask": ["no"]}}',
-            "1: trait_config.mask: must be a mapping, not a list",
-        ),
+        ('{"variant": "fwd", "trait_config": {"mask": ["no"]}}', "1: trait_config.mask: must be a mapping, not a list"),
         (
             '{"variant": "fwd", "trait_config": {"mask": {"values": [["no"]]}}}',
             "1: trait_config.mask.values[0]: must be a word, a number, true or false",

@@ -129,12 +129,7 @@ TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
         ("mode, tile, logits", "mode, logits", 6, "order: axis 'tile' is missing; every key has one"),
         ("[dtype, hdim_q hdim_v, mode, tile,", "[dtype, tile, hdim_q hdim_v, mode,", 6, "order: tile depends on dtype"),
         ("  lse: [true, false]\n", "", 6, "order: axis 'lse' has no values in axes"),
-        (
-            "  lse: [true, false]\n",
-            "  lsf: [true]\n  lse: [true]\n",
-            13,
-            "axes.lsf: unknown field; known here: ",
-        ),
+        ("  lse: [true, false]\n", "  lsf: [true]\n  lse: [true]\n", 13, "axes.lsf: unknown field; known here: "),
         ("dtype: [fp16, bf16]", "dtype: [fp16, fp16]", 8, "axes.dtype: a value is listed twice"),
         ("dtype: [fp16, bf16]", "dtype: [fp16, 16]", 8, "axes.dtype[1]: must be text, not 16"),
         ("dtype: [fp16, bf16]", "dtype: fp16", 8, "axes.dtype: must be a list, not 'fp16'"),

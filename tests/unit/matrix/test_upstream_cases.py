@@ -148,11 +148,7 @@ def test_each_function_is_in_full_tier_and_some_in_smoke() -> None:
     tiers = {tier: {one.group for suite in SUITES for one in problems(suite, tier)} for tier in ("smoke", "full")}
     assert {group_of(function) for function in AITER} <= tiers["full"]
     # kernels of a smoke library serve these
-    assert tiers["smoke"] >= {
-        "aiter_page_size_1_linear_sglang",
-        "aiter_batch_prefill",
-        "aiter_large_kvcache",
-    }
+    assert tiers["smoke"] >= {"aiter_page_size_1_linear_sglang", "aiter_batch_prefill", "aiter_large_kvcache"}
 
 
 def test_pull_request_6653() -> None:

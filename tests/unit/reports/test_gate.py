@@ -338,8 +338,7 @@ def test_worst_row_speaks_and_has_its_exit_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", '{"verdict": "unchanged", "provenance": {}, "rows": []}', "nan", "cut"],
+    "text", ["", "[]", "{}", '{"verdict": "unchanged", "provenance": {}, "rows": []}', "nan", "cut"]
 )
 def test_damaged_result_is_not_pass(tmp_path: Path, text: str) -> None:
     file = tmp_path / "gate.json"

@@ -132,7 +132,7 @@ def test_draw_is_repeatable_and_without_duplicates() -> None:
     assert first != draw(some, 8, 12)
     assert len({(one.kernel, one.at, one.raw) for one in first}) == len(first) == 12
     assert {one.kind for one in first} == {
-        *("wait", "barrier", "nop", "compare", "opcode", "offset", "constant", "operand", "descriptor"),
+        *("wait", "barrier", "nop", "compare", "opcode", "offset", "constant", "operand", "descriptor")
     }
     every = draw(some, 1, 1000)
     assert len(every) < 1000

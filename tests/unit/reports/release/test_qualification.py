@@ -20,16 +20,7 @@ from ckpm.matrix.problems.ledger import LEDGER, read_ledger
 from ckpm.reports.release.run import demand_all, run
 from ckpm.reports.release.stages import read_stages, steps
 from ckpm.reports.release.verdict import Findings, Waiver, demand_accepted, examine, judge, read_waivers
-from tests.unit.reports.release.samples import (
-    BASIS,
-    DEFECT,
-    FACTS,
-    FOREIGN,
-    WAIVERS,
-    Stages,
-    plan,
-    planned_steps,
-)
+from tests.unit.reports.release.samples import BASIS, DEFECT, FACTS, FOREIGN, WAIVERS, Stages, plan, planned_steps
 
 ALL = {step.name for step in planned_steps()}
 ON_LIBRARY = {f"gfx950/{stage}" for stage in ("reproduce", *SUITES)}
@@ -225,11 +216,7 @@ def test_shards_that_disagree_are_refused(tmp_path: Path) -> None:
         (Stages(gate="not comparable"), InconclusiveError, "not comparable"),
         (Stages(outcomes={"gfx950/sanitize": "failed"}), CheckFailedError, r"sanitize\.json: 1 of 2 cases failed"),
         (Stages(outcomes={"project/parity": "error"}), CheckFailedError, r"parity\.json: 1 of 2 cases failed"),
-        (
-            Stages(outcomes={"gfx950/large-kv": "skipped"}),
-            CheckFailedError,
-            r"large-kv\.json: every one of its 2",
-        ),
+        (Stages(outcomes={"gfx950/large-kv": "skipped"}), CheckFailedError, r"large-kv\.json: every one of its 2"),
         (Stages(facts=FOREIGN), RecordError, r"results of the library dddd"),
     ],
 )

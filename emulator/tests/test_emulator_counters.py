@@ -2,8 +2,6 @@
 the ranges of executed code.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -5,8 +5,6 @@ So are kernels whose descriptor contradicts the metadata.
 The message has the instruction, the register and the count.
 """
 
-from __future__ import annotations
-
 import struct
 
 import pytest

@@ -1,7 +1,5 @@
 """Shared folders of all workers of pytest-xdist, copies of the rooms, and output as text."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Outcomes of googletest programs: read from their output, and stored."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Launches on a device of Python: what is looked at, and which contradictions never reach a device."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools

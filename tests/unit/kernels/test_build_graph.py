@@ -3,8 +3,6 @@
 SCons itself, the plan and the cache are real.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Whatever ends a build ends its compilers, and no second build writes into the folder before that."""
 
-from __future__ import annotations
-
 import dataclasses
 import fcntl
 import os

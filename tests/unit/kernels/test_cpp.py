@@ -1,7 +1,5 @@
 """Keys in C++ words: paddings, conditions, and the texts rendered from them."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import re

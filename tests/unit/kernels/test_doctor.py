@@ -1,7 +1,5 @@
 """doctor reports which tools are present or missing, and what to do."""
 
-from __future__ import annotations
-
 import functools
 import platform
 import shutil

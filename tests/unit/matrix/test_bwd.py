@@ -3,8 +3,6 @@
 Expected numbers and hashes are those of lists that upstream's own codegen wrote, never of our output.
 """
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -3,8 +3,6 @@
 Expected numbers are those that upstream published or that its own codegen listed (stored lists), never our output.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The stored lists are whole and as published. Comparing names finds every difference."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import zipfile

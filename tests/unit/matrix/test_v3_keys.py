@@ -1,7 +1,5 @@
 """fwd_v3 in the matrix: four kernels named as upstream's instance files are, beside the codegen's families."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The emulated gate: the model by hand, counters as files, and what makes the gate fail."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

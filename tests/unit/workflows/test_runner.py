@@ -1,7 +1,5 @@
 """The runner for this machine: values, order of jobs, failures, artifacts, the clone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -25,9 +25,9 @@ def reasons_against(name: str, kernel: str) -> list[str]:
     return [reason.name for reason in why(dialect(name), Selection(archs=("gfx950",)), kernel).reasons]
 
 
-def edit_dialect(folder: Path, file: str, old: str, new: str, read: str = "") -> Dialect:
-    """The dialect of ``file`` (DIALECT/TABLE), or ``read``, from a copy of all dialects in which a text is replaced."""
+def edit_dialect(folder: Path, file: str, old: str, new: str) -> Dialect:
+    """The dialect of ``file`` (DIALECT/TABLE) from a copy of all dialects in which a text is replaced."""
     shutil.copytree(TABLES / "dialects", folder, dirs_exist_ok=True)
     table = folder / f"{file}.yaml"
     table.write_text(replace_text(table.read_text(), old, new))
-    return read_dialect(folder / (read or Path(file).parent))
+    return read_dialect(folder / Path(file).parent)

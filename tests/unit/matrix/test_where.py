@@ -95,6 +95,9 @@ REFUSED = [
     ("True; True", "does not parse at column "),
     ("key.dtype\0", "does not parse at column "),
     ("9" * 5000, "does not parse at column "),
+    ("not " * 51 + "True", "nested more than 50 deep"),
+    ("not " * 20_000 + "True", " nested "),  # or by Python's own parser
+    ("(" * 20_000 + "1" + ")" * 20_000, " nested "),
 ]
 
 
@@ -103,13 +106,6 @@ def test_everything_else_is_refused(text: str, message: str) -> None:
     with pytest.raises(WhereError) as caught:
         compile_where(text)
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["not " * 51 + "True", "not " * 20_000 + "True", "(" * 20_000 + "1" + ")" * 20_000])
-def test_huge_nesting_is_refused(text: str) -> None:
-    with pytest.raises(WhereError) as caught:
-        compile_where(text)
-    assert "nested more than 50 deep" in str(caught.value) or "too many nested parentheses" in str(caught.value)
 
 
 def test_long_but_flat_expressions_are_fine() -> None:

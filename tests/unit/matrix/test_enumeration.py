@@ -120,7 +120,6 @@ def test_lists_in_order_of_emission(given: Any) -> None:
 
 @pytest.mark.parametrize("api", ["fwd", "bwd"])
 def test_minimal_set_of_fp32_is_empty_with_generic_masks(api: str) -> None:
-    """With simplified masks it isn't."""
     assert names_of_api("rocm-libraries-2026", api, "gfx950", 801)
     assert not names_of_api("rocm-libraries-2026", api, "gfx950", 801, "generic")
 

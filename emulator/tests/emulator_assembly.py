@@ -3,8 +3,6 @@
 A kernel gets the address of its arguments (pointers of 8 bytes) in s[0:1], its thread in v0 and its workgroup in s2.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os
@@ -138,3 +136,11 @@ def launch_fault(
         device.clear_fault()
         return error.fault
     return None
+
+
+def check_fault(fault: FaultReport | None, kind: str, text: str = "", detail: str = "", **fields: object) -> None:
+    """A launch ended in a fault of this kind. ``text`` begins the instruction and ``detail`` is in the explanation."""
+    assert fault
+    assert (fault.kind, fault.text[: len(text)]) == (kind, text)
+    assert detail in fault.detail
+    assert {name: getattr(fault, name) for name in fields} == fields

@@ -1,7 +1,5 @@
 """data/small.hip as a kernel library for gfx942 and gfx950, made by the embedded toolchain once."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import hashlib

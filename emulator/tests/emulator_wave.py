@@ -1,7 +1,5 @@
 """One wave of hand-written assembly on a state of the test's choice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -3,8 +3,6 @@
 Assembled by the embedded toolchain, run on one wave.
 """
 
-from __future__ import annotations
-
 import struct
 from fractions import Fraction
 from pathlib import Path
@@ -24,6 +22,11 @@ def resource(records: int, stride: int = 0) -> dict[int, int]:
     """A buffer resource in s[40:43] at the start of memory."""
     base = memory_base()
     return {40: base & 0xFFFFFFFF, 41: base >> 32 | stride << 16, 42: records, 43: 0x00020000}
+
+
+def load_dword(operands: str, vectors: dict[int, int], scalars: dict[int, int]) -> int:
+    """The dword that the first lane gets by ``buffer_load_dword v30, OPERANDS``."""
+    return int(run_wave(f"buffer_load_dword v30, {operands}\n", vectors, scalars, memory=DATA).vector[30, 0])
 
 
 @pytest.mark.parametrize(("records", "expected"), [(4, [2, 0]), (7, [2, 0]), (8, [2, 3]), (3, [0, 0]), (0, [0, 0])])
@@ -46,9 +49,7 @@ def test_of_straddling_store_dwords_in_range_are_written() -> None:
 )
 def test_soffset_counts_in_range_check_without_wrapping(soffset: int, voffset: int, expected: int) -> None:
     """ROCm/rocm-systems, pull request 10928: SOFFSET counts, and only VOFFSET + inst_offset wraps at 32 bits."""
-    scalars = resource(80) | {50: soffset}
-    after = run_wave("buffer_load_dword v30, v20, s[40:43], s50 offen\n", {20: voffset}, scalars, memory=DATA)
-    assert after.vector[30, 0] == expected
+    assert load_dword("v20, s[40:43], s50 offen", {20: voffset}, resource(80) | {50: soffset}) == expected
 
 
 def test_store_beyond_records_by_soffset_is_dropped() -> None:
@@ -60,35 +61,25 @@ def test_store_beyond_records_by_soffset_is_dropped() -> None:
 @pytest.mark.parametrize(("voffset", "expected"), [(0xFFFFFFF0, 1), (0xFFFFFFF4, 2), (0xFFFFFFEC, 0)])
 def test_voffset_and_instruction_offset_wrap(voffset: int, expected: int) -> None:
     """ROCm/rocm-systems, pull request 10928."""
-    assembly = "buffer_load_dword v30, v20, s[40:43], 0 offen offset:16\n"
-    after = run_wave(assembly, {20: voffset}, resource(256), memory=DATA)
-    assert after.vector[30, 0] == expected
+    assert load_dword("v20, s[40:43], 0 offen offset:16", {20: voffset}, resource(256)) == expected
 
 
 @pytest.mark.parametrize(("voffset", "expected"), [(4, 2), (8, 0)])
 def test_index_without_stride_leaves_bytes_checked(voffset: int, expected: int) -> None:
     """CDNA4 ISA 9.1.5.1: a structured buffer has a stride. The index 100 is not compared."""
-    assembly = "buffer_load_dword v30, v[20:21], s[40:43], 0 idxen offen\n"
-    after = run_wave(assembly, {20: 100, 21: voffset}, resource(8), memory=DATA)
-    assert after.vector[30, 0] == expected
+    assert load_dword("v[20:21], s[40:43], 0 idxen offen", {20: 100, 21: voffset}, resource(8)) == expected
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(4, 2), (8, 0)])
 def test_num_records_without_index_counts_bytes_at_any_stride(offset: int, expected: int) -> None:
     """CDNA4 ISA 9.1.5.1: a raw buffer is one with IdxEn 0."""
-    after = run_wave(
-        "buffer_load_dword v30, v20, s[40:43], 0 offen\n", {20: offset}, resource(8, stride=16), memory=DATA
-    )
-    assert after.vector[30, 0] == expected
+    assert load_dword("v20, s[40:43], 0 offen", {20: offset}, resource(8, stride=16)) == expected
 
 
 @pytest.mark.parametrize(("index", "expected"), [(7, 7 * 16 // 4 + 1), (8, 0)])
 def test_with_index_num_records_counts_elements(index: int, expected: int) -> None:
     """CDNA4 ISA 9.1.5.1: Index(vgpr) >= NumRecords."""
-    after = run_wave(
-        "buffer_load_dword v30, v20, s[40:43], 0 idxen\n", {20: index}, resource(8, stride=16), memory=DATA
-    )
-    assert after.vector[30, 0] == expected
+    assert load_dword("v20, s[40:43], 0 idxen", {20: index}, resource(8, stride=16)) == expected
 
 
 @pytest.mark.parametrize(("word", "expected"), [(0, 0), (0x7000, 0), (0x8000, 2), (0x27000, 2)])

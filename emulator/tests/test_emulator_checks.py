@@ -4,14 +4,14 @@ Correct kernels pass. A kernel without a wait or a barrier, or with a register t
 instruction where it matters.
 """
 
-from __future__ import annotations
+from typing import Any
 
 import numpy as np
 import pytest
 
 from ckpm_emulator.device import EmulatedGpu
-from ckpm_emulator.faults import DeviceFaultError, FaultReport
-from tests.emulator.emulator_assembly import assemble, launch, launch_fault
+from ckpm_emulator.faults import FaultReport
+from tests.emulator.emulator_assembly import assemble, check_fault, launch, launch_fault
 from tests.emulator.emulator_child import on_device
 
 WAIT_VECTOR, WAIT_OTHERS, BARRIER = "s_waitcnt vmcnt(0)", "s_waitcnt lgkmcnt(0)", "s_barrier"
@@ -116,9 +116,7 @@ def test_wait_that_is_missing_is_found_where_value_is_used(
     device: EmulatedGpu, body: str, wait: str, threads: int, use: str
 ) -> None:
     fault = run_checked(device, body.replace(f"{wait}\n", "s_nop 0\n", 1), threads=threads)
-    assert fault
-    assert fault.kind == "uninitialised"
-    assert fault.text.startswith(use)
+    check_fault(fault, "uninitialised", use)
 
 
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
@@ -126,10 +124,7 @@ def test_wait_that_is_missing_is_found_where_value_is_used(
 def test_unwaited_lds_write_is_found_after_barrier(device: EmulatedGpu, wave_order: int) -> None:
     body = EXCHANGE.replace(f"{WAIT_OTHERS} ; of the write\n", "s_nop 0\n")
     fault = run_checked(device, body, threads=128, wave_order=wave_order)
-    assert fault
-    assert fault.kind == "race"
-    assert fault.text.startswith("ds_read_b32")
-    assert "did not wait (s_waitcnt lgkmcnt) for its write before the barrier" in fault.detail
+    check_fault(fault, "race", "ds_read_b32", "did not wait (s_waitcnt lgkmcnt) for its write before the barrier")
 
 
 @on_device("gfx942", whole=True)
@@ -154,10 +149,7 @@ USES = {
     "scalar-base": ("s_load_dword s22, s[20:21], 0x0", "the address (s20) depends on"),
     "lds-address": ("ds_write_b32 v9, v1", "the LDS address (v9) depends on"),
     "resource": ("buffer_load_dword v8, v1, s[20:23], 0 offen", "the buffer resource (s20) depends on"),
-    "offset": (
-        f"{RESOURCE}buffer_load_dword v8, v9, s[8:11], 0 offen",
-        "the buffer offset (v9) depends on",
-    ),
+    "offset": (f"{RESOURCE}buffer_load_dword v8, v9, s[8:11], 0 offen", "the buffer offset (v9) depends on"),
     "branch": ("s_cmp_gt_i32 s20, 0\ns_cbranch_scc1 1\ns_nop 0", "where this jumps depends on"),
     "exec": ("v_cmp_lt_i32 vcc, v9, v1\ns_and_saveexec_b64 s[24:25], vcc", "EXEC, which this writes, depends on"),
     "mode": ("s_setreg_b32 hwreg(HW_REG_MODE, 0, 8), s20", "MODE, which this writes, depends on"),
@@ -186,11 +178,7 @@ def test_use_of_what_no_one_wrote_is_found(device: EmulatedGpu, name: str) -> No
     device.configure(uninitialised=True)
     source, out = device.malloc(256), device.malloc(256)
     code = assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024)
-    with pytest.raises(DeviceFaultError) as caught:
-        launch(device, code, source, out)
-    assert caught.value.fault.kind == "uninitialised"
-    assert words in caught.value.fault.detail
-    device.clear_fault()
+    check_fault(launch_fault(device, code, source, out), "uninitialised", detail=words)
     device.configure(uninitialised=False)
     if name not in ("address", "base", "scalar-base", "resource"):  # zeros are not an address
         launch(device, code, source, out)
@@ -238,24 +226,22 @@ def test_atomics_happen_once(device: EmulatedGpu, late: bool) -> None:
     np.testing.assert_array_equal(np.sort(device.read(out, np.uint32)), np.arange(64))
 
 
-def expect_fault(device: EmulatedGpu, body: str) -> FaultReport:
+@pytest.mark.parametrize(
+    ("body", "kind", "fields", "message"),
+    [
+        ("ds_write_b64 v1, v[2:3] offset:776", "lds", {"lane": 61, "address": 1020, "bytes": 8},
+         ("bytes 1020 to 1027 of the 1024 bytes of LDS that the workgroup has",
+          "ds_write_b64 v[1], v[2:3] offset0:8 offset1:3")),
+        ("scratch_load_dword v8, off, off offset:62", "scratch", {},
+         ("bytes 62 to 65 of the 64 bytes of scratch that a lane has",)),
+    ],
+)  # fmt: skip
+@on_device("gfx942", whole=True)
+def test_fault_reports_which_bytes_of_how_many(
+    device: EmulatedGpu, body: str, kind: str, fields: dict[str, Any], message: tuple[str, ...]
+) -> None:
     device.configure(uninitialised=False)
-    source, out = device.malloc(256), device.malloc(256)
-    with pytest.raises(DeviceFaultError) as caught:
-        launch(device, assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024), source, out)
-    return caught.value.fault
-
-
-@on_device("gfx942", whole=True)
-def test_fault_in_lds_says_which_bytes_of_how_many(device: EmulatedGpu) -> None:
-    fault = expect_fault(device, "ds_write_b64 v1, v[2:3] offset:776")
-    assert (fault.kind, fault.lane, fault.address, fault.bytes) == ("lds", 61, 1020, 8)
-    assert "bytes 1020 to 1027 of the 1024 bytes of LDS that the workgroup has" in fault.message
-    assert "ds_write_b64 v[1], v[2:3] offset0:8 offset1:3" in fault.message
-
-
-@on_device("gfx942", whole=True)
-def test_fault_in_scratch_reports_which_bytes_of_how_many(device: EmulatedGpu) -> None:
-    fault = expect_fault(device, "scratch_load_dword v8, off, off offset:62")
-    assert fault.kind == "scratch"
-    assert "bytes 62 to 65 of the 64 bytes of scratch that a lane has" in fault.message
+    code = assemble(f"{ARGUMENTS}{body}\ns_endpgm", "gfx942", lds_bytes=1024)
+    fault = launch_fault(device, code, device.malloc(256), device.malloc(256))
+    check_fault(fault, kind, **fields)
+    assert [words for words in message if not fault or words not in fault.message] == []

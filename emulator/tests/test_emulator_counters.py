@@ -2,8 +2,6 @@
 the ranges of executed code.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -112,9 +110,7 @@ def test_inactive_lanes_ask_for_nothing(device: EmulatedGpu) -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "expected"),
-    [(128 * LANE + 36, 62), (4 * LANE, 0), (8 * LANE, 2)],
-    ids=["moved", "without", "fewer"],
+    ("second", "expected"), [(128 * LANE + 36, 62), (4 * LANE, 0), (8 * LANE, 2)], ids=["moved", "without", "fewer"]
 )
 @on_device("gfx942", whole=True)
 def test_instruction_is_counted_each_time_it_is_executed(device: EmulatedGpu, second: object, expected: int) -> None:

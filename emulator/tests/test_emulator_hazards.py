@@ -3,8 +3,6 @@
 Expected numbers are those of the ISA documents ("Manually Inserted Wait States") and of the LLVM changes named.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import subprocess
@@ -138,10 +136,7 @@ def programs(arch: str) -> dict[str, list[Instruction]]:
     codes = {name: first + then for name, (of, first, then, _, _) in NEEDED.items() if of == arch}
     for name, (of, first, then, states, _) in NEEDED.items():
         if of == arch:
-            codes |= {
-                f"{name}, enough": pad(first, then, states),
-                f"{name}, one less": pad(first, then, states - 1),
-            }
+            codes |= {f"{name}, enough": pad(first, then, states), f"{name}, one less": pad(first, then, states - 1)}
     codes |= {name: code for name, (of, code) in SOUND.items() if of == arch}
     codes |= {name: code for name, (code, _) in WAYS.items()} if arch == "gfx942" else {}
     for name, older in OLDER.items() if arch == "gfx90a" else ():

@@ -1,7 +1,5 @@
 """The trace of one wave: what it executed, where it is in the code object, and what the destinations held."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -54,9 +52,7 @@ def test_one_wave_of_one_workgroup(device: EmulatedGpu, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "other",
-    [{"kernel": "another"}, {"workgroup": 1}, {"wave": 1}],
-    ids=["kernel", "workgroup", "wave"],
+    "other", [{"kernel": "another"}, {"workgroup": 1}, {"wave": 1}], ids=["kernel", "workgroup", "wave"]
 )
 @on_device("gfx942", whole=True)
 def test_nothing_else_is_traced(device: EmulatedGpu, tmp_path: Path, other: dict[str, object]) -> None:

@@ -4,8 +4,6 @@ O and LSE are compared with the float64 reference within the suites' tolerances.
 with upstream's conditions: a tile of 16 rows serves at most 16 queries, and whole tiles of keys need no padding.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -43,21 +41,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    ("seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "pipeline"),
-    [(16, 64, 2, 1, "qr_async_trload"), (1, 130, 1, 1, "qr_async_trload"), (200, 300, 2, 1, "qr_async")],
+    ("shape", "pipeline"),  # seqlen_q, seqlen_k, nhead_q, nhead_k
+    [((16, 64, 2, 1), "qr_async_trload"), ((1, 130, 1, 1), "qr_async_trload"), ((200, 300, 2, 1), "qr_async")],
 )
 @on_device("gfx950", whole=True)
 def test_o_agrees_with_reference(
-    device: EmulatedGpu,
-    library: Path,
-    seqlen_q: int,
-    seqlen_k: int,
-    nhead_q: int,
-    nhead_k: int,
-    pipeline: str,
-    causal: bool,
+    device: EmulatedGpu, library: Path, shape: tuple[int, int, int, int], pipeline: str, causal: bool
 ) -> None:
-    p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=2)
+    p = problem(*shape, causal, batch=2)
     opened, (kernel,) = compare_twice(device, library, p)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd", "ck-2025-11", 6)
     assert f"_{pipeline}_vr_" in kernel

@@ -4,8 +4,6 @@ The keys are cut into splits, each of which has an O and an LSE in float32. The 
 is compared with the float64 reference of the whole, within the suites' tolerances.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 
@@ -29,6 +27,7 @@ from tests.emulator.emulator_fwd import (
 pytestmark = pytest.mark.nightly  # compiles for a minute or two
 
 FAMILIES = ("fwd_splitkv", "fwd_splitkv_combine")
+STARTS = ("seqstart_q", "seqstart_k")
 WHERE = (
     "key.pad in ('pssk', 'ps') and (key.mode == 'batch' or key.family == 'fwd_splitkv' and key.mask == 'mask' "
     "or key.family == 'fwd_splitkv_combine' and not key.lse)"
@@ -45,27 +44,19 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    ("seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "splits", "lse"),
+    ("shape", "splits", "lse"),  # seqlen_q, seqlen_k, nhead_q, nhead_k
     [
-        (70, 500, 2, 1, 3, True),  # uneven splits
-        (32, 512, 1, 1, 2, False),  # whole kN0 steps in each split
-        (1, 300, 4, 1, 2, True),  # one query: heads are merged into rows where there is no mask
-        (16, 200, 1, 1, 9, False),  # splits without a key; the combine kernel for up to 16
+        ((70, 500, 2, 1), 3, True),  # uneven splits
+        ((32, 512, 1, 1), 2, False),  # whole kN0 steps in each split
+        ((1, 300, 4, 1), 2, True),  # one query: heads are merged into rows where there is no mask
+        ((16, 200, 1, 1), 9, False),  # splits without a key; the combine kernel for up to 16
     ],
 )
 @on_device("gfx950", whole=True)
 def test_o_agrees_with_reference(
-    device: EmulatedGpu,
-    library: Path,
-    seqlen_q: int,
-    seqlen_k: int,
-    nhead_q: int,
-    nhead_k: int,
-    splits: int,
-    lse: bool,
-    causal: bool,
+    device: EmulatedGpu, library: Path, shape: tuple[int, int, int, int], splits: int, lse: bool, causal: bool
 ) -> None:
-    p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=2, lse=lse)
+    p = problem(*shape, causal, batch=2, lse=lse)
     opened, (split, combine) = compare_twice(device, library, p, splits=splits, checks=UNRACED)
     assert (opened.family, len(opened.kernels)) == ("fwd_splitkv", 6)
     assert (opened.kernels.index(split), opened.kernels.index(combine)) == (int(causal), 3 if lse else 4)
@@ -102,23 +93,11 @@ def test_sequences_are_found_in_cache_by_index_and_length(device: EmulatedGpu, l
 def test_problem_that_contradicts_itself_is_refused(device: EmulatedGpu, library: Path) -> None:
     _, opened = open_device(device, library)
     sound = {"batch": 1, "nhead_q": 1, "nhead_k": 1, "hdim_q": 128, "hdim_v": 128, "q": 1, "k": 1, "v": 1, "o": 1}
+    split, group = {"num_splits": 2, "lse_acc": 1, "o_acc": 1}, dict.fromkeys(("is_group_mode", *STARTS), 1)
     refused = {
         "num_splits must be 1 to 128": {"num_splits": 129},
         "o_acc must not be null": {"num_splits": 2, "lse_acc": 1},
-        "cache_batch_idx must be null in group mode": {
-            "num_splits": 2,
-            "lse_acc": 1,
-            "o_acc": 1,
-            "cache_batch_idx": 1,
-            "is_group_mode": 1,
-            "seqstart_q": 1,
-            "seqstart_k": 1,
-        },
-        "has_dropout must be 0: fwd_splitkv doesn't know it": {
-            "num_splits": 2,
-            "lse_acc": 1,
-            "o_acc": 1,
-            "has_dropout": 1,
-        },
+        "cache_batch_idx must be null in group mode": {**split, **group, "cache_batch_idx": 1},
+        "has_dropout must be 0: fwd_splitkv doesn't know it": {**split, "has_dropout": 1},
     }
     check_refusals(opened, sound, refused)

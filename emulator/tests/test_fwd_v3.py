@@ -4,8 +4,6 @@ Its machine code has LDS reads that transpose, wide loads to LDS, swaps between 
 compared with the float64 reference within the suites' tolerances.
 """
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 from typing import Any
@@ -31,21 +29,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
-    ("seqlen_q", "seqlen_k", "nhead_q", "nhead_k", "batch"),
-    [(256, 256, 1, 1, 1), (300, 500, 2, 1, 1), (64, 130, 2, 2, 2), (1024, 1024, 1, 1, 1)],
+    ("shape", "batch"),  # seqlen_q, seqlen_k, nhead_q, nhead_k
+    [((256, 256, 1, 1), 1), ((300, 500, 2, 1), 1), ((64, 130, 2, 2), 2), ((1024, 1024, 1, 1), 1)],
 )
 @on_device("gfx950", whole=True)
 def test_o_agrees_with_reference(
-    device: EmulatedGpu,
-    library: Path,
-    seqlen_q: int,
-    seqlen_k: int,
-    nhead_q: int,
-    nhead_k: int,
-    batch: int,
-    causal: bool,
+    device: EmulatedGpu, library: Path, shape: tuple[int, int, int, int], batch: int, causal: bool
 ) -> None:
-    p = problem(seqlen_q, seqlen_k, nhead_q, nhead_k, causal, batch=batch)
+    p = problem(*shape, causal, batch=batch)
     opened, kernels = compare_twice(device, library, p)
     assert (opened.family, opened.dialect, len(opened.kernels)) == ("fwd_v3", "ck-2025-11", 2)
     assert kernels == (f"fmha_fwd_v3_d128_bf16_{'mask' if causal else 'nmask'}",)

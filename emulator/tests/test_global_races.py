@@ -1,13 +1,11 @@
 """Races in device memory: planted between waves and workgroups, and the same programs in order."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import FaultReport
-from tests.emulator.emulator_assembly import assemble, launch_fault
+from tests.emulator.emulator_assembly import assemble, check_fault, launch_fault
 from tests.emulator.emulator_child import on_device
 from tests.emulator.test_emulator_checks import ARGUMENTS, BARRIER, WAIT_VECTOR
 
@@ -61,11 +59,8 @@ def fault_of(device: EmulatedGpu, body: str, *, threads: int = 64, groups: int =
 
 @on_device("gfx942", whole=True)
 def test_different_stores_of_two_workgroups_are_race(device: EmulatedGpu) -> None:
-    fault = fault_of(device, STORES.replace("VALUE", "s2"))
-    assert fault
-    assert (fault.kind, fault.access, fault.workgroup[0]) == ("race", "store", 1)
-    assert fault.text.startswith("global_store_dword")
-    assert "the store by workgroup (0, 0, 0) wave 0 at pc" in fault.detail
+    fault, earlier = fault_of(device, STORES.replace("VALUE", "s2")), "the store by workgroup (0, 0, 0) wave 0 at pc"
+    check_fault(fault, "race", "global_store_dword", earlier, access="store", workgroup=(1, 0, 0))
 
 
 @on_device("gfx942", whole=True)
@@ -80,10 +75,8 @@ def test_load_of_unordered_store_is_race(device: EmulatedGpu, name: str) -> None
     ordered = HANDED_ON.replace("RELEASE", release).replace("ACQUIRE", acquire)
     assert fault_of(device, ordered) is None
     for broken in (ordered.replace(release, "s_nop 0"), ordered.replace(acquire, "s_nop 0")):
-        fault = fault_of(device, broken)
-        assert fault
-        assert (fault.kind, fault.access) == ("race", "load" if "s_cbranch_scc0" in broken else "store")
-        assert "no atomic lies between" in fault.detail
+        access = "load" if "s_cbranch_scc0" in broken else "store"
+        check_fault(fault_of(device, broken), "race", detail="no atomic lies between", access=access)
 
 
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
@@ -92,6 +85,4 @@ def test_missing_barrier_of_waves_is_race(device: EmulatedGpu, wave_order: int) 
     device.configure(wave_order=wave_order)
     assert fault_of(device, WAVES, threads=128, groups=1) is None
     fault = fault_of(device, WAVES.replace(BARRIER, "s_nop 0"), threads=128, groups=1)
-    assert fault
-    assert fault.kind == "race"
-    assert "no barrier or atomic lies between" in fault.detail
+    check_fault(fault, "race", detail="no barrier or atomic lies between")

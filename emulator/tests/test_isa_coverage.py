@@ -1,7 +1,5 @@
 """The report of `coverage --isa`: facts of LLVM, README's number, and the refused instructions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,8 +62,7 @@ def test_assembler_tells_archs_and_encodings_apart() -> None:
 def test_readme_has_number() -> None:
     text = " ".join(README.read_text().split())
     (numbers,) = re.findall(
-        r"implements ([\d,]+) of gfx950's ([\d,]+) instructions\. If .* separately, it .* ([\d,]+) of ([\d,]+)\.",
-        text,
+        r"implements ([\d,]+) of gfx950's ([\d,]+) instructions\. If .* separately, it .* ([\d,]+) of ([\d,]+)\.", text
     )
     assert [number.replace(",", "") for number in numbers] == re.findall(r"\d+", isa.summary("gfx950"))
 

@@ -1,13 +1,10 @@
 """Checks of LDS: reads under way whose bytes are written, races before any write, reads outside of the allocation."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from ckpm_emulator.device import EmulatedGpu
-from ckpm_emulator.faults import DeviceFaultError
-from tests.emulator.emulator_assembly import assemble, launch
+from tests.emulator.emulator_assembly import assemble, check_fault, launch, launch_fault
 from tests.emulator.emulator_child import on_device
 from tests.emulator.test_emulator_checks import (
     ARGUMENTS,
@@ -97,10 +94,8 @@ def test_unwaited_lds_read_before_barrier_is_race(device: EmulatedGpu, read: str
     assert run_checked(device, body, threads=128, wave_order=wave_order) is None
     device.configure(late_lds_reads=True)
     fault = run_checked(device, body, threads=128, wave_order=wave_order)
-    assert fault
-    assert (fault.kind, fault.access) == ("race", "store")
-    assert fault.text.startswith("ds_write_b32")
-    assert "did not wait (s_waitcnt lgkmcnt) for its read of these bytes of LDS before the barrier" in fault.detail
+    words = "did not wait (s_waitcnt lgkmcnt) for its read of these bytes of LDS before the barrier"
+    check_fault(fault, "race", "ds_write_b32", words, access="store")
 
 
 @on_device("gfx942", whole=True)
@@ -119,41 +114,33 @@ def test_lds_dma_over_unwaited_read_is_race(device: EmulatedGpu) -> None:
     body = DMA_OVER.replace(*WITHOUT_WAIT)
     assert run_checked(device, body) is None
     device.configure(late_lds_reads=True)
-    fault = run_checked(device, body)
-    assert fault
-    assert fault.kind == "race"
-    assert fault.text.startswith("buffer_load_dword")
-    assert "for its read of these bytes of LDS before the LDS-DMA" in fault.detail
+    words = "for its read of these bytes of LDS before the LDS-DMA"
+    check_fault(run_checked(device, body), "race", "buffer_load_dword", words)
 
 
+@pytest.mark.parametrize(
+    ("body", "text", "words"),
+    [
+        (DMA_EXCHANGE.replace(f"{WAIT_VECTOR}\n", "s_nop 0\n"), "",
+         "did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier"),
+        # the wave that comes first reads what no one has written yet; the other one writes it soon
+        (EXCHANGE.replace(BARRIER, "s_nop 0"), "ds_read_b32", "no barrier lies between this and the write by wave"),
+    ],
+    ids=["unwaited-dma", "no-barrier"],
+)  # fmt: skip
 @pytest.mark.parametrize("wave_order", [0, 1, 2])
 @on_device("gfx942", whole=True)
-def test_unwaited_lds_dma_before_barrier_is_race(device: EmulatedGpu, wave_order: int) -> None:
-    fault = run_checked(
-        device, DMA_EXCHANGE.replace(f"{WAIT_VECTOR}\n", "s_nop 0\n"), threads=128, wave_order=wave_order
-    )
-    assert fault
-    assert (fault.kind, fault.access) == ("race", "load")
-    assert "did not wait (s_waitcnt vmcnt) for its LDS-DMA before the barrier" in fault.detail
-
-
-@pytest.mark.parametrize("wave_order", [0, 1, 2])
-@on_device("gfx942", whole=True)
-def test_missing_barrier_is_race_with_all_checks(device: EmulatedGpu, wave_order: int) -> None:
-    """The wave that comes first reads what no one has written yet; the other one writes it soon."""
-    fault = run_checked(device, EXCHANGE.replace(BARRIER, "s_nop 0"), threads=128, wave_order=wave_order)
-    assert fault
-    assert (fault.kind, fault.access) == ("race", "load")
-    assert fault.text.startswith("ds_read_b32")
-    assert "no barrier lies between this and the write by wave" in fault.detail
+def test_exchange_without_wait_or_barrier_is_race(
+    device: EmulatedGpu, body: str, text: str, words: str, wave_order: int
+) -> None:
+    fault = run_checked(device, body, threads=128, wave_order=wave_order)
+    check_fault(fault, "race", text, words, access="load")
 
 
 @on_device("gfx942", whole=True)
 def test_lds_that_no_wave_writes_is_uninitialised(device: EmulatedGpu) -> None:
     fault = run_checked(device, EXCHANGE.replace("0x100, v1", "0x200, v1"), threads=128)
-    assert fault
-    assert fault.kind == "uninitialised"
-    assert fault.text.startswith("ds_read_b32")
+    check_fault(fault, "uninitialised", "ds_read_b32")
 
 
 # out[i] = LDS[i + 16] of 64 dwords
@@ -194,6 +181,4 @@ def test_access_outside_lds_is_fault(device: EmulatedGpu, body: str, bounds: boo
     """Without the option it is one for writes alone."""
     device.configure(lds_bounds=bounds)
     out = device.malloc(256)
-    with pytest.raises(DeviceFaultError) as caught:
-        launch(device, assemble(body, lds_bytes=256), out, out)
-    assert caught.value.fault.kind == "lds"
+    check_fault(launch_fault(device, assemble(body, lds_bytes=256), out, out), "lds")

@@ -1,13 +1,11 @@
 """Device memory that neither the host nor a kernel has written: found where a value of it is used."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from ckpm_emulator.device import EmulatedGpu
 from ckpm_emulator.faults import FaultReport
-from tests.emulator.emulator_assembly import assemble, launch, launch_fault
+from tests.emulator.emulator_assembly import assemble, check_fault, launch, launch_fault
 from tests.emulator.emulator_child import on_device
 from tests.emulator.test_emulator_checks import ARGUMENTS, RESOURCE, WAIT_OTHERS, WAIT_VECTOR
 
@@ -39,11 +37,9 @@ def fault_of(device: EmulatedGpu, body: str, written: int, *, late: bool = False
 def test_use_of_unwritten_memory_is_found(device: EmulatedGpu, name: str, late: bool) -> None:
     body = f"{LOADS[name]}\n{STORE}"
     assert fault_of(device, body, 64, late=late) is None
+    words = "depends on a register, LDS, scratch or memory that was never written"
     fault = fault_of(device, body, 63, late=late)
-    assert fault
-    assert (fault.kind, fault.text.split()[0]) == ("uninitialised", "global_store_dword")
-    assert "depends on a register, LDS, scratch or memory that was never written" in fault.detail
-    assert fault.lane == (0 if name == "scalar" else 63)
+    check_fault(fault, "uninitialised", "global_store_dword ", words, lane=0 if name == "scalar" else 63)
 
 
 @pytest.mark.parametrize("name", LOADS)

@@ -4,8 +4,6 @@ Property: formats convert as their standards say, and the evaluator gives the re
 known for. Only then is a difference to the emulator worth a look.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 
@@ -83,12 +81,7 @@ def test_directed_rounding_brackets_value(bits: int, mode: Round) -> None:
     if F32.is_nan(bits) or F32.exponent_field(bits) == 255:
         return
     x, result = as_float(bits), value_of(F16, F16.pack(F32.unpack(bits), mode))
-    assert {
-        Round.UP: result >= x,
-        Round.DOWN: result <= x,
-        Round.ZERO: abs(result) <= abs(x),
-        Round.EVEN: True,
-    }[mode]
+    assert {Round.UP: result >= x, Round.DOWN: result <= x, Round.ZERO: abs(result) <= abs(x), Round.EVEN: True}[mode]
 
 
 FP8_CODES = [  # format, code, value: from the tables of the OCP specification 1.0 and of the FNUZ variants

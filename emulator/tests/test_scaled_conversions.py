@@ -5,8 +5,6 @@ OCP 8-bit Floating Point Specification 1.0 for E4M3 (448) and E5M2 (57344); the 
 conversions from HIP's amd_hip_ocp_host.hpp ("gfx950 HW behavior"). tests/emulator/opcodes has the ISA's pseudocode.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -78,8 +76,7 @@ def test_random_bits_decide_as_often_as_value_says() -> None:
     """1.0625 lies a sixteenth of the way from 1 to 2 in FP4's steps of half a unit: an eighth of 0.5."""
     seeds = np.arange(64, dtype=np.uint32) << 26
     after = run_wave(
-        "v_cvt_scalef32_sr_pk_fp4_f32 v40, v[20:21], v30, v31\n",
-        {20: f32(1.0625), 21: 0, 30: seeds, 31: f32(1), 40: 0},
+        "v_cvt_scalef32_sr_pk_fp4_f32 v40, v[20:21], v30, v31\n", {20: f32(1.0625), 21: 0, 30: seeds, 31: f32(1), 40: 0}
     )
     assert (after.vector[40] & 15).tolist() == [2 + (n >= 56) for n in range(64)]
 

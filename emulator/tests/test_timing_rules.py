@@ -4,8 +4,6 @@ On gfx950 an instruction has a slot of 4 cycles. MFMA 32x32x16 has 8 passes of 4
 instructions run beside it after its first 8 cycles, packed ones 12 cycles after it. LDS reads 256 bytes a cycle.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import pytest
@@ -21,30 +19,64 @@ from tests.emulator.timing_streams import ADDRESS, END, SPLIT, Stream, Timeline,
 GFX950 = on_device("gfx950", whole=True)
 
 
+READ = "v_accvgpr_read_b32 v20, a3"
+FP8 = "v_mfma_f32_32x32x64_f8f6f4 a[0:15], v[16:23], v[24:31], a[0:15]\n"
+EXP, PACKED = "v_exp_f32 v10, v11\n", "v_pk_mul_f32 v[10:11], v[12:13], v[14:15]\n"
+SCALAR_LOAD = "s_load_dwordx2 s[4:5], s[0:1], 0x0\n"
+
+
+def count_down(passes: int, body: str = "", name: str = "loop") -> str:
+    return f"s_mov_b32 s8, {passes}\n{name}:\n{body}s_sub_u32 s8, s8, 1\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 {name}"
+
+
+# the stream, numbers of the machine that are changed, and its cycles
+CYCLES: dict[str, tuple[str, dict[str, int], int]] = {
+    "MFMAs at the rate of 8 passes": ((mfma(0) + mfma(16)) * 5, {}, 10 * 32),
+    "MFMAs at the rate of 4 passes": ((mfma(0, shape="16x16x32") + mfma(4, shape="16x16x32")) * 5, {}, 10 * 16),
+    "accumulation does not wait for its result": (mfma(0) * 10, {}, 10 * 32),
+    # LLVM's 12 wait states of 4 cycles after 8 passes, for VALU, a factor, and a part of the addend
+    "a VALU waits for the result": (mfma(0) + READ, {}, 48 + 4 + END),
+    "a factor waits for the result": (mfma(0) + mfma(16, factor="a[0:3]"), {}, 48 + 32),
+    "a part of the addend waits": (mfma(0) + mfma(20, shape="16x16x32", addend=4), {}, 48 + 16),
+    "a result without wait states": (mfma(0) + READ, {"matrix_result_cycles": 0}, 32 + 4 + END),
+    "another register is not overwritten": (mfma(0) + "v_mov_b32 v0, v9", {}, 32),
+    "an overwritten result": (mfma(0) + "v_accvgpr_write_b32 a3, v9", {}, 48 + 4 + END),
+    # 24 of 32 cycles, 4 each; a seventh makes the next MFMA late
+    "six vector instructions fit beside an MFMA": ((mfma(0) + adds(6)) * 16, {}, 16 * 32 + END),
+    "seven are one too many": ((mfma(0) + adds(7)) * 16, {}, 16 * 36 + END),
+    "seven fit where factors are read sooner": ((mfma(0) + adds(7)) * 16, {"matrix_read_cycles": 4}, 16 * 32 + END),
+    # LLVM: 16 passes of 4 cycles. Its factors are 16 registers, those of 32x32x16 in bf16 eight.
+    "12 fit beside fp8 over 64 columns": ((FP8 + adds(12)) * 16, {}, 16 * 64 + END),
+    "13 do not": ((FP8 + adds(13)) * 16, {}, 16 * 68 + END),
+    "three transcendental ones fit": ((mfma(0) + EXP * 3) * 8, {}, 8 * 32),  # s_endpgm is beside the last one
+    "three of 12 cycles do not": ((mfma(0) + EXP * 3) * 8, {"transcendental_cycles": 12}, 8 * 44),
+    "four transcendental ones do not": ((mfma(0) + EXP * 4) * 8, {}, 8 * 40),
+    "packed ones keep away from an MFMA": (mfma(0) + PACKED * 2, {}, 32 + 12 + 2 * 4 + END),
+    "packed ones that need not": (mfma(0) + PACKED * 2, {"packed_after_matrix": 0}, 32 + 2 * 4 + END),
+    "a packed one before an MFMA": (PACKED + mfma(0), {}, 4 + 32),
+    "s_nop of one": ("s_nop 0", {}, 4 + END),
+    "s_nop of eight": ("s_nop 7", {}, 8 * 4 + END),
+    "s_sleep": ("s_sleep 2", {}, 4 + 2 * 64 + END),
+    "s_nop before a result": (mfma(0) + f"s_nop 15\n{READ}", {}, 4 + 16 * 4 + 4 + END),
+    "swaps of lanes": ("v_permlane32_swap_b32 v10, v11\n" * 3 + adds(1), {}, 3 * 20 + 4 + END),
+    "a branch that is not taken": (count_down(1), {}, 4 + 3 * 4 + END),
+    "branches that are taken": (count_down(5), {}, 4 + 5 * 3 * 4 + 4 * (16 - 4) + END),
+    "slower branches": (count_down(5), {"branch_cycles": 32}, 4 + 5 * 3 * 4 + 4 * (32 - 4) + END),
+    # a dependent v_fma_f32 takes 8 cycles (AMDLatencyModel.cpp), an independent one its slot of 4
+    "a chain of vector instructions": ("v_fma_f32 v10, v11, v12, v10\n" * 10, {}, 9 * 8 + 4 + END),
+    "vector instructions apart": ("v_fma_f32 v10, v11, v12, v13\n" * 10, {}, 10 * 4 + END),
+    "a chain of transcendental ones": (EXP + "v_exp_f32 v12, v10", {}, 12 + 8),
+    "lgkmcnt waits for scalar loads": (
+        SCALAR_LOAD + "s_waitcnt lgkmcnt(0)", {"scalar_memory_latency": 300}, 300 + END),
+    "vmcnt does not": (SCALAR_LOAD + "s_waitcnt vmcnt(0)", {"scalar_memory_latency": 300}, 2 * 4 + END),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CYCLES)
 @GFX950
-def test_mfmas_follow_one_another_at_rate_of_their_passes(device: EmulatedGpu) -> None:
-    assert Stream(device, (mfma(0) + mfma(16)) * 5).cycles() == 10 * 32
-    assert Stream(device, (mfma(0, shape="16x16x32") + mfma(4, shape="16x16x32")) * 5).cycles() == 10 * 16
-
-
-@GFX950
-def test_accumulation_does_not_wait_for_its_result(device: EmulatedGpu) -> None:
-    assert Stream(device, mfma(0) * 10).cycles() == 10 * 32
-
-
-@GFX950
-def test_others_wait_for_result(device: EmulatedGpu) -> None:
-    """LLVM's 12 wait states of 4 cycles after 8 passes, for VALU, a factor, and a part of the addend."""
-    assert Stream(device, mfma(0) + "v_accvgpr_read_b32 v20, a3").cycles() == 48 + 4 + END
-    assert Stream(device, mfma(0) + mfma(16, factor="a[0:3]")).cycles() == 48 + 32
-    assert Stream(device, mfma(0) + mfma(20, shape="16x16x32", addend=4)).cycles() == 48 + 16
-    assert Stream(device, mfma(0) + "v_accvgpr_read_b32 v20, a3").cycles(matrix_result_cycles=0) == 32 + 4 + END
-
-
-@GFX950
-def test_only_overwritten_result_costs_cycles(device: EmulatedGpu) -> None:
-    assert Stream(device, mfma(0) + "v_mov_b32 v0, v9").cycles() == 32
-    assert Stream(device, mfma(0) + "v_accvgpr_write_b32 a3, v9").cycles() == 48 + 4 + END
+def test_stream_takes_its_cycles(device: EmulatedGpu, name: str) -> None:
+    body, changes, cycles = CYCLES[name]
+    assert Stream(device, body).cycles(**changes) == cycles
 
 
 @GFX950
@@ -74,24 +106,6 @@ def test_different_kinds_of_two_waves_go_together(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_six_vector_instructions_fit_beside_mfma(device: EmulatedGpu) -> None:
-    """24 of 32 cycles, 4 each; a seventh makes the next MFMA late."""
-    assert Stream(device, (mfma(0) + adds(6)) * 16).cycles() == 16 * 32 + END
-    assert Stream(device, (mfma(0) + adds(7)) * 16).cycles() == 16 * 36 + END
-    assert Stream(device, (mfma(0) + adds(7)) * 16).cycles(matrix_read_cycles=4) == 16 * 32 + END
-
-
-@GFX950
-def test_mfma_of_fp8_over_64_columns_takes_16_passes(
-    device: EmulatedGpu,
-) -> None:
-    """LLVM: 16 passes of 4 cycles. Its factors are 16 registers, those of 32x32x16 in bf16 eight."""
-    wide = "v_mfma_f32_32x32x64_f8f6f4 a[0:15], v[16:23], v[24:31], a[0:15]\n"
-    assert Stream(device, (wide + adds(12)) * 16).cycles() == 16 * 64 + END
-    assert Stream(device, (wide + adds(13)) * 16).cycles() == 16 * 68 + END
-
-
-@GFX950
 def test_another_waves_vector_instructions_run_beside_mfmas(device: EmulatedGpu) -> None:
     """Eight MFMAs leave 8 * 24 cycles: room for 40 vector instructions of wave 4, and none for 60."""
 
@@ -103,27 +117,9 @@ def test_another_waves_vector_instructions_run_beside_mfmas(device: EmulatedGpu)
 
 
 @GFX950
-def test_three_transcendental_instructions_fit_beside_mfma(device: EmulatedGpu) -> None:
-    stream = Stream(device, (mfma(0) + "v_exp_f32 v10, v11\n" * 3) * 8)
-    assert stream.cycles() == 8 * 32  # s_endpgm is beside the last one
-    assert stream.cycles(transcendental_cycles=12) == 8 * 44
-    assert Stream(device, (mfma(0) + "v_exp_f32 v10, v11\n" * 4) * 8).cycles() == 8 * 40
-
-
-@GFX950
-def test_packed_instructions_keep_away_from_mfmas(device: EmulatedGpu) -> None:
-    packed = "v_pk_mul_f32 v[10:11], v[12:13], v[14:15]\n"
-    stream = Stream(device, mfma(0) + packed * 2)
-    assert stream.cycles() == 32 + 12 + 2 * 4 + END
-    assert stream.cycles(packed_after_matrix=0) == 32 + 2 * 4 + END
-    assert Stream(device, packed + mfma(0)).cycles() == 4 + 32
-
-
-@GFX950
 def test_packed_instructions_and_another_waves_mfmas(device: EmulatedGpu) -> None:
     """The first comes in after wave 0's second MFMA, then one after each; all but the last make the next late."""
-    packed = "v_pk_mul_f32 v[10:11], v[12:13], v[14:15]\n"
-    stream = Stream(device, SPLIT + mfma(0) * 9 + "s_endpgm\nother:\n" + packed * 8, threads=320)
+    stream = Stream(device, SPLIT + mfma(0) * 9 + "s_endpgm\nother:\n" + PACKED * 8, threads=320)
     apart, together = (stream.replay(packed_apart=switch)["waves"] for switch in (1, 0))
     assert apart[4]["stalls"]["packed"] > 7 * 24
     assert apart[0]["end"] == apart[1]["end"] + 7 * 4
@@ -139,31 +135,8 @@ def test_published_optimum_of_matrix_and_vector_work(device: EmulatedGpu, matric
     exposed = 4 * left if left <= 3 else 4 * left - 4 * ((left - 3) // 2)
     alone = left if left <= 3 else 3 + (left - 3) % 2
     body = "".join(mfma(0) + adds(min(6, max(0, units - 6 * one))) for one in range(matrices))
-    body += adds(alone) + "v_pk_mul_f32 v[10:11], v[12:13], v[14:15]\n" * ((left - alone) // 2)
+    body += adds(alone) + PACKED * ((left - alone) // 2)
     assert Stream(device, body).cycles() - END == 32 * matrices + exposed
-
-
-@GFX950
-def test_idle_instructions(device: EmulatedGpu) -> None:
-    assert Stream(device, "s_nop 0").cycles() == 4 + END
-    assert Stream(device, "s_nop 7").cycles() == 8 * 4 + END
-    assert Stream(device, "s_sleep 2").cycles() == 4 + 2 * 64 + END
-    assert Stream(device, mfma(0) + "s_nop 15\nv_accvgpr_read_b32 v20, a3").cycles() == 4 + 16 * 4 + 4 + END
-
-
-@GFX950
-def test_swap_of_lanes_costs_twenty_cycles(device: EmulatedGpu) -> None:
-    assert Stream(device, "v_permlane32_swap_b32 v10, v11\n" * 3 + adds(1)).cycles() == 3 * 20 + 4 + END
-
-
-@GFX950
-def test_loop_pays_for_branch_that_is_taken(device: EmulatedGpu) -> None:
-    def body(passes: int) -> str:
-        return f"s_mov_b32 s8, {passes}\nloop:\ns_sub_u32 s8, s8, 1\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 loop"
-
-    assert Stream(device, body(1)).cycles() == 4 + 3 * 4 + END
-    assert Stream(device, body(5)).cycles() == 4 + 5 * 3 * 4 + 4 * (16 - 4) + END
-    assert Stream(device, body(5)).cycles(branch_cycles=32) == 4 + 5 * 3 * 4 + 4 * (32 - 4) + END
 
 
 @GFX950
@@ -199,13 +172,6 @@ def test_vmcnt_lets_newest_fly(device: EmulatedGpu) -> None:
     waits = [Stream(device, f"{ADDRESS}{loads}s_waitcnt vmcnt({left})").cycles() for left in range(5)]
     assert [longer - shorter for longer, shorter in itertools.pairwise(waits)][:3] == [16, 16, 16]
     assert waits[4] == Stream(device, ADDRESS + loads).cycles() + 4
-
-
-@GFX950
-def test_scalar_loads_are_waited_for_by_lgkmcnt(device: EmulatedGpu) -> None:
-    load = "s_load_dwordx2 s[4:5], s[0:1], 0x0\n"
-    assert Stream(device, load + "s_waitcnt lgkmcnt(0)").cycles(scalar_memory_latency=300) == 300 + END
-    assert Stream(device, load + "s_waitcnt vmcnt(0)").cycles(scalar_memory_latency=300) == 2 * 4 + END
 
 
 @GFX950
@@ -268,15 +234,6 @@ def test_data_of_lds_are_back_after_64_cycles(device: EmulatedGpu) -> None:
 
 
 @GFX950
-def test_vector_result_is_read_after_8_cycles(device: EmulatedGpu) -> None:
-    """A dependent v_fma_f32 takes 8 cycles (AMDLatencyModel.cpp), an independent one its slot of 4."""
-    chain, apart = "v_fma_f32 v10, v11, v12, v10\n", "v_fma_f32 v10, v11, v12, v13\n"
-    assert Stream(device, chain * 10).cycles() == 9 * 8 + 4 + END
-    assert Stream(device, apart * 10).cycles() == 10 * 4 + END
-    assert Stream(device, "v_exp_f32 v10, v11\nv_exp_f32 v12, v10").cycles() == 12 + 8
-
-
-@GFX950
 def test_second_copy_starts_later_by_offset(device: EmulatedGpu) -> None:
     stream = Stream(device, mfma(0) * 10)
     assert stream.replay(workgroups=2)["cycles"] == 640
@@ -313,10 +270,7 @@ def test_copies_of_workgroup_have_their_own_barriers(device: EmulatedGpu) -> Non
 @GFX950
 def test_hot_loop_and_its_figures(device: EmulatedGpu) -> None:
     """A short loop runs more often; the one with the MFMAs is meant. A pass is four MFMAs and nothing beside them."""
-    body = (
-        "s_mov_b32 s8, 50\nshort:\ns_sub_u32 s8, s8, 1\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 short\n"
-        f"s_mov_b32 s8, 9\nloop:\n{mfma(0) * 4}s_sub_u32 s8, s8, 1\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 loop"
-    )
+    body = f"{count_down(50, name='short')}\n{count_down(9, mfma(0) * 4)}"
     replayed = Stream(device, body).replay()
     (wave,) = replayed["waves"]
     loop = wave["loop"]
@@ -329,12 +283,7 @@ def test_hot_loop_and_its_figures(device: EmulatedGpu) -> None:
 
 @GFX950
 def test_two_groups_of_waves_have_loops_of_their_own(device: EmulatedGpu) -> None:
-    def loop(name: str, passes: int, body: str) -> str:
-        return (
-            f"s_mov_b32 s8, {passes}\n{name}:\n{body}s_sub_u32 s8, s8, 1\ns_cmp_lg_u32 s8, 0\ns_cbranch_scc1 {name}\n"
-        )
-
-    body = SPLIT + loop("first", 9, mfma(0)) + "s_endpgm\nother:\n" + loop("second", 5, mfma(0) * 2)
+    body = SPLIT + count_down(9, mfma(0), "first") + "\ns_endpgm\nother:\n" + count_down(5, mfma(0) * 2, "second")
     waves = Stream(device, body, threads=320).replay()["waves"]
     assert [waves[wave]["loop"]["passes"] for wave in (0, 3, 4)] == [8, 8, 4]
     assert waves[4]["hot"][0] > waves[0]["hot"][1]

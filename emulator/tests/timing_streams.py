@@ -1,7 +1,5 @@
 """Streams of hand-written assembly on the timing model: all waves of one workgroup run them from cycle 0."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +41,7 @@ class Stream:
 
     def replay(self, timeline: Timeline = Timeline(), workgroups: int = 1, **changes: int) -> dict[str, Any]:
         """The device's replay with some of the machine's numbers changed."""
-        shown = {
-            "timeline_from": timeline.start,
-            "timeline_bin": timeline.width,
-            "timeline_bins": timeline.count,
-        }
+        shown = {"timeline_from": timeline.start, "timeline_bin": timeline.width, "timeline_bins": timeline.count}
         return self._device.replay({**values(numbers(self._arch), workgroups), **shown, **changes})
 
     def cycles(self, **changes: int) -> int:

@@ -82,13 +82,7 @@ def test_report(opened: Opened, check: Check, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("check", "options", "old", "new"), BREAKS)
 def test_slip_is_noticed(
-    opened: Opened,
-    report: Path,
-    tmp_path: Path,
-    check: Check,
-    options: dict[str, Any],
-    old: str,
-    new: str,
+    opened: Opened, report: Path, tmp_path: Path, check: Check, options: dict[str, Any], old: str, new: str
 ) -> None:
     text = report.read_text(encoding="utf-8")
     assert old in text

@@ -3,8 +3,6 @@
 Trees and objects are kept in the user's cache folder, or CKPM_CACHE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The suites run on copies of one real library whose bytes were changed.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

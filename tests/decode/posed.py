@@ -1,7 +1,5 @@
 """Decode problems with random numbers, their answers in float64, and a process for each arch's emulated device."""
 
-from __future__ import annotations
-
 import dataclasses
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
@@ -13,15 +11,7 @@ from ckpm.attention.launch import encodings
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.base.errors import DeviceError
 from ckpm.decode.attention import compiled_stages, decode
-from ckpm.decode.problem import (
-    Array,
-    Cache,
-    Launch,
-    Shape,
-    attention_candidate,
-    quantise,
-    reduction_candidate,
-)
+from ckpm.decode.problem import Array, Cache, Launch, Shape, attention_candidate, quantise, reduction_candidate
 
 CAPACITY = 256
 LENGTHS = (1, 32, 150, 256)  # a single token, a whole step, splits without tokens, a full cache

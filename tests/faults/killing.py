@@ -1,7 +1,5 @@
 """Runs an action in a process, kills it, and checks that no child process is left."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

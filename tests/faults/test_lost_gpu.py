@@ -1,7 +1,5 @@
 """A GPU that disappears during a case: at every call, the outcome is an infrastructure error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """An accepted build, in a folder where changes can be planted."""
 
-from __future__ import annotations
-
 import pytest
 
 from ckpm.base.settings import cache_folder

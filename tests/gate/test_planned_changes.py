@@ -4,8 +4,6 @@ Which kernels a change affects is computed without the planner: tests/gate/rende
 after. Every missed kernel or library is listed, and the test demands that there is none.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -31,12 +29,7 @@ WHOLE = [
     ROOT / "kernels" / "library" / "ckpm.map",
     ROOT / "kernels" / "families" / "spellings.yaml",
 ]
-RENDERED = [
-    "batch_prefill",
-    "fwd_splitkv_combine",
-    "fwd_appendkv",
-    "fwd_v3",
-]  # smoke libraries cover the others
+RENDERED = ["batch_prefill", "fwd_splitkv_combine", "fwd_appendkv", "fwd_v3"]  # smoke libraries cover the others
 MUTANTS_OF_A_TABLE = 2
 
 

@@ -1,7 +1,5 @@
 """Defects of head dims 512 and 576/512, planted in our headers, and the case that finds each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.prefill.defects import Defect, Edit, extended_defect
@@ -26,11 +24,7 @@ LARGE_HEAD_DEFECTS: Mapping[str, Defect] = {
     "columns of V past the head dim are read": extended_defect(
         "page-fault",
         "large_heads.d264-q33k1",
-        Edit(
-            header="v_loader.hpp",
-            old="ck_tile::min(column_, view_.row_bytes / Chunk::kBytes - 1)",
-            new="column_",
-        ),
+        Edit(header="v_loader.hpp", old="ck_tile::min(column_, view_.row_bytes / Chunk::kBytes - 1)", new="column_"),
         found_as="memory",
     ),
 }

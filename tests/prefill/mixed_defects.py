@@ -1,7 +1,5 @@
 """Defects of fp8 K and V beside a Q of 16 bits, planted in our headers, and the case that finds each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.prefill.defects import Defect, Edit, extended_defect
@@ -15,20 +13,12 @@ MIXED_DEFECTS: Mapping[str, Defect] = {
     "both chunks of a vector of K are its first": extended_defect(
         "large-kv",
         "mixed.ps16_vectorized",
-        Edit(
-            header="k_loader.hpp",
-            old="chunk % Chunk::kInVector * Chunk::kBytes",
-            new="chunk % Chunk::kInVector * 0",
-        ),
+        Edit(header="k_loader.hpp", old="chunk % Chunk::kInVector * Chunk::kBytes", new="chunk % Chunk::kInVector * 0"),
     ),
     "both chunks of a vector of V are its first": extended_defect(
         "batch-prefill",
         "mixed.blocks_fp16",
-        Edit(
-            header="v_loader.hpp",
-            old="chunk % Chunk::kInVector * Chunk::kBytes",
-            new="chunk % Chunk::kInVector * 0",
-        ),
+        Edit(header="v_loader.hpp", old="chunk % Chunk::kInVector * Chunk::kBytes", new="chunk % Chunk::kInVector * 0"),
     ),
     # tokens after the last one, NaN among them, count as words of LDS
     "unused slots are counted in numbers of 16 bits": extended_defect(

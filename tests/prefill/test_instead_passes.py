@@ -1,7 +1,5 @@
 """Cases that the ledger excuses for other upstreams pass with ckpm's kernels."""
 
-from __future__ import annotations
-
 import pytest
 
 from ckpm.matrix.keys import Key

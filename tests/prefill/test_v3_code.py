@@ -3,8 +3,6 @@
 The texts of pipeline.hpp, products.hpp and page_stream.hpp say what holds; here it is read from their code.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,17 +16,7 @@ from ckpm.matrix.keys import Key
 from ckpm_emulator.inspection.waits import waited_for
 from tests.prefill.copies import PrefillCopy
 from tests.prefill.instead import ARCH, EXTENDED, V3
-from tests.prefill.v3_code import (
-    KernelCode,
-    Loop,
-    Way,
-    is_branch,
-    is_dword_load,
-    is_load_to_lds,
-    is_mfma,
-    plain,
-    read,
-)
+from tests.prefill.v3_code import KernelCode, Loop, Way, is_branch, is_dword_load, is_load_to_lds, is_mfma, plain, read
 from tests.prefill.v3_defects import WAIT_TOO_SHORT
 
 SCORES = 32  # of a lane in a tile: 64 keys and 32 queries on 64 lanes

@@ -1,7 +1,5 @@
 """Defects of a hand-made schedule, planted in the headers of V3, and the smoke case that finds each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tests.prefill.defects import WRONG, Defect, Edit
@@ -62,10 +60,7 @@ V3_DEFECTS: Mapping[str, Defect] = {
     ),
     # scales that differ by less than a factor of 2 hide it
     "block scales are those of the tile before": _found(
-        "batch-prefill",
-        "v3_page_scales.x100-full",
-        WRONG,
-        _pipeline("kGroup == 0 ? ahead : current;", "current;"),
+        "batch-prefill", "v3_page_scales.x100-full", WRONG, _pipeline("kGroup == 0 ? ahead : current;", "current;")
     ),
     "nothing waits for the first tile of K": _found(
         "batch-prefill",
@@ -89,18 +84,14 @@ V3_DEFECTS: Mapping[str, Defect] = {
         _pipeline("if(__builtin_amdgcn_ballot_w64(Arithmetic::is_too_much(of_tile)) != 0)", "if(false)"),
     ),
     "the last wait of a tile lets a load fly": _found(
-        "sanitize",
-        "v3.ps16-full-q256k40",
-        "race",
-        _pipeline("wait_for_all_but<0>", "wait_for_all_but<1>"),
+        "sanitize", "v3.ps16-full-q256k40", "race", _pipeline("wait_for_all_but<0>", "wait_for_all_but<1>")
     ),
     "V3's descriptor of a page reaches to the end of the pool": _found(
         "page-fault",
         "v3_freed.ps16-sglang",
         "srd_range",
         _stream(
-            "static_cast<uint32_t>(live_bytes(view, tile))",
-            "static_cast<uint32_t>(view.num_pages) * view.page_bytes",
+            "static_cast<uint32_t>(live_bytes(view, tile))", "static_cast<uint32_t>(view.num_pages) * view.page_bytes"
         ),
     ),
     # O is the same: it is divided by the sum alone

@@ -3,8 +3,6 @@
 They are 460 KB of LLVM bitcode, taken from Triton's package of 290 MB.
 """
 
-from __future__ import annotations
-
 import tempfile
 import zipfile
 from hashlib import sha256

@@ -3,8 +3,6 @@
 None of them is written for the emulator. Expectations come from NumPy, the manuals, or ROCm.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

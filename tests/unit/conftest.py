@@ -1,7 +1,5 @@
 """Fixtures of the unit tests: a toolchain whose compiler is a shell script, and calls of ckpm."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import shutil
@@ -16,6 +14,7 @@ from ckpm.kernels.library import command as build_command
 from ckpm.kernels.library.request import Request
 from ckpm.kernels.upstream.tree import FMHA, Tree
 from ckpm.matrix.selection import Selection
+from tests.unit.shared import Run
 
 # Lists of ten thousands of keys live as long as the process. Collecting garbage among them took a fifth of the time.
 gc.set_threshold(100_000, 20, 50)
@@ -127,7 +126,7 @@ def finished_build(
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """``run("list", "--arch", "gfx950")`` of ckpm: exit code, standard output, standard error."""
 
     def call(*argv: str) -> tuple[int, str, str]:

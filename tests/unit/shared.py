@@ -1,7 +1,5 @@
 """Shared folders of all workers of pytest-xdist, copies of the rooms, and output as text."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -19,6 +17,7 @@ from ckpm.base.logs import print_logs
 
 ROOT = Path(__file__).parents[2]
 T = TypeVar("T")
+Run = Callable[..., tuple[int, str, str]]  # what a fixture `run` gives: exit code, standard output, standard error
 
 
 def copy_rooms(folder: Path) -> None:

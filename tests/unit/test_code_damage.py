@@ -1,7 +1,5 @@
 """The fuzz session damages each part of a code object, and finds a launch that crashes."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

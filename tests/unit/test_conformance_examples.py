@@ -1,13 +1,10 @@
 """ROCm's examples: the verdict of a run, and the message if there is no hipcc."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from ckpm.base.errors import UsageError
-from tests.programs.conformance.__main__ import main
 from tests.programs.conformance.rocm_examples import Example, examples, outcome, verdict
 from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG
 
@@ -37,12 +34,6 @@ def test_examples_are_named_by_folder() -> None:
     assert "Tutorials/reduction/example/v1" in names
     assert len(names) == len(set(names))
     assert not [one.name for one in examples("gfx950") if "rocBLAS" in one.name]  # it has no code for gfx950
-
-
-def test_run_with_clone_outside_root_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["run", "rocm-examples", "--arch", "gfx950", "--root", str(tmp_path), "--clone", "/elsewhere"]
-    assert main(words) == UsageError.exit_code
-    assert "a clone of them below --root" in capsys.readouterr().err
 
 
 def test_outcome_without_hipcc_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

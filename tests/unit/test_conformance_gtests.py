@@ -1,7 +1,5 @@
 """Outcomes of googletest programs: read from their output, and stored."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -195,20 +193,20 @@ def test_run_of_packaged_tree_starts_without_root_libraries(monkeypatch: pytest.
     assert started == [(Path("/r/test_memory_copy/test/ck_tile/memory_copy/test_copy.cpp"), "gfx950", Path("/"))]
 
 
-def test_run_without_googletest_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["run", "ck-gtests", "--arch", "gfx950", "--root", str(tmp_path), "--only", "test_memory_copy"]
-    assert main(words) == UsageError.exit_code
-    assert "install Debian's package googletest" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("suite", "words", "message"),
     [
-        (["--accept", "--only", "test_hipcub_basic"], "leave --only and --tier away"),
-        (["--accept", "--tier", "full"], "leave --only and --tier away"),
-        (["--only", "no_such_program"], "is not there"),
+        ("hipcub", ["--accept", "--only", "test_hipcub_basic"], "leave --only and --tier away"),
+        ("hipcub", ["--accept", "--tier", "full"], "leave --only and --tier away"),
+        ("hipcub", ["--only", "no_such_program"], "is not there"),
+        ("ck-gtests", ["--only", "test_memory_copy"], "install Debian's package googletest"),
+        ("rocm-examples", ["--clone", "/elsewhere"], "a clone of them below --root"),
     ],
 )
-def test_run_with_wrong_options_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "hipcub", "--arch", "gfx90a", "--root", "/no-such-root", *words]) == UsageError.exit_code
+def test_run_with_wrong_options_is_refused(
+    suite: str, words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arch = "gfx90a" if suite == "hipcub" else "gfx950"
+    root = "/no-such-root" if suite == "hipcub" else str(tmp_path)
+    assert main(["run", suite, "--arch", arch, "--root", root, *words]) == UsageError.exit_code
     assert message in capsys.readouterr().err

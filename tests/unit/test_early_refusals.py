@@ -1,7 +1,5 @@
 """Wrong options are refused before a download, a compilation or a measurement, and no option is ignored."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from ckpm.kernels.parity import command as parity
 from ckpm.reports.release import commands as release
 from ckpm_emulator.cli import main as emulator
 from tests.docs.commands import Recorder, sessions, started_by
+from tests.unit.shared import Run
 
 UNBUILT = "error: --arch gfx1100: its kernels are only listed. Libraries are for gfx90a, gfx942, gfx950.\n"
 
@@ -46,10 +45,9 @@ def idle(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 @pytest.mark.usefixtures("idle")
-def test_command_with_listed_arch_is_refused(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_with_listed_arch_is_refused(line: str, run: Run) -> None:
     """No session builds a library for the arch, so the message names none."""
-    assert cli.main(line.split()) == 2
-    assert capsys.readouterr().err == UNBUILT
+    assert run(*line.split()) == (2, "", UNBUILT)
 
 
 @pytest.mark.parametrize(
@@ -59,22 +57,18 @@ def test_command_with_listed_arch_is_refused(line: str, capsys: pytest.CaptureFi
         ("parity --toolchain gcc", 2, "argument --toolchain: invalid choice: 'gcc'"),
         ("parity --output file/p.json", 10, "file/p.json: can't be written: "),
         ("bench --output file/b.md", 10, "file/b.md: can't be written: "),
+        ("test --suite large --work /nowhere", 2, "unknown suite 'large'; did you mean 'large-kv'? "),
         ("bench --output .", 10, ".: can't be written: Is a directory. There is a folder of this name: "),
     ],
 )
 @pytest.mark.usefixtures("idle")
 def test_command_checks_options_first(
-    line: str, code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    line: str, code: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
-    assert cli.main(line.split()) == code
-    assert capsys.readouterr().err.startswith(f"error: {message}")
-
-
-def test_suite_is_checked_before_library(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["test", "--suite", "large", "--work", "/nowhere"]) == 2
-    assert capsys.readouterr().err.startswith("error: unknown suite 'large'; did you mean 'large-kv'? ")
+    found, _, err = run(*line.split())
+    assert (found, err[: 7 + len(message)]) == (code, f"error: {message}")
 
 
 def test_demand_place_leaves_no_file(tmp_path: Path) -> None:

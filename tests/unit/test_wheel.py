@@ -3,8 +3,6 @@
 The new environment borrows the packages of this one, so that nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

@@ -7,8 +7,6 @@ registers, flags, LDS and memory are compared. An opcode in emulator/ckpm_emulat
 oracle has no case fails here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -61,34 +59,21 @@ def identifier(value: Any) -> str:
     return value if isinstance(value, str) else machine_name(value)
 
 
-@pytest.mark.parametrize(("encoding", "op"), listed_opcodes(), ids=identifier)
-def test_opcode(encoding: str, op: Any) -> None:
-    assert problems(cases_for(encoding, op, "gfx950", machine().base)) == []
-
-
-# gfx950 alone has the scaled conversions.
+# gfx942's 8-bit floats are fnuz. gfx950 alone has the scaled conversions.
 FP8 = [(e, op) for e, op in listed_opcodes() if ("FP8" in op.name or "BF8" in op.name) and "SCALEF32" not in op.name]
+OF_ARCHS = [*((*one, "gfx950") for one in listed_opcodes()), *((*one, "gfx942") for one in FP8)]
 
 
-@pytest.mark.parametrize(("encoding", "op"), FP8, ids=identifier)
-def test_fp8_of_gfx942_is_fnuz(encoding: str, op: Any) -> None:
-    assert problems(cases_for(encoding, op, "gfx942", machine().base)) == []
+@pytest.mark.parametrize(("encoding", "op", "arch"), OF_ARCHS, ids=identifier)
+def test_opcode(encoding: str, op: Any, arch: str) -> None:
+    assert problems(cases_for(encoding, op, arch, machine().base)) == []
 
 
-LOADS_TO_LDS = [
-    "BUFFER_LOAD_DWORD",
-    "BUFFER_LOAD_DWORDX3",
-    "BUFFER_LOAD_DWORDX4",
-    "BUFFER_LOAD_USHORT",
-    "BUFFER_LOAD_UBYTE",
-]
-
-
-@pytest.mark.parametrize("name", LOADS_TO_LDS)
-def test_buffer_load_to_lds(name: str) -> None:
+@pytest.mark.parametrize("loaded", ["DWORD", "DWORDX3", "DWORDX4", "USHORT", "UBYTE"])
+def test_buffer_load_to_lds(loaded: str) -> None:
     from tests.emulator.oracle.memory_cases import buffer_cases
 
-    assert problems(buffer_cases(enum.MUBUFOp[name], "gfx950", machine().base, lds=True)) == []
+    assert problems(buffer_cases(enum.MUBUFOp[f"BUFFER_LOAD_{loaded}"], "gfx950", machine().base, lds=True)) == []
 
 
 def with_form(form: str, *encodings: str) -> list[tuple[str, Any]]:

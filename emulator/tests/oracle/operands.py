@@ -20,16 +20,7 @@ from tests.emulator.oracle.values import Modes
 
 VCC, M0, EXEC, SCC = 106, 124, 126, 253
 LITERAL = 255
-INLINE_FLOATS = {
-    240: 0.5,
-    241: -0.5,
-    242: 1.0,
-    243: -1.0,
-    244: 2.0,
-    245: -2.0,
-    246: 4.0,
-    247: -4.0,
-}
+INLINE_FLOATS = {240: 0.5, 241: -0.5, 242: 1.0, 243: -1.0, 244: 2.0, 245: -2.0, 246: 4.0, 247: -4.0}
 INVERSE_2_PI = {16: 0x3118, 32: 0x3E22F983, 64: 0x3FC45F306DC9C882}
 FORMATS = {"F16": floats.F16, "F32": floats.F32, "F64": floats.F64, "BF16": floats.BF16}
 

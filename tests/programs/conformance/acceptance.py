@@ -3,8 +3,6 @@
 No command stores a wrong test: a person writes the account that explains the defect.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The unchanged script runs with a program that records its arguments in the example's place.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

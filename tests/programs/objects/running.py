@@ -1,7 +1,5 @@
 """Outcomes of AITER's code objects on the emulated device, by family."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

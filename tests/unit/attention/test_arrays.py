@@ -1,7 +1,5 @@
 """Arrays of a call: what is read of each kind, and one error of its own for each way in which one is wrong."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 
@@ -189,8 +187,7 @@ def test_batch_without_queries_launches_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "written"),
-    [(np.float32, 1.5), (np.float64, 1.5), (ml_dtypes.bfloat16, 1.5), (np.uint16, 0x3FC0)],
+    ("kind", "written"), [(np.float32, 1.5), (np.float64, 1.5), (ml_dtypes.bfloat16, 1.5), (np.uint16, 0x3FC0)]
 )
 def test_out_takes_numbers_or_bits_by_its_dtype(kind: Any, written: float) -> None:
     bits = np.full(Q.shape, 0x3FC0, np.uint16)  # 1.5 in bf16

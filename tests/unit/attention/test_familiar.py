@@ -1,7 +1,5 @@
 """Values of aiter's and FlashInfer's parameters at the C ABI, and parameters that are refused instead of ignored."""
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 
@@ -120,12 +118,7 @@ def test_aiter_s_varlen_call_beyond_forward_reads_pages_of_one(hdim_q: int, give
 
 @pytest.mark.parametrize(
     "given",
-    [
-        {"min_seqlen_q": 2},
-        {"bias": np.zeros((60, 95))},
-        {"cu_seqlens_q_padded": SUMS},
-        {"cu_seqlens_k_padded": INDPTR},
-    ],
+    [{"min_seqlen_q": 2}, {"bias": np.zeros((60, 95))}, {"cu_seqlens_q_padded": SUMS}, {"cu_seqlens_k_padded": INDPTR}],
 )
 def test_aiter_s_varlen_parameters_without_kernels_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ProblemError, match=next(iter(given))):

@@ -1,7 +1,5 @@
 """aiter's decode and fp8 latent prefill, sink logits without a mask, FlashInfer's pages of odd sizes, at the C ABI."""
 
-from __future__ import annotations
-
 import ctypes
 import dataclasses
 from typing import Any
@@ -79,19 +77,6 @@ def test_decode_of_hnd_caches_steps_from_head_to_head() -> None:
     assert (said.nhead_k, said.page_size, said.num_total_pages) == (2, 16, 12)
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"mtp": 2}, "paged_attention_v1 has no mtp here"),
-        ({"fp8_out_scale": ONE}, "has no fp8_out_scale here"),
-        ({"kv_cache_dtype": "fp8_e5m2"}, "has no cache in e5m2 here"),
-    ],
-)
-def test_decode_with_unserved_parameter_is_refused(given: dict[str, Any], words: str) -> None:
-    with pytest.raises(ProblemError, match=words):
-        of_blocks(**given)
-
-
 def test_decode_over_a_list_reads_an_fp8_cache_with_its_scales() -> None:
     over, device = dispatcher(Registry(built("batch_prefill", "ckpm-extended", dtype="bf16kvfp8", page_size=1)))
     found = seen_by(device, seqstart_q=3, kv_indptr=3)
@@ -146,19 +131,14 @@ def of_latents(causal: bool = True, **given: Any) -> tuple[Any, Any, Any]:
     return given["output"], parts, device.launched[0]
 
 
+@pytest.mark.parametrize("more", [(0,), ()])  # an older aiter's reduction has one argument less
 @pytest.mark.parametrize(("causal", "mask"), [(True, Mask.BOTTOM_RIGHT), (False, Mask.NONE)])
-def test_fp8_latent_prefill_keeps_lse_for_the_reduction(causal: bool, mask: Mask) -> None:
+def test_fp8_latent_prefill_keeps_lse_for_the_reduction(causal: bool, mask: Mask, more: tuple[int, ...]) -> None:
     o, parts, said = of_latents(causal)
     assert (said.mask_type, said.hdim_q, said.hdim_v, said.page_size, said.seqlen_k) == (mask, 192, 128, 1, 40)
     lse = np.zeros((60, 4), np.float32)
-    mla_reduce_v1(None, parts, None, None, None, 256, 0, o, lse)
-    assert (lse == np.arange(4 * 60, dtype=np.float32).reshape(4, 60).T).all()
-
-
-def test_reduction_of_an_older_aiter_writes_lse() -> None:
-    o, parts, _ = of_latents()
-    lse = np.zeros((60, 4), np.float32)
-    mla_reduce_v1(None, parts, None, None, None, 256, o, lse)
+    rest: Any = (256, *more, o, lse)
+    mla_reduce_v1(None, parts, None, None, None, *rest)
     assert (lse == np.arange(4 * 60, dtype=np.float32).reshape(4, 60).T).all()
 
 
@@ -170,16 +150,19 @@ def test_reduction_of_parts_that_are_merged_already_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("call", "given", "words"),
     [
-        ({"Q": np.zeros((60, 4, 192), BF16)}, "has no Q of 16 bits here"),
-        ({"output": np.zeros((60, 4, 128), np.float16)}, "has no output of another dtype than bf16 here"),
-        ({"splitLse": np.zeros((256, 4), np.float32)}, "has no splitLse without attributes here"),
+        (of_blocks, {"mtp": 2}, "paged_attention_v1 has no mtp here"),
+        (of_blocks, {"fp8_out_scale": ONE}, "has no fp8_out_scale here"),
+        (of_blocks, {"kv_cache_dtype": "fp8_e5m2"}, "has no cache in e5m2 here"),
+        (of_latents, {"Q": np.zeros((60, 4, 192), BF16)}, "has no Q of 16 bits here"),
+        (of_latents, {"output": np.zeros((60, 4, 128), np.float16)}, "has no output of another dtype than bf16 here"),
+        (of_latents, {"splitLse": np.zeros((256, 4), np.float32)}, "has no splitLse without attributes here"),
     ],
 )
-def test_latent_prefill_of_other_dtypes_is_refused(given: dict[str, Any], words: str) -> None:
+def test_call_with_unserved_parameter_is_refused(call: Any, given: dict[str, Any], words: str) -> None:
     with pytest.raises(ProblemError, match=words):
-        of_latents(**given)
+        call(**given)
 
 
 def test_window_without_a_mask_is_refused_with_sink_logits() -> None:

@@ -1,7 +1,5 @@
 """Values read from AMD SMI, on a stand-in for its package: this machine needs neither it nor a GPU."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -67,10 +65,7 @@ CASES: dict[str, tuple[Smi, dict[str, str]]] = {
         Smi(amdsmi_get_processor_handles=["other"]),
         {"smi": "amdsmi does not list the card 0000:C1:00.0"},
     ),
-    "no driver": (
-        Smi(refuses=("amdsmi_init",)),
-        {"smi": "amdsmi can't be started: amdsmi_init: not supported"},
-    ),
+    "no driver": (Smi(refuses=("amdsmi_init",)), {"smi": "amdsmi can't be started: amdsmi_init: not supported"}),
     "no cards told": (
         Smi(refuses=("amdsmi_get_processor_handles",)),
         {"smi": "amdsmi reports nothing: amdsmi_get_processor_handles: not supported"},

@@ -2,8 +2,6 @@
 process that compiles. tests/build/test_jit.py has the real one.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import os

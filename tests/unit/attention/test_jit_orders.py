@@ -1,7 +1,5 @@
 """Units compiled for a kernel's name, and names that are refused before anything is compiled."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -70,12 +68,14 @@ def test_key_reports_which_masks_it_means() -> None:
         (NAME, "gfx900", UnknownWordError, "gfx900"),
         (NAME, "gfx1201", UsageError, "gfx1201"),
         ("combine", "gfx950", UsageError, "fwd_splitkv"),
+        ("of gfx950", "gfx942", UsageError, "gfx942 has no such kernel"),
     ],
 )
 def test_what_cannot_be_compiled_is_refused(name: str, arch: str, kind: type[CkPrefillError], words: str) -> None:
-    asked = names("fwd_splitkv_combine")[0] if name == "combine" else name
+    found = {"combine": names("fwd_splitkv_combine")[0]}
+    found["of gfx950"] = next(one for one in names("fwd") if one not in names("fwd", "gfx942"))
     with pytest.raises(kind, match=words):
-        order_for(asked, PLACE, arch, DIALECT)
+        order_for(found.get(name, name), PLACE, arch, DIALECT)
 
 
 def test_order_of_family_without_texts_in_dialect_is_refused() -> None:
@@ -84,12 +84,6 @@ def test_order_of_family_without_texts_in_dialect_is_refused() -> None:
     key = select(of, Selection(archs=("gfx950",), families=("fwd",)))[0]
     with pytest.raises(UsageError, match="can't be rendered"):
         order_for(key, Place(upstream="flash-attn"), "gfx950", of.name)
-
-
-def test_kernel_of_another_arch_is_refused_with_reason() -> None:
-    on_gfx950 = next(name for name in names("fwd") if name not in names("fwd", "gfx942"))
-    with pytest.raises(UsageError, match="gfx942 has no such kernel"):
-        order_for(on_gfx950, PLACE, "gfx942", DIALECT)
 
 
 def test_order_is_read_as_it_was_written(tmp_path: Path) -> None:

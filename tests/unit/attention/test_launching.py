@@ -1,7 +1,5 @@
 """Launches on a device of Python: what is looked at, and which contradictions never reach a device."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -115,9 +113,7 @@ make = functools.partial(make_case, name="batch-prefill/x.y", suite="batch-prefi
 
 
 def bench(
-    monkeypatch: pytest.MonkeyPatch,
-    spoil: Callable[[dict[str, np.ndarray], int], None] | None = None,
-    **device: Any,
+    monkeypatch: pytest.MonkeyPatch, spoil: Callable[[dict[str, np.ndarray], int], None] | None = None, **device: Any
 ) -> tuple[Bench, FakeDevice, FakeLibrary]:
     """A fake library that sees the problem of each launch, which a real one reads from its buffers."""
     fake = FakeDevice(**device)

@@ -1,7 +1,5 @@
 """Kernels by declaration and from libraries, each once, none unknown, exported and read back."""
 
-from __future__ import annotations
-
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -168,11 +166,7 @@ def test_read_registry_trusts_no_library_unseen(
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        (
-            lambda d: d.update(format=FORMAT + 1),
-            RecordError,
-            f"of format {FORMAT + 1}, this program reads",
-        ),
+        (lambda d: d.update(format=FORMAT + 1), RecordError, f"of format {FORMAT + 1}, this program reads"),
         (lambda d: d.pop("format"), RecordError, "format: is missing"),
         (lambda d: d.update(more=1), RecordError, "more: no such field"),
         (lambda d: d["kernels"].append(d["kernels"][0]), LibraryError, "is registered from"),
@@ -181,11 +175,7 @@ def test_read_registry_trusts_no_library_unseen(
         (lambda d: d["kernels"][0].update(arch="gfx1"), RecordError, "kernels[0].arch: 'gfx1' is none of"),
         (lambda d: d["kernels"][0].update(dialect="old"), RecordError, "kernels[0].dialect: 'old' is none of"),
         (lambda d: d["kernels"][0].update(mask_impl="none"), RecordError, "kernels[0].mask_impl: none of"),
-        (
-            lambda d: d["kernels"][0].update(priority="1"),
-            RecordError,
-            "kernels[0].priority: is '1', expected a",
-        ),
+        (lambda d: d["kernels"][0].update(priority="1"), RecordError, "kernels[0].priority: is '1', expected a"),
         (lambda d: d["kernels"][0].update(library=""), RecordError, "kernels[0].library: is empty"),
         (lambda d: d["kernels"][0].update(upstream="ckpm"), LibraryError, "of ckpm. Export the registry again"),
         (lambda d: d["kernels"][0].update(library="/none/libckpm.so"), LibraryError, "/none/libckpm.so: no such"),

@@ -1,7 +1,5 @@
 """Splits over the keys: the dispatcher's choice and its reason, and the workspaces of a plan."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

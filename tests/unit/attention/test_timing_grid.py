@@ -1,19 +1,9 @@
 """Launches over dies and compute units: cycles of schedules worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from ckpm.attention.timing.grid import DIES, cycles
-from ckpm.attention.timing.launches import (
-    Workgroup,
-    answers,
-    asm_keys,
-    ck_keys,
-    declared_copies,
-    estimate,
-    latency,
-)
+from ckpm.attention.timing.launches import Workgroup, answers, asm_keys, ck_keys, declared_copies, estimate, latency
 from ckpm.attention.timing.machine import launch_numbers
 from ckpm.attention.timing.published import Shape, published_figures
 from ckpm.base.errors import InconclusiveError

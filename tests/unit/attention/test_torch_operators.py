@@ -91,11 +91,7 @@ def test_fp8_cache_beside_bfloat16_has_scales_of_k_and_v_alone() -> None:
     [
         ({"q": torch.zeros(60, 4, 128, device="meta", dtype=torch.bfloat16)}, RuntimeError, "on the same device"),
         ({"q": torch.zeros(60, 4, 128)}, RuntimeError, "Expected q, k and v of one dtype"),
-        (
-            {"q": torch.zeros(60, 512, dtype=torch.bfloat16)},
-            RuntimeError,
-            r"got \(2, 3, 3\)",
-        ),
+        ({"q": torch.zeros(60, 512, dtype=torch.bfloat16)}, RuntimeError, r"got \(2, 3, 3\)"),
         ({"q": torch.zeros(60, 3, 128, dtype=torch.bfloat16)}, RuntimeError, "a multiple of 2 heads"),
         ({"q": torch.zeros(60, 4, 64, dtype=torch.bfloat16)}, RuntimeError, "head dim 128 as k"),
         ({"q": torch.zeros(60, 128, 4, dtype=torch.bfloat16).mT}, RuntimeError, "a contiguous last dimension"),

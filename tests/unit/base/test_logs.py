@@ -1,7 +1,5 @@
 """Messages of modules become lines of the command."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """ROCm is found in the folders of AMD, distributions and Python packages. An unused GPU is reported with a reason."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -128,8 +126,7 @@ def test_gpu_with_runtime_of_distribution_is_taken(system: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["system/opt/rocm/bin/hipcc", "system/bin/hipcc", "site-packages/_rocm_sdk_core/bin/amdclang++"],
+    "place", ["system/opt/rocm/bin/hipcc", "system/bin/hipcc", "site-packages/_rocm_sdk_core/bin/amdclang++"]
 )
 @pytest.mark.usefixtures("system")
 def test_compilers_are_found_in_folder(tmp_path: Path, place: str) -> None:

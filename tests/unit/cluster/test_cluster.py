@@ -3,8 +3,6 @@
 Tests with Dask are in tests/cluster.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import os
@@ -21,7 +19,7 @@ from ckpm.cluster import guard
 from ckpm.cluster.command import failure
 from ckpm.cluster.identity import PROJECT, Identity, project
 from ckpm.cluster.site import read_site
-from tests.unit.shared import copy_rooms
+from tests.unit.shared import Run, copy_rooms
 
 
 @pytest.fixture
@@ -38,11 +36,10 @@ def without_dask(monkeypatch: pytest.MonkeyPatch) -> None:
     [(["--scheduler", "tcp://x:1"], "distributed."), (["--cluster", "slurm"], "distributed, dask_jobqueue.")],
 )
 def test_missing_packages_are_reported_with_their_command(
-    without_dask: None, options: list[str], packages: str, capsys: pytest.CaptureFixture[str]
+    without_dask: None, options: list[str], packages: str, run: Run
 ) -> None:
-    assert cli.main(["build", *options]) == SetupError.exit_code
-    printed = capsys.readouterr().err
-    assert packages in printed
+    code, _, printed = run("build", *options)
+    assert (code, packages in printed) == (SetupError.exit_code, True)
     assert "pip install --require-hashes -r requirements-cluster.txt" in printed
 
 
@@ -81,11 +78,9 @@ def test_both_requirements_pin_same_versions() -> None:
         (["--cluster", "slurm", "--walltime", ""], "--walltime is empty"),
     ],
 )
-def test_contradicting_options_fail(
-    options: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert cli.main(["build", *options]) == UsageError.exit_code
-    assert said in capsys.readouterr().err
+def test_contradicting_options_fail(options: list[str], said: str, run: Run) -> None:
+    code, _, err = run("build", *options)
+    assert (code, said in err) == (UsageError.exit_code, True)
 
 
 def test_reproduce_is_refused_on_workers() -> None:

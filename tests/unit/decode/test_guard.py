@@ -1,7 +1,5 @@
 """The guard without Triton: budgets, verdicts, what a candidate is known by, and the ratchet in both directions."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any
@@ -80,17 +78,23 @@ def test_ratchet_is_silent_for_equal_figures_alone(metric: str, value: int) -> N
     assert changes(make_accepted(make_judged(now)), [make_judged(now)], ["softmax"]) == []
 
 
-def test_new_and_gone_candidates_ask_for_acceptance() -> None:
-    other = make_judged(constexprs={"BLOCK": 128})
-    assert [one.kind for one in changes(make_accepted(make_judged()), [make_judged(), other], ["softmax"])] == ["new"]
-    assert [one.kind for one in changes(make_accepted(make_judged(), other), [make_judged()], ["softmax"])] == ["gone"]
-    assert changes(make_accepted(make_judged(), other), [], ["another"]) == []  # not asked about
+OTHER = make_judged(constexprs={"BLOCK": 128})
 
 
-def test_candidate_that_stops_compiling_is_worse() -> None:
-    assert [one.kind for one in changes(make_accepted(make_judged()), [make_judged(None)], ["softmax"])] == ["worse"]
-    assert [one.kind for one in changes(make_accepted(make_judged(None)), [make_judged()], ["softmax"])] == ["better"]
-    assert changes(make_accepted(make_judged(None)), [make_judged(None)], ["softmax"]) == []
+@pytest.mark.parametrize(
+    ("before", "now", "kinds"),
+    [
+        ([make_judged()], [make_judged(), OTHER], ["new"]),
+        ([make_judged(), OTHER], [make_judged()], ["gone"]),
+        ([make_judged()], [make_judged(None)], ["worse"]),
+        ([make_judged(None)], [make_judged()], ["better"]),
+        ([make_judged(None)], [make_judged(None)], []),
+    ],
+)
+def test_other_candidates_ask_for_acceptance(before: list[Judged], now: list[Judged], kinds: list[str]) -> None:
+    """A candidate is new or gone, or stops or begins to compile."""
+    assert [one.kind for one in changes(make_accepted(*before), now, ["softmax"])] == kinds
+    assert changes(make_accepted(*before), [], ["another"]) == []  # not asked about
 
 
 @pytest.mark.parametrize(

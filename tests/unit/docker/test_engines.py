@@ -1,7 +1,5 @@
 """The choice of an engine, and the command lines of each engine."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -42,14 +40,18 @@ def engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engines:
     return install
 
 
-def test_docker_without_daemon_is_passed_over(engines: Engines) -> None:
-    engines(docker=NO_DAEMON, podman=(0, "4.3.1 ", ""))
-    assert detect().name == "podman"
-
-
-def test_docker_without_version_is_passed_over(engines: Engines) -> None:
-    engines(docker=(0, " []", "Cannot connect to the Docker daemon"), buildah=(0, "false", ""))
-    assert detect().name == "buildah"
+@pytest.mark.parametrize(
+    ("docker", "other"),
+    [
+        (NO_DAEMON, {"podman": "4.3.1 "}),
+        ((0, " []", "Cannot connect to the Docker daemon"), {"buildah": "false"}),  # without a version
+        (NO_PERMISSION, {"buildah": "false"}),
+    ],
+)
+def test_unusable_docker_is_passed_over(engines: Engines, docker: Answer, other: dict[str, str]) -> None:
+    ((name, answer),) = other.items()
+    engines(docker=docker, **{name: (0, answer, "")})
+    assert detect().name == name
 
 
 def test_working_docker_comes_first(engines: Engines) -> None:
@@ -58,37 +60,29 @@ def test_working_docker_comes_first(engines: Engines) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "answer"),
-    [("docker", "28.2.2 [name=rootless]"), ("podman", "4.3.1 rootless"), ("buildah", "true")],
+    ("name", "answer"), [("docker", "28.2.2 [name=rootless]"), ("podman", "4.3.1 rootless"), ("buildah", "true")]
 )
 def test_rootless_engine_is_detected(engines: Engines, name: str, answer: str) -> None:
     engines(**{name: (0, answer, "")})
     assert detect(name).rootless
 
 
-def test_no_engine_fails_with_reasons_and_remedy(engines: Engines) -> None:
-    engines(docker=NO_DAEMON)
+@pytest.mark.parametrize(
+    ("answers", "chosen", "words"),
+    [
+        ({"docker": NO_DAEMON}, None,
+         ("docker: Cannot connect", "podman: not installed", "buildah: not installed", "apt-get install")),
+        ({"docker": NO_PERMISSION}, None, ("Join the engine's group",)),
+        ({"docker": NO_DAEMON, "podman": (0, "4.3.1 ", "")}, "docker", ()),
+    ],
+)  # fmt: skip
+def test_no_usable_engine_fails_with_reasons_and_remedy(
+    engines: Engines, answers: dict[str, Answer], chosen: str | None, words: tuple[str, ...]
+) -> None:
+    engines(**answers)
     with pytest.raises(SetupError) as caught:
-        detect()
-    for words in ("docker: Cannot connect", "podman: not installed", "buildah: not installed", "apt-get install"):
-        assert words in str(caught.value)
-
-
-def test_engine_without_permission_fails(engines: Engines) -> None:
-    engines(docker=NO_PERMISSION)
-    with pytest.raises(SetupError, match="Join the engine's group"):
-        detect()
-
-
-def test_forbidden_engine_does_not_hide_working_one(engines: Engines) -> None:
-    engines(docker=NO_PERMISSION, buildah=(0, "false", ""))
-    assert detect().name == "buildah"
-
-
-def test_chosen_engine_is_not_replaced(engines: Engines) -> None:
-    engines(docker=NO_DAEMON, podman=(0, "4.3.1 ", ""))
-    with pytest.raises(SetupError):
-        detect("docker")
+        detect(*([chosen] if chosen else []))
+    assert [word for word in words if word not in str(caught.value)] == []
 
 
 BUILD = Build(context=Path("/c"), tag="t:1", epoch=7, arguments={"REVISION": "abc"}, secrets={"apt.conf": Path("/s")})

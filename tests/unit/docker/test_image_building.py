@@ -1,7 +1,5 @@
 """Builds and pulls on an engine that answers from a list: comparisons, failures and remaining files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -98,16 +96,12 @@ def test_failing_build_is_classified(tmp_path: Path, said: str, kind: type[CkPre
     assert said in (docker.work / ONE.name / "build.log").read_text()
 
 
-def test_present_image_is_not_built(tmp_path: Path) -> None:
-    docker = Docker(tmp_path)
+@pytest.mark.parametrize("present", [True, False])
+def test_missing_image_alone_is_built(tmp_path: Path, present: bool) -> None:
+    missing = {"image inspect": [(1, "", "no such image"), (0, "sha256:aa", "")]}
+    docker = Docker(tmp_path, answers={} if present else missing)
     assert building.ensure(docker.engine, ONE, docker.work, docker.sources) == context.tag(ONE)
-    assert docker.fake.calls("build") == []
-
-
-def test_missing_image_is_built(tmp_path: Path) -> None:
-    docker = Docker(tmp_path, answers={"image inspect": [(1, "", "no such image"), (0, "sha256:aa", "")]})
-    building.ensure(docker.engine, ONE, docker.work, docker.sources)
-    assert len(docker.fake.calls("build")) == 1
+    assert len(docker.fake.calls("build")) == (0 if present else 1)
 
 
 BASE = image("rocm-7.2-test").base
@@ -115,22 +109,15 @@ REFERENCE = f"rocm/dev-ubuntu-24.04@{BASE.digest}"
 ABSENT: Answer = (1, "", "Error: no such image")
 
 
-def test_pull_is_by_digest_and_not_by_tag(tmp_path: Path) -> None:
-    docker = Docker(tmp_path, answers={"pull": [(0, "", "")], "image inspect": [ABSENT]})
-    assert building.pull(docker.engine, BASE) == REFERENCE
-    assert docker.fake.calls("pull") == [["pull", REFERENCE]]
-
-
-def test_registry_of_environment_is_prefix_of_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CKPM_REGISTRY", "registry.example:5000/mirror/")
-    docker = Docker(tmp_path, answers={"pull": [(0, "", "")], "image inspect": [ABSENT]})
-    assert building.pull(docker.engine, BASE) == f"registry.example:5000/mirror/{REFERENCE}"
-
-
-def test_present_base_is_not_pulled(tmp_path: Path) -> None:
-    docker = Docker(tmp_path)
-    assert building.pull(docker.engine, BASE) == REFERENCE
-    assert docker.fake.calls("pull") == []
+@pytest.mark.parametrize(("registry", "present"), [("", False), ("registry.example:5000/mirror/", False), ("", True)])
+def test_absent_base_is_pulled_by_digest_and_not_by_tag(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: str, present: bool
+) -> None:
+    """The registry of the environment is a prefix of the reference."""
+    monkeypatch.setenv("CKPM_REGISTRY", registry)
+    docker = Docker(tmp_path, answers={} if present else {"pull": [(0, "", "")], "image inspect": [ABSENT]})
+    assert building.pull(docker.engine, BASE) == f"{registry}{REFERENCE}"
+    assert docker.fake.calls("pull") == ([] if present else [["pull", f"{registry}{REFERENCE}"]])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """docker/images.yaml is consistent, and a mistake in it is reported with its line."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -60,11 +58,7 @@ def test_unknown_image_suggests_nearest() -> None:
         ),
         ("suite: forky", "suit: forky", "bases.debian-forky.suit: unknown field"),
         ("    suite: forky\n", "", "bases.debian-forky: needs either a suite of Debian or a reference"),
-        (
-            "    suite: forky\n",
-            "    suite: forky\n    digest: sha256:" + "0" * 64 + "\n",
-            "a suite has none",
-        ),
+        ("    suite: forky\n", "    suite: forky\n    digest: sha256:" + "0" * 64 + "\n", "a suite has none"),
         ("extends: build", "extends: test", "purposes.test.extends: unknown 'test'; known: emulator, build"),
         ("shm_size: 16g", "shm_size: 16 GB", "purposes.test.shm_size: must be text matching"),
         (
@@ -72,16 +66,8 @@ def test_unknown_image_suggests_nearest() -> None:
             "base: debian, purpose: test",
             "images.debian-rocm-test.base: unknown 'debian'; known: debian-forky",
         ),
-        (
-            "purpose: emulator, archs",
-            "purpose: emulate, archs",
-            "images.debian-emulator.purpose: unknown 'emulate'",
-        ),
-        (
-            "archs: [gfx90a, gfx942",
-            "archs: [gfx90a, gfx943",
-            "images.debian-emulator.archs: unknown 'gfx943'",
-        ),
+        ("purpose: emulator, archs", "purpose: emulate, archs", "images.debian-emulator.purpose: unknown 'emulate'"),
+        ("archs: [gfx90a, gfx942", "archs: [gfx90a, gfx943", "images.debian-emulator.archs: unknown 'gfx943'"),
         ("ck: aiter", "ck: aitre", "images.debian-rocm-build.ck: unknown 'aitre'; known: aiter, flash-attn"),
     ],
 )

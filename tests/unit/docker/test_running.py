@@ -1,7 +1,5 @@
 """A signal to this process ends every program that it started and removes its container."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -55,21 +53,19 @@ def script(text: str, pipe: Path) -> str:
     return f"running.call(['sh', '-c', {text.format(pipe=pipe)!r}])"
 
 
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-def test_signal_ends_program_and_its_background_processes(pipe: Path, number: signal.Signals, code: int) -> None:
-    with start(script(ENDLESS, pipe)) as child, pipe.open() as stream:
+@pytest.mark.parametrize(
+    ("program", "options", "number", "code"),
+    [*((ENDLESS, {}, *one) for one in SIGNALS), (STUBBORN, {"patience": 0.1}, signal.SIGTERM, 143)],
+)
+def test_signal_ends_program_and_its_background_processes(
+    pipe: Path, program: str, options: dict[str, float], number: signal.Signals, code: int
+) -> None:
+    """A program that ignores SIGTERM is killed."""
+    with start(script(program, pipe), **options) as child, pipe.open() as stream:
         assert stream.readline() == "started\n"
         child.send_signal(number)
         assert stream.read() == ""  # no process has the other end
         assert child.wait() == code
-
-
-def test_program_that_ignores_sigterm_is_killed(pipe: Path) -> None:
-    with start(script(STUBBORN, pipe), patience=0.1) as child, pipe.open() as stream:
-        assert stream.readline() == "started\n"
-        child.terminate()
-        assert stream.read() == ""
-        assert child.wait() == 143
 
 
 class Podman:

@@ -5,8 +5,6 @@ No object is kept, in the build or in the shared cache, if a header changes whil
 The stub compiler copies the source to the object, so that a sound object is known without any of our code.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess
@@ -237,22 +235,23 @@ def test_whatever_became_of_header_is_change(tmp_path: Path, change: Callable[[P
     assert headers.first_changed(tmp_path) == str(header)
 
 
-def test_record_that_is_folder_is_named(finished_build: Make) -> None:
-    request = finished_build()
-    record = request.work / request.folder / ".built"
-    record.unlink()
-    record.mkdir()
-    with pytest.raises(OutputError, match=r"\.built: can't be written: Is a directory\. .*: delete it"):
-        build(request)
-
-
-def test_record_through_link_is_not_written(finished_build: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        (lambda record, victim: record.mkdir(), r"Is a directory\. .*: delete it"),
+        (lambda record, victim: record.symlink_to(victim), ".* It is a link"),
+    ],
+    ids=["folder", "link"],
+)
+def test_record_that_cannot_be_written_is_named(
+    finished_build: Make, tmp_path: Path, place: Callable[[Path, Path], None], reason: str
+) -> None:
     request, victim = finished_build(), tmp_path / "victim"
     victim.write_text("precious")
     record = request.work / request.folder / ".built"
     record.unlink()
-    record.symlink_to(victim)
-    with pytest.raises(OutputError, match=r"\.built: can't be written: .* It is a link"):
+    place(record, victim)
+    with pytest.raises(OutputError, match=rf"\.built: can't be written: {reason}"):
         build(request)
     assert victim.read_text() == "precious"
 

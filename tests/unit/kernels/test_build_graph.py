@@ -3,8 +3,6 @@
 SCons itself, the plan and the cache are real.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -13,6 +11,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,16 +163,18 @@ def test_failing_kernel_does_not_stop_others(stub_toolchain: Stub, request_for: 
     assert set(calls(repaired)) == {*(step.label for step in hit), "link"}
 
 
-def test_missing_compiler_is_named(stub_toolchain: Stub, request_for: Make) -> None:
-    toolchain = dataclasses.replace(stub_toolchain(), compiler=("/nowhere/clang",))
-    with pytest.raises(CompileError, match="/nowhere/clang can't be started"):
-        build(request_for(toolchain, where=FEW))
-
-
-def test_failing_linker_is_link_error(stub_toolchain: Stub, request_for: Make) -> None:
-    toolchain = dataclasses.replace(stub_toolchain(), linker=("false",))
-    with pytest.raises(CompileError, match=r"libckpm\.so could not be made"):
-        build(request_for(toolchain, where=FEW))
+@pytest.mark.parametrize(
+    ("tool", "message"),
+    [
+        ({"compiler": ("/nowhere/clang",)}, "/nowhere/clang can't be started"),
+        ({"linker": ("false",)}, r"libckpm\.so could not be made"),
+    ],
+)
+def test_missing_compiler_or_failing_linker_is_named(
+    stub_toolchain: Stub, request_for: Make, tool: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(CompileError, match=message):
+        build(request_for(dataclasses.replace(stub_toolchain(), **tool), where=FEW))
 
 
 def test_full_disk_is_reported_as_such(stub_toolchain: Stub, request_for: Make) -> None:

@@ -1,7 +1,5 @@
 """Whatever ends a build ends its compilers, and no second build writes into the folder before that."""
 
-from __future__ import annotations
-
 import dataclasses
 import fcntl
 import os
@@ -111,8 +109,7 @@ def test_waiting_for_another_build_is_logged(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [(None, "can't be read as a plan of a build: "), ("{}", "the file: field 'folder' is missing")],
+    ("text", "message"), [(None, "can't be read as a plan of a build: "), ("{}", "the file: field 'folder' is missing")]
 )
 def test_sconstruct_without_plan_reports_it(tmp_path: Path, text: str | None, message: str) -> None:
     if text is not None:

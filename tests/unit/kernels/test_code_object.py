@@ -1,9 +1,8 @@
 """Resources are read from real code objects, occupancy follows the hardware's rules, and damage is named."""
 
-from __future__ import annotations
-
 import hashlib
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -114,30 +113,36 @@ def test_truncated_code_object(bare: bytes, share: float) -> None:
         codeobject.kernels(bare[: int(len(bare) * share)])
 
 
-def test_truncated_host_object(objects: dict[str, Path], tmp_path: Path) -> None:
-    data = objects["host"].read_bytes()
-    (tmp_path / "cut.o").write_bytes(data[: len(data) // 2])
-    with pytest.raises(CodeObjectError, match=r"cut\.o: truncated"):
-        codeobject.bundles(tmp_path / "cut.o")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data[: len(data) // 2], r"sum\.o: truncated"),
+        (lambda data: None, r"sum\.o: can't be read \(No such file or directory\): build it first"),
+        (lambda data: data.replace(b".hip_fatbin\0", b".nothing_at\0"), "holds no GPU code; was it compiled as HIP"),
+    ],
+    ids=["truncated", "missing", "without-gpu-code"],
+)
+def test_damaged_host_object_is_named(
+    objects: dict[str, Path], tmp_path: Path, change: Callable[[bytes], bytes | None], message: str
+) -> None:
+    changed = change(objects["host"].read_bytes())
+    if changed is not None:
+        (tmp_path / "sum.o").write_bytes(changed)
+    with pytest.raises(CodeObjectError, match=message):
+        codeobject.bundles(tmp_path / "sum.o")
 
 
-def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(
-        CodeObjectError, match=r"absent\.o: can't be read \(No such file or directory\): build it first"
-    ):
-        codeobject.bundles(tmp_path / "absent.o")
-
-
-def test_host_elf_without_gpu_code(tmp_path: Path, objects: dict[str, Path]) -> None:
-    renamed = objects["host"].read_bytes().replace(b".hip_fatbin\0", b".nothing_at\0")
-    (tmp_path / "plain.o").write_bytes(renamed)
-    with pytest.raises(CodeObjectError, match="holds no GPU code; was it compiled as HIP"):
-        codeobject.bundles(tmp_path / "plain.o")
-
-
-def test_stripped_metadata(bare: bytes) -> None:
-    with pytest.raises(CodeObjectError, match="no AMDGPU metadata note: was it stripped"):
-        codeobject.kernels(bare.replace(b"AMDGPU\0", b"OTHERS\0"))
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"AMDGPU\0", b"OTHERS\0", "no AMDGPU metadata note: was it stripped"),
+        (b".vgpr_count", b".vgpr_czunt", r"metadata has no field \.vgpr_count"),
+        (_SYMBOL.encode() + b"\0", b"x" + _SYMBOL.encode()[1:] + b"\0", f"no function '{_SYMBOL}'"),
+    ],
+)
+def test_code_object_that_lacks_something_is_named(bare: bytes, old: bytes, new: bytes, message: str) -> None:
+    with pytest.raises(CodeObjectError, match=message):
+        codeobject.kernels(bare.replace(old, new))
 
 
 def test_unknown_arch(bare: bytes) -> None:
@@ -145,17 +150,6 @@ def test_unknown_arch(bare: bytes) -> None:
     unknown[48] = 0xFF  # e_flags: no machine of today
     with pytest.raises(CodeObjectError, match=r"^code object is for 'gfx999'\. Known archs: gfx90a, gfx942, gfx950\.$"):
         codeobject.kernels(bytes(unknown))
-
-
-def test_missing_field(bare: bytes) -> None:
-    with pytest.raises(CodeObjectError, match=r"metadata has no field \.vgpr_count"):
-        codeobject.kernels(bare.replace(b".vgpr_count", b".vgpr_czunt"))
-
-
-def test_missing_function(bare: bytes) -> None:
-    symbol = _SYMBOL.encode() + b"\0"
-    with pytest.raises(CodeObjectError, match=f"no function '{_SYMBOL}'"):
-        codeobject.kernels(bare.replace(symbol, b"x" + symbol[1:]))
 
 
 def test_host_object_is_not_code_object(objects: dict[str, Path]) -> None:

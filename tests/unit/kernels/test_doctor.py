@@ -1,7 +1,5 @@
 """doctor reports which tools are present or missing, and what to do."""
 
-from __future__ import annotations
-
 import functools
 import platform
 import shutil
@@ -84,10 +82,7 @@ def test_cache_that_does_not_exist_yet_is_fit_and_stays_absent(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("found", "state", "advice"),
-    [
-        ([], "ok", ""),
-        (["ck/a.hpp: changed", "ck/b.hpp: changed"], "broken", "delete {place}: it is unpacked again"),
-    ],
+    [([], "ok", ""), (["ck/a.hpp: changed", "ck/b.hpp: changed"], "broken", "delete {place}: it is unpacked again")],
 )
 def test_damaged_tree_is_reported_with_its_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[str], state: str, advice: str

@@ -1,7 +1,5 @@
 """A family is one object in one table: a toy that is only put there is rendered, planned, named, found and tried."""
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import json
@@ -115,9 +113,7 @@ def test_toy_is_rendered_by_its_own_templates(
 
 
 def test_toy_s_library_is_planned_in_folder_of_its_own(
-    toy: MatrixFamily,
-    stub_toolchain: Callable[..., Toolchain],
-    request_for: Callable[..., Request],
+    toy: MatrixFamily, stub_toolchain: Callable[..., Toolchain], request_for: Callable[..., Request]
 ) -> None:
     request = request_for(stub_toolchain(), families=("toy",))
     plan, keys = prepare(request)

@@ -1,7 +1,5 @@
 """Parity that is ended begins nothing more, ends the codegens that it started, and leaves no file."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

@@ -1,7 +1,5 @@
 """The table of C++ words: a mistake in it is named with file, line and field."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

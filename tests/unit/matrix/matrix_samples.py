@@ -1,17 +1,12 @@
 """Names and edited dialects that several tests of the matrix use."""
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from ckpm.matrix.dialects import TABLES, Dialect, dialect, read_dialect
 from ckpm.matrix.explain import why
 from ckpm.matrix.selection import Selection
 from tests.unit.shared import replace_text
-
-Run = Callable[..., tuple[int, str, str]]  # what a fixture `run` gives: exit code, standard output, standard error
 
 TILE = "b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16"
 GROUP = f"fmha_batch_prefill_d128_bf16_group_{TILE}_qr_async_vr_psskddv_nlogits_nbias_mask_lse_ndropout_nsquant"
@@ -30,9 +25,9 @@ def reasons_against(name: str, kernel: str) -> list[str]:
     return [reason.name for reason in why(dialect(name), Selection(archs=("gfx950",)), kernel).reasons]
 
 
-def edit_dialect(folder: Path, file: str, old: str, new: str, read: str = "") -> Dialect:
-    """The dialect of ``file`` (DIALECT/TABLE), or ``read``, from a copy of all dialects in which a text is replaced."""
+def edit_dialect(folder: Path, file: str, old: str, new: str) -> Dialect:
+    """The dialect of ``file`` (DIALECT/TABLE) from a copy of all dialects in which a text is replaced."""
     shutil.copytree(TABLES / "dialects", folder, dirs_exist_ok=True)
     table = folder / f"{file}.yaml"
     table.write_text(replace_text(table.read_text(), old, new))
-    return read_dialect(folder / (read or Path(file).parent))
+    return read_dialect(folder / Path(file).parent)

@@ -1,13 +1,12 @@
 """The testing matrix's shapes, and which kernels serve which of them by the conditions of upstream's dispatch."""
 
-from __future__ import annotations
-
 import csv
 import functools
 import hashlib
 import io
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ from ckpm.matrix.problems.matching import Matcher, count_shapes, is_tried, neede
 from ckpm.matrix.problems.testing import Shape, parse_shape, shapes
 from ckpm.matrix.selection import Selection
 from tests.unit.enumerated import select_keys
-from tests.unit.matrix.matrix_samples import Run
+from tests.unit.shared import Run
 
 NEWEST = ("--dialect", "rocm-libraries-2026")
 
@@ -187,28 +186,18 @@ def test_async_takes_any_seqlen_q_and_dims_of_16_bytes() -> None:
     assert not_for_its_lengths(async_key, Shape(hdim_q=12)) is not None
 
 
-def test_backward_tiles_for_short_sequences_serve_no_longer_ones() -> None:
-    short = [key for key in keys("bwd_dq_dk_dv") if key.tile.max_seq_q]
-    assert short
-    for key in short[:20]:
-        assert (
-            not_for_its_lengths(key, Shape(seqlen_q=key.tile.max_seq_q, hdim_q=key.hdim_q, hdim_v=key.hdim_v)) is None
-        )
-        assert "is over" in str(
-            not_for_its_lengths(key, Shape(seqlen_q=key.tile.max_seq_q + 1, hdim_q=key.hdim_q, hdim_v=key.hdim_v))
-        )
-
-
-def test_backward_tiles_for_short_keys_serve_no_longer_ones() -> None:
+@pytest.mark.parametrize("tensor", ["q", "k"])
+def test_backward_tiles_for_short_tensor_serve_no_longer_one(tensor: str) -> None:
     """fmha_bwd.py, extra_cond: tiles of 128 keys with transposed loads are for seqlen_k up to 256."""
-    short = [key for key in keys("bwd_dq_dk_dv") if key.trload and key.tile.bn0 == 128 and not key.tile.max_seq_q]
+    backward = keys("bwd_dq_dk_dv")
+    short = {key: key.tile.max_seq_q for key in backward if key.tile.max_seq_q}
+    if tensor == "k":
+        short = {key: 256 for key in backward if key.trload and key.tile.bn0 == 128 and not key.tile.max_seq_q}
     assert short
-    for key in short[:20]:
-        assert not_for_its_lengths(key, Shape(seqlen_k=256, hdim_q=key.hdim_q, hdim_v=key.hdim_v)) is None
-        assert (
-            not_for_its_lengths(key, Shape(seqlen_k=257, hdim_q=key.hdim_q, hdim_v=key.hdim_v))
-            == "seqlen_k 257 is over 256"
-        )
+    for key, most in list(short.items())[:20]:
+        lengths: list[dict[str, Any]] = [{f"seqlen_{tensor}": length} for length in (most, most + 1)]
+        found = [not_for_its_lengths(key, Shape(hdim_q=key.hdim_q, hdim_v=key.hdim_v, **one)) for one in lengths]
+        assert found == [None, f"seqlen_{tensor} {most + 1} is over {most}"]
 
 
 def test_backward_kernels_of_one_dim_have_64_rows() -> None:

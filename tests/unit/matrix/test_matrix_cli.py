@@ -1,7 +1,5 @@
 """Commands of the matrix: output of list, count and show."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -14,7 +12,8 @@ import pytest
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.options import Parser, add_selection_options, selection_from
 from ckpm.matrix.selection import Selection, select
-from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST, Run
+from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST
+from tests.unit.shared import Run
 
 ROOT = Path(__file__).parents[3]
 
@@ -115,10 +114,7 @@ def test_count_of_empty_receipt_is_zero(run: Run) -> None:
     assert (code, out.splitlines()[1].split()) == (0, ["batch_prefill", "0", "0"])
 
 
-@pytest.mark.parametrize(
-    ("command", "output"),
-    [(("list",), ""), (("list", "--format", "json"), "[]\n")],
-)
+@pytest.mark.parametrize(("command", "output"), [(("list",), ""), (("list", "--format", "json"), "[]\n")])
 def test_archs_without_kernels_are_no_error(run: Run, command: tuple[str, ...], output: str) -> None:
     assert run(*command, "--arch", "gfx1100") == (0, output, ABSENT)
 

@@ -1,7 +1,5 @@
 """Commands of the matrix: one clear message with its own exit code for each bad input, and never a traceback."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.entry import exit_code
-from tests.unit.matrix.matrix_samples import GROUP, NEWEST, Run
+from tests.unit.matrix.matrix_samples import GROUP, NEWEST
+from tests.unit.shared import Run
 
 ROOT = Path(__file__).parents[3]
 ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
@@ -64,16 +63,8 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
         ),
         (("list", "--arch", "gfx1100,gfx950", "--filter", "x"), 2, "no kernel is selected (archs gfx1100,gfx950, "),
         (("list", "--filter", "x"), 2, "no kernel is selected (archs gfx950, family batch_prefill, receipt 0, masks "),
-        (
-            ("count", "--filter", "x"),
-            2,
-            "no kernel is selected (archs gfx950, family batch_prefill, receipt 0, masks ",
-        ),
-        (
-            ("list", "--receipt", "800"),
-            2,
-            "no kernel is selected (archs gfx950, family batch_prefill, receipt 800, ",
-        ),
+        (("count", "--filter", "x"), 2, "no kernel is selected (archs gfx950, family batch_prefill, receipt 0, masks "),
+        (("list", "--receipt", "800"), 2, "no kernel is selected (archs gfx950, family batch_prefill, receipt 800, "),
         (("list", "--where", "key.bn0 == 1"), 2, "--where 'key.bn0 == 1': unknown field 'key.bn0'; did you mean "),
         (("list", "--where", "open('x')"), 2, "--where \"open('x')\": 'open('x')' is not allowed; use key.FIELD, "),
         (
@@ -86,16 +77,8 @@ ARCHS = "Known: gfx90a, gfx942, gfx950, gfx1100, gfx1201."
             3,
             "'fmha_fwd_d128' is not a fwd name of this dialect: after 'fmha_fwd_d128', expected '_', found",
         ),
-        (
-            ("why", "x"),
-            3,
-            "'x' is not a fwd name of this dialect: at its start, expected 'fmha_fwd_d', ",
-        ),
-        (
-            ("why", NEWEST),
-            3,
-            f"'{NEWEST}' is a name of dialect rocm-libraries-2026, not of ck-2025-11. Use --dialect ",
-        ),
+        (("why", "x"), 3, "'x' is not a fwd name of this dialect: at its start, expected 'fmha_fwd_d', "),
+        (("why", NEWEST), 3, f"'{NEWEST}' is a name of dialect rocm-libraries-2026, not of ck-2025-11. Use --dialect "),
         (
             ("show", GROUP.replace("_psskddv_", "_psddv_")),
             3,

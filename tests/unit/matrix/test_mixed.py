@@ -1,7 +1,5 @@
 """fp8 K and V beside a Q of 16 bits in ckpm-extended: which kernels there are, and the problems that they serve."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -184,7 +182,7 @@ def test_suites_ask_mixed_kernels_for_each_feature() -> None:
     for field, values in wanted.items():
         assert {getattr(p, field) for p in mixed} >= values, field
     assert {check for p in mixed for check in p.checks} >= set(CHECKS) - {
-        *("linear_vs_vectorized", "sglang_vs_vllm", "paged_vs_contiguous", "exact_vs_padded", "v3_off"),
+        *("linear_vs_vectorized", "sglang_vs_vllm", "paged_vs_contiguous", "exact_vs_padded", "v3_off")
     }
 
 

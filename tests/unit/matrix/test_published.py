@@ -1,7 +1,5 @@
 """The stored lists are whole and as published. Comparing names finds every difference."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import zipfile
@@ -13,14 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckpm.base.errors import TableError
-from ckpm.matrix.published import (
-    GOLDEN,
-    NameDifference,
-    OrderDifference,
-    compare_names,
-    emission_sha256,
-    stored_lists,
-)
+from ckpm.matrix.published import GOLDEN, NameDifference, OrderDifference, compare_names, emission_sha256, stored_lists
 
 # Published counts of the newest state (facts), and the sha256 of its emission order for receipt 0 as upstream gave it.
 SIMPLIFIED = {0: 4848, 1: 4848, 2: 3456, 3: 3456, 4: 3456, 200: 4848, 300: 4848, 400: 4848, 600: 4608, 888: 4848}

@@ -1,7 +1,5 @@
 """Every rule keeps out the kernels it should and no others, and has its reason and upstream's source."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 
@@ -139,11 +137,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
         {"dtype": "fp16kvfp8", "page_size": 1, "load": "gload"},
         {"dtype": "fp16kvfp8", "page_size": 1, "load": "bload"},
     ),
-    (
-        "fp8_needs_qscale",
-        {"dtype": "bf16kvfp8", "qscale": "kv_blockscale"},
-        {"dtype": "bf16kvfp8", "qscale": "no"},
-    ),
+    ("fp8_needs_qscale", {"dtype": "bf16kvfp8", "qscale": "kv_blockscale"}, {"dtype": "bf16kvfp8", "qscale": "no"}),
     *[
         (rule, {"pipeline": "qr_async", **never}, {"pipeline": "qr_async_split", **never})
         for rule, never in (

@@ -1,17 +1,13 @@
 """The smoke libraries of the newest dialect serve every smoke problem with no superfluous kernel."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ckpm.attention.timing.measure import performance_problems
-from ckpm.base.errors import TableError
-from ckpm.matrix.dialects import dialect, read_dialect
+from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys
 from ckpm.matrix.keys import Key
 from ckpm.matrix.problems.case import SUITES, SuiteCase
@@ -133,11 +129,3 @@ def test_child_dialect_leaves_out_problems_it_lacks() -> None:
     for name in ("ck-2025-06", "ck-2025-11"):
         assert not_asked(dialect(name), "gfx950", "simplified", every) == {}
     assert not_asked(dialect("rocm-libraries-2026-04"), "gfx950", "simplified", every)
-
-
-def test_flag_is_flag(tmp_path: Path) -> None:
-    folder = tmp_path / "new"
-    folder.mkdir()
-    (folder / "dialect.yaml").write_text("dialect: new\nsummary: x\nasked_everything: sometimes\n")
-    with pytest.raises(TableError, match=r"dialect\.yaml:3: asked_everything: must be true or false"):
-        read_dialect(folder)

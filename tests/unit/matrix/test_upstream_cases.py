@@ -4,8 +4,6 @@ aiter: op_tests/test_batch_prefill.py of 2026-07-28 (ROCm/aiter, 044f906a), nine
 cases. CK: rocm-libraries pull request 6653, whose functional matrix names seven axes and 96 cases.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math
@@ -148,11 +146,7 @@ def test_each_function_is_in_full_tier_and_some_in_smoke() -> None:
     tiers = {tier: {one.group for suite in SUITES for one in problems(suite, tier)} for tier in ("smoke", "full")}
     assert {group_of(function) for function in AITER} <= tiers["full"]
     # kernels of a smoke library serve these
-    assert tiers["smoke"] >= {
-        "aiter_page_size_1_linear_sglang",
-        "aiter_batch_prefill",
-        "aiter_large_kvcache",
-    }
+    assert tiers["smoke"] >= {"aiter_page_size_1_linear_sglang", "aiter_batch_prefill", "aiter_large_kvcache"}
 
 
 def test_pull_request_6653() -> None:

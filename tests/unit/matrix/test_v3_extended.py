@@ -1,7 +1,5 @@
 """V3 in ckpm-extended: LSE, windows, pages, layouts, head dims beyond pull request 6054, and V2 beside it as it was."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from typing import Any
@@ -138,6 +136,9 @@ def fp8(**changes: Any) -> SuiteCase:
     return dataclasses.replace(first, **changes)
 
 
+BF16 = {"dtype": "bf16", "qscale": "no", "seqlens_q": (129,)}
+
+
 @pytest.mark.parametrize(
     ("changes", "count"),
     [
@@ -169,31 +170,19 @@ def fp8(**changes: Any) -> SuiteCase:
         ({"mask": "bottom_right", "window_right": 0, "sink_logits": True}, 1),
         ({"sink_logits": True}, 0),
         ({"mask": "bottom_right", "window_left": 20, "window_right": 0, "sink_size": 4}, 0),
+        (BF16, 1),
+        ({**BF16, "seqlens_q": (128,)}, 0),  # a tile of V2 has all queries
+        ({**BF16, "batch_invariant": True}, 0),  # the longest sequence of a batch must not decide
+        ({**BF16, "hdim_q": 64, "hdim_v": 64, "mask": "window", "window_left": 20}, 1),
+        ({**BF16, "mask": "window", "window_left": 20}, 1),
+        ({**BF16, "mask": "bottom_right", "window_right": 0, "sink_logits": True}, 1),
+        ({**BF16, "hdim_q": 192}, 0),
+        ({**BF16, "hdim_q": 256, "hdim_v": 256}, 0),
+        ({**BF16, "kv_layout": "vectorized", "page_size": 1024, "lse": True}, 1),
     ],
 )
 def test_which_requests_v3_serves(changes: dict[str, Any], count: int) -> None:
     able = serving_kernels(enumerate_keys(EXTENDED, arch="gfx950"), fp8(**{"page_size": 64, "hdim_v": 128, **changes}))
-    assert ["_v3_" in key.name for key in able].count(True) == count
-    assert count == 0 or "_v3_" in able[0].name
-
-
-@pytest.mark.parametrize(
-    ("changes", "count"),
-    [
-        ({}, 1),
-        ({"seqlens_q": (128,)}, 0),  # a tile of V2 has all queries
-        ({"batch_invariant": True}, 0),  # the longest sequence of a batch must not decide
-        ({"hdim_q": 64, "hdim_v": 64, "mask": "window", "window_left": 20}, 1),
-        ({"mask": "window", "window_left": 20}, 1),
-        ({"mask": "bottom_right", "window_right": 0, "sink_logits": True}, 1),
-        ({"hdim_q": 192}, 0),
-        ({"hdim_q": 256, "hdim_v": 256}, 0),
-        ({"kv_layout": "vectorized", "page_size": 1024, "lse": True}, 1),
-    ],
-)
-def test_which_requests_of_16_bits_v3_serves(changes: dict[str, Any], count: int) -> None:
-    case = fp8(**{"dtype": "bf16", "qscale": "no", "seqlens_q": (129,), "page_size": 64, "hdim_v": 128, **changes})
-    able = serving_kernels(enumerate_keys(EXTENDED, arch="gfx950"), case)
     assert ["_v3_" in key.name for key in able].count(True) == count
     assert count == 0 or "_v3_" in able[0].name
 

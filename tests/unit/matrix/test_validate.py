@@ -1,14 +1,12 @@
 """`ckpm validate`: reading a configuration, the report, exit codes, and one message for each mistake."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
 from ckpm.commands import main
-from tests.unit.matrix.matrix_samples import Run
+from tests.unit.shared import Run
 
 YAML = """\
 arch: gfx950

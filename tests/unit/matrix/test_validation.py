@@ -163,13 +163,7 @@ _CASES = [
     ("family_has_its_mode", "batch_prefill", {}, {"mode": "batch"}, ()),
     ("family_has_its_mode", "fwd_appendkv", {}, {"mode": "group"}, ()),
     ("family_has_its_mode", "fwd_splitkv_combine", {"mode": "group"}, None, ()),
-    (
-        "combine_has_its_bn1",
-        "fwd_splitkv_combine",
-        {"tile": (8, 8, 8, 32, 8, 8)},
-        {"tile": (0, 0, 0, 64, 0, 0)},
-        (),
-    ),
+    ("combine_has_its_bn1", "fwd_splitkv_combine", {"tile": (8, 8, 8, 32, 8, 8)}, {"tile": (0, 0, 0, 64, 0, 0)}, ()),
     ("combine_bn1_divides_hdim_v", "fwd_splitkv_combine", {"hdim_v": 96}, {"hdim_v": 80}, ()),
     (
         "combine_bn1_divides_hdim_v",
@@ -238,13 +232,7 @@ _CASES = [
     ),
     ("d128_takes_tiles_of_128_keys", "fwd", {"dtype": "fp32"}, {"tile": (128, 64, 32, 128, 32, 128)}, ()),
     ("d128_takes_tiles_of_128_keys", "fwd_splitkv", {"tile": (64, 64, 32, 128, 32, 128)}, None, ()),
-    (
-        "qr_async_at_d128_takes_tiles_of_128_queries",
-        "batch_prefill",
-        {},
-        {"tile": (64, 128, 32, 128, 32, 128)},
-        (),
-    ),
+    ("qr_async_at_d128_takes_tiles_of_128_queries", "batch_prefill", {}, {"tile": (64, 128, 32, 128, 32, 128)}, ()),
     (
         "other_head_dims_take_known_tiles_of_queries",
         "fwd",

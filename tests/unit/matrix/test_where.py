@@ -1,7 +1,5 @@
 """--where compares fields of a key and does nothing else: no call, no look-up, no Python of any other kind."""
 
-from __future__ import annotations
-
 import ast
 import functools
 
@@ -97,6 +95,9 @@ REFUSED = [
     ("True; True", "does not parse at column "),
     ("key.dtype\0", "does not parse at column "),
     ("9" * 5000, "does not parse at column "),
+    ("not " * 51 + "True", "nested more than 50 deep"),
+    ("not " * 20_000 + "True", " nested "),  # or by Python's own parser
+    ("(" * 20_000 + "1" + ")" * 20_000, " nested "),
 ]
 
 
@@ -105,13 +106,6 @@ def test_everything_else_is_refused(text: str, message: str) -> None:
     with pytest.raises(WhereError) as caught:
         compile_where(text)
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["not " * 51 + "True", "not " * 20_000 + "True", "(" * 20_000 + "1" + ")" * 20_000])
-def test_huge_nesting_is_refused(text: str) -> None:
-    with pytest.raises(WhereError) as caught:
-        compile_where(text)
-    assert "nested more than 50 deep" in str(caught.value) or "too many nested parentheses" in str(caught.value)
 
 
 def test_long_but_flat_expressions_are_fine() -> None:
@@ -152,7 +146,9 @@ expressions = st.recursive(
 )
 
 
-def assert_refused_or_harmless(text: str) -> None:
+@settings(max_examples=200)
+@given(st.one_of(expressions, st.text(max_size=40)))
+def test_any_text_is_refused_or_safe(text: str) -> None:
     """Either a WhereError that quotes the text, or an expression of fields, constants and logic alone."""
     refused = ""
     try:
@@ -166,15 +162,3 @@ def assert_refused_or_harmless(text: str) -> None:
     assert all(isinstance(node, ALLOWED) for node in ast.walk(tree))
     assert {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} <= {"key"}
     assert not any("__" in node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
-
-
-@settings(max_examples=100)
-@given(expressions)
-def test_expressions_are_refused_or_safe(text: str) -> None:
-    assert_refused_or_harmless(text)
-
-
-@settings(max_examples=100)
-@given(st.text(max_size=40))
-def test_any_text_is_refused_or_safe(text: str) -> None:
-    assert_refused_or_harmless(text)

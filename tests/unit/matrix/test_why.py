@@ -1,13 +1,12 @@
 """`ckpm why`: the axes that bring a kernel in, or whatever keeps it out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
-from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST, TILE, Run
+from tests.unit.matrix.matrix_samples import ABSENT, GROUP, NEWEST, TILE
+from tests.unit.shared import Run
 
 ROOT = Path(__file__).parents[3]
 

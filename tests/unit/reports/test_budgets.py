@@ -1,7 +1,5 @@
 """Budgets: what a kernel may need, which are excused and until when, and mistakes in the table."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 from pathlib import Path
@@ -10,10 +8,10 @@ import pytest
 
 from ckpm.base.errors import TableError
 from ckpm.matrix.dialects import dialect
-from ckpm.matrix.keys import Key
 from ckpm.matrix.selection import Selection, select
-from ckpm.reports.gates.budgets import Built, read_budgets
+from ckpm.reports.gates.budgets import BUDGETS, Built, read_budgets
 from ckpm.reports.gates.comparing import read_thresholds
+from ckpm.reports.verdicts import Row
 from tests.unit import manifests
 
 PLAIN = "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"
@@ -25,30 +23,30 @@ TODAY = datetime.date(2026, 11, 20)
 BUILT = Built(arch="gfx950", upstream="aiter", toolchain="embedded")
 
 
-def keys_of(name: str) -> dict[str, Key]:
-    (key,) = manifests.record(name).keys()
-    return {name: key}
+def rows_of(
+    name: str, figures: dict[str, int], file: Path = BUDGETS, today: datetime.date = TODAY, **built: str
+) -> tuple[Row, ...]:
+    """Judge one kernel by the project's own budgets, or by those of a file."""
+    thresholds, (key,) = read_thresholds(), manifests.record(name).keys()
+    budgets = read_budgets(thresholds, file)
+    made = dataclasses.replace(BUILT, **built)
+    return budgets.rows({name: key}, {name: figures}, thresholds, built=made, today=today)
 
 
-def alibi_rows(today: datetime.date, spills: int = 8) -> list[tuple[str, str]]:
-    """(verdict, note) for a kernel with ALiBi that spills, by the project's own budgets."""
-    thresholds = read_thresholds()
-    keys = keys_of(ALIBI)
-    figures = {ALIBI: {**FIGURES, **LOOP, "vgpr_spills": spills}}
-    budgets = read_budgets(thresholds)
-    found = budgets.rows(keys, figures, thresholds, built=BUILT, today=today)
-    return [(row.verdict, row.note) for row in found]
+def alibi_row(today: datetime.date, spills: int = 8) -> tuple[str, str]:
+    """(verdict, note) for a kernel with ALiBi that spills."""
+    (row,) = rows_of(ALIBI, {**FIGURES, **LOOP, "vgpr_spills": spills}, today=today)
+    return row.verdict, row.note
 
 
 def test_allowance_has_end_and_bound() -> None:
-    ((verdict, note),) = alibi_rows(TODAY)
+    verdict, note = alibi_row(TODAY)
     assert verdict == "unchanged"
     assert note.startswith("allowed until 2027-06-30")
-    ((verdict, note),) = alibi_rows(datetime.date(2027, 7, 1))
+    verdict, note = alibi_row(datetime.date(2027, 7, 1))
     assert verdict == "regressed"
     assert "expired on 2027-06-30" in note
-    ((verdict, note),) = alibi_rows(TODAY, spills=9)
-    assert verdict == "regressed"
+    assert alibi_row(TODAY, spills=9)[0] == "regressed"
 
 
 def own_rows(arch: str, **figures: int) -> set[tuple[str, str, str]]:
@@ -78,14 +76,11 @@ def test_budget_of_one_upstream_leaves_others_alone(tmp_path: Path) -> None:
     file = tmp_path / "budgets.yaml"
     text = "budgets:\n  b: {archs: '*', upstreams: [ckpm], reason: r, limits: {vgpr: {at_most: 1}}}\nallowed: {}\n"
     file.write_text(text)
-    thresholds, figures = read_thresholds(), {ALIBI: {**FIGURES, "vgpr": 2}}
-    budgets = read_budgets(thresholds, file)
     for upstream, count in (("ckpm", 1), ("aiter", 0)):
-        built = dataclasses.replace(BUILT, upstream=upstream)
-        assert len(budgets.rows(keys_of(ALIBI), figures, thresholds, built=built, today=TODAY)) == count
+        assert len(rows_of(ALIBI, {**FIGURES, "vgpr": 2}, file, upstream=upstream)) == count
     file.write_text(text.replace("[ckpm]", "[ckpn]"))
     with pytest.raises(TableError, match=r"budgets\.yaml:2: .*unknown 'ckpn'; known: aiter, flash-attn, ckpm"):
-        read_budgets(thresholds, file)
+        read_budgets(read_thresholds(), file)
 
 
 ALLOWED = """\
@@ -107,27 +102,17 @@ allowed:
 def test_what_one_compiler_may_spill_another_may_not(tmp_path: Path) -> None:
     file = tmp_path / "budgets.yaml"
     file.write_text(ALLOWED)
-    thresholds, figures = read_thresholds(), {ALIBI: {**FIGURES, "vgpr_spills": 8}}
-    verdicts = {}
-    for toolchain in ("rocm", "embedded"):
-        built = dataclasses.replace(BUILT, toolchain=toolchain)
-        (found,) = read_budgets(thresholds, file).rows(keys_of(ALIBI), figures, thresholds, built=built, today=TODAY)
-        verdicts[toolchain] = found.verdict
-    assert verdicts == {"rocm": "unchanged", "embedded": "regressed"}
+    for toolchain, verdict in (("rocm", "unchanged"), ("embedded", "regressed")):
+        (found,) = rows_of(ALIBI, {**FIGURES, "vgpr_spills": 8}, file, toolchain=toolchain)
+        assert found.verdict == verdict
     file.write_text(ALLOWED.replace("[rocm]", "[hipcc]"))
     with pytest.raises(TableError, match=r"budgets\.yaml:8: .*unknown 'hipcc'; known: embedded, rocm"):
-        read_budgets(thresholds, file)
+        read_budgets(read_thresholds(), file)
 
 
 def test_limit_without_figure_is_not_pass() -> None:
-    thresholds = read_thresholds()
-    keys = keys_of(SMALL)
-    rows = read_budgets(thresholds).rows(keys, {SMALL: FIGURES}, thresholds, built=BUILT, today=TODAY)
-    assert {(row.metric, row.verdict) for row in rows} == {
-        ("loop_scratch", "missing"),
-        ("wait_hazards", "missing"),
-        ("missing_states", "missing"),
-    }
+    found = {(row.metric, row.verdict) for row in rows_of(SMALL, FIGURES)}
+    assert found == {(metric, "missing") for metric in LOOP}
 
 
 def test_mistake_in_budgets_is_named(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The emulated gate: the model by hand, counters as files, and what makes the gate fail."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -200,10 +198,7 @@ def test_measurements_are_read_as_they_were_written(tmp_path: Path) -> None:
     ("damage", "said"),
     [
         (lambda d: d["problems"][0]["counters"].pop("barriers"), "barriers"),
-        (
-            lambda d: d["problems"][0]["counters"].update(waves=-1),
-            "counters.waves: must not be negative, is -1",
-        ),
+        (lambda d: d["problems"][0]["counters"].update(waves=-1), "counters.waves: must not be negative, is -1"),
         (lambda d: d["problems"][0]["counters"].update(waves=float("nan")), "NaN is not a number of JSON"),
         (lambda d: d["problems"][0].pop("kernel"), r"problems\[0\]: field 'kernel' is missing"),
         (lambda d: d["provenance"].pop("identity"), "provenance.identity: is missing, expected text"),

@@ -1,7 +1,5 @@
 """The static gate: what makes it fail, with kernel and metric named, and what it can't be made to pass."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json
@@ -13,7 +11,6 @@ from typing import Any
 import pytest
 
 from ckpm.base.errors import CheckFailedError, CodeObjectError, InconclusiveError, LibraryError
-from ckpm.commands import main
 from ckpm.kernels.code import code_object as codeobject
 from ckpm.kernels.library.manifest import Manifest
 from ckpm.reports.gates import baseline
@@ -23,6 +20,7 @@ from ckpm.reports.gates.baseline import accept
 from ckpm.reports.gates.comparing import THRESHOLDS, compare, read_thresholds
 from ckpm.reports.verdicts import Gate, Row, demand, worst
 from tests.unit import manifests
+from tests.unit.shared import Run
 
 PLAIN = "fmha_batch_prefill_d128_bf16_group_b64x128x64x128x64x128_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_async_vr_psskddv"
 SMALL = f"{PLAIN}_nlogits_nbias_nmask_nlse_ndropout_nsquant"
@@ -47,6 +45,7 @@ CODE: dict[str, Any] = {
     "hazards": (),
     "missing_states": (),
 }
+COMMANDS = [("gate",), ("accept", "--reason", "why")]
 LOOP = {"loop_mfma": 128, "loop_valu": 500, "loop_scratch": 0, "wait_hazards": 0, "missing_states": 0}
 
 
@@ -61,8 +60,8 @@ def resources(symbol: str, **change: int) -> codeobject.KernelResources:
 class Library:
     """A built library in a work folder: the manifest is a file, the code objects are told by a stub."""
 
-    def __init__(self, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.work, self.kernels = work, {SMALL: resources("a"), MASKED: resources("b")}
+    def __init__(self, work: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+        self.command, self.work, self.kernels = run, work, {SMALL: resources("a"), MASKED: resources("b")}
         self.file = work / "build/gfx950/aiter/manifest.json"
         self.baselines = work / "baselines"
         self.code: dict[str, Any] = {}  # the emulator's findings on a symbol's machine code, if they are not CODE
@@ -82,9 +81,9 @@ class Library:
         }
         manifests.write_library(self.file.parent, manifests.document(figures, **{**FACTS, **change}))
 
-    def run(self, command: str, *options: str) -> int:
+    def run(self, command: str, *options: str) -> tuple[int, str, str]:
         only = ("--only", "static", "--work", str(self.work), "--baselines", str(self.baselines))
-        return main([command, "--arch", "gfx950", "--upstream", "aiter", *only, *options])
+        return self.command(command, "--arch", "gfx950", "--upstream", "aiter", *only, *options)
 
     @property
     def baseline(self) -> Path:
@@ -96,16 +95,16 @@ class Library:
 
 
 @pytest.fixture
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Library:
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Library:
     """Built, and accepted as the baseline."""
     monkeypatch.delenv("CK_ROOT", raising=False)
-    built = Library(tmp_path, monkeypatch)
-    assert built.run("accept", "--reason", "the first") == 0
+    built = Library(tmp_path, monkeypatch, run)
+    assert built.run("accept", "--reason", "the first")[0] == 0
     return built
 
 
 def test_same_build_is_unchanged_in_every_metric(library: Library) -> None:
-    assert library.run("gate") == 0
+    assert library.run("gate")[0] == 0
     gate = Gate.read(library.result)
     assert (gate.verdict, {row.verdict for row in gate.rows}) == ("unchanged", {"unchanged"})
     assert [(row.subject, row.metric) for row in gate.rows] == [
@@ -124,12 +123,11 @@ def test_same_build_is_unchanged_in_every_metric(library: Library) -> None:
         ({"occupancy_waves": 1}, "occupancy_waves: 2 -> 1 waves a SIMD (allowed: no change)"),
     ],
 )
-def test_worse_figure_is_named(
-    library: Library, capsys: pytest.CaptureFixture[str], change: dict[str, int], said: str
-) -> None:
+def test_worse_figure_is_named(library: Library, change: dict[str, int], said: str) -> None:
     library.kernels[SMALL] = resources("a", **change)
-    assert library.run("gate") == CheckFailedError.exit_code
-    assert f"regressed: {SMALL}: {said}" in capsys.readouterr().err
+    code, _, err = library.run("gate")
+    assert code == CheckFailedError.exit_code
+    assert f"regressed: {SMALL}: {said}" in err
     assert Gate.read(library.result).verdict == "regressed"
 
 
@@ -147,12 +145,11 @@ def test_worse_figure_is_named(
         ({"unknown": 1}, 9, "{}: 1 unknown instructions"),
     ],
 )
-def test_worse_loop_or_late_wait_is_named(
-    library: Library, capsys: pytest.CaptureFixture[str], change: dict[str, Any], code: int, said: str
-) -> None:
+def test_worse_loop_or_late_wait_is_named(library: Library, change: dict[str, Any], code: int, said: str) -> None:
     library.code["a"] = {**CODE, **change}
-    assert library.run("gate") == code
-    assert said.format(SMALL) in capsys.readouterr().err
+    found, _, err = library.run("gate")
+    assert found == code
+    assert said.format(SMALL) in err
 
 
 def test_kernel_compiled_to_several_has_worst_figures(library: Library) -> None:
@@ -171,21 +168,23 @@ def test_kernel_compiled_to_several_has_worst_figures(library: Library) -> None:
         static_gate.by_kernel(library.file.with_name("libckpm.so"), manifest, "gfx950")
 
 
-def test_better_figures_pass_and_are_reported(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+def test_better_figures_pass_and_are_reported(library: Library) -> None:
     library.kernels[SMALL] = resources("a", sgpr_spills=0, occupancy_waves=3, text_bytes=9901)
-    assert library.run("gate") == 0
-    assert "improved: 2 improved, 26 unchanged" in capsys.readouterr().out
+    code, out, _ = library.run("gate")
+    assert (code, "improved: 2 improved, 26 unchanged" in out) == (0, True)
 
 
-def test_removed_kernel_regresses_and_new_is_missing(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+def test_removed_kernel_regresses_and_new_is_missing(library: Library) -> None:
     removed = library.kernels.pop(MASKED)
     library.write()
-    assert library.run("gate") == CheckFailedError.exit_code
-    assert f"regressed: {MASKED}: built: 1 -> 0" in capsys.readouterr().err
+    code, _, err = library.run("gate")
+    assert code == CheckFailedError.exit_code
+    assert f"regressed: {MASKED}: built: 1 -> 0" in err
     library.kernels |= {MASKED: removed, ALIBI: resources("c")}
     library.write()
-    assert library.run("gate") == InconclusiveError.exit_code
-    assert f"missing: {ALIBI}: built: 0 -> 1" in capsys.readouterr().err
+    code, _, err = library.run("gate")
+    assert code == InconclusiveError.exit_code
+    assert f"missing: {ALIBI}: built: 0 -> 1" in err
 
 
 @pytest.mark.parametrize(
@@ -207,25 +206,27 @@ def test_removed_kernel_regresses_and_new_is_missing(library: Library, capsys: p
     ],
 )
 def test_missing_damaged_or_foreign_baseline_fails(
-    library: Library, capsys: pytest.CaptureFixture[str], damage: Callable[[str], str | None], said: str
+    library: Library, damage: Callable[[str], str | None], said: str
 ) -> None:
-    assert library.run("gate") == 0
+    assert library.run("gate")[0] == 0
     text = damage(library.baseline.read_text())
     library.baseline.unlink()
     if text is not None:
         library.baseline.write_text(text)
-    assert library.run("gate") == InconclusiveError.exit_code
-    assert said in capsys.readouterr().err
+    code, _, err = library.run("gate")
+    assert code == InconclusiveError.exit_code
+    assert said in err
     # written, for the report; not with the verdict of the run before
     assert Gate.read(library.result).verdict == "not comparable"
     assert said in str(Gate.read(library.result).failing[0])
     assert "not comparable" in library.result.with_suffix(".xml").read_text()
 
 
-def test_manifest_of_another_build_is_not_judged(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+def test_manifest_of_another_build_is_not_judged(library: Library) -> None:
     library.kernels[SMALL] = resources("other")
-    assert library.run("gate") == InconclusiveError.exit_code
-    assert f"{SMALL} is not in the library" in capsys.readouterr().err
+    code, _, err = library.run("gate")
+    assert code == InconclusiveError.exit_code
+    assert f"{SMALL} is not in the library" in err
 
 
 def test_code_that_cannot_be_read_is_not_pass(tmp_path: Path) -> None:
@@ -235,14 +236,13 @@ def test_code_that_cannot_be_read_is_not_pass(tmp_path: Path) -> None:
         static_gate.by_kernel(file, manifests.record(SMALL), "gfx950")
 
 
-@pytest.mark.parametrize("command", [("gate",), ("accept", "--reason", "why")])
-def test_library_that_does_not_fit_manifest_is_refused(
-    library: Library, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_library_that_does_not_fit_manifest_is_refused(library: Library, command: tuple[str, ...]) -> None:
     before = library.baseline.read_bytes()
     library.file.with_name("libckpm.so").write_bytes(b"another library")
-    assert library.run(*command) == LibraryError.exit_code
-    assert hashlib.sha256(b"another library").hexdigest() in capsys.readouterr().err
+    code, _, err = library.run(*command)
+    assert code == LibraryError.exit_code
+    assert hashlib.sha256(b"another library").hexdigest() in err
     assert library.baseline.read_bytes() == before
     assert not library.result.exists()
 
@@ -275,38 +275,38 @@ def test_old_baseline_without_version_folder_is_read(tmp_path: Path) -> None:
         baseline.read(other)
 
 
-def test_library_of_other_upstream_is_refused(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", COMMANDS)
+def test_library_of_other_upstream_is_refused(library: Library, command: tuple[str, ...]) -> None:
     library.write(upstream="flash-attn")
-    for command in (("gate",), ("accept", "--reason", "why")):
-        assert library.run(*command) == InconclusiveError.exit_code
-        assert "a library of flash-attn, not of aiter" in capsys.readouterr().err
+    code, _, err = library.run(*command)
+    assert code == InconclusiveError.exit_code
+    assert "a library of flash-attn, not of aiter" in err
 
 
-def test_accepting_leaves_line_of_history(library: Library, capsys: pytest.CaptureFixture[str]) -> None:
+def test_accepting_leaves_line_of_history(library: Library) -> None:
     library.kernels[SMALL] = resources("a", vgpr=208)
-    assert library.run("gate") == CheckFailedError.exit_code
-    assert library.run("accept", "--reason", " wider\n loads ") == 0
-    assert library.run("gate") == 0
+    accept_wider = ("accept", "--reason", " wider\n loads ")
+    codes = [library.run(*words)[0] for words in (("gate",), accept_wider, ("gate",))]
+    assert codes == [CheckFailedError.exit_code, 0, 0]
     lines = [json.loads(line) for line in (library.baselines / "gfx950/embedded/aiter.history.jsonl").open()]
     assert [(line["reason"], line["subjects"], line["sums"]["vgpr"]) for line in lines] == [
         ("the first", 2, 400),
         ("wider loads", 2, 408),
     ]
-    capsys.readouterr()
-    assert library.run("gate", "--history") == 0
-    first, second, *changed = capsys.readouterr().out.splitlines()
+    first, second, *changed = library.run("gate", "--history")[1].splitlines()
     assert first.endswith(" static: 2 subjects: the first")
     assert second.endswith(" static: 2 subjects: wider loads")
     assert changed == ["  vgpr: 400 -> 408"]
     with (library.baselines / "gfx950/embedded/aiter.history.jsonl").open("a") as stream:
         stream.write('{"gate": "static", "reason')
-    assert library.run("gate", "--history") == InconclusiveError.exit_code
-    assert "aiter.history.jsonl:3: can't be read as a line of a baseline's history" in capsys.readouterr().err
+    code, _, err = library.run("gate", "--history")
+    assert code == InconclusiveError.exit_code
+    assert "aiter.history.jsonl:3: can't be read as a line of a baseline's history" in err
 
 
 def test_nothing_is_accepted_without_reason(library: Library) -> None:
     before = library.baseline.read_text()
-    assert library.run("accept", "--reason", " ") == InconclusiveError.exit_code
+    assert library.run("accept", "--reason", " ")[0] == InconclusiveError.exit_code
     assert library.baseline.read_text() == before
 
 
@@ -336,8 +336,7 @@ def test_worst_row_speaks_and_has_its_exit_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", '{"verdict": "unchanged", "provenance": {}, "rows": []}', "nan", "cut"],
+    "text", ["", "[]", "{}", '{"verdict": "unchanged", "provenance": {}, "rows": []}', "nan", "cut"]
 )
 def test_damaged_result_is_not_pass(tmp_path: Path, text: str) -> None:
     file = tmp_path / "gate.json"
@@ -383,22 +382,27 @@ def store(tmp_path: Path, **facts: str) -> tuple[baseline.Baseline, Path]:
     return baseline.read(file), file
 
 
-def test_text_of_checkout_is_what_gate_judges(tmp_path: Path) -> None:
-    checkout = {"upstream": "checkout", "upstream_identity": "checkout sha256:1"}
-    accepted, file = store(tmp_path, **checkout)
-    edited = {"arch": "gfx950", **FACTS, **checkout, "upstream_identity": "checkout sha256:2"}
+OWN = "amd-aiter {} with headers sha256:{}"
+
+
+@pytest.mark.parametrize(
+    ("upstream", "identities", "refused", "said"),
+    [
+        ("checkout", ("checkout sha256:1", "checkout sha256:2"), {"dialect": "ck-2025-06"},
+         "dialect: ck-2025-11 / ck-2025-06"),
+        ("ckpm", (OWN.format(1, 1), OWN.format(1, 2)), {"upstream_identity": OWN.format(2, 2)},
+         "upstream_identity: amd-aiter 1 .* / amd-aiter 2 "),
+    ],
+)  # fmt: skip
+def test_edited_text_is_judged_and_another_upstream_is_not(
+    tmp_path: Path, upstream: str, identities: tuple[str, str], refused: dict[str, str], said: str
+) -> None:
+    """A checkout and our own headers may change. A dialect and a package may not."""
+    accepted, file = store(tmp_path, upstream=upstream, upstream_identity=identities[0])
+    edited = {"arch": "gfx950", **FACTS, "upstream": upstream, "upstream_identity": identities[1]}
     baseline.demand_same(accepted, edited, file)
-    with pytest.raises(InconclusiveError, match="dialect: ck-2025-11 / ck-2025-06"):
-        baseline.demand_same(accepted, {**edited, "dialect": "ck-2025-06"}, file)
-
-
-def test_own_headers_may_change_and_package_may_not(tmp_path: Path) -> None:
-    ours = {"upstream": "ckpm", "upstream_identity": "amd-aiter 1 with headers sha256:1"}
-    accepted, file = store(tmp_path, **ours)
-    built = {"arch": "gfx950", **FACTS, **ours}
-    baseline.demand_same(accepted, {**built, "upstream_identity": "amd-aiter 1 with headers sha256:2"}, file)
-    with pytest.raises(InconclusiveError, match=r"upstream_identity: amd-aiter 1 .* / amd-aiter 2 "):
-        baseline.demand_same(accepted, {**built, "upstream_identity": "amd-aiter 2 with headers sha256:2"}, file)
+    with pytest.raises(InconclusiveError, match=said):
+        baseline.demand_same(accepted, {**edited, **refused}, file)
 
 
 def test_narrower_selection_names_kernels_that_it_lost(tmp_path: Path) -> None:
@@ -410,20 +414,19 @@ def test_narrower_selection_names_kernels_that_it_lost(tmp_path: Path) -> None:
         baseline.demand_same(accepted, narrower, file, present=[SMALL])
 
 
-def test_library_of_fwd_has_baseline_of_its_own(
-    library: Library, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fwd = Library(library.work / "fwd", monkeypatch)
+def test_library_of_fwd_has_baseline_of_its_own(library: Library, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    fwd = Library(library.work / "fwd", monkeypatch, run)
     fwd.file = library.work / "fwd/build/gfx950/aiter-fwd/manifest.json"
     fwd.baselines = library.baselines
     fwd.write(selection="family fwd")
-    assert fwd.run("gate", "--family", "fwd") == InconclusiveError.exit_code
-    output = capsys.readouterr().err
-    assert "aiter-fwd.static.txt: there is no baseline. Look at the figures" in output
-    assert "accept --reason TEXT --arch gfx950 --upstream aiter --family fwd" in output
-    assert fwd.run("accept", "--family", "fwd", "--reason", "why") == 0
-    assert fwd.run("gate", "--family", "fwd") == 0
-    assert "left out: the emulated gate: its problems are batch prefill's, not those of fwd" in capsys.readouterr().out
+    code, _, err = fwd.run("gate", "--family", "fwd")
+    assert code == InconclusiveError.exit_code
+    assert "aiter-fwd.static.txt: there is no baseline. Look at the figures" in err
+    assert "accept --reason TEXT --arch gfx950 --upstream aiter --family fwd" in err
+    assert fwd.run("accept", "--family", "fwd", "--reason", "why")[0] == 0
+    code, out, _ = fwd.run("gate", "--family", "fwd")
+    assert code == 0
+    assert "left out: the emulated gate: its problems are batch prefill's, not those of fwd" in out
     assert "# library: fwd\n" in (library.baselines / "gfx950/embedded/aiter-fwd.static.txt").read_text()
     assert baseline.read(library.baseline).facts["selection"] == "tier smoke"  # batch prefill's is as it was
 
@@ -436,13 +439,14 @@ def test_library_of_fwd_has_baseline_of_its_own(
     ],
 )
 def test_family_that_gate_cannot_judge_is_refused(
-    library: Library, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
+    library: Library, run: Run, options: tuple[str, ...], said: str
 ) -> None:
     file = library.work / "build/gfx950/aiter-fwd/manifest.json"
     file.parent.mkdir()
     file.write_bytes(library.file.read_bytes())
-    assert main(["gate", "--arch", "gfx950", "--upstream", "aiter", "--work", str(library.work), *options]) == 2
-    assert said in capsys.readouterr().err
+    code, _, err = run("gate", "--arch", "gfx950", "--upstream", "aiter", "--work", str(library.work), *options)
+    assert code == 2
+    assert said in err
 
 
 def test_arch_without_model_has_no_emulated_gate() -> None:

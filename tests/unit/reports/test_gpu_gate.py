@@ -3,8 +3,6 @@
 `ckpm compare` times V3 against V2 of one library.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import os
@@ -85,11 +83,7 @@ def side(milliseconds: float, serves: Sequence[SuiteCase] | None = None, status:
             return serves is None or problem in serves
 
     loaded = SimpleNamespace(launch=launch, path=Path("lib.so"), family="batch_prefill", arguments=LaunchArguments)
-    return Served(
-        library=cast(Library, loaded),
-        keys=(),
-        file_facts={"library sha256": "ab"},
-    )
+    return Served(library=cast(Library, loaded), keys=(), file_facts={"library sha256": "ab"})
 
 
 @pytest.mark.parametrize(("candidate", "verdict"), [(1.0001, "unchanged"), (1.05, "regressed"), (0.9, "improved")])
@@ -225,9 +219,7 @@ def test_library_that_launches_other_version_raises(monkeypatch: pytest.MonkeyPa
         compare_sides(gpu.versions(device(), Path("lib.so")))
 
 
-def test_problems_of_both_have_every_published_row(
-    both: tuple[gpu.Side, gpu.Side],
-) -> None:
+def test_problems_of_both_have_every_published_row(both: tuple[gpu.Side, gpu.Side]) -> None:
     names = [one.name for one in gpu.problems_of_both(*both, performance_problems("nightly"))]
     assert sum(name.startswith("performance/published_fp8.") for name in names) == 20
     assert "performance/decode.q1k4096b2" not in names

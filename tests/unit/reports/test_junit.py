@@ -1,7 +1,5 @@
 """JUnit XML has the content of results, whatever text they contain. Shards are merged whole or not at all."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -110,10 +108,7 @@ def test_json_round_trip(tmp_path: Path) -> None:
         ({"cases": [{**stored_case(), "outcome": "odd"}]}, "cases[0].outcome: 'odd' is none of passed, failed"),
         ({"cases": [{**stored_case(), "more": 1}]}, "cases[0].more: no such field"),
         ({"cases": [{**stored_case(), "seconds": "x"}]}, "cases[0].seconds: must be a number, not 'x'"),
-        (
-            {"cases": [{**stored_case(), "fault": {"kind": "memory"}}]},
-            "cases[0].fault: field 'message' is missing",
-        ),
+        ({"cases": [{**stored_case(), "fault": {"kind": "memory"}}]}, "cases[0].fault: field 'message' is missing"),
         (
             {"cases": [{**stored_case(), "fault": {"kind": "memory", "message": "m", "nearest": {"id": 1}}}]},
             "cases[0].fault.nearest: field 'base' is missing",

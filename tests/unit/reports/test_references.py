@@ -1,7 +1,5 @@
 """Published figures: as their documents have them, beside times of the same problem and hardware, and no verdict."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The table of resources, and manifests that are none."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

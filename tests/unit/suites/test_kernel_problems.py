@@ -3,8 +3,6 @@
 The rendered dispatch, read as text, shows which kernel the fields of each launch select.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import re

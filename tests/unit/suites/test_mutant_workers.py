@@ -69,17 +69,17 @@ def test_results_with_starved_process_extend_its_deadline(
     assert [one.killed_by for one in results(SETUP, mutants("busy"), 1, obedient)] == [killed_by]
 
 
-@pytest.mark.parametrize("how", ["exit", "killed"])
-def test_results_raise_if_process_exits_without_fault(how: str) -> None:
-    with pytest.raises(DeviceError, match="not caused by a mutant"):
-        list(results(SETUP, mutants("well", how), 1, obedient))
-
-
-def test_results_raise_if_process_does_not_start() -> None:
-    with pytest.raises(DeviceError, match="ended with -11"):
-        list(results(SETUP, mutants("well"), 1, stillborn))
-
-
-def test_results_raise_error_of_process() -> None:
-    with pytest.raises(CheckFailedError, match="without a mutant"):
-        list(results(SETUP, mutants("failed"), 1, obedient))
+@pytest.mark.parametrize(
+    ("texts", "process", "error", "message"),
+    [
+        (("well", "exit"), obedient, DeviceError, "not caused by a mutant"),
+        (("well", "killed"), obedient, DeviceError, "not caused by a mutant"),
+        (("well",), stillborn, DeviceError, "ended with -11"),
+        (("failed",), obedient, CheckFailedError, "without a mutant"),
+    ],
+)
+def test_results_raise_error_of_process(
+    texts: tuple[str, ...], process: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        list(results(SETUP, mutants(*texts), 1, process))

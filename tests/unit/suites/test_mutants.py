@@ -1,7 +1,5 @@
 """Planted defects: the changes of an instruction, the draw by a seed, the floor, and the reasons of survivors."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 import struct
@@ -132,7 +130,7 @@ def test_draw_is_repeatable_and_without_duplicates() -> None:
     assert first != draw(some, 8, 12)
     assert len({(one.kernel, one.at, one.raw) for one in first}) == len(first) == 12
     assert {one.kind for one in first} == {
-        *("wait", "barrier", "nop", "compare", "opcode", "offset", "constant", "operand", "descriptor"),
+        *("wait", "barrier", "nop", "compare", "opcode", "offset", "constant", "operand", "descriptor")
     }
     every = draw(some, 1, 1000)
     assert len(every) < 1000

@@ -1,14 +1,12 @@
 """The float64 reference against an independent one, and tolerances against models of the kernel's rounding."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -35,15 +33,17 @@ from tests.unit.attention.fakes import make_case
     window=st.tuples(st.integers(-1, 4), st.integers(-1, 4)),
     lengths=st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=3),
     heads=st.sampled_from([(1, 1), (4, 2), (3, 1)]),
-    feature=st.sampled_from(["none", "cap", "bias", "sink", "drop", "inf"]),
+    feature=st.sampled_from(["none", "cap", "bias", "sink", "drop", "inf", "alibi", "tokens"]),
     dtype=st.sampled_from(["bf16", "fp16"]),
 )
-@settings(max_examples=60)
+@example(mask="bottom_right", window=(1, 0), lengths=[(6, 9)], heads=(1, 1), feature="tokens", dtype="bf16")
+@settings(max_examples=90)
 def test_reference_agrees_with_independent_one(
     mask: str, window: tuple[int, int], lengths: list[tuple[int, int]], heads: tuple[int, int], feature: str, dtype: str
 ) -> None:
     extras: dict[str, dict[str, Any]] = {
-        "none": {}, "cap": {"logits_soft_cap": 2.0}, "bias": {"bias": "bias"}, "sink": {"sink_logits": True},
+        "none": {}, "cap": {"logits_soft_cap": 2.0, "scale": 0.3}, "alibi": {"bias": "alibi"},
+        "tokens": {"sink_size": 0 if mask == "no" else 2}, "bias": {"bias": "bias"}, "sink": {"sink_logits": True},
         "drop": {"p_drop": 0.3}, "inf": {"bias": "bias", "bias_values": "minus_inf_rows"},
     }  # fmt: skip
     problem = make_case(
@@ -57,8 +57,9 @@ def test_reference_agrees_with_independent_one(
     ] if feature == "drop" else None  # fmt: skip
     got = exact(inputs, random)
     o, lse = independent.attention(
-        problem, inputs.q, inputs.k, inputs.v, bias=inputs.bias, sink_logits=inputs.sink_logits, random_values=random
-    )
+        problem, inputs.q, inputs.k, inputs.v, bias=inputs.bias, slopes=inputs.slopes, sink_logits=inputs.sink_logits,
+        random_values=random,
+    )  # fmt: skip
     np.testing.assert_allclose(got.o, o, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(got.lse, lse, rtol=1e-12, atol=1e-12)
     assert np.isfinite(got.o).all()

@@ -4,8 +4,6 @@ A fake kernel computes what the reference computes of numbers that are read as t
 prediction itself is in question.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import functools
@@ -45,10 +43,7 @@ make = functools.partial(make_case, name="batch-prefill/x.y", suite="batch-prefi
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch,
-    problem: SuiteCase,
-    kernel: Callable[[Prepared], Outputs | Fault],
-    *signatures: str,
+    monkeypatch: pytest.MonkeyPatch, problem: SuiteCase, kernel: Callable[[Prepared], Outputs | Fault], *signatures: str
 ) -> Result:
     """The case on a device whose kernel is a function: to O in float64, or to a fault; a buffer has 4096 bytes."""
 

@@ -1,7 +1,5 @@
 """Rendered workflows equal their templates, are pinned, have least permissions and run sessions that exist."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

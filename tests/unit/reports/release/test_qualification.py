@@ -3,8 +3,6 @@
 A known defect goes out only if a person accepted it, for a while.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import re
@@ -20,16 +18,7 @@ from ckpm.matrix.problems.ledger import LEDGER, read_ledger
 from ckpm.reports.release.run import demand_all, run
 from ckpm.reports.release.stages import read_stages, steps
 from ckpm.reports.release.verdict import Findings, Waiver, demand_accepted, examine, judge, read_waivers
-from tests.unit.reports.release.samples import (
-    BASIS,
-    DEFECT,
-    FACTS,
-    FOREIGN,
-    WAIVERS,
-    Stages,
-    plan,
-    planned_steps,
-)
+from tests.unit.reports.release.samples import BASIS, DEFECT, FACTS, FOREIGN, WAIVERS, Stages, plan, planned_steps
 
 ALL = {step.name for step in planned_steps()}
 ON_LIBRARY = {f"gfx950/{stage}" for stage in ("reproduce", *SUITES)}
@@ -195,19 +184,18 @@ def test_shard_on_another_library_is_refused(tmp_path: Path) -> None:
         run(plan(tmp_path / "here", shards=(shard,)), Stages())
 
 
-def test_shard_with_changed_result_is_refused(tmp_path: Path) -> None:
-    shard = shard_of(tmp_path)
-    (shard / "build/gfx950/aiter/dispatch.json").write_text("{}")
-    with pytest.raises(RecordError, match=r"dispatch\.json: .*build/gfx950/aiter/dispatch\.json has sha256"):
-        run(plan(tmp_path / "here", shards=(shard,)), Stages())
-
-
-def test_shard_with_damaged_record_is_refused(tmp_path: Path) -> None:
-    shard = shard_of(tmp_path)
-    record = shard / "build/release/records/gfx950/dispatch.json"
-    record.write_text(record.read_text().replace('"smoke"', '"full"', 1))
-    with pytest.raises(RecordError, match=r"dispatch\.json: is damaged"):
-        run(plan(tmp_path / "here", shards=(shard,)), Stages())
+@pytest.mark.parametrize(
+    ("file", "text", "complaint"),
+    [
+        ("build/gfx950/aiter/dispatch.json", "{}", r"build/gfx950/aiter/dispatch\.json has sha256"),
+        ("build/release/records/gfx950/dispatch.json", None, r"dispatch\.json: is damaged"),
+    ],
+)
+def test_shard_with_changed_file_is_refused(tmp_path: Path, file: str, text: str | None, complaint: str) -> None:
+    changed = shard_of(tmp_path) / file
+    changed.write_text(text or changed.read_text().replace('"smoke"', '"full"', 1))
+    with pytest.raises(RecordError, match=rf"dispatch\.json: .*{complaint}" if text else complaint):
+        run(plan(tmp_path / "here", shards=(tmp_path / "shard",)), Stages())
 
 
 def test_shards_that_disagree_are_refused(tmp_path: Path) -> None:
@@ -226,11 +214,7 @@ def test_shards_that_disagree_are_refused(tmp_path: Path) -> None:
         (Stages(gate="not comparable"), InconclusiveError, "not comparable"),
         (Stages(outcomes={"gfx950/sanitize": "failed"}), CheckFailedError, r"sanitize\.json: 1 of 2 cases failed"),
         (Stages(outcomes={"project/parity": "error"}), CheckFailedError, r"parity\.json: 1 of 2 cases failed"),
-        (
-            Stages(outcomes={"gfx950/large-kv": "skipped"}),
-            CheckFailedError,
-            r"large-kv\.json: every one of its 2",
-        ),
+        (Stages(outcomes={"gfx950/large-kv": "skipped"}), CheckFailedError, r"large-kv\.json: every one of its 2"),
         (Stages(facts=FOREIGN), RecordError, r"results of the library dddd"),
     ],
 )

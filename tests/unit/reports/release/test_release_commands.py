@@ -1,7 +1,5 @@
 """``ckpm qualify`` and ``verify-bundle``, in a small clone with commands that are played."""
 
-from __future__ import annotations
-
 import functools
 import subprocess
 from collections.abc import Callable
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckpm.base.errors import SetupError
-from ckpm.commands import main, parse
+from ckpm.commands import parse
 from ckpm.kernels.code.toolchains import Toolchain
 from ckpm.kernels.upstream.trees import package_folder
 from ckpm.matrix.dialects import upstreams
@@ -18,10 +16,9 @@ from ckpm.matrix.problems.ledger import Ledger, read_ledger
 from ckpm.reports.release import commands
 from ckpm.reports.release import run as stage_runs
 from ckpm.reports.release.archive import write_tar
-from ckpm.reports.release.run import run
 from ckpm.reports.release.verdict import known_defects
 from tests.unit.reports.release.samples import EPOCH, FACTS, REQUIREMENTS, ROOT, WAIVERS, Stages, make_key, names_in
-from tests.unit.shared import git
+from tests.unit.shared import Run, git
 
 IMAGE = f"example/rocm@sha256:{'a' * 64}"
 
@@ -51,17 +48,17 @@ def qualify(
     stages: Stages,
     stub_toolchain: Callable[..., Toolchain],
     monkeypatch: pytest.MonkeyPatch,
-) -> Callable[..., int]:
-    """``qualify("--tier", "smoke")``: its exit code, in the clone, with an undamaged upstream and a stub toolchain."""
+    run: Run,
+) -> Run:
+    """``qualify("--key", FILE)`` of the smoke tier in the clone, with an undamaged upstream and a stub toolchain."""
     (tmp_path / "waivers.yaml").write_text(WAIVERS)
     monkeypatch.setattr(commands, "PROJECT", clone)
-    monkeypatch.setattr(commands, "run", functools.partial(run, execute=stages))
+    monkeypatch.setattr(commands, "run", functools.partial(stage_runs.run, execute=stages))
     monkeypatch.setattr(commands, "demand_undamaged", lambda package, cache: None)
     monkeypatch.setattr(commands, "detect", lambda choice, cache: stub_toolchain())
     identity = type("Tree", (), {"identity": FACTS.upstream_identity})
     monkeypatch.setattr(commands, "locate", lambda name, cache: identity)
-    base = ["qualify", "--tier", "smoke", "--arch", "gfx950", "--work", str(clone)]
-    return lambda *words: main([*base, *words])
+    return functools.partial(run, "qualify", "--tier", "smoke", "--arch", "gfx950", "--work", str(clone))
 
 
 @pytest.fixture
@@ -70,51 +67,43 @@ def waived(tmp_path: Path) -> list[str]:
 
 
 def test_from_clean_commit_to_verified_bundle(
-    qualify: Callable[..., int],
-    waived: list[str],
-    clone: Path,
-    stages: Stages,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    qualify: Run, run: Run, waived: list[str], clone: Path, stages: Stages, tmp_path: Path
 ) -> None:
     key = make_key(tmp_path / "keys")
-    assert qualify(*waived, "--key", str(key), "--image", IMAGE) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "passed with 1 waived defect"
-    tar = Path(said[-1])
+    code, out, _ = qualify(*waived, "--key", str(key), "--image", IMAGE)
+    assert (code, out.splitlines()[0]) == (0, "passed with 1 waived defect")
+    tar = Path(out.splitlines()[-1])
     first = tar.read_bytes()
-    assert main(["verify-bundle", str(tar), "--allowed-signers", str(key.with_suffix(".signers"))]) == 0
-    assert "signed by key@example.org" in capsys.readouterr().out
+    code, out, _ = run("verify-bundle", str(tar), "--allowed-signers", str(key.with_suffix(".signers")))
+    assert (code, "signed by key@example.org" in out) == (0, True)
     assert tar.name == f"ckpm-{git(clone, 'rev-parse', 'HEAD')[:12]}-aiter-smoke.tar"
     ran = len(stages.called)
-    assert qualify(*waived, "--key", str(key), "--image", IMAGE) == 0
+    assert qualify(*waived, "--key", str(key), "--image", IMAGE)[0] == 0
     assert len(stages.called) == ran  # nothing again
     assert tar.read_bytes() == first
 
 
-def test_tar_of_another_time_is_refused(
-    qualify: Callable[..., int], waived: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert qualify(*waived) == 0
-    folder = Path(capsys.readouterr().out.splitlines()[-2])
+def test_tar_of_another_time_is_refused(qualify: Run, run: Run, waived: list[str], tmp_path: Path) -> None:
+    code, out, _ = qualify(*waived)
+    folder = Path(out.splitlines()[-2])
     write_tar(folder, names_in(folder), EPOCH + 1, tmp_path / "other.tar")
-    assert main(["verify-bundle", str(folder), "--unsigned"]) == 0
-    assert main(["verify-bundle", str(tmp_path / "other.tar"), "--unsigned"]) == 11
+    bundles = (folder, tmp_path / "other.tar")
+    assert [code, *(run("verify-bundle", str(bundle), "--unsigned")[0] for bundle in bundles)] == [0, 0, 11]
 
 
 @pytest.mark.parametrize("signs", [True, False])
 def test_bundle_of_unknown_signer_has_own_exit_code(
-    qualify: Callable[..., int], waived: list[str], tmp_path: Path, signs: bool, capsys: pytest.CaptureFixture[str]
+    qualify: Run, run: Run, waived: list[str], tmp_path: Path, signs: bool
 ) -> None:
     """A stranger can sign, too."""
     key = make_key(tmp_path / "keys")
-    assert qualify(*waived, *(("--key", str(key)) if signs else ())) == 0
-    tar = capsys.readouterr().out.splitlines()[-1]
-    assert main(["verify-bundle", tar]) == 13
-    shown = capsys.readouterr()
-    assert "in order: passed with 1 waived defect" in shown.out
-    assert "its signer is unknown. Name who may sign it with --allowed-signers FILE" in shown.err
-    assert main(["verify-bundle", tar, "--unsigned"]) == 0
+    code, out, _ = qualify(*waived, *(("--key", str(key)) if signs else ()))
+    tar = out.splitlines()[-1]
+    verified, out, err = run("verify-bundle", tar)
+    assert (code, verified) == (0, 13)
+    assert "in order: passed with 1 waived defect" in out
+    assert "its signer is unknown. Name who may sign it with --allowed-signers FILE" in err
+    assert run("verify-bundle", tar, "--unsigned")[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -128,17 +117,14 @@ def test_bundle_of_unknown_signer_has_own_exit_code(
         (["--arch", "gfx1"], 2, "unknown arch"),
     ],
 )
-def test_refusals(
-    qualify: Callable[..., int], words: list[str], code: int, complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert qualify(*words) == code
-    assert complaint in capsys.readouterr().err
+def test_refusals(qualify: Run, words: list[str], code: int, complaint: str) -> None:
+    found, _, err = qualify(*words)
+    assert found == code
+    assert complaint in err
 
 
 @pytest.mark.parametrize("kind", ["changed", "untracked", "staged", "deleted"])
-def test_dirty_checkout_is_refused(
-    qualify: Callable[..., int], clone: Path, stages: Stages, kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dirty_checkout_is_refused(qualify: Run, clone: Path, stages: Stages, kind: str) -> None:
     file = clone / ("new.txt" if kind in ("untracked", "staged") else "requirements.txt")
     if kind == "deleted":
         file.unlink()
@@ -146,9 +132,9 @@ def test_dirty_checkout_is_refused(
         file.write_text("other")
     if kind == "staged":
         git(clone, "add", file.name)
-    assert qualify() == 4
-    assert file.name in capsys.readouterr().err
-    assert stages.called == []
+    code, _, err = qualify()
+    assert (code, stages.called) == (4, [])
+    assert file.name in err
 
 
 def test_no_clone_is_refused(tmp_path: Path) -> None:
@@ -157,35 +143,31 @@ def test_no_clone_is_refused(tmp_path: Path) -> None:
 
 
 def test_commit_in_middle_is_refused(
-    qualify: Callable[..., int], waived: list[str], clone: Path, stages: Stages, monkeypatch: pytest.MonkeyPatch
+    qualify: Run, waived: list[str], clone: Path, stages: Stages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def commit_and_run(*words: object) -> int:
         code = Stages.__call__(stages, *words)  # type: ignore[arg-type]
         git(clone, "commit", "-qm", "second", "--allow-empty")
         return code
 
-    monkeypatch.setattr(commands, "run", functools.partial(run, execute=commit_and_run))
-    assert qualify(*waived) == 4
+    monkeypatch.setattr(commands, "run", functools.partial(stage_runs.run, execute=commit_and_run))
+    assert qualify(*waived)[0] == 4
 
 
-def test_expired_ledger_is_refused(
-    qualify: Callable[..., int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_expired_ledger_is_refused(qualify: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     last = max(entry.expires for entry in read_ledger().entries)
     monkeypatch.setattr(commands, "_today", lambda: last.replace(year=last.year + 1))
-    assert qualify() == 8
-    assert "expired on" in capsys.readouterr().err
+    code, _, err = qualify()
+    assert (code, "expired on" in err) == (8, True)
 
 
-def test_waiver_that_no_one_needs_is_reported(
-    qualify: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_waiver_that_no_one_needs_is_reported(qualify: Run, tmp_path: Path) -> None:
     other = next(entry.name for entry in read_ledger().entries if entry.name != "table-read-past-end")
     file = tmp_path / "two.yaml"
     row = WAIVERS.split("table-read-past-end:")[1]
     file.write_text(f"{WAIVERS}  {other}:{row}")
-    assert qualify("--waivers", str(file)) == 0
-    assert f"a needless waiver: {other}" in capsys.readouterr().out
+    code, out, _ = qualify("--waivers", str(file))
+    assert (code, f"a needless waiver: {other}" in out) == (0, True)
 
 
 def test_upstream_that_was_changed_is_refused(tmp_path: Path) -> None:
@@ -203,13 +185,11 @@ def test_upstream_that_was_changed_is_refused(tmp_path: Path) -> None:
         stage_runs.demand_undamaged(package, tmp_path)
 
 
-def test_stages_of_several_runs_are_one_release(
-    qualify: Callable[..., int], waived: list[str], stages: Stages, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert qualify("--only", "build", "--only", "dispatch") == 0
-    assert "no bundle" in capsys.readouterr().out
-    assert stages.called == ["gfx950/build", "gfx950/dispatch"]
-    assert qualify(*waived) == 0
+def test_stages_of_several_runs_are_one_release(qualify: Run, waived: list[str], stages: Stages) -> None:
+    code, out, _ = qualify("--only", "build", "--only", "dispatch")
+    assert (code, stages.called) == (0, ["gfx950/build", "gfx950/dispatch"])
+    assert "no bundle" in out
+    assert qualify(*waived)[0] == 0
     assert stages.called.count("gfx950/dispatch") == 1
 
 
@@ -223,10 +203,10 @@ def test_commands_of_page_exist() -> None:
         assert parse(words)
 
 
-@pytest.mark.parametrize("words", [["nothing"], ["nothing.tar"]])
-def test_no_bundle(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["verify-bundle", str(tmp_path / words[0])]) == 11
-    assert words[0] in capsys.readouterr().err
+@pytest.mark.parametrize("name", ["nothing", "nothing.tar"])
+def test_no_bundle(tmp_path: Path, name: str, run: Run) -> None:
+    code, _, err = run("verify-bundle", str(tmp_path / name))
+    assert (code, name in err) == (11, True)
 
 
 def test_empty_ledger_has_no_defect_to_waive() -> None:

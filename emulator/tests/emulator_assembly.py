@@ -3,6 +3,8 @@
 A kernel gets the address of its arguments (pointers of 8 bytes) in s[0:1], its thread in v0 and its workgroup in s2.
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import os

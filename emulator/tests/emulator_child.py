@@ -5,6 +5,8 @@ data/stub_core.cpp: the real memory, faults and HIP ABI, and launches named by e
 With ``whole=True`` it is the emulator as users have it.
 """
 
+from __future__ import annotations
+
 import functools
 import importlib
 import inspect

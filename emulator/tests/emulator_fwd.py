@@ -1,5 +1,7 @@
 """Libraries of fwd, paged and split-KV for tests that run them on the emulator, their problems, and the comparison."""
 
+from __future__ import annotations
+
 import ctypes
 import dataclasses
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
 """data/small.hip as a kernel library for gfx942 and gfx950, made by the embedded toolchain once."""
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import hashlib

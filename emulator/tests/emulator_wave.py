@@ -1,5 +1,7 @@
 """One wave of hand-written assembly on a state of the test's choice."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

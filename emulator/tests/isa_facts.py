@@ -5,6 +5,8 @@ compiler's own tables. A line with a name alone is always wrong. The assembler's
 instruction, and in which encodings.
 """
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys

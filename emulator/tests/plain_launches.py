@@ -4,6 +4,8 @@ A process has one core. OPTIONS is JSON of options of the device. Of each proble
 and all counters.
 """
 
+from __future__ import annotations
+
 import hashlib
 import itertools
 import json

@@ -1,5 +1,7 @@
 """Misaligned accesses, and barriers that not all threads of a workgroup reach together."""
 
+from __future__ import annotations
+
 import pytest
 
 from ckpm_emulator.device import EmulatedGpu

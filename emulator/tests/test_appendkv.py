@@ -4,6 +4,8 @@ The caches hold random bits before a launch, NaNs among them. After it the appen
 within bf16's rounding) and V_new. All other rows are unchanged.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -4,6 +4,8 @@ The kernel is the one of docs/upstream/asm-loads.md, compiled here by the embedd
 on an emulator without checks and now and then on a GPU, it is right.
 """
 
+from __future__ import annotations
+
 import functools
 from pathlib import Path
 

@@ -3,6 +3,8 @@
 Three kernels, one after the other, against float64 gradients; then defects of a pass, each planted where it would be.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """The core's library is built once for each state of its sources, and never from damaged files."""
 
+from __future__ import annotations
+
 import ctypes
 import importlib.util
 import multiprocessing

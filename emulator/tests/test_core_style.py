@@ -1,5 +1,7 @@
 """The core's C++ stays readable: no function over 60 lines. Formatting itself is checked by `nox -s lint`."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -3,6 +3,8 @@
 Assembled by the embedded toolchain, run on one wave.
 """
 
+from __future__ import annotations
+
 import struct
 from fractions import Fraction
 from pathlib import Path

@@ -1,5 +1,7 @@
 """A wheel of ckpm-emulator that zig made is for every machine; another is for the machine that made it."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess

@@ -4,6 +4,8 @@ Correct kernels pass. A kernel without a wait or a barrier, or with a register t
 instruction where it matters.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """``python -m ckpm_emulator`` ends like the other command lines."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -2,6 +2,8 @@
 the ranges of executed code.
 """
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 

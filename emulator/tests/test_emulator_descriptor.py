@@ -5,6 +5,8 @@ So are kernels whose descriptor contradicts the metadata.
 The message has the instruction, the register and the count.
 """
 
+from __future__ import annotations
+
 import struct
 
 import pytest

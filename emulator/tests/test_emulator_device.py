@@ -1,5 +1,7 @@
 """The device in Python: options are checked, a process has one arch."""
 
+from __future__ import annotations
+
 import ctypes
 import shutil
 import subprocess

@@ -1,5 +1,7 @@
 """Faults of launches that touched foreign memory: the report's fields and text."""
 
+from __future__ import annotations
+
 import ctypes
 import json
 from pathlib import Path

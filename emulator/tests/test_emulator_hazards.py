@@ -3,6 +3,8 @@
 Expected numbers are those of the ISA documents ("Manually Inserted Wait States") and of the LLVM changes named.
 """
 
+from __future__ import annotations
+
 import functools
 import re
 import subprocess

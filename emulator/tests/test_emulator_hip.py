@@ -1,5 +1,7 @@
 """The HIP ABI: what clang makes of a HIP program runs against it, and misuse ends in the right error, never a crash."""
 
+from __future__ import annotations
+
 import ctypes
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """A small HIP library on the whole emulator: its own host code launches, its machine code runs, its faults are told."""
 
+from __future__ import annotations
+
 import ctypes
 import mmap
 from pathlib import Path

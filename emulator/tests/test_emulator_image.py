@@ -1,5 +1,7 @@
 """Code objects are read as the compiler made them, and damaged ones are refused with the reason."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """Machine code judged without running: a use before its load is waited for is found, a sufficient wait not blamed."""
 
+from __future__ import annotations
+
 import functools
 import json
 import subprocess

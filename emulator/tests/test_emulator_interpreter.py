@@ -4,6 +4,8 @@ Small kernels for what a launch is made of: kernel arguments and ids, loops and 
 instructions, scratch, several workgroups on several threads, and the checks. Each runs in a process of its own arch.
 """
 
+from __future__ import annotations
+
 import ctypes
 import multiprocessing
 import subprocess

@@ -1,5 +1,7 @@
 """The records that Python writes are those that the core reads, and what is unknown becomes a trap with its reason."""
 
+from __future__ import annotations
+
 import ctypes
 import re
 import subprocess

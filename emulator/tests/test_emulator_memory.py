@@ -1,5 +1,7 @@
 """Device memory: pools cost the pages touched, lie where asked, and every address is known to be inside or not."""
 
+from __future__ import annotations
+
 import ctypes
 import itertools
 import json

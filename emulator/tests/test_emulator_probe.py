@@ -3,6 +3,8 @@
 In a process of its own, whose device takes programs with a second micro-op for one of the built.
 """
 
+from __future__ import annotations
+
 import functools
 import json
 import subprocess

@@ -4,6 +4,8 @@ These forms keep src0 outside its field, and SDWA's S0 and S1 make the field of 
 expectation is the assembler's input; its encoder is LLVM's own.
 """
 
+from __future__ import annotations
+
 import functools
 import itertools
 from dataclasses import dataclass

@@ -4,6 +4,8 @@ The decoder uses the tables once for each shape. Here every instruction is decod
 learned nothing, and by one that has learned much.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 

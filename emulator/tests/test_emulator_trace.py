@@ -1,5 +1,7 @@
 """The trace of one wave: what it executed, where it is in the code object, and what the destinations held."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

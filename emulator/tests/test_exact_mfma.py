@@ -5,6 +5,8 @@ these are 16 values, even and odd ones apart. The sum is rounded down to 31 and 
 greater exponent of the two. Then both are added, and rounded once to nearest even. f32 operands are a chain of fma.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from fractions import Fraction

@@ -4,6 +4,8 @@ O and LSE are compared with the float64 reference within the suites' tolerances.
 with upstream's conditions: a tile of 16 rows serves at most 16 queries, and whole tiles of keys need no padding.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

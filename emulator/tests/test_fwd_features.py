@@ -3,6 +3,8 @@
 Dropout is checked through the random bytes that the kernel stores: the reference drops what they say.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -4,6 +4,8 @@ Pages are scattered over a pool whose other bytes are NaN. O is compared with th
 page taken for another. Unused table entries name a page outside of all memory: reading it faults.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

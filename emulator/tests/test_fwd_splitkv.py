@@ -4,6 +4,8 @@ The keys are cut into splits, each of which has an O and an LSE in float32. The 
 is compared with the float64 reference of the whole, within the suites' tolerances.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from pathlib import Path
 

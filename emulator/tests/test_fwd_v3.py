@@ -4,6 +4,8 @@ Its machine code has LDS reads that transpose, wide loads to LDS, swaps between 
 compared with the float64 reference within the suites' tolerances.
 """
 
+from __future__ import annotations
+
 import ctypes
 from pathlib import Path
 from typing import Any

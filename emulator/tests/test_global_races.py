@@ -1,5 +1,7 @@
 """Races in device memory: planted between waves and workgroups, and the same programs in order."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 

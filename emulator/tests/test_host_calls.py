@@ -4,6 +4,8 @@ Words and answers are those of ROCm's device library (ockl/src/services.cl); wha
 library's own printf. Real programs over the real library are in tests/programs.
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import math

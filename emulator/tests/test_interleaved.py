@@ -1,5 +1,7 @@
 """The option interleaved: a wave that waits lets the others go on, as on hardware, before its results land."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 

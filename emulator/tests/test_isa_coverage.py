@@ -1,5 +1,7 @@
 """The report of `coverage --isa`: facts of LLVM, README's number, and the refused instructions."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from pathlib import Path

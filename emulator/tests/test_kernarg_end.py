@@ -1,5 +1,7 @@
 """The end of the kernel arguments: LLVM reads their last three dwords as four, where the hardware's segment goes on."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 

@@ -1,5 +1,7 @@
 """The suite that runs every kernel of a library of fwd's families: on the library of test_fwd.py, and seen to fail."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 from pathlib import Path

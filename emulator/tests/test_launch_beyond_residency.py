@@ -1,5 +1,7 @@
 """A workgroup whose waves have more registers than a compute unit has for all of them: it runs all the same."""
 
+from __future__ import annotations
+
 import numpy as np
 
 from ckpm_emulator.device import EmulatedGpu

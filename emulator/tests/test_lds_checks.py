@@ -1,5 +1,7 @@
 """Checks of LDS: reads under way whose bytes are written, races before any write, reads outside of the allocation."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 

@@ -1,5 +1,7 @@
 """Kernels in assembly without sizes, each with a metadata note of its own, as in rocBLAS's libraries of Tensile."""
 
+from __future__ import annotations
+
 import functools
 import itertools
 import struct

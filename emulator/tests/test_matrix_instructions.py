@@ -1,5 +1,7 @@
 """Matrix instructions: all that LLVM has for an arch, where hardware looks for their values, and what is refused."""
 
+from __future__ import annotations
+
 import functools
 import itertools
 from typing import Any

@@ -3,6 +3,8 @@
 The core without short ways adds one after the other. On a host without the instruction both cores do.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import numpy as np

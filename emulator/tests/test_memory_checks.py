@@ -1,5 +1,7 @@
 """Device memory that neither the host nor a kernel has written: found where a value of it is used."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 

@@ -4,6 +4,8 @@ Property: formats convert as their standards say, and the evaluator gives the re
 known for. Only then is a difference to the emulator worth a look.
 """
 
+from __future__ import annotations
+
 import math
 import struct
 

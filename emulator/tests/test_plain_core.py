@@ -4,6 +4,8 @@ The core is built a second time without them (-DEMU_PLAIN). Both run single inst
 They run CK's kernels in a process each, without checks and with all of them. With checks, both run the general ways.
 """
 
+from __future__ import annotations
+
 import functools
 import itertools
 import json

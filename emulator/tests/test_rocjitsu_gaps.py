@@ -1,5 +1,7 @@
 """The table of rocjitsu's 117 gaps names tests that exist, and each gap once."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 from typing import Any

@@ -5,6 +5,8 @@ OCP 8-bit Floating Point Specification 1.0 for E4M3 (448) and E5M2 (57344); the 
 conversions from HIP's amd_hip_ocp_host.hpp ("gfx950 HW behavior"). tests/emulator/opcodes has the ISA's pseudocode.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Scratch as gfx90a's kernels reach it: through a buffer resource that their first four scalars hold."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 

@@ -1,5 +1,7 @@
 """A fault's message has the source's file and line, if the code object has a line table, and the kernel's C++ name."""
 
+from __future__ import annotations
+
 import ctypes
 import tempfile
 from io import BytesIO

@@ -1,5 +1,7 @@
 """The phases of a wave on the timing model: parts between one barrier or priority and the next, and their cycles."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from ckpm_emulator.device import EmulatedGpu

@@ -4,6 +4,8 @@ On gfx950 an instruction has a slot of 4 cycles. MFMA 32x32x16 has 8 passes of 4
 instructions run beside it after its first 8 cycles, packed ones 12 cycles after it. LDS reads 256 bytes a cycle.
 """
 
+from __future__ import annotations
+
 import itertools
 
 import pytest

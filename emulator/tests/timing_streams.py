@@ -1,5 +1,7 @@
 """Streams of hand-written assembly on the timing model: all waves of one workgroup run them from cycle 0."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

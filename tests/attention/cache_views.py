@@ -1,5 +1,7 @@
 """K and V as views of one cache, as callers have it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 

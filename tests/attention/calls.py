@@ -1,5 +1,7 @@
 """Random calls of ``fmha``, and what O and LSE must be: the float64 reference over the same numbers."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from typing import Any
 

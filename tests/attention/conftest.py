@@ -3,6 +3,8 @@
 Objects come from the user's cache where they are there; else this compiles for minutes.
 """
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path

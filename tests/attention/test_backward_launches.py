@@ -1,5 +1,7 @@
 """Backward passes on the emulated gfx950 through the dispatcher, each compared with the float64 gradients."""
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 from random import Random

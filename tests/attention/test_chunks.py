@@ -1,5 +1,7 @@
 """Calls with a sequence for each chunk, compared with a chunked mask over whole score matrices in float64."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 

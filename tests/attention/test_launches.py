@@ -1,5 +1,7 @@
 """Real kernels on the emulated gfx950 through the dispatcher, each compared with the float64 reference."""
 
+from __future__ import annotations
+
 import contextlib
 from dataclasses import replace
 from random import Random

@@ -1,5 +1,7 @@
 """Views of one cache on the emulated gfx950, as callers have it: the bits of contiguous pages, and no copy."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

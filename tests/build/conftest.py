@@ -3,6 +3,8 @@
 Trees and objects are kept in the user's cache folder, or CKPM_CACHE.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -4,6 +4,8 @@ tests/data/interface_2026 declares what CK of 2026 gives to batch prefill. Units
 the host with the embedded toolchain and linked with a fake HIP runtime; the C ABI is called through kernels/abi.py.
 """
 
+from __future__ import annotations
+
 import ctypes
 import functools
 import hashlib

@@ -3,6 +3,8 @@
 The choice is worked out from upstream's rules, not from our templates.
 """
 
+from __future__ import annotations
+
 import ctypes
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence

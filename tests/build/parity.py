@@ -1,5 +1,7 @@
 """Comparisons of our texts and machine code with the codegen of an upstream, and copies of a codegen with a change."""
 
+from __future__ import annotations
+
 import dataclasses
 import shutil
 from collections.abc import Sequence

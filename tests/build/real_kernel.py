@@ -1,5 +1,7 @@
 """One real kernel of the default upstream, compiled for gfx942 and gfx950 into a library: the fixture ``built``."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from ckpm.base.settings import cache_folder

@@ -1,5 +1,7 @@
 """Our own batch prefill: archs that lack its instructions, and kernels of each upstream that has it, are parsed."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 from collections.abc import Mapping

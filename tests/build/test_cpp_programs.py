@@ -1,5 +1,7 @@
 """attention/include/ckpm_dispatcher.hpp, compiled by the embedded toolchain, with a built library on the emulator."""
 
+from __future__ import annotations
+
 import shutil
 import subprocess
 import sys

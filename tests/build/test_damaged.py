@@ -3,6 +3,8 @@
 The suites run on copies of one real library whose bytes were changed.
 """
 
+from __future__ import annotations
+
 import io
 import json
 import shutil

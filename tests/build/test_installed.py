@@ -1,5 +1,7 @@
 """Both wheels of a release in new environments, far from the clone: a HIP program, and an attention call."""
 
+from __future__ import annotations
+
 import io
 import os
 import subprocess

@@ -4,6 +4,8 @@ Each test has a cache of its own, but for the user's CK tree, zig's libc++ and e
 a compile share their objects.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil

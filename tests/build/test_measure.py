@@ -1,5 +1,7 @@
 """Counts of a real kernel against arithmetic: 256 queries, 1024 keys, 4 heads, head dim 128."""
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """A request arrives whole at the newest dialect's kernels: template arguments, fields, the stream's settings."""
 
+from __future__ import annotations
+
 import ctypes
 from collections.abc import Mapping
 from typing import Any

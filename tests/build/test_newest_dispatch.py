@@ -1,5 +1,7 @@
 """The newest dialect's dispatch chooses what upstream's rules choose, in a sample and over all of its kernels."""
 
+from __future__ import annotations
+
 import ctypes
 from collections.abc import Mapping, Sequence
 

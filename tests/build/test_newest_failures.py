@@ -1,5 +1,7 @@
 """Failures at launch are told apart, with a message. What is refused beforehand: test_refusals.py."""
 
+from __future__ import annotations
+
 import ctypes
 from collections.abc import Mapping
 from typing import Any

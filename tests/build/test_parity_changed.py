@@ -1,5 +1,7 @@
 """Changes planted in the codegen of the default upstream: each is noticed, and the difference named."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -3,6 +3,8 @@
 Our instances bind what its codegen binds, in its dispatch order, for the same machine code.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 

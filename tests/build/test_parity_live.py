@@ -1,5 +1,7 @@
 """The matrix and our text agree with the packaged upstreams' own codegen; a changed upstream is noticed."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """fwd_v3 of the default upstream: ours has its files' names, traits, dispatch and, for one kernel, its machine code."""
 
+from __future__ import annotations
+
 import dataclasses
 import shutil
 from collections.abc import Mapping

@@ -4,6 +4,8 @@ What one descriptor reaches follows from the hardware: a base of which the low 3
 counts in signed 32 bits. The expectations are worked out here, in Python's unbounded integers.
 """
 
+from __future__ import annotations
+
 import ctypes
 import os
 import subprocess

@@ -4,6 +4,8 @@ Expectations are the hardware's limits and numbers measured beforehand: the 64-r
 spills nor uses scratch.
 """
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys

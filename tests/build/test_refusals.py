@@ -4,6 +4,8 @@ The harness of each dialect is compiled over its tree's own headers (the interfa
 linked with a library without kernels: a problem that is not refused ends with "no kernel".
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from typing import Any
 

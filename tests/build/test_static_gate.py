@@ -1,5 +1,7 @@
 """The static gate on a real library for two archs: nothing is blamed, and a wait taken out of its code is."""
 
+from __future__ import annotations
+
 import re
 import struct
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """A real kernel on the timing model: 256 queries, 1024 keys, 4 heads, head dim 128; and the published figures."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """V2 and V3 built and modelled for real: 1,024 queries and keys, causal, of both tables."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from collections.abc import Mapping

@@ -1,5 +1,7 @@
 """Fixtures of tests that compile with Triton, in the environment of `nox -s test-decode`."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Decode problems with random numbers, their answers in float64, and a process for each arch's emulated device."""
 
+from __future__ import annotations
+
 import dataclasses
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor

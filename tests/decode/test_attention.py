@@ -1,5 +1,7 @@
 """Both forms against attention in float64, on emulated devices: types, layouts, head dims, lengths, empty splits."""
 
+from __future__ import annotations
+
 import dataclasses
 
 import pytest

@@ -1,5 +1,7 @@
 """The guard on Python files as people have them: which kernels it takes, what it asks for, and what it refuses."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

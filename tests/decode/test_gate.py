@@ -1,5 +1,7 @@
 """perf-gate over the decode kernels: what is accepted passes, and each kind of change is told from the others."""
 
+from __future__ import annotations
+
 import shutil
 from pathlib import Path
 

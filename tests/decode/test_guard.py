@@ -1,5 +1,7 @@
 """The document's finding by compiling alone, and the guard where it has to act: inside the autotuner and as a gate."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,5 +1,7 @@
 """Build the emulator's image with a real engine, for tests that run commands in it."""
 
+from __future__ import annotations
+
 import pytest
 
 from ckpm.base import settings

@@ -3,6 +3,8 @@
 It implements the part of the OCI distribution protocol that a pull by digest needs.
 """
 
+from __future__ import annotations
+
 import gzip
 import hashlib
 import io

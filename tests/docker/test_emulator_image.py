@@ -1,5 +1,7 @@
 """The emulator's image as an engine built it: packages, user, and a session of this project inside."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

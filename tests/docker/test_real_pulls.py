@@ -1,5 +1,7 @@
 """Pulls by real engines from registries of this test, one for each behaviour."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -3,6 +3,8 @@
 Root is needed to mount a small file system and to start an engine as another user.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import os
 import shlex

@@ -1,5 +1,7 @@
 """The image with Debian's ROCm without a GPU: the errors of the real amdsmi and HIP runtime become one line."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

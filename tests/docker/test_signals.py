@@ -1,5 +1,7 @@
 """Ctrl-C and SIGTERM end and remove a running container of a real engine."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess

@@ -1,5 +1,7 @@
 """Check a page without running its commands; return complaints as ``page:line: text``."""
 
+from __future__ import annotations
+
 import functools
 import inspect
 import re

@@ -1,5 +1,7 @@
 """Check the commands of a page: programs, sessions of nox, and commands of ckpm with options and values."""
 
+from __future__ import annotations
+
 import functools
 import re
 import shlex

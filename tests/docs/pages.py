@@ -6,6 +6,8 @@ the reason why a command is not run here (gpu, cluster, hours), or its exit code
 a change that the reader makes, applied before the next blocks.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

@@ -1,5 +1,7 @@
 """A page's commands, run as a reader would: in order, in one shell, in a copy of this clone."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess

@@ -1,5 +1,7 @@
 """Write the tables of docs/reference/sessions.md from noxfile.py: ``python -m tests.docs.sessions``."""
 
+from __future__ import annotations
+
 import functools
 import importlib.util
 from types import ModuleType

@@ -1,5 +1,7 @@
 """Run the commands of every page, without those that need a GPU, a cluster, CK or hours."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 

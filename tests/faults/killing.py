@@ -1,5 +1,7 @@
 """Runs an action in a process, kills it, and checks that no child process is left."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import signal

@@ -1,5 +1,7 @@
 """Jumps of the clock: file times in the future or the past do not affect what is built, and do not hide a change."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Callable

@@ -4,6 +4,8 @@ CKPM_CORRUPTIONS is the number of damages (200). Each is drawn by the seed in th
 kernel is built, run and inspected with a cache of its own. After each damage, the steps that read the file run again.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import random

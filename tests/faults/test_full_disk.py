@@ -3,6 +3,8 @@
 The disk is a file system in memory of a few kilobytes, mounted in a user namespace.
 """
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

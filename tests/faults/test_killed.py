@@ -3,6 +3,8 @@
 CKPM_KILLS is the number of moments (50). Each is drawn by the seed in the test's name.
 """
 
+from __future__ import annotations
+
 import os
 import random
 import shutil

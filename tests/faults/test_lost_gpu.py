@@ -1,5 +1,7 @@
 """A GPU that disappears during a case: at every call, the outcome is an infrastructure error."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any, cast
 

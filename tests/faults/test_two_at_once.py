@@ -1,5 +1,7 @@
 """Two runs at once in one checkout: each ends as if it were alone."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -4,6 +4,8 @@ Each input is a valid file of a command, changed at random. The command must end
 a known exit code and a message of one paragraph. ``--case`` runs one input again and prints the folder of its files.
 """
 
+from __future__ import annotations
+
 import argparse
 import secrets
 import sys

@@ -4,6 +4,8 @@ Random bytes of a whole file hardly ever hit a descriptor of 64 bytes. Here the 
 description of a change begins with it, so that inputs are counted by part.
 """
 
+from __future__ import annotations
+
 import ctypes
 import io
 import random

@@ -1,5 +1,7 @@
 """The commands that read a user's file, with their arguments, valid files and exit codes."""
 
+from __future__ import annotations
+
 import json
 import shutil
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """Compiled inputs of the fuzz session: code for GPUs, a library with the C ABI, and a library's baseline."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os

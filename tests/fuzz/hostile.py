@@ -1,5 +1,7 @@
 """Changes that make a valid file hostile. The caller gives the random numbers, so that a seed repeats them."""
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import json

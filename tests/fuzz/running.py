@@ -1,5 +1,7 @@
 """Commands with hostile files, in processes of their own. They must not hang, exhaust memory or crash."""
 
+from __future__ import annotations
+
 import inspect
 import io
 import os

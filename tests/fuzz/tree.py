@@ -1,5 +1,7 @@
 """A small CK tree: the files that identify a checkout, and a generate.py whose instances agree with ours."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """An accepted build, in a folder where changes can be planted."""
 
+from __future__ import annotations
+
 import pytest
 
 from ckpm.base.settings import cache_folder

@@ -1,5 +1,7 @@
 """A copy of this project and of an upstream's tree for planted changes, built and checked by a user's commands."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess

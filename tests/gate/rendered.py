@@ -6,6 +6,8 @@ are known of, over its fields. A library's is over what a build of its smoke tie
 comes from kernels/changes, which is judged by it.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import sys

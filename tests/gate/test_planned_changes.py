@@ -4,6 +4,8 @@ Which kernels a change affects is computed without the planner: tests/gate/rende
 after. Every missed kernel or library is listed, and the test demands that there is none.
 """
 
+from __future__ import annotations
+
 import json
 import re
 import shutil

@@ -4,6 +4,8 @@ The gate's own session, ``nox -s tests -- gate``: each change costs a minute of 
 objects are in the cache.
 """
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

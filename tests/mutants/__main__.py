@@ -4,6 +4,8 @@ The seed is printed. The same seed, count and library give the same defects. Exi
 smoke cases detect at least FLOOR percent of those that excused.yaml does not name.
 """
 
+from __future__ import annotations
+
 import argparse
 import dataclasses
 import secrets

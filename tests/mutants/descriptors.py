@@ -4,6 +4,8 @@ Fields: LLVM, "User Guide for AMDGPU Backend", kernel descriptor, compute_pgm_rs
 more than the code needs, except for user SGPRs: the workgroup's ids follow them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO

@@ -1,5 +1,7 @@
 """The mutants that a seed draws: each kind in turn, a kernel and an instruction by chance."""
 
+from __future__ import annotations
+
 import dataclasses
 import random
 from collections.abc import Iterator, Mapping, Sequence

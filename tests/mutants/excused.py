@@ -1,5 +1,7 @@
 """Read excused.yaml: planted defects that a person has found to change no result of a legal problem."""
 
+from __future__ import annotations
+
 import datetime
 import hashlib
 from collections.abc import Mapping

@@ -5,6 +5,8 @@ effect are never made: in unreachable code, or of the order of equal operands. A
 stays, too, and so do wait states between two v_writelane to constant lanes of a register.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,5 +1,7 @@
 """The trial of one mutant: the static checks, then the smoke cases of its kernel, the cheapest first."""
 
+from __future__ import annotations
+
 import dataclasses
 import tempfile
 from collections.abc import Callable, Iterable, Sequence

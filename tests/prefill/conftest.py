@@ -1,5 +1,7 @@
 """The kernels that ckpm may build, and a copy of our headers for each module of tests."""
 
+from __future__ import annotations
+
 import pytest
 
 from ckpm.matrix.dialects import dialect

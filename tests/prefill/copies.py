@@ -1,5 +1,7 @@
 """Libraries of ckpm's kernels from edited headers, built and run by a user's commands."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import subprocess

@@ -4,6 +4,8 @@ The ledger has no entry for ckpm. tests/unit/matrix/test_instead.py checks that 
 entry selects. tests/prefill/test_instead_passes.py builds the kernels and runs the cases.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 
 from ckpm.matrix.keys import Key

@@ -1,5 +1,7 @@
 """Defects of head dims 512 and 576/512, planted in our headers, and the case that finds each."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 from tests.prefill.defects import Defect, Edit, extended_defect

@@ -1,5 +1,7 @@
 """Defects of fp8 K and V beside a Q of 16 bits, planted in our headers, and the case that finds each."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 from tests.prefill.defects import Defect, Edit, extended_defect

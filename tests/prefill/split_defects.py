@@ -1,5 +1,7 @@
 """Defects of splits over the keys, planted in the headers, and the smoke case that finds each."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Mapping
 

@@ -1,5 +1,7 @@
 """Cases that the ledger excuses for other upstreams pass with ckpm's kernels."""
 
+from __future__ import annotations
+
 import pytest
 
 from ckpm.matrix.keys import Key

@@ -1,5 +1,7 @@
 """A case of a suite finds each defect planted in the headers of ckpm and its V3."""
 
+from __future__ import annotations
+
 import pytest
 
 from ckpm.matrix.keys import Key

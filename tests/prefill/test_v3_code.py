@@ -3,6 +3,8 @@
 The texts of pipeline.hpp, products.hpp and page_stream.hpp say what holds; here it is read from their code.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,6 +4,8 @@ A loop over tiles holds a barrier for each tile of a pass. An iteration is a way
 leaves out what is done if a score has run ahead.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """Defects of a hand-made schedule, planted in the headers of V3, and the smoke case that finds each."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 
 from tests.prefill.defects import WRONG, Defect, Edit

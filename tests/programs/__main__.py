@@ -1,5 +1,7 @@
 """``python -m tests.programs NAME``: compile tests/data/programs/NAME.hip if need be; print the path of the program."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """A configuration of upstream's example program as a call of the dispatcher, on numbers of our own."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

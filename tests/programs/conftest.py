@@ -1,5 +1,7 @@
 """`pytest tests/programs --toolchain rocm`: the programs are compiled and linked by hipcc."""
 
+from __future__ import annotations
+
 import os
 
 import pytest

@@ -3,6 +3,8 @@
 They are 460 KB of LLVM bitcode, taken from Triton's package of 290 MB.
 """
 
+from __future__ import annotations
+
 import tempfile
 import zipfile
 from hashlib import sha256

@@ -4,6 +4,8 @@ The verdict on a configuration is upstream's, with upstream's kernels, host code
 configuration contains only its own kernels (of 3,004). The main file is compiled once.
 """
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from dataclasses import dataclass

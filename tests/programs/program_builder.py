@@ -4,6 +4,8 @@ The embedded toolchain has no runtime to link with. It links with a library of n
 versions. The runtime of a program is chosen when it starts.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import subprocess

@@ -1,5 +1,7 @@
 """The dispatcher and upstream's own program agree on its configurations: shapes, features, kernel, verdict."""
 
+from __future__ import annotations
+
 from fnmatch import fnmatch
 from functools import cache
 

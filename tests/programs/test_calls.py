@@ -1,5 +1,7 @@
 """Recursion, and calls of functions by their addresses, also of other code objects."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Cooperative launches: workgroups that wait for other workgroups, too many of them, and an endless wait."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 

@@ -3,6 +3,8 @@
 What they print is compared with the C library's printf, or with what Python makes of it.
 """
 
+from __future__ import annotations
+
 import re
 from itertools import pairwise
 from pathlib import Path

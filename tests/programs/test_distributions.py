@@ -1,5 +1,7 @@
 """Programs of another distribution: the loader there starts them, and a refusal names the option."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """CK's example program, unmodified, takes every kernel's result on the emulated device for right."""
 
+from __future__ import annotations
+
 import shutil
 import struct
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Pools, managed memory and streams of HIP programs. Expectations come from HIP's documentation."""
 
+from __future__ import annotations
+
 from tests.programs.program_builder import sample
 from tests.programs.test_programs import output, run
 

@@ -1,5 +1,7 @@
 """Programs of several processes and threads on the emulated device: fork, exec, counters, traces and checks."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

@@ -3,6 +3,8 @@
 None of them is written for the emulator. Expectations come from NumPy, the manuals, or ROCm.
 """
 
+from __future__ import annotations
+
 import ctypes
 import json
 import os

@@ -1,5 +1,7 @@
 """hipRTC's functions of the emulator's library call those of libhiprtc, where it is installed."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """The symbols of the emulator's library have the names and versions of ROCm's runtime."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Ordinary launches whose waves wait for other waves or workgroups, as on a GPU with room for all of them."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.programs.program_builder import ARCHS, sample

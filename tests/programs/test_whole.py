@@ -1,5 +1,7 @@
 """Ordinary HIP programs, compiled unmodified by either toolchain (`--toolchain rocm`: hipcc)."""
 
+from __future__ import annotations
+
 import struct
 from pathlib import Path
 

@@ -3,6 +3,8 @@
 Objects come from the user's cache where they are there; else this compiles for more than an hour on two processors.
 """
 
+from __future__ import annotations
+
 import csv
 import re
 import subprocess

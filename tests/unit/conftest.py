@@ -1,5 +1,7 @@
 """Fixtures of the unit tests: a toolchain whose compiler is a shell script, and calls of ckpm."""
 
+from __future__ import annotations
+
 import dataclasses
 import gc
 import shutil

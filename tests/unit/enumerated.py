@@ -3,6 +3,8 @@
 Tests must not change them: a test that edits a table enumerates its own family.
 """
 
+from __future__ import annotations
+
 import functools
 
 from ckpm.matrix.dialects import dialect

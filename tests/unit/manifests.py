@@ -1,5 +1,7 @@
 """A manifest.json as a build writes it, with few kernels, and the library that it lists."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Mapping

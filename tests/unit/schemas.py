@@ -3,6 +3,8 @@
 A schema is made from the record that the table is decoded to. Checks that need more than one field are not in it.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Shared folders of all workers of pytest-xdist, copies of the rooms, and output as text."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import shutil

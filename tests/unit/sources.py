@@ -1,5 +1,7 @@
 """The Python files of the rooms, each read and parsed once in a process."""
 
+from __future__ import annotations
+
 import ast
 import functools
 from collections.abc import Mapping

@@ -3,6 +3,8 @@
 `python -m tests.unit.style PATH...` prints each line that breaks a rule as `file:line: rule: text`.
 """
 
+from __future__ import annotations
+
 import ast
 import io
 import re

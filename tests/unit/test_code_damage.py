@@ -1,5 +1,7 @@
 """The fuzz session damages each part of a code object, and finds a launch that crashes."""
 
+from __future__ import annotations
+
 import random
 
 import pytest

@@ -1,5 +1,7 @@
 """Differences between a run and the stored outcomes of other projects' suites."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.programs.conformance.stored import PASSED, UNSUPPORTED, WRONG, Ran, differences

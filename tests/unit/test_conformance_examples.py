@@ -1,5 +1,7 @@
 """ROCm's examples: the verdict of a run, and the message if there is no hipcc."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

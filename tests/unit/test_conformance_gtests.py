@@ -1,5 +1,7 @@
 """Outcomes of googletest programs: read from their output, and stored."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The checks of the pages of docs/ and README. ``nox -s tests -- docs`` runs the commands that they show."""
 
+from __future__ import annotations
+
 import importlib
 import re
 from pathlib import Path

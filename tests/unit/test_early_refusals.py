@@ -1,5 +1,7 @@
 """Wrong options are refused before a download, a compilation or a measurement, and no option is ignored."""
 
+from __future__ import annotations
+
 import threading
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """The examples: one for each feature of pull request 5260's list, short, and shown on their page."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

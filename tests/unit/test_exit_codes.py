@@ -1,5 +1,7 @@
 """Exit codes: one for each kind of failure, defined in base/errors.py and listed on a page."""
 
+from __future__ import annotations
+
 import ast
 import inspect
 import re

@@ -1,5 +1,7 @@
 """The fuzz session finds planted defects, and a seed repeats the changes of files."""
 
+from __future__ import annotations
+
 import os
 import random
 import signal

@@ -1,5 +1,7 @@
 """Ctrl-C during the imports of a program: one line and exit code 130 at every import."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

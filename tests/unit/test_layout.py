@@ -1,5 +1,7 @@
 """The contract of the rooms (pyproject.toml, checked by import-linter), and the size of folders and functions."""
 
+from __future__ import annotations
+
 import ast
 import re
 import subprocess

@@ -1,5 +1,7 @@
 """The sessions of noxfile.py: their number, the arguments of tests, and their page."""
 
+from __future__ import annotations
+
 import nox.registry
 import pytest
 

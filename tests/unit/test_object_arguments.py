@@ -1,5 +1,7 @@
 """Tables of arguments of AITER's code objects: places, and the block that is made of values."""
 
+from __future__ import annotations
+
 import itertools
 import struct
 

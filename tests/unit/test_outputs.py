@@ -1,5 +1,7 @@
 """Commands with an output keep the user's files: devices, inputs and foreign files stay."""
 
+from __future__ import annotations
+
 import argparse
 import ast
 import os

@@ -1,5 +1,7 @@
 """All output goes through the two modules that make foreign text harmless."""
 
+from __future__ import annotations
+
 import ast
 import io
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Only the listed files read JSON: a record that crosses rooms is read by base/records.py."""
 
+from __future__ import annotations
+
 import re
 
 from tests.unit.sources import sources

@@ -1,5 +1,7 @@
 """Standard output that is closed, a broken pipe, or without a character: no traceback, and the usual exit code."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """The rules of the house style: each is seen to fail on a bad text, and all hold for the repository."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.unit import style

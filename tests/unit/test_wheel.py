@@ -3,6 +3,8 @@
 The new environment borrows the packages of this one, so that nothing is downloaded.
 """
 
+from __future__ import annotations
+
 import ast
 import os
 import subprocess

@@ -7,6 +7,8 @@ registers, flags, LDS and memory are compared. An opcode in emulator/ckpm_emulat
 oracle has no case fails here.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

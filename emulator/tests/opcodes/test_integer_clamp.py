@@ -1,5 +1,7 @@
 """The clamp modifier of integer instructions: the exact result, kept in the range of the result's format."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -5,6 +5,8 @@ The CDNA3 ISA, "VGPR indexing", adds the index in M0[7:0] to the registers that 
 selects. Bit 0 is the first source, bit 3 the destination.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

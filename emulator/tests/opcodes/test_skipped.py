@@ -1,5 +1,7 @@
 """s_setvskip: vector instructions that are not issued until it ends (CDNA3 ISA, "S_SETVSKIP": S0[S1[4:0]])."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

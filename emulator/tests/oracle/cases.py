@@ -5,6 +5,8 @@ s20, s30, s40. The destinations are v10 and s50, and lane masks are in s60. Scal
 their own.
 """
 
+from __future__ import annotations
+
 import re
 import zlib
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """An instruction's fields and name, and the cells that every listing may read."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 from typing import Any
 

@@ -3,6 +3,8 @@
 Each change names its reason. They are the only edits: everything else is evaluated as printed.
 """
 
+from __future__ import annotations
+
 _OFFSET = "signext(SIMM16.i16 * 16'4)"
 _WIDE = "signext(SIMM16.i16) * 4LL"
 _BRANCH = "the 16-bit product would wrap; SIMM16 is sign-extended first (CDNA3 ISA, section 4.1)"

@@ -7,6 +7,8 @@ those of "FP8 Formats for Deep Learning" and LLVM's APFloat: one NaN 0x80, no in
 higher.
 """
 
+from __future__ import annotations
+
 import enum
 import math
 from dataclasses import dataclass

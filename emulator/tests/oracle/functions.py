@@ -4,6 +4,8 @@ Transcendentals are computed in float64 and rounded once. The hardware promises 
 those opcodes allow 1 ulp; everything else here is exact.
 """
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Callable

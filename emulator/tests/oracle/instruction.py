@@ -3,6 +3,8 @@
 Instructions come as tinygrad's Inst objects (any CDNA encoding). CDNA3 ISA sections named where a rule is applied.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 from tests.emulator.oracle import floats, memory_instructions, mfma, operands, typed_buffers

@@ -1,5 +1,7 @@
 """The emulator under test, through its C functions: one wave state in, one wave state out (emulator/core/hip/api.h)."""
 
+from __future__ import annotations
+
 import ctypes
 from functools import cache
 from pathlib import Path

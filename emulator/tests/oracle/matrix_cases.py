@@ -1,5 +1,7 @@
 """Cases of the matrix instructions: every field that changes what they compute, and corner values of their formats."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Iterator
 from typing import Any

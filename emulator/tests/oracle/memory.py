@@ -5,6 +5,8 @@ LDS out of range reads 0 and drops writes. For raw buffers the byte offset is co
 wrapping.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 from tests.emulator.oracle.operands import State

@@ -4,6 +4,8 @@ Addresses of stores are distinct for every lane, so that the order of lanes does
 address only if the result does not depend on the order.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Memory instructions (CDNA3 ISA, sections 8 to 11): LDS, flat, global, scratch, buffers and scalar loads."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

@@ -11,6 +11,8 @@ hardware's f32 sums open. A result may thus differ from the exact sum by one f32
 the K + 1 terms. Partial sums are at most `S = sum(|a * b|) + |c|`, so the tolerance is `(K + 1) * 2**-23 * S`.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import re
 from dataclasses import dataclass

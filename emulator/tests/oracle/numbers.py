@@ -1,5 +1,7 @@
 """Test values: corner cases and random numbers of each operand format, as bit patterns."""
 
+from __future__ import annotations
+
 from functools import cache
 
 import numpy as np

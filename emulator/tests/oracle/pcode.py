@@ -5,6 +5,8 @@ destinations D0, D1, scalar state SCC, VCC, EXEC, PC, M0, and fields of the list
 functions for VGPR[lane][n], SGPR[n], MEM[address] and HW_REGISTERS[n].
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache

@@ -1,5 +1,7 @@
 """Test cases of the scalar ALU, of branches, of the program counter, and of instructions that change nothing."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The generator of an opcode's cases, the expected state of a case, and its comparison with the real state."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

@@ -18,6 +18,8 @@ Statements::
     ("break",) ("call", e)
 """
 
+from __future__ import annotations
+
 import re
 from functools import cache
 from typing import Any

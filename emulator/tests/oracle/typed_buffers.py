@@ -5,6 +5,8 @@ SCALED, integer and float formats (Khronos Data Format Specification, "Quantizat
 lists its components from the highest bit down; x is the lowest.
 """
 
+from __future__ import annotations
+
 import math
 import struct
 from collections.abc import Iterator

@@ -6,6 +6,8 @@ rounded once to the wider operand's format with the rounding mode of that format
 operands.py does that where the hardware does it, on the way in and on the way out.
 """
 
+from __future__ import annotations
+
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -8,6 +8,8 @@ AITER's code objects: objects --arch A [--family F] [--only NAME] [--accept]
 table [--check]
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from collections.abc import Mapping, Sequence

@@ -3,6 +3,8 @@
 No command stores a wrong test: a person writes the account that explains the defect.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

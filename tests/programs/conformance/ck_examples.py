@@ -1,5 +1,7 @@
 """CK's example programs besides attention: compiled from the packaged tree, run with their own CPU verification."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from dataclasses import dataclass

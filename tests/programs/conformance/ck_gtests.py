@@ -1,5 +1,7 @@
 """CK's own programs of googletest, compiled from the packaged tree with the sources of Debian's googletest."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import subprocess

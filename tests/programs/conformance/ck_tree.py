@@ -1,5 +1,7 @@
 """Composable Kernel's examples and tests from the packaged tree, with the headers of kernel builds."""
 
+from __future__ import annotations
+
 import tempfile
 import zipfile
 from collections.abc import Sequence

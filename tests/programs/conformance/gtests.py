@@ -5,6 +5,8 @@ calls fail. So the outcomes of a process count up to the emulator's first report
 failed test runs once more alone, because the process, not the test, reports functions that the emulator lacks.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

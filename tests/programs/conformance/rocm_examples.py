@@ -3,6 +3,8 @@
 Most verify their results. For the others, the table contains the results of their arithmetic.
 """
 
+from __future__ import annotations
+
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass

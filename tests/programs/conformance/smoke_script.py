@@ -3,6 +3,8 @@
 The unchanged script runs with a program that records its arguments in the example's place.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess

@@ -4,6 +4,8 @@ A suite's file in outcomes/ contains its name, source and command. For each arch
 unsupported tests by the missing function, and the wrong tests by their account. All others passed.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """CK's own programs on the emulated device, with their own comparison with the host's result."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable, Mapping
 

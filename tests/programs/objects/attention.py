@@ -3,6 +3,8 @@
 The kernels read K and V up to a tile beyond their last row (docs/upstream/aiter-objects.md), so each has such a tail.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

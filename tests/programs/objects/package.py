@@ -1,5 +1,7 @@
 """The code objects of the packaged AITER, unpacked once into the cache and never copied into the repository."""
 
+from __future__ import annotations
+
 import functools
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,5 +1,7 @@
 """AITER's matrix products: bf16gemm (bf16 to float32) and f4gemm (blocks of 32 FP4 numbers with a scale, to bf16)."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

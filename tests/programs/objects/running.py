@@ -1,5 +1,7 @@
 """Outcomes of AITER's code objects on the emulated device, by family."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path

@@ -1,5 +1,7 @@
 """AITER's code objects: their tables of arguments, a planted defect, and what is stored of them."""
 
+from __future__ import annotations
+
 import struct
 
 import pytest

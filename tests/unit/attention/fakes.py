@@ -1,5 +1,7 @@
 """A device without hardware and libraries without code: what a plan does is seen by what they are called with."""
 
+from __future__ import annotations
+
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -4,6 +4,8 @@ It computes no bounds and shares no code with the reference that suites judge ke
 Whole score matrices, one head at a time.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,5 +1,7 @@
 """A request of a kernel that is compiled on demand, with a tree and a compiler that need not be there."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 from ckpm.attention.jit.orders import Place, order_for

@@ -1,5 +1,7 @@
 """LSE of ALiBi: softmax's of -slope * distance, whatever kernels add. Q and K are 0, so that LSE is of ALiBi alone."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Any
 

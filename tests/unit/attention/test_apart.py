@@ -1,5 +1,7 @@
 """A command that a library's code can end at any moment ends as a named failure of that library."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sys

@@ -1,5 +1,7 @@
 """Arrays of a call: what is read of each kind, and one error of its own for each way in which one is wrong."""
 
+from __future__ import annotations
+
 import ctypes
 from typing import Any
 

@@ -3,6 +3,8 @@
 The column list is the one of the tile engine's README (rocm-libraries pull request 5260).
 """
 
+from __future__ import annotations
+
 import csv
 import dataclasses
 import io

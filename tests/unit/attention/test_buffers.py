@@ -1,5 +1,7 @@
 """Memory contains the numbers that the reference computes with: layouts round-trip by strides, pools stay sparse."""
 
+from __future__ import annotations
+
 import dataclasses
 import struct
 from typing import Any

@@ -1,5 +1,7 @@
 """Chunks as sequences: the keys that a query sees, by the definition of a chunked mask."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Kernel sets that C++ files declare: what is read as one, which kernels it means, what is refused, with its line."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

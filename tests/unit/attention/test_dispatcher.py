@@ -1,5 +1,7 @@
 """The kernel that a problem gets, by each order, and the reasons against the others."""
 
+from __future__ import annotations
+
 import argparse
 import dataclasses
 from collections.abc import Callable, Sequence

@@ -1,5 +1,7 @@
 """Backward plans and calls: fields, chains, workspaces and zeros; gradients against two other computations of them."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

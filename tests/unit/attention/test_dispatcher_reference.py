@@ -1,5 +1,7 @@
 """The float64 reference of a call without keys, and its agreement. test_reference.py compares its numbers."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

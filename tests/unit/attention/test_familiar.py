@@ -1,5 +1,7 @@
 """Values of aiter's and FlashInfer's parameters at the C ABI, and parameters that are refused instead of ignored."""
 
+from __future__ import annotations
+
 import ctypes
 from typing import Any
 

@@ -1,5 +1,7 @@
 """aiter's decode and fp8 latent prefill, sink logits without a mask, FlashInfer's pages of odd sizes, at the C ABI."""
 
+from __future__ import annotations
+
 import ctypes
 import dataclasses
 from typing import Any

@@ -1,5 +1,7 @@
 """Values read from AMD SMI, on a stand-in for its package: this machine needs neither it nor a GPU."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace

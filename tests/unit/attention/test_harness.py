@@ -1,5 +1,7 @@
 """The Python side of the C ABI has the C side's layout and numbers, and reports what is wrong with a library."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import re

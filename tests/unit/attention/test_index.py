@@ -1,5 +1,7 @@
 """The index that C++ programs read: every kernel of the manifest with its fields, in words without spaces."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

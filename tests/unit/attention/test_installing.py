@@ -1,5 +1,7 @@
 """ckpm.install: replaced functions of an aiter, calls that fall through to it, and their log lines."""
 
+from __future__ import annotations
+
 import functools
 import logging
 import sys

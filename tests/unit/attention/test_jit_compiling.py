@@ -2,6 +2,8 @@
 process that compiles. tests/build/test_jit.py has the real one.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import logging
 import os

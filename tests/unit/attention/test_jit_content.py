@@ -3,6 +3,8 @@
 A key that holds the kernel's name alone, as upstream's does, would pass none of these but the first.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import shutil
 from pathlib import Path

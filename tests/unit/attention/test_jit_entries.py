@@ -1,5 +1,7 @@
 """Entries of the cache: whole or absent, of this version, and one process at a time makes one."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import shutil

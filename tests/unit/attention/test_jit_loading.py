@@ -1,5 +1,7 @@
 """A library is opened by its folder and the C ABI of its families; the command shows each with its times."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """Units compiled for a kernel's name, and names that are refused before anything is compiled."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

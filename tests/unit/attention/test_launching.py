@@ -1,5 +1,7 @@
 """Launches on a device of Python: what is looked at, and which contradictions never reach a device."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import functools

@@ -1,5 +1,7 @@
 """Calls with fp8 K and V beside a Q of 16 bits: what reaches the C ABI, and scales that don't fit."""
 
+from __future__ import annotations
+
 import ctypes
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Views of callers' caches: each page size in each layout reaches a kernel as strides, without a copy of the cache."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

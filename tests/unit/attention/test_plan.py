@@ -1,5 +1,7 @@
 """Arguments of a plan to its library: the C ABI's fields and pointers, workspaces, repeats; failed launches."""
 
+from __future__ import annotations
+
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor

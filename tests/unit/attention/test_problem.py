@@ -1,5 +1,7 @@
 """Setters of a problem, and one clear error for each contradiction."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

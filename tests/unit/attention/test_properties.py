@@ -1,5 +1,7 @@
 """Random problems of every family: a plan whose kernels have what the problem asks for, or an error of ours."""
 
+from __future__ import annotations
+
 from functools import cache
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Kernels by declaration and from libraries, each once, none unknown, exported and read back."""
 
+from __future__ import annotations
+
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,5 +1,7 @@
 """Splits over the keys: the dispatcher's choice and its reason, and the workspaces of a plan."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

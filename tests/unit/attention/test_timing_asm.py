@@ -1,5 +1,7 @@
 """AITER's forward kernels for the timing model: arguments as its host code has them, and the package they come from."""
 
+from __future__ import annotations
+
 import hashlib
 import zipfile
 from pathlib import Path

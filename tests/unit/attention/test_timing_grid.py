@@ -1,5 +1,7 @@
 """Launches over dies and compute units: cycles of schedules worked out by hand."""
 
+from __future__ import annotations
+
 import pytest
 
 from ckpm.attention.timing.grid import DIES, cycles

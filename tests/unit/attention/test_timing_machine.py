@@ -1,5 +1,7 @@
 """The timing model's figures: each has a source and a value for both archs; published ones have a stream each."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,5 +1,7 @@
 """The data set of published measurements: roles, reasons, shapes, and how many rows there are."""
 
+from __future__ import annotations
+
 from collections import Counter
 from pathlib import Path
 

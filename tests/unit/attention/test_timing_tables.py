@@ -1,5 +1,7 @@
 """V2 and V3 of the documents' tables: what is launched for a row, and what its figures become; and CK's own two."""
 
+from __future__ import annotations
+
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace

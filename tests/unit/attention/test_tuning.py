@@ -1,5 +1,7 @@
 """The tuning database: what is measured is found by its problem, and a file that is none is said to be none."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import sqlite3

@@ -1,5 +1,7 @@
 """Hostile files: refused with file, line and reason, before they cost memory or time."""
 
+from __future__ import annotations
+
 import json
 import os
 from pathlib import Path

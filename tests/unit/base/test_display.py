@@ -1,5 +1,7 @@
 """Foreign text is shown without an effect on a terminal, and by a CommonMark parser without markup."""
 
+from __future__ import annotations
+
 import io
 import unicodedata
 

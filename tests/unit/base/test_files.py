@@ -1,5 +1,7 @@
 """Files are whole or absent, and an error of a write is a message with an exit code."""
 
+from __future__ import annotations
+
 import errno
 import fcntl
 import os

@@ -1,5 +1,7 @@
 """The number of jobs is limited by processors and by memory, in a container, too."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

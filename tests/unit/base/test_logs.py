@@ -1,5 +1,7 @@
 """Messages of modules become lines of the command."""
 
+from __future__ import annotations
+
 import logging
 
 import pytest

@@ -1,5 +1,7 @@
 """A command that runs with an owner ends with the owner, and its children with it, however the owner ends."""
 
+from __future__ import annotations
+
 import os
 import select
 import subprocess

@@ -1,5 +1,7 @@
 """ROCm is found in the folders of AMD, distributions and Python packages. An unused GPU is reported with a reason."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The cache folder, the checkout, and options in environment variables."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """The store: whatever happens to an entry, what is read is what was written, or nothing."""
 
+from __future__ import annotations
+
 import fcntl
 import os
 import random

@@ -1,5 +1,7 @@
 """Files that other users can write are not run: pickles, launchers, libraries."""
 
+from __future__ import annotations
+
 import os
 import pickle
 from collections.abc import Callable

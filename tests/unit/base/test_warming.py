@@ -1,5 +1,7 @@
 """libc++ is compiled once beside a build. Only the link waits for it, and it ends with the build."""
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import os

@@ -1,5 +1,7 @@
 """Files that zig keeps for links are used as they were made, or made again."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

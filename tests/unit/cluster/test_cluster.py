@@ -3,6 +3,8 @@
 Tests with Dask are in tests/cluster.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import importlib.util
 import os

@@ -1,5 +1,7 @@
 """Decode problems without Triton: what is refused, what a cache stands for, and that forced launches are guarded."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

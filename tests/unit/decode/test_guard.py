@@ -1,5 +1,7 @@
 """The guard without Triton: budgets, verdicts, what a candidate is known by, and the ratchet in both directions."""
 
+from __future__ import annotations
+
 import dataclasses
 from pathlib import Path
 from typing import Any

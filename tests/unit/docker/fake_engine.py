@@ -3,6 +3,8 @@
 It is a shell script without external programs: tests take PATH away.
 """
 
+from __future__ import annotations
+
 import shlex
 from pathlib import Path
 

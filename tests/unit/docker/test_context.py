@@ -1,5 +1,7 @@
 """Inputs of a build: Dockerfile, root file system, CK's package and labels, without anything private."""
 
+from __future__ import annotations
+
 import dataclasses
 import re
 from collections.abc import Callable

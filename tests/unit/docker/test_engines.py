@@ -1,5 +1,7 @@
 """The choice of an engine, and the command lines of each engine."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Builds and pulls on an engine that answers from a list: comparisons, failures and remaining files."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """docker/images.yaml is consistent, and a mistake in it is reported with its line."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """A signal to this process ends every program that it started and removes its container."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess

@@ -1,5 +1,7 @@
 """Sessions inside an image get the checkout, the caches, pip's settings, the caller's id, and a present GPU."""
 
+from __future__ import annotations
+
 import configparser
 import os
 from pathlib import Path

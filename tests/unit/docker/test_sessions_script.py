@@ -1,5 +1,7 @@
 """docker/sessions.sh makes environments once, in one run at a time, and again after an interrupted run."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import signal

@@ -4,6 +4,8 @@ A token that a reader's result depends on is refused or makes it read something 
 by the test: a reader that grows blind to more fails it, and so does one that crashes.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 

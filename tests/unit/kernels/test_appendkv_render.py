@@ -1,5 +1,7 @@
 """Append-KV in C++ words: texts without an upstream at hand."""
 
+from __future__ import annotations
+
 import re
 
 from ckpm.kernels.families import fwd_appendkv

@@ -1,5 +1,7 @@
 """Two texts that bind the same are equal however they are written; one changed word is found and named."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import pytest

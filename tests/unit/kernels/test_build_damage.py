@@ -5,6 +5,8 @@ No object is kept, in the build or in the shared cache, if a header changes whil
 The stub compiler copies the source to the object, so that a sound object is known without any of our code.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import os
 import subprocess

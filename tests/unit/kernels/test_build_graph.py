@@ -3,6 +3,8 @@
 SCons itself, the plan and the cache are real.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 import json

@@ -1,5 +1,7 @@
 """Whatever ends a build ends its compilers, and no second build writes into the folder before that."""
 
+from __future__ import annotations
+
 import dataclasses
 import fcntl
 import os

@@ -1,5 +1,7 @@
 """The backward families in C++ words: texts without an upstream at hand, their launches."""
 
+from __future__ import annotations
+
 import re
 from typing import Any
 

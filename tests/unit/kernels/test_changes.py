@@ -3,6 +3,8 @@
 Planted changes in every table, template and header, judged by rendering all kernels, are in tests/gate.
 """
 
+from __future__ import annotations
+
 import ast
 import compileall
 import json

@@ -1,5 +1,7 @@
 """Every kernel of our own upstream renders, and its text names what its headers declare."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
 from pathlib import Path

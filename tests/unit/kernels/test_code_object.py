@@ -1,5 +1,7 @@
 """Resources are read from real code objects, occupancy follows the hardware's rules, and damage is named."""
 
+from __future__ import annotations
+
 import hashlib
 import io
 from collections.abc import Callable

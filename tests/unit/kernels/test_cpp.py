@@ -1,5 +1,7 @@
 """Keys in C++ words: paddings, conditions, and the texts rendered from them."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import re

@@ -1,5 +1,7 @@
 """Damaged code objects: each kind of damage is one error, before memory or time is spent. Files are made by hand."""
 
+from __future__ import annotations
+
 import contextlib
 import struct
 from pathlib import Path

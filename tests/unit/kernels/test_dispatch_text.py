@@ -1,5 +1,7 @@
 """Conditions are compared as sets, the workgroup count by value, and the tree of branches in order."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,7 @@
 """doctor reports which tools are present or missing, and what to do."""
 
+from __future__ import annotations
+
 import functools
 import platform
 import shutil

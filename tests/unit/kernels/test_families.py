@@ -1,5 +1,7 @@
 """A family is one object in one table: a toy that is only put there is rendered, planned, named, found and tried."""
 
+from __future__ import annotations
+
 import ast
 import dataclasses
 import json

@@ -1,5 +1,7 @@
 """fwd in C++ words: texts without an upstream at hand, and what can't be rendered."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 from typing import Any

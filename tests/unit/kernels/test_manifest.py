@@ -1,5 +1,7 @@
 """A manifest is read as it was written, a damaged one is named with its field, and a library is held against it."""
 
+from __future__ import annotations
+
 import copy
 import hashlib
 import json

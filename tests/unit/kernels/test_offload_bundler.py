@@ -1,5 +1,7 @@
 """The bundle format survives a round trip, alone and concatenated, and damaged bundles are refused."""
 
+from __future__ import annotations
+
 import struct
 import subprocess
 import sys

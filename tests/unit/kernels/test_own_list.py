@@ -1,5 +1,7 @@
 """A checkout is compared with its dialect by what its own codegen lists."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Packages come from where pip is configured to look, and a setting that can't work is named."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,6 +1,8 @@
 """Parity finds each kind of difference and names it. The upstream here is invented: a tree whose generate.py prints
 what a test wants, and instances that are our own text in other clothes."""
 
+from __future__ import annotations
+
 import argparse
 import dataclasses
 import json

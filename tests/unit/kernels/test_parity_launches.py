@@ -1,5 +1,7 @@
 """A function that launches several kernels through templates: which, when and how is read out of either style."""
 
+from __future__ import annotations
+
 import pytest
 
 from ckpm.base.errors import UpstreamError

@@ -1,5 +1,7 @@
 """Parity that is ended begins nothing more, ends the codegens that it started, and leaves no file."""
 
+from __future__ import annotations
+
 import os
 import select
 import signal

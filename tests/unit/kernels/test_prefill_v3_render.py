@@ -1,5 +1,7 @@
 """V3 in the rendered text: tried first and on its own device alone, the load modes of a launch, what is left to V2."""
 
+from __future__ import annotations
+
 import dataclasses
 import re
 from collections.abc import Callable

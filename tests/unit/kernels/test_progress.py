@@ -1,5 +1,7 @@
 """A log of a build lists its steps, and counts to the end."""
 
+from __future__ import annotations
+
 import json
 import re
 

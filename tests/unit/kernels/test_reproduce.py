@@ -1,5 +1,7 @@
 """reproduce must notice any byte that differs, and any file that one build lacks."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
 from hashlib import sha256

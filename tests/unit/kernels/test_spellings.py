@@ -1,5 +1,7 @@
 """The table of C++ words: a mistake in it is named with file, line and field."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

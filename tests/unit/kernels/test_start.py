@@ -1,5 +1,7 @@
 """Imports of a process at its start: each build starts SCons, and each command waits for its imports."""
 
+from __future__ import annotations
+
 import ast
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """Toolchains are found where they are, keep machine paths out of signatures, and the embedded one builds real code."""
 
+from __future__ import annotations
+
 import dataclasses
 import errno
 import importlib.metadata

@@ -1,5 +1,7 @@
 """Units: complete, bounded, named by content, and stable where an axis value changes."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

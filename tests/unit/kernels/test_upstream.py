@@ -1,5 +1,7 @@
 """Upstream trees: the version of a checkout, a fetch that is once and whole, and every failure of a fetch."""
 
+from __future__ import annotations
+
 import hashlib
 import io
 import os

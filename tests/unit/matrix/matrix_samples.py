@@ -1,5 +1,7 @@
 """Names and edited dialects that several tests of the matrix use."""
 
+from __future__ import annotations
+
 import shutil
 from pathlib import Path
 

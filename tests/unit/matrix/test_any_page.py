@@ -1,5 +1,7 @@
 """Pages of 32 and 256 tokens and of any multiple of 16: names, rules, and a kernel for each size that callers have."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 from typing import Any

@@ -1,5 +1,7 @@
 """Names of the three backward families are read as upstream means them, and their receipts are known."""
 
+from __future__ import annotations
+
 import pytest
 
 from ckpm.base.errors import NameSyntaxError

@@ -1,5 +1,7 @@
 """A changed entry of any family's table is seen by the comparison with upstream's stored names."""
 
+from __future__ import annotations
+
 import dataclasses
 import re
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Known defects: kernels that an upstream lists and can't compile are left out of builds, and only there."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
 

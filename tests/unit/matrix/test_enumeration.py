@@ -3,6 +3,8 @@
 Expected numbers are those that upstream published or that its own codegen listed (stored lists), never our output.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

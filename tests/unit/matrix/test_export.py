@@ -1,5 +1,7 @@
 """An exported row has every value of its key."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json

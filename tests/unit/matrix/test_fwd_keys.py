@@ -1,5 +1,7 @@
 """Keys, names and receipts of the forward family, and what is known of April 2026."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

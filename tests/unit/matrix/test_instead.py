@@ -3,6 +3,8 @@
 The table is tests/prefill/instead.py. Its cases are run by ``nox -s tests -- prefill``.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path

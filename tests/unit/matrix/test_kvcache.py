@@ -1,5 +1,7 @@
 """Names and receipts of the families that read a KV cache: split-KV and its combine, append-KV, paged-KV."""
 
+from __future__ import annotations
+
 import dataclasses
 
 import pytest

@@ -1,5 +1,7 @@
 """Head dims 512 and 576/512: which kernels there are, the rules that keep others out, and the problems they serve."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import itertools

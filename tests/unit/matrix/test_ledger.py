@@ -1,5 +1,7 @@
 """The ledger is strict: a listed defect must happen, an expired one must be looked at, a mistake has file and line."""
 
+from __future__ import annotations
+
 import dataclasses
 import datetime
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The testing matrix's shapes, and which kernels serve which of them by the conditions of upstream's dispatch."""
 
+from __future__ import annotations
+
 import csv
 import functools
 import hashlib

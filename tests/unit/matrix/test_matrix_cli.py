@@ -1,5 +1,7 @@
 """Commands of the matrix: output of list, count and show."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json

@@ -1,5 +1,7 @@
 """Commands of the matrix: one clear message with its own exit code for each bad input, and never a traceback."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path

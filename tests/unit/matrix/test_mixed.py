@@ -1,5 +1,7 @@
 """fp8 K and V beside a Q of 16 bits in ckpm-extended: which kernels there are, and the problems that they serve."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import itertools

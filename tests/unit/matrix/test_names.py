@@ -1,5 +1,7 @@
 """A kernel's name is read back to the same key, and a name that no dialect writes is refused where it goes wrong."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

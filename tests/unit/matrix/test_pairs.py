@@ -1,5 +1,7 @@
 """Pairwise designs: any two values meet that may, in few combinations; and the table's design, counted by its names."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence

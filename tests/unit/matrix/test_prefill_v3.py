@@ -1,5 +1,7 @@
 """Dialect prefill-v3: the names of pull request 6054, what V3 leaves to V2 and why, and two arch traits on one arch."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 from pathlib import Path

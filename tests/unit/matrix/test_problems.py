@@ -1,5 +1,7 @@
 """Problems as data: what tables expand to, what a kernel must have, and mistakes told with file and line."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 from collections.abc import Sequence

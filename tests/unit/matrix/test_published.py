@@ -1,5 +1,7 @@
 """The stored lists are whole and as published. Comparing names finds every difference."""
 
+from __future__ import annotations
+
 import dataclasses
 import io
 import zipfile

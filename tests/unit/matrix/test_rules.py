@@ -1,5 +1,7 @@
 """Every rule keeps out the kernels it should and no others, and has its reason and upstream's source."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

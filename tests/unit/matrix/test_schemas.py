@@ -1,5 +1,7 @@
 """The JSON Schemas are those of the records that tables are decoded to, and every table is valid by its schema."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The smoke libraries of the newest dialect serve every smoke problem with no superfluous kernel."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,5 +1,7 @@
 """Kernels that split the keys: what ckpm-extended has of them, and the problems that they serve."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 from typing import Any

@@ -3,6 +3,8 @@
 Expectations are told by kernel names, which the sweep does not look at.
 """
 
+from __future__ import annotations
+
 import csv
 import functools
 import io

@@ -1,5 +1,7 @@
 """A mistake in a YAML table is one message with file, line and field, before anything is enumerated."""
 
+from __future__ import annotations
+
 import ast
 import shutil
 from collections.abc import Callable

@@ -4,6 +4,8 @@ aiter: op_tests/test_batch_prefill.py of 2026-07-28 (ROCm/aiter, 044f906a), nine
 cases. CK: rocm-libraries pull request 6653, whose functional matrix names seven axes and 96 cases.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import math

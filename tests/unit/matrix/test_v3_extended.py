@@ -1,5 +1,7 @@
 """V3 in ckpm-extended: LSE, windows, pages, layouts, head dims beyond pull request 6054, and V2 beside it as it was."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 from typing import Any

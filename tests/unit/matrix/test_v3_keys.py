@@ -1,5 +1,7 @@
 """fwd_v3 in the matrix: four kernels named as upstream's instance files are, beside the codegen's families."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

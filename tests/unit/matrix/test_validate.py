@@ -1,5 +1,7 @@
 """`ckpm validate`: reading a configuration, the report, exit codes, and one message for each mistake."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """--where compares fields of a key and does nothing else: no call, no look-up, no Python of any other kind."""
 
+from __future__ import annotations
+
 import ast
 import functools
 

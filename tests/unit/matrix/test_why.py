@@ -1,5 +1,7 @@
 """`ckpm why`: the axes that bring a kernel in, or whatever keeps it out."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

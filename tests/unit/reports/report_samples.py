@@ -1,5 +1,7 @@
 """An output folder as builds, suites and gates leave it, small enough to read."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Accepting is one step: whenever it is killed, all baselines and the history are as before or as after it."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """Results of ``ckpm sweep run`` in the report: best kernels, what was left out, and the verdict."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

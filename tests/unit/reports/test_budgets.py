@@ -1,5 +1,7 @@
 """Budgets: what a kernel may need, which are excused and until when, and mistakes in the table."""
 
+from __future__ import annotations
+
 import dataclasses
 import datetime
 from pathlib import Path

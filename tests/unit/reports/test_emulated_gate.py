@@ -1,5 +1,7 @@
 """The emulated gate: the model by hand, counters as files, and what makes the gate fail."""
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 import json

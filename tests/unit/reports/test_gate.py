@@ -1,5 +1,7 @@
 """The static gate: what makes it fail, with kernel and metric named, and what it can't be made to pass."""
 
+from __future__ import annotations
+
 import dataclasses
 import hashlib
 import json

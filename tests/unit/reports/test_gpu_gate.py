@@ -3,6 +3,8 @@
 `ckpm compare` times V3 against V2 of one library.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import os

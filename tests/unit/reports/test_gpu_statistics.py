@@ -1,5 +1,7 @@
 """The GPU gate's statistics: published tables of U, exhaustive enumeration, and simulated runs with a known truth."""
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import math

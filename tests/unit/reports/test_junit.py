@@ -1,5 +1,7 @@
 """JUnit XML has the content of results, whatever text they contain. Shards are merged whole or not at all."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from pathlib import Path

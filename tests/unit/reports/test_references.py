@@ -1,5 +1,7 @@
 """Published figures: as their documents have them, beside times of the same problem and hardware, and no verdict."""
 
+from __future__ import annotations
+
 import dataclasses
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """The report has the content of its inputs, is one small file, and never passes with a damaged or missing input."""
 
+from __future__ import annotations
+
 import csv
 import dataclasses
 import datetime

@@ -1,5 +1,7 @@
 """The table of resources, and manifests that are none."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Modelled times of workgroups: the record, its figures by hand, the tables and the picture."""
 
+from __future__ import annotations
+
 import dataclasses
 import re
 from pathlib import Path

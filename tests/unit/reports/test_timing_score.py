@@ -1,5 +1,7 @@
 """The score of the timing model: the clock's fit, errors by group, and the check of accepted figures."""
 
+from __future__ import annotations
+
 import math
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """The row of a launch of splits: kernels, launches and the time of the memory."""
 
+from __future__ import annotations
+
 import pytest
 
 from ckpm.attention.splitting import best_split

@@ -1,5 +1,7 @@
 """V3 against V2: which rows the documents have, when a row is reached, and where the figures may come from."""
 
+from __future__ import annotations
+
 import dataclasses
 import re
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """Modelled times of one workgroup with figures that are easy to add up."""
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 

@@ -1,5 +1,7 @@
 """The float64 gradients against finite differences of the float64 attention, and what a wrong kernel's would be."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 from collections.abc import Callable

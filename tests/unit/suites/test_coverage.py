@@ -1,5 +1,7 @@
 """Basic blocks: where they begin and end, which a run left out, and the table of those that no case can execute."""
 
+from __future__ import annotations
+
 import struct
 from collections.abc import Sequence
 

@@ -3,6 +3,8 @@
 The rendered dispatch, read as text, shows which kernel the fields of each launch select.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 import re

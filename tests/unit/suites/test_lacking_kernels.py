@@ -1,5 +1,7 @@
 """A library that lacks a load mode's kernels is refused launches that it seems to serve: no verdict on a kernel."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 from typing import Any, cast
 

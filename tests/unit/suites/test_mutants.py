@@ -1,5 +1,7 @@
 """Planted defects: the changes of an instruction, the draw by a seed, the floor, and the reasons of survivors."""
 
+from __future__ import annotations
+
 import dataclasses
 import re
 import struct

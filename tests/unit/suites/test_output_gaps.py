@@ -1,5 +1,7 @@
 """Gaps between the rows of outputs: where they lie, and that a number written into one is seen."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable
 

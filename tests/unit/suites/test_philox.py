@@ -1,5 +1,7 @@
 """Dropout's random bytes: the generator against its authors' vectors, and what a kernel stored against it."""
 
+from __future__ import annotations
+
 import functools
 
 import numpy as np

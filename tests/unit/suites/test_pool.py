@@ -1,5 +1,7 @@
 """A worker that dies, hangs or writes nonsense costs its own case and no other, and the reply names the reason."""
 
+from __future__ import annotations
+
 import io
 import json
 import os

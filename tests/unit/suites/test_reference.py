@@ -1,5 +1,7 @@
 """The float64 reference against an independent one, and tolerances against models of the kernel's rounding."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from typing import Any

@@ -1,5 +1,7 @@
 """Ranges of the mean error of O: a case passes within its upstream's range, and is wrong outside it."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

@@ -4,6 +4,8 @@ A fake kernel computes what the reference computes of numbers that are read as t
 prediction itself is in question.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import datetime
 import functools

@@ -1,5 +1,7 @@
 """Cases of a suite, what the ledger makes of their results, and the files and exit codes of a run."""
 
+from __future__ import annotations
+
 import dataclasses
 import datetime
 import fnmatch

@@ -1,5 +1,7 @@
 """Rendered workflows equal their templates, are pinned, have least permissions and run sessions that exist."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil

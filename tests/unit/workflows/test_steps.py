@@ -1,5 +1,7 @@
 """Programs that steps of workflows call: tries, outputs, the verdict, joined results."""
 
+from __future__ import annotations
+
 import json
 import os
 from pathlib import Path

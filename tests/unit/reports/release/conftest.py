@@ -1,5 +1,7 @@
 """One signed and one unsigned bundle for all tests, which change copies of them."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

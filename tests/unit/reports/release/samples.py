@@ -1,5 +1,7 @@
 """A release that costs nothing: the real table of stages, whose commands are played by :class:`Stages`."""
 
+from __future__ import annotations
+
 import json
 import shutil
 import subprocess

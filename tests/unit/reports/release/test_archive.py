@@ -1,5 +1,7 @@
 """A tar is unpacked only if it is, byte for byte, one that we write: no names that lead elsewhere, nothing hidden."""
 
+from __future__ import annotations
+
 import io
 import tarfile
 import tempfile

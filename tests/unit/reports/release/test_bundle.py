@@ -1,5 +1,7 @@
 """A bundle is verified to the byte: whatever is changed, added, renamed or removed is an error that names it."""
 
+from __future__ import annotations
+
 import base64
 import dataclasses
 import json

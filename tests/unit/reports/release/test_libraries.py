@@ -1,5 +1,7 @@
 """The wheel of prebuilt libraries: its files, its tag, its provenance, and libraries that it must not contain."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import zipfile

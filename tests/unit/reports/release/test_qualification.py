@@ -3,6 +3,8 @@
 A known defect goes out only if a person accepted it, for a while.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import datetime
 import re

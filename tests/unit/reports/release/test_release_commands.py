@@ -1,5 +1,7 @@
 """``ckpm qualify`` and ``verify-bundle``, in a small clone with commands that are played."""
 
+from __future__ import annotations
+
 import functools
 import subprocess
 from collections.abc import Callable

@@ -155,10 +155,9 @@ class BatchPrefillWithPagedKVCacheWrapper:
         """Keep what all runs share. Tables on a GPU need both maxima, which FlashInfer copies to the host to learn.
         ``seq_lens``, ``seq_lens_q`` and ``block_tables`` repeat the other tables for other backends.
 
-        With ``disable_split_kv`` or a ``fixed_split_size``, in pages, results don't depend on the batch. Keys are split
-        at the latter's multiples if these are multiples of 128 keys and a kernel splits them. A custom mask takes the
-        place of the causal one. It becomes a bias for kernels that have one, with 2 bytes for each head, query and key
-        of the longest sequence.
+        With ``disable_split_kv`` or a ``fixed_split_size``, in pages, results don't depend on the batch. Multiples of
+        128 keys are split, if a kernel does so. A custom mask replaces the causal one. It becomes a bias for kernels
+        that have one, with 2 bytes for each head, query and key of the longest sequence.
 
         Raises:
             ProblemError: another of FlashInfer's parameters is used, or no kernel reads a dtype. A custom mask with
@@ -175,10 +174,10 @@ class BatchPrefillWithPagedKVCacheWrapper:
         })  # fmt: skip
         tables, bias = (qo_indptr, paged_kv_indptr, paged_kv_indices, paged_kv_last_page_len), None
         if custom:
+            dtype = _dtype_name(q_data_type)
             bias, max_sequence_kv = bias_of(
-                custom_mask, packed_custom_mask, tables, page_size, num_qo_heads, max_sequence_kv,
-                _dtype_name(q_data_type),
-            )  # fmt: skip
+                custom_mask, packed_custom_mask, tables, page_size, num_qo_heads, max_sequence_kv, dtype
+            )
         self._planned = _Planned(
             options={
                 **self._table_options(tables, page_size, max_token_per_sequence, max_sequence_kv),

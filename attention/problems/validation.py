@@ -159,7 +159,7 @@ def _reasons_to_vary(p: Problem) -> Iterator[str]:
 
 
 def split_contradictions(p: Problem) -> Iterator[str]:
-    """What keeps the keys of a problem from being split as it says."""
+    """Yield the reasons for which the keys of a problem can't be split at ``split_keys``."""
     if p.family != "batch_prefill":
         yield f"split_keys belongs to batch_prefill, not to {p.family}"
     if p.split_keys % STEP:

@@ -27,6 +27,7 @@ STEP = 128  # keys of one step of every batch-prefill tile of V2
 MOST_SPLITS = 128  # of batch prefill: a lane of the wave that combines them has two
 _V3_HEAD_DIMS = ((64, 64), (128, 128), (192, 128), (256, 256))
 PAGED = ("batch_prefill", "fwd_pagedkv")  # always over a paged cache
+NAMED = ("batch_prefill",)  # a launch may name its kernel
 # Of K and V.
 ELEMENT_BYTES: Mapping[str, int] = {
     **{"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "fp8bf16": 1, "fp8fp32": 1},
@@ -379,7 +380,7 @@ def serves_every_batch(key: Key) -> bool:
     V3 in 16 bits batches with a long sequence (:func:`_keys_with`). Launches of other families name no kernel.
     """
     by_length = key.pad == "psddv" or (is_v3(key.pipeline) and key.dtype != "fp8bf16")
-    return key.family == "batch_prefill" and not key.dropout and not by_length
+    return key.family in NAMED and not key.dropout and not by_length
 
 
 def _keys_with(keys: list[Key], field: str, values: frozenset[Any], problem: Problem) -> list[Key]:

@@ -29,7 +29,9 @@ FIELDS: dict[str, Any] = {"dtype": "bf16", "mask": "no", "lse": False, "bias": "
 FIELDS |= {"hdim_q": HDIM, "tile": {"bm0": 128}}
 ONES, OTHERS = built("batch_prefill", "ckpm", page_size=1, **FIELDS), built("batch_prefill", "ckpm-extended", **FIELDS)
 KERNELS = Registry((*ONES, *OTHERS))
-LATENT = Registry(built("batch_prefill", "ckpm-extended", dtype="bf16", hdim_q=576, mask="no", lse=False))
+LATENT = Registry(
+    built("batch_prefill", "ckpm-extended", dtype="bf16", hdim_q=576, mask="no", lse=False, pipeline="qr_async")
+)
 
 
 def launch(

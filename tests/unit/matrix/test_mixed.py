@@ -84,6 +84,7 @@ def expected_names(masks: str) -> set[str]:
 @pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
 def test_dialect_has_what_issue_names(arch: str, masks: str) -> None:
     listed = [name for name in enumerate_names(EXTENDED, arch=arch, mask_impl=masks) if "kvfp8" in name]
+    listed = [name for name in listed if "_split_" not in name]  # of which test_split_keys.py has the names
     assert len(listed) == len(set(listed)) == {"simplified": 7440 + 512, "generic": 12400 + 768}[masks]
     assert set(listed) == expected_names(masks)
 

@@ -139,17 +139,21 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
         {"dtype": "fp16kvfp8", "page_size": 1, "load": "gload"},
         {"dtype": "fp16kvfp8", "page_size": 1, "load": "bload"},
     ),
+    (
+        "whole_keys_take_tiles_of_128_rows",
+        {"pipeline": "qr_async_split", "hdim_q": 64, "tile": dataclasses.replace(TILE, bm0=64)},
+        {"pipeline": "qr_async", "hdim_q": 64, "tile": dataclasses.replace(TILE, bm0=64)},
+    ),
     ("fp8_needs_qscale", {"dtype": "bf16kvfp8", "qscale": "kv_blockscale"}, {"dtype": "bf16kvfp8", "qscale": "no"}),
     *[
         (rule, {"pipeline": "qr_async", **never}, {"pipeline": "qr_async_split", **never})
         for rule, never in (
-            ("serving_splits_masked_keys", {"mask": "no", "logits": False}),
-            ("serving_splits_masked_keys", {"mask": "mask", "logits": True}),
-            ("split_has_k_and_v_of_qs_dtype", {"dtype": "bf16kvfp8"}),
+            ("serving_splits_masked_keys", {"hdim_q": 128, "mask": "no", "logits": False}),
+            ("serving_splits_masked_keys", {"hdim_q": 128, "mask": "mask", "logits": True}),
+            ("serving_splits_masked_keys", {"hdim_q": 192, "mask": "mask", "logits": False}),
             ("split_has_no_bias", {"bias": "alibi"}),
             ("split_has_no_dropout", {"dropout": True}),
             ("split_takes_tiles_of_64_rows", {"tile": TILE}),
-            ("split_takes_head_dim_128", {"hdim_q": 512}),
             ("split_reads_tokens_by_64_bits", {"page_size": 1, "load": "bload"}),
         )
     ],

@@ -73,6 +73,7 @@ COMMANDS: Mapping[str, Command] = {
     "verify-bundle": Command("check a released bundle, offline", "ckpm.reports.release.commands:add_verify_options"),
     "workflows render": Command("render or check .github/workflows", "ckpm.workflows.render:add_options"),
     "workflows collect": Command("join what the jobs of a workflow left", "ckpm.workflows.collect:add_options"),
+    "workflows run": Command("run a workflow's jobs here", "ckpm.workflows.runner:add_options"),
 }
 _VERBOSITY = (("v", "verbose", 1, "also print details"), ("q", "quiet", -1, "print no progress, only results"))
 _HOME = Path(__file__).resolve().parents[1]

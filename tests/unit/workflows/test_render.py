@@ -20,7 +20,7 @@ from ckpm.kernels.changes import plan
 from ckpm.kernels.changes.rules import Effect, rules
 from ckpm.matrix.problems.case import SUITES
 from ckpm.reports.release import record, stages
-from ckpm.workflows import render
+from ckpm.workflows import render, runner
 from tests.unit.shared import git
 
 ROOT = Path(__file__).parents[3]
@@ -204,19 +204,13 @@ def transfer(jobs: dict[str, Any], job: str, reader: str, files: list[Path], fol
         (clone / file).parent.mkdir(parents=True, exist_ok=True)
         (clone / file).write_text("left")
     (upload,) = (one["with"] for one in jobs[job]["steps"] if "upload-artifact" in one.get("uses", ""))
-    patterns = upload["path"].split()
-    start = clone / Path(patterns[0].partition("*")[0] + "x").parent  # the folder before the first path's wildcard
-    for source in {file for pattern in patterns if pattern[0] != "!" for file in clone.glob(pattern)} - {
-        file for pattern in patterns if pattern[0] == "!" for file in clone.glob(pattern[1:])
-    }:
-        (artifacts / source.relative_to(start)).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, artifacts / source.relative_to(start))
+    runner.upload(upload, clone, artifacts)
     (download,) = (
         one["with"]
         for one in jobs[reader]["steps"]
         if "download-artifact" in one.get("uses", "") and one["with"]["name"] == upload["name"]
     )
-    shutil.copytree(artifacts, folder / "last" / download["path"], dirs_exist_ok=True)
+    runner.download(download, folder / "last", artifacts)
     text = " ".join(step.get("env", {}).get("COMMAND", "") for step in jobs[reader]["steps"])
     (shard,) = re.findall(rf"--shard (\S+/{job})(?: |$)", text)
     assert all((folder / "last" / shard / file).read_text() == "left" for file in files)

@@ -49,7 +49,7 @@ Word lanes_at(const uint32_t* from)
 }
 
 // The bits in the other order.
-inline uint32_t reverse(uint32_t a)
+inline uint32_t reverse_bits(uint32_t a)
 {
     a = (a >> 1 & 0x55555555) | (a & 0x55555555) << 1;
     a = (a >> 2 & 0x33333333) | (a & 0x33333333) << 2;

@@ -209,7 +209,7 @@ u32 clamped(i64 value, i64 low, i64 high) { return static_cast<u32>(std::clamp(v
 constexpr Entry ENTRIES[] = {
     I1("v_mov_b32", a),
     I1("v_not_b32", ~a),
-    I1("v_bfrev_b32", reverse(a)),
+    I1("v_bfrev_b32", reverse_bits(a)),
     I1("v_ffbh_u32", a == 0 ? ~0u : static_cast<u32>(std::countl_zero(a))),
     I1("v_ffbl_b32", a == 0 ? ~0u : static_cast<u32>(std::countr_zero(a))),
     I1("v_ffbh_i32", flbit_signed(a)),

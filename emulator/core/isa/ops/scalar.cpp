@@ -180,9 +180,9 @@ i32 sign_change(T a)
     return first_one_high(bits);
 }
 
-u64 reverse(u64 a)
+u64 reverse_both(u64 a)
 {
-    return u64{reverse(static_cast<u32>(a))} << 32 | reverse(static_cast<u32>(a >> 32));
+    return u64{reverse_bits(static_cast<u32>(a))} << 32 | reverse_bits(static_cast<u32>(a >> 32));
 }
 
 #define TWO(NAME, T, B, ...) \
@@ -253,8 +253,8 @@ constexpr Entry ENTRIES[] = {
     ONE("s_not_b64", u64, flagged(~a, scc)),
     ONE("s_wqm_b32", u32, [&] { u32 r = 0; for (u32 i = 0; i < 32; i += 4) if (a >> i & 0xf) r |= u32{0xf} << i; return flagged(r, scc); }()),
     ONE("s_wqm_b64", u64, [&] { u64 r = 0; for (u32 i = 0; i < 64; i += 4) if (a >> i & 0xf) r |= u64{0xf} << i; return flagged(r, scc); }()),
-    ONE("s_brev_b32", u32, reverse(a)),
-    ONE("s_brev_b64", u64, reverse(a)),
+    ONE("s_brev_b32", u32, reverse_bits(a)),
+    ONE("s_brev_b64", u64, reverse_both(a)),
     ONE("s_bcnt0_i32_b32", u32, flagged(32 - std::popcount(a), scc)),
     ONE("s_bcnt0_i32_b64", u64, flagged(64 - std::popcount(a), scc)),
     ONE("s_bcnt1_i32_b32", u32, flagged(std::popcount(a), scc)),

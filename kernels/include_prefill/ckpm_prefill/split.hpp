@@ -89,10 +89,10 @@ struct FmhaBatchPrefillSplitKernel
                                                              blockIdx.x - split * kargs.row_tiles,
                                                              blockIdx.y * kargs.nhead_ratio_qk,
                                                              blockIdx.z);
-        at.first       = scalar(at.first);
-        at.seqlen_q    = scalar(at.seqlen_q);
-        at.kv_head     = scalar(at.kv_head);
-        at.query_start = scalar(static_cast<index_t>(at.query_start));
+        at.first = scalar(at.first);
+        at.seqlen_q          = scalar(at.seqlen_q);
+        at.kv_head           = scalar(at.kv_head);
+        at.query_start       = scalar(static_cast<index_t>(at.query_start));
         const index_t rows   = at.seqlen_q * kargs.nhead_ratio_qk;
         const index_t splits = ckpm::prefill::splits_of(kargs, at.seqlen_k);
         if(at.first >= rows || split >= splits)
@@ -114,8 +114,8 @@ private:
     using Place     = ckpm::prefill::Place;
     using ScoreMask = typename FmhaPipeline::ScoreMask;
 
-    // What all lanes share, which LLVM doesn't see where the head dims of Q and V differ: it freezes
-    // all arguments at once, and stores take no descriptor from vector registers.
+    // What all lanes share, which LLVM doesn't see where the head dims of Q and V differ: it
+    // freezes all arguments at once, and stores take no descriptor from vector registers.
     CK_TILE_DEVICE static index_t scalar(index_t shared)
     {
         return __builtin_amdgcn_readfirstlane(shared);

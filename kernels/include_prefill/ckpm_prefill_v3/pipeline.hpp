@@ -71,8 +71,8 @@ struct BlockFmhaBatchPrefillV3Pipeline
     // Else these kernels spill.
     static constexpr bool kQueriesInLds =
         kFp8 ? kN1 == 256
-             : kN1 == 128 && (kHasWindow || (kHasSoftCap && Traits::kStoreLSE &&
-                                             Traits::kPageBlockSize == 1));
+             : kN1 == 128 && (kHasWindow ||
+                              (kHasSoftCap && Traits::kStoreLSE && Traits::kPageBlockSize == 1));
     using Products   = ckpm::prefill::v3::Products<Element, kHeadDim, kN1, Layout, kQueriesInLds>;
     using Queries    = typename Products::Queries;
     using Arithmetic = typename Products::Arithmetic;

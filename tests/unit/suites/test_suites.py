@@ -301,7 +301,8 @@ def test_what_dialect_has_no_kernel_for_is_left_out_and_said(
     # of fp8 with LSE, and of pages of 64, another reason is named
     v3 = sum(p.v3 == "on" and not p.lse and p.page_size != 64 for p in problems("sanitize"))
     assert f"{v3} cases are left out, rocm-libraries-2026 has no kernel for them: pipeline qr_async_trload_v3" in out
-    split = sum(p.split_keys > 0 for p in problems("sanitize"))
+    # as of pages of 48 and of larger head dims
+    split = sum(p.split_keys > 0 and p.page_size != 48 and p.hdim_q <= 256 for p in problems("sanitize"))
     assert f"{split} cases are left out, rocm-libraries-2026 has no kernel for them: pipeline qr_async_split" in out
     names = [row["name"] for row in json.loads((tmp_path / "r.json").read_text())["cases"]]
     left = [p for p in problems("sanitize") if p.mode == "group" and p.v3 != "on" and not p.split_keys]

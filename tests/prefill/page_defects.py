@@ -24,7 +24,7 @@ PAGE_DEFECTS: Mapping[str, Defect] = {
     ),
     "a page of any size has an offset of 32 bits": extended_defect(
         "large-kv",
-        "lines_any_page.ps528",
+        "lines_any_page.ps48",
         Edit(
             header="paged_cache.hpp",
             old="static_cast<uint64_t>(static_cast<uint32_t>(page)) * view.page_bytes",

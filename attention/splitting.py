@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ckpm.matrix.problems.problem import MOST_SPLITS, STEP, Problem
 
 MOST_QUERIES = 64  # of a sequence
-_ROWS = 64  # of a tile, also of V2's smallest
+ROWS = 64  # of a tile, also of V2's smallest
 _WORTH = 0.9  # the share of the time without splits that makes them worth their workspace
 _START = 11_500  # a workgroup's beginning and end
 _LAUNCH = 12_200  # the second kernel's launch and a workgroup of it
@@ -61,7 +61,7 @@ def best_split(problem: Problem, compute_units: int) -> Split | None:
     key, seen, together = kernel.key, _keys_seen(p), kernel.together[: _MOST_TOGETHER.get(p.arch)]
     combined = _SPLIT * p.hdim_v / 128
     plain = p.batch * p.nhead_q
-    groups = p.batch * p.nhead_k * -(-p.seqlen_q * (p.nhead_q // p.nhead_k) // _ROWS)
+    groups = p.batch * p.nhead_k * -(-p.seqlen_q * (p.nhead_q // p.nhead_k) // ROWS)
     whole = _rounds(plain, compute_units, together) * (key * seen + _START)
     cost, keys, used = _WORTH * whole, 0, plain
     for splits in range(1, min(MOST_SPLITS, -(-p.seqlen_k // STEP)) + 1):

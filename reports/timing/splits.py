@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ckpm.attention.splitting import best_split
+from ckpm.attention.splitting import ROWS, best_split
 from ckpm.attention.timing import grid
 from ckpm.attention.timing.modelling import Asked, Modelled, open_library
 from ckpm.attention.timing.tables import ARCH, WORK, library
@@ -35,7 +35,6 @@ WHERE = (
 )
 KEYS = 65536
 QUERIES = (1, 4)
-_ROWS = 64  # of a tile
 _LATENT: Mapping[str, Any] = {"nhead_k": 1, "hdim_q": 576, "hdim_v": 512, "storage": "latent"}
 PROBLEMS: Sequence[Mapping[str, Any]] = (
     *({"nhead_k": heads, "page_size": page} for page in (1, 16) for heads in (8, 128)),
@@ -103,7 +102,7 @@ def model(place: Modelled, problem: SuiteCase) -> SplitTime:
     if why := missing_kernel(place.keys, head):
         raise MeasureError(f"{p.name}: {why}")
     kernel = serving_kernels(place.keys, head)[0].name
-    tiles = -(-head.rows_q * head.nhead_q // _ROWS)
+    tiles = -(-head.rows_q * head.nhead_q // ROWS)
     counts = head.key_splits * tiles * p.nhead_k, -(-p.seqlen_q * p.nhead_q // 4)
     times = [
         _launch(place, head, kernel, symbol, count)

@@ -111,6 +111,7 @@ def request(key: Key) -> dict[str, Any]:
         "nhead_k": 2,
         "max_seqlen_q": 128 if key.tile.bm0 == 64 else 128 * 64,
         "has_logits_soft_cap": int(key.logits),
+        "logits_soft_cap": 30.0,
         "bias_type": BIAS[key.bias],
         "mask_type": max(MASKS[key.mask_impl, key.mask]),
         "has_lse": int(key.lse),

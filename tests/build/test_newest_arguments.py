@@ -145,6 +145,18 @@ def test_every_field_reaches_its_argument(
     }
 
 
+def test_window_near_largest_int_reaches_kernel_without_overflow(
+    libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]]
+) -> None:
+    """A kernel adds a row's number, which is below 2^30, to the window's bounds."""
+    library = libraries["simplified", EIGHT]
+    fake(library)
+    largest = {"window_left": 2**31 - 1, "window_right": 2**31 - 1}
+    library.launch(LaunchArguments(**request(samples["simplified"][-1]) | largest))
+    found = record(library)
+    assert [found[f"args.window_size_{side}"] for side in ("left", "right")] == [str(2**30 - 1)] * 2
+
+
 def test_launch_is_untimed_unless_repeated(
     libraries: Mapping[tuple[str, str], Library], samples: Mapping[str, list[Key]]
 ) -> None:

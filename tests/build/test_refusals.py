@@ -20,7 +20,9 @@ from tests.build.newest import DIALECT as NEWEST
 from tests.build.newest import INTERFACE, Compiler
 
 OLD = {"ck-2025-06": "flash-attn", "ck-2025-11": "aiter"}
-DIALECTS = (*OLD, NEWEST)
+OWN = "ckpm-extended"
+TREES = {**OLD, OWN: OWN}
+DIALECTS = (*TREES, NEWEST)
 
 # The rest of a library: no kernel, a dispatch that takes nothing, a HIP runtime without a device.
 NO_KERNELS = f"""
@@ -51,7 +53,7 @@ def library(trees: Mapping[str, Tree], tmp_path_factory: pytest.TempPathFactory)
 
     def build(dialect: str) -> Library:
         if dialect not in built:
-            includes = trees[OLD[dialect]].includes if dialect in OLD else (INTERFACE,)
+            includes = trees[TREES[dialect]].includes if dialect in TREES else (INTERFACE,)
             compiler = Compiler(tmp_path_factory.mktemp(dialect), includes)
             source = compiler.folder / "harness.hip"
             source.write_text(harness_text(dialect, words.features(dialect)) + NO_KERNELS)
@@ -131,6 +133,10 @@ def test_early_ck_with_larger_pages_is_refused(library: Callable[[str], Library]
         ({"has_lse": 1}, "lse must not be null with has_lse"),
         ({"store_randval": 1, "rand_val": 8}, "store_randval needs has_dropout"),
         ({"has_dropout": 1, "store_randval": 1}, "rand_val must not be null with store_randval"),
+        *(
+            ({"has_logits_soft_cap": 1, **cap}, "logits_soft_cap must be positive with has_logits_soft_cap")
+            for cap in ({}, {"logits_soft_cap": -30.0}, {"logits_soft_cap": float("nan")})
+        ),
         ({"struct_bytes": 8}, "the caller's ckpm_problem is of another version: use the ckpm.h beside this library"),
         ({"abi_version": 1}, "the caller's ckpm_problem is of another version: use the ckpm.h beside this library"),
     ],
@@ -139,6 +145,14 @@ def test_impossible_problem_is_refused(
     library: Callable[[str], Library], dialect: str, fields: Mapping[str, Any], message: str
 ) -> None:
     assert said(library(dialect), **fields) == message
+
+
+def test_kernel_of_splits_without_split_keys_is_refused(library: Callable[[str], Library]) -> None:
+    """The number of splits is seqlen_k divided by split_keys."""
+    problem = LaunchArguments(**PLAIN)
+    launch = library(OWN).launch(problem, "fmha_batch_prefill_qr_async_split_vr")
+    assert launch.status == Status.BAD_PROBLEM
+    assert launch.message == "split_keys must be positive with a kernel that splits the keys"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -421,6 +421,8 @@ def missing_kernel(keys: Iterable[Key], problem: Problem) -> str | None:
     among = f"among {len(others)} that fit otherwise"
     if field == "page_size" and problem.sink_logits and any(key.page_size is None for key in others):
         return f"no kernel with sink logits {among}: this version of CK has no sink_ptr"
+    if field == "dtype" and any(key.dtype in values for key in others):
+        return f"V3 takes {problem.dtype} for more than {V2_MOST_16BIT_ROWS} queries, and never with batch_invariant"
     return f"no kernel with {field} {in_words(values)} {among}"
 
 

@@ -164,4 +164,18 @@ V3_DEFECTS: Mapping[str, Defect] = {
         Edit(folder=_FOLDER, header="products.hpp", old=" + block / 4 * kPartBytes;", new=";"),
         upstream=EXTENDED,
     ),
+    "the last 64 columns of K in 16 bits are those before": _found(
+        "batch-prefill",
+        "latent_prefix.bf16-prefix",
+        WRONG,
+        Edit(folder=_FOLDER, header="products.hpp", old="i / 8 * kPartBytes +", new="min(i / 8, 1) * kPartBytes +"),
+        upstream=EXTENDED,
+    ),
+    "all steps of Q that are in LDS are the first one": _found(
+        "batch-prefill",
+        "latent_prefix.bf16-causal",
+        WRONG,
+        Edit(folder=_FOLDER, header="products.hpp", old="(2 * (step - kOwnSteps) + index)", new="index"),
+        upstream=EXTENDED,
+    ),
 }

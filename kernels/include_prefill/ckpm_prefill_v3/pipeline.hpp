@@ -49,9 +49,8 @@ struct BlockFmhaBatchPrefillV3Pipeline
                   "8 waves of 32 queries, tiles of 64 keys");
     static constexpr bool kFp8 = std::is_same_v<Element, fp8_t>;
     static_assert((kHeadDim == kN1 && (kN1 == 64 || kN1 == 128)) ||
-                      (kFp8 &&
-                       ((kHeadDim == 192 && kN1 == 128) || (kHeadDim == 256 && kN1 == 256))),
-                  "head dims of 64, 128 or, in fp8, 192/128 and 256");
+                      (kHeadDim == 192 && kN1 == 128) || (kFp8 && kHeadDim == 256 && kN1 == 256),
+                  "head dims of 64, 128, 192/128 or, in fp8, 256");
     static_assert(!Traits::kHasDropout && !Traits::kHasSink &&
                       Traits::BiasEnum == BlockAttentionBiasEnum::NO_BIAS,
                   "V2 has what V3 has not");
@@ -68,12 +67,14 @@ struct BlockFmhaBatchPrefillV3Pipeline
                                       ckpm::prefill::v3::VectorizedLayout<kElementBytes>>;
     using Stream = ckpm::prefill::v3::
         PageStream<Traits::kPageBlockSize, kHeadDim * kElementBytes, kN1 * kElementBytes, Layout>;
-    // Else these kernels spill.
-    static constexpr bool kQueriesInLds =
-        kFp8 ? kN1 == 256
-             : kN1 == 128 && (kHasWindow ||
-                              (kHasSoftCap && Traits::kStoreLSE && Traits::kPageBlockSize == 1));
-    using Products   = ckpm::prefill::v3::Products<Element, kHeadDim, kN1, Layout, kQueriesInLds>;
+    // Steps of Q, 64 bytes each, that are in LDS: with fewer there, kernels spill.
+    static constexpr bool kFewRegisters =
+        kHasWindow || (kHasSoftCap && Traits::kStoreLSE && Traits::kPageBlockSize == 1);
+    static constexpr index_t kLdsSteps = kFp8                          ? (kN1 == 256 ? 4 : 0)
+                                         : kHeadDim == 192             ? 3
+                                         : kN1 == 128 && kFewRegisters ? 4
+                                                                       : 0;
+    using Products   = ckpm::prefill::v3::Products<Element, kHeadDim, kN1, Layout, kLdsSteps>;
     using Queries    = typename Products::Queries;
     using Arithmetic = typename Products::Arithmetic;
     using Floats16   = ckpm::prefill::v3::Floats16;
@@ -391,7 +392,7 @@ private:
 
         CK_TILE_DEVICE float sum_of_weights() const
         {
-            if constexpr(kFp8 && kQueriesInLds)
+            if constexpr(kFp8 && kLdsSteps > 0)
             {
                 index_t own = lane;
                 asm volatile("" : "+v"(own)); // else the ones stay in eight registers
@@ -466,6 +467,9 @@ private:
             scale      = max(scale, numeric<float>::min());
             weighed_by = scale;
             softmax.weigh(scores, scale, weights);
+            // else they are rounded after the rare case's branch, with both kinds of O in registers
+            if constexpr(!kFp8 && kHeadDim == 192)
+                asm("" : "+v"(weights.bits));
         }
 
         CK_TILE_DEVICE void rescale(float by)

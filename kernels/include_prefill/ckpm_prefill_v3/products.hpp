@@ -18,49 +18,46 @@ CK_TILE_DEVICE void products()
 }
 
 // Q of a wave: of each 64 bytes 32 of the lane's query, 16 of either half of them, the lower ones
-// in the lower half of the wave. Where registers are few, they come from LDS for each tile.
-template <index_t kSteps, bool kInLds>
+// in the lower half of the wave. Where registers are few, the last kLdsSteps come from LDS for each
+// tile.
+template <index_t kSteps, index_t kLdsSteps>
 struct Queries
 {
-    static constexpr index_t kLdsBytes = 0;
-
-    CK_TILE_DEVICE explicit Queries(LdsByte*) {}
-    CK_TILE_DEVICE void put(index_t step, Bytes16 low, Bytes16 high)
-    {
-        own[step] = joined(low, high);
-    }
-    CK_TILE_DEVICE Bytes32 of_step(index_t step) const { return own[step]; }
-
-private:
-    Bytes32 own[kSteps];
-};
-
-template <index_t kSteps>
-struct Queries<kSteps, true>
-{
+    static constexpr index_t kOwnSteps  = kSteps - kLdsSteps;
     static constexpr index_t kHalfBytes = 64 * kChunkBytes; // of a step, all lanes
-    static constexpr index_t kLdsBytes  = kSteps * 2 * kHalfBytes;
+    static constexpr index_t kLdsBytes  = kLdsSteps * 2 * kHalfBytes;
 
     // lds: of the wave, which alone writes and reads it
-    CK_TILE_DEVICE explicit Queries(LdsByte* lds) : own(lds + threadIdx.x % 64 * kChunkBytes) {}
+    CK_TILE_DEVICE explicit Queries(LdsByte* lds) : in_lds(lds + threadIdx.x % 64 * kChunkBytes) {}
     CK_TILE_DEVICE void put(index_t step, Bytes16 low, Bytes16 high)
     {
-        using Chunk                                  = __attribute__((address_space(3))) Bytes16;
-        *(Chunk*)(own + 2 * step * kHalfBytes)       = low;
-        *(Chunk*)(own + (2 * step + 1) * kHalfBytes) = high;
+        using Chunk = __attribute__((address_space(3))) Bytes16;
+        if(step < kOwnSteps)
+            own[step] = joined(low, high);
+        else
+        {
+            *(Chunk*)half(step, 0) = low;
+            *(Chunk*)half(step, 1) = high;
+        }
     }
     CK_TILE_DEVICE Bytes32 of_step(index_t step) const
     {
-        return joined(*(LdsBytes16*)(own + 2 * step * kHalfBytes),
-                      *(LdsBytes16*)(own + (2 * step + 1) * kHalfBytes));
+        return step < kOwnSteps ? own[step]
+                                : joined(*(LdsBytes16*)half(step, 0), *(LdsBytes16*)half(step, 1));
     }
 
 private:
-    LdsByte* own;
+    CK_TILE_DEVICE LdsByte* half(index_t step, index_t index) const
+    {
+        return in_lds + (2 * (step - kOwnSteps) + index) * kHalfBytes;
+    }
+
+    LdsByte* in_lds;
+    Bytes32 own[ck_tile::max(kOwnSteps, 1)];
 };
 
 // kHeadDim: of Q and K; kColumns: of V.
-template <typename Element, index_t kHeadDim, index_t kColumns, typename Layout, bool kQueriesInLds>
+template <typename Element, index_t kHeadDim, index_t kColumns, typename Layout, index_t kLdsSteps>
 struct Products
 {
     using Arithmetic = v3::Arithmetic<Element>;
@@ -74,14 +71,14 @@ struct Products
     static constexpr index_t kSteps     = kHeadDim * sizeof(Element) / kStepBytes;
     // Steps whose K is read before the products begin: in 16 bits, and where Q is in LDS, registers
     // are few.
-    static constexpr index_t kStepsAhead = kFp8 && !kQueriesInLds ? kSteps : 1;
+    static constexpr index_t kStepsAhead = kFp8 && kLdsSteps == 0 ? kSteps : 1;
     static constexpr int kColumnBlocks   = kColumns / 32;
     static constexpr int kProductsOfK    = (kFp8 ? 2 : 4) * kSteps;
     static constexpr int kProductsOfV    = Arithmetic::kSteps * kColumnBlocks;
     static constexpr int kReadsOfV       = (kVectorized ? 1 : 2) * (kFp8 ? 2 : 1) * kProductsOfV;
 
     using KRows   = Bytes16[4 * kStepsAhead]; // a lane's, of a tile
-    using Queries = v3::Queries<kSteps, kQueriesInLds>;
+    using Queries = v3::Queries<kSteps, kLdsSteps>;
 
     CK_TILE_DEVICE static Bytes16 read_row(const LdsByte* tile, const Reads& reads, index_t i)
     {
@@ -142,11 +139,14 @@ struct Products
     CK_TILE_DEVICE static void in_turn()
     {
         constexpr int of_step = kProductsOfK / kSteps;
-        constexpr int reads   = kQueriesInLds ? 6 : 4; // of a step of K, and of Q
         constexpr int rest    = of_step * (kSteps - kStepsAhead);
-        ck_tile::static_for<0, rest, 1>{}([](auto) {
+        ck_tile::static_for<0, rest, 1>{}([](auto i) {
+            constexpr int reads = // of a step of K, and of Q
+                kStepsAhead + i / of_step < Queries::kOwnSteps ? 4 : 6;
+            constexpr int done = reads * (i % of_step) / of_step;
+            constexpr int due  = reads * (i % of_step + 1) / of_step;
             products<1>();
-            reads_ahead<reads / of_step>();
+            reads_ahead<due - done>();
         });
         ck_tile::static_for<0, kProductsOfV, 1>{}([](auto) {
             products<1>();

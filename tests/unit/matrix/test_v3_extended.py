@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from ckpm.matrix import explain
 from ckpm.matrix.dialects import dialect
 from ckpm.matrix.enumeration import enumerate_keys, enumerate_names
 from ckpm.matrix.problems.case import SuiteCase
-from ckpm.matrix.problems.problem import serving_kernels
+from ckpm.matrix.problems.problem import missing_kernel, serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
 from tests.unit.matrix.matrix_samples import reasons_against
@@ -21,8 +22,8 @@ NAME = "ckpm-extended"
 EXTENDED = dialect(NAME).family("batch_prefill")
 # of pages and head dims; LSE; windows with and without LSE; all at head dims 64 and 256
 FP8 = 144 + 176 + 176 + 2 * 264
-# fp16 and bf16: head dims 64 and 128, masks, 4 linear page sizes and 3 vectorized ones, soft cap, tables, LSE
-V3_KERNELS = FP8 + 2 * 2 * 3 * 7 * 2 * 2 * 2
+# fp16 and bf16: three head dims, masks, 4 linear page sizes and 3 vectorized ones, soft cap, tables, LSE
+V3_KERNELS = FP8 + 2 * 3 * 3 * 7 * 2 * 2 * 2
 TILES = {
     64: "b256x64x64x64x64x64",
     128: "b256x64x128x128x64x128",
@@ -59,9 +60,9 @@ def beyond() -> set[str]:
 
 
 def in_16_bits() -> set[str]:
-    """Head dims 64 and 128 with every page, layout, table, mask, LSE and soft cap of fp8."""
+    """Head dims 64, 128 and 192/128 with every page, layout, table, mask, LSE and soft cap of fp8."""
     names = set()
-    forms = itertools.product(("fp16", "bf16"), (64, 128), ("linear", "vectorized"), (1, 16, 64, 1024))
+    forms = itertools.product(("fp16", "bf16"), (64, 128, 192), ("linear", "vectorized"), (1, 16, 64, 1024))
     for dtype, hdim, layout, page in forms:
         if (layout, page) == ("vectorized", 1):
             continue
@@ -117,7 +118,7 @@ def test_its_smoke_tier_has_v3_of_each_mask_and_page() -> None:
     smoke = select(dialect(NAME), Selection(archs=("gfx950",), tier="smoke"))
     older = [key for key in smoke if "_split_" not in key.name and key.page_size not in (0, 32, 256)]
     older = [key for key in older if key.hdim_q <= 256]
-    assert len(older) == 22 + 12 + 3  # of fp8 K and V alone: test_mixed.py
+    assert len(older) == 22 + 12 + 6  # of fp8 K and V alone: test_mixed.py
     v3 = {(key.dtype, key.page_size, key.mask, key.lse) for key in smoke if "_v3_" in key.name}
     assert v3 == {
         ("fp8bf16", 64, "no", False),
@@ -126,6 +127,8 @@ def test_its_smoke_tier_has_v3_of_each_mask_and_page() -> None:
         ("bf16", 64, "causal", False),
         ("bf16", 1, "causal", False),
         ("bf16", 1, "generic", False),
+        ("bf16", 1, "no", True),
+        ("bf16", 1, "causal", True),
         ("fp8bf16", 1, "causal", False),
         ("fp8bf16", 64, "causal", False),
         ("fp8bf16", 1, "no", True),
@@ -178,7 +181,7 @@ BF16 = {"dtype": "bf16", "qscale": "no", "seqlens_q": (129,)}
         ({**BF16, "hdim_q": 64, "hdim_v": 64, "mask": "window", "window_left": 20}, 1),
         ({**BF16, "mask": "window", "window_left": 20}, 1),
         ({**BF16, "mask": "bottom_right", "window_right": 0, "sink_logits": True}, 1),
-        ({**BF16, "hdim_q": 192}, 0),
+        ({**BF16, "hdim_q": 192}, 1),
         ({**BF16, "hdim_q": 256, "hdim_v": 256}, 0),
         ({**BF16, "kv_layout": "vectorized", "page_size": 1024, "lse": True}, 1),
     ],
@@ -189,14 +192,26 @@ def test_which_requests_v3_serves(changes: dict[str, Any], count: int) -> None:
     assert count == 0 or "_v3_" in able[0].name
 
 
+@pytest.mark.parametrize("change", [{"seqlens_q": (128,)}, {"batch_invariant": True}])
+def test_missing_kernel_of_short_launch_in_16_bits_names_the_limit_of_v3(change: dict[str, Any]) -> None:
+    keys = [key for key in enumerate_keys(EXTENDED, arch="gfx950") if "_v3_" in key.name]
+    launch = fp8(**BF16, page_size=64, hdim_v=128)
+    assert missing_kernel(keys, launch) is None
+    assert missing_kernel(keys, dataclasses.replace(launch, **change)) == (
+        "V3 takes bf16 for more than 128 queries, and never with batch_invariant"
+    )
+
+
 def test_head_dim_without_tiles_of_v3_is_told_for_its_arch() -> None:
-    """V2 has tiles for bf16 at head dim 256."""
-    name = V3.format(
-        hdim=256, dtype="bf16", page=64, load="bload", tile=TILES[256], mfma="w32x32x16", cap="nlogits", mask="nmask",
+    """V2 has tiles for bf16 at head dim 512, V3 has 256 in fp8 alone."""
+    of_16_bits = partial(
+        V3.format, dtype="bf16", page=64, load="bload", mfma="w32x32x16", cap="nlogits", mask="nmask",
         lse="lse", scale="nqscale", layout="linear", table="sglang",
     )  # fmt: skip
+    assert reasons_against(NAME, of_16_bits(hdim=256, tile=TILES[256])) == ["v3_takes_head_dim_256_in_fp8"]
+    name = of_16_bits(hdim=512, tile="b256x64x512x512x64x512")
     (told,) = explain.why(dialect(NAME), Selection(archs=("gfx950",), families=("batch_prefill",)), name).reasons
     assert (told.kind, told.text.rpartition(" is not ")[2]) == (
         "tile",
-        "in the table for bf16 d256, which has none for gfx950",
+        "in the table for bf16 d512, which has none for gfx950",
     )

@@ -479,8 +479,8 @@ def v3_has_one_load_for_each_page_size(pipeline: str, page_size: int, load: str)
 def v3_takes_head_dim_256_in_fp8(pipeline: str, dtype: str, hdim_q: int) -> bool:
     """V3 has head dim 256 in fp8: in 16 bits two tiles of K and V take 128 KB of LDS, and Q of 256 rows 128 KB more
 
-    Ours: kernels/include_prefill/ckpm_prefill_v3/pipeline.hpp. gfx950 has 160 KB, and O takes half of a lane's 256
-    registers.
+    Ours, of no codegen: kernels/include_prefill/ckpm_prefill_v3/pipeline.hpp. gfx950 has 160 KB, and O takes half of a
+    lane's 256 registers.
     """
     return is_v3(pipeline) and hdim_q == 256 and dtype != "fp8bf16"
 

@@ -33,6 +33,8 @@ LEFT_TO_V2: tuple[tuple[str, dict[str, Any], dict[str, Any]], ...] = (
     ("v3_takes_pages_up_to_1024", {"page_size": 64}, {"page_size": 2048}),
     ("v3_has_one_load_for_each_page_size", {"page_size": 16, "load": "bload"}, {"page_size": 16, "load": "gload"}),
     ("v3_has_one_load_for_each_page_size", {"page_size": 1, "load": "gload"}, {"page_size": 1, "load": "bload"}),
+    ("v3_takes_head_dim_256_in_fp8", {"hdim_q": 256, "dtype": "fp8bf16"}, {"hdim_q": 256, "dtype": "bf16"}),
+    ("v3_takes_head_dim_256_in_fp8", {"hdim_q": 192, "dtype": "fp16"}, {"hdim_q": 256, "dtype": "fp16"}),
     (
         "serving_has_v3_of_head_dim_256_without_soft_caps",
         {"hdim_q": 128, "logits": True},

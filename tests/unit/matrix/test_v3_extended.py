@@ -193,7 +193,7 @@ def test_which_requests_v3_serves(changes: dict[str, Any], count: int) -> None:
 
 
 @pytest.mark.parametrize("change", [{"seqlens_q": (128,)}, {"batch_invariant": True}])
-def test_missing_kernel_of_short_launch_in_16_bits_names_the_limit_of_v3(change: dict[str, Any]) -> None:
+def test_missing_kernel_of_short_bf16_launch_names_limit_of_v3(change: dict[str, Any]) -> None:
     keys = [key for key in enumerate_keys(EXTENDED, arch="gfx950") if "_v3_" in key.name]
     launch = fp8(**BF16, page_size=64, hdim_v=128)
     assert missing_kernel(keys, launch) is None

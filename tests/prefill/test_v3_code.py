@@ -82,7 +82,7 @@ def kernels(copy: PrefillCopy, v3_keys: tuple[Key, ...], extended_keys: tuple[Ke
         and (key.logits, key.lse, key.mask) == (False, False, "no")
     ]
     beyond = [key for key in plain if key.kv_table == "sglang"]
-    assert len(beyond) == 18 + 2 * 11 + 3 * 7  # head dims 64 and 256 have 11 each, and bf16 at 64, 128 and 192/128 has 7
+    assert len(beyond) == 18 + 2 * 11 + 3 * 7  # 11 each at head dims 64 and 256, 7 each in bf16 at 64, 128 and 192
     return *built(copy, v3), *built(copy, beyond, EXTENDED)
 
 

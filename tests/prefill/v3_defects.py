@@ -168,7 +168,7 @@ V3_DEFECTS: Mapping[str, Defect] = {
         "batch-prefill",
         "latent_prefix.bf16-prefix",
         WRONG,
-        Edit(folder=_FOLDER, header="products.hpp", old="i / 8 * kPartBytes +", new="min(i / 8, 1) * kPartBytes +"),
+        Edit(folder=_FOLDER, header="products.hpp", old="i / 8 * kPartBytes +", new="(i / 8 > 0) * kPartBytes +"),
         upstream=EXTENDED,
     ),
     "all steps of Q that are in LDS are the first one": _found(

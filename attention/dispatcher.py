@@ -12,6 +12,7 @@ from ckpm.attention.jit.missing import compile_command, find_missing
 from ckpm.attention.launch.c_abi import Library
 from ckpm.attention.launch.device import Device
 from ckpm.attention.launch.plan import Plan
+from ckpm.attention.launch.workspaces import Workspaces
 from ckpm.attention.problems.validation import split_contradictions, validate
 from ckpm.attention.registry import Compile, Instance, Registry
 from ckpm.attention.selection import (
@@ -36,10 +37,13 @@ from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.keys import is_split
-from ckpm.matrix.problems.problem import Problem, missing_load, serves
+from ckpm.matrix.problems.problem import Problem, missing_load, serving_kernels
 
 if TYPE_CHECKING:
     from ckpm.attention.tuning import TuningDatabase
+
+
+_MOST_PLANS = 4096  # with more all are forgotten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,16 +51,16 @@ class Choice:
     """The instances that were chosen, one a stage, all of one library. ``note`` explains the choice if that is needed.
 
     ``named``: exactly these kernels are launched. Else the library chooses at launch, and ``stages`` are the expected
-    choice. ``keep``: what the caller has to ensure of its data (known defects in matrix/ledger.yaml). ``split_keys`` of
-    the launch: as the problem has them, or chosen.
+    choice. ``keep``: what the caller has to ensure of its data (known defects in matrix/ledger.yaml). ``problem`` is
+    what is launched: the asked one, with the split that was chosen.
     """
 
     stages: tuple[Instance, ...]
+    problem: Problem
     order: str
     named: bool
     note: str = ""
     keep: tuple[str, ...] = ()
-    split_keys: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +110,7 @@ class Dispatcher:
         self._plans: dict[Problem, Plan] = {}
         self._refused: dict[Problem, NoKernelError] = {}
         self._plans_version = registry.version
+        self._workspaces = Workspaces(device.hip)
         self.kept: dict[Any, Any] = {}  # of ckpm.attention.kept, forgotten with the plans
         self.latest: dict[Any, Any] = {}  # the same
         self._libraries: dict[Path, Library] = {}
@@ -135,10 +140,12 @@ class Dispatcher:
                 try:
                     made = self._make_plan(validate(problem))
                 except NoKernelError as reason:  # kept, as a search among all kernels takes half a second
+                    if len(self._refused) >= _MOST_PLANS:
+                        self._refused.clear()
                     self._refused[problem] = reason.with_traceback(None)
                     raise
-                if self._plans_version != self.registry.version:  # compiling registers libraries
-                    self._forget()
+                if self._plans_version != self.registry.version or len(self._plans) >= _MOST_PLANS:
+                    self._forget()  # compiling registers libraries
                 self._plans[problem] = made
             return self._plans[problem]
 
@@ -155,13 +162,14 @@ class Dispatcher:
             choice = choice or (found if isinstance(found, Choice) else None)
         chosen = {one.identity for one in choice.stages} if choice is not None else set()
         others = (one for one in self.registry.instances() if one.identity not in chosen)
-        split = self._split(problem) or Split(problem.split_keys, "keys are not split: the problem has no split_keys")
-        posed = replace(problem, split_keys=split.keys)  # to kernels that split the keys
+        split = self._split(problem)
+        posed = split.pose(problem) if split and split.keys else problem  # to kernels that split the keys
+        none = split.why if split else "keys are not split: the problem has no split_keys"
 
         def against(one: Instance) -> str:
             if not is_split(one.key.pipeline):
                 return refusal(one, problem)
-            return refusal(one, posed) if split.keys else split.why
+            return refusal(one, posed) if posed.split_keys else none
 
         refused = {one: against(one) or _passed_over(one, self._compile is not None) for one in others}
         return Explanation(problem=problem, choice=choice, refused=refused)
@@ -175,8 +183,7 @@ class Dispatcher:
     def close(self) -> None:
         """Forget all plans and free their workspaces."""
         with self._lock:
-            for plan in self._plans.values():
-                plan.close()
+            self._workspaces.close()
             self._forget()
 
     def _with_order(self, problem: Problem) -> Problem:
@@ -188,9 +195,10 @@ class Dispatcher:
             if self._compile is None:
                 raise self._no_kernel(problem, choice, built=True)
             choice = self._compile_declared(self._compile, problem)
-        library = self._open_library(choice)
-        problem = replace(problem, split_keys=choice.split_keys)
-        return Plan(problem, self.device, library, stages=choice.stages, named=choice.named, keep=choice.keep)
+        return Plan(
+            choice.problem, self.device, self._open_library(choice), stages=choice.stages, named=choice.named,
+            keep=choice.keep, shared=self._workspaces,
+        )  # fmt: skip
 
     def _compile_declared(self, compile_kernels: Compile, problem: Problem) -> Choice:
         """Compile and register the declared kernels that serve, and choose again."""
@@ -224,7 +232,7 @@ class Dispatcher:
         there = any(is_split(one.key.pipeline) for one in self.registry.instances(problem.arch))
         split = best_split(problem, self.device.compute_units) if there else None
         if split and split.keys:
-            against = next(split_contradictions(replace(problem, split_keys=split.keys)), "")
+            against = next(split_contradictions(split.pose(problem)), "")
             return Split(0, f"keys are not split: {against}") if against else split
         return split
 
@@ -235,7 +243,7 @@ class Dispatcher:
         """
         split = self._split(problem)
         if split and split.keys:
-            found = self._search_posed(replace(problem, split_keys=split.keys), built=built)
+            found = self._search_posed(split.pose(problem), built=built)
             if isinstance(found, Choice):
                 return replace(found, note=split.why)
             whole = self._search_posed(problem, built=built)
@@ -260,9 +268,7 @@ class Dispatcher:
                     spoiled = any(one.library == first.library for one in defects)
                     named = named or spoiled or not _dispatch_finds(first, there, problem)
                     keep = tuple(text for one in chosen for text in to_keep(one, problem))
-                    return Choice(
-                        stages=chosen, order=order, named=named, note=note, keep=keep, split_keys=problem.split_keys
-                    )  # fmt: skip
+                    return Choice(stages=chosen, problem=problem, order=order, named=named, note=note, keep=keep)
                 lacking.append(lack)
         none = f"none of the {len(there)} registered for {problem.arch} is of {problem.family}"
         return "; ".join(dict.fromkeys(lacking)) or none
@@ -329,7 +335,7 @@ def _dispatch_finds(first: Instance, there: Sequence[Instance], problem: Problem
     if first.library is None:
         return False  # it will be compiled alone
     keys = [one.key for one in there if one.library == first.library]
-    able = [key for key in keys if serves(key, problem)]
+    able = serving_kernels(keys, problem)
     return missing_load(keys, problem) is None and any(key.tile.when == "always" for key in able)
 
 

@@ -3,17 +3,21 @@
 A kernel that splits has as rows the queries of all heads of a KV head, 64 to a tile, so it reads K and V once for them.
 Its workgroups write O and LSE in float32, and a second kernel combines them. Times are cycles of the timing model
 (docs/reference/own-kernels.md).
+
+Callers often give a longest sequence that is none: the whole list of pages, or a model's largest context in a captured
+graph. So the number of splits is chosen, and the kernel divides each sequence by it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ckpm.matrix.problems.problem import MOST_SPLITS, STEP, Problem
 
 MOST_QUERIES = 64  # of a sequence
 ROWS = 64  # of a tile, also of V2's smallest
+LEAST_KEYS = 256  # of a workgroup; the longest sequence may have fewer
 _WORTH = 0.9  # the share of the time without splits that makes them worth their workspace
 _START = 11_500  # a workgroup's beginning and end
 _LAUNCH = 12_200  # the second kernel's launch and a workgroup of it
@@ -42,10 +46,15 @@ _MOST_TOGETHER: Mapping[str, int] = {"gfx942": 2}
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """``keys`` of a workgroup, 0 if splitting doesn't pay; ``why`` in words."""
+    """``keys`` of a workgroup of the longest sequence and its ``splits``, 0 if none pays; ``why`` in words."""
 
     keys: int
     why: str
+    splits: int = 0
+
+    def pose(self, problem: Problem) -> Problem:
+        """The problem with its keys split so."""
+        return replace(problem, split_keys=min(self.keys, LEAST_KEYS), splits=self.splits)
 
 
 def best_split(problem: Problem, compute_units: int) -> Split | None:
@@ -63,18 +72,19 @@ def best_split(problem: Problem, compute_units: int) -> Split | None:
     plain = p.batch * p.nhead_q
     groups = p.batch * p.nhead_k * -(-p.seqlen_q * (p.nhead_q // p.nhead_k) // ROWS)
     whole = _rounds(plain, compute_units, together) * (key * seen + _START)
-    cost, keys, used = _WORTH * whole, 0, plain
+    cost, keys, used, best = _WORTH * whole, 0, plain, 0
     for splits in range(1, min(MOST_SPLITS, -(-p.seqlen_k // STEP)) + 1):
         own = -(-p.seqlen_k // (splits * STEP)) * STEP
         count = groups * -(-seen // own)
         split = _rounds(count, compute_units, together) * (key * min(own, seen) + _START) + _LAUNCH + combined * splits
         if split < cost:
-            cost, keys, used = split, own, count
+            cost, keys, used, best = split, own, count, -(-p.seqlen_k // own)
     units = f"{compute_units} compute units"
     if not keys:
         return Split(0, f"keys are not split: {plain} workgroups without splits for {units}")
     numbers = f"{used} workgroups instead of {plain} for {units}"
-    return Split(keys, f"keys are split into ranges of {keys}: {numbers}, estimated at {cost / whole:.0%} of the time")
+    why = f"keys are split into ranges of {keys}: {numbers}, estimated at {cost / whole:.0%} of the time"
+    return Split(keys, why, best)
 
 
 def _rounds(workgroups: int, compute_units: int, together: Sequence[float]) -> float:

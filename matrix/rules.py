@@ -243,14 +243,14 @@ def serving_has_fp8_kv_beside_bf16_where_callers_mix(
 ) -> bool:
     """ckpm-serving has fp8 K and V beside a bf16 Q under masks: vLLM's block tables, decode by tokens, fp8 latents
 
-    Ours, of no codegen: vLLM's rocm_aiter_unified_attn.py (block tables, no LSE), SGLang's aiter_backend.py (lists of
-    tokens, no LSE; latents with LSE). All have a scale for each tensor, and none is of head dims 192/128 or 512.
+    Ours, of no codegen: vLLM's rocm_aiter_unified_attn.py has block tables and no LSE, SGLang's aiter_backend.py also
+    lists of tokens, and latents with LSE. All have a scale for each tensor, and none is of head dims 192/128.
     """
     if dtype not in MIXED_DTYPES:
         return False
     by_tokens = kv_table == "sglang" and page_size == 1
     of_latents = hdim_q == 576 and by_tokens
-    of_heads = hdim_q in (64, 128, 256) and not lse and (by_tokens or kv_table == "vllm")
+    of_heads = hdim_q in (64, 128, 256, 512) and not lse and (by_tokens or kv_table == "vllm")
     return mask == "no" or qscale != "pertensor" or not (of_latents or of_heads)
 
 
@@ -265,17 +265,18 @@ def serving_has_no_bias_and_no_dropout(bias: str, dropout: bool) -> bool:
 def serving_has_the_callers_pages(hdim_q: int, hdim_v: int, page_size: int, kv_layout: str, kv_table: str) -> bool:
     """ckpm-serving has the pages that a caller asks for, by table: SGLang's, FlashInfer's and vLLM's
 
-    Ours, of no codegen: SGLang's 1-D tables have pages of one token, or of 64 in the vectorized layout
-    (aiter_backend.py); FlashInfer's have linear pages of 16 and 1024. vLLM's 2-D tables have both layouts: pages of 16
-    and 64 in v1/attention/backends/rocm_aiter_fa.py, any multiple of 16 in rocm_aiter_unified_attn.py. Latent
-    attention's 192/128 has linear pages of 1 and 16.
+    Ours, of no codegen: SGLang's 1-D tables have pages of one token, or of 64 in the vectorized layout, at head dim 256
+    also in the linear one (aiter_backend.py). FlashInfer's have linear pages of 16 and 1024. vLLM's 2-D tables have
+    both layouts: pages of 16 and 64 in v1/attention/backends/rocm_aiter_fa.py, any multiple of 16 in
+    rocm_aiter_unified_attn.py. SGLang's 2-D tables have pages of one token, too, by default. Latent attention's
+    192/128 has linear pages of 1 and 16, and none of one token in 2-D tables.
     """
-    pages = {
-        "sglang": ((1, "linear"), (64, "vectorized"), (16, "linear"), (1024, "linear")),
-        "vllm": tuple((size, layout) for size in (16, 64, ANY_PAGE) for layout in ("linear", "vectorized")),
-    }[kv_table]
-    latent = hdim_q != hdim_v and (page_size not in (1, 16) or kv_layout != "linear")
-    return latent or (page_size, kv_layout) not in pages
+    if hdim_q != hdim_v:
+        return kv_layout != "linear" or page_size not in ((1, 16) if kv_table == "sglang" else (16,))
+    if kv_table == "vllm":
+        return (page_size, kv_layout) != (1, "linear") and page_size not in (16, 64, ANY_PAGE)
+    pages = [(1, "linear"), (64, "vectorized"), (16, "linear"), (1024, "linear")]
+    return (page_size, kv_layout) not in (pages if hdim_q != 256 else [*pages, (64, "linear")])
 
 
 def serving_has_no_sink_tokens(sink: bool) -> bool:
@@ -307,10 +308,10 @@ def serving_has_lse_where_callers_merge(
 ) -> bool:
     """ckpm-serving has LSE for vLLM and FlashInfer, which merge chunks by it, and for latent attention with a prefix
 
-    Ours, of no codegen: SGLang's aiter_backend.py calls mha_batch_prefill_func without return_lse, and merges a prefix
-    of latent attention by LSE (SGLang issue 35522).
+    Ours, of no codegen: SGLang's aiter_backend.py calls mha_batch_prefill_func without return_lse, unified_attention
+    has none, and a prefix of latent attention is merged by LSE (SGLang issue 35522).
     """
-    of_sglang = kv_table == "sglang" and (page_size, kv_layout) in ((1, "linear"), (64, "vectorized"))
+    of_sglang = page_size == 1 or (kv_table == "sglang" and page_size == 64)
     return lse and of_sglang and hdim_q == hdim_v
 
 

@@ -119,7 +119,8 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
     if asked.pages is None:
         sizes |= _contiguous_keys(given, listed, asked, sizes)
     else:
-        sizes |= paged_keys(given, listed, asked.pages, kind, sizes)
+        exact = asked.bias is not None or asked.dropout > 0 or asked.split_keys > 0
+        sizes |= paged_keys(given, listed, asked.pages, kind, sizes, exact=exact)
     features = asked.features()
     of_heads = any(one.size > 1 for name, one in extra.items() if name in ("k_descale", "v_descale"))
     if kind in MIXED_DTYPES and features["qscale"] == "pertensor" and of_heads:

@@ -73,10 +73,20 @@ def longest_of(name: str, said: int | None, lengths: Lengths | None) -> int:
     return int(lengths.max()) if said is None else said
 
 
+def round_up(longest: int, most: int) -> int:
+    """A longest length with four significant bits, within ``most``: plans of a decode step serve the next steps too."""
+    step = 1 << max(longest.bit_length() - 4, 0)
+    return max(min(-(-longest // step) * step, most), longest)
+
+
 def paged_keys(
-    given: Mapping[str, Operand], listed: Mapping[str, Operand], pages: Pages, dtype: str, sizes: Mapping[str, Any]
-) -> dict[str, Any]:
-    """More sizes of the problem, from the shapes of K, V and the page table."""
+    given: Mapping[str, Operand], listed: Mapping[str, Operand], pages: Pages, dtype: str, sizes: Mapping[str, Any],
+    *, exact: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """More sizes of the problem, from the shapes of K, V and the page table.
+
+    ``exact``: ``seqlen_k`` is the longest that the caller gives for tables on the device. Else it may be above it.
+    """
     k, v, batch = given["k"], given["v"], sizes["batch"]
     x = 16 // ELEMENT_BYTES[dtype]
     if pages.kv_layout == "vectorized":
@@ -102,10 +112,13 @@ def paged_keys(
         demand_shape(listed["indices"], (batch, listed["indices"].shape[-1]), "batch, entry")
     lengths = _sglang(listed, batch, size) if flat else _vllm(listed, batch, size)
     _check_pages(listed["indices"], listed.get("indptr"), lengths, pool, size)
+    longest = longest_of("pages.longest", pages.longest, lengths)
+    if lengths is None and sizes["mode"] == "group" and not exact:
+        longest = round_up(longest, listed["indices"].shape[-1] * size)
     return {
         "page_size": size, "pool_pages": pool, "nhead_k": heads, "hdim_v": hdim_v, "kv_layout": pages.kv_layout,
         "kv_table": "sglang" if flat else "vllm", "table_width": 0 if flat else listed["indices"].shape[1],
-        "seqlen_k": longest_of("pages.longest", pages.longest, lengths),
+        "seqlen_k": longest,
         "ragged": sizes["mode"] == "batch" and (lengths is None or len({*lengths.tolist()}) > 1),
     }  # fmt: skip
 

@@ -9,6 +9,8 @@ Masks have their corner at the bottom right, LSE is natural, [head, query token]
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,11 +26,17 @@ from ckpm.attention.familiar.tensors import (
     count_up,
     demand_scale,
     descales_of,
+    has_fp8,
     listed_pages,
     mask_options,
     refuse,
     swap_axes,
+    widen,
 )
+from ckpm.attention.splitting import MOST_QUERIES
+from ckpm.base.errors import NoKernelError
+
+_MOST_FP8_DIMS = 256  # of kernels with a Q in fp8
 
 __all__ = (
     "flash_attn_varlen_fp8_pertensor_func",
@@ -165,9 +173,10 @@ def unified_attention(
     # fmt: on
     """``out``, of queries over the pages of a block table; prefill and decode alike.
 
-    K and V are [page, token, head, dim], or vectorized with ``shuffled_kv_cache``. The mask is causal. ``backend``, a
-    choice among aiter's kernels, changes nothing. Scales beside K and V of 16 bits must be 1, which is checked of
-    arrays of the host.
+    K and V are [page, token, head, dim], or vectorized with ``shuffled_kv_cache``. The mask is causal. Kernels that
+    split the keys, and those of large heads, take Q in 16 bits. So an fp8 Q of at most 64 queries a sequence, or of a
+    head dim over 256, is widened to the dtype of ``out`` where a kernel serves that. ``backend``, a choice of aiter's
+    kernels, changes nothing. Scales beside K and V of 16 bits must be 1, which is checked of arrays of the host.
 
     Raises:
         ProblemError: ``causal`` is false. A scale of O or of blocks, a bias of pairs of queries, results of parts.
@@ -182,11 +191,16 @@ def unified_attention(
         indices=block_table, seqlens_k=as_int32(seqused_k), longest=max_seqlen_k,
         kv_layout="vectorized" if shuffled_kv_cache else "linear",
     )  # fmt: skip
-    return _attend_pages(
-        q, k, v, pages, (q_descale, k_descale, v_descale), cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q,
+    attend = functools.partial(
+        _attend_pages, k=k, v=v, pages=pages, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q,
         scale=demand_scale(softmax_scale), soft_cap=softcap, alibi_slopes=alibi_slopes, sink_logits=sinks, out=out,
         **_mask(causal, window_size, 0), **ours,
     )  # fmt: skip
+    few = max_seqlen_q <= MOST_QUERIES or q.shape[-1] > _MOST_FP8_DIMS
+    if few and has_fp8(q) and not isinstance(q, OnDevice):
+        with contextlib.suppress(NoKernelError):
+            return attend(q=widen(q, q_descale, out), scales=(None, k_descale, v_descale))
+    return attend(q=q, scales=(q_descale, k_descale, v_descale))
 
 
 # fmt: off
@@ -245,11 +259,12 @@ def _attend_last(
         k, v = swap_axes(k, 1, 2), swap_axes(v, 1, 2)
     sums = count_up(q.shape[0] + 1, q)
     return _attend_pages(
-        q, k, v, pages, (None, *scales), cu_seqlens_q=sums, max_seqlen_q=1, mask="bottom_right", **options
-    )
+        q, k=k, v=v, pages=pages, scales=(None, *scales), cu_seqlens_q=sums, max_seqlen_q=1, mask="bottom_right",
+        **options,
+    )  # fmt: skip
 
 
-def _attend_pages(q: Any, k: Any, v: Any, pages: Pages, scales: tuple[Any, Any, Any], **options: Any) -> Any:
+def _attend_pages(q: Any, *, k: Any, v: Any, pages: Pages, scales: tuple[Any, Any, Any], **options: Any) -> Any:
     """O of queries over pages in fp8 with a scale each, or in 16 bits with scales of 1."""
     return fmha(q, k, v, pages=pages, descales=cache_descales(k, scales), **options).o
 

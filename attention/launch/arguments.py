@@ -100,8 +100,8 @@ def prefill_fields(problem: Problem) -> Fields:
         fields |= {f"stride_{tensor}": p.stride(tensor).batch for tensor in rows}
     if p.mode == "batch":
         fields["seqlen_k"] = launch_seqlen_k(p)
-    if p.split_keys:
-        fields["split_keys"] = p.split_keys
+    if p.split_keys:  # seqlen_k is for the number of splits alone
+        fields |= {"split_keys": p.split_keys, "seqlen_k": p.key_splits * p.split_keys}
     if p.qscale == "kv_blockscale":
         fields |= {"block_stride_kv_descale": 2 * p.nhead_k, "nhead_stride_kv_descale": 2}
     elif p.qscale == "perhead":
@@ -242,7 +242,7 @@ def workspaces(problem: Problem) -> Mapping[str, int]:
     p = problem
     if p.family == "bwd_dq_dk_dv":
         return backward_workspaces(p)
-    rows = (p.splits or p.key_splits) * p.nhead_q * p.rows_q
+    rows = (p.key_splits or p.splits) * p.nhead_q * p.rows_q
     if not rows:
         return {}
     return {"o_acc": rows * p.hdim_v * 4, "lse_acc": rows * 4}

@@ -1,7 +1,7 @@
 """A plan: the launch of a problem by a library, made once and run many times. Calls and suites launch through it.
 
 fwd, paged, append-KV and batch prefill have one stage, split-KV has two, backward three. A library launches all stages
-of a call itself. The plan owns the workspaces between them and lists the kernels that run.
+of a call itself. The plan lists the kernels that run, and takes the workspaces between them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import operator
 import os
 import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,8 @@ import numpy as np
 from ckpm.attention.launch import arguments
 from ckpm.attention.launch.c_abi import Launch, Library
 from ckpm.attention.launch.device import Device
-from ckpm.attention.launch.hip_api import Memory
-from ckpm.base.errors import ArgumentError, HipError, LaunchError
+from ckpm.attention.launch.workspaces import Workspaces
+from ckpm.base.errors import ArgumentError, LaunchError
 from ckpm.kernels.abi import CheckedArguments, Status
 from ckpm.matrix.problems.problem import Problem
 
@@ -102,19 +102,12 @@ class _V3Switch:
 _V3 = _V3Switch()
 
 
-@dataclass(slots=True)
-class _Workspace:
-    """Memory of one stream and its lock."""
-
-    memory: dict[str, Memory]
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 class Plan:
     """One problem on one device, ready to launch. ``named``: exactly ``kernels`` are launched.
 
-    ``inputs`` are the pointers that a launch needs. ``outputs`` and ``workspaces`` map pointers to sizes in bytes. Each
-    stream has its own workspaces until :meth:`close`; workspaces of ``cleared`` are zeroed before each launch.
+    ``inputs`` are the pointers that a launch needs. ``outputs`` and ``workspaces`` map pointers to sizes in bytes.
+    Memory of workspaces is that of ``shared``, or the plan's own until :meth:`close`; workspaces of ``cleared`` are
+    zeroed before each launch.
     ``keep``: conditions that the caller's data must meet, because of known defects of CK.
     """
 
@@ -128,6 +121,7 @@ class Plan:
         kernels: tuple[str, ...] = (),
         named: bool = False,
         keep: tuple[str, ...] = (),
+        shared: Workspaces | None = None,
     ) -> None:
         """``stages`` are the chosen kernels. ``kernels`` are their names by default.
 
@@ -144,8 +138,7 @@ class Plan:
         self._setters = {name: getattr(self._kind, name).__set__ for name in self._kind.kinds()}
         self._needed = (*self.inputs, *self.outputs)
         self._kernel = self.kernels[0] if named and library.arguments.BY_NAME else None
-        self._by_stream: dict[int, _Workspace] = {}
-        self._lock = threading.Lock()
+        self._memory = shared or Workspaces(device.hip)
 
     def arguments(self, pointers: Mapping[str, int], stream: int = 0) -> CheckedArguments:
         """The library's struct of one launch. ``pointers`` are device addresses by the C ABI's names.
@@ -235,10 +228,10 @@ class Plan:
         """
         if self.workspaces.keys() <= pointers.keys():
             return self._launch_filled(self._fill(pointers, stream), warmups, repeats)
-        with self._workspace(stream, pointers) as own:
-            for name in self.cleared:
-                if name in own:
-                    self.device.hip.clear(own[name], stream)
+        needs = {name: size for name, size in self.workspaces.items() if name not in pointers}
+        with self._memory.lend(stream, needs) as own:
+            for name in own.keys() & self.cleared:
+                self.device.hip.clear(own[name], stream)
             filled = self._fill({**{name: part.address for name, part in own.items()}, **pointers}, stream)
             return self._launch_filled(filled, warmups, repeats)
 
@@ -273,36 +266,6 @@ class Plan:
         self.device.recover()
         raise LaunchError(f"{self.kernels[0]} faulted: {fault.message}")
 
-    @contextlib.contextmanager
-    def _workspace(self, stream: int, given: Mapping[str, int]) -> Iterator[Mapping[str, Memory]]:
-        """The stream's own workspaces beside those that are given, used by one launch at a time."""
-        with self._lock:
-            own = self._by_stream.setdefault(stream, _Workspace({}))
-        with own.lock:
-            own.memory |= self._allocate(self.workspaces.keys() - given.keys() - own.memory.keys())
-            yield own.memory
-
-    def _allocate(self, names: Set[str]) -> dict[str, Memory]:
-        """The workspaces of these names, or none if memory runs out."""
-        memory: dict[str, Memory] = {}
-        try:
-            for name, size in self.workspaces.items():
-                if name in names:
-                    memory[name] = self.device.hip.malloc(size)
-        except HipError:
-            self._free(memory)
-            raise
-        return memory
-
     def close(self) -> None:
-        """Free the workspaces. The plan can be run again, and then allocates them again."""
-        with self._lock:
-            for own in self._by_stream.values():
-                with own.lock:
-                    self._free(own.memory)
-            self._by_stream.clear()
-
-    def _free(self, memory: Mapping[str, Memory]) -> None:
-        for part in memory.values():
-            with contextlib.suppress(HipError):  # of a lost device: the first error is the one to report
-                self.device.hip.free(part)
+        """Free the workspaces, shared ones too. The plan can be run again, and then allocates them again."""
+        self._memory.close()

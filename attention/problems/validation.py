@@ -107,8 +107,8 @@ def _contradictions(p: Problem) -> Iterator[str]:
         yield why
     if p.mode == "batch" and (p.total_q or p.total_k or p.cu_seqlens):
         yield "total_q, total_k and cu_seqlens belong to group mode"
-    if p.splits > _MOST_SPLITS or (p.splits > 0) != (p.family == "fwd_splitkv"):
-        yield f"fwd_splitkv, and no other family, takes 1 to {_MOST_SPLITS} splits, not {p.splits}"
+    if p.splits > _MOST_SPLITS or (p.splits > 0 and not p.split_keys) != (p.family == "fwd_splitkv"):
+        yield f"fwd_splitkv, or batch_prefill with split_keys, takes 1 to {_MOST_SPLITS} splits, not {p.splits}"
     if p.split_keys:
         yield from split_contradictions(p)
     if (p.deterministic or p.dbias) and not p.family.startswith("bwd"):

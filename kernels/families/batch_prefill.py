@@ -254,7 +254,7 @@ def dispatch_text(keys: Sequence[Key], cpp: Features) -> str:
         arms=[arm for _, arm in arms],
         own_headers=cpp.own_headers,
         selects=cpp.takes_load and any(key.load for key in keys),
-        pads=False,
+        pads=cpp.own_headers,  # upstreams' dispatch looks in one head dim alone
     )
 
 

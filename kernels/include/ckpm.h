@@ -98,7 +98,8 @@ typedef struct ckpm_problem
     int32_t batch_stride_q, batch_stride_k, batch_stride_v, batch_stride_bias, batch_stride_randval;
     int32_t batch_stride_lse, batch_stride_o;
     int32_t mask_type, window_left, window_right, sink_size;
-    /* above 0: keys that one workgroup takes, of at most 128 splits of seqlen_k */
+    /* above 0: the fewest keys that one workgroup takes. seqlen_k has at most 128 such ranges, and
+       a sequence at most as many as seqlen_k: of a longer one they are longer */
     int32_t split_keys;
     int32_t bias_type, qscale_type;
     int32_t block_stride_kv_descale, nhead_stride_kv_descale;

@@ -114,8 +114,8 @@ class Problem:
     cu_seqlens: bool = False  # lengths also come as running sums without padding
     dbias: bool = False  # backward: compute the gradient of an elementwise bias
     deterministic: bool = False  # backward
-    splits: int = 0  # of split-KV; 0: one stage
-    split_keys: int = 0  # of batch prefill: keys that one workgroup takes; 0: all
+    splits: int = 0  # of split-KV; 0: one stage. With split_keys: the most of a sequence; 0: as many as seqlen_k has
+    split_keys: int = 0  # of batch prefill: the fewest keys that one workgroup takes; 0: all
     rope: str = "no"
     rotary_dim: int = 0  # leading part of a head that is rotated
     min_seqlen_q: int = 0  # above 0: a kernel that skips sequences with no more queries
@@ -180,7 +180,10 @@ class Problem:
     @property
     def key_splits(self) -> int:
         """Splits of the longest sequence in batch prefill; 0 if keys are not split. A sequence of no keys has one."""
-        return -(-max(self.seqlen_k, 1) // self.split_keys) if self.split_keys else 0
+        if not self.split_keys:
+            return 0
+        whole = -(-max(self.seqlen_k, 1) // self.split_keys)
+        return min(whole, self.splits or whole)
 
     @property
     def head_rows(self) -> int:

@@ -47,7 +47,7 @@ class _Lengths(Record, frozen=True):
 
 
 _INTEGERS = (
-    *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "tile_rows", "split_keys", "page_size", "pool_pages"),
+    *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "tile_rows", "splits", "split_keys", "page_size", "pool_pages"),
     *("window_left", "window_right", "sink_size", "seed", "dropout_offset"),
 )
 # the fields of a case that are a SuiteCase's as they are

@@ -25,6 +25,8 @@ PAGED = (
 )
 SPLIT = "key.pipeline == 'qr_async_split' and key.page_size == 1"  # one kernel, with a mask and LSE
 ANY_PAGE = "key.page_size in (32, 256, 0) and key.dtype == 'bf16' and key.hdim_q == 128"  # five kernels, with a mask
+# one kernel: causal, pages of one token
+V3 = "key.pipeline == 'qr_async_trload_v3' and key.dtype == 'bf16' and key.hdim_q == 128 and key.mask == 'causal'"
 LATENT = "key.hdim_q == 576 and key.page_size == 1"  # one kernel, with a mask and LSE
 # four kernels in the smoke tier: three in batch mode with a mask, one in group mode with bias, dbias and dropout
 BACKWARD = (
@@ -42,9 +44,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     for family in FAMILIES:
         subprocess.run([*command, "--family", ",".join(libraries()[family])], cwd=ROOT, check=True)
     subprocess.run([*command, "--upstream", "ckpm", "--where", PAGED], cwd=ROOT, check=True)
-    subprocess.run(
-        [*command, "--upstream", "ckpm-extended", "--where", f"{SPLIT} or {ANY_PAGE} or {LATENT}"], cwd=ROOT, check=True
-    )
+    extended = " or ".join((SPLIT, ANY_PAGE, LATENT, V3))
+    subprocess.run([*command, "--upstream", "ckpm-extended", "--where", extended], cwd=ROOT, check=True)
     subprocess.run([*command, "--family", "bwd_dq_dk_dv", "--where", BACKWARD], cwd=ROOT, check=True)
     return tuple(sorted(work.glob(f"build/{ARCH}/*/libckpm.so")))
 

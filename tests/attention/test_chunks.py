@@ -15,12 +15,12 @@ LENGTHS = ((100, 150), (20, 25), (1, 300), (48, 48))
 CHUNK = 48
 
 
-def mask_chunks(call: Call) -> Floats:
-    """Return O [token, head, dim]; a query sees the keys from ``position // CHUNK * CHUNK`` to its position."""
+def mask_chunks(call: Call, chunk: int = CHUNK) -> Floats:
+    """Return O [token, head, dim]; a query sees the keys from ``position // chunk * chunk`` to its position."""
     outputs = []
     for q, k, v in zip(call.q, call.k, call.v, strict=True):
         position, key = np.ogrid[len(k) - len(q) : len(k), : len(k)]
-        seen = (key <= position) & (key >= position // CHUNK * CHUNK)
+        seen = (key <= position) & (key >= position // chunk * chunk)
         scores = np.einsum("qhd,kd->hqk", q, k[:, 0]) / np.sqrt(q.shape[-1])
         weights = np.exp(np.where(seen, scores, -np.inf))
         outputs.append(np.einsum("hqk,kd->qhd", weights / weights.sum(-1, keepdims=True), v[:, 0]))
@@ -33,6 +33,14 @@ def test_pages_in_chunks_agree_with_chunked_mask(size: int, layout: str, over: D
     sums, pages = chunk_pages(call.options["cu_seqlens_q"], call.options["pages"], size, CHUNK)
     done = fmha(*call.arrays, dispatcher=over, dtype="bf16", mask="bottom_right", cu_seqlens_q=sums, pages=pages)
     assert (said := reference.agreement(done.o, mask_chunks(call), "bf16")).passed, said
+
+
+def test_chunks_of_many_queries_take_v3(over: Dispatcher) -> None:
+    call, chunk = paged_call(23, ((300, 500), (2, 400), (64, 64))), 192
+    sums, pages = chunk_pages(call.options["cu_seqlens_q"], call.options["pages"], 1, chunk)
+    done = fmha(*call.arrays, dispatcher=over, dtype="bf16", mask="bottom_right", cu_seqlens_q=sums, pages=pages)
+    assert all("_v3_" in name for name in done.ran.kernels), done.ran.kernels
+    assert (said := reference.agreement(done.o, mask_chunks(call, chunk), "bf16")).passed, said
 
 
 def test_contiguous_keys_in_chunks_agree_with_chunked_mask(over: Dispatcher) -> None:

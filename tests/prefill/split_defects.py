@@ -23,7 +23,7 @@ SPLIT_DEFECTS: Mapping[str, Defect] = {
         "split.one", _split("split < splits ? kargs.lse_acc", "split < splits - 1 ? kargs.lse_acc")
     ),
     "a split ends one key early": _found(
-        "split.one", _split("begin + kargs.split_keys;", "begin + kargs.split_keys - 1;")
+        "split.one", _split("min(begin + keys, at.seqlen_k)", "min(begin + keys - 1, at.seqlen_k)")
     ),
     "splits after the first lack their last tile": _found(
         "split.edges",
@@ -31,6 +31,9 @@ SPLIT_DEFECTS: Mapping[str, Defect] = {
             "const index_t begin = bounds.begin / kN0;",
             "const index_t begin = bounds.begin / kN0 + (bounds.begin > 0);",
         ),
+    ),
+    "a long sequence has more ranges than the launch": _found(
+        "split.longer", _split("max(kargs.split_keys, even)", "max(kargs.split_keys, even - kStep)")
     ),
     # 512 columns are eight of a lane
     "the combine has two columns of a lane": _found(

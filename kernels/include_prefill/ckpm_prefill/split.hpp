@@ -1,10 +1,10 @@
 // Batch prefill whose keys are split among workgroups, for few queries: the kernel of the splits
 // and the kernel that combines them.
 //
-// A workgroup takes `split_keys` keys of one KV head of one sequence. Its rows are the queries of
+// A workgroup takes a range of the keys of one KV head of one sequence. Its rows are the queries of
 // all heads of the KV head, so K and V are read once for all of them. It writes O and the logarithm
-// of the sum of weights in float32. Where a split begins depends on the keys before it alone, and
-// splits are combined in their order.
+// of the sum of weights in float32. Where a split begins depends on the sequence's own keys alone,
+// and splits are combined in their order.
 #pragma once
 
 #include "ck_tile/core.hpp"
@@ -35,11 +35,19 @@ using SplitKargs = ck_tile::FmhaBatchPrefillSplitKargs;
 
 constexpr index_t MAX_SPLITS = 128; // a lane of the combining wave has two
 
-// A sequence without keys has one split, which writes zeros.
-CK_TILE_DEVICE index_t splits_of(const SplitKargs& kargs, index_t seqlen_k)
+// Keys of a split: `split_keys`, or more where `num_splits` of these don't reach the sequence's
+// end.
+CK_TILE_DEVICE index_t keys_of_split(const SplitKargs& kargs, index_t seqlen_k)
 {
-    const index_t full = ck_tile::integer_divide_ceil(seqlen_k, kargs.split_keys);
-    return ck_tile::min(ck_tile::max(full, 1), kargs.num_splits);
+    constexpr index_t kStep = 128; // of the pipeline's loop
+    const index_t even = ck_tile::integer_divide_ceil(seqlen_k, kargs.num_splits * kStep) * kStep;
+    return ck_tile::max(kargs.split_keys, even);
+}
+
+// A sequence without keys has one split, which writes zeros.
+CK_TILE_DEVICE index_t splits_of(index_t seqlen_k, index_t keys)
+{
+    return ck_tile::max(ck_tile::integer_divide_ceil(seqlen_k, keys), 1);
 }
 
 // The first row of a KV head of a sequence in a split's part of the workspace.
@@ -90,14 +98,14 @@ struct FmhaBatchPrefillSplitKernel
                                                              blockIdx.y * kargs.nhead_ratio_qk,
                                                              blockIdx.z);
         at.first = scalar(at.first);
-        at.seqlen_q          = scalar(at.seqlen_q);
-        at.kv_head           = scalar(at.kv_head);
-        at.query_start       = scalar(static_cast<index_t>(at.query_start));
-        const index_t rows   = at.seqlen_q * kargs.nhead_ratio_qk;
-        const index_t splits = ckpm::prefill::splits_of(kargs, at.seqlen_k);
-        if(at.first >= rows || split >= splits)
+        at.seqlen_q        = scalar(at.seqlen_q);
+        at.kv_head         = scalar(at.kv_head);
+        at.query_start     = scalar(static_cast<index_t>(at.query_start));
+        const index_t rows = at.seqlen_q * kargs.nhead_ratio_qk;
+        const index_t keys = scalar(ckpm::prefill::keys_of_split(kargs, at.seqlen_k));
+        if(at.first >= rows || split >= ckpm::prefill::splits_of(at.seqlen_k, keys))
             return;
-        auto args         = arguments(kargs, at, rows, split, split + 1 == splits);
+        auto args         = arguments(kargs, at, rows, split * keys, keys);
         const auto q      = load_q(kargs, at);
         auto result       = FmhaPipeline{}(q, args, lds);
         const float scale = result.v_scale * ckpm::prefill::v_descale<Traits, kMixed>(kargs, at);
@@ -122,12 +130,11 @@ private:
     }
 
     CK_TILE_DEVICE static auto arguments(
-        const Kargs& kargs, const Place& at, index_t rows, index_t split, bool is_last)
+        const Kargs& kargs, const Place& at, index_t rows, index_t begin, index_t keys)
     {
-        const index_t begin = split * kargs.split_keys;
-        const index_t end   = is_last ? at.seqlen_k : begin + kargs.split_keys;
-        const auto* sinks   = static_cast<const float*>(kargs.sink_ptr);
-        const auto sink_of  = [=, heads = kargs.heads, head = at.head](index_t row) {
+        const index_t end  = min(begin + keys, at.seqlen_k);
+        const auto* sinks  = static_cast<const float*>(kargs.sink_ptr);
+        const auto sink_of = [=, heads = kargs.heads, head = at.head](index_t row) {
             // one split has the sink; rows past the end are stored nowhere
             if(sinks == nullptr || begin > 0)
                 return -numeric<float>::infinity();
@@ -262,7 +269,8 @@ struct FmhaBatchPrefillSplitCombine
             at.first + static_cast<index_t>(threadIdx.x) / get_warp_size());
         if(row >= at.seqlen_q * kargs.nhead_ratio_qk)
             return;
-        const index_t splits = ckpm::prefill::splits_of(kargs, at.seqlen_k);
+        const index_t splits =
+            ckpm::prefill::splits_of(at.seqlen_k, ckpm::prefill::keys_of_split(kargs, at.seqlen_k));
         // row `row` of the first split, and rows from one split to the next
         const long_index_t own  = ckpm::prefill::first_row(kargs, at, 0) + row;
         const long_index_t step = static_cast<long_index_t>(at.seqlen_q) * kargs.nhead_q;

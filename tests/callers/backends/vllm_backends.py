@@ -42,6 +42,8 @@ def attend(case: Case, numbers: Numbers) -> Any:
     layer = SimpleNamespace(layer_name="one", _q_scale=None, _k_scale=numbers.k_scale, _v_scale=numbers.v_scale)
     q, k, v = numbers.of_new_tokens()
     o = torch.empty(len(q), case.heads[0], case.dims[1], dtype=torch.bfloat16)
+    if case.kv == "fp8" and getattr(attention, "supports_quant_query_input", False):  # as vLLM's layer before it
+        q, layer._q_scale = (q / K_SCALE).to(FP8), torch.tensor([K_SCALE])
     attention.forward(layer, q, k, v, cache, builder.build(0, common), o)
     return o
 

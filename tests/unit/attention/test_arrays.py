@@ -8,9 +8,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ckpm.attention.arrays import tensors
-from ckpm.attention.arrays.tables import Pages, keys_of_list
+from ckpm.attention.arrays.tables import Pages, keys_of_list, round_up
 from ckpm.attention.arrays.tensors import OnDevice, operand
 from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
@@ -308,7 +310,15 @@ def test_what_is_on_device_is_not_copied() -> None:
     )
     said = device.launched[0]
     assert (said.q, said.k, said.v, said.o) == (q.ctypes.data, k.ctypes.data, k.ctypes.data, o.ctypes.data)
-    assert (said.stream, said.seqlen_k, said.max_seqlen_q, done.o) == (9, 70, 40, out)
+    assert (said.stream, said.seqlen_k, said.max_seqlen_q, done.o) == (9, 72, 40, out)  # 70 in steps of 8
     assert not device.hip.memory  # type: ignore[attr-defined]
     with pytest.raises(ArgumentError, match="max_seqlen_q must be given: the lengths are on the device"):
         call(over, q=out, k=on_device(k, "bf16"), v=on_device(k, "bf16"), **{**given, "max_seqlen_q": None})
+
+
+@given(longest=st.integers(0, 2**20), more=st.integers(0, 2**20))
+def test_plans_of_device_tables_serve_longer_sequences(longest: int, more: int) -> None:
+    """A decode step has one more key than the last, and finds the same plan."""
+    rounded = round_up(longest, longest + more)
+    assert longest <= rounded <= min(longest * 9 / 8 + 1, longest + more)
+    assert len({round_up(one, 2**20) for one in range(2**14 + 1, 2**15)}) == 8

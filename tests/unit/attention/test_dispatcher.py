@@ -523,6 +523,25 @@ def test_address_that_is_no_number_is_refused(address: Any) -> None:
     assert not device.launched
 
 
+def test_plans_of_a_stream_share_workspaces_until_closing() -> None:
+    """Memory that was outgrown stays, as a captured graph may write to it. All of it is bounded by the largest need."""
+    registry = Registry((*built("fwd_splitkv", dtype="bf16"), *built("fwd_splitkv_combine", dtype="bf16")))
+    over, device = dispatcher(registry, FakeDevice())
+    needs = []
+    for splits in range(2, 34):
+        plan = over.plan(Problem(family="fwd_splitkv", splits=splits, lse=True))
+        plan.run(dict.fromkeys(("q", "k", "v", "o", "lse"), 4096))
+        needs.append(sum(plan.workspaces.values()))
+    assert not device.hip.freed  # type: ignore[attr-defined]
+    held = sum(block.size for block in device.hip.memory.values())  # type: ignore[attr-defined]
+    assert max(needs) <= held <= 4 * max(needs)
+    last = device.launched[-1]
+    plan.run(dict.fromkeys(("q", "k", "v", "o", "lse"), 4096))
+    assert device.launched[-1].o_acc == last.o_acc
+    over.close()
+    assert sorted(device.hip.freed) == sorted(device.hip.memory)  # type: ignore[attr-defined]
+
+
 def test_closing_frees_workspaces() -> None:
     registry = Registry((*built("fwd_splitkv", dtype="bf16"), *built("fwd_splitkv_combine", dtype="bf16")))
     over, device = dispatcher(registry, FakeDevice())

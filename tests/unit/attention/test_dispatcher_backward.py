@@ -156,7 +156,7 @@ def test_dk_and_dv_of_heads_of_q_are_added_up() -> None:
         ({"o": np.zeros((2, 40, 4, 32), np.int32)}, ArgumentError, "o is of int32"),
         ({"soft_cap": 5.0}, ProblemError, "has no soft cap"),
         ({"dbias": True}, ProblemError, "dbias needs an elementwise bias"),
-        ({"splits": 2}, ProblemError, "fwd_splitkv, and no other family"),
+        ({"splits": 2}, ProblemError, "fwd_splitkv, or batch_prefill with split_keys"),
         ({"dtype": "fp16"}, NoKernelError, "no kernel with dtype fp16"),
     ],
 )

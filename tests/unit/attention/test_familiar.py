@@ -185,6 +185,20 @@ def test_aiter_s_unified_attention_reads_an_fp8_cache() -> None:
     assert device.launched[0].k_descale
 
 
+@pytest.mark.parametrize(("dtypes", "kernel"), [(("bf16kvfp8", "fp8bf16"), "bf16kvfp8"), (("fp8bf16",), "fp8bf16")])
+def test_aiter_s_unified_attention_widens_a_few_fp8_queries(dtypes: tuple[str, ...], kernel: str) -> None:
+    """vLLM and SGLang quantize Q of a decode step. Kernels that split the keys take Q in 16 bits."""
+    fields: dict[str, Any] = {"hdim_q": 128, "page_size": 16, "kv_table": "vllm"}
+    made = [one for dtype in dtypes for one in built("batch_prefill", "ckpm-serving", dtype=dtype, **fields)]
+    over, device = dispatcher(Registry(made))
+    q, pool = np.full(Q.shape, 3, ml_dtypes.float8_e4m3fn), np.zeros((12, 16, 2, 128), ml_dtypes.float8_e4m3fn)
+    scale = np.full(1, 0.5, np.float32)
+    run_unified(over, q=q, k=pool, q_descale=scale, k_descale=scale, v_descale=scale)
+    (launched,) = device.launched
+    assert launched.data_type == kernel.encode()
+    assert bool(launched.q_descale) is (kernel == "fp8bf16")
+
+
 @pytest.mark.parametrize(
     ("given", "reason"),
     [

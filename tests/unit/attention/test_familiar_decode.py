@@ -111,6 +111,18 @@ def test_decode_over_fp8_latents_widens_an_fp8_q(kind: Any) -> None:
     assert said.k_descale
 
 
+def test_latents_without_a_mask_take_an_open_one() -> None:
+    """Profile serving has no kernel without a mask for fp8 latents."""
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm-serving", dtype="bf16kvfp8", hdim_q=576)))
+    q, o, cache = np.zeros((2, 4, 576), BF16), np.zeros((2, 4, 512), BF16), np.zeros((100, 1, 1, 576), FP8)
+    mla_decode_fwd(
+        q, cache, o, np.array([0, 1, 2], np.int32), np.array([0, 70, 95], np.int32), np.arange(95, dtype=np.int32),
+        np.ones(2, np.int32), 1, sm_scale=0.1, kv_scale=np.ones(1, np.float32), causal=False, dispatcher=over,
+    )  # fmt: skip
+    said = device.launched[0]
+    assert (said.mask_type, said.window_left, said.window_right) == (Mask.BOTTOM_RIGHT, -1, -1)
+
+
 class Buffer(np.ndarray[Any, Any]):
     """An array that takes attributes, as tensors of PyTorch do."""
 

@@ -10,7 +10,7 @@ import pytest
 from ckpm.attention.dispatcher import Explanation
 from ckpm.attention.problems.validation import validate
 from ckpm.attention.registry import Registry
-from ckpm.attention.splitting import best_split
+from ckpm.attention.splitting import LEAST_KEYS, best_split
 from ckpm.base.errors import NoKernelError, ProblemError
 from ckpm.matrix.problems.problem import Problem, Strides
 from tests.unit.attention.fakes import built, dispatcher
@@ -88,6 +88,16 @@ def test_split_that_kernels_cannot_view_is_not_chosen() -> None:
     assert "spans" in str(over.why(wide))
 
 
+@pytest.mark.parametrize("longest", [2**17, 2**21, 2**24])
+def test_longest_that_no_sequence_has_still_splits_over_gpu(longest: int) -> None:
+    """A captured graph, or a list on the GPU, gives far more keys than there are. Its splits divide what there is."""
+    found = best_split(replace(VERIFY, seqlen_k=longest), UNITS)
+    assert found
+    assert 128 >= found.splits >= UNITS / 8
+    posed = found.pose(replace(VERIFY, seqlen_k=longest))
+    assert (posed.split_keys, posed.key_splits) == (LEAST_KEYS, found.splits)
+
+
 def test_more_compute_units_have_shorter_ranges() -> None:
     ranges = [found.keys for units in (32, 304) if (found := best_split(VERIFY, units))]
     assert ranges[0] > ranges[1]
@@ -97,17 +107,19 @@ def test_plan_splits_and_owns_workspaces() -> None:
     over, device = dispatcher(both())
     plan = over.plan(VERIFY)
     assert plan.stages[0].key.pipeline == "qr_async_split"
-    keys = plan.problem.split_keys
-    rows = splits(keys) * 128 * 4
+    found = best_split(VERIFY, UNITS)
+    assert found
+    assert (plan.problem.split_keys, plan.problem.splits) == (LEAST_KEYS, splits(found.keys))
+    rows = plan.problem.splits * 128 * 4
     assert plan.workspaces == {"o_acc": rows * 128 * 4, "lse_acc": rows * 4}
     device.chosen = plan.kernels
     plan.run(dict.fromkeys((*plan.inputs, *plan.outputs), 4096))
     (launched,) = device.launched
-    assert (launched.split_keys, launched.seqlen_k) == (keys, 65536)
+    assert (launched.split_keys, launched.seqlen_k) == (LEAST_KEYS, plan.problem.splits * LEAST_KEYS)
     assert launched.o_acc
     assert launched.lse_acc
     said = str(over.why(VERIFY))
-    assert f"keys are split into ranges of {keys}" in said
+    assert f"keys are split into ranges of {found.keys}" in said
     assert "it serves, but ranks lower" in said
 
 
@@ -137,7 +149,7 @@ def test_split_that_pays_and_no_kernel_serves_is_said() -> None:
     over, _ = dispatcher(Registry((*both().instances(), *built("batch_prefill", "ckpm-extended", **fields))))
     said = over.why(replace(VERIFY, dtype="bf16kvfp8", qscale="pertensor", lse=False))
     assert said.choice
-    assert (said.choice.split_keys, said.choice.stages[0].key.pipeline) == (0, "qr_async")
+    assert (said.choice.problem.split_keys, said.choice.stages[0].key.pipeline) == (0, "qr_async")
     assert "keys are not split: no kernel with " in said.choice.note
     assert against_splits(said) == {"no kernel with dtype bf16kvfp8"}
 

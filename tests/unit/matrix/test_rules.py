@@ -350,6 +350,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
             ({"kv_table": "sglang", "page_size": 1}, {"kv_table": "sglang"}),
             ({"hdim_q": 576, "kv_table": "sglang", "page_size": 1, "lse": True}, {"hdim_q": 576}),
             ({"hdim_q": 256}, {"hdim_q": 192}),
+            ({"hdim_q": 512}, {"hdim_q": 512, "lse": True}),
             ({"hdim_q": 64}, {"qscale": "kv_blockscale", "page_size": 1024}),
         )
     ),
@@ -359,6 +360,16 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
         "serving_has_the_callers_pages",
         {"hdim_q": 128, "hdim_v": 128, "page_size": 64, "kv_layout": "vectorized", "kv_table": "sglang"},
         {"hdim_q": 128, "hdim_v": 128, "page_size": 64, "kv_layout": "linear", "kv_table": "sglang"},
+    ),
+    (
+        "serving_has_the_callers_pages",
+        {"hdim_q": 256, "hdim_v": 256, "page_size": 64, "kv_layout": "linear", "kv_table": "sglang"},
+        {"hdim_q": 256, "hdim_v": 256, "page_size": 32, "kv_layout": "linear", "kv_table": "sglang"},
+    ),
+    (
+        "serving_has_the_callers_pages",
+        {"hdim_q": 64, "hdim_v": 64, "page_size": 1, "kv_layout": "linear", "kv_table": "vllm"},
+        {"hdim_q": 192, "hdim_v": 128, "page_size": 1, "kv_layout": "linear", "kv_table": "vllm"},
     ),
     (
         "serving_has_the_callers_pages",

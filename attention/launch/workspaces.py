@@ -1,0 +1,71 @@
+"""Device memory between the kernels of a launch, shared by all plans that are given the same :class:`Workspaces`."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ckpm.attention.launch.hip_api import HipApi, Memory
+from ckpm.base.errors import HipError
+
+
+@dataclass(slots=True)
+class _OfStream:
+    """The memory of each name on one stream, and what was too small: a captured graph may write to it."""
+
+    memory: dict[str, Memory] = field(default_factory=dict)
+    outgrown: list[Memory] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Workspaces:
+    """Memory by stream and name. A stream's launches follow one another, so they share it.
+
+    Memory that is too small is replaced by memory twice as large at least, and freed by :meth:`close` alone. So all
+    that a stream holds is less than four times the largest need.
+    """
+
+    def __init__(self, hip: HipApi) -> None:
+        self._hip = hip
+        self._streams: dict[int, _OfStream] = {}
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def lend(self, stream: int, needs: Mapping[str, int]) -> Iterator[Mapping[str, Memory]]:
+        """Memory of these bytes for one launch, in which no other launch on the stream is queued.
+
+        Raises HipError: memory ran out. Nothing is kept of the needs then.
+        """
+        with self._lock:
+            own = self._streams.setdefault(stream, _OfStream())
+        with own.lock:
+            self._grow(own, needs)
+            yield {name: Memory(own.memory[name].address, size) for name, size in needs.items()}
+
+    def _grow(self, own: _OfStream, needs: Mapping[str, int]) -> None:
+        fresh: dict[str, Memory] = {}
+        try:
+            for name, size in needs.items():
+                there = own.memory.get(name)
+                if there is None or there.size < size:
+                    fresh[name] = self._hip.malloc(size if there is None else max(size, 2 * there.size))
+        except HipError:
+            self._free(fresh.values())
+            raise
+        own.outgrown += [own.memory[name] for name in fresh if name in own.memory]
+        own.memory |= fresh
+
+    def close(self) -> None:
+        """Free everything. Later launches allocate again."""
+        with self._lock:
+            for own in self._streams.values():
+                with own.lock:
+                    self._free([*own.memory.values(), *own.outgrown])
+            self._streams.clear()
+
+    def _free(self, parts: Iterable[Memory]) -> None:
+        for part in parts:
+            with contextlib.suppress(HipError):  # of a lost device: the first error is the one to report
+                self._hip.free(part)

@@ -262,12 +262,14 @@ def serving_has_no_bias_and_no_dropout(bias: str, dropout: bool) -> bool:
     return bias != "no" or dropout
 
 
-def serving_has_the_callers_pages(hdim_q: int, hdim_v: int, page_size: int, kv_layout: str, kv_table: str) -> bool:
+def serving_has_the_callers_pages(
+    dtype: str, hdim_q: int, hdim_v: int, page_size: int, kv_layout: str, kv_table: str, logits: bool, qscale: str
+) -> bool:
     """ckpm-serving has the pages that a caller asks for, by table: SGLang's, FlashInfer's and vLLM's
 
-    Ours, of no codegen: SGLang's 1-D tables have pages of one token, or of 64 in the vectorized layout, at head dim 256
-    also in the linear one (aiter_backend.py). FlashInfer's have linear pages of 16 and 1024. vLLM's 2-D tables have
-    both layouts: pages of 16 and 64 in v1/attention/backends/rocm_aiter_fa.py, any multiple of 16 in
+    Ours, of no codegen: SGLang's 1-D tables have pages of one token, or of 64 in the vectorized layout, in fp8 at head
+    dim 256 also in the linear one (aiter_backend.py). FlashInfer's have linear pages of 16 and 1024. vLLM's 2-D tables
+    have both layouts: pages of 16 and 64 in v1/attention/backends/rocm_aiter_fa.py, any multiple of 16 in
     rocm_aiter_unified_attn.py. SGLang's 2-D tables have pages of one token, too, by default. Latent attention's
     192/128 has linear pages of 1 and 16, and none of one token in 2-D tables.
     """
@@ -275,8 +277,9 @@ def serving_has_the_callers_pages(hdim_q: int, hdim_v: int, page_size: int, kv_l
         return kv_layout != "linear" or page_size not in ((1, 16) if kv_table == "sglang" else (16,))
     if kv_table == "vllm":
         return (page_size, kv_layout) != (1, "linear") and page_size not in (16, 64, ANY_PAGE)
-    pages = [(1, "linear"), (64, "vectorized"), (16, "linear"), (1024, "linear")]
-    return (page_size, kv_layout) not in (pages if hdim_q != 256 else [*pages, (64, "linear")])
+    if (page_size, kv_layout) == (64, "linear"):
+        return (dtype, hdim_q, logits, qscale) != ("fp8bf16", 256, False, "pertensor")
+    return (page_size, kv_layout) not in ((1, "linear"), (64, "vectorized"), (16, "linear"), (1024, "linear"))
 
 
 def serving_has_no_sink_tokens(sink: bool) -> bool:

@@ -119,7 +119,10 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
     if asked.pages is None:
         sizes |= _contiguous_keys(given, listed, asked, sizes)
     else:
-        exact = asked.bias is not None or asked.dropout > 0 or asked.split_keys > 0
+        # arrays of scores have this length, and known defects of windows and ALiBi depend on it
+        windowed = asked.window is not None and asked.window[0] >= 0
+        biased = asked.bias is not None or asked.alibi_slopes is not None
+        exact = windowed or biased or asked.dropout > 0 or asked.split_keys > 0
         sizes |= paged_keys(given, listed, asked.pages, kind, sizes, exact=exact)
     features = asked.features()
     of_heads = any(one.size > 1 for name, one in extra.items() if name in ("k_descale", "v_descale"))

@@ -14,6 +14,7 @@ from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import ELEMENT_BYTES
 
 Lengths = NDArray[np.integer[Any]]
+_MOST_ROUNDED = 1 << 28  # validation.py has a limit of 2^29 for keys and queries together
 TABLES = ("indices", "indptr", "last_page_lens", "seqlens_k")  # of Pages
 
 
@@ -76,7 +77,7 @@ def longest_of(name: str, said: int | None, lengths: Lengths | None) -> int:
 def round_up(longest: int, most: int) -> int:
     """A longest length with four significant bits, within ``most``: plans of a decode step serve the next steps too."""
     step = 1 << max(longest.bit_length() - 4, 0)
-    return max(min(-(-longest // step) * step, most), longest)
+    return max(min(-(-longest // step) * step, most, _MOST_ROUNDED), longest)
 
 
 def paged_keys(

@@ -23,10 +23,10 @@ from ckpm.attention.familiar.tensors import (
     add_page_axis,
     as_int32,
     cache_descales,
+    can_widen,
     count_up,
     demand_scale,
     descales_of,
-    has_fp8,
     listed_pages,
     mask_options,
     refuse,
@@ -34,7 +34,7 @@ from ckpm.attention.familiar.tensors import (
     widen,
 )
 from ckpm.attention.splitting import MOST_QUERIES
-from ckpm.base.errors import NoKernelError
+from ckpm.base.errors import CompileError, NoKernelError, SetupError
 
 _MOST_FP8_DIMS = 256  # of kernels with a Q in fp8
 
@@ -197,8 +197,8 @@ def unified_attention(
         **_mask(causal, window_size, 0), **ours,
     )  # fmt: skip
     few = max_seqlen_q <= MOST_QUERIES or q.shape[-1] > _MOST_FP8_DIMS
-    if few and has_fp8(q) and not isinstance(q, OnDevice):
-        with contextlib.suppress(NoKernelError):
+    if few and "dtype" not in ours and can_widen(q, out):
+        with contextlib.suppress(NoKernelError, CompileError, SetupError):
             return attend(q=widen(q, q_descale, out), scales=(None, k_descale, v_descale))
     return attend(q=q, scales=(q_descale, k_descale, v_descale))
 

@@ -77,12 +77,18 @@ def has_fp8(array: Any) -> bool:
     return any(word in str(array.dtype) for word in ("8", "e4m3"))
 
 
+def can_widen(q: Any, beside: Any) -> bool:
+    """Return True if Q has numbers in fp8, not their bits, and ``beside`` is an array of 16-bit floats."""
+    arrays = not isinstance(q, OnDevice) and not isinstance(beside, OnDevice)
+    return arrays and "float8" in str(q.dtype) and str(beside.dtype).endswith(("bfloat16", "float16"))
+
+
 def widen(q: Any, scale: Any, beside: Any) -> Any:
-    """Q in fp8 times its scale, in the 16-bit dtype of ``beside``. Raises ArgumentError: Q is a raw address."""
-    if isinstance(q, OnDevice):
-        raise ArgumentError("a Q in fp8 is widened here: give an array, or a Q of 16 bits.", kind="device")
+    """Q in fp8 times its scale, in the 16-bit dtype of ``beside``. Raises ArgumentError: they are not such arrays."""
+    if not can_widen(q, beside):
+        raise ArgumentError("a Q in fp8 is widened here: give arrays of float8 and of 16 bits.", kind="dtype")
     wide = q.astype(np.float32) if namespace(q) is np else q.float()
-    wide = wide if scale is None else wide * scale
+    wide = wide if scale is None else wide * shrink_scale(scale)
     return wide.astype(beside.dtype) if namespace(q) is np else wide.to(beside.dtype)
 
 

@@ -100,8 +100,8 @@ def prefill_fields(problem: Problem) -> Fields:
         fields |= {f"stride_{tensor}": p.stride(tensor).batch for tensor in rows}
     if p.mode == "batch":
         fields["seqlen_k"] = launch_seqlen_k(p)
-    if p.split_keys:  # seqlen_k is for the number of splits alone
-        fields |= {"split_keys": p.split_keys, "seqlen_k": p.key_splits * p.split_keys}
+    if p.split_keys:  # seqlen_k is for the number of splits alone: the least that has so many
+        fields |= {"split_keys": p.split_keys, "seqlen_k": (p.key_splits - 1) * p.split_keys + 1}
     if p.qscale == "kv_blockscale":
         fields |= {"block_stride_kv_descale": 2 * p.nhead_k, "nhead_stride_kv_descale": 2}
     elif p.qscale == "perhead":

@@ -106,7 +106,7 @@ class Plan:
     """One problem on one device, ready to launch. ``named``: exactly ``kernels`` are launched.
 
     ``inputs`` are the pointers that a launch needs. ``outputs`` and ``workspaces`` map pointers to sizes in bytes.
-    Memory of workspaces is that of ``shared``, or the plan's own until :meth:`close`; workspaces of ``cleared`` are
+    Memory of workspaces is that of ``shared``, or the plan's own until :meth:`close`. Workspaces of ``cleared`` are
     zeroed before each launch.
     ``keep``: conditions that the caller's data must meet, because of known defects of CK.
     """
@@ -138,7 +138,8 @@ class Plan:
         self._setters = {name: getattr(self._kind, name).__set__ for name in self._kind.kinds()}
         self._needed = (*self.inputs, *self.outputs)
         self._kernel = self.kernels[0] if named and library.arguments.BY_NAME else None
-        self._memory = shared or Workspaces(device.hip)
+        self._own = Workspaces(device.hip)
+        self._memory = shared or self._own
 
     def arguments(self, pointers: Mapping[str, int], stream: int = 0) -> CheckedArguments:
         """The library's struct of one launch. ``pointers`` are device addresses by the C ABI's names.
@@ -267,5 +268,5 @@ class Plan:
         raise LaunchError(f"{self.kernels[0]} faulted: {fault.message}")
 
     def close(self) -> None:
-        """Free the workspaces, shared ones too. The plan can be run again, and then allocates them again."""
-        self._memory.close()
+        """Free the plan's own workspaces. The plan can be run again, and then allocates them again."""
+        self._own.close()

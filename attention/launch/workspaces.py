@@ -50,20 +50,28 @@ class Workspaces:
             for name, size in needs.items():
                 there = own.memory.get(name)
                 if there is None or there.size < size:
-                    fresh[name] = self._hip.malloc(size if there is None else max(size, 2 * there.size))
+                    fresh[name] = self._allocate(size, 0 if there is None else 2 * there.size)
         except HipError:
             self._free(fresh.values())
             raise
         own.outgrown += [own.memory[name] for name in fresh if name in own.memory]
         own.memory |= fresh
 
+    def _allocate(self, size: int, rather: int) -> Memory:
+        if rather > size:
+            with contextlib.suppress(HipError):
+                return self._hip.malloc(rather)
+        return self._hip.malloc(size)
+
     def close(self) -> None:
         """Free everything. Later launches allocate again."""
         with self._lock:
-            for own in self._streams.values():
-                with own.lock:
-                    self._free([*own.memory.values(), *own.outgrown])
-            self._streams.clear()
+            streams = list(self._streams.values())
+        for own in streams:
+            with own.lock:  # a launch that waits for it finds nothing, and allocates
+                self._free([*own.memory.values(), *own.outgrown])
+                own.memory.clear()
+                own.outgrown.clear()
 
     def _free(self, parts: Iterable[Memory]) -> None:
         for part in parts:

@@ -316,6 +316,24 @@ def test_what_is_on_device_is_not_copied() -> None:
         call(over, q=out, k=on_device(k, "bf16"), v=on_device(k, "bf16"), **{**given, "max_seqlen_q": None})
 
 
+@pytest.mark.parametrize(
+    ("options", "seqlen_k"), [({}, 72), ({"window": (64, 0), "mask": "bottom_right"}, 70), ({"split_keys": 128}, 70)]
+)
+def test_longest_of_device_tables_is_rounded(options: dict[str, Any], seqlen_k: int) -> None:
+    """A known defect of windows depends on it, and a given range of keys on the number of ranges."""
+    over, device = dispatcher(Registry(built("batch_prefill", "ckpm-serving", dtype="bf16", page_size=1)))
+    q, k = encode(Q, "bf16", ARCH), encode(K, "bf16", ARCH)
+    pages = Pages(indices=on_device(INDICES, "int32"), indptr=on_device(INDPTR, "int32"), longest=70)
+    of_device = {"cu_seqlens_q": on_device(SUMS, "int32"), "max_seqlen_q": 40, "pages": pages, **options}
+    out = on_device(np.zeros(Q.shape, np.uint16), "bf16")
+    done = fmha(
+        on_device(q, "bf16"), on_device(k, "bf16"), on_device(k, "bf16"), out=out, dispatcher=over,
+        **{"mask": "bottom_right", **of_device},
+    )  # fmt: skip
+    assert done.problem.seqlen_k == seqlen_k
+    assert device.launched
+
+
 @given(longest=st.integers(0, 2**20), more=st.integers(0, 2**20))
 def test_plans_of_device_tables_serve_longer_sequences(longest: int, more: int) -> None:
     """A decode step has one more key than the last, and finds the same plan."""

@@ -16,11 +16,13 @@ from ckpm.attention.jit import on_demand
 from ckpm.attention.jit.command import add_options as add_jit_options
 from ckpm.attention.jit.orders import Place, order_for
 from ckpm.attention.kernel_sets import kernel_set
+from ckpm.attention.launch.hip_api import Memory
+from ckpm.attention.launch.workspaces import Workspaces
 from ckpm.attention.registry import Instance, Registry, key_of
 from ckpm.attention.selection import refusal, stages
 from ckpm.attention.tuning import Measurement, TuningDatabase
 from ckpm.base import rocm_places, settings
-from ckpm.base.errors import ArgumentError, NoKernelError, ProblemError, UsageError
+from ckpm.base.errors import ArgumentError, HipError, NoKernelError, ProblemError, UsageError
 from ckpm.matrix.dialects import upstreams
 from ckpm.matrix.problems.problem import Problem
 from tests.unit import manifests
@@ -540,6 +542,26 @@ def test_plans_of_a_stream_share_workspaces_until_closing() -> None:
     assert device.launched[-1].o_acc == last.o_acc
     over.close()
     assert sorted(device.hip.freed) == sorted(device.hip.memory)  # type: ignore[attr-defined]
+
+
+def test_workspace_that_cannot_double_has_size_of_need() -> None:
+    """Room for 25: 10 are held and 11 needed, and 20 are not there."""
+    hip: Any = FakeDevice().hip
+    shared = Workspaces(hip)
+    allocate: Callable[[int], Memory] = hip.malloc
+    with shared.lend(0, {"o_acc": 10}) as first:
+        kept = first["o_acc"].address
+
+    def malloc(size: int) -> Memory:
+        if size > 15:
+            raise HipError("out of memory", 2)
+        return allocate(size)
+
+    hip.malloc = malloc
+    with shared.lend(0, {"o_acc": 11}) as second:
+        assert (second["o_acc"].size, second["o_acc"].address != kept) == (11, True)
+    with pytest.raises(HipError, match="out of memory"), shared.lend(0, {"o_acc": 16}):
+        pass
 
 
 def test_closing_frees_workspaces() -> None:

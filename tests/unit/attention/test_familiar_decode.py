@@ -20,6 +20,7 @@ from ckpm.attention.familiar.aiter import (
     mla_reduce_v1,
     paged_attention_ragged,
     paged_attention_v1,
+    unified_attention,
 )
 from ckpm.attention.familiar.flashinfer import BatchPrefillWithPagedKVCacheWrapper
 from ckpm.attention.familiar.single_tokens import token_view
@@ -109,6 +110,25 @@ def test_decode_over_fp8_latents_widens_an_fp8_q(kind: Any) -> None:
     said = device.launched[0]
     assert (said.hdim_q, said.hdim_v, said.scale_s) == (576, 512, np.float32(0.1))
     assert said.k_descale
+
+
+@pytest.mark.parametrize("kind", [FP8, np.uint8])
+def test_unified_decode_takes_an_fp8_q_times_its_scale(kind: Any) -> None:
+    """Bits of fp8, whose call needs a dtype, are taken as they are."""
+    fields: dict[str, Any] = {"hdim_q": 128, "page_size": 16, "kv_table": "vllm"}
+    kinds = [built("batch_prefill", "ckpm-serving", dtype=dtype, **fields) for dtype in ("bf16kvfp8", "fp8bf16")]
+    over, device = dispatcher(Registry(sum(kinds, ())))
+    found = seen_by(device, q=1)
+    dtype: Any = {} if kind is FP8 else {"dtype": "fp8bf16"}
+    q, pool, scale = np.full((3, 4, 128), 3, kind), np.zeros((12, 16, 2, 128), FP8), np.full((1, 1), 0.5, np.float32)
+    unified_attention(
+        q, pool, pool, np.zeros((3, 4, 128), BF16), np.arange(4, dtype=np.int32), 1, np.array([70, 25, 9], np.int32),
+        80, 0.5, True, (-1, -1), np.zeros((3, 5), np.int32), 0.0, scale, scale, scale,
+        dispatcher=over, **dtype,
+    )  # fmt: skip
+    read = np.array(found["q"], np.int32)
+    assert read.view(BF16)[0] == 1.5 if kind is FP8 else read.view(np.uint8)[0] == 3
+    assert device.launched[0].data_type == (b"bf16kvfp8" if kind is FP8 else b"fp8bf16")
 
 
 def test_latents_without_a_mask_take_an_open_one() -> None:

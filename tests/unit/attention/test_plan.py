@@ -159,7 +159,8 @@ def test_what_family_has_no_field_for_is_refused() -> None:
 
 
 def test_workspaces_are_sized_kept_and_each_stream_s_own() -> None:
-    plan, device = split()
+    made, device = split()
+    plan = Plan(made.problem, made.device, made.library, stages=made.stages)
     rows = 3 * 4 * 128
     assert plan.workspaces == {"o_acc": rows * 128 * 4, "lse_acc": rows * 4}
     for stream in (0, 0, 7, 0, 7):

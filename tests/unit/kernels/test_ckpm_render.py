@@ -71,6 +71,13 @@ def test_dispatch_of_every_kernel_calls_our_selector() -> None:
     assert calls == {f"{arguments}, a.k_ptr, a.v_ptr"}
 
 
+def test_dispatch_of_our_headers_goes_on_to_larger_head_dims() -> None:
+    """Upstreams' dispatch looks in the first head dim that holds the request's, and refuses what that one lacks."""
+    every = keys("simplified", "smoke", "ckpm-extended")
+    assert "else if(t.hdim_q <=" not in dispatch_text(every, words.features("ckpm-extended"))
+    assert "else if(t.hdim_q <=" in dispatch_text(keys("simplified"), FEATURES)
+
+
 def test_pages_of_any_size_are_multiples_of_step_of_our_headers() -> None:
     """They have one load mode, so dispatch asks for none; the request that has a kernel of its page size takes that."""
     every = keys("simplified", "smoke", "ckpm-extended")

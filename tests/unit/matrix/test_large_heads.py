@@ -88,6 +88,7 @@ def test_serving_has_pages_of_gemma_and_of_latent_caches() -> None:
         *itertools.product((512,), ("sglang",), (1,), (False,)),
         *itertools.product((512,), ("sglang",), (16, 1024), both),
         *itertools.product((512,), ("vllm",), (16, 64, 0), both),
+        (512, "vllm", 1, False),
         *itertools.product((576,), ("sglang",), (1, 16), both),
         *itertools.product((576,), ("vllm",), (16,), both),
     }

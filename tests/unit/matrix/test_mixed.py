@@ -95,7 +95,8 @@ def test_serving_has_what_its_callers_mix() -> None:
     assert {key.dtype for key in mixed} == {"bf16kvfp8"}
     assert {(key.hdim_q, key.page_size, key.kv_layout, key.kv_table, key.lse) for key in mixed} == {
         *itertools.product((64, 128, 256), (16, 64, 0), ("linear", "vectorized"), ("vllm",), (False,)),
-        *itertools.product((64, 128, 256), (1,), ("linear",), ("sglang",), (False,)),
+        *itertools.product((64, 128, 256, 512), (1,), ("linear",), ("sglang", "vllm"), (False,)),
+        *itertools.product((512,), (16, 64, 0), ("linear",), ("vllm",), (False,)),
         *itertools.product((576,), (1,), ("linear",), ("sglang",), (False, True)),
     }
 
@@ -192,7 +193,7 @@ def test_suites_ask_mixed_kernels_for_each_feature() -> None:
 def test_full_tier_has_every_page_size_with_every_head_dim() -> None:
     cases = [p for p in problems("batch-prefill", "full") if p.group == "mixed_cross"]
     pairs = {(p.hdim_q, p.page_size, p.dtype) for p in cases}
-    assert pairs == set(itertools.product((64, 128, 192, 256), (1, 16, 64, 128, 1024, 2048), MIXED_DTYPES))
+    assert pairs == set(itertools.product((64, 128, 192, 256), (1, 16, 64, 128, 256, 1024, 2048), MIXED_DTYPES))
     keys = enumerate_keys(EXTENDED, arch="gfx950")
     for p in cases:
         assert serving_kernels(keys, p), p.name

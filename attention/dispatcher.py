@@ -137,17 +137,21 @@ class Dispatcher:
             if before := self._refused.get(problem):
                 raise NoKernelError(str(before), kind=before.kind)
             if problem not in self._plans:
-                try:
-                    made = self._make_plan(validate(problem))
-                except NoKernelError as reason:  # kept, as a search among all kernels takes half a second
-                    if len(self._refused) >= _MOST_PLANS:
-                        self._refused.clear()
-                    self._refused[problem] = reason.with_traceback(None)
-                    raise
-                if self._plans_version != self.registry.version or len(self._plans) >= _MOST_PLANS:
-                    self._forget()  # compiling registers libraries
-                self._plans[problem] = made
+                self._keep_plan(problem)
             return self._plans[problem]
+
+    def _keep_plan(self, problem: Problem) -> None:
+        """Make the plan of a problem, or keep the reason against it. Raises as :meth:`plan`."""
+        try:
+            made = self._make_plan(validate(problem))
+        except NoKernelError as reason:  # kept, as a search among all kernels takes half a second
+            if len(self._refused) >= _MOST_PLANS:
+                self._refused.clear()
+            self._refused[problem] = reason.with_traceback(None)
+            raise
+        if self._plans_version != self.registry.version or len(self._plans) >= _MOST_PLANS:
+            self._forget()  # compiling registers libraries
+        self._plans[problem] = made
 
     def why(self, problem: Problem) -> Explanation:
         """Explain what :meth:`plan` would choose, and why it passes over each other kernel. Nothing is compiled.

@@ -107,8 +107,7 @@ class Plan:
 
     ``inputs`` are the pointers that a launch needs. ``outputs`` and ``workspaces`` map pointers to sizes in bytes.
     Memory of workspaces is that of ``shared``, or the plan's own until :meth:`close`. Workspaces of ``cleared`` are
-    zeroed before each launch.
-    ``keep``: conditions that the caller's data must meet, because of known defects of CK.
+    zeroed before each launch. ``keep``: conditions that the caller's data must meet, because of known defects of CK.
     """
 
     def __init__(

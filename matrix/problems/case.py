@@ -176,18 +176,8 @@ class SuiteCase(Problem):
 
 _ROW = (
     *("name", "suite", "tier", "group", "dtype", "mode", "seqlens_q", "seqlens_k", "sequence_ids"),
-    *(
-        "nhead_q",
-        "nhead_k",
-        "hdim_q",
-        "hdim_v",
-        "tile_rows",
-        "splits",
-        "split_keys",
-        "vlayout",
-        "page_size",
-        "kv_layout",
-    ),
+    *("nhead_q", "nhead_k", "hdim_q", "hdim_v", "tile_rows", "splits", "split_keys"),
+    *("vlayout", "page_size", "kv_layout"),
     *("kv_table", "storage", "page_order", "table_end", "pool_pages", "placement", "mask"),
     *("window_left", "window_right", "sink_size", "sink_logits", "bias", "bias_values"),
     *("alibi_per_batch", "logits_soft_cap", "lse", "p_drop", "dropout_offset", "store_randval"),

@@ -103,7 +103,7 @@ def test_more_compute_units_have_shorter_ranges() -> None:
     assert ranges[0] > ranges[1]
 
 
-def test_plan_splits_and_owns_workspaces() -> None:
+def test_plan_splits_and_has_workspaces() -> None:
     over, device = dispatcher(both())
     plan = over.plan(VERIFY)
     assert plan.stages[0].key.pipeline == "qr_async_split"

@@ -59,6 +59,12 @@ FP8_KV = {
     "dtype": "bf16kvfp8", "hdim_q": 128, "page_size": 16, "kv_table": "vllm", "mask": "mask", "lse": False,
     "qscale": "pertensor",
 }  # fmt: skip
+PAGES = {
+    "dtype": "bf16", "hdim_q": 128, "hdim_v": 128, "page_size": 64, "kv_layout": "linear", "kv_table": "sglang",
+    "logits": False, "qscale": "no",
+}  # fmt: skip
+HDIM_256 = {"hdim_q": 256, "hdim_v": 256}
+TOKENS_2D = {"page_size": 1, "kv_table": "vllm"}
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it lets pass, values it excludes
     ("group_mode_pads_both_seqlens", {"mode": "group", "pad": "psskddv"}, {"mode": "group", "pad": "psddv"}),
     ("group_mode_pads_both_seqlens", {"mode": "batch", "pad": "psddv"}, {"mode": "group", "pad": "psddv"}),
@@ -356,97 +362,14 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [  # rule, values it l
     ),
     ("serving_has_no_bias_and_no_dropout", {"bias": "no", "dropout": False}, {"bias": "alibi", "dropout": False}),
     ("serving_has_no_bias_and_no_dropout", {"bias": "no", "dropout": False}, {"bias": "no", "dropout": True}),
-    (
-        "serving_has_the_callers_pages",
-        {
-            "dtype": "bf16",
-            "hdim_q": 128,
-            "hdim_v": 128,
-            "page_size": 64,
-            "kv_layout": "vectorized",
-            "kv_table": "sglang",
-            "qscale": "no",
-            "logits": False,
-        },
-        {
-            "dtype": "bf16",
-            "hdim_q": 128,
-            "hdim_v": 128,
-            "page_size": 64,
-            "kv_layout": "linear",
-            "kv_table": "sglang",
-            "qscale": "no",
-            "logits": False,
-        },
-    ),
-    (
-        "serving_has_the_callers_pages",
-        {
-            "dtype": "fp8bf16",
-            "hdim_q": 256,
-            "hdim_v": 256,
-            "page_size": 64,
-            "kv_layout": "linear",
-            "kv_table": "sglang",
-            "qscale": "pertensor",
-            "logits": False,
-        },
-        {
-            "dtype": "bf16",
-            "hdim_q": 256,
-            "hdim_v": 256,
-            "page_size": 64,
-            "kv_layout": "linear",
-            "kv_table": "sglang",
-            "qscale": "no",
-            "logits": False,
-        },
-    ),
-    (
-        "serving_has_the_callers_pages",
-        {
-            "dtype": "bf16",
-            "hdim_q": 64,
-            "hdim_v": 64,
-            "page_size": 1,
-            "kv_layout": "linear",
-            "kv_table": "vllm",
-            "qscale": "no",
-            "logits": False,
-        },
-        {
-            "dtype": "bf16",
-            "hdim_q": 192,
-            "hdim_v": 128,
-            "page_size": 1,
-            "kv_layout": "linear",
-            "kv_table": "vllm",
-            "qscale": "no",
-            "logits": False,
-        },
-    ),
-    (
-        "serving_has_the_callers_pages",
-        {
-            "dtype": "bf16",
-            "hdim_q": 192,
-            "hdim_v": 128,
-            "page_size": 16,
-            "kv_layout": "linear",
-            "kv_table": "vllm",
-            "qscale": "no",
-            "logits": False,
-        },
-        {
-            "dtype": "bf16",
-            "hdim_q": 192,
-            "hdim_v": 128,
-            "page_size": 64,
-            "kv_layout": "linear",
-            "kv_table": "vllm",
-            "qscale": "no",
-            "logits": False,
-        },
+    *(
+        ("serving_has_the_callers_pages", PAGES | accepted, PAGES | refused)
+        for accepted, refused in (
+            ({"kv_layout": "vectorized"}, {}),
+            (HDIM_256 | {"dtype": "fp8bf16", "qscale": "pertensor"}, HDIM_256),
+            ({"hdim_q": 64, "hdim_v": 64} | TOKENS_2D, {"hdim_q": 192} | TOKENS_2D),
+            ({"hdim_q": 192, "page_size": 16, "kv_table": "vllm"}, {"hdim_q": 192, "kv_table": "vllm"}),
+        )
     ),
     ("serving_has_no_sink_tokens", {"sink": False}, {"sink": True}),
     ("serving_has_the_models_soft_caps", {"hdim_q": 256, "logits": True}, {"hdim_q": 64, "logits": True}),

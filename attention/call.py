@@ -7,7 +7,7 @@ import importlib.util
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from ckpm.attention.alibi import lse_shift, shifts_lse
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import Posed, pose, sequence_lengths
-from ckpm.attention.arrays.pytorch import current_stream, dtype_of, empty_like, on_gpu
+from ckpm.attention.arrays.pytorch import (
+    current_stream,
+    dtype_of,
+    empty_like,
+    on_gpu,
+    padded_list,
+    single_precision,
+)
 from ckpm.attention.arrays.tensors import WORDS, Operand, demand_dtype, demand_shape, demand_writable, operand
 from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.kept import Kept, find_kept, find_posed
@@ -127,6 +134,8 @@ def fmha(
     over = dispatcher if dispatcher is not None else default()
     stream = stream or current_stream(q)
     in_place = over.device.kind == "hip" and on_gpu(q)
+    if in_place:
+        options = _as_read(over, q, options)
     if in_place and (found := find_kept(over, {"q": q, "k": k, "v": v, **options}, _outputs_to_keep)) is not None:
         kept, tensors = found
         if timing is UNTIMED and lse_out is None:
@@ -138,22 +147,37 @@ def fmha(
     return _pose_and_run(over, (q, k, v), options, (out, lse_out), stream, timing)
 
 
+def _as_read(over: Dispatcher, q: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Options of tensors on a GPU as kernels read them: sink logits in float32, zeros behind a list if they read ahead."""
+    pages, sinks = options.get("pages"), options.get("sink_logits")
+    if sinks is not None:
+        options = {**options, "sink_logits": single_precision(sinks, q)}
+    if pages is not None and over.reads_ahead and (indices := padded_list(pages.indices)) is not pages.indices:
+        options = {**options, "pages": replace(pages, indices=indices)}
+    return options
+
+
 def fmha_of(
     pose_call: Callable[[Sequence[Any], Any], tuple[Sequence[Any], dict[str, Any]]],
     tensors: Sequence[Any],
     numbers: Any,
     *,
+    page_list: int,
     dispatcher: Dispatcher | None = None,
     out: Any = None,
     **ours: Any,
 ) -> Attention:
     """:func:`fmha` of what ``pose_call`` makes of a caller's tensors (or stand-ins) and numbers: Q, K, V and options.
 
+    ``page_list`` is the place of the page table among the tensors.
+
     A kept plan of tensors of PyTorch on a GPU is found by the caller's own arguments, and nothing is posed.
     """
     over = dispatcher if dispatcher is not None else default()
     q = tensors[0]
     in_place = not ours and over.device.kind == "hip" and on_gpu(q)
+    if in_place and over.reads_ahead:
+        tensors = (*tensors[:page_list], padded_list(tensors[page_list]), *tensors[page_list + 1 :])
     if in_place and (kept := find_posed(over, pose_call, tensors, numbers, _outputs_to_keep)) is not None:
         return _run_kept(kept, tensors, q, out, current_stream(q))
     (q, k, v), options = pose_call(tensors, numbers)

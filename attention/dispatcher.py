@@ -21,21 +21,23 @@ from ckpm.attention.selection import (
     ORDERS,
     UPSTREAM,
     Heuristic,
+    Serving,
     by_heuristic,
     check_order,
     find_serving,
     known_defect,
+    reach_every_pool,
     refusal,
     same_in_every_batch,
     skips_stage,
     stages,
     to_keep,
 )
-from ckpm.attention.splitting import Split, best_split
+from ckpm.attention.splitting import best_split
 from ckpm.base.errors import NoKernelError, UsageError
 from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
-from ckpm.matrix.dialects import upstreams
+from ckpm.matrix.dialects import own_upstreams, upstreams
 from ckpm.matrix.keys import is_split
 from ckpm.matrix.problems.problem import Problem, missing_load, serving_kernels
 
@@ -153,6 +155,21 @@ class Dispatcher:
             self._forget()  # compiling registers libraries
         self._plans[problem] = made
 
+    @property
+    def reads_ahead(self) -> bool:
+        """True with kernels of CK, which read page lists past their end (matrix/ledger.yaml)."""
+        return not self.registry.upstreams("batch_prefill") <= own_upstreams()
+
+    @property
+    def has_own(self) -> bool:
+        """True with batch-prefill kernels of our own headers."""
+        return not self.registry.upstreams("batch_prefill").isdisjoint(own_upstreams())
+
+    @property
+    def batch_invariant(self) -> bool:
+        """True if every problem is."""
+        return self._order == BATCH_INVARIANT
+
     def why(self, problem: Problem) -> Explanation:
         """Explain what :meth:`plan` would choose, and why it passes over each other kernel. Nothing is compiled.
 
@@ -166,14 +183,12 @@ class Dispatcher:
             choice = choice or (found if isinstance(found, Choice) else None)
         chosen = {one.identity for one in choice.stages} if choice is not None else set()
         others = (one for one in self.registry.instances() if one.identity not in chosen)
-        split = self._split(problem)
-        posed = split.pose(problem) if split and split.keys else problem  # to kernels that split the keys
-        none = split.why if split else "keys are not split: the problem has no split_keys"
+        split, why = self._split(problem)
 
         def against(one: Instance) -> str:
             if not is_split(one.key.pipeline):
                 return refusal(one, problem)
-            return refusal(one, posed) if posed.split_keys else none
+            return refusal(one, split) if split.split_keys else why
 
         refused = {one: against(one) or _passed_over(one, self._compile is not None) for one in others}
         return Explanation(problem=problem, choice=choice, refused=refused)
@@ -191,7 +206,7 @@ class Dispatcher:
             self._forget()
 
     def _with_order(self, problem: Problem) -> Problem:
-        return replace(problem, batch_invariant=True) if self._order == BATCH_INVARIANT else problem
+        return replace(problem, batch_invariant=True) if self.batch_invariant else problem
 
     def _make_plan(self, problem: Problem) -> Plan:
         choice = self._search(problem, built=True)
@@ -229,51 +244,57 @@ class Dispatcher:
         state = "built" if built else "declared"
         return NoKernelError(f"no {state} kernel of {problem.family} serves the problem: {reason}. {remedy}")
 
-    def _split(self, problem: Problem) -> Split | None:
-        """The split of keys that is left to the dispatcher; None if there is none to choose."""
+    def _split(self, problem: Problem) -> tuple[Problem, str]:
+        """The problem with the split of keys that the dispatcher chose, if any, and the reason."""
+        none = "keys are not split: the problem has no split_keys"
         if problem.split_keys or problem.batch_invariant or self._order != UPSTREAM:
-            return None
+            return problem, none
         there = any(is_split(one.key.pipeline) for one in self.registry.instances(problem.arch))
         split = best_split(problem, self.device.compute_units) if there else None
-        if split and split.keys:
-            against = next(split_contradictions(split.pose(problem)), "")
-            return Split(0, f"keys are not split: {against}") if against else split
-        return split
+        if not (split and split.keys):
+            return problem, split.why if split else none
+        posed = split.pose(problem)
+        against = next(split_contradictions(posed), "")
+        return (problem, f"keys are not split: {against}") if against else (posed, split.why)
 
     def _search(self, problem: Problem, *, built: bool) -> Choice | str:
         """Choose among built kernels, or those that are only declared. Without one return the reasons.
 
         Raises NoKernelError: the family has no libraries. UsageError: a custom order misbehaved.
         """
-        split = self._split(problem)
-        if split and split.keys:
-            found = self._search_posed(split.pose(problem), built=built)
+        split, why = self._split(problem)
+        if split is not problem:
+            found = self._search_posed(split, built=built)
             if isinstance(found, Choice):
-                return replace(found, note=split.why)
-            whole = self._search_posed(problem, built=built)
-            return replace(whole, note=f"keys are not split: {found}") if isinstance(whole, Choice) else whole
-        return self._search_posed(problem, built=built)
+                return _add_note(found, why)
+            why = f"keys are not split: {found}"
+        whole = self._search_posed(problem, built=built)
+        return _add_note(whole, why) if isinstance(whole, Choice) and split is not problem else whole
 
     def _search_posed(self, problem: Problem, *, built: bool) -> Choice | str:
         """The same with the keys split as the problem has them."""
         stages(problem.family)  # raises for a family without libraries
         there = tuple(one for one in self.registry.instances(problem.arch) if (one.library is not None) is built)
-        found = find_serving(problem.family, there, problem)
-        able = same_in_every_batch(found.instances) if problem.batch_invariant else found.instances
+        problem, found, mask = _open_mask(problem, there)
+        reaching = reach_every_pool(found.instances, problem)
+        able = found.instances if self._order == UPSTREAM else reaching
+        able = same_in_every_batch(reaching) if problem.batch_invariant else able
         defects = {one: reason for one in able if (reason := known_defect(one, problem))}
         lacking = [*found.reasons, *defects.values()]
         if problem.batch_invariant and defects:
             lacking.append("batch_invariant takes no other kernel instead: set the priority of one without the defect")
-        if sound := tuple(one for one in able if one not in defects):
-            ordered, order, named, note = self._order_kernels(problem, sound)
-            for first in ordered:
-                chosen, lack = _all_stages(first, there, problem)
-                if chosen:
-                    spoiled = any(one.library == first.library for one in defects)
-                    named = named or spoiled or not _dispatch_finds(first, there, problem)
-                    keep = tuple(text for one in chosen for text in to_keep(one, problem))
-                    return Choice(stages=chosen, problem=problem, order=order, named=named, note=note, keep=keep)
+        sound = tuple(one for one in able if one not in defects)
+        ordered, order, named, note = self._order_kernels(problem, sound) if sound else ((), UPSTREAM, False, "")
+        for first in ordered:
+            chosen, lack = _all_stages(first, there, problem)
+            spoiled = any(one.library == first.library for one in defects)
+            by_name = named or spoiled or not _dispatch_finds(first, there, problem)
+            if not chosen:
                 lacking.append(lack)
+            elif not by_name or first in reaching:
+                keep = tuple(text for one in chosen for text in to_keep(one, problem))
+                choice = Choice(stages=chosen, problem=problem, order=order, named=by_name, note=note, keep=keep)
+                return _add_note(choice, mask)
         none = f"none of the {len(there)} registered for {problem.arch} is of {problem.family}"
         return "; ".join(dict.fromkeys(lacking)) or none
 
@@ -306,6 +327,21 @@ class Dispatcher:
             named = host(library_with(choice.stages[0].key.family))
             self._libraries[path] = self.device.load(path, named.arguments)
         return self._libraries[path]
+
+
+def _add_note(choice: Choice, note: str) -> Choice:
+    """A choice with one more note, if there is one."""
+    return replace(choice, note="; ".join(filter(None, (choice.note, note))))
+
+
+def _open_mask(problem: Problem, there: Sequence[Instance]) -> tuple[Problem, Serving, str]:
+    """The problem and the kernels that serve it, under a mask open on both sides if none serves without; and a note."""
+    found = find_serving(problem.family, there, problem)
+    if not found.instances and problem.mask == "no" and problem.family == "batch_prefill":
+        masked = replace(problem, mask="bottom_right")
+        if (opened := find_serving(problem.family, there, masked)).instances:
+            return masked, opened, "its mask is open: no kernel without a mask serves"
+    return problem, found, ""
 
 
 def _all_stages(first: Instance, there: Sequence[Instance], problem: Problem) -> tuple[tuple[Instance, ...], str]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.posing import Posed, pose
-from ckpm.attention.arrays.pytorch import namespace, padded_list
+from ckpm.attention.arrays.pytorch import namespace
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import WORDS, OnDevice
 from ckpm.attention.dispatcher import Dispatcher
@@ -153,9 +153,6 @@ def find_kept(over: Dispatcher, given: Mapping[str, Any], outputs: Outputs) -> t
     Such are calls whose inputs are converted (scales that are numbers or have 16 bits), calls with other arrays than
     tensors of one GPU, and those that are refused.
     """
-    pages = given.get("pages")
-    if pages is not None and (indices := padded_list(pages.indices)) is not pages.indices:
-        given = {**given, "pages": dataclasses.replace(pages, indices=indices)}
     torch, tensors = namespace(given["q"]), list[Any]()
 
     def sign(one: Any) -> Any:

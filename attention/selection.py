@@ -19,7 +19,7 @@ from ckpm.matrix.keys import Key
 from ckpm.matrix.problems import problem as kernels_of
 from ckpm.matrix.problems.ledger import house_ledger, source
 from ckpm.matrix.problems.matching import Matcher, padding
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.problem import Problem, loads
 
 Heuristic = Callable[[Problem, Sequence[Instance]], Sequence[Instance]]
 
@@ -153,6 +153,18 @@ def same_in_every_batch(able: Sequence[Instance]) -> Sequence[Instance]:
     a known defect is kept, because the defect may depend on the longest sequence of the batch.
     """
     return tuple(able[: next((at + 1 for at, one in enumerate(able) if one.key.tile.when == "always"), 1)][-1:])
+
+
+def reach_every_pool(able: Sequence[Instance], problem: Problem) -> Sequence[Instance]:
+    """Leave out kernels of 32-bit loads that have a twin of 64-bit loads.
+
+    At a launch by name no selector compares the pool's address with what 32-bit loads reach.
+    """
+    if problem.family != "batch_prefill" or "gload" not in loads(problem):
+        return able
+    wide = {(one.library, one.name) for one in able if one.key.load == "gload"}
+    twin = {one: (one.library, one.name.replace("_bload_", "_gload_")) for one in able if one.key.load == "bload"}
+    return tuple(one for one in able if twin.get(one) not in wide)
 
 
 ORDERS: Mapping[str, Heuristic] = {"first-fit": first_fit, "seqtune": seqtune}

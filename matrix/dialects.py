@@ -275,6 +275,12 @@ def read_upstreams(file: Path) -> Mapping[str, PackagedUpstream]:
     return by_name
 
 
+@functools.cache
+def own_upstreams() -> frozenset[str]:
+    """The upstreams whose kernels are of our own headers."""
+    return frozenset(name for name, one in upstreams().items() if one.headers)
+
+
 def check_upstream(name: str) -> PackagedUpstream:
     """Raises UnknownWordError."""
     if name not in upstreams():

@@ -71,12 +71,8 @@ class Options:
     def features(self) -> dict[str, Any]:
         """Fields of the problem."""
         left, right = self.window if self.window is not None else (-1, 0 if self.mask in CAUSAL else -1)
-        mask = self.mask
-        unbounded = mask == "no" and (left, right, self.sink_size) == (-1, -1, 0)
-        if unbounded and self.sink_logits is not None and self.of_family == "batch_prefill":
-            mask = "bottom_right"  # open on both sides: more kernels have sink logits with a mask than without
         fields: dict[str, Any] = {
-            "mask": mask, "window_left": left, "window_right": right, "sink_size": self.sink_size,
+            "mask": self.mask, "window_left": left, "window_right": right, "sink_size": self.sink_size,
             "sink_logits": self.sink_logits is not None, "p_drop": self.dropout, "dropout_seed": self.seed,
             "store_randval": self.random_values, "logits_soft_cap": self.soft_cap, "scale": self.scale,
             "lse": self.lse, "splits": self.splits, "split_keys": self.split_keys,

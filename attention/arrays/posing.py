@@ -24,7 +24,7 @@ import numpy as np
 
 from ckpm.attention.alibi import shifts_lse
 from ckpm.attention.arrays.options import Options
-from ckpm.attention.arrays.pytorch import padded_list, single_precision
+from ckpm.attention.arrays.pytorch import single_precision
 from ckpm.attention.arrays.tables import TABLES, keys_of_list, lengths_of, longest_of, paged_keys
 from ckpm.attention.arrays.tensors import (
     FP8,
@@ -188,11 +188,11 @@ def _read_tables(device: Device, asked: Options) -> dict[str, Operand]:
     tables = {"cu_seqlens_q": asked.cu_seqlens_q, "cu_seqlens_k": asked.cu_seqlens_k}
     if asked.pages is not None:
         tables |= {name: getattr(asked.pages, name) for name in TABLES}
-        tables["indices"] = padded_list(tables["indices"])
     listed = {name: operand(name, table, device) for name, table in tables.items() if table is not None}
     for one in listed.values():
         demand_dtype(one, "int32")
-        demand_contiguous(one)
+        if not (one.on_device and len(one.shape) == 2):  # rows of a block table have a stride
+            demand_contiguous(one)
     return listed
 
 

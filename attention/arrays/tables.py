@@ -14,7 +14,7 @@ from ckpm.base.errors import ArgumentError
 from ckpm.matrix.problems.problem import ELEMENT_BYTES
 
 Lengths = NDArray[np.integer[Any]]
-_MOST_ROUNDED = 1 << 28  # validation.py has a limit of 2^29 for keys and queries together
+MOST_KEYS = 1 << 28  # of a longest length that is estimated; keys and queries together have a limit (validation.py)
 TABLES = ("indices", "indptr", "last_page_lens", "seqlens_k")  # of Pages
 
 
@@ -28,6 +28,8 @@ class Pages:
     - SGLang's table: [entry] with ``indptr`` [batch + 1] (pages before each sequence) and ``last_page_lens`` [batch]
       (tokens in each last page, not needed for pages of one token)
     - vLLM's table: [batch, entry] with ``seqlens_k`` [batch]
+
+    On the device tables may have more rows, as those of captured graphs, and rows of a block table may lie apart.
     """
 
     indices: Any
@@ -77,7 +79,7 @@ def longest_of(name: str, said: int | None, lengths: Lengths | None) -> int:
 def round_up(longest: int, most: int) -> int:
     """A longest length with four significant bits, within ``most``: plans of a decode step serve the next steps too."""
     step = 1 << max(longest.bit_length() - 4, 0)
-    return max(min(-(-longest // step) * step, most, _MOST_ROUNDED), longest)
+    return max(min(-(-longest // step) * step, most, MOST_KEYS), longest)
 
 
 def paged_keys(
@@ -110,18 +112,26 @@ def paged_keys(
         demand_shape(v, (pool, size, heads, hdim_v), "of k's pages")
     flat = len(listed["indices"].shape) == 1
     if not flat:
-        demand_shape(listed["indices"], (batch, listed["indices"].shape[-1]), "batch, entry")
+        _demand_rows(listed["indices"], batch, "batch, entry")
     lengths = _sglang(listed, batch, size) if flat else _vllm(listed, batch, size)
     _check_pages(listed["indices"], listed.get("indptr"), lengths, pool, size)
     longest = longest_of("pages.longest", pages.longest, lengths)
     if lengths is None and sizes["mode"] == "group" and not exact:
         longest = round_up(longest, listed["indices"].shape[-1] * size)
+    table = listed["indices"]
+    width = 0 if flat else table.strides[0] if table.shape[0] > 1 else table.shape[1]
     return {
         "page_size": size, "pool_pages": pool, "nhead_k": heads, "hdim_v": hdim_v, "kv_layout": pages.kv_layout,
-        "kv_table": "sglang" if flat else "vllm", "table_width": 0 if flat else listed["indices"].shape[1],
+        "kv_table": "sglang" if flat else "vllm", "table_width": width,
         "seqlen_k": longest,
         "ragged": sizes["mode"] == "batch" and (lengths is None or len({*lengths.tolist()}) > 1),
     }  # fmt: skip
+
+
+def _demand_rows(table: Operand, rows: int, what: str) -> None:
+    """Raises ArgumentError: a table has not so many rows. On the device it may have more, of a larger batch."""
+    if table.array is not None or table.shape[0] < rows:
+        demand_shape(table, (rows, *table.shape[1:]), what)
 
 
 def keys_of_list(counts: Lengths, size: int, last: Lengths | int) -> Lengths:
@@ -147,10 +157,10 @@ def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | N
             "a flat list of pages comes with indptr, and with last_page_lens if pages hold several tokens.",
             kind="shape",
         )
-    demand_shape(listed["indptr"], (batch + 1,), "batch + 1")
+    _demand_rows(listed["indptr"], batch + 1, "batch + 1")
     last = listed.get("last_page_lens")
     if last is not None:
-        demand_shape(last, (batch,), "batch")
+        _demand_rows(last, batch, "batch")
     ends = listed["indptr"].array
     if ends is None:
         return None
@@ -170,7 +180,7 @@ def _vllm(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | Non
     """Keys of each sequence; None if the table is on the device."""
     if "seqlens_k" not in listed:
         raise ArgumentError("a table of [batch, entry] comes with seqlens_k [batch].", kind="shape")
-    demand_shape(listed["seqlens_k"], (batch,), "batch")
+    _demand_rows(listed["seqlens_k"], batch, "batch")
     lengths = listed["seqlens_k"].array
     width = listed["indices"].shape[1]
     if lengths is not None and (lengths.min() < 0 or lengths.max() > width * size):

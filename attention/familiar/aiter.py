@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ckpm.attention.arrays.pytorch import padded_list
+from ckpm.attention.arrays.pytorch import single_precision
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
-from ckpm.attention.call import Attention, fmha, fmha_of
+from ckpm.attention.call import Attention, default, fmha, fmha_of
+from ckpm.attention.dispatcher import Dispatcher
 from ckpm.attention.familiar.aiter_latent import mla_decode_fwd, mla_prefill_fwd, mla_prefill_ps_asm_fwd, mla_reduce_v1
 from ckpm.attention.familiar.tensors import (
     add_page_axis,
@@ -27,6 +28,7 @@ from ckpm.attention.familiar.tensors import (
     count_up,
     demand_scale,
     descales_of,
+    has_fp8,
     listed_pages,
     mask_options,
     refuse,
@@ -36,6 +38,7 @@ from ckpm.attention.familiar.tensors import (
 from ckpm.attention.splitting import MOST_QUERIES
 from ckpm.base.errors import CompileError, NoKernelError, SetupError
 
+_NOT_SERVED = (NoKernelError, CompileError, SetupError)
 _MOST_FP8_DIMS = 256  # of kernels with a Q in fp8
 
 __all__ = (
@@ -75,17 +78,19 @@ def mha_batch_prefill_func(
     """
     del deterministic
     if block_table is None:
-        tables = padded_list(kv_page_indices), kv_indptr, kv_last_page_lens, None
+        tables = kv_page_indices, kv_indptr, kv_last_page_lens, None
     else:
         tables = block_table, None, None, seqlen_k
     tensors = (
-        q, k, v, cu_seqlens_q, *tables, q_descale, k_descale, v_descale, kv_block_descale, alibi_slopes, sink_ptr,
+        q, k, v, cu_seqlens_q, *tables, q_descale, k_descale, v_descale, kv_block_descale, alibi_slopes,
+        single_precision(sink_ptr, q),
     )  # fmt: skip
     numbers = (
         max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, logits_soft_cap, causal, window_size, sink_size,
         return_lse, return_attn_probs,
     )  # fmt: skip
-    return _results(fmha_of(_pose_batch_prefill, tensors, numbers, out=out, **ours), return_lse, return_attn_probs)
+    done = fmha_of(_pose_batch_prefill, tensors, numbers, page_list=4, out=out, **ours)
+    return _results(done, return_lse, return_attn_probs)
 
 
 def _pose_batch_prefill(tensors: Sequence[Any], numbers: Any) -> tuple[Sequence[Any], dict[str, Any]]:
@@ -119,7 +124,8 @@ def flash_attn_varlen_func(
 
     K and V in pages are [page, token, head, dim], and ``cu_seqlens_k`` are running sums of the sequences' keys. Keys
     with sink logits, and with head dims of Q and V that differ, are read as pages of one token. Kernels of ``fwd`` have
-    no sink logits, and 192/128 has the known defect v-overwrites-the-last-slice-of-k.
+    no sink logits, and 192/128 has the known defect v-overwrites-the-last-slice-of-k. So are keys in fp8 under a causal
+    mask where a kernel serves that: V3's are faster than those of ``fwd``.
     ``deterministic`` and ``how_v3_bf16_cvt``, a rounding of aiter's own kernels, change nothing.
 
     Raises:
@@ -131,20 +137,26 @@ def flash_attn_varlen_func(
         "min_seqlen_q": (min_seqlen_q or 0) > 1, "bias": bias,
         "cu_seqlens_q_padded": cu_seqlens_q_padded, "cu_seqlens_k_padded": cu_seqlens_k_padded,
     })  # fmt: skip
-    keys: dict[str, Any] = {"cu_seqlens_k": cu_seqlens_k, "max_seqlen_k": max_seqlen_k}
+    options = {
+        "cu_seqlens_q": cu_seqlens_q, "max_seqlen_q": max_seqlen_q, "dropout": dropout_p,
+        "scale": demand_scale(softmax_scale), "soft_cap": logits_soft_cap, "alibi_slopes": alibi_slopes,
+        "lse": return_lse, "sink_logits": sink_ptr, "random_values": return_attn_probs and dropout_p > 0, "out": out,
+        **_mask(causal, window_size, 0), **ours,
+    }  # fmt: skip
+
+    def attend(k: Any, v: Any, **keys: Any) -> Any:
+        return _results(fmha(q, k, v, **keys, **options), return_lse, return_attn_probs)
+
     if block_table is not None:
         lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
-        keys = {"pages": Pages(indices=block_table, seqlens_k=lengths, longest=max_seqlen_k)}
-    elif (sink_ptr is not None or k.shape[-1] != v.shape[-1]) and not isinstance(k, OnDevice):
-        keys = {"pages": Pages(indices=count_up(k.shape[0], k), indptr=cu_seqlens_k, longest=max_seqlen_k)}
-        k, v = add_page_axis(k), add_page_axis(v)
-    done = fmha(
-        q, k, v, cu_seqlens_q=cu_seqlens_q, max_seqlen_q=max_seqlen_q, dropout=dropout_p,
-        scale=demand_scale(softmax_scale), soft_cap=logits_soft_cap, alibi_slopes=alibi_slopes, lse=return_lse,
-        sink_logits=sink_ptr, random_values=return_attn_probs and dropout_p > 0, out=out,
-        **keys, **_mask(causal, window_size, 0), **ours,
-    )  # fmt: skip
-    return _results(done, return_lse, return_attn_probs)
+        return attend(k, v, pages=Pages(indices=block_table, seqlens_k=lengths, longest=max_seqlen_k))
+    needed = sink_ptr is not None or k.shape[-1] != v.shape[-1]
+    faster = causal and has_fp8(k) and _dispatcher(ours).has_own
+    if (needed or faster) and not isinstance(k, OnDevice):
+        pages = Pages(indices=count_up(k.shape[0], k), indptr=cu_seqlens_k, longest=max_seqlen_k)
+        with contextlib.suppress(*(() if needed else _NOT_SERVED)):
+            return attend(add_page_axis(k), add_page_axis(v), pages=pages)
+    return attend(k, v, cu_seqlens_k=cu_seqlens_k, max_seqlen_k=max_seqlen_k)
 
 
 # fmt: off
@@ -175,8 +187,9 @@ def unified_attention(
 
     K and V are [page, token, head, dim], or vectorized with ``shuffled_kv_cache``. The mask is causal. Kernels that
     split the keys, and those of large heads, take Q in 16 bits. So an fp8 Q of at most 64 queries a sequence, or of a
-    head dim over 256, is widened to the dtype of ``out`` where a kernel serves that. ``backend``, a choice of aiter's
-    kernels, changes nothing. Scales beside K and V of 16 bits must be 1, which is checked of arrays of the host.
+    head dim over 256, is widened to the dtype of ``out`` where a kernel serves that. With ``batch_invariant`` the
+    number of queries decides nothing. ``backend``, a choice of aiter's kernels, changes nothing. Scales beside K and V
+    of 16 bits must be 1, which is checked of arrays of the host.
 
     Raises:
         ProblemError: ``causal`` is false. A scale of O or of blocks, a bias of pairs of queries, results of parts.
@@ -196,9 +209,10 @@ def unified_attention(
         scale=demand_scale(softmax_scale), soft_cap=softcap, alibi_slopes=alibi_slopes, sink_logits=sinks, out=out,
         **_mask(causal, window_size, 0), **ours,
     )  # fmt: skip
-    few = max_seqlen_q <= MOST_QUERIES or q.shape[-1] > _MOST_FP8_DIMS
+    invariant = _dispatcher(ours).batch_invariant or ours.get("batch_invariant")
+    few = (not invariant and max_seqlen_q <= MOST_QUERIES) or q.shape[-1] > _MOST_FP8_DIMS
     if few and "dtype" not in ours and can_widen(q, out):
-        with contextlib.suppress(NoKernelError, CompileError, SetupError):
+        with contextlib.suppress(*_NOT_SERVED):
             return attend(q=widen(q, q_descale, out), scales=(None, k_descale, v_descale))
     return attend(q=q, scales=(q_descale, k_descale, v_descale))
 
@@ -267,6 +281,12 @@ def _attend_last(
 def _attend_pages(q: Any, *, k: Any, v: Any, pages: Pages, scales: tuple[Any, Any, Any], **options: Any) -> Any:
     """O of queries over pages in fp8 with a scale each, or in 16 bits with scales of 1."""
     return fmha(q, k, v, pages=pages, descales=cache_descales(k, scales), **options).o
+
+
+def _dispatcher(ours: Mapping[str, Any]) -> Dispatcher:
+    """The dispatcher of a call: the given one, or the machine's. Raises as :func:`ckpm.attention.call.default`."""
+    given: Dispatcher | None = ours.get("dispatcher")
+    return given if given is not None else default()
 
 
 def _mask(causal: bool, window_size: tuple[int, ...], sink_size: int) -> dict[str, Any]:

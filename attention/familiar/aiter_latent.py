@@ -55,8 +55,7 @@ def mla_decode_fwd(
         q, kv_buffer, kv_buffer[..., : o.shape[-1]], cu_seqlens_q=qo_indptr, max_seqlen_q=max_seqlen_q,
         pages=listed_pages(kv_indices, kv_indptr, kv_last_page_lens, page_size), scale=demand_scale(sm_scale),
         soft_cap=max(logit_cap, 0.0), lse=return_lse, out=o, descales=cache_descales(kv_buffer, scales),
-        mask="bottom_right", window=(-1, 0 if causal else -1),  # an open mask: more kernels have one than none
-        **ours,
+        **mask_options(causal, -1, -1), **ours,
     )  # fmt: skip
     return o, _by_token(done.lse) if return_lse else None
 

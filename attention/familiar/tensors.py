@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ckpm.attention.arrays.pytorch import namespace
-from ckpm.attention.arrays.tables import Pages
+from ckpm.attention.arrays.tables import MOST_KEYS, Pages
 from ckpm.attention.arrays.tensors import OnDevice, contiguous
 from ckpm.base.errors import ArgumentError, ProblemError
 
@@ -156,5 +156,5 @@ def listed_pages(indices: Any, indptr: Any, last_page_lens: Any, page_size: int)
         indices=indices,
         indptr=indptr,
         last_page_lens=last_page_lens if page_size > 1 else None,
-        longest=None if is_on_host(indptr) else indices.shape[0] * page_size,
+        longest=None if is_on_host(indptr) else min(indices.shape[0] * page_size, MOST_KEYS),
     )

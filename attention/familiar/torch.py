@@ -179,7 +179,7 @@ def _launch(pose_call: Posing, tensors: Sequence[Any], numbers: tuple[Any, ...],
         arrays, options = pose_call(tensors, numbers)
         done = fmha(*arrays, dispatcher=over, lse=lse, **options)
         return done.o, done.lse if lse else _new_lse(q, lse)
-    if pose_call is _pose_paged and (padded := padded_list(tensors[4])) is not tensors[4]:
+    if pose_call is _pose_paged and over.reads_ahead and (padded := padded_list(tensors[4])) is not tensors[4]:
         tensors = (*tensors[:4], padded, *tensors[5:])
     key = pose_call, numbers, lse
     if (kept := find_latest(over, key, tensors)) is None:  # before _kept_plan, which takes longer

@@ -142,6 +142,28 @@ def test_batch_invariant_problem_has_same_kernel_in_every_batch(order: Any) -> N
     assert "the same for every batch, number of blocks and of compute units" in said
 
 
+@pytest.mark.parametrize("order", ["batch-invariant", "first-fit", lambda problem, able: able[::-1]])
+def test_kernel_by_name_has_loads_that_reach_every_pool(order: Any) -> None:
+    """No selector compares the pool's address with what 32-bit loads reach."""
+    fields: dict[str, Any] = {"dtype": "bf16", "hdim_q": 128, "page_size": 16, "kv_table": "sglang"}
+    kernels = built("batch_prefill", "ckpm", kv_layout="linear", **fields)
+    problem = replace(PREFILL, page_size=16)
+    assert dispatcher(Registry(kernels), order=order)[0].plan(problem).stages[0].key.load == "gload"
+    short = tuple(one for one in kernels if one.key.load == "bload")
+    assert dispatcher(Registry(short), order=order)[0].plan(problem).stages[0].key.load == "bload"
+    assert not dispatcher(Registry(kernels))[0].plan(problem).named  # the library chooses among both
+    declared = Registry(replace(one, library=None) for one in kernels)
+    compiled: list[Instance] = []
+
+    def compile_kernels(wanted: Sequence[Instance]) -> tuple[Path, ...]:
+        compiled.extend(wanted)
+        return ()
+
+    with pytest.raises(NoKernelError):
+        dispatcher(declared, compile=compile_kernels)[0].plan(problem)
+    assert [one.key.load for one in compiled] == ["gload"]
+
+
 def test_without_batch_invariance_tile_follows_batch() -> None:
     over, _ = dispatcher(prefill(), order="seqtune")
     assert len({rows_of(over.plan(replace(PREFILL, **changes))) for changes in BATCHES}) == 2
@@ -308,6 +330,17 @@ def test_defect_in_one_tile_names_other_tile() -> None:
     assert not over.plan(PREFILL).named
     plan = over.plan(replace(PREFILL, p_drop=0.1))
     assert (rows_of(plan), plan.named) == (128, True)
+
+
+def test_problem_without_a_mask_takes_an_open_one() -> None:
+    masks = {mask: built("batch_prefill", dtype="bf16", hdim_q=128, mode="group", mask=mask) for mask in ("no", "mask")}
+    for registered, mask in ((("mask",), "bottom_right"), (("no", "mask"), "no")):
+        over, _ = dispatcher(Registry(sum((masks[one] for one in registered), ())))
+        explained = over.why(PREFILL)
+        assert explained.choice
+        asked = explained.choice.problem
+        assert (asked.mask, asked.window_left, asked.window_right) == (mask, -1, -1)
+        assert ("its mask is open" in str(explained)) is (mask != "no")
 
 
 def test_why_without_any_kernel_reports_it() -> None:

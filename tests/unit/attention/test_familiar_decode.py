@@ -14,6 +14,7 @@ from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import fmha
 from ckpm.attention.familiar.aiter import (
+    flash_attn_varlen_fp8_pertensor_func,
     flash_attn_varlen_func,
     mla_decode_fwd,
     mla_prefill_ps_asm_fwd,
@@ -129,6 +130,31 @@ def test_unified_decode_takes_an_fp8_q_times_its_scale(kind: Any) -> None:
     read = np.array(found["q"], np.int32)
     assert read.view(BF16)[0] == 1.5 if kind is FP8 else read.view(np.uint8)[0] == 3
     assert device.launched[0].data_type == (b"bf16kvfp8" if kind is FP8 else b"fp8bf16")
+
+
+def test_batch_invariant_fp8_q_stays_in_fp8() -> None:
+    fields: dict[str, Any] = {"hdim_q": 128, "page_size": 16, "kv_table": "vllm"}
+    kinds = [built("batch_prefill", "ckpm-serving", dtype=dtype, **fields) for dtype in ("bf16kvfp8", "fp8bf16")]
+    for order, dtype in (("upstream", b"bf16kvfp8"), ("batch-invariant", b"fp8bf16")):
+        over, device = dispatcher(Registry(sum(kinds, ())), order=order)
+        q, pool = np.zeros((3, 4, 128), FP8), np.zeros((12, 16, 2, 128), FP8)
+        unified_attention(
+            q, pool, pool, np.zeros((3, 4, 128), BF16), np.arange(4, dtype=np.int32), 1,
+            np.array([70, 25, 9], np.int32), 80, 0.5, True, (-1, -1), np.zeros((3, 5), np.int32), 0.0, ONE, ONE, ONE,
+            dispatcher=over,
+        )  # fmt: skip
+        assert device.launched[0].data_type == dtype
+
+
+@pytest.mark.parametrize(("dtype", "causal", "pages"), [("fp8bf16", True, 1), ("fp8bf16", False, 0), ("bf16", True, 0)])
+def test_causal_fp8_keys_become_pages_where_ours_serve(dtype: str, causal: bool, pages: int) -> None:
+    ours = built("batch_prefill", "ckpm-serving", dtype=dtype, hdim_q=256, page_size=1)
+    over, device = dispatcher(Registry(ours + built("fwd", dtype="fp8bf16", hdim_q=256, mode="group")))
+    q, sums = np.zeros((300, 4, 256), FP8), np.array([0, 100, 300], np.int32)
+    flash_attn_varlen_fp8_pertensor_func(
+        q, q[:, :2], q[:, :2], ONE, ONE, ONE, sums, sums, 200, 200, causal=causal, dispatcher=over
+    )
+    assert getattr(device.launched[0], "page_size", 0) == pages
 
 
 def test_latents_without_a_mask_take_an_open_one() -> None:

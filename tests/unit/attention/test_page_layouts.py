@@ -11,6 +11,7 @@ import pytest
 from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
 from ckpm.attention.call import fmha
+from ckpm.attention.familiar.tensors import listed_pages
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError
 from tests.attention.cache_views import LAYOUTS, view_cache, view_latent
@@ -114,3 +115,45 @@ def test_why_names_kernel_of_any_page_and_page_sizes_of_others() -> None:
     exact = over.why(replace(posed, page_size=64)).choice
     assert exact is not None
     assert "_ps64_" in exact.stages[0].name
+
+
+def decode_by_list(batch: int, pages: int, **tables: Any) -> Any:
+    """The C struct of a decode over a list on the device, in which a sequence may have all pages."""
+    over, device = dispatcher(KERNELS)
+    cache = on_device((1000, 16, HEADS, HDIM), "bf16")
+    given = {
+        "indices": on_device((pages,), "int32"), "indptr": on_device((batch + 1,), "int32"),
+        "last_page_lens": on_device((batch,), "int32"), **tables,
+    }  # fmt: skip
+    pages_of = listed_pages(given["indices"], given["indptr"], given["last_page_lens"], 16)
+    fmha(
+        on_device((batch, HEADS, HDIM), "bf16"), cache, cache, cu_seqlens_q=on_device((batch + 1,), "int32"),
+        max_seqlen_q=1, pages=pages_of, dispatcher=over,
+        out=on_device((batch, HEADS, HDIM), "bf16"),
+    )  # fmt: skip
+    return device.launched[0]
+
+
+def test_list_on_the_device_may_be_longer_than_any_sequence() -> None:
+    """512 sequences of 8,192 keys, and vLLM's buffer for 512 sequences of a million: 2^31 keys if all had all."""
+    assert decode_by_list(512, 512 * 512).seqlen_k == 512 * 8192
+    assert decode_by_list(512, 512 << 16).seqlen_k == 1 << 28
+
+
+def test_tables_on_the_device_may_have_rows_of_a_larger_batch() -> None:
+    """Captured graphs of SGLang keep tables of their largest batch."""
+    said = decode_by_list(4, 64, indptr=on_device((257,), "int32"), last_page_lens=on_device((256,), "int32"))
+    assert (said.batch, said.num_total_pages) == (4, 1000)
+    over, device = dispatcher(KERNELS)
+    cache, q = on_device((1000, 16, HEADS, HDIM), "bf16"), on_device((60, HEADS, HDIM), "bf16")
+    for table, width in (
+        (on_device((160, 64), "int32"), 64),
+        (replace(on_device((160, 64), "int32"), strides=(100, 1)), 100),
+    ):
+        pages = Pages(indices=table, seqlens_k=on_device((160,), "int32"), longest=900)
+        options: Any = {"cu_seqlens_q": on_device((3,), "int32"), "max_seqlen_q": 40, "pages": pages, "out": q}
+        fmha(q, cache, cache, dispatcher=over, **options)
+        assert (device.launched[-1].batch, device.launched[-1].batch_stride_block_table) == (2, width)
+        few = replace(pages, seqlens_k=on_device((1,), "int32"))
+        with pytest.raises(ArgumentError, match=r"seqlens_k is \[1\], not \[2\]"):
+            fmha(q, cache, cache, dispatcher=over, **{**options, "pages": few})

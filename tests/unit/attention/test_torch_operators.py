@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from ckpm.attention import call
+from ckpm.attention.arrays import pytorch
+from ckpm.attention.arrays.tables import Pages
 from ckpm.attention.arrays.tensors import OnDevice
+from ckpm.attention.call import fmha
 from ckpm.attention.dispatcher import Dispatcher
-from ckpm.attention.familiar.aiter import mha_batch_prefill_func
+from ckpm.attention.familiar.aiter import flash_attn_varlen_func, mha_batch_prefill_func
 from ckpm.attention.registry import Registry
 from ckpm.base.errors import ArgumentError
 from ckpm.kernels.abi import Mask, QScale, Status
@@ -136,7 +140,7 @@ def test_tensors_in_place_are_launched_by_their_addresses(
             o.data_ptr(),
             lse.data_ptr(),
         )
-        assert (said.batch_stride_k, said.seqlen_k, said.stream) == (512, 70, 77)
+        assert (said.batch_stride_k, said.seqlen_k, said.stream) == (512, 72, 77)
     operators.paged_prefill(**arguments(q=torch.zeros(50, 4, 128, dtype=torch.bfloat16)))
     operators.paged_prefill(**given, return_lse=True, causal=True)
     assert len(operators._CHOSEN[0].kept) == 3
@@ -190,19 +194,47 @@ def test_aiter_s_calls_with_equal_shapes_are_posed_once(monkeypatch: pytest.Monk
     run(max_seqlen_k=80)
     run(k=torch.zeros(100, 2, 256, dtype=torch.bfloat16)[..., :128])
     assert len(over.kept) == 4
-    assert [said.seqlen_k for said in device.launched] == [70, 70, 70, 80, 70]
+    assert [said.seqlen_k for said in device.launched] == [72, 72, 72, 80, 72]  # four significant bits
     assert device.launched[-1].stride_k == 512
     over.close()
     assert not over.kept
 
 
-def test_tensors_that_are_converted_are_posed_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sink_logits_of_16_bits_are_converted_for_a_kept_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     over, device = dispatcher(prefill(upstream="ckpm"), FakeDevice("hip"))
     run = paged_calls(monkeypatch, over)
-    for _ in range(2):
-        run(sink_ptr=torch.zeros(4, dtype=torch.bfloat16), causal=True)
-    assert list(over.kept.values()) == [None]
-    assert len({said.sink for said in device.launched} - {0}) == 2
+    sinks = [torch.full((4,), 2.5, dtype=torch.bfloat16), torch.full((4,), 2.5)]
+    read: list[list[float]] = []
+
+    def answer(said: Any) -> int:
+        read.append([*(ctypes.c_float * 4).from_address(said.sink)])
+        return 0
+
+    device.answer = answer
+    keys = torch.zeros(95, 2, 128, dtype=torch.bfloat16)
+    for one in sinks:
+        run(sink_ptr=one, causal=True)
+    flash_attn_varlen_func(
+        torch.zeros(60, 4, 128, dtype=torch.bfloat16), keys, keys,
+        arguments()["cu_seqlens_q"], arguments()["indptr"], 40, 70, sink_ptr=sinks[0], causal=True, dispatcher=over,
+    )  # fmt: skip
+    assert read == [[2.5] * 4] * 3
+    assert len(over.kept) == 2
+    assert None not in over.kept.values()
+
+
+def test_lists_are_copied_for_kernels_of_ck_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pytorch, "on_gpu", lambda one: True)
+    pages = torch.arange(95, dtype=INT)
+    for upstream, copied in (("aiter", True), ("ckpm", False)):
+        over, device = dispatcher(prefill(upstream=upstream), FakeDevice("hip"))
+        paged_calls(monkeypatch, over)(page_table=pages)
+        given = arguments()
+        fmha(
+            given["q"], given["k"][:, None], given["v"][:, None], cu_seqlens_q=given["cu_seqlens_q"], max_seqlen_q=40,
+            pages=Pages(indices=pages, indptr=given["indptr"], longest=70), dispatcher=over,
+        )  # fmt: skip
+        assert [said.kv_page_indices != pages.data_ptr() for said in device.launched] == [copied, copied]
 
 
 def test_arrays_beside_tensors_are_posed_each_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,6 +26,7 @@ from ckpm.matrix.problems.case import (
     wave_instructions,
 )
 from ckpm.matrix.problems.problem import (
+    Strides,
     launch_seqlen_k,
     loads,
     mask_corner,
@@ -186,6 +187,12 @@ def test_needed_leaves_pad_and_tile_open() -> None:
         ({"pool_pages": 2**23}, {"gload"}),  # 2^31 bytes: one more than INT32_MAX
         ({"pool_pages": 2**23 - 1}, {"bload", "gload"}),
         ({"page_size": 64, "pool_pages": 2**17}, {"gload"}),
+        # a head's pages reach over all other heads, and the selector sees the first head's
+        ({"page_size": 16, "nhead_q": 2, "nhead_k": 2, "strides": (("k", Strides(2048, 2048 * 100, 128)),)}, {"gload"}),
+        (
+            {"page_size": 16, "nhead_q": 2, "nhead_k": 2, "strides": (("k", Strides(4096, 2048, 128)),)},
+            {"bload", "gload"},
+        ),
         ({}, {"bload", "gload"}),  # by the version of the tree, and by the pool's address
     ],
 )

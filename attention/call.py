@@ -148,7 +148,7 @@ def fmha(
 
 
 def _as_read(over: Dispatcher, q: Any, options: dict[str, Any]) -> dict[str, Any]:
-    """Options of tensors on a GPU as kernels read them: sink logits in float32, zeros behind a list if they read ahead."""
+    """Convert sink logits on a GPU to float32, and append zeros to a page list if kernels read ahead."""
     pages, sinks = options.get("pages"), options.get("sink_logits")
     if sinks is not None:
         options = {**options, "sink_logits": single_precision(sinks, q)}

@@ -39,7 +39,7 @@ from ckpm.kernels.families.libraries import host, library_with
 from ckpm.kernels.families.table import FAMILIES
 from ckpm.matrix.dialects import own_upstreams, upstreams
 from ckpm.matrix.keys import is_split
-from ckpm.matrix.problems.problem import Problem, missing_load, serving_kernels
+from ckpm.matrix.problems.problem import Problem, heads_lie_apart, missing_load, serving_kernels
 
 if TYPE_CHECKING:
     from ckpm.attention.tuning import TuningDatabase
@@ -367,13 +367,14 @@ def _dispatch_finds(first: Instance, there: Sequence[Instance], problem: Problem
     """Return False if the dispatch of the library of ``first`` may find no kernel where a launch may name one.
 
     Dispatch asks for a load mode, and tiles for few blocks have a condition. A library without the load mode, or with
-    no other tile, such as one that was compiled for one kernel, has nothing for a request that ``first`` serves.
+    no other tile, such as one that was compiled for one kernel, has nothing for a request that ``first`` serves. It
+    judges a pool by its first head, so a kernel for heads that lie apart is named.
     """
     library = host(library_with(first.key.family))
     if not library.arguments.BY_NAME:
         return True
-    if first.library is None:
-        return False  # it will be compiled alone
+    if first.library is None or (problem.page_size and heads_lie_apart(problem)):
+        return False  # it will be compiled alone, or needs loads that dispatch may not take
     keys = [one.key for one in there if one.library == first.library]
     able = serving_kernels(keys, problem)
     return missing_load(keys, problem) is None and any(key.tile.when == "always" for key in able)

@@ -25,7 +25,7 @@ import numpy as np
 from ckpm.attention.alibi import shifts_lse
 from ckpm.attention.arrays.options import Options
 from ckpm.attention.arrays.pytorch import single_precision
-from ckpm.attention.arrays.tables import TABLES, keys_of_list, lengths_of, longest_of, paged_keys
+from ckpm.attention.arrays.tables import TABLES, keys_of_list, lengths_of, longest_of, paged_keys, rows_of_batch
 from ckpm.attention.arrays.tensors import (
     FP8,
     Operand,
@@ -116,6 +116,7 @@ def pose(device: Device, q: Any, k: Any, v: Any, asked: Options) -> Posed:
     extra |= {name: _one_number(one) for name, one in extra.items() if name.endswith("_descale") and one.size == 1}
     on_device = demand_one_place([*given.values(), *listed.values(), *extra.values()])
     sizes = _sizes(given["q"], listed, asked)
+    listed = rows_of_batch(listed, sizes["batch"])
     if asked.pages is None:
         sizes |= _contiguous_keys(given, listed, asked, sizes)
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ class Pages:
       (tokens in each last page, not needed for pages of one token)
     - vLLM's table: [batch, entry] with ``seqlens_k`` [batch]
 
-    On the device tables may have more rows, as those of captured graphs, and rows of a block table may lie apart.
+    Tables may have rows of a larger batch, as those of captured graphs. On the device a block table's may lie apart.
     """
 
     indices: Any
@@ -82,6 +82,17 @@ def round_up(longest: int, most: int) -> int:
     return max(min(-(-longest // step) * step, most, MOST_KEYS), longest)
 
 
+def rows_of_batch(listed: Mapping[str, Operand], batch: int) -> dict[str, Operand]:
+    """Page tables without rows of a larger batch. The list of pages is whole."""
+    made = dict(listed)
+    for name in set(TABLES) & set(listed):
+        one, rows = listed[name], batch + (name == "indptr")
+        if len(one.shape) == (2 if name == "indices" else 1) and one.shape[0] > rows:
+            array = None if one.array is None else one.array[:rows]
+            made[name] = replace(one, shape=(rows, *one.shape[1:]), array=array)
+    return made
+
+
 def paged_keys(
     given: Mapping[str, Operand], listed: Mapping[str, Operand], pages: Pages, dtype: str, sizes: Mapping[str, Any],
     *, exact: bool = False,
@@ -112,7 +123,7 @@ def paged_keys(
         demand_shape(v, (pool, size, heads, hdim_v), "of k's pages")
     flat = len(listed["indices"].shape) == 1
     if not flat:
-        _demand_rows(listed["indices"], batch, "batch, entry")
+        demand_shape(listed["indices"], (batch, listed["indices"].shape[-1]), "batch, entry")
     lengths = _sglang(listed, batch, size) if flat else _vllm(listed, batch, size)
     _check_pages(listed["indices"], listed.get("indptr"), lengths, pool, size)
     longest = longest_of("pages.longest", pages.longest, lengths)
@@ -126,12 +137,6 @@ def paged_keys(
         "seqlen_k": longest,
         "ragged": sizes["mode"] == "batch" and (lengths is None or len({*lengths.tolist()}) > 1),
     }  # fmt: skip
-
-
-def _demand_rows(table: Operand, rows: int, what: str) -> None:
-    """Raises ArgumentError: a table has not so many rows. On the device it may have more, of a larger batch."""
-    if table.array is not None or table.shape[0] < rows:
-        demand_shape(table, (rows, *table.shape[1:]), what)
 
 
 def keys_of_list(counts: Lengths, size: int, last: Lengths | int) -> Lengths:
@@ -157,10 +162,10 @@ def _sglang(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | N
             "a flat list of pages comes with indptr, and with last_page_lens if pages hold several tokens.",
             kind="shape",
         )
-    _demand_rows(listed["indptr"], batch + 1, "batch + 1")
+    demand_shape(listed["indptr"], (batch + 1,), "batch + 1")
     last = listed.get("last_page_lens")
     if last is not None:
-        _demand_rows(last, batch, "batch")
+        demand_shape(last, (batch,), "batch")
     ends = listed["indptr"].array
     if ends is None:
         return None
@@ -180,7 +185,7 @@ def _vllm(listed: Mapping[str, Operand], batch: int, size: int) -> Lengths | Non
     """Keys of each sequence; None if the table is on the device."""
     if "seqlens_k" not in listed:
         raise ArgumentError("a table of [batch, entry] comes with seqlens_k [batch].", kind="shape")
-    _demand_rows(listed["seqlens_k"], batch, "batch")
+    demand_shape(listed["seqlens_k"], (batch,), "batch")
     lengths = listed["seqlens_k"].array
     width = listed["indices"].shape[1]
     if lengths is not None and (lengths.min() < 0 or lengths.max() > width * size):

@@ -305,8 +305,8 @@ def loads(problem: Problem) -> tuple[str, ...]:
     A page of kN0 = 128 tokens or more has a descriptor of its own: 32-bit loads. Smaller pages need 64-bit loads in a
     pool over INT32_MAX bytes. In smaller pools versions differ. The first selector takes 32-bit loads. The next takes
     64-bit loads if the low half of the pool's address plus its bytes is over INT32_MAX. The newest takes 64-bit loads
-    for every page of one token, and ours where a head's pages reach over all other heads.
-    Source: fmha_batch_prefill_select_kv_load_mode in upstream's fmha_fwd.hpp.
+    for every page of one token. Source: fmha_batch_prefill_select_kv_load_mode in upstream's fmha_fwd.hpp. Pools whose
+    heads lie apart need 64-bit loads, which a launch has to name.
     """
     p = problem
     if p.page_size >= STEP:
@@ -314,9 +314,13 @@ def loads(problem: Problem) -> tuple[str, ...]:
     ours = p.split_keys or p.dtype in MIXED_DTYPES or has_large_head(max(p.hdim_q, p.hdim_v))
     if p.page_size == 1 and ours:  # of ckpm alone, which has the newest selector
         return ("gload",)
-    k, v = p.stride("k"), p.stride("v")
-    apart = p.nhead_k > 1 and (k.nhead > k.batch or v.nhead > v.batch)
-    return ("gload",) if apart or p.pool_bytes > 2**31 - 1 else ("bload", "gload")
+    return ("gload",) if heads_lie_apart(p) or p.pool_bytes > 2**31 - 1 else ("bload", "gload")
+
+
+def heads_lie_apart(problem: Problem) -> bool:
+    """True if a head's pages come before the next head, as in vLLM's LHBNC. A selector sees the first head's alone."""
+    strides = (problem.stride(tensor) for tensor in "kv")
+    return problem.nhead_k > 1 and any(one.nhead > one.batch for one in strides)
 
 
 def _head_dims(p: Problem) -> frozenset[int]:

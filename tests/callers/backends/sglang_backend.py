@@ -70,9 +70,17 @@ def extend_latent_by_chunks(backend: Any, batch: stands.Batch, numbers: Numbers,
     return merge(before, lse_before, o, lse)[0]
 
 
+def decode_in_graph(backend: Any, batch: stands.Batch, numbers: Numbers, layer: Any) -> Any:
+    """New tokens with the tables that a graph was captured with, of eight requests."""
+    backend.init_cuda_graph_state(8, 8)
+    backend.init_forward_metadata_out_graph(batch.forward)
+    return forward(backend, batch, numbers, layer, method="forward_decode")
+
+
 DRIVES: Mapping[str, Callable[..., Any]] = {
     "": forward,
     "decode": functools.partial(forward, method="forward_decode"),
+    "graph-decode": decode_in_graph,
     "mla": functools.partial(forward, save_kv_cache=False),
     "mla-chunk": extend_latent_by_chunks,
     "mla-decode": functools.partial(forward, method="forward_decode"),

@@ -24,7 +24,7 @@ from ckpm.attention.tuning import Measurement, TuningDatabase
 from ckpm.base import rocm_places, settings
 from ckpm.base.errors import ArgumentError, HipError, NoKernelError, ProblemError, UsageError
 from ckpm.matrix.dialects import upstreams
-from ckpm.matrix.problems.problem import Problem
+from ckpm.matrix.problems.problem import Problem, Strides
 from tests.unit import manifests
 from tests.unit.attention.fakes import ARCH, POINTERS, PREFILL, FakeDevice, built, dispatcher, prefill
 
@@ -152,6 +152,9 @@ def test_kernel_by_name_has_loads_that_reach_every_pool(order: Any) -> None:
     short = tuple(one for one in kernels if one.key.load == "bload")
     assert dispatcher(Registry(short), order=order)[0].plan(problem).stages[0].key.load == "bload"
     assert not dispatcher(Registry(kernels))[0].plan(problem).named  # the library chooses among both
+    apart = replace(problem, strides=tuple((name, Strides(2048, 2048 * 100, 128)) for name in "kv"))
+    plan = dispatcher(Registry(kernels))[0].plan(apart)
+    assert (plan.named, plan.stages[0].key.load) == (True, "gload")
     declared = Registry(replace(one, library=None) for one in kernels)
     compiled: list[Instance] = []
 

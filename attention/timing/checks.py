@@ -10,8 +10,8 @@ from typing import Any
 from ckpm.attention.launch.device import EmulatedDevice
 from ckpm.attention.timing import streams
 from ckpm.attention.timing.machine import Number, values
-from ckpm.attention.timing.published import UNITS, PublishedFigure, published_figures
-from ckpm.attention.timing.record import SIMDS, Check
+from ckpm.attention.timing.published import PublishedFigure
+from ckpm.attention.timing.record import SIMDS
 from ckpm.attention.timing.streams import CHASE, FMA, KERNEL, READ, Stream, assemble, large, small
 from ckpm.base.errors import TableError
 
@@ -50,38 +50,18 @@ class Model:
         return float((loop["end"] - loop["begin"]) / (loop["passes"] - 1))
 
 
-def checks(device: EmulatedDevice, known: Mapping[str, Number]) -> tuple[Check, ...]:
-    """Model every figure that has a stream.
+def model(device: EmulatedDevice, known: Mapping[str, Number], figures: Sequence[PublishedFigure]) -> list[float]:
+    """Model figures that have a stream.
 
     Raises:
         TableError: the table names a stream that does not exist.
         SetupError: the embedded toolchain, which assembles the streams, is missing.
         InconclusiveError, DeviceError: a stream can't be assembled, run or replayed.
     """
-    figures = [one for one in published_figures() if one.model == "stream"]
-    return tuple(check(one, modelled) for one, modelled in zip(figures, model(device, known, figures), strict=True))
-
-
-def model(device: EmulatedDevice, known: Mapping[str, Number], figures: Sequence[PublishedFigure]) -> list[float]:
-    """The modelled figures. Raises as :func:`checks`."""
     if unknown := [one.label for one in figures if one.label not in _STREAMS]:
         raise TableError(f"published.yaml: no stream for '{unknown[0]}'; there are {', '.join(_STREAMS)}")
     replays = Model(device, values(known))
     return [_STREAMS[one.label](replays) for one in figures]
-
-
-def check(figure: PublishedFigure, modelled: float) -> Check:
-    """A published figure with the modelled one."""
-    return Check(
-        name=figure.label,
-        about=figure.kernel,
-        unit=UNITS[figure.metric],
-        published=figure.value,
-        modelled=round(modelled, 2),
-        measured=figure.measured,
-        independent=figure.role == "score",
-        source=figure.source,
-    )
 
 
 def _rate(mfma: str, flops: int, model: Model) -> float:

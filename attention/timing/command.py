@@ -28,7 +28,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--full-gpu", action="store_true", help="copies as occupancy allows, however small the grid")
     parser.add_argument("--sensitivity", action="store_true", help="also with half and twice of each doubtful figure")
-    parser.add_argument("--checks", action="store_true", help="the model beside published figures, too (gfx950)")
     parser.set_defaults(run=run)
 
 
@@ -66,10 +65,8 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
         DeviceError, LibraryError: the emulator can't be started, the library not loaded.
     """
     # only here: other commands do without NumPy and the emulator
-    from ckpm.attention.timing import checks, modelling
+    from ckpm.attention.timing import modelling
 
-    if args.checks and arch != checks.ARCH:
-        raise MeasureError(f"the published figures are of {checks.ARCH}, not of {arch}: leave --checks out.")
     place = modelling.open_library(library, arch, foreign=args.library is not None)
     keys = [key for key in place.keys if fnmatch.fnmatchcase(key.name, args.kernel)]
     asked = modelling.Asked(
@@ -86,10 +83,7 @@ def model(library: Path, arch: str, args: argparse.Namespace) -> Timings:
             timed.append(one)
     if not timed:
         raise MeasureError(f"{library}: it serves none of the problems. Build more: --tier full; or see --problem.")
-    checked = checks.checks(place.device, place.known) if args.checks else ()
-    return Timings(
-        provenance=place.provenance(args.tier), problems=tuple(timed), left_out=left_out, checks=checked
-    )  # fmt: skip
+    return Timings(provenance=place.provenance(args.tier), problems=tuple(timed), left_out=left_out)
 
 
 def _count(text: str) -> int:

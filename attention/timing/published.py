@@ -79,7 +79,6 @@ class PublishedFigure:
     metric: str
     value: float
     role: str
-    measured: bool
     model: str
     reason: str
     source: str
@@ -101,7 +100,7 @@ def published_figures(file: Path = TABLE) -> tuple[PublishedFigure, ...]:
     table = read_table(file, PublishedTable)
     _check(table)
     record = table.record
-    same = ("kernel", "gpu", "metric", "role", "measured", "model", "reason", "bits")
+    same = ("kernel", "gpu", "metric", "role", "model", "reason", "bits")
     return tuple(
         PublishedFigure(
             **{name: getattr(one, name) for name in same},

@@ -15,7 +15,7 @@ from ckpm.base.files import write_atomically
 from ckpm.base.records import as_text
 from ckpm.base.tablefile import Count, Positive, Text
 
-_FORMAT = 2
+_FORMAT = 3
 SIMDS = 4  # of a compute unit; wave w of a workgroup runs on SIMD w % 4
 # Why a wave did not issue (emulator/core/timing/replay.h, enum Cause).
 CAUSES: Mapping[str, str] = {
@@ -210,35 +210,12 @@ class Timed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """A published figure beside the modelled one: fields as in published.yaml."""
-
-    name: Text
-    about: Text
-    unit: Text
-    published: Annotated[float, Meta(gt=0)]
-    modelled: float
-    measured: bool
-    independent: bool
-    source: Text
-
-    @property
-    def error(self) -> float:
-        """Relative difference."""
-        return self.modelled / self.published - 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """``provenance``: as in measurements. ``left_out``: problem -> why the library could not run it.
-
-    ``checks``: published figures beside modelled ones; empty without --checks.
-    """
+    """``provenance``: as in measurements. ``left_out``: problem -> why the library could not run it."""
 
     provenance: Mapping[str, str]
     problems: tuple[Timed, ...]
     left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    checks: tuple[Check, ...] = ()
 
     def write(self, file: Path) -> None:
         """Replace ``file`` in one step. Raises DiskFullError, OutputError."""

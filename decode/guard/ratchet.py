@@ -1,19 +1,20 @@
 """Accepted figures and the changes since: worse, better, moved, new and gone all have to be accepted.
 
-Kept as one JSON file for a table, an entry for each candidate in the order of its identity, so that one changed figure
-is one changed line.
+Kept as one JSON file for a table, one line for each candidate in the order of its identity. So one candidate whose
+figures change is one changed line.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ckpm.base.errors import RecordError
 from ckpm.base.files import write_atomically
-from ckpm.base.records import Source, as_text
+from ckpm.base.records import Source
 from ckpm.base.tablefile import Text
 from ckpm.decode.guard.candidates import Candidate, Judged
 from ckpm.decode.guard.figures import DIRECTIONS, Figures
@@ -43,12 +44,12 @@ class Accepted:
 
     def write(self, file: Path) -> None:
         """Replace ``file``. Raises DiskFullError, OutputError."""
-        entries = [
-            {**dataclasses.asdict(one), "figures": figures.numbers() if figures else None}
+        lines = ",\n".join(
+            f"  {json.dumps({**dataclasses.asdict(one), 'figures': figures.numbers() if figures else None})}"
             for _, (one, figures) in sorted(self.entries.items())
-        ]
-        head = {"format": _FORMAT, "compiler": self.compiler, "reason": self.reason}
-        write_atomically(file, as_text({**head, "candidates": entries}))
+        )
+        head = json.dumps({"format": _FORMAT, "compiler": self.compiler, "reason": self.reason}, indent=1)
+        write_atomically(file, f'{head[:-2]},\n "candidates": [\n{lines}\n ]\n}}\n'.encode())
 
     @classmethod
     def read(cls, file: Path) -> Accepted:

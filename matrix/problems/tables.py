@@ -1,12 +1,12 @@
 """The problems of a suite: groups of ``matrix/tables/problems/SUITE.yaml``, each the product of its axes.
 
-A group has its tier and its reason, ``set``s fields and lists ``axes``. With ``cover: pairs`` its cases are not the
-product: any two values of two axes meet in one of them (pairs.py). An axis is a list of values of the field
-that it is named after, or a mapping of words to the fields that each word sets. A case is named after its suite, group
-and words. ``queries``, ``keys`` and ``sequences`` are ``lengths`` as three axes. The lengths are the first sequence's;
-each further sequence has a third of them less. ``drop`` lists the cases that are left out; an impossible case that is
-not dropped is an error. ``picks`` lists the cases of the group that a smaller tier runs already. Conditions of both
-name fields, or an axis and its words.
+A group has its reason and its tier, which is smoke if none is named. It ``set``s fields and lists ``axes``. With
+``cover: pairs`` its cases are not the product: any two values of two axes meet in one of them (pairs.py). An axis is a
+list of values of the field that it is named after, or a mapping of words to the fields that each word sets. A case is
+named after its suite, group and words. ``queries``, ``keys`` and ``sequences`` are ``lengths`` as three axes. The
+lengths are the first sequence's; each further sequence has a third of them less. ``drop`` lists the cases that are left
+out; an impossible case that is not dropped is an error. ``picks`` lists the cases of the group that a smaller tier runs
+already. Conditions of both name fields, or an axis and its words.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ Values = msgspec.defstruct(
 
 
 class _Group(Record, frozen=True):
-    tier: Literal["smoke", "full", "nightly"]
     why: str
+    tier: Literal["smoke", "full", "nightly"] = "smoke"
     set: Values | None = None  # type: ignore[valid-type]
     axes: dict[str, tuple[Any, ...] | dict[str, Values | None]] | None = None  # type: ignore[valid-type]
     cover: Literal["pairs"] | None = None

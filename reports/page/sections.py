@@ -29,7 +29,6 @@ def tables(inputs: Inputs) -> tuple[Table, ...]:
         timing_tables.versions(inputs),
         timing_tables.timing(inputs),
         timing_tables.phases(inputs),
-        timing_tables.timing_checks(inputs),
         timing_tables.score(inputs),
         figure_tables.decode(inputs),
         figure_tables.gate_rows(inputs),

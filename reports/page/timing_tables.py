@@ -1,4 +1,4 @@
-"""The report's tables of the timing model: workgroups, stalls by phase, V2 against V3, and the model's checks."""
+"""The report's tables of the timing model: workgroups, stalls by phase, V2 against V3, and the model's score."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from ckpm.attention.timing.record import CAUSES, PHASES
 from ckpm.matrix.keys import V3_PIPELINE
 from ckpm.reports.page.columns import Cell, Folded, Table, columns
 from ckpm.reports.page.inputs import Inputs
-from ckpm.reports.timing.command import origin
 from ckpm.reports.timing.score import GROUPS
 from ckpm.reports.timing.versions import (
     Pair,
@@ -57,31 +56,6 @@ def timing(inputs: Inputs) -> Table:
         "expected at the clock of published launches. Their range is of start offsets and boards, not of the model's "
         "error. Published ones are of other code. A row's details are the stalls of its loop.",
         folded=(Folded(title="What the timing model cannot see", lines=unseen()),) if rows else (),
-    )  # fmt: skip
-
-
-def timing_checks(inputs: Inputs) -> Table:
-    rows: list[list[Cell]] = [
-        [
-            one.name, one.published, one.modelled, one.unit, None if one.error is None else round(100 * one.error, 1),
-            *origin(one), one.about,
-            one.source, label,
-        ]
-        for label, timings in inputs.timings()
-        for one in timings.checks
-    ]  # fmt: skip
-    return Table(
-        id="timing-checks",
-        short="Timing checked",
-        title="The timing model beside published figures",
-        columns=columns(
-            check="text", published="number", modelled="number", unit="word", error="number", published_is="choice",
-            for_the_model="choice", of="prose", document="prose", library_or_file="choice",
-        ),
-        rows=rows,
-        note="Streams of instructions, or CK's own kernels, each modelled once; errors in percent. What is an input of "
-        "the model shows that it does what it was told, and no more. Where nothing is published, the figure is the "
-        "model's word alone.",
     )  # fmt: skip
 
 

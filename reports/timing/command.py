@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ckpm.attention.timing.machine import cannot_see, numbers
-from ckpm.attention.timing.record import CAUSES, PHASES, Check, PhaseShare, Timed, Timings
+from ckpm.attention.timing.record import CAUSES, PHASES, PhaseShare, Timed, Timings
 from ckpm.base.console import console, make_table
 from ckpm.reports.gates.model_command import pairs_of
 from ckpm.reports.timing.versions import (
@@ -52,8 +52,6 @@ def show(timings: Timings, out: Console) -> None:
         rows = published_rows([timings], ())
         for about in dict.fromkeys(row.about for row in rows):
             out.print(_versions(about, [row for row in rows if row.about == about]))
-    if timings.checks:
-        out.print(_checks(timings.checks))
     if any(one.sensitivity for one in timings.problems):
         out.print(_sensitivity(timings))
     out.print("Stalls:")
@@ -146,21 +144,6 @@ def _versions(about: str, rows: Sequence[PublishedRow]) -> Table:
             ]
         table.add_row(row.label, *figures, f"{row.published.ratio:.2f}", row.error_text(row.modelled), row.assumed)
     return table
-
-
-def _checks(checks: Sequence[Check]) -> Table:
-    table = Table(title="Beside published figures", box=None, title_justify="left", pad_edge=False)
-    for column in ("check", "published", "modelled", "unit", "error", "published is", "and for the model", "of"):
-        table.add_column(column, justify="right" if column in ("published", "modelled", "error") else "left")
-    for one in checks:
-        cells = (f"{one.published:g}", f"{one.modelled:g}", one.unit, f"{one.error:+.1%}")
-        table.add_row(one.name, *cells, *origin(one), one.about)
-    return table
-
-
-def origin(check: Check) -> tuple[str, str]:
-    """Origin of a published figure, and its use in the model."""
-    return "measured" if check.measured else "derived", "new" if check.independent else "an input"
 
 
 def _sensitivity(timings: Timings) -> Table:

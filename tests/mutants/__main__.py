@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> None:
     kernels = trial.kernels_of(library, args.arch)
     codes = {name: excused.code_digest(kernel) for name, kernel in kernels.items()}
     excuses = excused.read()
+    show_void(excuses, codes)
     mutants = draw(kernels, seed, args.count)
     setup = Setup(library=library.library, arch=args.arch)
     results = workers.results(setup, mutants, args.jobs or processors())
@@ -93,6 +94,13 @@ def _excuse(tried: Trial, excuses: Excuses, code: str) -> Trial:
             kind="excused",
         )
     return tried if excuse is None else dataclasses.replace(tried, survived=EXCUSED, how=excuse.why)
+
+
+def show_void(excuses: Excuses, codes: Mapping[str, str]) -> None:
+    """Print the excuses of built kernels whose code is another than the one that was read."""
+    for one in excuses.values():
+        if codes.get(one.kernel, one.code) != one.code:
+            show(f"{excused.FILE}: {one.kernel} {one.change} is void: the code is now {codes[one.kernel]}")
 
 
 def check_floor(detected: int, planted: int, again: str) -> None:

@@ -1,4 +1,4 @@
-"""JSON Schemas of the YAML tables, for editors and check-jsonschema: ``python -m tests.unit.schemas`` writes them.
+"""JSON Schemas of the YAML tables, for editors: ``python -m tests.unit.schemas FOLDER`` writes them.
 
 A schema is made from the record that the table is decoded to. Checks that need more than one field are not in it.
 """
@@ -6,6 +6,7 @@ A schema is made from the record that the table is decoded to. Checks that need 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,8 +42,6 @@ from ckpm.suites.rounding import RoundingTable
 from ckpm.workflows.render import WorkflowTable
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "matrix" / "schemas"
-_WIDTH = 110  # letters of a line, besides an object's name
 SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its tables
     "accepted": (AcceptedTable, "reports/timing/accepted.yaml"),
     "archs": (ArchTable, "matrix/tables/archs.yaml"),
@@ -76,29 +75,16 @@ SCHEMAS: Mapping[str, tuple[type[Record], str]] = {  # the record, globs of its 
 }
 
 
-def schema_text(kind: type[Record]) -> str:
-    """The JSON Schema of a record, as a file has it."""
-    document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
-    return _text(document, "") + "\n"
+def schema(kind: type[Record]) -> Mapping[str, object]:
+    """Return the JSON Schema of a record."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(kind)}
 
 
-def _text(value: object, indent: str) -> str:
-    """JSON whose objects and lists stand in one line if they fit it."""
-    flat = json.dumps(value)
-    if len(indent) + len(flat) <= _WIDTH or not isinstance(value, dict | list):
-        return flat
-    inner = indent + " "
-    if isinstance(value, list):
-        return "[\n" + ",\n".join(inner + _text(one, inner) for one in value) + f"\n{indent}]"
-    members = (f"{inner}{json.dumps(name)}: {_text(one, inner)}" for name, one in value.items())
-    return "{\n" + ",\n".join(members) + f"\n{indent}}}"
-
-
-def main() -> None:
-    FOLDER.mkdir(exist_ok=True)
+def main(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     for name, (kind, _) in SCHEMAS.items():
-        write_atomically(FOLDER / f"{name}.json", schema_text(kind).encode())
+        write_atomically(folder / f"{name}.json", (json.dumps(schema(kind), indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

@@ -138,7 +138,7 @@ def test_plan_of_axis_value_holds_kernels_with_it(plan: Callable[..., Plan]) -> 
 
 
 def test_plan_of_problem_holds_its_suite_only(plan: Callable[..., Plan]) -> None:
-    found = plan({"matrix/tables/problems/dispatch.yaml": lambda text: text.replace("tier: smoke", "tier: full", 1)})
+    found = plan({"matrix/tables/problems/dispatch.yaml": lambda text: text.replace("tier: full", "tier: nightly", 1)})
     assert (set(found.suites), found.kernels, found.builds) == ({"dispatch"}, (), ())
 
 

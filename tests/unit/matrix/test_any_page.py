@@ -1,4 +1,4 @@
-"""Pages of 32 and 256 tokens and of any multiple of 16: names, rules, and a kernel for each size that callers have."""
+"""Pages of 32 and 256 tokens and of any multiple of 16: names, and a kernel for each size that callers have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from ckpm.matrix.problems.case import complaint
 from ckpm.matrix.problems.problem import missing_load, serving_kernels
 from ckpm.matrix.selection import Selection, select
 from tests.unit.attention.fakes import make_case
-from tests.unit.matrix.matrix_samples import reasons_against
 
 EXTENDED, SERVING = (dialect(name).family("batch_prefill") for name in ("ckpm-extended", "ckpm-serving"))
 NAME = (
@@ -41,21 +40,6 @@ def test_name_parses_back_to_its_key(family: Any, count: int) -> None:
     for key in keys[::5]:
         assert "_psx16_gload_" in key.name
         assert make_key(family, parse(family, key.name), key.name) == key
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "rule"),
-    [
-        ("_gload_", "_bload_", "any_page_has_64_bit_loads"),
-        ("_ndropout_", "_dropout_", "any_page_is_inference_only"),
-        ("_nbias_", "_bias_", "any_page_is_inference_only"),
-        ("_bf16_group", "_bf16kvfp8_group", "fp8_needs_qscale"),
-        ("psx16_gload", "ps256_gload", "gload_only_for_small_pages"),
-    ],
-)
-def test_why_names_rule_of_missing_kernel(old: str, new: str, rule: str) -> None:
-    assert reasons_against("ckpm-extended", NAME.replace(old, new)) == [rule]
-    assert not reasons_against("ckpm-extended", NAME)
 
 
 @pytest.mark.parametrize(("page", "taken"), [(16, True), (48, True), (4112, True), (0, False), (24, False)])

@@ -1,4 +1,4 @@
-"""Head dims 512 and 576/512: which kernels there are, the rules that keep others out, and the problems they serve."""
+"""Head dims 512 and 576/512: which kernels there are, and the problems they serve."""
 
 from __future__ import annotations
 
@@ -18,16 +18,12 @@ from ckpm.matrix.problems.case import complaint
 from ckpm.matrix.problems.problem import loads, missing_load, serving_kernels
 from ckpm.matrix.selection import Selection, select
 from tests.unit.attention.fakes import make_case
-from tests.unit.matrix.matrix_samples import reasons_against
 
 EXTENDED, SERVING = (dialect(name).family("batch_prefill") for name in ("ckpm-extended", "ckpm-serving"))
 NAME = (
     "fmha_batch_prefill_d{hdim}_{dtype}_group_ps{page}_{load}_b64x128x32x512x16x{hdim}_r4x1x1_r4x1x1_w16x16x32_w16x16x16_"
     "qr_async_vr_psskddv_nlogits_nbias_{mask}_{lse}_ndropout_{scale}_nsink_linear_{table}"
 )
-ONE = NAME.format(
-    hdim=576, dtype="bf16", page=16, load="bload", mask="mask", lse="lse", scale="nqscale", table="sglang"
-)  # fmt: skip
 PLACES = (
     ("1", "gload"),
     *itertools.product(("16", "32", "64"), ("bload", "gload")),
@@ -63,22 +59,6 @@ def test_dialect_has_large_heads_of_each_linear_page(arch: str) -> None:
 def test_no_other_dialect_has_large_heads() -> None:
     for name in set(dialect_names()) - {"ckpm-extended", "ckpm-serving"}:
         assert large(dialect(name).family("batch_prefill")) == []
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "rule"),
-    [
-        ("_nbias_", "_alibi_", "large_heads_have_what_models_call"),
-        ("_ndropout_", "_dropout_", "large_heads_have_what_models_call"),
-        ("_nlogits_", "_logits_", "large_heads_have_what_models_call"),
-        ("_nsink_", "_sink_", "large_heads_have_what_models_call"),
-        ("_linear_", "_vectorized_", "large_heads_read_linear_pages"),
-        ("_ps16_", "_ps1_", "large_heads_read_tokens_by_64_bits"),
-    ],
-)
-def test_why_names_rule_that_keeps_kernel_out(old: str, new: str, rule: str) -> None:
-    assert reasons_against("ckpm-extended", ONE.replace(old, new)) == [rule]
-    assert not reasons_against("ckpm-extended", ONE)
 
 
 def test_serving_has_pages_of_gemma_and_of_latent_caches() -> None:

@@ -16,7 +16,6 @@ from ckpm.matrix.problems.problem import loads, missing_load, serving_kernels
 from ckpm.matrix.problems.tables import problems
 from ckpm.matrix.selection import Selection, select
 from tests.unit.attention.fakes import make_case
-from tests.unit.matrix.matrix_samples import reasons_against
 
 NAME = "ckpm-extended"
 EXTENDED = dialect(NAME).family("batch_prefill")
@@ -105,25 +104,6 @@ def test_no_other_dialect_has_mixed_dtypes() -> None:
     for name in {*dialect_names()} - {NAME, "ckpm-serving"}:
         keys = enumerate_names(dialect(name).family("batch_prefill"), arch="gfx950")
         assert not any("kvfp8" in key for key in keys)
-
-
-@pytest.mark.parametrize(
-    ("change", "rule"),
-    [
-        (("ps16_gload", "ps1_bload"), "fp8_kv_has_one_load_for_pages_of_one_token"),
-        (("_nbias_", "_alibi_"), "fp8_kv_is_inference_only"),
-        (("_ndropout_", "_dropout_"), "fp8_kv_is_inference_only"),
-        (("_pertensor_", "_nqscale_"), "fp8_needs_qscale"),
-        (("_pertensor_", "_kv_blockscale_"), "kv_blockscale_within_page"),
-    ],
-)
-def test_why_names_rule_of_missing_kernel(change: tuple[str, str], rule: str) -> None:
-    there = (
-        f"fmha_batch_prefill_d64_bf16kvfp8_group_ps16_gload_{TILES[64][0]}_qr_async_vr_psskddv_nlogits_nbias_mask_nlse_"
-        "ndropout_pertensor_nsink_linear_sglang"
-    )
-    assert not reasons_against(NAME, there)
-    assert reasons_against(NAME, there.replace(*change)) == [rule]
 
 
 make = functools.partial(make_case, suite="batch-prefill", dtype="bf16kvfp8", qscale="perhead")

@@ -107,7 +107,6 @@ def test_smoke_kernels_of_one_tile_see_many_counts_of_heads(name: str) -> None:
 TABLE = """suite: dispatch
 groups:
   one:
-    tier: smoke
     why: a test
     cover: pairs
     axes: {tile_rows: [64, 128], heads: [[1, 1], [2, 1]], lse: [false, true]}

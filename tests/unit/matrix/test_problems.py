@@ -424,7 +424,7 @@ def test_smaller_tier_picks_from_larger_group(tmp_path: Path) -> None:
         ("{mask: no}", "{mask: no, dtype: fp16}", "two axes set 'dtype'"),
         ("      dtype: [", "      kind: [", "an axis that is not a field needs words"),
         ("mask: no, why: a test", "mask: no", "field 'why' is missing"),
-        ("axes:", "axis:", "unknown field; known here: tier, why, set, axes, cover, drop, picks"),
+        ("axes:", "axis:", "unknown field; known here: why, tier, set, axes, cover, drop, picks"),
         ("    drop:", "    picks: {full: {mask: no}}\n    drop:", "groups.a.picks.full: unknown field; known here: "),
         ("mask: no, why", "shade: no, why", "groups.a.drop[0].shade: unknown field; known here: dtype"),
     ],

@@ -17,7 +17,6 @@ from ckpm.matrix.problems.case import SuiteCase
 from ckpm.matrix.problems.problem import serving_kernels
 from ckpm.matrix.problems.tables import find
 from ckpm.matrix.selection import Selection, select
-from tests.unit.matrix.matrix_samples import reasons_against
 
 EXTENDED = dialect("ckpm-extended").family("batch_prefill")
 TILES = {
@@ -33,10 +32,6 @@ NAME = (
     "fmha_batch_prefill_d{hdim}_{dtype}_group_ps{page}_{load}_{tile}_qr_async_split_vr_psskddv_{cap}_nbias_{mask}_{lse}_"
     "ndropout_{scale}_{sink}_{layout}_{table}"
 )
-ONE = NAME.format(
-    hdim=128, dtype="bf16", page=16, load="bload", tile=TILE, cap="nlogits", mask="mask", lse="lse", scale="nqscale",
-    sink="nsink", layout="linear", table="sglang",
-)  # fmt: skip
 
 
 SMALL, WHOLE = ("16", "32", "64"), ("128", "256", "1024", "2048")  # pages of less than a tile of keys, and of tiles
@@ -75,20 +70,6 @@ def test_dialect_has_splits_of_each_head_dim_page_and_feature() -> None:
     names = [name for name in enumerate_names(EXTENDED, arch="gfx942") if "_split_" in name]
     assert len(names) == 11264
     assert set(names) == own_names()
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "rule"),
-    [
-        ("_nbias_", "_alibi_", "split_has_no_bias"),
-        ("_ps16_", "_ps1_", "split_reads_tokens_by_64_bits"),
-        ("_ndropout_", "_dropout_", "split_has_no_dropout"),
-        (TILE, "b128x128x32x128x32x128_r4x1x1_r4x1x1_w32x32x16_w32x32x16", "split_takes_tiles_of_64_rows"),
-    ],
-)
-def test_why_names_rule_that_keeps_kernel_out(old: str, new: str, rule: str) -> None:
-    assert reasons_against("ckpm-extended", ONE.replace(old, new)) == [rule]
-    assert not reasons_against("ckpm-extended", ONE)
 
 
 def test_smoke_tier_has_each_value_of_split_kernels() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from ckpm.attention.launch.counters import PROVENANCE
-from ckpm.attention.timing.record import CAUSES, Check, Phase, Span, Timed, Timings, WaveTime
+from ckpm.attention.timing.record import CAUSES, Phase, Span, Timed, Timings, WaveTime
 from tests.unit.reports.report_samples import KERNEL
 
 
@@ -52,18 +52,6 @@ def make_timed(**changes: Any) -> Timed:
     return dataclasses.replace(one, **changes)
 
 
-CHECK = Check(
-    name="tile",
-    about="a tile",
-    unit="%",
-    published=80.0,
-    modelled=84.0,
-    measured=True,
-    independent=True,
-    source="a page",
-)
-
-
 def timings(arch: str = "gfx950", **changes: Any) -> Timings:
     provenance = {**dict.fromkeys(PROVENANCE, "x"), "arch": arch, "upstream": "ckpm"}
-    return Timings(provenance=provenance, problems=(make_timed(**changes),), checks=(CHECK,))
+    return Timings(provenance=provenance, problems=(make_timed(**changes),))

@@ -21,7 +21,7 @@ from ckpm_emulator.inspection.hazards import missing_states
 from ckpm_emulator.lowering.decode import Instruction, decode
 from ckpm_emulator.lowering.lower import lower
 from tests.mutants import excused
-from tests.mutants.__main__ import _excuse, _show, check_floor, main
+from tests.mutants.__main__ import _excuse, _show, check_floor, main, show_void
 from tests.mutants.drawing import KINDS, Kernel, Mutant, draw
 from tests.mutants.planting import candidates, make_change
 from tests.mutants.probing import EXECUTED, NOT_EXECUTED, SAME_EFFECT, Fate, Observed, compare_results, explain, options
@@ -185,6 +185,16 @@ def test_excuse_of_survivor_needs_same_kernel_code_and_change(tmp_path: Path) ->
         assert _excuse(another, excuses, "0" * 16) == another
     with pytest.raises(CheckFailedError, match=r"k 0x0  s_barrier .* is excused, but sanitize detects it"):
         _excuse(dataclasses.replace(survivor, killed_by="sanitize"), excuses, "0" * 16)
+
+
+def test_excuse_of_other_code_is_shown_as_void(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "excused.yaml"
+    file.write_text(CHANGE)
+    for codes in ({"k": "0" * 16}, {"another": "1" * 16}):
+        show_void(excused.read(file), codes)
+    assert not capsys.readouterr().out
+    show_void(excused.read(file), {"k": "1" * 16})
+    assert "is void: the code is now 1111" in capsys.readouterr().out
 
 
 def test_excused_table_with_wrong_entry_raises(tmp_path: Path) -> None:

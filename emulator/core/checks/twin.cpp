@@ -38,8 +38,8 @@ uint64_t private_lanes(const Wave& wave, const MicroOp* op, uint64_t mask)
     return found & mask;
 }
 
-} // namespace
-
+// Stores and atomics happen once: the twin only counts them, and gets the value that an atomic
+// returned. `mask`: EXEC of both before it.
 void write_as_twin(const Wave& wave, Wave& twin, const MicroOp* op, uint64_t mask)
 {
     twin.set_pair(EXEC, private_lanes(twin, op, mask));
@@ -55,6 +55,8 @@ void write_as_twin(const Wave& wave, Wave& twin, const MicroOp* op, uint64_t mas
     for(unsigned i = 0; i < op->words[3]; ++i)
         store_row(twin.v[op->dst + i], wave.v[op->dst + i], mask);
 }
+
+} // namespace
 
 const MicroOp* step_both(Wave& wave, const MicroOp* op)
 {

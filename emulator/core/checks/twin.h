@@ -32,10 +32,6 @@ constexpr uint32_t twin_poison(uint32_t place)
 // Execute one micro-op on a wave and its twin. Throws LaunchFault where they part.
 const MicroOp* step_both(Wave& wave, const MicroOp* op);
 
-// Stores and atomics happen once: the twin only counts them, and gets the value that an atomic
-// returned. `mask`: EXEC of both before it.
-void write_as_twin(const Wave& wave, Wave& twin, const MicroOp* op, uint64_t mask);
-
 [[noreturn]] void raise_uninitialised(const Wave& wave,
                                       const MicroOp* op,
                                       unsigned lane,

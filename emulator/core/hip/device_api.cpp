@@ -36,7 +36,6 @@ const Field FIELDS[]  = {
     {"global_races", &Options::global_races, 0, 1},
     {"lds_bounds", &Options::lds_bounds, 0, 1},
     {"exact_mfma", &Options::exact_mfma, 0, 1},
-    {"probe", &Options::probe, 0, 1},
     {"wave_order", &Options::wave_order, 0, ANY},
     {"max_instructions", &Options::max_instructions, 0, ANY},
     {"trace_workgroup", &Options::trace_workgroup, 0, ANY},

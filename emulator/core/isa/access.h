@@ -358,10 +358,6 @@ constexpr unsigned lds_dma_stride(unsigned dwords)
     return dwords == 3 ? 16 : 4 * dwords;
 } // a fourth is left alone
 
-// Whether a buffer store of two waves writes the same, for the probe (probe.h). Throws LaunchFault
-// where it would.
-bool stores_alike(Wave& one, Wave& other, const MicroOp* op);
-
 // What an atomic ends with: with RETURN the old values go to the destination.
 inline void deliver_old(
     Wave& w, const MicroOp* op, Counter counter, const Rows& old, unsigned dwords)

@@ -57,7 +57,6 @@ using Counts = std::map<const Code*, std::vector<uint64_t>>;
 
 struct LdsShadow;    // races and unwritten bytes, checks.h
 class BankConflicts; // banks.h
-class Probe;         // probe.h
 class GlobalRaces;   // global_races.h
 struct GroupOrder;   // of it
 class Recorder;      // recorder.h
@@ -71,7 +70,6 @@ struct Workgroup
     uint32_t id[3]       = {};
     LdsShadow* shadow    = nullptr; // null unless a check is on
     BankConflicts* banks = nullptr; // null: not counted
-    Probe* probe         = nullptr; // null unless it is on
     GlobalRaces* races   = nullptr; // null unless the check is on, and in twins
     GroupOrder* order    = nullptr; // of this workgroup, with `races`
     Recorder* recorder   = nullptr; // null unless this workgroup is recorded
@@ -119,7 +117,6 @@ struct alignas(64) Wave
     uint64_t instructions  = 0;
     uint64_t time          = 0;       // what s_memtime answered last
     Wave* twin             = nullptr; // twin.h; null unless the check is on
-    Wave* other            = nullptr; // probe.h; null unless it is on
     uint32_t in_flight     = POISON;  // what the target of a load holds until the wait
     bool unseen            = false;   // no check reads it between two instructions
     Pending pending;
@@ -134,7 +131,7 @@ struct alignas(64) Wave
     uint64_t exec() const { return pair(EXEC); }
 };
 
-// Let a wave run this code; of a wave beside another nothing is counted.
+// Let a wave run this code; of a twin nothing is counted.
 void enter(Wave& wave, const Code& code);
 
 // A fault at this micro-op: where is filled in; `fault` has the rest.

@@ -33,7 +33,6 @@ struct Options
     int64_t global_races = 0;
     // A read outside of the workgroup's LDS is a fault; 0: it is reported once, and reads zero.
     int64_t lds_bounds       = 1;
-    int64_t probe            = 0; // count what MicroOp::other would have changed (probe.h)
     int64_t wave_order       = 0; // 0 forward, 1 backward, 2 and up: seed of a shuffle
     int64_t max_instructions = 0; // of one wave; 0: no limit. A wave that exceeds it is a fault
     // Trace of one wave: written instructions go to trace_file unless that is empty.

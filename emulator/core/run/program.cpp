@@ -86,8 +86,6 @@ const Code* load_code(const Blob& blob, Program& program)
         op.handler = find_handler(hash);
         if(op.handler == nullptr)
             throw std::runtime_error("program blob: a micro-op that the core does not have");
-        if(op.other >= code->ops.size())
-            throw std::runtime_error("program blob: a probe of a micro-op that is not there");
     }
     index_words(*code, blob.header.text_bytes / 4);
     for(const BlobText& text : blob.table<BlobText>(blob.header.texts))

@@ -196,29 +196,21 @@ Runner::Runner(const Shape& shape, Counts& counts)
         shadow_.unwritten = o.uninitialised != 0;
         group_.shadow     = &shadow_;
     }
-    if(o.uninitialised || o.probe)
+    if(o.uninitialised)
     {
         twins_.emplace(shape).group.turn = TURN;
         twins_->group.counts             = &counts;
+        twins_->group.doubts             = o.uninitialised_memory != 0;
     }
-    if(o.probe)
-        group_.probe = &probe_.emplace(shape.waves);
     counts[shape.kernel.code].resize(shape.kernel.code->ops.size());
     for(uint32_t i = 0; i < shape.waves; ++i)
     {
         waves_[i].counts = counts[shape.kernel.code].data();
         if(!twins_)
             continue;
-        if(probe_)
-        {
-            waves_[i].other = &(*twins_)[i];
-            continue;
-        }
         waves_[i].twin         = &(*twins_)[i];
         (*twins_)[i].in_flight = twin_poison(i);
     }
-    if(o.uninitialised)
-        twins_->group.doubts = o.uninitialised_memory != 0;
 }
 
 bool Runner::run(uint64_t index)
@@ -250,16 +242,14 @@ void Runner::start(uint64_t index)
     group_.id[0]        = static_cast<uint32_t>(index % shape_.grid.x);
     group_.id[1]        = static_cast<uint32_t>(index / shape_.grid.x % shape_.grid.y);
     group_.id[2]        = static_cast<uint32_t>(index / (uint64_t{shape_.grid.x} * shape_.grid.y));
-    const bool poisoned = options().poison != 0 || (twins_ && !probe_);
+    const bool poisoned = options().poison != 0 || twins_.has_value();
     const Contents unwritten = poisoned ? Contents::Poison : Contents::Zero;
     waves_.start(unwritten);
     if(twins_)
     {
         std::copy_n(group_.id, 3, twins_->group.id);
-        twins_->start(probe_ ? unwritten : Contents::Twin);
+        twins_->start(Contents::Twin);
     }
-    if(probe_)
-        probe_->start();
     if(group_.shadow != nullptr)
     {
         shadow_.bytes.assign(shape_.lds_bytes, {});

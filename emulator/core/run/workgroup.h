@@ -3,7 +3,6 @@
 
 #include "checks/banks.h"
 #include "checks/checks.h"
-#include "checks/probe.h"
 #include "isa/wave.h"
 #include "run/launch.h"
 #include "timing/recorder.h"
@@ -97,8 +96,7 @@ private:
 
     const Shape& shape_;
     Waves waves_;
-    std::optional<Waves> twins_; // or what a probe compares with
-    std::optional<Probe> probe_;
+    std::optional<Waves> twins_;
     std::optional<Recorder> recorder_; // of the workgroup that runs
     Workgroup& group_;
     BankConflicts banks_;

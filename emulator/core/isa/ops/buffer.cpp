@@ -19,7 +19,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 namespace emu {
 
@@ -346,16 +345,6 @@ constexpr Handler atomic = change<T, 1, modify_lanes<T, modify<T, F>, uint64_t>>
 template <typename T>
 constexpr Handler compare_swap = change<T, 2, compare_swap_lanes<T, uint64_t>>;
 
-// Bytes that a store writes for a lane, and which bits of each dword hold them.
-std::pair<unsigned, uint32_t> stored_part(const MicroOp* op)
-{
-    if(op->handler == store_part<1, 0> || op->handler == store_part<1, 16>)
-        return {1, part_bits(1, op->handler == store_part<1, 0> ? 0 : 16)};
-    if(op->handler == store_part<2, 0> || op->handler == store_part<2, 16>)
-        return {2, part_bits(2, op->handler == store_part<2, 0> ? 0 : 16)};
-    return {4 * op->words[3], ~0u};
-}
-
 #define ATOMIC(NAME, T, ...) \
     {"buffer_atomic_" NAME, atomic<T, ([](T m, T d) -> T { return static_cast<T>(__VA_ARGS__); })>},
 
@@ -399,27 +388,6 @@ void aim_buffer(
     Wave& w, const MicroOp* op, Access access, unsigned bytes, unsigned skip, Lanes& lanes)
 {
     aim(w, op, access, bytes, skip, lanes);
-}
-
-bool stores_alike(Wave& one, Wave& other, const MicroOp* op)
-{
-    const auto [bytes, bits] = stored_part(op);
-    Lanes lanes[2];
-    aim(one, op, Access::Store, bytes, 0, lanes[0]);
-    aim(other, op, Access::Store, bytes, 0, lanes[1]);
-    const uint64_t stored = lanes[0].whole; // wholly or in part
-    bool alike = stored == lanes[1].whole &&
-                 (stored == 0 || (lanes[0].resource.base == lanes[1].resource.base &&
-                                  lanes[0].resource.records == lanes[1].resource.records));
-    for(unsigned l = 0; l < LANES && alike; ++l)
-    {
-        if(!(stored >> l & 1))
-            continue;
-        alike = lanes[0].offset[l] == lanes[1].offset[l];
-        for(unsigned i = op->dst; i < op->dst + std::max(1u, unsigned{op->words[3]}); ++i)
-            alike &= ((one.v[i][l] ^ other.v[i][l]) & bits) == 0;
-    }
-    return alike;
 }
 
 } // namespace emu

@@ -110,11 +110,11 @@ void put_old(Wave& w, const MicroOp* op, const void* old, unsigned dwords)
         issue(w, Counter::Scalar);
 }
 
-// The checks that run a wave beside another one would count an atomic twice.
+// A twin would execute the atomic a second time.
 void demand_one_wave(const Wave& w, const MicroOp* op)
 {
-    if(w.twin != nullptr || w.other != nullptr)
-        raise_unknown(w, op, "a scalar atomic, under the options uninitialised and probe");
+    if(w.twin != nullptr)
+        raise_unknown(w, op, "a scalar atomic, under the option uninitialised");
 }
 
 template <bool Buffer, typename T, auto F>

@@ -9,7 +9,6 @@
 
 namespace emu {
 namespace {
-
 struct Field
 {
     const char* name;
@@ -76,7 +75,6 @@ bool set_memory_option(const std::string& name, int64_t value)
         return false;
     return true;
 }
-
 } // namespace
 } // namespace emu
 

@@ -10,7 +10,6 @@
 #include <cstdint>
 
 namespace emu {
-
 struct Wave;
 struct MicroOp;
 
@@ -127,5 +126,4 @@ enum class Kind : uint8_t
     Other,
     Count
 };
-
 } // namespace emu

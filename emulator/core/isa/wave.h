@@ -15,7 +15,6 @@
 #include <vector>
 
 namespace emu {
-
 inline constexpr unsigned LANES     = 64;
 inline constexpr uint64_t ALL_LANES = ~uint64_t{0};
 
@@ -97,7 +96,7 @@ struct Workgroup
 struct alignas(64) Wave
 {
     uint32_t v[512][LANES]; // v0-v255, a0-a255
-    uint32_t s[256]; // by source encoding, inline constants included: a scalar source is one load
+    uint32_t s[256];        // by source encoding, inline constants included: a scalar source is one load
     const MicroOp* next = nullptr;
     Workgroup* group    = nullptr;
     Stop stop           = Stop::Running;
@@ -139,21 +138,14 @@ Fault located(const Wave& wave, const MicroOp* op, Fault fault);
 // Stop the launch there.
 [[noreturn]] void raise(const Wave& wave, const MicroOp* op, Fault fault);
 [[noreturn]] void raise_unknown(const Wave& wave, const MicroOp* op, const char* what);
-[[noreturn]] void raise_named(const Wave& wave,
-                              const MicroOp* op,
-                              FaultKind kind,
-                              const char* what);
+[[noreturn]] void raise_named(const Wave& wave, const MicroOp* op, FaultKind kind, const char* what);
 
 // Set the MODE register and what follows from it for the host's floating-point unit.
 void set_mode(Wave& wave, uint32_t word);
 // Make the host's floating-point unit follow a wave's MODE while it runs.
-inline void load_host_mode(uint32_t mxcsr)
-{
-    __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr) : "memory");
-}
+inline void load_host_mode(uint32_t mxcsr) { __asm__ volatile("ldmxcsr %0" : : "m"(mxcsr) : "memory"); }
 uint32_t host_mode();
 
 // Inline constants of the scalar file (ISA document, source operand encodings 128-248).
 void set_inline_constants(Wave& wave);
-
 } // namespace emu

@@ -13,9 +13,7 @@
 #include <vector>
 
 namespace emu {
-
 namespace {
-
 // Under emu_execute: scratch bytes of a lane, micro-ops, dwords of .text that a jump by address can
 // reach.
 constexpr uint32_t EXECUTE_SCRATCH = 1024;
@@ -127,8 +125,8 @@ int run_alone(Wave& wave)
 // To its next stop, or to where it jumps out of its code.
 void run_here(Wave& wave, Trace* trace)
 {
-    if(trace != nullptr || wave.twin != nullptr || wave.group->recorder != nullptr ||
-       wave.group->races != nullptr || options().max_instructions != 0)
+    if(trace != nullptr || wave.twin != nullptr || wave.group->recorder != nullptr || wave.group->races != nullptr ||
+       options().max_instructions != 0)
         run_watched(wave, trace);
     else
     {
@@ -136,7 +134,6 @@ void run_here(Wave& wave, Trace* trace)
         run_plain(wave);
     }
 }
-
 } // namespace
 
 void run_wave(Wave& wave, uint64_t workgroup)
@@ -159,7 +156,6 @@ void run_wave(Wave& wave, uint64_t workgroup)
         run_here(wave, trace);
     }
 }
-
 } // namespace emu
 
 int emu_execute(const void* micro_ops, size_t count, EmuWaveState* state)

@@ -14,7 +14,6 @@
 #include <vector>
 
 namespace emu {
-
 // What all workgroups of a launch have in common.
 struct Shape
 {
@@ -107,5 +106,4 @@ private:
     std::mt19937_64 random_;
     uint64_t barriers_before_ = 0, stores_before_ = 0;
 };
-
 } // namespace emu

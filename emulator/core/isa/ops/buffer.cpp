@@ -21,9 +21,7 @@
 #include <bit>
 
 namespace emu {
-
 namespace {
-
 Resource resource(Wave& w, const MicroOp* op)
 {
     scalars_must_be_defined(w, op, op->src[1].code, 4, "the buffer resource");
@@ -123,8 +121,8 @@ void aim_scratch(Wave& w, const MicroOp* op, Access access, unsigned bytes, Lane
         must_be_defined(w, op, op->src[0].code, lanes.mask, "the buffer offset");
     for(unsigned l = 0; l < LANES; ++l)
     {
-        const uint64_t within = uint64_t{all / LANES} + static_cast<uint32_t>(op->offset) +
-                                (voffset == nullptr ? 0 : voffset[l]);
+        const uint64_t within =
+            uint64_t{all / LANES} + static_cast<uint32_t>(op->offset) + (voffset == nullptr ? 0 : voffset[l]);
         if(lanes.mask >> l & 1 && within + bytes > w.scratch_bytes)
             raise_memory(w, op, access, l, within, bytes, FaultKind::Scratch);
         lanes.offset[l] = uint64_t{l} * w.scratch_bytes + within;
@@ -191,10 +189,9 @@ void load_rows(Wave& w, const MicroOp* op, Rows& data)
     const auto* base = reinterpret_cast<const uint8_t*>(lanes.resource.base);
     gather<Dwords>(base, lanes.offset, lanes.whole, data.d);
     doubt_unwritten(w, lanes.resource.base, lanes.offset, lanes.whole, 4 * Dwords, data.d);
-    move_cut<Dwords>(
-        w, op, Access::Load, lanes, [&](unsigned dword, unsigned lane, uint64_t address) {
-            std::memcpy(&data.d[dword][lane], reinterpret_cast<const void*>(address), 4);
-        });
+    move_cut<Dwords>(w, op, Access::Load, lanes, [&](unsigned dword, unsigned lane, uint64_t address) {
+        std::memcpy(&data.d[dword][lane], reinterpret_cast<const void*>(address), 4);
+    });
 }
 
 // Where a load's result goes. To LDS: lanes out of range write zeros, inactive ones nothing.
@@ -225,8 +222,7 @@ bool aim_whole(Wave& w, const MicroOp* op, unsigned bytes, WholeLoad& aimed)
     }
     const uint64_t common = static_cast<uint32_t>(op->offset);
     const uint64_t base   = used.base + common;
-    if(common + high + bytes > used.records ||
-       !w.group->ranges.check(base + low, high - low + bytes))
+    if(common + high + bytes > used.records || !w.group->ranges.check(base + low, high - low + bytes))
         return false;
     aimed.base = reinterpret_cast<const uint8_t*>(base);
     w.group->traffic.global_load_bytes += uint64_t{bytes} * LANES;
@@ -303,11 +299,10 @@ const MicroOp* store(Wave& w, const MicroOp* op)
     }
     auto* base = reinterpret_cast<uint8_t*>(lanes.resource.base);
     scatter<Dwords>(base, lanes.offset, lanes.whole, rows);
-    move_cut<Dwords>(
-        w, op, Access::Store, lanes, [&](unsigned dword, unsigned lane, uint64_t address) {
-            must_be_defined(w, op, op->dst + dword, uint64_t{1} << lane, "what is stored");
-            std::memcpy(reinterpret_cast<void*>(address), &rows[dword][lane], 4);
-        });
+    move_cut<Dwords>(w, op, Access::Store, lanes, [&](unsigned dword, unsigned lane, uint64_t address) {
+        must_be_defined(w, op, op->dst + dword, uint64_t{1} << lane, "what is stored");
+        std::memcpy(reinterpret_cast<void*>(address), &rows[dword][lane], 4);
+    });
     issue(w, Counter::Vector);
     return advance(op);
 }
@@ -379,15 +374,12 @@ constexpr Entry ENTRIES[] = {
     {"buffer_wbl2", nothing},
     {"buffer_inv", nothing},
 };
-
 } // namespace
 
 std::span<const Entry> buffer_entries() { return ENTRIES; }
 
-void aim_buffer(
-    Wave& w, const MicroOp* op, Access access, unsigned bytes, unsigned skip, Lanes& lanes)
+void aim_buffer(Wave& w, const MicroOp* op, Access access, unsigned bytes, unsigned skip, Lanes& lanes)
 {
     aim(w, op, access, bytes, skip, lanes);
 }
-
 } // namespace emu
